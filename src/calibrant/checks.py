@@ -1,0 +1,94 @@
+"""The few checks on what comes in, and the one wording of their messages.
+
+Each message says what must hold, what was got and where, and what to do about it.
+"""
+
+import torch
+from torch import Tensor
+
+from calibrant.errors import InputError
+
+__all__ = ["as_tensor", "check_at_least", "check_finite", "check_labels", "check_same_length", "check_unit_interval"]
+
+
+def as_tensor(values: object, name: str) -> Tensor:
+    """Take a tensor, an array, or anything torch can read without copying.
+
+    Raises:
+        InputError: If torch cannot read it as numbers.
+    """
+    if isinstance(values, Tensor):
+        return values.detach()
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"{name} must be a tensor, an array or nested lists of numbers; got {type(values).__name__} ({error})."
+        ) from error
+
+
+def check_finite(values: Tensor, name: str) -> None:
+    """Every number is finite. One pass that writes nothing, and the place is looked for only if it fails."""
+    if values.numel() == 0:
+        return
+    low, high = torch.aminmax(values)
+    if torch.isfinite(low) and torch.isfinite(high):
+        return
+    place = (~torch.isfinite(values)).nonzero()[0].tolist()
+    where = f"row {place[0]}" + (f", class {place[1]}" if len(place) > 1 else "")
+    raise InputError(
+        f"{name} must be finite; got {values[tuple(place)].item()} at {where}. "
+        "Remove the row, or replace an intended -inf by a large negative number such as -1e4."
+    )
+
+
+def check_unit_interval(values: Tensor, name: str) -> None:
+    """Every number lies in 0..1."""
+    check_finite(values, name)
+    low, high = torch.aminmax(values)
+    if low >= 0 and high <= 1:
+        return
+    place = ((values < 0) | (values > 1)).nonzero()[0].tolist()
+    raise InputError(
+        f"{name} must lie in 0..1; got {values[tuple(place)].item():.7g} at row {place[0]}. "
+        "If these are logits, say so (from_logits, or --logits)."
+    )
+
+
+def check_labels(labels: Tensor, n_classes: int) -> Tensor:
+    """Whole numbers of an integer type in 0..k-1, as int64."""
+    if labels.ndim != 1:
+        raise InputError(
+            f"labels must be one number a row, shape (n,); got shape {tuple(labels.shape)}. "
+            "If they are one-hot, pass labels.argmax(1)."
+        )
+    if labels.is_floating_point() or labels.is_complex():
+        raise InputError(
+            f"labels must be whole numbers of an integer type; got {labels.dtype}. "
+            "If they are class numbers, convert them: labels.astype(int)."
+        )
+    labels = labels.to(torch.int64)
+    outside = ((labels < 0) | (labels >= n_classes)).nonzero()
+    if outside.numel():
+        row = int(outside[0])
+        hint = " If labels start at 1, subtract 1." if labels[row] == n_classes and labels.min() >= 1 else ""
+        raise InputError(
+            f"labels must lie in 0..{n_classes - 1} ({n_classes} classes from the logits); "
+            f"got {int(labels[row])} at row {row}.{hint}"
+        )
+    return labels
+
+
+def check_same_length(first: Tensor, first_name: str, second: Tensor, second_name: str) -> None:
+    """Two columns describe the same rows."""
+    if first.shape[0] != second.shape[0]:
+        raise InputError(
+            f"{first_name} and {second_name} must have the same number of rows; "
+            f"got {first.shape[0]} and {second.shape[0]}."
+        )
+
+
+def check_at_least(value: int, least: int, name: str) -> None:
+    """A count that a method needs."""
+    if value < least:
+        raise InputError(f"{name} must be at least {least}; got {value}.")

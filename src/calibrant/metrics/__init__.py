@@ -1,0 +1,47 @@
+"""What to measure: states that add up, and the numbers read off them."""
+
+from calibrant.metrics.base import Metric
+from calibrant.metrics.binned import (
+    ECE,
+    MCE,
+    OE,
+    ECEL1Debiased,
+    ECEL2Debiased,
+    ece,
+    ece_l1_debiased,
+    ece_l2_debiased,
+    mce,
+    oe,
+)
+from calibrant.metrics.classwise import SCE, TLECE, sce, tl_ece
+from calibrant.metrics.crossfit import Split, calibration_refinement
+from calibrant.metrics.decomposition import Murphy, RefinementTerms, murphy, refinement_terms
+from calibrant.metrics.description import Accuracy, Confidence, Entropy, accuracy, confidence, entropy
+from calibrant.metrics.detection import (
+    AUROC,
+    FPR95,
+    AUPRError,
+    AUPRSuccess,
+    aupr_error,
+    aupr_success,
+    auroc,
+    fpr95,
+)
+from calibrant.metrics.proper import NLL, Brier, TopBrier, brier, nll, top_brier
+from calibrant.metrics.ranked import ACE, KS, MMCE, ace, ks, mmce
+from calibrant.metrics.selective import AUGRC, AURC, EAURC, augrc, aurc, e_aurc
+from calibrant.metrics.skce import SKCE, skce
+from calibrant.metrics.smooth import KDEECE, SECE, SECEPrinted, SmECE, kde_ece, sece, sece_printed, smece
+from calibrant.metrics.states import State
+from calibrant.metrics.statistics import RankedCells, RankedRows
+from calibrant.metrics.tally import Tally
+
+__all__ = [
+    "ACE", "AUGRC", "AURC", "AUROC", "Accuracy", "AUPRError", "AUPRSuccess", "Brier", "Confidence", "EAURC", "ECE",
+    "ECEL1Debiased", "ECEL2Debiased", "Entropy", "FPR95", "KDEECE", "KS", "MCE", "MMCE", "Metric", "Murphy", "NLL", "OE",
+    "RankedCells", "RankedRows", "RefinementTerms", "SCE", "SECE", "SECEPrinted", "SKCE", "SmECE", "Split", "State",
+    "TLECE", "Tally", "TopBrier", "accuracy", "ace", "augrc", "aupr_error", "aupr_success", "aurc", "auroc", "brier",
+    "calibration_refinement", "confidence", "e_aurc", "ece", "ece_l1_debiased", "ece_l2_debiased", "entropy", "fpr95",
+    "kde_ece", "ks", "mce", "mmce", "murphy", "nll", "oe", "refinement_terms", "sce", "sece", "sece_printed", "skce",
+    "smece", "tl_ece", "top_brier",
+]  # fmt: skip

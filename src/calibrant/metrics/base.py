@@ -1,0 +1,65 @@
+"""What a metric is: a statistic that gathers a state from rows, and a value read off the state.
+
+Metrics that name the same statistic share its state; :class:`calibrant.metrics.Tally` gathers each once.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal, TypeAlias, final
+
+from torch import Tensor
+
+from calibrant.metrics.states import Ranked, State
+from calibrant.paper import Paper
+from calibrant.predictions import Predictions, TopLabel
+
+__all__ = ["Family", "Metric", "Statistic", "TopStatistic"]
+
+Family: TypeAlias = Literal["description", "proper", "calibration", "refinement"]
+
+
+class Statistic(ABC):
+    """A recipe that turns rows into a state. Two equal recipes give the same state, and so are computed once."""
+
+    @abstractmethod
+    def __call__(self, rows: Predictions | TopLabel) -> State:
+        """Gather the state of these rows."""
+
+
+class TopStatistic(Statistic):
+    """A statistic of confidence and correctness alone, so that it can also be read off resampled, ranked answers."""
+
+    @abstractmethod
+    def of_ranked(self, ranked: Ranked) -> State | Ranked:
+        """The same state from ranked answers, whose counts may carry leading dimensions."""
+
+
+class Metric(ABC):
+    """A number about predictions, with an additive state.
+
+    ``value(state(a) + state(b)) == value(state(a + b))``.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    family: ClassVar[Family]
+    paper: ClassVar[Paper]
+    lower_is_better: ClassVar[bool | None]  # None: neither
+
+    @property
+    @abstractmethod
+    def statistic(self) -> Statistic:
+        """What to gather from the rows."""
+
+    @abstractmethod
+    def value(self, state: Any) -> Tensor:
+        """Read the number off the state, shape (...)."""
+
+    @final
+    def state(self, rows: Predictions | TopLabel) -> State:
+        """Gather the state of these rows."""
+        return self.statistic(rows)
+
+    @final
+    def __call__(self, rows: Predictions | TopLabel) -> float:
+        """The number for these rows."""
+        return float(self.value(self.statistic(rows)))

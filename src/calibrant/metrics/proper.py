@@ -1,0 +1,129 @@
+"""Proper scores: lowest in expectation for the true probabilities. The numbers to select a method by."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from torch import Tensor
+
+from calibrant.metrics.base import Family, Metric
+from calibrant.metrics.states import Average, Bins
+from calibrant.metrics.statistics import Averaged, Binned
+from calibrant.paper import Paper
+from calibrant.predictions import Predictions, TopLabel
+
+__all__ = ["NLL", "Brier", "TopBrier", "brier", "nll", "top_brier"]
+
+_GNEITING = Paper("Gneiting & Raftery", 2007, "Strictly Proper Scoring Rules, Prediction, and Estimation",
+                  "doi:10.1198/016214506000001437", "Section 3")  # fmt: skip
+_BRIER = Paper("Brier", 1950, "Verification of Forecasts Expressed in Terms of Probability",
+               "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2", "eq. 2")  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
+class NLL(Metric):
+    """Log-loss: mean negative log-probability of the true class, in nats.
+
+    One confident mistake can dominate it; that is its point.
+
+    Formula: −1/n Σ_i ln p_i(y_i)
+    Estimator: sample mean.
+    Bias: none.
+    Cost: O(n k).
+    """
+
+    name: ClassVar[str] = "nll"
+    title: ClassVar[str] = "Log-loss"
+    family: ClassVar[Family] = "proper"
+    paper: ClassVar[Paper] = _GNEITING
+    lower_is_better: ClassVar[bool | None] = True
+
+    @property
+    def statistic(self) -> Averaged:
+        """Log-loss of every row."""
+        return Averaged(_nll_rows)
+
+    def value(self, state: Average) -> Tensor:
+        """Mean of the rows."""
+        return state.total / state.count
+
+
+@final
+@dataclass(frozen=True)
+class Brier(Metric):
+    """Brier score: squared distance between the probabilities and the one-hot truth, summed over the classes.
+
+    In 0..2. Some libraries divide by the number of classes; the papers do not, and neither do we.
+
+    Formula: 1/n Σ_i Σ_k (p_ik − [y_i = k])²
+    Estimator: sample mean.
+    Bias: none.
+    Cost: O(n k).
+    """
+
+    name: ClassVar[str] = "brier"
+    title: ClassVar[str] = "Brier score"
+    family: ClassVar[Family] = "proper"
+    paper: ClassVar[Paper] = _BRIER
+    lower_is_better: ClassVar[bool | None] = True
+
+    @property
+    def statistic(self) -> Averaged:
+        """Brier score of every row."""
+        return Averaged(_brier_rows)
+
+    def value(self, state: Average) -> Tensor:
+        """Mean of the rows."""
+        return state.total / state.count
+
+
+@final
+@dataclass(frozen=True)
+class TopBrier(Metric):
+    """Brier score of the statement "my answer is right", made with the confidence as its probability.
+
+    Formula: 1/n Σ_i (c_i − a_i)²
+    Estimator: sample mean.
+    Bias: none.
+    Cost: O(n) after the softmax.
+    """
+
+    name: ClassVar[str] = "top_brier"
+    title: ClassVar[str] = "Brier score, top label"
+    family: ClassVar[Family] = "proper"
+    paper: ClassVar[Paper] = _BRIER
+    lower_is_better: ClassVar[bool | None] = True
+
+    @property
+    def statistic(self) -> Binned:
+        """One bin: the plain sums."""
+        return Binned(1)
+
+    def value(self, state: Bins) -> Tensor:
+        """Mean of c² − 2ca + a, since a² = a."""
+        squares = state.confidence_squared - 2 * state.confidence_correct + state.correct
+        return squares[..., 0] / state.count[..., 0]
+
+
+def _nll_rows(block: Predictions) -> Tensor:
+    return -block.softmax.log_probability_of(block.labels)
+
+
+def _brier_rows(block: Predictions) -> Tensor:
+    soft = block.softmax
+    return soft.sum_of_squares() - 2 * soft.probability_of(block.labels) + 1
+
+
+def nll(predictions: Predictions) -> float:
+    """Log-loss in nats (:class:`NLL`)."""
+    return NLL()(predictions)
+
+
+def brier(predictions: Predictions) -> float:
+    """Brier score, summed over classes (:class:`Brier`)."""
+    return Brier()(predictions)
+
+
+def top_brier(predictions: Predictions | TopLabel) -> float:
+    """Brier score of the top label (:class:`TopBrier`)."""
+    return TopBrier()(predictions)

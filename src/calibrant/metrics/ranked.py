@@ -1,0 +1,158 @@
+"""Calibration errors read off the ranking: equal-mass bins, the largest cumulative gap, and the kernel error."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from calibrant.checks import check_at_least
+from calibrant.metrics.base import Family, Metric
+from calibrant.metrics.states import TopState
+from calibrant.metrics.statistics import RankedCells, RankedRows
+from calibrant.paper import Paper
+from calibrant.predictions import Predictions, TopLabel
+
+__all__ = ["ACE", "KS", "MMCE", "ace", "ks", "mmce"]
+
+_NGUYEN = Paper("Nguyen & O'Connor", 2015, "Posterior Calibration and Exploratory Analysis for Natural Language "
+                "Processing Models", "arXiv:1508.05154", "Section 3.3")  # fmt: skip
+_GUPTA = Paper("Gupta et al.", 2021, "Calibration of Neural Networks Using Splines", "arXiv:2006.12800", "eq. 6")
+_MMCE = Paper("Kumar et al.", 2018, "Trainable Calibration Measures for Neural Networks from Kernel Mean Embeddings",
+              "https://proceedings.mlr.press/v80/kumar18a.html", "eq. 3")  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
+class ACE(Metric):
+    """Adaptive calibration error: as ece, with bins that hold equally many rows.
+
+    Formula: Σ_b |B_b|/n · |acc(B_b) − conf(B_b)|, sizes differing by at most one
+    Estimator: plug-in; bins cut by rank, each tied row carrying its tie group's mean correctness, so that the order
+        of the rows cannot matter.
+    Bias: upward, as ece.
+    Cost: O(n log n); exact state 8 bytes a row, or ``ranks=RankedCells()`` in bounded memory.
+    """
+
+    name: ClassVar[str] = "ace"
+    title: ClassVar[str] = "Adaptive calibration error"
+    family: ClassVar[Family] = "calibration"
+    paper: ClassVar[Paper] = _NGUYEN
+    lower_is_better: ClassVar[bool | None] = True
+    n_bins: int = 15
+    ranks: RankedRows | RankedCells = RankedRows()
+
+    def __post_init__(self) -> None:
+        check_at_least(self.n_bins, 1, "n_bins")
+
+    @property
+    def statistic(self) -> RankedRows | RankedCells:
+        """Ranked answers."""
+        return self.ranks
+
+    def value(self, state: TopState) -> Tensor:
+        """Sum of the bins' gaps."""
+        ranked = state.ranked
+        rank = ranked.total_up_to
+        drift = (ranked.right - ranked.total * ranked.confidence).cumsum(-1)
+        # Inside a tie group the drift grows evenly: that is what exchangeable ties mean.
+        steps = torch.arange(self.n_bins + 1, dtype=torch.float64, device=rank.device)
+        edges = (ranked.n[..., None] * steps / self.n_bins).floor()
+        at_edges = _interpolate(rank, drift, edges)
+        return at_edges.diff(dim=-1).abs().sum(-1) / ranked.n
+
+
+@final
+@dataclass(frozen=True)
+class KS(Metric):
+    """Kolmogorov-Smirnov calibration error: the largest cumulative gap over the rows sorted by confidence. No bins.
+
+    Formula: max_j |Σ_{i ≤ j} (a_i − c_i)|/n, i in order of confidence
+    Estimator: plug-in; tied rows count together.
+    Bias: upward, about 0.8·√(mean c(1 − c)/n) on calibrated data. Gaps that change sign along the confidence cancel.
+    Cost: O(n log n); exact state 8 bytes a row, or ``ranks=RankedCells()`` in bounded memory.
+    """
+
+    name: ClassVar[str] = "ks"
+    title: ClassVar[str] = "Kolmogorov-Smirnov error"
+    family: ClassVar[Family] = "calibration"
+    paper: ClassVar[Paper] = _GUPTA
+    lower_is_better: ClassVar[bool | None] = True
+    ranks: RankedRows | RankedCells = RankedRows()
+
+    @property
+    def statistic(self) -> RankedRows | RankedCells:
+        """Ranked answers."""
+        return self.ranks
+
+    def value(self, state: TopState) -> Tensor:
+        """Largest absolute drift."""
+        ranked = state.ranked
+        return (ranked.right - ranked.total * ranked.confidence).cumsum(-1).abs().amax(-1) / ranked.n
+
+
+@final
+@dataclass(frozen=True)
+class MMCE(Metric):
+    """Maximum mean calibration error: the largest correlation of the gaps with a smooth function of confidence.
+
+    Formula: √(Σ_ij (a_i − c_i)(a_j − c_j) exp(−|c_i − c_j|/0.4))/n
+    Estimator: the V-statistic of the paper, exact in O(n log n): on sorted confidences the kernel factors into
+        exp(−c_j/h)·exp(c_i/h), so a running sum replaces the double one.
+    Bias: upward, about √(mean c(1 − c)/n) on calibrated data.
+    Cost: O(n log n).
+    """
+
+    name: ClassVar[str] = "mmce"
+    title: ClassVar[str] = "Maximum mean calibration error"
+    family: ClassVar[Family] = "calibration"
+    paper: ClassVar[Paper] = _MMCE
+    lower_is_better: ClassVar[bool | None] = True
+    width: float = 0.4
+    ranks: RankedRows | RankedCells = RankedRows()
+
+    @property
+    def statistic(self) -> RankedRows | RankedCells:
+        """Ranked answers."""
+        return self.ranks
+
+    def value(self, state: TopState) -> Tensor:
+        """Root of the double sum."""
+        ranked = state.ranked
+        gap = ranked.right - ranked.total * ranked.confidence
+        rising = torch.exp(ranked.confidence / self.width)
+        before = (gap * rising).cumsum(-1) - gap * rising
+        double_sum = gap.square().sum(-1) + 2 * (gap / rising * before).sum(-1)
+        return double_sum.clamp(min=0).sqrt() / ranked.n
+
+
+def _interpolate(x: Tensor, y: Tensor, at: Tensor) -> Tensor:
+    """Piecewise linear through (0, 0) and the points (x, y), all (..., m), read at (..., b)."""
+    right = torch.searchsorted(x.contiguous(), at.contiguous()).clamp(max=x.shape[-1] - 1)
+    left = (right - 1).clamp(min=0)
+    first = right == 0
+    x0 = torch.where(first, 0.0, x.gather(-1, left))
+    y0 = torch.where(first, 0.0, y.gather(-1, left))
+    x1, y1 = x.gather(-1, right), y.gather(-1, right)
+    share = (at - x0) / (x1 - x0).clamp(min=1e-12)
+    return y0 + share.clamp(0, 1) * (y1 - y0)
+
+
+def ace(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> float:
+    """Calibration error over equal-mass bins (:class:`ACE`).
+
+    Example:
+        >>> ace(TopLabel([0.6] * 10, [True] * 5 + [False] * 5), n_bins=5)  # whatever the order of the rows
+        0.1
+    """
+    return ACE(n_bins)(predictions)
+
+
+def ks(predictions: Predictions | TopLabel) -> float:
+    """Kolmogorov-Smirnov calibration error (:class:`KS`)."""
+    return KS()(predictions)
+
+
+def mmce(predictions: Predictions | TopLabel) -> float:
+    """Maximum mean calibration error (:class:`MMCE`)."""
+    return MMCE()(predictions)

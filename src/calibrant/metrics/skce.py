@@ -1,0 +1,105 @@
+"""Squared kernel calibration error: calibration of the whole probability vector, with a test."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from calibrant.metrics.base import Family, Metric, Statistic
+from calibrant.metrics.states import Sums
+from calibrant.metrics.statistics import full_predictions
+from calibrant.paper import Paper
+from calibrant.predictions import Predictions, TopLabel
+
+__all__ = ["SKCE", "KernelFeatures", "skce"]
+
+_WIDMANN = Paper("Widmann et al.", 2019, "Calibration Tests in Multi-class Classification: A Unifying Framework",
+                 "arXiv:1910.11385", "Lemma 2")  # fmt: skip
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FeatureSums(Sums):
+    """Residuals summed against the kernel's features."""
+
+    count: Tensor  # (...)
+    squares: Tensor  # (...) sum of squared residual lengths
+    product: Tensor  # (..., features, k)
+
+
+@final
+@dataclass(frozen=True)
+class KernelFeatures(Statistic):
+    """Sum over the rows of (features of the probabilities) x (one-hot label minus probabilities).
+
+    The features are cosines and sines at random frequencies, which make a Gaussian kernel in the limit. Any number of
+    them is a proper kernel by itself, so the estimator is exact for that kernel, and it adds up over rows where the
+    usual double sum does not.
+    """
+
+    width: float = 0.5
+    features: int = 256
+    seed: int = 0
+
+    def __call__(self, rows: Predictions | TopLabel) -> FeatureSums:
+        rows = full_predictions(rows)
+        frequencies = self.frequencies(rows.n_classes).to(rows.logits.device)
+        parts = [self._of_block(block, frequencies) for block in rows.blocks()]
+        return FeatureSums.merge(parts)
+
+    def frequencies(self, k: int) -> Tensor:
+        """Frequencies of the kernel for k classes, (k, features/2)."""
+        generator = torch.Generator().manual_seed(self.seed)
+        return torch.randn(k, self.features // 2, generator=generator, dtype=torch.float64) / self.width
+
+    def of(self, probs: Tensor, frequencies: Tensor) -> Tensor:
+        """Features of probability vectors, (n, k) -> (n, features); each row has length one."""
+        angle = probs @ frequencies.to(probs.dtype)
+        return torch.cat([torch.cos(angle), torch.sin(angle)], dim=1) * math.sqrt(2 / self.features)
+
+    def _of_block(self, block: Predictions, frequencies: Tensor) -> FeatureSums:
+        probs = block.logits.double().softmax(dim=1)
+        residual = -probs
+        residual[torch.arange(len(block), device=probs.device), block.labels] += 1
+        product = self.of(probs, frequencies).T @ residual
+        return FeatureSums(product.new_tensor(float(len(block))), residual.square().sum(), product)
+
+
+@final
+@dataclass(frozen=True)
+class SKCE(Metric):
+    """Squared kernel calibration error of the whole probability vector: zero exactly for a calibrated model.
+
+    Sees any miscalibration of any class, not only of the top label. Its unit means little; its p-value is the point.
+
+    Formula: 2/(n(n − 1)) Σ_{i<j} k(p_i, p_j) (e_{y_i} − p_i)·(e_{y_j} − p_j)
+    Estimator: unbiased, exact for the kernel k(p, q) = mean of cos(ω·(p − q)) over 128 fixed Gaussian frequencies ω,
+        which approximates exp(−‖p − q‖²/(2·0.5²)) and lets the double sum be taken row by row.
+    Bias: none; may be negative.
+    Cost: O(n k) times 256 features; the state is 256 numbers a class.
+    """
+
+    name: ClassVar[str] = "skce"
+    title: ClassVar[str] = "Squared kernel calibration error"
+    family: ClassVar[Family] = "calibration"
+    paper: ClassVar[Paper] = _WIDMANN
+    lower_is_better: ClassVar[bool | None] = True
+    width: float = 0.5
+    features: int = 256
+
+    @property
+    def statistic(self) -> KernelFeatures:
+        """Residuals against features."""
+        return KernelFeatures(self.width, self.features)
+
+    def value(self, state: FeatureSums) -> Tensor:
+        """Squared length of the sum, less the pairs of a row with itself."""
+        pairs = (state.count * (state.count - 1)).clamp(min=1)
+        return (state.product.square().sum((-1, -2)) - state.squares) / pairs
+
+
+def skce(predictions: Predictions) -> float:
+    """Squared kernel calibration error (:class:`SKCE`)."""
+    return SKCE()(predictions)

@@ -1,0 +1,50 @@
+"""Where a method comes from: carried by every metric, loss and calibrator, printed by ``calibrant cite``."""
+
+import re
+from dataclasses import dataclass
+from typing import final
+
+__all__ = ["Paper"]
+
+
+@final
+@dataclass(frozen=True)
+class Paper:
+    """A citation, and the place in it that defines the method.
+
+    Example:
+        >>> Paper("Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "eq. 3").short
+        'Guo et al. (2017)'
+    """
+
+    authors: str
+    year: int
+    title: str
+    identifier: str
+    where: str = ""
+
+    @property
+    def short(self) -> str:
+        """Authors and year, as in running text."""
+        return f"{self.authors} ({self.year})"
+
+    @property
+    def url(self) -> str:
+        """The address behind the identifier."""
+        if self.identifier.startswith("https:"):
+            return self.identifier
+        scheme, _, rest = self.identifier.partition(":")
+        return {"arXiv": "https://arxiv.org/abs/", "doi": "https://doi.org/"}.get(scheme, "") + rest
+
+    @property
+    def bibtex(self) -> str:
+        """An entry to paste into a bibliography."""
+        first_author = re.split(r"[ ,&]", self.authors)[0].lower()
+        first_word = re.sub(r"\W", "", self.title.split()[0]).lower()
+        fields = {"title": self.title, "author": self.authors, "year": str(self.year), "url": self.url}
+        body = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
+        return f"@misc{{{first_author}{self.year}{first_word},\n{body}\n}}"
+
+    def __str__(self) -> str:
+        place = f", {self.where}" if self.where else ""
+        return f"{self.short}, {self.title}, {self.identifier}{place}"

@@ -1,0 +1,289 @@
+"""Predictions: the currency of the library. Everything takes them, and all checks on data happen here, once.
+
+Two records. :class:`Predictions` has a row of logits and a label for each example; :class:`TopLabel` is the narrower
+one for people who only know how sure an answer was and whether it was right. Every top-label metric takes either.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self, final
+
+import torch
+from torch import Tensor
+
+from calibrant.checks import as_tensor, check_finite, check_labels, check_same_length, check_unit_interval
+from calibrant.errors import CalibrantWarning, InputError
+from calibrant.numerics.softmax import Softmax
+
+__all__ = ["Predictions", "TopLabel"]
+
+# Numbers in a block: a few megabytes at most, so that the reads after the first find them in cache.
+_BLOCK = 1 << 17
+# How far a row of probabilities may be from one. Float16 rows of a thousand classes stay within it.
+_SUM_TOLERANCE = 2e-3
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TopLabel:
+    """How sure each answer was, and whether it was right.
+
+    Args:
+        confidence: Shape (n,), in 0..1.
+        correct: Shape (n,), bool (or 0 and 1 of an integer type).
+        log_odds: Shape (n,); worked out from the confidence unless given. Where float32 confidences have rounded to
+            1.0 it still tells them apart, and so it is what rankings are made of.
+
+    Example:
+        >>> answers = TopLabel([0.9, 0.8, 0.7], [True, True, False])
+        >>> len(answers), answers.accuracy
+        (3, 0.6666666666666666)
+    """
+
+    confidence: Tensor
+    correct: Tensor
+    log_odds: Tensor = field(default=None, repr=False)  # type: ignore[assignment]  # filled in below
+
+    def __post_init__(self) -> None:
+        confidence = as_tensor(self.confidence, "confidence").to(torch.float64)
+        correct = as_tensor(self.correct, "correct").to(confidence.device)
+        if confidence.ndim != 1 or correct.ndim != 1:
+            raise InputError(
+                "confidence and correct must be one number a row, shape (n,); "
+                f"got shapes {tuple(confidence.shape)} and {tuple(correct.shape)}."
+            )
+        check_same_length(confidence, "confidence", correct, "correct")
+        _check_rows(confidence.shape[0])
+        check_unit_interval(confidence, "confidence")
+        if correct.dtype != torch.bool:
+            stray = ((correct != 0) & (correct != 1)).nonzero()
+            if stray.numel():
+                row = int(stray[0])
+                raise InputError(f"correct must be true/false or 0/1; got {correct[row].item()} at row {row}.")
+        object.__setattr__(self, "confidence", confidence)
+        object.__setattr__(self, "correct", correct.to(torch.bool))
+        object.__setattr__(self, "log_odds", torch.logit(confidence))
+
+    @classmethod
+    def _trusted(cls, confidence: Tensor, correct: Tensor, log_odds: Tensor) -> Self:
+        """Build from columns that are known to be right."""
+        made = object.__new__(cls)
+        for name, value in (("confidence", confidence), ("correct", correct), ("log_odds", log_odds)):
+            object.__setattr__(made, name, value)
+        return made
+
+    @property
+    def top(self) -> Self:
+        """Itself, so that a metric of the top label takes either record."""
+        return self
+
+    @property
+    def accuracy(self) -> float:
+        """Share of right answers."""
+        return float(self.correct.double().mean())
+
+    def __len__(self) -> int:
+        return self.confidence.shape[0]
+
+    def __getitem__(self, rows: slice | Tensor) -> Self:
+        return self._trusted(self.confidence[rows], self.correct[rows], self.log_odds[rows])
+
+    def blocks(self, rows: int | None = None) -> Iterator[Self]:
+        """The same rows in pieces that fit the cache."""
+        step = rows or _BLOCK
+        for start in range(0, len(self), step):
+            yield self[start : start + step]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """A row of logits and a label for each example; immutable and checked once.
+
+    The caller says what the numbers are (:meth:`from_logits`, :meth:`from_probs`, :meth:`from_binary_logits`); nothing
+    is guessed from their values. Two classes are ``k = 2``. Logits are kept as given, on their device.
+
+    Args:
+        logits: Shape (n, k), k >= 2, finite.
+        labels: Shape (n,), integers in 0..k-1.
+        class_names: One name a class, or None.
+
+    Raises:
+        InputError: If any of that does not hold; the message names the row.
+
+    Example:
+        >>> predictions = Predictions.from_logits([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]], [0, 1, 1])
+        >>> predictions.predicted.tolist(), predictions.correct.tolist()
+        ([0, 1, 0], [True, True, False])
+    """
+
+    logits: Tensor
+    labels: Tensor
+    class_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        logits = as_tensor(self.logits, "logits")
+        if logits.ndim != 2 or logits.shape[1] < 2:
+            one_column = logits.ndim == 1 or (logits.ndim == 2 and logits.shape[1] == 1)
+            hint = " For one logit a row of a two-class model, use from_binary_logits." if one_column else ""
+            raise InputError(
+                f"logits must have shape (n, k) with at least two classes; got {tuple(logits.shape)}.{hint}"
+            )
+        if not logits.is_floating_point():
+            if logits.is_complex() or logits.dtype == torch.bool:
+                raise InputError(f"logits must be real numbers; got {logits.dtype}.")
+            logits = logits.double()
+        _check_rows(logits.shape[0])
+        check_finite(logits, "logits")
+        labels = as_tensor(self.labels, "labels").to(logits.device)
+        check_same_length(logits, "logits", labels, "labels")
+        labels = check_labels(labels, logits.shape[1])
+        names = None if self.class_names is None else tuple(str(name) for name in self.class_names)
+        if names is not None and len(names) != logits.shape[1]:
+            raise InputError(f"class_names must name every class; got {len(names)} names for {logits.shape[1]} classes.")
+        self._set(logits.contiguous(), labels, names)
+
+    def _set(self, logits: Tensor, labels: Tensor, class_names: tuple[str, ...] | None) -> None:
+        object.__setattr__(self, "logits", logits)
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "class_names", class_names)
+
+    @classmethod
+    def _trusted(cls, logits: Tensor, labels: Tensor, class_names: tuple[str, ...] | None) -> Self:
+        """Build from parts of predictions that were checked already."""
+        made = object.__new__(cls)
+        made._set(logits, labels, class_names)
+        return made
+
+    @classmethod
+    def from_logits(cls, logits: Any, labels: Any, *, class_names: Sequence[str] | None = None) -> Self:
+        """From unnormalised scores, shape (n, k): what a network gives before its softmax."""
+        return cls(logits, labels, None if class_names is None else tuple(class_names))
+
+    @classmethod
+    def from_probs(cls, probs: Any, labels: Any, *, class_names: Sequence[str] | None = None) -> Self:
+        """From probabilities, shape (n, k), rows summing to one.
+
+        The logits are their logarithms. A probability of exactly 0 is read as the smallest number its type can hold
+        (log-loss 103 for float32, 744 for float64), because what underflowed was not impossible; if the true class is
+        among them a :class:`CalibrantWarning` says so.
+        """
+        probs = as_tensor(probs, "probs")
+        if probs.ndim != 2 or probs.shape[1] < 2:
+            raise InputError(
+                f"probs must have shape (n, k) with at least two classes; got {tuple(probs.shape)}. "
+                "For the probability p of the second class alone, pass the columns 1 - p and p."
+            )
+        _check_rows(probs.shape[0])
+        if not probs.is_floating_point():
+            probs = probs.double()
+        check_unit_interval(probs, "probs")
+        sums = probs.sum(dim=1, dtype=torch.float64)
+        off = ((sums - 1).abs() > _SUM_TOLERANCE).nonzero()
+        if off.numel():
+            row = int(off[0])
+            raise InputError(
+                f"each row of probs must sum to one (within {_SUM_TOLERANCE}); got {float(sums[row]):.6g} at row {row} "
+                f"({off.numel()} such rows). If they were rounded, divide each row by its sum; "
+                "if they are not probabilities over all classes, say what they are."
+            )
+        working = probs if probs.dtype == torch.float64 else probs.float()
+        smallest = torch.finfo(working.dtype).smallest_normal * torch.finfo(working.dtype).eps
+        made = cls.from_logits(working.clamp(min=smallest).log(), labels, class_names=class_names)
+        impossible = int((working.gather(1, made.labels[:, None]) == 0).sum())
+        if impossible:
+            warnings.warn(
+                f"{impossible} of {len(made)} true classes were given probability 0, an infinite log-loss; "
+                f"read as {smallest:.1e}, so nll is finite but depends on that choice.",
+                CalibrantWarning,
+                stacklevel=2,
+            )
+        return made
+
+    @classmethod
+    def from_binary_logits(cls, logits: Any, labels: Any, *, class_names: Sequence[str] | None = None) -> Self:
+        """From one logit a row, shape (n,) or (n, 1), of a two-class model: the log-odds of class 1."""
+        single = as_tensor(logits, "logits")
+        if not single.is_floating_point():
+            single = single.double()
+        if single.ndim == 2 and single.shape[1] == 1:
+            single = single[:, 0]
+        if single.ndim != 1:
+            raise InputError(f"binary logits must have shape (n,) or (n, 1); got {tuple(single.shape)}.")
+        return cls.from_logits(torch.stack([torch.zeros_like(single), single], 1), labels, class_names=class_names)
+
+    def __len__(self) -> int:
+        return self.logits.shape[0]
+
+    def __getitem__(self, rows: slice | Tensor) -> Self:
+        return self._trusted(self.logits[rows], self.labels[rows], self.class_names)
+
+    def __add__(self, other: Self) -> Self:
+        """The rows of both."""
+        if other.n_classes != self.n_classes:
+            raise InputError(f"both must have the same classes; got {self.n_classes} and {other.n_classes}.")
+        logits = torch.cat([self.logits, other.logits])
+        return self._trusted(logits, torch.cat([self.labels, other.labels]), self.class_names)
+
+    def __repr__(self) -> str:
+        return f"Predictions(n={len(self)}, classes={self.n_classes}, {self.logits.dtype}, {self.logits.device})"
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, from the logits."""
+        return self.logits.shape[1]
+
+    def blocks(self, rows: int | None = None) -> Iterator[Self]:
+        """The same rows in pieces that fit the cache; each works out its softmax once."""
+        step = rows or max(1, _BLOCK // self.n_classes)
+        for start in range(0, len(self), step):
+            yield self[start : start + step]
+
+    @cached_property
+    def softmax(self) -> Softmax:
+        """The one exponential behind every number below. Holds two arrays of the logits' size: ask blocks for it."""
+        return Softmax(self.logits)
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """Log-probabilities, (n, k), in the logits' own type."""
+        return self.logits.log_softmax(dim=1)
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """Probabilities, (n, k), in the logits' own type."""
+        return self.logits.softmax(dim=1)
+
+    @cached_property
+    def top(self) -> TopLabel:
+        """Confidence, correctness and log-odds of the predicted class."""
+        return TopLabel._trusted(*(torch.cat(column) for column in zip(*self._top_columns(), strict=True)))
+
+    def _top_columns(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        # A piece that already has its softmax uses it; a large array goes block by block and keeps nothing.
+        for block in [self] if "softmax" in self.__dict__ else self.blocks():
+            soft = block.softmax
+            log_odds = soft.log_odds.double()
+            yield torch.sigmoid(log_odds), soft.top == block.labels, log_odds
+
+    @property
+    def confidence(self) -> Tensor:
+        """Probability of the predicted class, (n,), float64."""
+        return self.top.confidence
+
+    @cached_property
+    def predicted(self) -> Tensor:
+        """The class with the largest logit (the first of them on a tie), (n,)."""
+        return torch.cat([block.softmax.top for block in self.blocks()])
+
+    @property
+    def correct(self) -> Tensor:
+        """Whether the prediction is the label, (n,), bool."""
+        return self.top.correct
+
+
+def _check_rows(n: int) -> None:
+    if n == 0:
+        raise InputError("predictions must have at least one row; got none.")
