@@ -15,12 +15,12 @@ from torch import Tensor
 
 from calibrant.checks import as_tensor, check_finite, check_labels, check_same_length, check_unit_interval
 from calibrant.errors import CalibrantWarning, InputError
-from calibrant.numerics.softmax import Softmax
+from calibrant.numerics.softmax import SoftmaxRows, Wanted
 
 __all__ = ["Predictions", "TopLabel"]
 
-# Numbers in a block: a few megabytes at most, so that the reads after the first find them in cache.
-_BLOCK = 1 << 17
+# Rows in a block: what is kept a row stays within a few megabytes, whatever the number of rows.
+_BLOCK = 1 << 18
 # How far a row of probabilities may be from one. Float16 rows of a thousand classes stay within it.
 _SUM_TOLERANCE = 2e-3
 
@@ -91,7 +91,7 @@ class TopLabel:
         return self._trusted(self.confidence[rows], self.correct[rows], self.log_odds[rows])
 
     def blocks(self, rows: int | None = None) -> Iterator[Self]:
-        """The same rows in pieces that fit the cache."""
+        """The same rows in pieces of bounded size."""
         step = rows or _BLOCK
         for start in range(0, len(self), step):
             yield self[start : start + step]
@@ -236,15 +236,18 @@ class Predictions:
         return self.logits.shape[1]
 
     def blocks(self, rows: int | None = None) -> Iterator[Self]:
-        """The same rows in pieces that fit the cache; each works out its softmax once."""
-        step = rows or max(1, _BLOCK // self.n_classes)
+        """The same rows in pieces of bounded size."""
+        step = rows or _BLOCK
         for start in range(0, len(self), step):
             yield self[start : start + step]
 
-    @cached_property
-    def softmax(self) -> Softmax:
-        """The one exponential behind every number below. Holds two arrays of the logits' size: ask blocks for it."""
-        return Softmax(self.logits)
+    def softmax_rows(self, wanted: Wanted = Wanted()) -> SoftmaxRows:
+        """What one pass over the logits tells about every row. Repeated only for something not asked for before."""
+        known: SoftmaxRows | None = self.__dict__.get("_softmax_rows")
+        if known is None or not known.wanted.covers(wanted):
+            known = SoftmaxRows(self.logits, self.labels, wanted if known is None else known.wanted | wanted)
+            object.__setattr__(self, "_softmax_rows", known)
+        return known
 
     @cached_property
     def log_probs(self) -> Tensor:
@@ -259,24 +262,18 @@ class Predictions:
     @cached_property
     def top(self) -> TopLabel:
         """Confidence, correctness and log-odds of the predicted class."""
-        return TopLabel._trusted(*(torch.cat(column) for column in zip(*self._top_columns(), strict=True)))
-
-    def _top_columns(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        # A piece that already has its softmax uses it; a large array goes block by block and keeps nothing.
-        for block in [self] if "softmax" in self.__dict__ else self.blocks():
-            soft = block.softmax
-            log_odds = soft.log_odds.double()
-            yield torch.sigmoid(log_odds), soft.top == block.labels, log_odds
+        rows = self.softmax_rows()
+        return TopLabel._trusted(rows.confidence.double(), rows.top == self.labels, rows.log_odds)
 
     @property
     def confidence(self) -> Tensor:
         """Probability of the predicted class, (n,), float64."""
         return self.top.confidence
 
-    @cached_property
+    @property
     def predicted(self) -> Tensor:
         """The class with the largest logit (the first of them on a tie), (n,)."""
-        return torch.cat([block.softmax.top for block in self.blocks()])
+        return self.softmax_rows().top
 
     @property
     def correct(self) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, final
 from torch import Tensor
 
 from calibrant.metrics.states import Ranked, State
+from calibrant.numerics.softmax import Wanted
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -19,6 +20,11 @@ Family: TypeAlias = Literal["description", "proper", "calibration", "refinement"
 
 class Statistic(ABC):
     """A recipe that turns rows into a state. Two equal recipes give the same state, and so are computed once."""
+
+    @property
+    def wanted(self) -> Wanted:
+        """What it reads of the pass over the logits, beyond the top label."""
+        return Wanted()
 
     @abstractmethod
     def __call__(self, rows: Predictions | TopLabel) -> State:

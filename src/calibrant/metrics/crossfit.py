@@ -11,13 +11,15 @@ from torch import Tensor
 
 from calibrant.checks import check_at_least
 from calibrant.numerics.root import find_root
-from calibrant.numerics.softmax import Softmax
+from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.predictions import Predictions
 
 __all__ = ["Split", "calibration_refinement"]
 
 # Temperatures beyond these are no temperatures but broken models.
 _COLDEST, _HOTTEST = 1e-3, 1e3
+# Numbers worked on at a time.
+_BLOCK = 1 << 18
 
 
 class Split(NamedTuple):
@@ -82,7 +84,7 @@ def _slopes(predictions: Predictions, coldness: float, fold: Tensor, folds: int)
     """First and second derivative of the log-loss in the inverse temperature, summed by fold, (2, folds)."""
     sums = torch.zeros(2, folds, dtype=torch.float64, device=fold.device)
     start = 0
-    for block in predictions.blocks():
+    for block in predictions.blocks(max(1, _BLOCK // predictions.n_classes)):
         rows = slice(start, start + len(block))
         logits = block.logits.double()
         gaps = logits - logits.gather(1, block.labels[:, None])
@@ -98,10 +100,10 @@ def _scores(predictions: Predictions, coldness: Tensor, fold: Tensor) -> dict[st
     """Log-loss and Brier score of every row at its fold's inverse temperature."""
     scores: dict[str, list[Tensor]] = {"nll": [], "brier": []}
     start = 0
-    for block in predictions.blocks():
+    for block in predictions.blocks(max(1, _BLOCK // predictions.n_classes)):
         scale = coldness[fold[start : start + len(block)]]
-        soft = Softmax(block.logits.double() * scale[:, None])
-        scores["nll"].append(-soft.log_probability_of(block.labels))
-        scores["brier"].append(soft.sum_of_squares() - 2 * soft.probability_of(block.labels) + 1)
+        soft = SoftmaxRows(block.logits.double() * scale[:, None], block.labels, Wanted(squares=True))
+        scores["nll"].append(soft.nll())
+        scores["brier"].append(soft.brier())
         start += len(block)
     return {name: torch.cat(parts) for name, parts in scores.items()}

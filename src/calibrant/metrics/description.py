@@ -8,6 +8,7 @@ from torch import Tensor
 from calibrant.metrics.base import Family, Metric
 from calibrant.metrics.states import Average, Bins
 from calibrant.metrics.statistics import Averaged, Binned
+from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -92,15 +93,11 @@ class Entropy(Metric):
     @property
     def statistic(self) -> Averaged:
         """Entropy of every row."""
-        return Averaged(_entropy_rows)
+        return Averaged(SoftmaxRows.entropy, Wanted(entropy=True))
 
     def value(self, state: Average) -> Tensor:
         """Mean of the rows."""
         return state.total / state.count
-
-
-def _entropy_rows(block: Predictions) -> Tensor:
-    return block.softmax.entropy()
 
 
 def accuracy(predictions: Predictions | TopLabel) -> float:

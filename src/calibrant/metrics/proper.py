@@ -8,6 +8,7 @@ from torch import Tensor
 from calibrant.metrics.base import Family, Metric
 from calibrant.metrics.states import Average, Bins
 from calibrant.metrics.statistics import Averaged, Binned
+from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -41,7 +42,7 @@ class NLL(Metric):
     @property
     def statistic(self) -> Averaged:
         """Log-loss of every row."""
-        return Averaged(_nll_rows)
+        return Averaged(SoftmaxRows.nll)
 
     def value(self, state: Average) -> Tensor:
         """Mean of the rows."""
@@ -70,7 +71,7 @@ class Brier(Metric):
     @property
     def statistic(self) -> Averaged:
         """Brier score of every row."""
-        return Averaged(_brier_rows)
+        return Averaged(SoftmaxRows.brier, Wanted(squares=True))
 
     def value(self, state: Average) -> Tensor:
         """Mean of the rows."""
@@ -103,15 +104,6 @@ class TopBrier(Metric):
         """Mean of c² − 2ca + a, since a² = a."""
         squares = state.confidence_squared - 2 * state.confidence_correct + state.correct
         return squares[..., 0] / state.count[..., 0]
-
-
-def _nll_rows(block: Predictions) -> Tensor:
-    return -block.softmax.log_probability_of(block.labels)
-
-
-def _brier_rows(block: Predictions) -> Tensor:
-    soft = block.softmax
-    return soft.sum_of_squares() - 2 * soft.probability_of(block.labels) + 1
 
 
 def nll(predictions: Predictions) -> float:

@@ -9,6 +9,7 @@ from torch import Tensor
 from calibrant.metrics.base import Family, Metric
 from calibrant.metrics.states import Ranked, TopState
 from calibrant.metrics.statistics import RankedCells, RankedRows
+from calibrant.numerics.fast import positions
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -131,12 +132,27 @@ def _harmonic(n: Tensor) -> Tensor:
 
 def _aurc(ranked: Ranked) -> Tensor:
     accepted, wrong = _accepted_before(ranked)
-    harmonic = _harmonic(ranked.n)
-    # A group of m tied rows with e wrong ones, after N rows with E wrong ones, adds in expectation
-    # Σ_{j=1..m} (E + j e/m)/(N + j) = e + (E − N e/m)(H_{N+m} − H_N).
-    steps = harmonic[(accepted + ranked.total).long()] - harmonic[accepted.long()]
-    rate = ranked.wrong / ranked.total.clamp(min=1)
-    return (ranked.wrong + (wrong - accepted * rate) * steps).sum(-1) / ranked.n
+    if ranked.right.ndim > 1:
+        return _group_risks(accepted, wrong, ranked.total, ranked.wrong).sum(-1) / ranked.n
+    # One sample has few ties if any: a lone row adds (E + e)/(N + 1), and only the groups need the general sum.
+    tied = positions(ranked.total != 1)
+    alone = (wrong + ranked.wrong).div_(accepted + 1)
+    groups = _group_risks(*(column.index_select(0, tied) for column in (accepted, wrong, ranked.total, ranked.wrong)))
+    return (alone.sum() - alone.index_select(0, tied).sum() + groups.sum()) / ranked.n
+
+
+def _group_risks(accepted: Tensor, wrong_before: Tensor, total: Tensor, wrong: Tensor) -> Tensor:
+    """Summed risk over each group of tied rows, in expectation over their order.
+
+    A group of m rows with e wrong ones, after N rows with E wrong ones, adds
+    ``Σ_{j=1..m} (E + j e/m)/(N + j) = e + (E − N e/m)(H_{N+m} − H_N)``.
+    """
+    if not total.numel():
+        return total
+    reach = (accepted + total).long()
+    harmonic = _harmonic(reach)
+    steps = harmonic.take(reach) - harmonic.take(accepted.long())
+    return wrong + (wrong_before - accepted * (wrong / total.clamp(min=1))) * steps
 
 
 def aurc(predictions: Predictions | TopLabel) -> float:

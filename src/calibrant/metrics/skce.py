@@ -19,6 +19,10 @@ _WIDMANN = Paper("Widmann et al.", 2019, "Calibration Tests in Multi-class Class
                  "arXiv:1910.11385", "Lemma 2")  # fmt: skip
 
 
+# Numbers worked on at a time.
+_BLOCK = 1 << 18
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class FeatureSums(Sums):
@@ -46,7 +50,7 @@ class KernelFeatures(Statistic):
     def __call__(self, rows: Predictions | TopLabel) -> FeatureSums:
         rows = full_predictions(rows)
         frequencies = self.frequencies(rows.n_classes).to(rows.logits.device)
-        parts = [self._of_block(block, frequencies) for block in rows.blocks()]
+        parts = [self._of_block(block, frequencies) for block in rows.blocks(max(1, _BLOCK // rows.n_classes))]
         return FeatureSums.merge(parts)
 
     def frequencies(self, k: int) -> Tensor:

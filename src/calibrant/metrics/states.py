@@ -5,7 +5,7 @@ rest on it. Fields may carry leading dimensions (one state per resample); metric
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import ClassVar, Self, TypeAlias, TypeVar, final
@@ -14,13 +14,16 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.numerics.binning import bin_index, sums_by
-from calibrant.numerics.fast import sort_in_place
+from calibrant.numerics.binning import bin_ends, bin_index, sums_between, sums_by
+from calibrant.numerics.fast import positions, sort_in_place
+from calibrant.predictions import TopLabel
 
 __all__ = ["Average", "Bins", "Cells", "ClassBins", "Grid", "Ranked", "Sample", "State", "Sums", "TopState", "merge"]
 
 
 S = TypeVar("S", bound="State")
+
+_BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 class State(ABC):
@@ -89,11 +92,23 @@ class Bins(Sums):
     confidence_correct: Tensor  # (..., b)
 
     @classmethod
-    def gather(cls, confidence: Tensor, right: Tensor, total: Tensor, n_bins: int) -> Self:
-        """From confidences (m,) with right and all answers at each, (..., m)."""
-        index = bin_index(confidence, n_bins)
-        columns = (total, total * confidence, right, total * confidence.square(), right * confidence)
-        return cls(*(sums_by(index, column, n_bins) for column in columns))
+    def gather(cls, top: TopLabel, n_bins: int) -> Self:
+        """From rows in any order."""
+        index = bin_index(top.confidence, n_bins)
+        return cls(*(sums_by(index, column, n_bins) for column in cls._columns(top.confidence, top.correct.double())))
+
+    @classmethod
+    def of_ranked(cls, ranked: "Ranked", n_bins: int) -> Self:
+        """From ranked answers, whose bins lie one after another."""
+        ends = bin_ends(ranked.confidence, n_bins)
+        columns = cls._columns(ranked.confidence, ranked.right, ranked.total)
+        return cls(*(sums_between(ends, column) for column in columns))
+
+    @staticmethod
+    def _columns(confidence: Tensor, right: Tensor, total: Tensor | None = None) -> Iterator[Tensor]:
+        total = torch.ones_like(right) if total is None else total
+        weighted = total * confidence
+        yield from (total, weighted, right, weighted * confidence, right * confidence)
 
 
 @final
@@ -191,18 +206,18 @@ class Ranked:
 @final
 @dataclass(frozen=True, eq=False)
 class Sample(State):
-    """Every row, for metrics that need exact ranks. Grows with n (8 bytes a row)."""
+    """Every row, for metrics that need exact ranks. Grows with n: 4 bytes a row from float32 logits, 8 from float64."""
 
-    keys: Tensor  # (n,) log-odds, float64, whose lowest bit says right or wrong
+    keys: Tensor  # (n,) log-odds whose lowest bit says right or wrong
 
     @classmethod
     def gather(cls, log_odds: Tensor, correct: Tensor) -> Self:
         """From log-odds and correctness, (n,) each."""
-        # The bit costs 1e-16 of a log-odds and saves carrying a second column through the sort. Infinities are
-        # clamped (they have no bit to spare) and -0.0 becomes 0.0.
-        largest = torch.finfo(torch.float64).max
-        bits = log_odds.double().clamp(-largest, largest).add_(0.0).view(torch.int64)
-        return cls((bits & ~1 | correct).view(torch.float64))
+        # The bit costs one unit in the last place of a log-odds, less than the rounding behind it, and saves carrying
+        # a second column through the sort. Infinities have no bit to spare and are clamped; -0.0 becomes 0.0.
+        largest = torch.finfo(log_odds.dtype).max
+        bits = log_odds.clamp(-largest, largest).add_(0.0).view(_BITS[log_odds.dtype])
+        return cls(bits.bitwise_and_(~1).bitwise_or_(correct).view(log_odds.dtype))
 
     @classmethod
     def merge(cls, states: Sequence[Self]) -> Self:
@@ -212,19 +227,17 @@ class Sample(State):
     @cached_property
     def ranked(self) -> Ranked:
         """The rows in order, ties joined."""
-        bits = sort_in_place(self.keys.clone()).view(torch.int64)
+        bits = sort_in_place(self.keys.clone()).view(_BITS[self.keys.dtype])
         right = (bits & 1).double()
-        log_odds = bits.bitwise_and_(~1).view(torch.float64)
-        last = torch.ones_like(bits, dtype=torch.bool)
-        torch.ne(log_odds[1:], log_odds[:-1], out=last[:-1])
-        ends = last.nonzero().flatten()
-        if ends.numel() == bits.numel():
-            return Ranked(log_odds, torch.sigmoid(log_odds), right, 1 - right)
-        zero = ends.new_full((1,), -1)
-        total = ends.diff(prepend=zero).double()
-        right = right.cumsum(0)[ends].diff(prepend=right.new_zeros(1))
-        log_odds = log_odds[ends]
-        return Ranked(log_odds, torch.sigmoid(log_odds), right, total - right)
+        log_odds = bits.bitwise_and_(~1).view(self.keys.dtype)
+        new = torch.ne(log_odds[1:], log_odds[:-1])
+        if new.all():
+            return Ranked(log_odds, torch.sigmoid(log_odds).double(), right, 1 - right)
+        ends = torch.cat([positions(new), bits.new_tensor([len(bits) - 1], dtype=torch.int64)])
+        total = ends.diff(prepend=ends.new_full((1,), -1)).double()
+        right = right.cumsum(0).index_select(0, ends).diff(prepend=right.new_zeros(1))
+        log_odds = log_odds.index_select(0, ends)
+        return Ranked(log_odds, torch.sigmoid(log_odds).double(), right, total - right)
 
 
 @final

@@ -1,6 +1,6 @@
 """The recipes: how each kind of state is gathered from rows. Metrics name one of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -12,6 +12,7 @@ from calibrant.errors import InputError
 from calibrant.metrics.base import Statistic, TopStatistic
 from calibrant.metrics.states import Average, Bins, Cells, ClassBins, Grid, Ranked, Sample
 from calibrant.numerics.binning import bin_index
+from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = [
@@ -29,13 +30,13 @@ __all__ = [
 @final
 @dataclass(frozen=True)
 class Averaged(Statistic):
-    """Mean over the rows of one number a row, worked out from a block of predictions."""
+    """Mean over the rows of one number a row."""
 
-    of: Callable[[Predictions], Tensor]
+    of: Callable[[SoftmaxRows], Tensor]
+    wanted: Wanted = Wanted()
 
     def __call__(self, rows: Predictions | TopLabel) -> Average:
-        rows = full_predictions(rows)
-        total = torch.stack([self.of(block).sum(dtype=torch.float64) for block in _pieces(rows)]).sum()
+        total = self.of(full_predictions(rows).softmax_rows(self.wanted)).sum(dtype=torch.float64)
         return Average(torch.full_like(total, len(rows)), total)
 
 
@@ -50,12 +51,10 @@ class Binned(TopStatistic):
         check_at_least(self.n_bins, 1, "n_bins")
 
     def __call__(self, rows: Predictions | TopLabel) -> Bins:
-        top = rows.top
-        right = top.correct.double()
-        return Bins.gather(top.confidence, right, torch.ones_like(right), self.n_bins)
+        return Bins.gather(rows.top, self.n_bins)
 
     def of_ranked(self, ranked: Ranked) -> Bins:
-        return Bins.gather(ranked.confidence, ranked.right, ranked.total, self.n_bins)
+        return Bins.of_ranked(ranked, self.n_bins)
 
 
 @final
@@ -114,22 +113,29 @@ class BinnedClasswise(Statistic):
     def __post_init__(self) -> None:
         check_at_least(self.n_bins, 1, "n_bins")
 
+    @property
+    def wanted(self) -> Wanted:
+        """Column sums, and the probabilities above the first bin."""
+        return Wanted(above=1 / self.n_bins)
+
     def __call__(self, rows: Predictions | TopLabel) -> ClassBins:
         rows = full_predictions(rows)
-        return ClassBins.merge([self._of_block(block) for block in _pieces(rows)])
+        k, b = rows.n_classes, self.n_bins
+        soft = rows.softmax_rows(self.wanted)
+        top_count, top_total = self._bin(*soft.top_entries(), k)
+        count, total = self._bin(*soft.other_entries(), k)
+        total[:, 0] += soft.other_sums - total.sum(dim=1)
+        count += top_count
+        count[:, 0] += len(rows) - count.sum(dim=1)
+        hits, _ = self._bin(rows.labels, soft.label_probability, k)
+        return ClassBins(count, total + top_total, hits)
 
-    def _of_block(self, block: Predictions) -> ClassBins:
-        soft, k, b = block.softmax, block.n_classes, self.n_bins
-        classes, probability = soft.others_above(1 / b)
-        classes = torch.cat([soft.top, classes])
-        probability = torch.cat([soft.confidence, probability])
-        cell = classes * b + bin_index(probability, b)
-        count = torch.bincount(cell, minlength=k * b).double().view(k, b)
-        total = torch.bincount(cell, weights=probability.double(), minlength=k * b).view(k, b)
-        count[:, 0] += len(block) - count.sum(dim=1)
-        total[:, 0] += soft.class_sums().double() - total.sum(dim=1)
-        own = block.labels * b + bin_index(soft.probability_of(block.labels), b)
-        return ClassBins(count, total, torch.bincount(own, minlength=k * b).double().view(k, b))
+    def _bin(self, classes: Tensor, probability: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Number and sum of probabilities by class and bin, (k, b) each."""
+        cell = torch.add(bin_index(probability, self.n_bins), classes, alpha=self.n_bins)
+        shape, size = (k, self.n_bins), k * self.n_bins
+        count = torch.bincount(cell, minlength=size).double().view(shape)
+        return count, torch.bincount(cell, weights=probability.double(), minlength=size).view(shape)
 
 
 @final
@@ -158,8 +164,3 @@ def full_predictions(rows: Predictions | TopLabel) -> Predictions:
             "Give logits or probabilities, or ask for a top-label metric."
         )
     return rows
-
-
-def _pieces(rows: Predictions) -> Iterator[Predictions]:
-    """The rows themselves if they have their softmax already, else blocks of them, each forgotten before the next."""
-    return iter([rows]) if "softmax" in rows.__dict__ else rows.blocks()

@@ -1,10 +1,14 @@
 """Many metrics from one pass over the rows."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 from typing import Self, final
 
-from calibrant.metrics.base import Metric, Statistic
-from calibrant.metrics.states import State, merge
+from calibrant.metrics.base import Metric, Statistic, TopStatistic
+from calibrant.metrics.states import Ranked, Sample, State, Sums, merge
+from calibrant.metrics.statistics import RankedRows
+from calibrant.numerics.softmax import Wanted
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = ["Tally"]
@@ -12,38 +16,50 @@ __all__ = ["Tally"]
 
 @final
 class Tally:
-    """Gathers what several metrics need, block by block, each block's softmax worked out once.
+    """Gathers what several metrics need from one pass over the logits, however many pieces they come in.
+
+    Memory stays bounded, unless a metric needs exact ranks (``RankedRows``).
 
     Example:
         >>> from calibrant.metrics import ECE, NLL
         >>> tally = Tally([ECE(), NLL()])
-        >>> for batch in batches:
-        ...     tally.add(batch)
+        >>> for batch in [Predictions([[2.0, 0.0]], [0]), Predictions([[0.0, 1.0]], [0])]:
+        ...     tally = tally.add(batch)
         >>> {name: round(value, 3) for name, value in tally.values().items()}
-        {'ece': 0.198, 'nll': 1.055}
+        {'ece': 0.425, 'nll': 0.72}
     """
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self.metrics = tuple(metrics)
-        self._parts: dict[Statistic, list[State]] = {metric.statistic: [] for metric in self.metrics}
+        statistics = {metric.statistic for metric in self.metrics}
+        # All that is about the top label can be read off the ranked rows, if those are kept anyway.
+        ranks = RankedRows() in statistics
+        gathered = [s for s in statistics if s == RankedRows() or not (ranks and isinstance(s, TopStatistic))]
+        self._parts: dict[Statistic, list[State]] = {statistic: [] for statistic in gathered}
+        self._wanted = reduce(or_, (statistic.wanted for statistic in gathered), Wanted())
 
     def add(self, rows: Predictions | TopLabel) -> Self:
         """Count these rows in."""
         for block in rows.blocks():
             if isinstance(block, Predictions):
-                block.softmax  # noqa: B018  # worked out here so that every statistic of the block shares it
+                block.softmax_rows(self._wanted)
             for statistic, parts in self._parts.items():
                 parts.append(statistic(block))
+                if isinstance(parts[0], Sums):
+                    parts[:] = [merge(parts)]
         return self
 
-    def parts(self, metric: Metric) -> Sequence[State]:
-        """The states of the blocks, not yet added up."""
-        return self._parts[metric.statistic]
-
-    def state(self, metric: Metric) -> State:
+    def state(self, metric: Metric) -> State | Ranked:
         """The state of all rows so far."""
-        parts = self._parts[metric.statistic]
-        parts[:] = [merge(parts)]
+        statistic = metric.statistic
+        if isinstance(statistic, TopStatistic) and statistic not in self._parts:
+            return statistic.of_ranked(self._merged(RankedRows()).ranked)
+        return self._merged(statistic)
+
+    def _merged(self, statistic: Statistic) -> "State | Sample":
+        parts = self._parts[statistic]
+        if len(parts) > 1:
+            parts[:] = [merge(parts)]
         return parts[0]
 
     def values(self) -> dict[str, float]:

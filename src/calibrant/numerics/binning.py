@@ -5,10 +5,12 @@ float32 and rows sum to one only to 1e-7, so a number within 1e-6 above an edge 
 ten-tree forest fall where a person expects them.
 """
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
-__all__ = ["bin_index", "sums_by"]
+__all__ = ["bin_ends", "bin_index", "sums_between", "sums_by"]
 
 _ON_THE_EDGE = 1e-6
 
@@ -30,3 +32,15 @@ def sums_by(index: Tensor, values: Tensor, size: int) -> Tensor:
         return torch.bincount(index, weights=values, minlength=size).double()
     sums = values.new_zeros((*values.shape[:-1], size), dtype=torch.float64)
     return sums.index_add_(-1, index, values.double())
+
+
+def bin_ends(rising: Tensor, n_bins: int) -> list[int]:
+    """Where each bin ends among numbers in rising order: bin b holds the positions ends[b] to ends[b + 1]."""
+    edges = torch.arange(1, n_bins, dtype=rising.dtype, device=rising.device) / n_bins + _ON_THE_EDGE
+    inner: list[int] = torch.searchsorted(rising, edges, right=True).tolist()
+    return [0, *inner, rising.shape[0]]
+
+
+def sums_between(ends: list[int], values: Tensor) -> Tensor:
+    """Add up the last dimension of ``values`` (..., m) between the ends, giving (..., len(ends) - 1)."""
+    return torch.stack([values[..., low:high].sum(-1) for low, high in pairwise(ends)], dim=-1)

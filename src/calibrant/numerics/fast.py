@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["argmax_rows", "positions_above", "sort_in_place"]
+__all__ = ["argmax_of_few", "argmax_rows", "columns_first", "positions", "positions_above", "sort_in_place"]
 
 
 def argmax_rows(values: Tensor) -> Tensor:
@@ -17,12 +17,35 @@ def argmax_rows(values: Tensor) -> Tensor:
     return values.argmax(dim=1)
 
 
+def columns_first(values: Tensor) -> Tensor:
+    """The transpose, laid out anew, on a CPU, (n, k) -> (k, n)."""
+    rows = values.numpy()
+    columns = np.empty(rows.shape[::-1], rows.dtype)
+    for start in range(0, len(rows), 8192):  # pieces that stay in the first cache
+        columns[:, start : start + 8192] = rows[start : start + 8192].T
+    return torch.from_numpy(columns)
+
+
+def argmax_of_few(columns: Tensor) -> Tensor:
+    """The class of each row's first largest entry, for k < 256 classes in rows on a CPU, (k, n) -> (n,)."""
+    differs = np.not_equal(columns.numpy(), columns.amax(dim=0).numpy())
+    # 255 where the entry is not the largest, else the class: the smallest of these is the first largest entry.
+    number = np.arange(columns.shape[0], dtype=np.uint8)[:, None]
+    return torch.from_numpy((np.negative(differs.view(np.int8)).view(np.uint8) | number).min(axis=0)).long()
+
+
 def positions_above(values: Tensor, threshold: Tensor) -> Tensor:
-    """Flat positions of the entries of (n, k) that exceed their row's threshold (n,)."""
+    """Flat positions of the entries that exceed the threshold (any shape that broadcasts)."""
     if values.device.type == "cpu":
-        above = np.greater(values.numpy(), threshold.numpy()[:, None])
-        return torch.from_numpy(np.flatnonzero(above))
-    return (values > threshold[:, None]).flatten().nonzero().flatten()
+        return torch.from_numpy(np.flatnonzero(np.greater(values.numpy(), threshold.numpy())))
+    return positions(values > threshold)
+
+
+def positions(mask: Tensor) -> Tensor:
+    """Flat positions of the true entries."""
+    if mask.device.type == "cpu":
+        return torch.from_numpy(np.flatnonzero(mask.numpy()))
+    return mask.flatten().nonzero().flatten()
 
 
 def sort_in_place(values: Tensor) -> Tensor:

@@ -1,0 +1,143 @@
+"""Reading tables: ``.csv``, ``.parquet``, ``.feather``, ``.arrow``, and any data frame that speaks Arrow.
+
+A frame of pandas, polars or pyarrow is taken through Arrow's own interface, so none of them is imported here. Of a
+file only the columns that are needed are read. How a column becomes a tensor is in
+:mod:`calibrant.sources.arrow`.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from calibrant.errors import FileError, InputError
+from calibrant.sources.arrow import column_of, shape_of, whole_numbers_if_they_are
+from calibrant.sources.content import Column, Content, as_class_names, reading
+
+__all__ = ["is_frame", "open_arrow", "open_csv", "open_frame", "open_parquet"]
+
+
+def is_frame(source: object) -> bool:
+    """Whether it offers Arrow's interface."""
+    return hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")
+
+
+def open_frame(frame: Any) -> Content:
+    """A data frame of any library that speaks Arrow. The index of a pandas frame is not a column."""
+    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
+
+    try:
+        # pa.table() takes either, but imports pandas to see whether the frame is one of its own.
+        stream = hasattr(frame, "__arrow_c_stream__")
+        table = pa.RecordBatchReader.from_stream(frame).read_all() if stream else pa.table(frame)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InputError(
+            f"the source must be a table; a {type(frame).__qualname__} could not be read as one: {error}. "
+            "Pass a data frame with only the columns that are needed, or a dict of arrays."
+        ) from error
+    return _content(None, table.schema, table.select)
+
+
+def open_parquet(path: Path) -> Content:
+    """A Parquet file; page checksums are verified where it has them."""
+    import pyarrow.parquet as pq  # noqa: PLC0415  # importing calibrant stays light
+
+    form = "Parquet file"
+
+    def select(names: list[str]) -> Any:
+        with reading(path, form), pq.ParquetFile(path, page_checksum_verification=True) as file:
+            return file.read(columns=names)
+
+    with reading(path, form), pq.ParquetFile(path) as file:
+        return _content(path, file.schema_arrow, select)
+
+
+def open_arrow(path: Path) -> Content:
+    """Arrow's file format (Feather version 2), or its stream format, which some libraries also call ``.arrow``."""
+    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
+
+    form = "Feather (version 2) or Arrow file"
+
+    def table(names: list[str] | None) -> Any:
+        with reading(path, form), pa.OSFile(str(path)) as file:
+            is_file = file.read(6) == b"ARROW1"
+            file.seek(0)
+            opening = pa.ipc.open_file if is_file else pa.ipc.open_stream
+            with opening(file) as reader:
+                schema = reader.schema
+                if names is None:
+                    return schema
+            file.seek(0)
+            fields = [schema.get_field_index(name) for name in names]
+            with opening(file, options=pa.ipc.IpcReadOptions(included_fields=fields)) as reader:
+                read = reader.read_all()
+            read.validate(full=True)  # the format has no checksum, and a wrong offset would read foreign memory
+            return read
+
+    with reading(path, form):
+        return _content(path, table(None), table)
+
+
+def open_csv(path: Path) -> Content:
+    """Comma-separated values with the names in the first row, plain or compressed (``.csv.gz``)."""
+    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
+    from pyarrow import csv  # noqa: PLC0415
+
+    form = "CSV file"
+    quoted_lines = csv.ParseOptions(newlines_in_values=True)
+
+    def read(wanted: Sequence[str], words: str | None) -> dict[str, Column]:
+        # Labels are read as text first: a class called "true", "nan" or "2024-01-01" is not to be taken for a value.
+        types = {} if words is None else {words: pa.string()}
+        convert = csv.ConvertOptions(include_columns=list(wanted), column_types=types)
+        with reading(path, form):
+            table = csv.read_csv(path, parse_options=quoted_lines, convert_options=convert)
+        return {
+            name: column_of(whole_numbers_if_they_are(table[name]) if name == words else table[name], name)
+            for name in wanted
+        }
+
+    with reading(path, form), csv.open_csv(path, parse_options=quoted_lines) as reader:
+        names = tuple(reader.schema.names)
+    hint = "The first row must hold the names, separated by commas."
+    return Content(path, "column", names, None, read, lambda _name: (None,), hint)
+
+
+def _content(path: Path | None, schema: Any, select: Callable[[list[str]], Any]) -> Content:
+    """A table whose columns have types."""
+    metadata = schema.metadata or {}
+    index = _pandas_index(metadata)
+    names = tuple(name for name in schema.names if name not in index)
+    hint = (
+        f"(A pandas index is not a column: {', '.join(map(repr, index))}; reset_index() makes it one.)" if index else ""
+    )
+
+    def read(wanted: Sequence[str], words: str | None) -> dict[str, Column]:
+        del words  # types tell
+        table = select(list(wanted))
+        return {name: column_of(table[name], name) for name in wanted}
+
+    def shape(name: str) -> tuple[int | None, ...]:
+        return shape_of(schema.field(name).type)
+
+    return Content(path, "column", names, _class_names(metadata, path), read, shape, hint)
+
+
+def _class_names(metadata: dict[bytes, bytes], path: Path | None) -> tuple[str, ...] | None:
+    listed = metadata.get(b"class_names")
+    try:
+        return as_class_names(None if listed is None else json.loads(listed))
+    except (ValueError, InputError) as error:
+        message = (
+            "the table's metadata 'class_names' must be a JSON list of text, one name a class; got something else."
+        )
+        raise (InputError(message) if path is None else FileError(f"{path}: {message}")) from error
+
+
+def _pandas_index(metadata: dict[bytes, bytes]) -> tuple[str, ...]:
+    """Columns that pandas added for a frame's index; it notes them beside the table."""
+    try:
+        noted = json.loads(metadata.get(b"pandas", b"{}")).get("index_columns", [])
+        return tuple(name for name in noted if isinstance(name, str))
+    except (ValueError, AttributeError, TypeError):
+        return ()  # somebody else's note under pandas' key

@@ -1,0 +1,129 @@
+"""One writer a format: named tensors, and the classes' names if there are any, into an empty file."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.errors import FileError
+
+__all__ = ["WRITERS"]
+
+Arrays = dict[str, Tensor]
+Names = tuple[str, ...] | None
+
+
+def _numpy(array: Tensor) -> Any:
+    return (array.float() if array.dtype == torch.bfloat16 else array).numpy()
+
+
+def _write_npz(arrays: Arrays, names: Names, file: Path) -> None:
+    held: dict[str, Any] = {name: _numpy(array) for name, array in arrays.items()}
+    if names is not None:
+        held["class_names"] = np.array(names, dtype=np.str_)
+    with file.open("wb") as opened:
+        np.savez(opened, **held)
+
+
+def _write_safetensors(arrays: Arrays, names: Names, file: Path) -> None:
+    from safetensors.torch import save_file  # noqa: PLC0415  # importing calibrant stays light
+
+    save_file(arrays, file, metadata=None if names is None else {"class_names": json.dumps(names)})
+
+
+def _write_torch(arrays: Arrays, names: Names, file: Path) -> None:
+    torch.save(arrays if names is None else {**arrays, "class_names": list(names)}, file)
+
+
+def _table(arrays: Arrays, names: Names) -> Any:
+    """The same as a table, with one column a class."""
+    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
+
+    columns = {"label" if name == "labels" else name: array for name, array in arrays.items() if name != "logits"}
+    if "logits" in arrays:
+        scores = {f"logit_{place}": column for place, column in enumerate(arrays["logits"].T.contiguous())}
+        columns = {**scores, **columns}
+    table = pa.table({name: _column(array) for name, array in columns.items()})
+    return table if names is None else table.replace_schema_metadata({"class_names": json.dumps(names)})
+
+
+def _column(array: Tensor) -> Any:
+    """An Arrow array over the same memory; Arrow's own way from NumPy would import pandas."""
+    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
+
+    values = _numpy(array.byte() if array.dtype == torch.bool else array)
+    column = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+    return column.cast(pa.bool_()) if array.dtype == torch.bool else column
+
+
+def _write_parquet(arrays: Arrays, names: Names, file: Path) -> None:
+    import pyarrow.parquet as pq  # noqa: PLC0415  # importing calibrant stays light
+
+    # Scores hardly ever repeat, so a dictionary of them only costs time.
+    pq.write_table(_table(arrays, names), file, use_dictionary=False, write_page_checksum=True)
+
+
+def _write_arrow(arrays: Arrays, names: Names, file: Path) -> None:
+    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
+
+    table = _table(arrays, names)
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _write_csv(arrays: Arrays, names: Names, file: Path) -> None:
+    from pyarrow import csv  # noqa: PLC0415  # importing calibrant stays light
+
+    with file.open("wb") as sink:
+        csv.write_csv(_csv_table(arrays, names), sink)
+
+
+def _write_csv_gz(arrays: Arrays, names: Names, file: Path) -> None:
+    from pyarrow import csv  # noqa: PLC0415  # importing calibrant stays light
+
+    # Digits of scores are close to noise: higher levels take four times as long for a twentieth less.
+    with gzip.GzipFile(file, "wb", compresslevel=1, mtime=0) as sink:
+        csv.write_csv(_csv_table(arrays, names), sink)
+
+
+def _csv_table(arrays: Arrays, names: Names) -> Any:
+    """All numbers as float64, and the classes' names in those of the columns."""
+    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
+
+    # The digits of a float32 read as float64 would be another number; those of the same number as float64 are not.
+    wide = {name: array.double() if array.is_floating_point() else array for name, array in arrays.items()}
+    table = _table(wide, None)
+    if names is None or names == tuple(str(place) for place in range(len(names))):
+        return table
+    _check_words(names)
+    words = pa.array(list(names), pa.string()).take(_column(arrays["labels"]))
+    return pa.table({**{f"logit_{name}": table[place] for place, name in enumerate(names)}, "label": words})
+
+
+def _check_words(names: tuple[str, ...]) -> None:
+    """Class names that are still class names when they stand in the names of columns."""
+    numbers = [name for name in names if not name or (name.isascii() and name.isdecimal())]
+    if numbers or len(set(names)) < len(names):
+        got = f"{numbers[0]!r}" if numbers else "the same name twice"
+        raise FileError(
+            f"class names in a CSV file must be different words, not numbers, as its columns are named after them; "
+            f"got {got}. Save as .parquet, or leave the class names out."
+        )
+
+
+WRITERS: dict[str, Callable[[Arrays, Names, Path], None]] = {
+    ".arrow": _write_arrow,
+    ".csv": _write_csv,
+    ".csv.gz": _write_csv_gz,
+    ".feather": _write_arrow,
+    ".npz": _write_npz,
+    ".parquet": _write_parquet,
+    ".pt": _write_torch,
+    ".pth": _write_torch,
+    ".safetensors": _write_safetensors,
+}
