@@ -3,6 +3,7 @@
 Each message says what must hold, what was got and where, and what to do about it.
 """
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +21,8 @@ def as_tensor(values: object, name: str) -> Tensor:
     if isinstance(values, Tensor):
         return values.detach()
     try:
-        return torch.as_tensor(values)
+        array = np.asarray(values)  # lists of floats become float64, where torch would make them float32
+        return torch.from_numpy(array if array.flags.writeable else array.copy())
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(
             f"{name} must be a tensor, an array or nested lists of numbers; got {type(values).__name__} ({error})."
@@ -51,7 +53,7 @@ def check_unit_interval(values: Tensor, name: str) -> None:
     place = ((values < 0) | (values > 1)).nonzero()[0].tolist()
     raise InputError(
         f"{name} must lie in 0..1; got {values[tuple(place)].item():.7g} at row {place[0]}. "
-        "If these are logits, say so (from_logits, or --logits)."
+        "If these are logits, say so."
     )
 
 

@@ -64,7 +64,12 @@ class TopLabel:
                 raise InputError(f"correct must be true/false or 0/1; got {correct[row].item()} at row {row}.")
         object.__setattr__(self, "confidence", confidence)
         object.__setattr__(self, "correct", correct.to(torch.bool))
-        object.__setattr__(self, "log_odds", torch.logit(confidence))
+        if self.log_odds is None:
+            log_odds = torch.logit(confidence)
+        else:
+            log_odds = as_tensor(self.log_odds, "log_odds").to(confidence)
+            check_same_length(confidence, "confidence", log_odds, "log_odds")
+        object.__setattr__(self, "log_odds", log_odds)
 
     @classmethod
     def _trusted(cls, confidence: Tensor, correct: Tensor, log_odds: Tensor) -> Self:
@@ -122,6 +127,7 @@ class Predictions:
     logits: Tensor
     labels: Tensor
     class_names: tuple[str, ...] | None = None
+    normalised: bool = field(default=False, init=False)  # logits are log-probabilities, as from_probs makes them
 
     def __post_init__(self) -> None:
         logits = as_tensor(self.logits, "logits")
@@ -143,18 +149,17 @@ class Predictions:
         names = None if self.class_names is None else tuple(str(name) for name in self.class_names)
         if names is not None and len(names) != logits.shape[1]:
             raise InputError(f"class_names must name every class; got {len(names)} names for {logits.shape[1]} classes.")
-        self._set(logits.contiguous(), labels, names)
-
-    def _set(self, logits: Tensor, labels: Tensor, class_names: tuple[str, ...] | None) -> None:
-        object.__setattr__(self, "logits", logits)
+        object.__setattr__(self, "logits", logits.contiguous())
         object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "class_names", class_names)
+        object.__setattr__(self, "class_names", names)
 
-    @classmethod
-    def _trusted(cls, logits: Tensor, labels: Tensor, class_names: tuple[str, ...] | None) -> Self:
-        """Build from parts of predictions that were checked already."""
-        made = object.__new__(cls)
-        made._set(logits, labels, class_names)
+    def _with(self, logits: Tensor, labels: Tensor, *, normalised: bool | None = None) -> Self:
+        """The same classes with other rows, which were checked already."""
+        made = object.__new__(type(self))
+        object.__setattr__(made, "logits", logits)
+        object.__setattr__(made, "labels", labels)
+        object.__setattr__(made, "class_names", self.class_names)
+        object.__setattr__(made, "normalised", self.normalised if normalised is None else normalised)
         return made
 
     @classmethod
@@ -192,6 +197,7 @@ class Predictions:
         working = probs if probs.dtype == torch.float64 else probs.float()
         smallest = torch.finfo(working.dtype).smallest_normal * torch.finfo(working.dtype).eps
         made = cls.from_logits(working.clamp(min=smallest).log(), labels, class_names=class_names)
+        object.__setattr__(made, "normalised", True)
         impossible = int((working.gather(1, made.labels[:, None]) == 0).sum())
         if impossible:
             warnings.warn(
@@ -218,14 +224,14 @@ class Predictions:
         return self.logits.shape[0]
 
     def __getitem__(self, rows: slice | Tensor) -> Self:
-        return self._trusted(self.logits[rows], self.labels[rows], self.class_names)
+        return self._with(self.logits[rows], self.labels[rows])
 
     def __add__(self, other: Self) -> Self:
         """The rows of both."""
         if other.n_classes != self.n_classes:
             raise InputError(f"both must have the same classes; got {self.n_classes} and {other.n_classes}.")
-        logits = torch.cat([self.logits, other.logits])
-        return self._trusted(logits, torch.cat([self.labels, other.labels]), self.class_names)
+        logits, labels = torch.cat([self.logits, other.logits]), torch.cat([self.labels, other.labels])
+        return self._with(logits, labels, normalised=self.normalised and other.normalised)
 
     def __repr__(self) -> str:
         return f"Predictions(n={len(self)}, classes={self.n_classes}, {self.logits.dtype}, {self.logits.device})"
@@ -245,7 +251,8 @@ class Predictions:
         """What one pass over the logits tells about every row. Repeated only for something not asked for before."""
         known: SoftmaxRows | None = self.__dict__.get("_softmax_rows")
         if known is None or not known.wanted.covers(wanted):
-            known = SoftmaxRows(self.logits, self.labels, wanted if known is None else known.wanted | wanted)
+            wanted = wanted if known is None else known.wanted | wanted
+            known = SoftmaxRows(self.logits, self.labels, wanted, normalised=self.normalised)
             object.__setattr__(self, "_softmax_rows", known)
         return known
 

@@ -13,7 +13,7 @@ from calibrant.numerics.softmax import Wanted
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = ["Family", "Metric", "Statistic", "TopStatistic"]
+__all__ = ["Family", "LabelStatistic", "Metric", "Statistic", "TopStatistic"]
 
 Family: TypeAlias = Literal["description", "proper", "calibration", "refinement"]
 
@@ -29,6 +29,14 @@ class Statistic(ABC):
     @abstractmethod
     def __call__(self, rows: Predictions | TopLabel) -> State:
         """Gather the state of these rows."""
+
+
+class LabelStatistic(Statistic):
+    """A statistic of all classes that can tell its state for other labels, without another pass over the logits."""
+
+    @abstractmethod
+    def relabelled(self, rows: Predictions, labels: Tensor) -> State:
+        """The states that these rows would have with each of the given labels, (r, n); a leading dimension r."""
 
 
 class TopStatistic(Statistic):

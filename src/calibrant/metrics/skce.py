@@ -7,7 +7,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from calibrant.metrics.base import Family, Metric, Statistic
+from calibrant.metrics.base import Family, LabelStatistic, Metric
 from calibrant.metrics.states import Sums
 from calibrant.metrics.statistics import full_predictions
 from calibrant.paper import Paper
@@ -35,7 +35,7 @@ class FeatureSums(Sums):
 
 @final
 @dataclass(frozen=True)
-class KernelFeatures(Statistic):
+class KernelFeatures(LabelStatistic):
     """Sum over the rows of (features of the probabilities) x (one-hot label minus probabilities).
 
     The features are cosines and sines at random frequencies, which make a Gaussian kernel in the limit. Any number of
@@ -44,7 +44,7 @@ class KernelFeatures(Statistic):
     """
 
     width: float = 0.5
-    features: int = 256
+    features: int = 128
     seed: int = 0
 
     def __call__(self, rows: Predictions | TopLabel) -> FeatureSums:
@@ -70,6 +70,16 @@ class KernelFeatures(Statistic):
         product = self.of(probs, frequencies).T @ residual
         return FeatureSums(product.new_tensor(float(len(block))), residual.square().sum(), product)
 
+    def relabelled(self, rows: Predictions, labels: Tensor) -> FeatureSums:
+        """The labels' rows of the identity are summed anew, the probabilities' part stays."""
+        probs = rows.logits.double().softmax(dim=1)
+        features = self.of(probs, self.frequencies(rows.n_classes).to(probs.device))
+        expected = features.T @ probs
+        lengths = probs.square().sum(dim=1) + 1
+        squares = (lengths - 2 * probs.T.gather(0, labels)).sum(dim=1)
+        sums = [torch.zeros_like(expected.T).index_add_(0, row, features).T - expected for row in labels]
+        return FeatureSums(torch.full_like(squares, len(rows)), squares, torch.stack(sums))
+
 
 @final
 @dataclass(frozen=True)
@@ -79,10 +89,10 @@ class SKCE(Metric):
     Sees any miscalibration of any class, not only of the top label. Its unit means little; its p-value is the point.
 
     Formula: 2/(n(n − 1)) Σ_{i<j} k(p_i, p_j) (e_{y_i} − p_i)·(e_{y_j} − p_j)
-    Estimator: unbiased, exact for the kernel k(p, q) = mean of cos(ω·(p − q)) over 128 fixed Gaussian frequencies ω,
+    Estimator: unbiased, exact for the kernel k(p, q) = mean of cos(ω·(p − q)) over 64 fixed Gaussian frequencies ω,
         which approximates exp(−‖p − q‖²/(2·0.5²)) and lets the double sum be taken row by row.
     Bias: none; may be negative.
-    Cost: O(n k) times 256 features; the state is 256 numbers a class.
+    Cost: O(n k) times 128 features; the state is 128 numbers a class.
     """
 
     name: ClassVar[str] = "skce"
@@ -91,7 +101,7 @@ class SKCE(Metric):
     paper: ClassVar[Paper] = _WIDMANN
     lower_is_better: ClassVar[bool | None] = True
     width: float = 0.5
-    features: int = 256
+    features: int = 128
 
     @property
     def statistic(self) -> KernelFeatures:

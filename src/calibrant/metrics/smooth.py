@@ -16,6 +16,7 @@ from calibrant.numerics.kernels import (
     inverse_cosine_transform,
     triweight_damping,
 )
+from calibrant.numerics.root import falling_root
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -39,8 +40,8 @@ class SmECE(Metric):
     Continuous in the predictions, with no bins and no knob.
 
     Formula: the σ with ∫|Σ_i (a_i − c_i) K_σ(t, c_i)|/n dt = σ, K_σ the Gaussian reflected at 0 and 1
-    Estimator: on 2049 nodes, σ by bisection to 1e-7 (the reference code stops at 1e-3). The reflected kernel; the
-        logit-normal one of the same paper gives another number (.408 against .413 on the same data).
+    Estimator: on 2049 nodes, σ solved to 1e-9 (the reference code stops at 1e-3), no narrower than .002. The reflected
+        kernel; the logit-normal one of the same paper gives another number (.408 against .413 on the same data).
     Bias: upward, about n^(−1/3) on calibrated data.
     Cost: O(n) plus a fixed transform; the state is 4098 numbers.
     """
@@ -58,15 +59,16 @@ class SmECE(Metric):
 
     def value(self, state: Grid) -> Tensor:
         """The width at which error and width agree."""
-        low = torch.full_like(state.total[..., 0], _NARROWEST / (state.total.shape[-1] - 1))
-        high = torch.ones_like(low)
         coefficients = cosine_transform(_residual(state))
-        for _ in range(24):
-            middle = (low + high) / 2
-            density = inverse_cosine_transform(coefficients * gaussian_damping(middle, coefficients.shape[-1]))
-            too_narrow = integrate(density.abs()) > middle
-            low, high = torch.where(too_narrow, middle, low), torch.where(too_narrow, high, middle)
-        return high
+
+        def error(width: Tensor) -> Tensor:
+            density = inverse_cosine_transform(coefficients * gaussian_damping(width, coefficients.shape[-1]))
+            return integrate(density.abs())
+
+        narrowest = torch.full_like(state.total[..., 0], _NARROWEST / (state.total.shape[-1] - 1))
+        root = falling_root(lambda width: error(width) - width, narrowest, torch.ones_like(narrowest))
+        # The error falls with the width: below the narrowest one, its error there is the closest answer.
+        return torch.minimum(root, error(narrowest))
 
 
 @final

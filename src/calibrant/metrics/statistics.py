@@ -9,9 +9,9 @@ from torch import Tensor
 
 from calibrant.checks import check_at_least
 from calibrant.errors import InputError
-from calibrant.metrics.base import Statistic, TopStatistic
+from calibrant.metrics.base import LabelStatistic, Statistic, TopStatistic
 from calibrant.metrics.states import Average, Bins, Cells, ClassBins, Grid, Ranked, Sample
-from calibrant.numerics.binning import bin_index
+from calibrant.numerics.binning import bin_index, sums_by
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.predictions import Predictions, TopLabel
 
@@ -101,7 +101,7 @@ class RankedCells(TopStatistic):
 
 @final
 @dataclass(frozen=True)
-class BinnedClasswise(Statistic):
+class BinnedClasswise(LabelStatistic):
     """For every class, equal-width bins of its probability over all rows.
 
     With many classes nearly all probabilities lie in the first bin, so that bin is what remains of the column sums
@@ -130,17 +130,25 @@ class BinnedClasswise(Statistic):
         hits, _ = self._bin(rows.labels, soft.label_probability, k)
         return ClassBins(count, total + top_total, hits)
 
+    def relabelled(self, rows: Predictions, labels: Tensor) -> ClassBins:
+        """Only the hits depend on the labels."""
+        state = self(rows)
+        probability = rows.probs.T.gather(0, labels)
+        cell = torch.add(bin_index(probability, self.n_bins), labels, alpha=self.n_bins)
+        hits = _count_rows(cell, rows.n_classes * self.n_bins).view(-1, *state.hits.shape)
+        return ClassBins(state.count.expand_as(hits), state.probability.expand_as(hits), hits)
+
     def _bin(self, classes: Tensor, probability: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Number and sum of probabilities by class and bin, (k, b) each."""
         cell = torch.add(bin_index(probability, self.n_bins), classes, alpha=self.n_bins)
         shape, size = (k, self.n_bins), k * self.n_bins
         count = torch.bincount(cell, minlength=size).double().view(shape)
-        return count, torch.bincount(cell, weights=probability.double(), minlength=size).view(shape)
+        return count, sums_by(cell, probability.double(), size).view(shape)
 
 
 @final
 @dataclass(frozen=True)
-class BinnedByPrediction(Statistic):
+class BinnedByPrediction(LabelStatistic):
     """For every predicted class, equal-width bins of the confidence of the rows predicted so."""
 
     n_bins: int = 15
@@ -150,10 +158,27 @@ class BinnedByPrediction(Statistic):
 
     def __call__(self, rows: Predictions | TopLabel) -> ClassBins:
         rows = full_predictions(rows)
-        shape = (rows.n_classes, self.n_bins)
-        cell = rows.predicted * self.n_bins + bin_index(rows.confidence, self.n_bins)
+        shape, cell = (rows.n_classes, self.n_bins), self._cells(rows)
         columns = (torch.ones_like(rows.confidence), rows.confidence, rows.correct.double())
-        return ClassBins(*(torch.bincount(cell, weights=c, minlength=shape[0] * shape[1]).view(shape) for c in columns))
+        return ClassBins(*(sums_by(cell, column, shape[0] * shape[1]).view(shape) for column in columns))
+
+    def relabelled(self, rows: Predictions, labels: Tensor) -> ClassBins:
+        """Only the right answers depend on the labels."""
+        state = self(rows)
+        size = rows.n_classes * self.n_bins
+        # Wrong answers are counted in one cell too many, which is then dropped.
+        cell = torch.where(labels == rows.predicted, self._cells(rows), size)
+        hits = _count_rows(cell, size + 1)[:, :size].reshape(-1, *state.hits.shape)
+        return ClassBins(state.count.expand_as(hits), state.probability.expand_as(hits), hits)
+
+    def _cells(self, rows: Predictions) -> Tensor:
+        return torch.add(bin_index(rows.confidence, self.n_bins), rows.predicted, alpha=self.n_bins)
+
+
+def _count_rows(cells: Tensor, size: int) -> Tensor:
+    """How often each cell number stands in each row of (r, n), giving (r, size) in float64."""
+    offsets = torch.arange(0, len(cells) * size, size, device=cells.device)[:, None]
+    return torch.bincount((cells + offsets).flatten(), minlength=len(cells) * size).double().view(-1, size)
 
 
 def full_predictions(rows: Predictions | TopLabel) -> Predictions:

@@ -1,11 +1,14 @@
-"""The root of a rising function of one number, by Newton's method inside a bracket, with a certificate."""
+"""Roots of functions of one number: of one function with a certificate, and of many at once."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
+from torch import Tensor
+
 from calibrant.errors import FitError
 
-__all__ = ["Root", "find_root"]
+__all__ = ["Root", "falling_root", "find_root"]
 
 
 class Root(NamedTuple):
@@ -62,3 +65,34 @@ def find_root(
         f"no root found in {max_calls} evaluations; the bracket is still {low:.6g} to {high:.6g}. "
         "The data may be separable: check that some predictions are wrong."
     )
+
+
+def falling_root(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, *, steps: int = 14) -> Tensor:
+    """Roots of many falling functions at once, by false position that halves a side kept twice (Illinois).
+
+    A function already negative at ``low`` has its root put there.
+
+    Args:
+        function: Takes and gives one number for each, (...).
+        low: Left ends, (...).
+        high: Right ends, (...), where the functions are negative.
+        steps: How often they are all asked; 14 reach 1e-9 for functions without sharp bends.
+
+    Example:
+        >>> falling_root(lambda x: 2 - x * x, torch.tensor([0.0]), torch.tensor([2.0])).item()
+        1.4142135381698608
+    """
+    at_low, at_high = function(low), function(high)
+    outside = at_low <= 0
+    kept_low = torch.zeros_like(outside)
+    kept_high = torch.zeros_like(outside)
+    middle = high
+    for _ in range(steps):
+        middle = low + (high - low) * (at_low / (at_low - at_high)).clamp(0, 1)
+        value = function(middle)
+        left = value > 0
+        at_high = torch.where(left & kept_high, at_high / 2, torch.where(left, at_high, value))
+        at_low = torch.where(~left & kept_low, at_low / 2, torch.where(left, value, at_low))
+        low, high = torch.where(left, middle, low), torch.where(left, high, middle)
+        kept_low, kept_high = ~left, left
+    return torch.where(outside, low, middle)

@@ -22,6 +22,8 @@ _BLOCK, _GPU_BLOCK = 1 << 20, 1 << 26
 _FEW = 32
 # Below this the sum of the other classes' exponentials has lost digits to underflow.
 _UNDERFLOW = 1e-30
+# Odds against the top class below which a confidence in float32 has too few digits left to tell them.
+_DIGITS_LEFT = 2.0**-12
 
 
 @final
@@ -52,6 +54,8 @@ class SoftmaxRows:
         logits: Shape (n, k), k >= 2, finite.
         labels: Shape (n,).
         wanted: Optional sums to take along.
+        normalised: The logits are logarithms of given probabilities. The confidence is then the given one, not one
+            minus a sum of the others, so that rows given the same confidence keep the same.
 
     Attributes:
         top: Class of the largest logit, the first on a tie, (n,).
@@ -61,7 +65,7 @@ class SoftmaxRows:
         other_sums: Sum over the rows of every class's probability where it is not the top one, (k,), float64.
     """
 
-    def __init__(self, logits: Tensor, labels: Tensor, wanted: Wanted) -> None:
+    def __init__(self, logits: Tensor, labels: Tensor, wanted: Wanted, *, normalised: bool = False) -> None:
         n, k = logits.shape
         dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
         few = k <= _FEW and logits.device.type == "cpu"
@@ -69,7 +73,7 @@ class SoftmaxRows:
         empty = torch.empty(5, n, dtype=dtype, device=logits.device)
         self.rest, self.log_odds, self.label_gap, self._weighted_gap, self._squares = empty
         self.top = torch.empty(n, dtype=torch.int64, device=logits.device)
-        self.wanted = wanted
+        self.wanted, self._normalised = wanted, normalised
         self.other_sums = torch.zeros(k, dtype=torch.float64, device=logits.device)
         self._other_classes: list[Tensor] = []
         self._other_probabilities: list[Tensor] = []
@@ -105,6 +109,8 @@ class SoftmaxRows:
 
         rest = self.rest[rows]
         sum_classes(others, rest)
+        if self._normalised:
+            _trust_the_top(rest, highest)
         self.log_odds[rows] = _log_odds(rest, gaps.T if few else gaps, top)
         if self.wanted.entropy:
             sum_classes(torch.mul(others, gaps, out=product), self._weighted_gap[rows])
@@ -162,9 +168,15 @@ class SoftmaxRows:
         return torch.cat(self._other_classes), torch.cat(self._other_probabilities)
 
 
+def _trust_the_top(rest: Tensor, log_confidence: Tensor) -> None:
+    """Put the odds that follow from the given confidence in place of the summed ones, where rounding leaves digits."""
+    odds_against = torch.expm1(-log_confidence)
+    torch.where(odds_against > _DIGITS_LEFT, odds_against, rest, out=rest)
+
+
 def _log_odds(rest: Tensor, gaps: Tensor, top: Tensor) -> Tensor:
     """Minus the log-sum-exp of the other classes' gaps."""
-    if gaps.shape[1] == 2:
+    if gaps.shape[1] == 2:  # exact, so that a temperature cannot change the order
         return -gaps.sum(dim=1)
     odds = rest.log().neg_()
     if rest.min() < _UNDERFLOW:

@@ -1,0 +1,52 @@
+"""From resampled values to an interval, a noise floor and a p-value."""
+
+import math
+
+import torch
+from torch import Tensor
+
+__all__ = ["bootstrap_interval", "p_value", "wilson_interval"]
+
+# Two-sided 95 %.
+_Z = 1.959963984540054
+_TAIL = 0.025
+
+
+def bootstrap_interval(value: float, resampled: Tensor, *, inflated: bool) -> tuple[float, float]:
+    """95 % percentile interval.
+
+    Args:
+        value: The number itself.
+        resampled: The number of every resample, (r,).
+        inflated: Whether noise inflates the number, as it does every calibration error. Resampling then adds the noise
+            a second time: the resampled errors lie above the original by about as much as the original lies above the
+            truth. That bias is taken off twice at the near end, and once at the far end, because close to zero
+            resampling shows too little of it. In simulations this covers the truth in 88 to 97 % of cases, where plain
+            percentiles can sink below 40 %.
+    """
+    resampled = resampled[~resampled.isnan()]
+    if not resampled.numel() or math.isnan(value):
+        return math.nan, math.nan
+    low, high = torch.quantile(resampled.cpu(), torch.tensor([_TAIL, 1 - _TAIL], dtype=resampled.dtype)).tolist()
+    bias = float(resampled.mean()) - value if inflated else 0.0
+    return low - max(bias, 2 * bias), high - min(bias, 2 * bias)
+
+
+def wilson_interval(successes: float, n: float) -> tuple[float, float]:
+    """95 % score interval of a share; does not collapse when all answers are right.
+
+    Example:
+        >>> tuple(round(bound, 3) for bound in wilson_interval(20, 20))
+        (0.839, 1.0)
+    """
+    share, spread = successes / n, _Z * _Z / n
+    middle = (share + spread / 2) / (1 + spread)
+    half = _Z / (1 + spread) * math.sqrt(share * (1 - share) / n + spread / (4 * n))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def p_value(value: float, calibrated: Tensor) -> float:
+    """Share of calibrated draws at least as large, the observed one counted among them."""
+    # A hair of slack: draws that equal the value must count as ties even if summed in another order.
+    reached = (calibrated >= value * (1 - 1e-9) - 1e-12).sum()
+    return float((reached + 1) / (calibrated.numel() + 1))
