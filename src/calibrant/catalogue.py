@@ -2,7 +2,6 @@
 
 import difflib
 import inspect
-from typing import cast
 
 from calibrant import metrics
 from calibrant.errors import UnknownNameError
@@ -20,7 +19,7 @@ def all_metrics() -> dict[str, Metric]:
     """
     exported = (getattr(metrics, name) for name in metrics.__all__)
     classes = (thing for thing in exported if inspect.isclass(thing) and issubclass(thing, Metric))
-    made = (cast(Metric, kind()) for kind in classes if not inspect.isabstract(kind))
+    made = (kind() for kind in classes if not inspect.isabstract(kind))
     return {metric.name: metric for metric in sorted(made, key=lambda metric: metric.name)}
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from calibrant.checks import as_tensor, check_finite, check_labels, check_same_length, check_unit_interval
 from calibrant.errors import CalibrantWarning, InputError
-from calibrant.numerics.softmax import SoftmaxRows, Wanted
+from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted
 
 __all__ = ["Predictions", "TopLabel"]
 
@@ -148,7 +148,7 @@ class Predictions:
         labels = check_labels(labels, logits.shape[1])
         names = None if self.class_names is None else tuple(str(name) for name in self.class_names)
         if names is not None and len(names) != logits.shape[1]:
-            raise InputError(f"class_names must name every class; got {len(names)} names for {logits.shape[1]} classes.")
+            raise InputError(f"class_names must name all {logits.shape[1]} classes; got {len(names)} names.")
         object.__setattr__(self, "logits", logits.contiguous())
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "class_names", names)
@@ -247,7 +247,7 @@ class Predictions:
         for start in range(0, len(self), step):
             yield self[start : start + step]
 
-    def softmax_rows(self, wanted: Wanted = Wanted()) -> SoftmaxRows:
+    def softmax_rows(self, wanted: Wanted = TOP_LABEL) -> SoftmaxRows:
         """What one pass over the logits tells about every row. Repeated only for something not asked for before."""
         known: SoftmaxRows | None = self.__dict__.get("_softmax_rows")
         if known is None or not known.wanted.covers(wanted):

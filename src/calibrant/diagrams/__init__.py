@@ -2,7 +2,7 @@
 
 from calibrant.diagrams.bins import ReliabilityBins
 from calibrant.diagrams.bins_sweep import BinsSweep, bins_sweep
-from calibrant.diagrams.classwise import ClasswiseDiagram, ClassReliability, classwise_reliability
+from calibrant.diagrams.classwise import ClassReliability, ClasswiseDiagram, classwise_reliability
 from calibrant.diagrams.density import ConfidenceDensity, confidence_density
 from calibrant.diagrams.reliability import ReliabilityCurve, ReliabilityDiagram, reliability
 from calibrant.diagrams.risk_coverage import RiskCoverage, risk_coverage

@@ -70,7 +70,7 @@ def binomial_range(count: Tensor, probability: Tensor, *, level: float = 0.95) -
 
 def _binomial_quantile(q: float, trials: np.ndarray, chance: np.ndarray) -> np.ndarray:
     """Fewest successes whose cumulative probability reaches q."""
-    from scipy.special import bdtr, bdtrik  # noqa: PLC0415  # keeps the import of this folder light
+    from scipy.special import bdtr, bdtrik
 
     whole = trials.astype(np.int64)
     # The continuous inverse rounded up, or one less where that rounding overshot; certain outcomes have no inverse.

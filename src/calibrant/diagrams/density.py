@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from calibrant.diagrams.smoothing import nodes, smoothed
+from calibrant.diagrams.smoothing import nodes, smoothed_density, usual_width
 from calibrant.metrics.detection import AUROC
 from calibrant.metrics.states import Grid
 from calibrant.metrics.statistics import Gridded
@@ -14,9 +14,7 @@ from calibrant.predictions import Predictions, TopLabel
 
 __all__ = ["ConfidenceDensity", "confidence_density"]
 
-# No narrower than can be told apart in a figure.
-_NARROWEST = 0.01
-_EVERY = 4
+_EVERY = 4  # nodes of the grid
 
 
 @final
@@ -49,9 +47,9 @@ def confidence_density(predictions: Predictions | TopLabel) -> ConfidenceDensity
     """
     grid = Gridded()(predictions)
     grid = Grid(grid.total.cpu(), grid.right.cpu())
-    width = _width(grid)
+    width = usual_width(grid)
     masses = torch.stack([grid.right, grid.total - grid.right])
-    densities = smoothed(masses / masses.sum(-1, keepdim=True).clamp(min=1), width)[:, ::_EVERY]
+    densities = smoothed_density(masses / masses.sum(-1, keepdim=True).clamp(min=1), width)[:, ::_EVERY]
     top = predictions.top
     n_right = int(top.correct.sum())
     return ConfidenceDensity(
@@ -65,13 +63,6 @@ def confidence_density(predictions: Predictions | TopLabel) -> ConfidenceDensity
         auroc=AUROC()(predictions),
         width=width,
     )
-
-
-def _width(grid: Grid) -> float:
-    t, n = nodes(grid.total.shape[-1]), grid.total.sum()
-    mean = (grid.total * t).sum() / n
-    spread = ((grid.total * t.square()).sum() / n - mean.square()).clamp(min=0).sqrt()
-    return max(_NARROWEST, float(1.06 * spread * n ** (-1 / 5)))
 
 
 def _median(values: Tensor) -> float:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,8 +65,8 @@ def _counts_to_show(n: int) -> Tensor:
 def _wrong_among(answered: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor]:
     """Wrong answers expected among the most confident ones, and the confidence of the last of these."""
     total, wrong, confidence = (part.flip(-1).cpu() for part in (ranked.total, ranked.wrong, ranked.confidence))
-    total_up_to, wrong_up_to = total.cumsum(0), wrong.cumsum(0)
-    # Inside a group of tied rows the expected number of wrong ones rises along a straight line.
-    starts = (np.concatenate([[0.0], part.numpy()]) for part in (total_up_to, wrong_up_to))
-    expected = torch.from_numpy(np.interp(answered.numpy(), *starts))
-    return expected, confidence[torch.searchsorted(total_up_to, answered)]
+    total_up_to = total.cumsum(0)
+    last = torch.searchsorted(total_up_to, answered)
+    # Of the last group of tied rows some are not given; the wrong ones among these are expected in proportion.
+    held_back = (total_up_to[last] - answered) / total[last]
+    return wrong.cumsum(0)[last] - held_back * wrong[last], confidence[last]

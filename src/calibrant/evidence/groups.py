@@ -10,8 +10,8 @@ from torch import Tensor
 
 from calibrant.metrics.base import Statistic
 from calibrant.metrics.states import Sums
-from calibrant.numerics.softmax import Wanted
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.numerics.softmax import TOP_LABEL
+from calibrant.predictions import Predictions
 
 __all__ = ["bootstrap_weights", "deal", "states_by_group"]
 
@@ -32,19 +32,9 @@ def bootstrap_weights(group: Tensor, resamples: int, rng: np.random.Generator) -
     return torch.from_numpy(rng.multinomial(groups, np.full(groups, 1 / groups), size=resamples)).double()
 
 
-def states_by_group(
-    rows: Predictions | TopLabel, statistics: Iterable[Statistic], group: Tensor
-) -> dict[Statistic, Sums]:
-    """The states of the groups, side by side."""
-    parts: dict[Statistic, list[Sums]] = {statistic: [] for statistic in statistics}
-    wanted = reduce(or_, (statistic.wanted for statistic in parts), Wanted())
-    sizes = torch.bincount(group).tolist()
-    for members in group.argsort(stable=True).to(rows.top.confidence.device).split(sizes):
-        some = rows[members]
-        if isinstance(some, Predictions):
-            some.softmax_rows(wanted)
-        for statistic, states in parts.items():
-            state = statistic(some)
-            assert isinstance(state, Sums), "only states that are sums can be drawn by group"
-            states.append(state)
-    return {statistic: type(states[0]).stack(states) for statistic, states in parts.items()}
+def states_by_group(rows: Predictions, statistics: Iterable[Statistic], group: Tensor) -> dict[Statistic, Sums]:
+    """The states of the groups, side by side, from one pass over the logits."""
+    statistics = tuple(statistics)
+    rows.softmax_rows(reduce(or_, (statistic.wanted for statistic in statistics), TOP_LABEL))
+    group = group.to(rows.logits.device)
+    return {statistic: statistic.by_group(rows, group) for statistic in statistics}

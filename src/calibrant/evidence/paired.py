@@ -117,13 +117,12 @@ def _reweighted(
     order = rows.top.log_odds.argsort()
     log_odds, confidence = rows.top.log_odds[order], rows.top.confidence[order]
     correct, line_up = rows.top.correct[order].double(), group.to(device)[order]
-    sums = states_by_group(rows, [s for s in statistics if not isinstance(s, TopStatistic)], group)
+    others = [statistic for statistic in statistics if not isinstance(statistic, TopStatistic)]
+    sums = states_by_group(rows, others, group) if isinstance(rows, Predictions) else {}
     for chunk in weights.to(device).split(max(1, _BLOCK // len(rows))):
         of_row = chunk[:, line_up]
         ranked = _join_ties(Ranked(log_odds, confidence, of_row * correct, of_row * (1 - correct)))
-        yield {
-            s: s.of_ranked(ranked) if isinstance(s, TopStatistic) else sums[s].reweighted(chunk) for s in statistics
-        }
+        yield {s: s.of_ranked(ranked) if isinstance(s, TopStatistic) else sums[s].reweighted(chunk) for s in statistics}
 
 
 def _join_ties(ranked: Ranked) -> Ranked:

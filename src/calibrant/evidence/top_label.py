@@ -37,7 +37,7 @@ def estimate_top_label(
         if isinstance(metric, Accuracy):
             interval = wilson_interval(float(ranked.right.sum()), len(top))
         elif isinstance(metric, ECEL2Debiased):
-            low, high = metric.interval(statistic.of_ranked(sample.ranked), z=1.96)
+            low, high = metric.interval(metric.statistic.of_ranked(sample.ranked), z=1.96)
             interval = (float(low), float(high))
         else:
             interval = bootstrap_interval(coarse, drawn[metric.name], inflated=metric.family == "calibration")

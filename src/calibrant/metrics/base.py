@@ -6,10 +6,11 @@ Metrics that name the same statistic share its state; :class:`calibrant.metrics.
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal, TypeAlias, final
 
+import torch
 from torch import Tensor
 
-from calibrant.metrics.states import Ranked, State
-from calibrant.numerics.softmax import Wanted
+from calibrant.metrics.states import Ranked, State, Sums
+from calibrant.numerics.softmax import TOP_LABEL, Wanted
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -24,11 +25,23 @@ class Statistic(ABC):
     @property
     def wanted(self) -> Wanted:
         """What it reads of the pass over the logits, beyond the top label."""
-        return Wanted()
+        return TOP_LABEL
 
     @abstractmethod
     def __call__(self, rows: Predictions | TopLabel) -> State:
         """Gather the state of these rows."""
+
+    def by_group(self, rows: Predictions, group: Tensor) -> Sums:
+        """The states of groups of rows, side by side; for statistics whose state is a sum.
+
+        Args:
+            rows: The rows.
+            group: The group of each row, 0 to g - 1, none of them empty, (n,).
+        """
+        members = group.argsort(stable=True).split(torch.bincount(group).tolist())
+        states = [self(rows[chosen]) for chosen in members]
+        assert isinstance(states[0], Sums), "only sums can be taken by group"
+        return type(states[0]).stack(states)  # type: ignore[arg-type]  # all of the kind of the first
 
 
 class LabelStatistic(Statistic):

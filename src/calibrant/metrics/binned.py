@@ -13,7 +13,9 @@ from calibrant.metrics.statistics import Binned
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = ["ECE", "MCE", "OE", "ECEL1Debiased", "ECEL2Debiased", "ece", "ece_l1_debiased", "ece_l2_debiased", "mce", "oe"]
+__all__ = [
+    "ECE", "MCE", "OE", "ECEL1Debiased", "ECEL2Debiased", "ece", "ece_l1_debiased", "ece_l2_debiased", "mce", "oe",
+]  # fmt: skip
 
 _NAEINI = Paper("Naeini et al.", 2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning",
                 "doi:10.1609/aaai.v29i1.9602", "Section 'Calibration measures'")  # fmt: skip

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant.metrics.base import Family, Metric
 from calibrant.metrics.states import Ranked, TopState
-from calibrant.metrics.statistics import RankedCells, RankedRows
+from calibrant.metrics.statistics import EXACT, RankedCells, RankedRows
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -39,7 +39,7 @@ class AUROC(Metric):
     family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _SINGH
     lower_is_better: ClassVar[bool | None] = False
-    ranks: RankedRows | RankedCells = RankedRows()
+    ranks: RankedRows | RankedCells = EXACT
 
     @property
     def statistic(self) -> RankedRows | RankedCells:
@@ -72,7 +72,7 @@ class AUPRSuccess(Metric):
     family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _CORBIERE
     lower_is_better: ClassVar[bool | None] = False
-    ranks: RankedRows | RankedCells = RankedRows()
+    ranks: RankedRows | RankedCells = EXACT
 
     @property
     def statistic(self) -> RankedRows | RankedCells:
@@ -104,7 +104,7 @@ class AUPRError(Metric):
     family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _CORBIERE
     lower_is_better: ClassVar[bool | None] = False
-    ranks: RankedRows | RankedCells = RankedRows()
+    ranks: RankedRows | RankedCells = EXACT
 
     @property
     def statistic(self) -> RankedRows | RankedCells:
@@ -135,7 +135,7 @@ class FPR95(Metric):
     family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _CORBIERE
     lower_is_better: ClassVar[bool | None] = True
-    ranks: RankedRows | RankedCells = RankedRows()
+    ranks: RankedRows | RankedCells = EXACT
 
     @property
     def statistic(self) -> RankedRows | RankedCells:

@@ -9,7 +9,7 @@ from torch import Tensor
 from calibrant.checks import check_at_least
 from calibrant.metrics.base import Family, Metric
 from calibrant.metrics.states import TopState
-from calibrant.metrics.statistics import RankedCells, RankedRows
+from calibrant.metrics.statistics import EXACT, RankedCells, RankedRows
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -40,7 +40,7 @@ class ACE(Metric):
     paper: ClassVar[Paper] = _NGUYEN
     lower_is_better: ClassVar[bool | None] = True
     n_bins: int = 15
-    ranks: RankedRows | RankedCells = RankedRows()
+    ranks: RankedRows | RankedCells = EXACT
 
     def __post_init__(self) -> None:
         check_at_least(self.n_bins, 1, "n_bins")
@@ -78,7 +78,7 @@ class KS(Metric):
     family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _GUPTA
     lower_is_better: ClassVar[bool | None] = True
-    ranks: RankedRows | RankedCells = RankedRows()
+    ranks: RankedRows | RankedCells = EXACT
 
     @property
     def statistic(self) -> RankedRows | RankedCells:
@@ -109,7 +109,7 @@ class MMCE(Metric):
     paper: ClassVar[Paper] = _MMCE
     lower_is_better: ClassVar[bool | None] = True
     width: float = 0.4
-    ranks: RankedRows | RankedCells = RankedRows()
+    ranks: RankedRows | RankedCells = EXACT
 
     @property
     def statistic(self) -> RankedRows | RankedCells:

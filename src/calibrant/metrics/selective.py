@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant.metrics.base import Family, Metric
 from calibrant.metrics.states import Ranked, TopState
-from calibrant.metrics.statistics import RankedCells, RankedRows
+from calibrant.metrics.statistics import EXACT, RankedCells, RankedRows
 from calibrant.numerics.fast import positions
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
@@ -39,7 +39,7 @@ class AURC(Metric):
     family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _GEIFMAN
     lower_is_better: ClassVar[bool | None] = True
-    ranks: RankedRows | RankedCells = RankedRows()
+    ranks: RankedRows | RankedCells = EXACT
 
     @property
     def statistic(self) -> RankedRows | RankedCells:
@@ -68,7 +68,7 @@ class EAURC(Metric):
     family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _GEIFMAN
     lower_is_better: ClassVar[bool | None] = True
-    ranks: RankedRows | RankedCells = RankedRows()
+    ranks: RankedRows | RankedCells = EXACT
 
     @property
     def statistic(self) -> RankedRows | RankedCells:
@@ -103,7 +103,7 @@ class AUGRC(Metric):
     family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _TRAUB
     lower_is_better: ClassVar[bool | None] = True
-    ranks: RankedRows | RankedCells = RankedRows()
+    ranks: RankedRows | RankedCells = EXACT
 
     @property
     def statistic(self) -> RankedRows | RankedCells:

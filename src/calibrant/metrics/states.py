@@ -66,6 +66,10 @@ class Sums(State):
             return states[0]
         return cls(*(field.sum(dim=0) for field in cls.stack(states).tensors()))
 
+    def __getitem__(self, place: int) -> Self:
+        """One of several states that lie side by side."""
+        return type(self)(*(field[place] for field in self.tensors()))
+
     def reweighted(self, weights: Tensor) -> Self:
         """From g stacked states and weights (r, g), the r weighted sums."""
         return type(self)(*(torch.tensordot(weights, field, dims=1) for field in self.tensors()))

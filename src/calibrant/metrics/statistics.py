@@ -1,5 +1,6 @@
 """The recipes: how each kind of state is gathered from rows. Metrics name one of them."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
@@ -12,10 +13,11 @@ from calibrant.errors import InputError
 from calibrant.metrics.base import LabelStatistic, Statistic, TopStatistic
 from calibrant.metrics.states import Average, Bins, Cells, ClassBins, Grid, Ranked, Sample
 from calibrant.numerics.binning import bin_index, sums_by
-from calibrant.numerics.softmax import SoftmaxRows, Wanted
+from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = [
+    "EXACT",
     "Averaged",
     "Binned",
     "BinnedByPrediction",
@@ -33,11 +35,16 @@ class Averaged(Statistic):
     """Mean over the rows of one number a row."""
 
     of: Callable[[SoftmaxRows], Tensor]
-    wanted: Wanted = Wanted()
+    wanted: Wanted = TOP_LABEL
 
     def __call__(self, rows: Predictions | TopLabel) -> Average:
         total = self.of(full_predictions(rows).softmax_rows(self.wanted)).sum(dtype=torch.float64)
         return Average(torch.full_like(total, len(rows)), total)
+
+    def by_group(self, rows: Predictions, group: Tensor) -> Average:
+        """All groups at once."""
+        count = torch.bincount(group).double()
+        return Average(count, sums_by(group, self.of(rows.softmax_rows(self.wanted)).double(), len(count)))
 
 
 @final
@@ -62,7 +69,7 @@ class Binned(TopStatistic):
 class Gridded(TopStatistic):
     """Answers spread over evenly spaced nodes of confidence, for kernel smoothing."""
 
-    nodes: int = 2049
+    nodes: int = 1025
 
     def __call__(self, rows: Predictions | TopLabel) -> Grid:
         top = rows.top
@@ -83,6 +90,9 @@ class RankedRows(TopStatistic):
 
     def of_ranked(self, ranked: Ranked) -> Ranked:
         return ranked
+
+
+EXACT = RankedRows()
 
 
 @final
@@ -120,14 +130,28 @@ class BinnedClasswise(LabelStatistic):
 
     def __call__(self, rows: Predictions | TopLabel) -> ClassBins:
         rows = full_predictions(rows)
-        k, b = rows.n_classes, self.n_bins
         soft = rows.softmax_rows(self.wanted)
-        top_count, top_total = self._bin(*soft.top_entries(), k)
-        count, total = self._bin(*soft.other_entries(), k)
-        total[:, 0] += soft.other_sums - total.sum(dim=1)
+        return self._of_entries(rows, torch.zeros_like(rows.labels), soft.other_sums[None])[0]
+
+    def by_group(self, rows: Predictions, group: Tensor) -> ClassBins:
+        """All groups at once."""
+        sums = torch.zeros(int(group.max()) + 1, rows.n_classes, dtype=rows.probs.dtype, device=group.device)
+        sums.index_add_(0, group, rows.probs)
+        soft = rows.softmax_rows(self.wanted)
+        # The sums of the probabilities that are not the largest of their row.
+        sums.view(-1).index_add_(0, soft.top + group * rows.n_classes, -soft.confidence.to(sums.dtype))
+        return self._of_entries(rows, group, sums.double())
+
+    def _of_entries(self, rows: Predictions, group: Tensor, other_sums: Tensor) -> ClassBins:
+        """The bins of every group, from its largest entries, its others above the first bin, and the others' sums."""
+        soft, shape = rows.softmax_rows(self.wanted), (*other_sums.shape, self.n_bins)
+        top_count, top_total = self._bin(group, soft.top, soft.confidence, shape)
+        other_rows, other_classes, other_probability = soft.other_entries()
+        count, total = self._bin(group.index_select(0, other_rows), other_classes, other_probability, shape)
+        total[..., 0] += other_sums - total.sum(dim=-1)
         count += top_count
-        count[:, 0] += len(rows) - count.sum(dim=1)
-        hits, _ = self._bin(rows.labels, soft.label_probability, k)
+        count[..., 0] += torch.bincount(group, minlength=shape[0])[:, None] - count.sum(dim=-1)
+        hits, _ = self._bin(group, rows.labels, soft.label_probability, shape)
         return ClassBins(count, total + top_total, hits)
 
     def relabelled(self, rows: Predictions, labels: Tensor) -> ClassBins:
@@ -138,10 +162,14 @@ class BinnedClasswise(LabelStatistic):
         hits = _count_rows(cell, rows.n_classes * self.n_bins).view(-1, *state.hits.shape)
         return ClassBins(state.count.expand_as(hits), state.probability.expand_as(hits), hits)
 
-    def _bin(self, classes: Tensor, probability: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Number and sum of probabilities by class and bin, (k, b) each."""
+    def _bin(
+        self, group: Tensor, classes: Tensor, probability: Tensor, shape: tuple[int, ...]
+    ) -> tuple[Tensor, Tensor]:
+        """Number and sum of probabilities by group, class and bin, (g, k, b) each."""
         cell = torch.add(bin_index(probability, self.n_bins), classes, alpha=self.n_bins)
-        shape, size = (k, self.n_bins), k * self.n_bins
+        if shape[0] > 1:
+            cell.add_(group, alpha=shape[1] * shape[2])
+        size = math.prod(shape)
         count = torch.bincount(cell, minlength=size).double().view(shape)
         return count, sums_by(cell, probability.double(), size).view(shape)
 
@@ -158,9 +186,14 @@ class BinnedByPrediction(LabelStatistic):
 
     def __call__(self, rows: Predictions | TopLabel) -> ClassBins:
         rows = full_predictions(rows)
-        shape, cell = (rows.n_classes, self.n_bins), self._cells(rows)
+        return self.by_group(rows, torch.zeros_like(rows.labels))[0]
+
+    def by_group(self, rows: Predictions, group: Tensor) -> ClassBins:
+        """All groups at once."""
+        shape = (int(group.max()) + 1, rows.n_classes, self.n_bins)
+        cell = torch.add(self._cells(rows), group, alpha=shape[1] * shape[2])
         columns = (torch.ones_like(rows.confidence), rows.confidence, rows.correct.double())
-        return ClassBins(*(sums_by(cell, column, shape[0] * shape[1]).view(shape) for column in columns))
+        return ClassBins(*(sums_by(cell, column, math.prod(shape)).view(shape) for column in columns))
 
     def relabelled(self, rows: Predictions, labels: Tensor) -> ClassBins:
         """Only the right answers depend on the labels."""

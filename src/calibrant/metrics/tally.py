@@ -53,10 +53,12 @@ class Tally:
         """The state of all rows so far."""
         statistic = metric.statistic
         if isinstance(statistic, TopStatistic) and statistic not in self._parts:
-            return statistic.of_ranked(self._merged(RankedRows()).ranked)
+            sample = self._merged(RankedRows())
+            assert isinstance(sample, Sample)
+            return statistic.of_ranked(sample.ranked)
         return self._merged(statistic)
 
-    def _merged(self, statistic: Statistic) -> "State | Sample":
+    def _merged(self, statistic: Statistic) -> State:
         parts = self._parts[statistic]
         if len(parts) > 1:
             parts[:] = [merge(parts)]

@@ -12,14 +12,13 @@ from typing import Self, final
 import torch
 from torch import Tensor
 
-from calibrant.numerics.fast import argmax_of_few, argmax_rows, columns_first, positions_above
+from calibrant.numerics.fast import positions_above
+from calibrant.numerics.layout import Layout
 
-__all__ = ["SoftmaxRows", "Wanted"]
+__all__ = ["TOP_LABEL", "SoftmaxRows", "Wanted"]
 
 # Numbers in a block. On a GPU blocks only bound the memory.
 _BLOCK, _GPU_BLOCK = 1 << 20, 1 << 26
-# Up to this many classes a block is turned on its side: its rows are too short to reduce along.
-_FEW = 32
 # Below this the sum of the other classes' exponentials has lost digits to underflow.
 _UNDERFLOW = 1e-30
 # Odds against the top class below which a confidence in float32 has too few digits left to tell them.
@@ -41,6 +40,9 @@ class Wanted:
     def covers(self, other: Self) -> bool:
         """Whether whoever wants the other is served by this one."""
         return self | other == self
+
+
+TOP_LABEL = Wanted()
 
 
 @final
@@ -67,69 +69,53 @@ class SoftmaxRows:
 
     def __init__(self, logits: Tensor, labels: Tensor, wanted: Wanted, *, normalised: bool = False) -> None:
         n, k = logits.shape
-        dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
-        few = k <= _FEW and logits.device.type == "cpu"
-        step = min(n, max(1, (_BLOCK if logits.device.type == "cpu" else _GPU_BLOCK) // k))
-        empty = torch.empty(5, n, dtype=dtype, device=logits.device)
-        self.rest, self.log_odds, self.label_gap, self._weighted_gap, self._squares = empty
-        self.top = torch.empty(n, dtype=torch.int64, device=logits.device)
+        dtype, device = torch.float64 if logits.dtype == torch.float64 else torch.float32, logits.device
         self.wanted, self._normalised = wanted, normalised
-        self.other_sums = torch.zeros(k, dtype=torch.float64, device=logits.device)
-        self._other_classes: list[Tensor] = []
-        self._other_probabilities: list[Tensor] = []
+        self.top = torch.empty(n, dtype=torch.int64, device=device)
+        columns = torch.empty(5, n, dtype=dtype, device=device)
+        self.rest, self.log_odds, self.label_gap, self._weighted_gap, self._squares = columns
+        self.other_sums = torch.zeros(k, dtype=torch.float64, device=device)
+        self._others_above: list[tuple[Tensor, Tensor, Tensor]] = []
+        step = min(n, max(1, (_BLOCK if device.type == "cpu" else _GPU_BLOCK) // k))
         # Memory that every block uses anew: fresh memory would cost as much as the arithmetic.
-        space = torch.empty(3, step * k, dtype=dtype, device=logits.device)
+        memory = torch.empty(3, step * k, dtype=dtype, device=device)
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
-            block = logits[rows].to(dtype)
-            shape = (k, len(block)) if few else (len(block), k)
-            if few:
-                block = columns_first(block)
-            self._pass(block, labels[rows], rows, few, *(part[: block.numel()].view(shape) for part in space))
+            self._pass(logits[rows].to(dtype), labels[rows], rows, memory)
 
-    def _pass(self, block: Tensor, labels: Tensor, rows: slice, few: bool, gaps: Tensor, others: Tensor, product: Tensor) -> None:
-        k, n = block.shape if few else block.shape[::-1]
-        # Everything below reads the block flat: entry (row, class) lies at row * across + class * down.
-        across, down = (1, n) if few else (k, 1)
-        top = self.top[rows]
-        top.copy_(argmax_of_few(block) if few else argmax_rows(block))
-        starts = torch.arange(0, n * across, across, device=block.device)
-        top_place = torch.add(starts, top, alpha=down)
-        highest = block.view(-1).index_select(0, top_place)
-        torch.sub(block, highest if few else highest[:, None], out=gaps)
-        label_place = torch.add(starts, labels, alpha=down)
-        torch.index_select(gaps.view(-1), 0, label_place, out=self.label_gap[rows])
+    def _pass(self, logits: Tensor, labels: Tensor, rows: slice, memory: Tensor) -> None:
+        layout = Layout.of(logits)
+        block = layout.lay_out(logits)
+        gaps, others, product = (layout.reuse(part) for part in memory)
+
+        top = self.top[rows].copy_(layout.argmax(block))
+        top_places = layout.places(top)
+        highest = block.view(-1).index_select(0, top_places)
+        torch.sub(block, layout.beside(highest), out=gaps)
+        torch.index_select(gaps.view(-1), 0, layout.places(labels), out=self.label_gap[rows])
         torch.exp(gaps, out=others)
-        others.view(-1).index_fill_(0, top_place, 0.0)
-
-        ones = block.new_ones(k)
-
-        def sum_classes(values: Tensor, out: Tensor) -> None:
-            torch.mv(values.T if few else values, ones, out=out)
+        others.view(-1).index_fill_(0, top_places, 0.0)
 
         rest = self.rest[rows]
-        sum_classes(others, rest)
+        layout.sum_classes(others, rest)
         if self._normalised:
             _trust_the_top(rest, highest)
-        self.log_odds[rows] = _log_odds(rest, gaps.T if few else gaps, top)
+        self.log_odds[rows] = _log_odds(rest, layout.by_rows(gaps), top)
         if self.wanted.entropy:
-            sum_classes(torch.mul(others, gaps, out=product), self._weighted_gap[rows])
+            layout.sum_classes(torch.mul(others, gaps, out=product), self._weighted_gap[rows])
         if self.wanted.squares:
-            sum_classes(torch.mul(others, others, out=product), self._squares[rows])
+            layout.sum_classes(torch.mul(others, others, out=product), self._squares[rows])
         if self.wanted.above < 1:
-            total = rest + 1
-            confidence = total.reciprocal()
-            self.other_sums += others @ confidence if few else confidence @ others
-            threshold = total.mul_(self.wanted.above)
-            place = positions_above(others, threshold if few else threshold[:, None])
-            # Exact integer division, by way of floats: several times faster than dividing integers.
-            length = n if few else k
-            line = place.double().add_(0.5).mul_(1 / length).long()
-            column = torch.sub(place, line, alpha=length)
-            row, classes = (column, line) if few else (line, column)
-            self._other_classes.append(classes)
-            exponential = others.view(-1).index_select(0, place)
-            self._other_probabilities.append(exponential.mul_(confidence.index_select(0, row)))
+            self._list_above(others, rest, layout, rows.start)
+
+    def _list_above(self, others: Tensor, rest: Tensor, layout: Layout, first_row: int) -> None:
+        total = rest + 1
+        confidence = total.reciprocal()
+        self.other_sums += layout.sum_rows(others, confidence)
+        places = positions_above(others, layout.beside(total.mul_(self.wanted.above)))
+        rows, classes = layout.of_places(places)
+        probabilities = others.view(-1).index_select(0, places).mul_(confidence.index_select(0, rows))
+        self._others_above.append((rows.add_(first_row), classes, probabilities))
 
     @cached_property
     def confidence(self) -> Tensor:
@@ -158,14 +144,10 @@ class SoftmaxRows:
         """Squared distance to the one-hot label, summed over the classes, (n,)."""
         return (self._squares + 1).mul_(self.confidence.square()).sub_(self.label_probability, alpha=2).add_(1)
 
-
-    def top_entries(self) -> tuple[Tensor, Tensor]:
-        """Classes and probabilities of the largest entry of every row."""
-        return self.top, self.confidence
-
-    def other_entries(self) -> tuple[Tensor, Tensor]:
-        """Classes and probabilities of the other entries that lie above the wanted threshold."""
-        return torch.cat(self._other_classes), torch.cat(self._other_probabilities)
+    def other_entries(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows, classes and probabilities of the entries above the wanted threshold that are not their row's top."""
+        rows, classes, probabilities = (torch.cat(column) for column in zip(*self._others_above, strict=True))
+        return rows, classes, probabilities
 
 
 def _trust_the_top(rest: Tensor, log_confidence: Tensor) -> None:

@@ -78,7 +78,7 @@ def _member(archive: Any, path: Path, name: str) -> Any:
 
 def open_safetensors(path: Path) -> Content:
     """Safetensors; class names are a JSON list under ``class_names`` of its metadata."""
-    from safetensors import safe_open  # noqa: PLC0415  # importing calibrant stays light
+    from safetensors import safe_open
 
     form = "safetensors file"
 

@@ -22,7 +22,7 @@ def column_of(column: Any, name: str) -> Column:
         InputError: If there are no rows, one has no value, lists differ in length, or the type is neither number nor
             text.
     """
-    from pyarrow import types  # noqa: PLC0415  # importing calibrant stays light
+    from pyarrow import types
 
     if not len(column):
         raise InputError(f"column {name!r} must have at least one row; got none.")
@@ -46,8 +46,8 @@ def shape_of(kind: Any) -> tuple[int | None, ...]:
 
 def whole_numbers_if_they_are(column: Any) -> Any:
     """A column of text as int64 if every row is a whole number, else as it is."""
-    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
-    import pyarrow.compute as pc  # noqa: PLC0415
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
     try:
         return pc.utf8_trim_whitespace(column).cast(pa.int64())
@@ -56,14 +56,14 @@ def whole_numbers_if_they_are(column: Any) -> Any:
 
 
 def _is_list(kind: Any) -> bool:
-    from pyarrow import types  # noqa: PLC0415  # importing calibrant stays light
+    from pyarrow import types
 
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def _plain(column: Any) -> Any:
     """Without the wrappings: tensor types become lists, categories become what they stand for, text one type."""
-    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
+    import pyarrow as pa
 
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
@@ -80,7 +80,7 @@ def _plain(column: Any) -> Any:
 
 
 def _numbers(column: Any, name: str) -> Tensor:
-    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
+    import pyarrow as pa
 
     if pa.types.is_boolean(column.type):
         return _shared(column.cast(pa.uint8())).bool()
@@ -95,8 +95,8 @@ def _shared(column: Any) -> Tensor:
 
 
 def _matrix(column: Any, name: str) -> Tensor:
-    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
-    import pyarrow.compute as pc  # noqa: PLC0415
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
     lengths = pc.list_value_length(column)
     width = lengths[0].as_py()
@@ -119,7 +119,7 @@ def _one(column: Any) -> Any:
 
 
 def _first(flags: Any) -> int:
-    import pyarrow.compute as pc  # noqa: PLC0415  # importing calibrant stays light
+    import pyarrow.compute as pc
 
     return int(pc.index(flags, True).as_py())
 

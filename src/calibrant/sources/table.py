@@ -24,7 +24,7 @@ def is_frame(source: object) -> bool:
 
 def open_frame(frame: Any) -> Content:
     """A data frame of any library that speaks Arrow. The index of a pandas frame is not a column."""
-    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
+    import pyarrow as pa
 
     try:
         # pa.table() takes either, but imports pandas to see whether the frame is one of its own.
@@ -40,7 +40,7 @@ def open_frame(frame: Any) -> Content:
 
 def open_parquet(path: Path) -> Content:
     """A Parquet file; page checksums are verified where it has them."""
-    import pyarrow.parquet as pq  # noqa: PLC0415  # importing calibrant stays light
+    import pyarrow.parquet as pq
 
     form = "Parquet file"
 
@@ -54,7 +54,7 @@ def open_parquet(path: Path) -> Content:
 
 def open_arrow(path: Path) -> Content:
     """Arrow's file format (Feather version 2), or its stream format, which some libraries also call ``.arrow``."""
-    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
+    import pyarrow as pa
 
     form = "Feather (version 2) or Arrow file"
 
@@ -80,8 +80,8 @@ def open_arrow(path: Path) -> Content:
 
 def open_csv(path: Path) -> Content:
     """Comma-separated values with the names in the first row, plain or compressed (``.csv.gz``)."""
-    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
-    from pyarrow import csv  # noqa: PLC0415
+    import pyarrow as pa
+    from pyarrow import csv
 
     form = "CSV file"
     quoted_lines = csv.ParseOptions(newlines_in_values=True)

@@ -31,7 +31,7 @@ def _write_npz(arrays: Arrays, names: Names, file: Path) -> None:
 
 
 def _write_safetensors(arrays: Arrays, names: Names, file: Path) -> None:
-    from safetensors.torch import save_file  # noqa: PLC0415  # importing calibrant stays light
+    from safetensors.torch import save_file
 
     save_file(arrays, file, metadata=None if names is None else {"class_names": json.dumps(names)})
 
@@ -42,7 +42,7 @@ def _write_torch(arrays: Arrays, names: Names, file: Path) -> None:
 
 def _table(arrays: Arrays, names: Names) -> Any:
     """The same as a table, with one column a class."""
-    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
+    import pyarrow as pa
 
     columns = {"label" if name == "labels" else name: array for name, array in arrays.items() if name != "logits"}
     if "logits" in arrays:
@@ -54,7 +54,7 @@ def _table(arrays: Arrays, names: Names) -> Any:
 
 def _column(array: Tensor) -> Any:
     """An Arrow array over the same memory; Arrow's own way from NumPy would import pandas."""
-    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
+    import pyarrow as pa
 
     values = _numpy(array.byte() if array.dtype == torch.bool else array)
     column = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
@@ -62,14 +62,14 @@ def _column(array: Tensor) -> Any:
 
 
 def _write_parquet(arrays: Arrays, names: Names, file: Path) -> None:
-    import pyarrow.parquet as pq  # noqa: PLC0415  # importing calibrant stays light
+    import pyarrow.parquet as pq
 
     # Scores hardly ever repeat, so a dictionary of them only costs time.
     pq.write_table(_table(arrays, names), file, use_dictionary=False, write_page_checksum=True)
 
 
 def _write_arrow(arrays: Arrays, names: Names, file: Path) -> None:
-    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
+    import pyarrow as pa
 
     table = _table(arrays, names)
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
@@ -77,14 +77,14 @@ def _write_arrow(arrays: Arrays, names: Names, file: Path) -> None:
 
 
 def _write_csv(arrays: Arrays, names: Names, file: Path) -> None:
-    from pyarrow import csv  # noqa: PLC0415  # importing calibrant stays light
+    from pyarrow import csv
 
     with file.open("wb") as sink:
         csv.write_csv(_csv_table(arrays, names), sink)
 
 
 def _write_csv_gz(arrays: Arrays, names: Names, file: Path) -> None:
-    from pyarrow import csv  # noqa: PLC0415  # importing calibrant stays light
+    from pyarrow import csv
 
     # Digits of scores are close to noise: higher levels take four times as long for a twentieth less.
     with gzip.GzipFile(file, "wb", compresslevel=1, mtime=0) as sink:
@@ -93,7 +93,7 @@ def _write_csv_gz(arrays: Arrays, names: Names, file: Path) -> None:
 
 def _csv_table(arrays: Arrays, names: Names) -> Any:
     """All numbers as float64, and the classes' names in those of the columns."""
-    import pyarrow as pa  # noqa: PLC0415  # importing calibrant stays light
+    import pyarrow as pa
 
     # The digits of a float32 read as float64 would be another number; those of the same number as float64 are not.
     wide = {name: array.double() if array.is_floating_point() else array for name, array in arrays.items()}

@@ -1,0 +1,62 @@
+# Two commands: `make demo` and `make test`. Each sets up what it needs, once.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test install format lint types imports tests docs reference benchmarks clean
+.DELETE_ON_ERROR:
+
+demo: install
+	$(BIN)/calibrant demo
+
+test: lint types imports tests
+
+install: $(READY)
+
+# The constraints pin a CPU build of torch first: without the pin pip would fetch gigabytes of CUDA.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { echo "Python 3.11 or newer is needed; say make PYTHON=/path/to/python3.11"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV) (about two minutes the first time) ..."
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: install
+	$(BIN)/mypy
+
+imports: install
+	$(BIN)/lint-imports
+
+# Doctests in src, README and docs blocks, and everything under tests.
+tests: install
+	$(BIN)/pytest --numprocesses 2
+
+format: install
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: install
+	$(BIN)/python docs/build.py
+
+# Asks the peers again, in an environment of their own, and records their answers for the tests.
+reference: .venv-reference/.ready
+	.venv-reference/bin/python tests/reference/record.py
+
+benchmarks: .venv-reference/.ready
+	.venv-reference/bin/python -m benchmarks
+
+.venv-reference/.ready: tests/reference/requirements.txt pyproject.toml
+	test -x .venv-reference/bin/python || $(PYTHON) -m venv .venv-reference
+	.venv-reference/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	.venv-reference/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/reference/requirements.txt
+	.venv-reference/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .venv-reference demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

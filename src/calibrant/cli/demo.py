@@ -1,0 +1,53 @@
+"""``calibrant demo``: the main job on data that comes with the package."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["demo"]
+
+# So few that the network learns them by heart and becomes visibly overconfident.
+TRAINING_IMAGES = 100
+CALIBRATION_IMAGES = 500
+EPOCHS = 100
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for predictions, figures and reports.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Of the network and the split.")] = 0,
+) -> None:
+    """Train a small network on hand-written digits, then find out how far its confidence can be trusted."""
+    import torch
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from calibrant.cli.evaluation import Request, run_evaluation
+    from calibrant.datasets import load_digits
+    from calibrant.models import DigitsCNN
+    from calibrant.predictions import Predictions
+    from calibrant.sources import save
+    from calibrant.training import predict, train
+
+    console = Console()
+    digits = load_digits()
+    order = torch.randperm(len(digits.images), generator=torch.Generator().manual_seed(seed))
+    sizes = [TRAINING_IMAGES, CALIBRATION_IMAGES, len(order) - TRAINING_IMAGES - CALIBRATION_IMAGES]
+    training, calibration, test = order.split(sizes)
+    console.print(f"Training a small network on {len(training)} of {len(order):,} hand-written digits …")
+    torch.manual_seed(seed)
+    model = DigitsCNN()
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("training", total=EPOCHS)
+        images, labels = digits.images[training], digits.labels[training]
+        train(model, images, labels, epochs=EPOCHS, seed=seed, progress=lambda: progress.advance(task))
+    out.mkdir(parents=True, exist_ok=True)
+    names = [str(digit) for digit in range(10)]
+    for part, rows in (("calibration", calibration), ("test", test)):
+        logits = predict(model, digits.images[rows])
+        save(Predictions.from_logits(logits, digits.labels[rows], class_names=names), out / f"digits-{part}.npz")
+    console.print(f"calibrant evaluate {out / 'digits-test.npz'} --figures {out} --markdown … --json …", style="bold")
+    request = Request(
+        file=out / "digits-test.npz", figures=out, markdown=out / "report.md", json=out / "report.json", seed=seed
+    )
+    raise typer.Exit(run_evaluation(request))

@@ -1,0 +1,38 @@
+"""The command ``calibrant``. Each command has its own file and loads what it needs only when it runs."""
+
+import sys
+
+import typer
+
+from calibrant.cli import cite, demo, evaluate, listing
+
+__all__ = ["app", "run"]
+
+app = typer.Typer(
+    name="calibrant",
+    help="How far a classifier's confidence can be trusted, in numbers, words and pictures.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("evaluate")(evaluate.evaluate)
+app.command("list")(listing.listing)
+app.command("cite")(cite.cite)
+app.command("demo")(demo.demo)
+
+
+def run() -> None:
+    """Run the command line: exit code 0 is well, 1 a gate that failed, 2 bad input."""
+    try:
+        app()
+    except Exception as error:
+        # Only our own errors are turned into one line; anything else is a defect and shows its trace.
+        from calibrant.errors import CalibrantError
+
+        if not isinstance(error, CalibrantError):
+            raise
+        print(f"calibrant: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("calibrant: stopped; nothing was left half-written.", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,64 @@
+"""Figures to files: png, svg and pdf, each whole or not at all."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from calibrant.errors import InputError
+from calibrant.sources.atomic import atomic_path
+
+__all__ = ["save_figure", "save_figures"]
+
+# No date inside, so that the same figure does not become another file tomorrow.
+_UNDATED: dict[str, dict[str, str | None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 200) -> Path:
+    """Write one figure; the ending of the path says the format.
+
+    Args:
+        figure: Any matplotlib figure.
+        path: Ending in .png, .svg or .pdf; its folder must exist.
+        dpi: Dots per inch of a png.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: If the ending is another.
+        FileError: If the system refuses to write.
+    """
+    path = Path(path)
+    form = path.suffix.removeprefix(".").lower()
+    if form not in _UNDATED:
+        raise InputError(f"a figure's file must end in .{', .'.join(_UNDATED)}; got {path.name!r}.")
+    with atomic_path(path) as partial:
+        figure.savefig(partial, format=form, dpi=dpi, facecolor=figure.get_facecolor(), metadata=_UNDATED[form])
+    return path
+
+
+def save_figures(
+    figures: Mapping[str, Figure],
+    folder: str | os.PathLike[str],
+    *,
+    formats: Sequence[str] = ("png", "svg", "pdf"),
+    dpi: int = 200,
+) -> list[Path]:
+    """Write every figure in every format, as ``folder/name.format``; the folder is made if need be.
+
+    Args:
+        figures: By name, such as :func:`calibrant.plots.figures` gives.
+        folder: Where to.
+        formats: Any of "png", "svg", "pdf".
+        dpi: Dots per inch of a png.
+
+    Returns:
+        The paths, in order.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    return [
+        save_figure(figure, folder / f"{name}.{form}", dpi=dpi) for name, figure in figures.items() for form in formats
+    ]

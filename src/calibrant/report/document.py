@@ -1,0 +1,59 @@
+"""A report as JSON, under a versioned schema."""
+
+import math
+from importlib.metadata import version
+from typing import Any
+
+from calibrant.evidence import Difference
+from calibrant.report.evaluation import Evaluation
+from calibrant.report.wording import verdict
+
+__all__ = ["SCHEMA", "to_document"]
+
+SCHEMA = "calibrant.evaluation/1"
+
+
+def to_document(
+    evaluation: Evaluation, *, source: str | None = None, comparison: dict[str, Difference] | None = None
+) -> dict[str, Any]:
+    """The report as plain data: numbers that do not exist (NaN) are None.
+
+    ``metrics.<name>`` has ``value``, ``low`` and ``high``, and for calibration errors ``floor`` and ``p``.
+    """
+    words = verdict(evaluation)
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "calibrant": version("calibrant"),
+        "source": source,
+        "n": evaluation.n,
+        "classes": evaluation.classes,
+        "bins": evaluation.n_bins,
+        "seed": evaluation.seed,
+        "verdict": {"headline": words.headline, "findings": words.findings, "next_steps": words.next_steps},
+        "metrics": {
+            name: {key: number for key, number in vars(found).items() if key in _ALWAYS or number is not None}
+            for name, found in evaluation.metrics.items()
+        },
+        "splits": {name: split._asdict() for name, split in evaluation.splits.items()},
+        "murphy": evaluation.murphy._asdict() | {"refinement": evaluation.murphy.refinement},
+        "refinement_terms": evaluation.refinement_terms._asdict()
+        | {"equation_9": evaluation.refinement_terms.equation_9},
+        "worst_bins": [vars(worst) for worst in evaluation.worst_bins],
+        "worst_classes": [vars(worst) for worst in evaluation.worst_classes],
+    }
+    if comparison is not None:
+        document["comparison"] = {name: vars(difference) for name, difference in comparison.items()}
+    plain: dict[str, Any] = _without_nan(document)
+    return plain
+
+
+_ALWAYS = ("value", "low", "high")
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN and no infinity."""
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,66 @@
+"""A report as Markdown, for a pull request, a model card or a job summary."""
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from calibrant.evidence import Difference
+from calibrant.report.evaluation import Evaluation
+from calibrant.report.rows import HEADINGS, comparison_rows, metric_rows
+from calibrant.report.wording import verdict
+
+__all__ = ["to_markdown"]
+
+
+def to_markdown(
+    evaluation: Evaluation,
+    *,
+    source: str | None = None,
+    comparison: dict[str, Difference] | None = None,
+    other: str | None = None,
+    figures: Sequence[PurePath] = (),
+) -> str:
+    """The report as one Markdown page.
+
+    Args:
+        evaluation: The numbers.
+        source: Where the predictions came from, for the title.
+        comparison: Differences to a second set, if there is one.
+        other: Where the second set came from.
+        figures: Pictures to show, as the page should address them.
+    """
+    words = verdict(evaluation)
+    classes = f", {evaluation.classes} classes" if evaluation.classes else ", top label only"
+    lines = [
+        f"# Calibration report{f': {source}' if source else ''}",
+        "",
+        f"**{words.headline}**",
+        "",
+        *(f"- {finding}" for finding in words.findings),
+        "",
+        "**Next:** " + " ".join(words.next_steps),
+        "",
+        *(line for figure in figures for line in (f"![{figure.stem.replace('_', ' ')}]({figure})", "")),
+    ]
+    for family, rows in metric_rows(evaluation).items():
+        if rows:
+            table = [(f"`{r.name}` {r.better}".strip(), r.title, r.value, r.interval, r.floor, r.p) for r in rows]
+            header = ("metric", "", "value", "95 % interval", "noise floor", "p")
+            lines += [f"## {HEADINGS[family]}", "", *_table(header, table), ""]
+    if comparison is not None:
+        title = f"## Compared with {other}" if other else "## Comparison"
+        header = ("metric", "this", "other", "other − this", "95 % interval", "p")
+        lines += [title, "", *_table(header, comparison_rows(comparison)), ""]
+    lines.append(
+        f"{evaluation.n:,} rows{classes}; {evaluation.n_bins} bins; seed {evaluation.seed}. Noise floor: what a "
+        "perfectly calibrated model with these confidences would score on average; p: how often such a model would "
+        "score as much. Noise inflates calibration errors: their interval is one for the true error, and can lie below "
+        "the value."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    kept = [i for i, name in enumerate(header) if not name or any(row[i] for row in rows)]
+    rule = ["---" if i < 2 else "---:" for i in range(len(header))]
+    lines = [[line[i] for i in kept] for line in (header, rule, *rows)]
+    return ["| " + " | ".join(line) + " |" for line in lines]

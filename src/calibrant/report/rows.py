@@ -1,0 +1,68 @@
+"""The lines of a report's tables, shared by the terminal and the Markdown page."""
+
+import math
+from typing import NamedTuple
+
+from calibrant.catalogue import all_metrics
+from calibrant.evidence import Difference, Estimate
+from calibrant.metrics.base import Family
+from calibrant.report.evaluation import Evaluation
+
+__all__ = ["HEADINGS", "Row", "comparison_rows", "metric_rows"]
+
+HEADINGS: dict[Family, str] = {
+    "description": "What the predictions look like",
+    "proper": "Proper scores (select by these)",
+    "calibration": "Calibration: does confidence mean what it says?",
+    "refinement": "Refinement: does confidence tell right from wrong?",
+}
+
+
+class Row(NamedTuple):
+    """One number of a report, ready to print."""
+
+    name: str
+    title: str
+    better: str
+    value: str
+    interval: str
+    floor: str
+    p: str
+
+
+def metric_rows(evaluation: Evaluation) -> dict[Family, list[Row]]:
+    """The metrics of a report by family, in the order of the headings."""
+    known = all_metrics()
+    rows: dict[Family, list[Row]] = {family: [] for family in HEADINGS}
+    for name, found in evaluation.metrics.items():
+        metric = known[name]
+        better = {True: "↓", False: "↑", None: ""}[metric.lower_is_better]
+        floor = "" if found.floor is None else _number(found.floor)
+        rows[metric.family].append(
+            Row(name, metric.title, better, _number(found.value), _interval(found), floor, _p(found.p))
+        )
+    return rows
+
+
+def comparison_rows(comparison: dict[str, Difference]) -> list[tuple[str, str, str, str, str, str]]:
+    """Name, first, second, difference, interval and p of every compared metric."""
+    return [
+        (name, _number(d.first), _number(d.second), f"{d.difference:+.4f}", f"{d.low:+.4f} … {d.high:+.4f}", _p(d.p))
+        for name, d in comparison.items()
+    ]
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "undefined"
+    return f"{value:.2e}" if 0 < abs(value) < 0.0005 else f"{value:.4f}"
+
+
+def _interval(found: Estimate) -> str:
+    if math.isnan(found.low):
+        return "–"
+    return f"{_number(found.low)} … {_number(found.high)}"
+
+
+def _p(p: float | None) -> str:
+    return "" if p is None else "–" if math.isnan(p) else "< .002" if p < 0.002 else f"{p:.3f}"

@@ -1,0 +1,69 @@
+"""A report for the terminal, as rich text; the command line prints it."""
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from calibrant.evidence import Difference
+from calibrant.report.evaluation import Evaluation
+from calibrant.report.rows import HEADINGS, Row, comparison_rows, metric_rows
+from calibrant.report.wording import Verdict, verdict
+
+__all__ = ["to_terminal"]
+
+
+def to_terminal(
+    evaluation: Evaluation,
+    *,
+    source: str | None = None,
+    comparison: dict[str, Difference] | None = None,
+    other: str | None = None,
+) -> RenderableType:
+    """The report as rich text: verdict first, then the numbers by family."""
+    classes = f"{evaluation.classes} classes" if evaluation.classes else "top label only"
+    where = f"{source}: " if source else ""
+    parts: list[RenderableType] = [
+        Panel(_words(verdict(evaluation)), title=f"{where}{evaluation.n:,} rows, {classes}", title_align="left"),
+        _metrics(evaluation),
+    ]
+    if comparison is not None:
+        parts.append(_comparison(comparison, other))
+    return Group(*parts)
+
+
+def _words(words: Verdict) -> Text:
+    text = Text(words.headline, style="bold")
+    for finding in words.findings:
+        text.append(f"\n• {finding}", style="not bold")
+    for step in words.next_steps:
+        text.append(f"\n→ {step}", style="not bold green")
+    return text
+
+
+def _metrics(evaluation: Evaluation) -> Group:
+    tables = [_family(HEADINGS[family], rows) for family, rows in metric_rows(evaluation).items() if rows]
+    note = "Noise inflates calibration errors. Their interval is one for the true error, and can lie below the value."
+    return Group(*tables, Text(note, style="dim"))
+
+
+def _family(heading: str, rows: list[Row]) -> Table:
+    # Fixed widths, so that the tables of all families line up.
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=heading, title_justify="left", expand=True)
+    table.add_column("metric", width=17, no_wrap=True)
+    table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis", style="dim")
+    for name, width in (("value", 9), ("95 % interval", 19), ("noise floor", 11), ("p", 6)):
+        table.add_column(name, width=width, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(f"{row.name} {row.better}", row.title, row.value, row.interval, row.floor, row.p)
+    return table
+
+
+def _comparison(comparison: dict[str, Difference], other: str | None) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"Compared with {other}" if other else None)
+    for name in ("metric", "this", "other", "other − this", "95 % interval", "p"):
+        table.add_column(name, justify="left" if name == "metric" else "right", no_wrap=True)
+    for row in comparison_rows(comparison):
+        table.add_row(*row)
+    return table

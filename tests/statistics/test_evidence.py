@@ -1,0 +1,129 @@
+"""Known truth by simulation: do the intervals cover it, is the floor right, are p-values uniform under calibration?
+
+The models are made so that the population values are known: k-class logits with labels drawn from a tempered softmax.
+Everything is seeded; the bounds are wide enough for the number of repetitions (three standard errors or more).
+"""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from calibrant import Predictions, compare, estimate
+from calibrant.metrics import (
+    ACE,
+    AUROC,
+    ECE,
+    KS,
+    MMCE,
+    NLL,
+    SCE,
+    SKCE,
+    TLECE,
+    Accuracy,
+    Brier,
+    Confidence,
+    ECEL1Debiased,
+    ECEL2Debiased,
+    SmECE,
+)
+
+REPEATS = 120
+ROWS = 600
+METRICS = [
+    ECE(), ACE(), KS(), MMCE(), SmECE(), SCE(), TLECE(), SKCE(), ECEL1Debiased(), ECEL2Debiased(), AUROC(), NLL(),
+    Brier(), Accuracy(), Confidence(),
+]  # fmt: skip
+ERRORS = [metric.name for metric in METRICS if metric.family == "calibration"]
+
+
+def draw(n, temperature, rng, k=4):
+    """Logits, and labels from the softmax at the given temperature: 1 is calibrated, above 1 overconfident."""
+    logits = torch.from_numpy(rng.normal(size=(n, k)) * 2)
+    noise = torch.from_numpy(rng.gumbel(size=(n, k)))
+    return Predictions(logits, (logits / temperature + noise).argmax(1))
+
+
+@functools.cache
+def simulate(temperature):
+    rng = np.random.default_rng(int(temperature * 10))
+    found = [estimate(draw(ROWS, temperature, rng), METRICS, resamples=200, seed=i) for i in range(REPEATS)]
+    population = draw(1_000_000, temperature, rng)
+    truth = {metric.name: metric(population) for metric in METRICS}
+    if temperature == 1.0:
+        truth |= dict.fromkeys(ERRORS, 0.0)
+    return found, truth
+
+
+@pytest.mark.parametrize("metric", [metric.name for metric in METRICS])
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_intervals_cover_the_truth_about_95_times_in_100(metric, temperature):
+    found, truth = simulate(temperature)
+    covered = np.mean([f[metric].low - 1e-12 <= truth[metric] <= f[metric].high + 1e-12 for f in found])
+    assert covered >= 0.86, f"{covered:.2f} of {REPEATS} intervals hold {truth[metric]:.4f}"
+
+
+@pytest.mark.parametrize("metric", ["auroc", "nll", "brier", "accuracy", "confidence", "ece"])
+def test_intervals_are_no_wider_than_the_spread_of_the_values_explains(metric):
+    found, _ = simulate(2.0)
+    spread = np.std([f[metric].value for f in found])
+    width = np.mean([f[metric].high - f[metric].low for f in found])
+    assert 3.0 * spread < width < 5.2 * spread
+
+
+@pytest.mark.parametrize("metric", ERRORS)
+def test_the_floor_is_what_a_calibrated_model_scores(metric):
+    found, _ = simulate(1.0)
+    values, floors = ([getattr(f[metric], field) for f in found] for field in ("value", "floor"))
+    error = np.std(values) / np.sqrt(REPEATS)
+    assert abs(np.mean(values) - np.mean(floors)) < 4 * error
+
+
+@pytest.mark.parametrize("metric", ERRORS)
+def test_p_values_are_uniform_under_calibration(metric):
+    found, _ = simulate(1.0)
+    p = np.array([f[metric].p for f in found])
+    if metric == "ece_l2_debiased" or metric == "ece_l1_debiased":
+        # Cut at zero: about half of all calibrated models share the value 0, whose p is 1.
+        assert np.mean(p <= 0.1) < 0.2
+        return
+    assert stats.kstest(p, "uniform").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("metric", ["ece", "smece", "ks", "sce", "skce"])
+def test_p_values_are_small_for_an_overconfident_model(metric):
+    found, _ = simulate(2.0)
+    assert np.mean([f[metric].p <= 0.05 for f in found]) > 0.95
+
+
+def test_the_paired_comparison_finds_no_difference_where_there_is_none():
+    rng = np.random.default_rng(5)
+    p = []
+    for i in range(60):
+        base = draw(400, 1.5, rng)
+        # Two noisy versions of one model: equally good by construction.
+        first, second = (
+            Predictions(base.logits + torch.from_numpy(rng.normal(size=base.logits.shape)) * 0.5, base.labels)
+            for _ in range(2)
+        )
+        p.append([d.p for d in compare(first, second, [NLL(), Brier(), AUROC()], resamples=200, seed=i).values()])
+    assert (np.mean(np.array(p) <= 0.05, axis=0) <= 0.15).all()
+
+
+def test_the_paired_comparison_sees_a_small_difference_that_separate_intervals_hide():
+    predictions = draw(1000, 2.0, np.random.default_rng(6))
+    cooler = Predictions(predictions.logits * 0.9, predictions.labels)
+    difference = compare(predictions, cooler, [NLL()])["nll"]
+    apart = [estimate(p, [NLL()])["nll"] for p in (predictions, cooler)]
+    assert difference.high < 0
+    assert difference.p < 0.01
+    assert apart[0].low < apart[1].high
+
+
+def test_the_same_seed_gives_the_same_numbers():
+    predictions = draw(300, 2.0, np.random.default_rng(7))
+    first, again, other = (estimate(predictions, METRICS, resamples=100, seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
