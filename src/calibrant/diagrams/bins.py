@@ -19,7 +19,7 @@ class ReliabilityBins:
     inside its band is no evidence against calibration; of fifteen bars about one lies outside by chance.
 
     Differs from the paper: binomial quantiles at the bin's mean confidence, where it resamples the confidences. The
-    spread of confidences inside a bin makes the exact range a little narrower (by less than 1 part in 100 at 15 bins).
+    spread of confidences inside a bin makes the exact range a little narrower (by about 1 part in 100 at 15 bins).
 
     Reference: Bröcker & Smith (2007), Increasing the Reliability of Reliability Diagrams, doi:10.1175/WAF993.1.
     """

@@ -6,15 +6,13 @@ from typing import final
 import torch
 from torch import Tensor
 
-from calibrant.diagrams.smoothing import nodes, smoothed_density, usual_width
+from calibrant.diagrams.smoothing import nodes, smoothed_density, thinned, usual_width
 from calibrant.metrics.detection import AUROC
 from calibrant.metrics.states import Grid
 from calibrant.metrics.statistics import Gridded
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = ["ConfidenceDensity", "confidence_density"]
-
-_EVERY = 4  # nodes of the grid
 
 
 @final
@@ -49,11 +47,11 @@ def confidence_density(predictions: Predictions | TopLabel) -> ConfidenceDensity
     grid = Grid(grid.total.cpu(), grid.right.cpu())
     width = usual_width(grid)
     masses = torch.stack([grid.right, grid.total - grid.right])
-    densities = smoothed_density(masses / masses.sum(-1, keepdim=True).clamp(min=1), width)[:, ::_EVERY]
+    densities = thinned(smoothed_density(masses / masses.sum(-1, keepdim=True).clamp(min=1), width))
     top = predictions.top
     n_right = int(top.correct.sum())
     return ConfidenceDensity(
-        confidence=nodes(grid.total.shape[-1])[::_EVERY],
+        confidence=thinned(nodes(grid.total.shape[-1])),
         right=densities[0],
         wrong=densities[1],
         n_right=n_right,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.diagrams.bins import ReliabilityBins
-from calibrant.diagrams.smoothing import local_accuracy, nodes, smoothed_density, usual_width
+from calibrant.diagrams.smoothing import local_accuracy, nodes, smoothed_density, thinned, usual_width
 from calibrant.metrics.binned import ECE
 from calibrant.metrics.smooth import SmECE
 from calibrant.metrics.states import Grid
@@ -17,7 +17,6 @@ __all__ = ["ReliabilityCurve", "ReliabilityDiagram", "reliability"]
 
 # A smoothed accuracy of fewer rows than this says little, and is not shown.
 _FEWEST_ROWS = 20
-_EVERY = 4  # nodes of the grid
 
 
 @final
@@ -91,8 +90,8 @@ def _curve(grid: Grid) -> ReliabilityCurve:
     occurring = t[grid.total > 0]
     shown = (rows >= _FEWEST_ROWS) & (t >= occurring[0]) & (t <= occurring[-1])
     return ReliabilityCurve(
-        confidence=t[::_EVERY],
-        accuracy=torch.where(shown, accuracy, torch.nan)[::_EVERY],
-        density=smoothed_density(grid.total / grid.total.sum(), width)[::_EVERY],
+        confidence=thinned(t),
+        accuracy=thinned(torch.where(shown, accuracy, torch.nan)),
+        density=thinned(smoothed_density(grid.total / grid.total.sum(), width)),
         width=width,
     )

@@ -8,7 +8,7 @@ from torch import Tensor
 from calibrant.metrics.states import Grid
 from calibrant.numerics.kernels import cosine_transform, gaussian_damping, inverse_cosine_transform
 
-__all__ = ["local_accuracy", "nodes", "smoothed_density", "usual_width"]
+__all__ = ["local_accuracy", "nodes", "smoothed_density", "thinned", "usual_width"]
 
 # Share of the kernel's variance added to that of the rows under it, so that rows at one place still have a line.
 _RIDGE = 1e-3
@@ -17,6 +17,11 @@ _RIDGE = 1e-3
 def nodes(size: int) -> Tensor:
     """Evenly spaced numbers from 0 to 1."""
     return torch.linspace(0, 1, size, dtype=torch.float64)
+
+
+def thinned(values: Tensor) -> Tensor:
+    """About five hundred of the nodes' values, (..., m): enough for a figure."""
+    return values[..., :: max(1, (values.shape[-1] - 1) // 512)]
 
 
 def usual_width(grid: Grid) -> float:

@@ -9,7 +9,7 @@ from torch import Tensor
 from calibrant.metrics.base import Family, Metric
 from calibrant.metrics.states import Ranked, TopState
 from calibrant.metrics.statistics import EXACT, RankedCells, RankedRows
-from calibrant.numerics.fast import positions
+from calibrant.numerics.fast import positions_above
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -79,9 +79,8 @@ class EAURC(Metric):
         """Area above the perfect ranking's."""
         ranked = state.ranked
         n, n_right = ranked.n, ranked.n_right
-        harmonic = _harmonic(n)
         # Σ_{j=1..wrong} j/(right + j) = wrong − right·(H_n − H_right)
-        best = (n - n_right - n_right * (harmonic[n.long()] - harmonic[n_right.long()])) / n
+        best = (n - n_right - n_right * _harmonic_between(n_right, n)) / n
         return (_aurc(ranked) - best).clamp(min=0)
 
 
@@ -123,11 +122,9 @@ def _accepted_before(ranked: Ranked) -> tuple[Tensor, Tensor]:
     return accepted, accepted - (ranked.n_right[..., None] - ranked.right_up_to)
 
 
-def _harmonic(n: Tensor) -> Tensor:
-    """H_0, H_1, …, up to the largest n."""
-    largest = int(n.max())
-    inverse = 1 / torch.arange(1, largest + 1, dtype=torch.float64, device=n.device)
-    return torch.cat([inverse.new_zeros(1), inverse.cumsum(0)])
+def _harmonic_between(low: Tensor, high: Tensor) -> Tensor:
+    """Sum of 1/j over low < j <= high."""
+    return torch.digamma(high + 1) - torch.digamma(low + 1)
 
 
 def _aurc(ranked: Ranked) -> Tensor:
@@ -135,7 +132,7 @@ def _aurc(ranked: Ranked) -> Tensor:
     if ranked.right.ndim > 1:
         return _group_risks(accepted, wrong, ranked.total, ranked.wrong).sum(-1) / ranked.n
     # One sample has few ties if any: a lone row adds (E + e)/(N + 1), and only the groups need the general sum.
-    tied = positions(ranked.total != 1)
+    tied = positions_above(ranked.total, torch.ones_like(ranked.n))
     alone = (wrong + ranked.wrong).div_(accepted + 1)
     groups = _group_risks(*(column.index_select(0, tied) for column in (accepted, wrong, ranked.total, ranked.wrong)))
     return (alone.sum() - alone.index_select(0, tied).sum() + groups.sum()) / ranked.n
@@ -147,11 +144,7 @@ def _group_risks(accepted: Tensor, wrong_before: Tensor, total: Tensor, wrong: T
     A group of m rows with e wrong ones, after N rows with E wrong ones, adds
     ``Σ_{j=1..m} (E + j e/m)/(N + j) = e + (E − N e/m)(H_{N+m} − H_N)``.
     """
-    if not total.numel():
-        return total
-    reach = (accepted + total).long()
-    harmonic = _harmonic(reach)
-    steps = harmonic.take(reach) - harmonic.take(accepted.long())
+    steps = _harmonic_between(accepted, accepted + total)
     return wrong + (wrong_before - accepted * (wrong / total.clamp(min=1))) * steps
 
 

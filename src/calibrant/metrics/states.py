@@ -15,7 +15,7 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.numerics.binning import bin_ends, bin_index, sums_between, sums_by
-from calibrant.numerics.fast import positions, sort_in_place
+from calibrant.numerics.fast import run_ends, sort_in_place
 from calibrant.predictions import TopLabel
 
 __all__ = ["Average", "Bins", "Cells", "ClassBins", "Grid", "Ranked", "Sample", "State", "Sums", "TopState", "merge"]
@@ -234,10 +234,9 @@ class Sample(State):
         bits = sort_in_place(self.keys.clone()).view(_BITS[self.keys.dtype])
         right = (bits & 1).double()
         log_odds = bits.bitwise_and_(~1).view(self.keys.dtype)
-        new = torch.ne(log_odds[1:], log_odds[:-1])
-        if new.all():
+        ends = run_ends(log_odds)
+        if len(ends) == len(bits):
             return Ranked(log_odds, torch.sigmoid(log_odds).double(), right, 1 - right)
-        ends = torch.cat([positions(new), bits.new_tensor([len(bits) - 1], dtype=torch.int64)])
         total = ends.diff(prepend=ends.new_full((1,), -1)).double()
         right = right.cumsum(0).index_select(0, ends).diff(prepend=right.new_zeros(1))
         log_odds = log_odds.index_select(0, ends)

@@ -130,8 +130,7 @@ class BinnedClasswise(LabelStatistic):
 
     def __call__(self, rows: Predictions | TopLabel) -> ClassBins:
         rows = full_predictions(rows)
-        soft = rows.softmax_rows(self.wanted)
-        return self._of_entries(rows, torch.zeros_like(rows.labels), soft.other_sums[None])[0]
+        return self._of_entries(rows, None, rows.softmax_rows(self.wanted).other_sums[None])[0]
 
     def by_group(self, rows: Predictions, group: Tensor) -> ClassBins:
         """All groups at once."""
@@ -142,36 +141,37 @@ class BinnedClasswise(LabelStatistic):
         sums.view(-1).index_add_(0, soft.top + group * rows.n_classes, -soft.confidence.to(sums.dtype))
         return self._of_entries(rows, group, sums.double())
 
-    def _of_entries(self, rows: Predictions, group: Tensor, other_sums: Tensor) -> ClassBins:
+    def _of_entries(self, rows: Predictions, group: Tensor | None, other_sums: Tensor) -> ClassBins:
         """The bins of every group, from its largest entries, its others above the first bin, and the others' sums."""
         soft, shape = rows.softmax_rows(self.wanted), (*other_sums.shape, self.n_bins)
-        top_count, top_total = self._bin(group, soft.top, soft.confidence, shape)
         other_rows, other_classes, other_probability = soft.other_entries()
-        count, total = self._bin(group.index_select(0, other_rows), other_classes, other_probability, shape)
+        other_group = None if group is None else group.index_select(0, other_rows)
+        sizes = other_sums.new_tensor([len(rows)]) if group is None else torch.bincount(group)
+
+        top_cells = self._cells(group, soft.top, soft.confidence, shape)
+        other_cells = self._cells(other_group, other_classes, other_probability, shape)
+        total = _add_up(other_cells, shape, other_probability)
         total[..., 0] += other_sums - total.sum(dim=-1)
-        count += top_count
-        count[..., 0] += torch.bincount(group, minlength=shape[0])[:, None] - count.sum(dim=-1)
-        hits, _ = self._bin(group, rows.labels, soft.label_probability, shape)
-        return ClassBins(count, total + top_total, hits)
+        count = _add_up(top_cells, shape) + _add_up(other_cells, shape)
+        count[..., 0] += sizes[:, None] - count.sum(dim=-1)
+        hits = _add_up(self._cells(group, rows.labels, soft.label_probability, shape), shape)
+        return ClassBins(count, total + _add_up(top_cells, shape, soft.confidence), hits)
 
     def relabelled(self, rows: Predictions, labels: Tensor) -> ClassBins:
         """Only the hits depend on the labels."""
         state = self(rows)
         probability = rows.probs.T.gather(0, labels)
-        cell = torch.add(bin_index(probability, self.n_bins), labels, alpha=self.n_bins)
+        cell = labels * self.n_bins + bin_index(probability, self.n_bins)
         hits = _count_rows(cell, rows.n_classes * self.n_bins).view(-1, *state.hits.shape)
         return ClassBins(state.count.expand_as(hits), state.probability.expand_as(hits), hits)
 
-    def _bin(
-        self, group: Tensor, classes: Tensor, probability: Tensor, shape: tuple[int, ...]
-    ) -> tuple[Tensor, Tensor]:
-        """Number and sum of probabilities by group, class and bin, (g, k, b) each."""
-        cell = torch.add(bin_index(probability, self.n_bins), classes, alpha=self.n_bins)
-        if shape[0] > 1:
-            cell.add_(group, alpha=shape[1] * shape[2])
-        size = math.prod(shape)
-        count = torch.bincount(cell, minlength=size).double().view(shape)
-        return count, sums_by(cell, probability.double(), size).view(shape)
+    def _cells(self, group: Tensor | None, classes: Tensor, probability: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Number of the cell (group, class, bin) of every probability."""
+        cells = bin_index(probability, self.n_bins)
+        if math.prod(shape) >= 2**31:
+            cells = cells.long()
+        cells.add_(classes.to(cells.dtype), alpha=self.n_bins)
+        return cells if group is None else cells.add_(group.to(cells.dtype), alpha=shape[1] * shape[2])
 
 
 @final
@@ -191,9 +191,9 @@ class BinnedByPrediction(LabelStatistic):
     def by_group(self, rows: Predictions, group: Tensor) -> ClassBins:
         """All groups at once."""
         shape = (int(group.max()) + 1, rows.n_classes, self.n_bins)
-        cell = torch.add(self._cells(rows), group, alpha=shape[1] * shape[2])
-        columns = (torch.ones_like(rows.confidence), rows.confidence, rows.correct.double())
-        return ClassBins(*(sums_by(cell, column, math.prod(shape)).view(shape) for column in columns))
+        cells = torch.add(self._cells(rows), group, alpha=shape[1] * shape[2])
+        columns = (None, rows.confidence, rows.correct)
+        return ClassBins(*(_add_up(cells, shape, column) for column in columns))
 
     def relabelled(self, rows: Predictions, labels: Tensor) -> ClassBins:
         """Only the right answers depend on the labels."""
@@ -205,7 +205,15 @@ class BinnedByPrediction(LabelStatistic):
         return ClassBins(state.count.expand_as(hits), state.probability.expand_as(hits), hits)
 
     def _cells(self, rows: Predictions) -> Tensor:
-        return torch.add(bin_index(rows.confidence, self.n_bins), rows.predicted, alpha=self.n_bins)
+        return rows.predicted * self.n_bins + bin_index(rows.confidence, self.n_bins)
+
+
+def _add_up(cells: Tensor, shape: tuple[int, ...], values: Tensor | None = None) -> Tensor:
+    """How often each cell occurs, or the sum of the values in it, in float64."""
+    size = math.prod(shape)
+    if values is None:
+        return torch.bincount(cells, minlength=size).double().view(shape)
+    return sums_by(cells, values.double(), size).view(shape)
 
 
 def _count_rows(cells: Tensor, size: int) -> Tensor:

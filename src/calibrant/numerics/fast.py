@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["argmax_of_few", "argmax_rows", "columns_first", "positions", "positions_above", "sort_in_place"]
+__all__ = ["argmax_rows", "columns_first", "max_of_few", "positions_above", "run_ends", "sort_in_place"]
 
 
 def argmax_rows(values: Tensor) -> Tensor:
@@ -26,26 +26,30 @@ def columns_first(values: Tensor) -> Tensor:
     return torch.from_numpy(columns)
 
 
-def argmax_of_few(columns: Tensor) -> Tensor:
-    """The class of each row's first largest entry, for k < 256 classes in rows on a CPU, (k, n) -> (n,)."""
-    differs = np.not_equal(columns.numpy(), columns.amax(dim=0).numpy())
+def max_of_few(columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row's largest entry and its class, the first on a tie, for k < 256 classes on a CPU, (k, n) -> (n,) each."""
+    highest = columns.amax(dim=0)
+    differs = np.not_equal(columns.numpy(), highest.numpy())
     # 255 where the entry is not the largest, else the class: the smallest of these is the first largest entry.
     number = np.arange(columns.shape[0], dtype=np.uint8)[:, None]
-    return torch.from_numpy((np.negative(differs.view(np.int8)).view(np.uint8) | number).min(axis=0)).long()
+    first = (np.negative(differs.view(np.int8)).view(np.uint8) | number).min(axis=0)
+    return highest, torch.from_numpy(first).long()
 
 
 def positions_above(values: Tensor, threshold: Tensor) -> Tensor:
     """Flat positions of the entries that exceed the threshold (any shape that broadcasts)."""
     if values.device.type == "cpu":
         return torch.from_numpy(np.flatnonzero(np.greater(values.numpy(), threshold.numpy())))
-    return positions(values > threshold)
+    return (values > threshold).flatten().nonzero().flatten()
 
 
-def positions(mask: Tensor) -> Tensor:
-    """Flat positions of the true entries."""
-    if mask.device.type == "cpu":
-        return torch.from_numpy(np.flatnonzero(mask.numpy()))
-    return mask.flatten().nonzero().flatten()
+def run_ends(values: Tensor) -> Tensor:
+    """Positions of the last of each run of equal neighbours, (n,) -> (runs,)."""
+    last = torch.tensor([len(values) - 1], device=values.device)
+    if values.device.type == "cpu":
+        array = values.numpy()
+        return torch.cat([torch.from_numpy(np.flatnonzero(np.not_equal(array[1:], array[:-1]))), last])
+    return torch.cat([(values[1:] != values[:-1]).nonzero().flatten(), last])
 
 
 def sort_in_place(values: Tensor) -> Tensor:

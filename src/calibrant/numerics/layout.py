@@ -10,7 +10,7 @@ from typing import Self, final
 import torch
 from torch import Tensor
 
-from calibrant.numerics.fast import argmax_of_few, argmax_rows, columns_first
+from calibrant.numerics.fast import argmax_rows, columns_first, max_of_few
 
 __all__ = ["Layout"]
 
@@ -41,18 +41,21 @@ class Layout:
         """The start of some flat memory, as a block in this layout."""
         return memory[: self.n * self.k].view((self.k, self.n) if self.sideways else (self.n, self.k))
 
-    def argmax(self, block: Tensor) -> Tensor:
-        """Class of the first largest entry of every row, (n,)."""
-        return argmax_of_few(block) if self.sideways else argmax_rows(block)
+    def largest(self, block: Tensor) -> tuple[Tensor, Tensor]:
+        """Largest entry of every row and its class, the first on a tie, (n,) each."""
+        if self.sideways:
+            return max_of_few(block)
+        top = argmax_rows(block)
+        return block.view(-1).index_select(0, self.places(top)), top
 
     def places(self, classes: Tensor) -> Tensor:
         """Where the entry of the given class of each row lies in the flat block, (n,)."""
         across, down = (1, self.n) if self.sideways else (self.k, 1)
         starts = torch.arange(0, self.n * across, across, device=classes.device)
-        return torch.add(starts, classes, alpha=down)
+        return starts.add_(classes, alpha=down)
 
     def of_places(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Row and class of flat places: the inverse of :meth:`places`."""
+        """Rows and classes of flat places: the inverse of :meth:`places`."""
         length = self.n if self.sideways else self.k
         # Exact integer division, by way of floats: several times faster than dividing integers.
         line = places.double().add_(0.5).mul_(1 / length).long()

@@ -88,19 +88,18 @@ class SoftmaxRows:
         block = layout.lay_out(logits)
         gaps, others, product = (layout.reuse(part) for part in memory)
 
-        top = self.top[rows].copy_(layout.argmax(block))
-        top_places = layout.places(top)
-        highest = block.view(-1).index_select(0, top_places)
+        highest, top = layout.largest(block)
+        self.top[rows] = top
         torch.sub(block, layout.beside(highest), out=gaps)
         torch.index_select(gaps.view(-1), 0, layout.places(labels), out=self.label_gap[rows])
         torch.exp(gaps, out=others)
-        others.view(-1).index_fill_(0, top_places, 0.0)
+        others.view(-1).index_fill_(0, layout.places(top), 0.0)
 
         rest = self.rest[rows]
         layout.sum_classes(others, rest)
         if self._normalised:
             _trust_the_top(rest, highest)
-        self.log_odds[rows] = _log_odds(rest, layout.by_rows(gaps), top)
+        _log_odds(rest, layout.by_rows(gaps), top, out=self.log_odds[rows])
         if self.wanted.entropy:
             layout.sum_classes(torch.mul(others, gaps, out=product), self._weighted_gap[rows])
         if self.wanted.squares:
@@ -156,13 +155,13 @@ def _trust_the_top(rest: Tensor, log_confidence: Tensor) -> None:
     torch.where(odds_against > _DIGITS_LEFT, odds_against, rest, out=rest)
 
 
-def _log_odds(rest: Tensor, gaps: Tensor, top: Tensor) -> Tensor:
+def _log_odds(rest: Tensor, gaps: Tensor, top: Tensor, *, out: Tensor) -> None:
     """Minus the log-sum-exp of the other classes' gaps."""
     if gaps.shape[1] == 2:  # exact, so that a temperature cannot change the order
-        return -gaps.sum(dim=1)
-    odds = rest.log().neg_()
+        torch.sum(gaps, dim=1, out=out).neg_()
+        return
+    torch.log(rest, out=out).neg_()
     if rest.min() < _UNDERFLOW:
         lost = (rest < _UNDERFLOW).nonzero().flatten()
         exact = gaps[lost].double().scatter(1, top[lost, None], -torch.inf)
-        odds[lost] = -exact.logsumexp(dim=1).to(odds.dtype)
-    return odds
+        out[lost] = -exact.logsumexp(dim=1).to(out.dtype)

@@ -1,4 +1,4 @@
-"""The marks of a reliability diagram that one large panel and many small ones share."""
+"""The marks of a reliability diagram: bars with their gaps, the band of chance, the diagonal."""
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -48,22 +48,14 @@ def draw_bars(ax: Axes, bins: ReliabilityBins, theme: Theme) -> None:
 
 
 def draw_band(ax: Axes, bins: ReliabilityBins, theme: Theme) -> None:
-    """Where calibrated bars would lie: a band around the diagonal, broken at bins of few rows."""
-    enough = (bins.count >= _FEW_ROWS).numpy()
+    """Where calibrated bars would lie: a band around the diagonal, or blocks where few bins have enough rows."""
     look: Look = {"color": theme.band, "alpha": _BAND_OPACITY, "linewidth": 0, "zorder": 2}
-    middle, low, high = bins.confidence.numpy(), bins.band_low.numpy(), bins.band_high.numpy()
+    enough = (bins.count >= _FEW_ROWS).numpy()
+    low, high = bins.band_low.numpy(), bins.band_high.numpy()
     if enough.sum() > 2:
-        ax.fill_between(middle, low, high, where=enough, **look)
+        ax.fill_between(bins.confidence.numpy(), low, high, where=enough, **look)
     else:
-        draw_band_by_bin(ax, bins, theme)
-
-
-def draw_band_by_bin(ax: Axes, bins: ReliabilityBins, theme: Theme) -> None:
-    """The same as one block a bin, for bins that differ much in size."""
-    left, right, low, high = (part.numpy() for part in (bins.low, bins.high, bins.band_low, bins.band_high))
-    ax.bar(
-        left, high - low, right - left, low, align="edge", color=theme.band, alpha=_BAND_OPACITY, linewidth=0, zorder=2
-    )
+        ax.bar(bins.low.numpy(), high - low, (bins.high - bins.low).numpy(), low, align="edge", **look)
 
 
 def draw_diagonal(ax: Axes, theme: Theme) -> None:
@@ -71,18 +63,12 @@ def draw_diagonal(ax: Axes, theme: Theme) -> None:
     ax.plot([0, 1], [0, 1], color=theme.muted, linewidth=1, linestyle=(0, (4, 3)), zorder=2.5)
 
 
-def gap_handles(bins: list[ReliabilityBins], theme: Theme) -> list[Artist]:
-    """Entries of the key for what occurs in these bins."""
-    handles: list[Artist] = []
-    if any((of.gap < 0).any() for of in bins):
-        handles.append(
-            Patch(facecolor=theme.over_tint, edgecolor=theme.over, hatch=OVER_HATCH, lw=0, label="overconfident")
-        )
-    if any((of.gap > 0).any() for of in bins):
-        handles.append(
-            Patch(facecolor=theme.under_tint, edgecolor=theme.under, hatch=UNDER_HATCH, lw=0, label="underconfident")
-        )
-    return handles
+def gap_handles(bins: ReliabilityBins, theme: Theme) -> list[Artist]:
+    """Entries of the key for the gaps that occur."""
+    over: Look = {"facecolor": theme.over_tint, "edgecolor": theme.over, "hatch": OVER_HATCH, "linewidth": 0}
+    under: Look = {"facecolor": theme.under_tint, "edgecolor": theme.under, "hatch": UNDER_HATCH, "linewidth": 0}
+    occurring = (("overconfident", over, (bins.gap < 0).any()), ("underconfident", under, (bins.gap > 0).any()))
+    return [Patch(label=label, **look) for label, look, occurs in occurring if occurs]
 
 
 def band_handle(theme: Theme) -> Artist:

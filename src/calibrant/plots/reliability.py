@@ -12,6 +12,8 @@ from calibrant.plots.style import Theme, ThemeName, theme_named
 
 __all__ = ["plot_reliability"]
 
+_MANY_BINS = 25
+
 
 def plot_reliability(
     diagram: ReliabilityDiagram,
@@ -46,9 +48,9 @@ def plot_reliability(
         _draw_curve(ax, diagram, colours)
         draw_strip(ax, [diagram], colours)
         curve = [] if diagram.curve.accuracy.isnan().all() else [curve_handle(colours)]
-        handles = [*curve, *gap_handles([diagram.bins], colours), band_handle(colours)]
+        handles = [*curve, *gap_handles(diagram.bins, colours), band_handle(colours)]
         key(ax, colours, handles, place=_free_corner(diagram), floor=STRIP_SHARE)
-        numbers = f"accuracy {percent(diagram.accuracy)}  ·  confidence {percent(diagram.confidence)}"
+        numbers = f"accuracy {percent(diagram.accuracy)}  ·  mean confidence {percent(diagram.confidence)}"
         title(ax, colours, f"Reliability: ECE {percent(diagram.ece)}", f"{numbers}  ·  n = {diagram.n:,}")
     else:
         draw_comparison(ax, (diagram, other), labels, colours)
@@ -62,8 +64,9 @@ def _draw_curve(ax: Axes, diagram: ReliabilityDiagram, theme: Theme) -> None:
         curve.confidence.numpy(), curve.accuracy.numpy(), color=theme.ink, linewidth=2, solid_capstyle="round", zorder=4
     )
     ax.plot(
-        bins.confidence.numpy(), bins.accuracy.numpy(), linestyle="none", marker="o", markersize=4.5 if len(bins.count) <= 25 else 3, zorder=5,
-        markerfacecolor=theme.background, markeredgecolor=theme.ink, markeredgewidth=1.1, clip_on=False,
+        bins.confidence.numpy(), bins.accuracy.numpy(), linestyle="none", marker="o", clip_on=False, zorder=5,
+        markersize=4.5 if len(bins.count) <= _MANY_BINS else 3,
+        markerfacecolor=theme.background, markeredgecolor=theme.ink, markeredgewidth=1.1,
     )  # fmt: skip
 
 
