@@ -46,7 +46,7 @@ def demo(
     for part, rows in (("calibration", calibration), ("test", test)):
         logits = predict(model, digits.images[rows])
         save(Predictions.from_logits(logits, digits.labels[rows], class_names=names), out / f"digits-{part}.npz")
-    console.print(f"calibrant evaluate {out / 'digits-test.npz'} --figures {out} --markdown … --json …", style="bold")
+    console.print(f"Judging it: calibrant evaluate {out / 'digits-test.npz'}", style="bold")
     request = Request(
         file=out / "digits-test.npz", figures=out, markdown=out / "report.md", json=out / "report.json", seed=seed
     )

@@ -15,7 +15,7 @@ from calibrant.cli.gate import Gate
 from calibrant.cli.progress import stages
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.evidence import compare
-from calibrant.plots import FORMATS, THEMES, figures, save_figures
+from calibrant.plots import THEMES, figures, save_figures
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.report import evaluate
 from calibrant.report.document import to_document
@@ -48,7 +48,10 @@ class Request:
     compare: Path | None = None
 
     def __post_init__(self) -> None:
-        for option, given, known in (("--figure-format", self.figure_format, FORMATS), ("--theme", self.theme, THEMES)):
+        for option, given, known in (
+            ("--figure-format", self.figure_format, ("png", "svg", "pdf")),
+            ("--theme", self.theme, tuple(THEMES)),
+        ):
             if given not in known:
                 raise InputError(f"{option} must be one of {', '.join(known)}; got {given!r}.")
 
@@ -75,7 +78,7 @@ def run_evaluation(request: Request) -> int:
         pictures: list[Path] = []
         if request.figures is not None:
             stage("drawing")
-            drawn = figures(predictions, n_bins=request.n_bins, theme=request.theme, seed=request.seed)
+            drawn = figures(predictions, n_bins=request.n_bins, theme=request.theme, seed=request.seed)  # type: ignore[arg-type]  # checked
             pictures = save_figures(drawn, request.figures, formats=[request.figure_format])
     out.print(to_terminal(found, source=request.file.name, comparison=comparison, other=other))
     written = list(pictures)

@@ -18,11 +18,11 @@ __all__ = [
 ]  # fmt: skip
 
 _NAEINI = Paper("Naeini et al.", 2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning",
-                "doi:10.1609/aaai.v29i1.9602", "Section 'Calibration measures'")  # fmt: skip
-_KUMAR = Paper("Kumar et al.", 2019, "Verified Uncertainty Calibration", "arXiv:1909.10155", "Section 5")
+                "doi:10.1609/aaai.v29i1.9602")  # fmt: skip
+_KUMAR = Paper("Kumar et al.", 2019, "Verified Uncertainty Calibration", "arXiv:1909.10155")
 _THULASIDASAN = Paper("Thulasidasan et al.", 2019, "On Mixup Training: Improved Calibration and Predictive Uncertainty "
-                      "for Deep Neural Networks", "arXiv:1905.11001", "Section 3.1")  # fmt: skip
-_NIXON = Paper("Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "eq. 3")
+                      "for Deep Neural Networks", "arXiv:1905.11001")  # fmt: skip
+_GUO = Paper("Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "eq. 3")
 
 
 @final
@@ -43,7 +43,7 @@ class ECE(Metric):
     name: ClassVar[str] = "ece"
     title: ClassVar[str] = "Expected calibration error"
     family: ClassVar[Family] = "calibration"
-    paper: ClassVar[Paper] = _NIXON
+    paper: ClassVar[Paper] = _GUO
     lower_is_better: ClassVar[bool | None] = True
     n_bins: int = 15
 

@@ -13,9 +13,9 @@ from calibrant.predictions import Predictions
 
 __all__ = ["SCE", "TLECE", "sce", "tl_ece"]
 
-_NIXON = Paper("Nixon et al.", 2019, "Measuring Calibration in Deep Learning", "arXiv:1904.01685", "eq. 3")
-_GUPTA = Paper("Gupta & Ramdas", 2022, "Top-label Calibration and Multiclass-to-binary Reductions", "arXiv:2107.08353",
-               "eq. 8")  # fmt: skip
+_NIXON = Paper("Nixon et al.", 2019, "Measuring Calibration in Deep Learning", "arXiv:1904.01685")
+_GUPTA = Paper("Gupta & Ramdas", 2022, "Top-label Calibration and Multiclass-to-binary Reductions",
+               "arXiv:2107.08353")  # fmt: skip
 
 
 @final

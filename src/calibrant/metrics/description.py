@@ -15,8 +15,8 @@ from calibrant.predictions import Predictions, TopLabel
 __all__ = ["Accuracy", "Confidence", "Entropy", "accuracy", "confidence", "entropy"]
 
 _CLAMPING = Paper("Tang et al.", 2024, "Neural Clamping: Joint Input Perturbation and Temperature Scaling for Neural "
-                  "Network Calibration", "arXiv:2209.11604", "Section 4.1")  # fmt: skip
-_GUO = Paper("Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "Section 2")
+                  "Network Calibration", "arXiv:2209.11604")  # fmt: skip
+_GUO = Paper("Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599")
 
 
 @final

@@ -17,7 +17,7 @@ __all__ = ["AUROC", "FPR95", "AUPRError", "AUPRSuccess", "aupr_error", "aupr_suc
 _SINGH = Paper("Singh et al.", 2021, "On the Dark Side of Calibration for Modern Neural Networks", "arXiv:2106.09385",
                "eq. 4")  # fmt: skip
 _CORBIERE = Paper("Corbière et al.", 2019, "Addressing Failure Prediction by Learning Model Confidence",
-                  "arXiv:1910.04851", "Section 4.1")  # fmt: skip
+                  "arXiv:1910.04851")  # fmt: skip
 
 
 @final

@@ -15,9 +15,9 @@ from calibrant.predictions import Predictions, TopLabel
 __all__ = ["NLL", "Brier", "TopBrier", "brier", "nll", "top_brier"]
 
 _GNEITING = Paper("Gneiting & Raftery", 2007, "Strictly Proper Scoring Rules, Prediction, and Estimation",
-                  "doi:10.1198/016214506000001437", "Section 3")  # fmt: skip
+                  "doi:10.1198/016214506000001437")  # fmt: skip
 _BRIER = Paper("Brier", 1950, "Verification of Forecasts Expressed in Terms of Probability",
-               "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2", "eq. 2")  # fmt: skip
+               "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2")  # fmt: skip
 
 
 @final

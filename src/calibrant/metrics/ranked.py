@@ -16,10 +16,10 @@ from calibrant.predictions import Predictions, TopLabel
 __all__ = ["ACE", "KS", "MMCE", "ace", "ks", "mmce"]
 
 _NGUYEN = Paper("Nguyen & O'Connor", 2015, "Posterior Calibration and Exploratory Analysis for Natural Language "
-                "Processing Models", "arXiv:1508.05154", "Section 3.3")  # fmt: skip
-_GUPTA = Paper("Gupta et al.", 2021, "Calibration of Neural Networks Using Splines", "arXiv:2006.12800", "eq. 6")
+                "Processing Models", "arXiv:1508.05154")  # fmt: skip
+_GUPTA = Paper("Gupta et al.", 2021, "Calibration of Neural Networks Using Splines", "arXiv:2006.12800")
 _MMCE = Paper("Kumar et al.", 2018, "Trainable Calibration Measures for Neural Networks from Kernel Mean Embeddings",
-              "https://proceedings.mlr.press/v80/kumar18a.html", "eq. 3")  # fmt: skip
+              "https://proceedings.mlr.press/v80/kumar18a.html")  # fmt: skip
 
 
 @final

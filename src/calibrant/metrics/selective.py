@@ -16,9 +16,9 @@ from calibrant.predictions import Predictions, TopLabel
 __all__ = ["AUGRC", "AURC", "EAURC", "augrc", "aurc", "e_aurc"]
 
 _GEIFMAN = Paper("Geifman et al.", 2019, "Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers",
-                 "arXiv:1805.08206", "Section 3")  # fmt: skip
+                 "arXiv:1805.08206")  # fmt: skip
 _TRAUB = Paper("Traub et al.", 2024, "Overcoming Common Flaws in the Evaluation of Selective Classification Systems",
-               "arXiv:2407.01032", "eq. 7")  # fmt: skip
+               "arXiv:2407.01032")  # fmt: skip
 
 
 @final

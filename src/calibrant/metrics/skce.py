@@ -16,7 +16,7 @@ from calibrant.predictions import Predictions, TopLabel
 __all__ = ["SKCE", "KernelFeatures", "skce"]
 
 _WIDMANN = Paper("Widmann et al.", 2019, "Calibration Tests in Multi-class Classification: A Unifying Framework",
-                 "arXiv:1910.11385", "Lemma 2")  # fmt: skip
+                 "arXiv:1910.11385")  # fmt: skip
 
 
 # Numbers worked on at a time.

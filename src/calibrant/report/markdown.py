@@ -5,7 +5,7 @@ from pathlib import PurePath
 
 from calibrant.evidence import Difference
 from calibrant.report.evaluation import Evaluation
-from calibrant.report.rows import HEADINGS, comparison_rows, metric_rows
+from calibrant.report.rows import HEADINGS, comparison_rows, metric_rows, part_lines
 from calibrant.report.wording import verdict
 
 __all__ = ["to_markdown"]
@@ -46,6 +46,7 @@ def to_markdown(
             table = [(f"`{r.name}` {r.better}".strip(), r.title, r.value, r.interval, r.floor, r.p) for r in rows]
             header = ("metric", "", "value", "95 % interval", "noise floor", "p")
             lines += [f"## {HEADINGS[family]}", "", *_table(header, table), ""]
+    lines += ["## Scores taken apart", "", *(f"- {line}" for line in part_lines(evaluation)), ""]
     if comparison is not None:
         title = f"## Compared with {other}" if other else "## Comparison"
         header = ("metric", "this", "other", "other − this", "95 % interval", "p")

@@ -8,7 +8,7 @@ from calibrant.evidence import Difference, Estimate
 from calibrant.metrics.base import Family
 from calibrant.report.evaluation import Evaluation
 
-__all__ = ["HEADINGS", "Row", "comparison_rows", "metric_rows"]
+__all__ = ["HEADINGS", "Row", "comparison_rows", "metric_rows", "part_lines"]
 
 HEADINGS: dict[Family, str] = {
     "description": "What the predictions look like",
@@ -42,6 +42,26 @@ def metric_rows(evaluation: Evaluation) -> dict[Family, list[Row]]:
             Row(name, metric.title, better, _number(found.value), _interval(found), floor, _p(found.p))
         )
     return rows
+
+
+def part_lines(evaluation: Evaluation) -> list[str]:
+    """The scores taken apart, a sentence each."""
+    lines = [
+        f"{name} {split.total:.4f} = calibration {split.calibration:.4f} ({split.calibration_low:.4f} … "
+        f"{split.calibration_high:.4f}) + refinement {split.refinement:.4f}, by a cross-fitted temperature"
+        for name, split in evaluation.splits.items()
+    ]
+    parts, terms = evaluation.murphy, evaluation.refinement_terms
+    lines.append(
+        f"top_brier {parts.brier:.4f} = reliability {parts.reliability:.4f} − resolution {parts.resolution:.4f} + "
+        f"uncertainty {parts.uncertainty:.4f} + within bins {parts.within_bin:.4f} (Murphy, exact)"
+    )
+    lines.append(
+        f"α {terms.alpha:.4f} − β {terms.beta:.4f} − γ {terms.gamma:.4f} = {terms.equation_9:.4f} (equation 9 of Singh "
+        f"et al., which is not an identity); exact: ece {terms.ece:.4f} ≥ |confidence − accuracy| "
+        f"{abs(terms.confidence_minus_accuracy):.4f}"
+    )
+    return lines
 
 
 def comparison_rows(comparison: dict[str, Difference]) -> list[tuple[str, str, str, str, str, str]]:

@@ -1,5 +1,7 @@
 """A report for the terminal, as rich text; the command line prints it."""
 
+from collections.abc import Sequence
+
 from rich import box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -8,7 +10,7 @@ from rich.text import Text
 
 from calibrant.evidence import Difference
 from calibrant.report.evaluation import Evaluation
-from calibrant.report.rows import HEADINGS, Row, comparison_rows, metric_rows
+from calibrant.report.rows import HEADINGS, Row, comparison_rows, metric_rows, part_lines
 from calibrant.report.wording import Verdict, verdict
 
 __all__ = ["to_terminal"]
@@ -43,14 +45,18 @@ def _words(words: Verdict) -> Text:
 
 
 def _metrics(evaluation: Evaluation) -> Group:
-    tables = [_family(HEADINGS[family], rows) for family, rows in metric_rows(evaluation).items() if rows]
+    families = [(HEADINGS[family], rows) for family, rows in metric_rows(evaluation).items() if rows]
+    parts: list[RenderableType] = [_columns()]
+    for heading, rows in families:
+        parts += [Text(f"\n{heading}", style="bold"), _columns(rows)]
     note = "Noise inflates calibration errors. Their interval is one for the true error, and can lie below the value."
-    return Group(*tables, Text(note, style="dim"))
+    parts += [Text(f"\n{note}", style="dim"), Text("\nScores taken apart", style="bold")]
+    return Group(*parts, *(Text(line) for line in part_lines(evaluation)))
 
 
-def _family(heading: str, rows: list[Row]) -> Table:
-    # Fixed widths, so that the tables of all families line up.
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=heading, title_justify="left", expand=True)
+def _columns(rows: Sequence[Row] = ()) -> Table:
+    """A table of fixed widths, so that those of all families line up; without rows, its header."""
+    table = Table(box=None, pad_edge=False, show_header=not rows, expand=True)
     table.add_column("metric", width=17, no_wrap=True)
     table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis", style="dim")
     for name, width in (("value", 9), ("95 % interval", 19), ("noise floor", 11), ("p", 6)):

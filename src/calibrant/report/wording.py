@@ -84,7 +84,7 @@ def _classes(evaluation: Evaluation) -> list[str]:
     if not evaluation.worst_classes:
         return []
     named = [
-        f"{worst.name or f'class {worst.label}'} (claims {_percent(worst.confidence)}, "
+        f"{f'“{worst.name}”' if worst.name else f'class {worst.label}'} (claims {_percent(worst.confidence)}, "
         f"right {_percent(worst.accuracy)}, {worst.count} answers)"
         for worst in evaluation.worst_classes[:3]
     ]
@@ -127,7 +127,7 @@ def _next_steps(evaluation: Evaluation, *, beyond: bool) -> list[str]:
     else:
         steps.append("Leave the confidence as it is; recalibrating could only add noise.")
     auroc = evaluation.metrics["auroc"].value
-    if auroc < 0.75:
+    if auroc < 0.65:
         steps.append("Do not use confidence alone to decide which answers to trust: it ranks them too poorly.")
     return steps
 

@@ -1,0 +1,6 @@
+"""``python -m calibrant.cli`` is the command ``calibrant``."""
+
+from calibrant.cli.main import run
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,63 @@
+"""README and docs are run: every Python block, every calibrant command, and what they print."""
+
+import contextlib
+import io
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from markdown_blocks import blocks_of, same_text
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_blocks_of_a_page_run_and_print_what_it_says(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "page"}
+    printed = ""
+    for block in blocks_of(page.read_text(encoding="utf-8")):
+        if block.language == "python":
+            stream = io.StringIO()
+            with contextlib.redirect_stdout(stream):
+                exec(compile(block.code, f"{page.name}:{block.line}", "exec"), names)  # noqa: S102  # our own pages
+            printed = stream.getvalue()
+        elif block.language == "console":
+            printed = run_commands(block.code)
+        elif block.language == "text":
+            assert same_text(block.code, printed), f"line {block.line} says\n{block.code}\nbut printed\n{printed}"
+
+
+def run_commands(code):
+    printed = ""
+    for line in code.splitlines():
+        command = shlex.split(line.removeprefix("$ "), comments=True)
+        if not command or command[0] in {"make", "git", "cd"}:
+            continue  # what make does is what runs these tests
+        assert command[0] == "calibrant", f"a console block may run calibrant and make; got {line!r}"
+        done = subprocess.run(
+            [sys.executable, "-m", "calibrant.cli", *command[1:]], capture_output=True, text=True, check=False
+        )
+        assert done.returncode in {0, 1}, f"{line}\n{done.stdout}{done.stderr}"
+        printed += done.stdout
+    return printed
+
+
+def test_the_page_of_metrics_is_what_the_docstrings_say(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import build
+
+    assert build.PAGE.read_text(encoding="utf-8") == build.page(), "run `make docs`"
+
+
+def test_the_readme_stays_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_every_folder_of_the_package_stands_in_the_readme():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    folders = {path.parent.name for path in (ROOT / "src" / "calibrant").glob("*/__init__.py")}
+    assert {name for name in folders if f"{name}/" not in readme} == set()

@@ -1,0 +1,142 @@
+"""Bars, bands and the curve of reliability diagrams, against brute force and simulated truth."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom
+
+from calibrant.diagrams import classwise_reliability, reliability
+from calibrant.diagrams.bins import binomial_range
+from calibrant.errors import InputError
+from calibrant.metrics import ece, sce, smece
+from calibrant.predictions import Predictions, TopLabel
+
+
+def simulated(n, *, overconfidence=0.0, seed=0):
+    """Confidences in 0.3..1 that are too high by a fixed share."""
+    generator = torch.Generator().manual_seed(seed)
+    confidence = 0.3 + 0.7 * torch.rand(n, generator=generator, dtype=torch.float64)
+    truth = confidence * (1 - overconfidence)
+    return TopLabel(confidence, torch.rand(n, generator=generator, dtype=torch.float64) < truth)
+
+
+def test_every_bin_is_the_mean_of_its_rows():
+    top = simulated(500)
+    bins = reliability(top, n_bins=10).bins
+    confidence, correct = top.confidence.numpy(), top.correct.numpy()
+    for place in range(len(bins.count)):
+        inside = (confidence > bins.low[place].item()) & (confidence <= bins.high[place].item())
+        assert bins.count[place] == inside.sum()
+        assert bins.confidence[place].item() == pytest.approx(confidence[inside].mean())
+        assert bins.accuracy[place].item() == pytest.approx(correct[inside].mean())
+        assert bins.gap[place].item() == pytest.approx(correct[inside].mean() - confidence[inside].mean())
+    assert bins.count.sum() == 500
+
+
+def test_empty_bins_are_left_out():
+    bins = reliability(TopLabel([0.05, 0.95], [True, False]), n_bins=10).bins
+    assert bins.low.tolist() == pytest.approx([0.0, 0.9])
+    assert bins.high.tolist() == pytest.approx([0.1, 1.0])
+
+
+def test_the_numbers_of_the_title_are_the_metrics():
+    top = simulated(700, overconfidence=0.2)
+    diagram = reliability(top)
+    assert diagram.ece == ece(top)
+    assert diagram.smece == smece(top)
+    assert diagram.accuracy == pytest.approx(top.accuracy)
+    assert diagram.confidence == pytest.approx(float(top.confidence.mean()))
+    assert diagram.n == 700
+    gaps = diagram.bins
+    assert float((gaps.gap.abs() * gaps.count).sum() / 700) == pytest.approx(diagram.ece)
+
+
+def test_the_band_is_the_binomial_quantiles():
+    generator = np.random.default_rng(0)
+    count = generator.integers(1, 100_000, 300)
+    chance = np.concatenate([generator.random(296), [0.0, 1.0, 1e-12, 1 - 1e-12]])
+    low, high = binomial_range(torch.from_numpy(count), torch.from_numpy(chance))
+    assert low.numpy() == pytest.approx(binom.ppf(0.025, count, chance) / count)
+    assert high.numpy() == pytest.approx(binom.ppf(0.975, count, chance) / count)
+
+
+def test_a_calibrated_model_keeps_to_the_band_in_95_of_100_bins():
+    outside = torch.cat([reliability(simulated(400, seed=seed)).bins.outside for seed in range(200)])
+    assert 0.015 < outside.double().mean() < 0.05  # discrete, so at most one in twenty
+
+
+def test_an_overconfident_model_leaves_the_band_below():
+    bins = reliability(simulated(5000, overconfidence=0.3)).bins
+    assert bins.outside.all()
+    assert (bins.gap < 0).all()
+
+
+@pytest.mark.parametrize("overconfidence", [0.0, 0.4])
+def test_the_curve_follows_the_truth(overconfidence):
+    curve = reliability(simulated(100_000, overconfidence=overconfidence)).curve
+    shown = ~curve.accuracy.isnan()
+    truth = curve.confidence[shown] * (1 - overconfidence)
+    assert (curve.accuracy[shown] - truth).abs().max() < 0.04
+    assert curve.confidence[shown][0] >= 0.3 - 0.002
+
+
+def test_the_curve_is_local_linear_regression():
+    top = simulated(200, overconfidence=0.2)
+    curve = reliability(top).curve
+    c, a = top.confidence.numpy(), top.correct.double().numpy()
+    for place in (250, 350, 450, 512):
+        t = curve.confidence[place].item()
+        root = np.exp(-(((c - t) / curve.width) ** 2) / 4)
+        solution = np.linalg.lstsq(np.stack([root, root * (c - t)], axis=1), root * a, rcond=None)[0]
+        assert curve.accuracy[place].item() == pytest.approx(np.clip(solution[0], 0, 1), abs=3e-3)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_the_curve_is_flat_if_all_answers_are_alike(right):
+    confidence = simulated(300).confidence
+    curve = reliability(TopLabel(confidence, torch.full((300,), right))).curve
+    shown = curve.accuracy[~curve.accuracy.isnan()]
+    assert shown.tolist() == pytest.approx([float(right)] * len(shown), abs=1e-6)
+
+
+def test_the_curve_lies_in_the_unit_interval_and_its_density_has_area_one():
+    curve = reliability(simulated(50, overconfidence=0.9)).curve
+    shown = curve.accuracy[~curve.accuracy.isnan()]
+    assert ((shown >= 0) & (shown <= 1)).all()
+    assert float(torch.trapezoid(curve.density, curve.confidence)) == pytest.approx(1, abs=1e-3)
+
+
+def test_few_rows_have_bars_but_no_curve():
+    diagram = reliability(TopLabel([0.9, 0.8, 0.55], [True, False, True]))
+    assert diagram.curve.accuracy.isnan().all()
+    assert diagram.bins.count.tolist() == [1, 1, 1]
+
+
+def test_classes_come_worst_first_and_match_brute_force():
+    generator = torch.Generator().manual_seed(3)
+    predictions = Predictions.from_logits(
+        torch.randn(400, 5, generator=generator), torch.randint(5, (400,), generator=generator), class_names="abcde"
+    )
+    diagram = classwise_reliability(predictions, n_bins=8, most=3)
+    errors = [of.error for of in diagram.classes]
+    assert errors == sorted(errors, reverse=True)
+    assert len(errors) == 3
+    assert diagram.sce == sce(predictions, n_bins=8)
+    worst = diagram.classes[0]
+    assert worst.name == "abcde"[worst.index]
+    of_class = TopLabel(predictions.probs[:, worst.index].double(), predictions.labels == worst.index)
+    expected = reliability(of_class, n_bins=8)
+    assert worst.error == pytest.approx(expected.ece, abs=1e-6)
+    assert worst.rows == int(of_class.correct.sum())
+    assert worst.bins.accuracy.tolist() == pytest.approx(expected.bins.accuracy.tolist())
+    assert worst.bins.band_low.tolist() == pytest.approx(expected.bins.band_low.tolist())
+
+
+def test_classes_without_names_are_numbered():
+    diagram = classwise_reliability(Predictions.from_logits([[1.0, 0.0, 0.0]], [2]))
+    assert sorted(of.name for of in diagram.classes) == ["class 0", "class 1", "class 2"]
+
+
+def test_the_top_label_alone_has_no_classes():
+    with pytest.raises(InputError, match="every class"):
+        classwise_reliability(TopLabel([0.9], [True]))

@@ -1,0 +1,146 @@
+"""Plots draw what they are given, on their own, for any data."""
+
+import subprocess
+import sys
+
+import matplotlib as mpl
+import pytest
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from calibrant.diagrams import bins_sweep, classwise_reliability, confidence_density, reliability, risk_coverage
+from calibrant.errors import UnknownNameError
+from calibrant.plots import figures, plot_bins_sweep, plot_classwise, plot_density, plot_reliability, plot_risk_coverage
+from calibrant.predictions import Predictions, TopLabel
+
+
+def rows(n, k, scale=2.0, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, k, generator=generator)
+    labels = logits.softmax(1).multinomial(1, generator=generator)[:, 0]
+    return Predictions.from_logits(logits * scale, labels)
+
+
+EXTREMES = {
+    "three rows": TopLabel([0.9, 0.8, 0.55], [True, False, True]),
+    "one row": TopLabel([1.0], [True]),
+    "all right": TopLabel(torch.linspace(0.2, 1, 100), torch.ones(100, dtype=torch.bool)),
+    "all wrong": TopLabel(torch.linspace(0.2, 1, 100), torch.zeros(100, dtype=torch.bool)),
+    "one confidence": TopLabel([0.8] * 50, [True] * 35 + [False] * 15),
+    "two classes": rows(200, 2),
+    "many classes": rows(100, 200),
+    "underconfident": rows(300, 5, scale=0.3),
+}
+PLOTS = [
+    (plot_reliability, reliability),
+    (plot_density, confidence_density),
+    (plot_risk_coverage, risk_coverage),
+    (plot_bins_sweep, bins_sweep),
+]
+
+
+def drawn_texts(figure):
+    figure.draw_without_rendering()
+    return [text.get_text() for text in figure.findobj(Text) if text.get_visible() and text.get_text()]
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_extreme_data_are_drawn(name):
+    made = figures(EXTREMES[name])
+    expected = {"reliability", "density", "risk_coverage", "bins_sweep"}
+    assert set(made) == expected | ({"classwise"} if isinstance(EXTREMES[name], Predictions) else set())
+    for figure in made.values():
+        texts = drawn_texts(figure)
+        assert texts
+        assert not any("nan" in text for text in texts)
+
+
+@pytest.mark.parametrize(("plot", "diagram"), PLOTS)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_axes_given_are_the_axes_returned(plot, diagram, theme):
+    ax = Figure().add_subplot()
+    assert plot(diagram(EXTREMES["two classes"]), ax=ax, theme=theme) is ax
+    assert ax.get_title(loc="left")
+    assert ax.get_xlabel()
+    assert ax.get_ylabel()
+
+
+@pytest.mark.parametrize(("plot", "diagram"), PLOTS)
+def test_without_axes_a_figure_is_made(plot, diagram):
+    ax = plot(diagram(EXTREMES["two classes"]))
+    assert isinstance(ax, Axes)
+    assert isinstance(ax.figure, Figure)
+
+
+def test_every_class_has_a_panel_with_its_name():
+    predictions = Predictions.from_logits(torch.randn(50, 3), torch.zeros(50, dtype=torch.int64), class_names="xyz")
+    figure = Figure()
+    assert plot_classwise(classwise_reliability(predictions), figure=figure) is figure
+    assert {ax.get_title(loc="left") for ax in figure.axes} == {"", "x", "y", "z"}
+
+
+def test_nothing_global_changes():
+    before = dict(mpl.rcParams)
+    for figure in figures(EXTREMES["two classes"], theme="dark").values():
+        figure.draw_without_rendering()
+    assert dict(mpl.rcParams) == before
+
+
+def test_the_look_does_not_depend_on_global_settings():
+    usual = plot_reliability(reliability(EXTREMES["two classes"]))
+    with mpl.rc_context({"axes.facecolor": "red", "axes.grid": True, "text.color": "red", "axes.spines.top": True}):
+        other = plot_reliability(reliability(EXTREMES["two classes"]))
+    assert usual.get_facecolor() == other.get_facecolor()
+    assert not other.spines["top"].get_visible()
+    assert [t.get_color() for t in usual.texts] == [t.get_color() for t in other.texts]
+
+
+def test_pyplot_is_never_loaded():
+    code = (
+        "import sys\n"
+        "from calibrant.plots import figures\n"
+        "from calibrant.predictions import Predictions\n"
+        "for figure in figures(Predictions.from_logits([[1.0, 0.0], [0.0, 2.0]], [0, 0])).values():\n"
+        "    figure.draw_without_rendering()\n"
+        "print('matplotlib.pyplot' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stdout.strip() == "False"
+
+
+def test_overconfidence_and_underconfidence_differ_without_colour():
+    over = plot_reliability(reliability(rows(500, 5, scale=4.0)))
+    under = plot_reliability(reliability(rows(500, 5, scale=0.3)))
+    hatches = [{bar.get_hatch() for bar in ax.patches} - {None} for ax in (over, under)]
+    assert all(hatches)
+    assert hatches[0] != hatches[1]
+    assert "overconfident" in [text.get_text() for text in over.get_legend().get_texts()]
+    assert "underconfident" in [text.get_text() for text in under.get_legend().get_texts()]
+
+
+@pytest.mark.parametrize(("plot", "diagram"), [PLOTS[0], PLOTS[2]])
+def test_two_sets_are_compared_under_their_names(plot, diagram):
+    first, second = diagram(rows(300, 5)), diagram(rows(200, 5, scale=1.0))
+    ax = plot(first, other=second, labels=("raw", "scaled"))
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts[0].startswith("raw, ")
+    assert texts[1].startswith("scaled, ")
+
+
+def test_bars_have_the_height_of_the_accuracy():
+    diagram = reliability(rows(400, 4, scale=4.0))
+    tops = {round(bar.get_y() + bar.get_height(), 9) for bar in plot_reliability(diagram).patches}
+    expected = torch.minimum(diagram.bins.accuracy, diagram.bins.confidence)
+    assert {round(value, 9) for value in expected.tolist()} <= tops
+
+
+def test_an_unknown_theme_is_named():
+    with pytest.raises(UnknownNameError, match="light, dark; got 'sepia'"):
+        plot_reliability(reliability(EXTREMES["one row"]), theme="sepia")
+
+
+def test_the_same_seed_draws_the_same_floor():
+    first, again = (figures(EXTREMES["two classes"], seed=3)["bins_sweep"].axes[0] for _ in range(2))
+    assert [line.get_ydata().tolist() for line in first.lines] == [line.get_ydata().tolist() for line in again.lines]

@@ -1,0 +1,229 @@
+"""Names say what numbers are; what they cannot say is asked for, never guessed."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.errors import FileError, InputError, UnknownNameError
+from calibrant.predictions import Predictions, TopLabel
+from calibrant.sources import load
+
+LOGITS = np.array([[2.0, 0.0, -1.0], [0.5, 1.5, 0.0]])
+PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
+LABELS = np.array([0, 2])
+
+
+def says(text):
+    return ".*".join(re.escape(part.strip()) for part in text.split("..."))
+
+
+@pytest.mark.parametrize("name", ["labels", "label", "targets", "ground_truth"])
+def test_labels_have_four_names(name):
+    assert load({"logits": LOGITS, name: LABELS}).labels.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("name", ["probs", "probabilities"])
+def test_probabilities_have_two_names(name):
+    assert np.allclose(load({name: PROBS, "labels": LABELS}).probs, PROBS)
+
+
+def test_netcal_files_are_understood():
+    assert np.allclose(load({"predictions": PROBS, "ground_truth": LABELS}).probs, PROBS)
+
+
+def test_predictions_beside_labels_may_be_anything_and_are_not_taken():
+    with pytest.raises(InputError, match=says("must have arrays 'logits'...found 'predictions' (2 x 3), 'labels' (2)")):
+        load({"predictions": PROBS, "labels": LABELS})
+
+
+def test_logits_win_over_probabilities_unless_said_otherwise():
+    both = {"probs": PROBS, "logits": LOGITS, "labels": LABELS}
+    assert torch.equal(load(both).logits, torch.as_tensor(LOGITS))
+    assert np.allclose(load(both, kind="probs").probs, PROBS)
+    assert np.allclose(load(both, scores="probs").probs, PROBS)
+
+
+def test_values_are_never_looked_at_to_find_out_what_they_are():
+    assert torch.equal(load({"logits": PROBS, "labels": LABELS}).logits, torch.as_tensor(PROBS))
+    with pytest.raises(InputError, match=r"probs must lie in 0\.\.1"):
+        load({"probs": LOGITS, "labels": LABELS})
+
+
+@pytest.mark.parametrize("logits", [[1.5, -2.0], [[1.5], [-2.0]]])
+def test_one_logit_a_row_means_two_classes(logits):
+    loaded = load({"logits": logits, "labels": [1, 0], "class_names": ["no", "yes"]})
+    assert loaded.logits.tolist() == [[0.0, 1.5], [0.0, -2.0]]
+    assert loaded.class_names == ("no", "yes")
+
+
+def test_confidence_and_correct_make_a_top_label():
+    loaded = load({"confidence": [0.9, 0.6], "correct": [1, 0]})
+    assert isinstance(loaded, TopLabel)
+    renamed = load({"c": [0.9, 0.6], "ok": [True, False]}, kind="top-label", confidence="c", correct="ok")
+    assert torch.equal(renamed.confidence, loaded.confidence)
+    assert isinstance(load({"conf": [0.9], "correct": [True]}, confidence="conf"), TopLabel)
+
+
+def test_a_complete_kind_goes_before_an_incomplete_one():
+    loaded = load({"logits": LOGITS, "confidence": [0.9, 0.6], "correct": [True, False]})
+    assert isinstance(loaded, TopLabel)
+
+
+def test_given_names_are_used():
+    source = {"a": LOGITS, "b": PROBS, "y": LABELS}
+    assert torch.equal(load(source, kind="logits", scores="a", labels="y").logits, torch.as_tensor(LOGITS))
+    assert np.allclose(load(source, kind="probs", scores="b", labels="y").probs, PROBS)
+
+
+def test_scores_may_be_a_prefix_in_the_order_of_their_numbers():
+    columns = {f"p_{place}": PROBS[:, place] for place in (2, 0, 1)}
+    assert np.allclose(load({**columns, "label": LABELS}, kind="probs", scores="p_").probs, PROBS)
+
+
+def test_numbers_with_leading_zeros_are_numbers():
+    columns = {f"logit_{place:02}": np.full(2, float(place)) for place in range(12)}
+    assert load({**columns, "label": LABELS}).logits[0].tolist() == list(range(12))
+
+
+def test_words_in_names_are_class_names_and_labels_may_be_those():
+    columns = {"prob_cat": PROBS[:, 0], "prob_dog": PROBS[:, 1], "prob_eel": PROBS[:, 2]}
+    loaded = load({**columns, "label": ["cat", "eel"]})
+    assert loaded.class_names == ("cat", "dog", "eel")
+    assert loaded.labels.tolist() == [0, 2]
+    assert load({**columns, "label": [0, 2]}).labels.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "error", "message"),
+    [
+        ({}, {}, InputError, "the source must have arrays 'logits'...'probs'...'confidence'...found nothing"),
+        (
+            {"softmax_out": PROBS, "y": LABELS},
+            {"kind": "probs"},
+            InputError,
+            "must have arrays 'probs'...found 'softmax_out' (2 x 3), 'y' (2)...pass scores='softmax_out', labels='y'.",
+        ),
+        ({"out": PROBS, "labels": LABELS}, {}, InputError, "pass kind='logits' (or 'probs'), scores='out'."),
+        ({"logits": LOGITS, "Labels": LABELS}, {}, InputError, "found 'logits'...'Labels'...pass labels='Labels'."),
+        (
+            {"p_0": LABELS, "p_1": LABELS, "labels": LABELS},
+            {"kind": "probs"},
+            InputError,
+            "pass scores='p_'.",
+        ),
+        ({"conf": [0.5], "correct": [1]}, {"kind": "top-label"}, InputError, "pass confidence='conf'."),
+        ({"logits": LOGITS, "labels": LABELS}, {"kind": "probs"}, InputError, "must have arrays 'probs'"),
+        (
+            {"logits": LOGITS},
+            {},
+            InputError,
+            "must have arrays 'logits'...'labels'; found 'logits'...pass labels=NAME.",
+        ),
+        ({"labels": LABELS}, {}, InputError, "or 'confidence' with 'correct'; found 'labels' (2)...scores=NAME."),
+        (
+            {"confidence": [0.5], "is_correct": [1]},
+            {},
+            InputError,
+            "must have arrays 'confidence' with 'correct'; found...pass correct='is_correct'.",
+        ),
+        ({"logits": LOGITS}, {"labels": "y"}, UnknownNameError, "labels='y' must be among the arrays of the source"),
+        ({"a": LOGITS, "labels": LABELS}, {"scores": "a"}, InputError, "add kind='logits' or kind='probs'"),
+        (
+            {"a": LOGITS, "labels": LABELS},
+            {"kind": "probs", "scores": "b"},
+            UnknownNameError,
+            "scores='b' must be...found 'a' (2 x 3), 'labels' (2)",
+        ),
+        ({"confidence": [1.0]}, {"correct": "ok"}, UnknownNameError, "correct='ok' must be...found 'confidence'"),
+        ({}, {"kind": "scores"}, UnknownNameError, "kind must be 'logits', 'probs' or 'top-label'; got 'scores'"),
+        ({}, {"confidence": "a", "labels": "b"}, InputError, "got both"),
+        ({}, {"confidence": "a", "kind": "probs"}, InputError, "got both"),
+        ({}, {"scores": "a", "kind": "top-label"}, InputError, "got both"),
+        (
+            {"logits": LOGITS, "labels": LABELS, "targets": LABELS},
+            {},
+            InputError,
+            "must have one array of labels; found 'labels', 'targets'. Pass labels='labels' or the other.",
+        ),
+        ({"probs": PROBS, "probabilities": PROBS, "labels": LABELS}, {}, InputError, "found 'probs', 'probabilities'"),
+        (
+            {"logits": LOGITS, "logit_0": LABELS, "logit_1": LABELS, "labels": LABELS},
+            {},
+            InputError,
+            "must have one set of logits; found 'logits' and 'logit_0', 'logit_1'",
+        ),
+        (
+            {"logit_0": LABELS, "logit_1": LABELS, "logit_3": LABELS, "labels": LABELS},
+            {},
+            InputError,
+            "without a gap; logit_2 is missing",
+        ),
+        ({"prob_1": LABELS, "prob_2": LABELS, "labels": LABELS}, {}, InputError, "prob_0 is missing"),
+        ({"prob_0": LABELS, "prob_1": LABELS, "prob_max": LABELS}, {}, InputError, "found 'prob_0' and 'prob_max'"),
+        (
+            {"prob_0": LABELS, "prob_00": LABELS, "labels": LABELS},
+            {},
+            InputError,
+            "must have one array prob_0; found 2",
+        ),
+        ({"logits": LOGITS, "labels": ["cat", "dog"]}, {}, InputError, "got 'cat' at row 0...add class_names"),
+        (
+            {"logits": LOGITS, "labels": ["a", "z"], "class_names": ["a", "b", "c"]},
+            {},
+            InputError,
+            "must hold class names ('a', 'b', 'c') or class numbers; got 'z' at row 1",
+        ),
+        (
+            {"logits": LOGITS, "labels": ["a", "b"], "class_names": ["a", "a", "b"]},
+            {},
+            InputError,
+            "two classes have the same name",
+        ),
+        ({"logits": LOGITS, "labels": LABELS, "class_names": ["a"]}, {}, InputError, "got 1 names for 3 classes"),
+        ({"logits": LOGITS, "labels": LABELS, "class_names": [1, 2, 3]}, {}, InputError, "must be a list of text"),
+        ({"logits": [["a", "b"]], "labels": [0]}, {}, InputError, "logits must be"),
+        ({"logits": ["1.5", "x"], "labels": [0, 1]}, {}, InputError, "must hold numbers; got the text 'x' at row 1"),
+        ({"logits": [[1.0, 2.0], [1.0]], "labels": [0, 1]}, {}, InputError, "lists of equal length"),
+        ({"logit_0": [1.0], "logit_1": [1.0, 2.0], "label": [0]}, {}, InputError, "one number a row"),
+        ({"logits": LOGITS, "labels": np.array([], dtype=str)}, {}, InputError, "'labels' must have at least one row"),
+        ({"logits": LOGITS, "labels": np.array([b"\xff", b"a"])}, {}, InputError, "'labels' must be...can't decode"),
+        ({"logits": LOGITS, "labels": [0.0, 1.0]}, {}, InputError, "labels must be whole numbers"),
+        ({"logits": np.array([[None, 1]]), "labels": [0]}, {}, InputError, "logits must be"),
+        ({"logits": torch.eye(2).to_sparse(), "labels": [0, 1]}, {}, InputError, "must be a dense tensor"),
+        (
+            {"prob_a": [1.0], "prob_b": [0.0], "label": [0], "class_names": ["b", "a"]},
+            {},
+            InputError,
+            "must agree; got 'a', 'b', ...and 'b', 'a'",
+        ),
+        ([1, 2], {}, InputError, "the source must be the path of a file...got list"),
+        (Predictions.from_logits(LOGITS, LABELS), {}, InputError, "got Predictions"),
+    ],
+)
+def test_bad_input_is_explained(source, options, error, message):
+    with pytest.raises(error, match=says(message)) as caught:
+        load(source, **options)
+    assert type(caught.value) is error
+    assert not isinstance(caught.value, FileError)
+
+
+def test_arrays_torch_cannot_share_are_copied():
+    read_only = LOGITS.copy()
+    read_only.flags.writeable = False
+    for logits in (read_only, LOGITS.astype(">f8"), LOGITS[::-1][::-1], np.asfortranarray(LOGITS)):
+        assert torch.equal(load({"logits": logits, "labels": LABELS}).logits, torch.as_tensor(LOGITS))
+
+
+def test_tensors_stay_as_they_are():
+    logits = torch.randn(4, 3, requires_grad=True)
+    loaded = load({"logits": logits, "labels": torch.zeros(4, dtype=torch.uint8)})
+    assert loaded.logits.data_ptr() == logits.data_ptr()
+    assert not loaded.logits.requires_grad
+
+
+def test_the_list_of_what_was_found_is_short():
+    with pytest.raises(InputError, match="and 992 more") as caught:
+        load({f"x{place}y": [1.0] for place in range(1000)})
+    assert len(str(caught.value)) < 600
