@@ -2,12 +2,14 @@
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self, final
 
 from calibrant.catalogue import find_metric
 from calibrant.errors import InputError
 from calibrant.evidence import Estimate
+from calibrant.metrics import Metric
 
 __all__ = ["Gate"]
 
@@ -43,16 +45,20 @@ class Gate:
                 raise
             raise InputError(f"--fail-if must read like 'ece>0.05' or 'auroc<0.8'; got {text!r}.") from error
 
+    def check_measured(self, metrics: Iterable[Metric]) -> None:
+        """Refuse a gate on a metric that is not among those to be measured."""
+        if self.metric not in {metric.name for metric in metrics}:
+            raise InputError(
+                f"--fail-if must name a metric that is measured; {self.metric} needs the probabilities of all classes, "
+                "or is left out of reports."
+            )
+
     def fails(self, estimates: dict[str, Estimate]) -> bool:
         """Whether the interval lies wholly beyond the bound.
 
         Raises:
-            InputError: If the metric was not measured, or has no interval to decide by.
+            InputError: If there is no interval to decide by.
         """
-        if self.metric not in estimates:
-            raise InputError(
-                f"--fail-if must name a metric that was measured; {self.metric} needs the probabilities of all classes."
-            )
         found = estimates[self.metric]
         edge = found.low if self.above else found.high
         if math.isnan(edge):

@@ -1,6 +1,8 @@
 """The command ``calibrant``. Each command has its own file and loads what it needs only when it runs."""
 
 import sys
+from importlib.metadata import version as installed_version
+from typing import Annotated
 
 import typer
 
@@ -10,11 +12,27 @@ __all__ = ["app", "run"]
 
 app = typer.Typer(
     name="calibrant",
-    help="How far a classifier's confidence can be trusted, in numbers, words and pictures.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"calibrant {installed_version('calibrant')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """How far a classifier's confidence can be trusted, in numbers, words and pictures."""
+
+
 app.command("evaluate")(evaluate.evaluate)
 app.command("list")(listing.listing)
 app.command("cite")(cite.cite)

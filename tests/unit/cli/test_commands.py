@@ -1,0 +1,185 @@
+"""The command line as a person meets it: every option, every exit code, every bad file."""
+
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import Predictions, TopLabel, save
+from calibrant.cli.main import run
+
+
+@pytest.fixture
+def calibrant(capsys, monkeypatch):
+    """The command, run in this process: exit code, standard output and standard error."""
+
+    def run_command(*arguments, **environment):
+        monkeypatch.setattr(sys, "argv", ["calibrant", *map(str, arguments)])
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as stopped:
+            run()
+        return stopped.value.code or 0, *capsys.readouterr()
+
+    return run_command
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    generator = torch.Generator().manual_seed(0)
+    logits = 2.5 * torch.randn(400, 3, generator=generator)
+    labels = (logits / 2).softmax(1).multinomial(1, generator=generator).squeeze()
+    predictions = Predictions.from_logits(logits, labels, class_names=["a", "b", "c"])
+    save(predictions, folder / "model.npz")
+    save(Predictions.from_logits(logits / 2, labels), folder / "cooler.npz")
+    save(TopLabel(predictions.confidence, predictions.correct), folder / "answers.csv")
+    np.savez(folder / "odd.npz", x=logits.numpy(), y=labels.numpy())
+    (folder / "broken.npz").write_bytes((folder / "model.npz").read_bytes()[:200])
+    np.savez(folder / "pickled.npz", logits=np.array([{"a": 1}], dtype=object), labels=[0])
+    return folder
+
+
+def test_everything_can_be_written_at_once(calibrant, files, tmp_path):
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+    code, out, err = calibrant(
+        "evaluate", files / "model.npz", "--bins", 10, "--seed", 3, "--resamples", 200, "--json", tmp_path / "r.json",
+        "--markdown", tmp_path / "r.md", "--figures", tmp_path / "figures", "--figure-format", "svg", "--theme", "dark",
+        "--compare", files / "cooler.npz", "--fail-if", "ece>0.9", GITHUB_STEP_SUMMARY=str(summary),
+    )  # fmt: skip
+    assert code == 0, err
+    assert "overconfident" in out
+    assert "Compared with cooler.npz" in out
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["schema"] == "calibrant.evaluation/1"
+    assert (report["n"], report["classes"], report["bins"], report["seed"]) == (400, 3, 10, 3)
+    assert set(report["metrics"]["ece"]) == {"value", "low", "high", "floor", "p"}
+    assert set(report["metrics"]["auroc"]) == {"value", "low", "high"}
+    assert report["comparison"]["nll"]["high"] < 0
+    pictures = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert pictures == ["bins_sweep.svg", "classwise.svg", "density.svg", "reliability.svg", "risk_coverage.svg"]
+    assert "(figures/reliability.svg)" in (tmp_path / "r.md").read_text()
+    assert summary.read_text().startswith("before\n# Calibration report: model.npz")
+
+
+def test_a_gate_fails_only_when_the_whole_interval_breaks_it(calibrant, files, json_of):
+    value = json_of("model.npz")["metrics"]["ece"]
+    between = (value["low"] + value["value"]) / 2
+    quick = ["evaluate", files / "model.npz", "--resamples", 200, "--fail-if"]
+    assert calibrant(*quick, f"ece>{value['low'] - 0.01}")[0] == 1
+    assert calibrant(*quick, f"ece>{between}")[0] == 0
+    assert calibrant(*quick, "auroc<0.99", "--fail-if", "ece>0.9")[0] == 1
+
+
+@pytest.fixture
+def json_of(calibrant, files, tmp_path):
+    """The JSON report of a file."""
+
+    def evaluate(name, *options):
+        target = tmp_path / "out.json"
+        code, _, err = calibrant("evaluate", files / name, "--resamples", 200, "--json", target, *options)
+        assert code == 0, err
+        return json.loads(target.read_text())
+
+    return evaluate
+
+
+def test_the_same_seed_writes_the_same_report(json_of):
+    assert json_of("model.npz", "--seed", 5) == json_of("model.npz", "--seed", 5)
+
+
+def test_a_table_of_confidence_and_correctness_is_enough(json_of):
+    report = json_of("answers.csv")
+    assert report["classes"] is None
+    assert "ece" in report["metrics"]
+    assert "nll" not in report["metrics"]
+
+
+def test_names_and_kind_can_be_given(json_of):
+    report = json_of("odd.npz", "--logits", "--scores", "x", "--labels", "y")
+    assert report["metrics"]["ece"] == json_of("model.npz")["metrics"]["ece"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["missing.npz"], ["missing.npz"]),
+        (["odd.npz"], ["x", "y", "labels"]),
+        (["odd.npz", "--logits", "--scores", "z", "--labels", "y"], ["z", "x"]),
+        (["broken.npz"], ["broken.npz"]),
+        (["pickled.npz"], ["pickled.npz"]),
+        (["model.npz", "--logits", "--probs"], ["one of --logits, --probs and --top-label"]),
+        (["model.npz", "--fail-if", "eec>0.1"], ["Did you mean ece"]),
+        (["model.npz", "--fail-if", "ece"], ["ece>0.05"]),
+        (["model.npz", "--theme", "pink"], ["light", "dark"]),
+        (["model.npz", "--figure-format", "gif"], ["png", "svg", "pdf"]),
+        (["model.npz", "--bins", "0"], ["bins"]),
+        (["answers.csv", "--fail-if", "nll>1"], ["nll", "all classes"]),
+        (["model.npz", "--compare", "answers.csv"], ["one kind"]),
+        (["."], ["folder"]),
+    ],
+)
+def test_bad_input_is_told_in_one_line_and_exits_with_2(calibrant, files, arguments, said, tmp_path):
+    given = [files / a if a.endswith((".npz", ".csv")) else a for a in arguments]
+    given = [files if a == "." else a for a in given]
+    code, _, err = calibrant("evaluate", *given, "--resamples", "100", "--json", tmp_path / "r.json")
+    assert code == 2, err
+    assert "Traceback" not in err
+    assert all(word in err for word in said), err
+    assert not (tmp_path / "r.json").exists()
+
+
+def test_too_few_rows_to_decide_a_gate_is_an_error_not_a_pass(calibrant, tmp_path):
+    save(TopLabel([0.9, 0.8, 0.7], [True, False, True]), tmp_path / "three.csv")
+    assert calibrant("evaluate", tmp_path / "three.csv", "--resamples", 100)[0] == 0
+    code, _, err = calibrant("evaluate", tmp_path / "three.csv", "--resamples", 100, "--fail-if", "ece>0.1")
+    assert code == 2
+    assert "too few rows" in err
+
+
+def test_a_true_class_of_probability_zero_is_noted(calibrant, tmp_path):
+    save(Predictions.from_probs([[1.0, 0.0], [0.5, 0.5]] * 10, [0, 1] * 10), tmp_path / "fine.npz")
+    np.savez(tmp_path / "zero.npz", probs=[[1.0, 0.0], [0.5, 0.5]] * 10, labels=[1, 1] * 10)
+    code, _, err = calibrant("evaluate", tmp_path / "zero.npz", "--resamples", 100)
+    assert code == 0
+    assert "note: 10 of 20 true classes were given probability 0" in " ".join(err.split())
+
+
+def test_help_is_quick_and_loads_no_torch():
+    code = "import sys, calibrant.cli.main; print([m for m in ('torch', 'numpy', 'rich.table') if m in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert loaded.strip() == "[]"
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "calibrant.cli", "--help"], capture_output=True, check=True)
+    assert time.perf_counter() - start < 5  # a tenth of this on an idle machine
+
+
+def test_list_names_every_metric_and_cite_knows_them(calibrant):
+    code, out, _ = calibrant("list", "metrics")
+    assert code == 0
+    for name in ("ece", "auroc", "skce", "e_aurc"):
+        assert name in out
+    code, out, _ = calibrant("cite", "ece")
+    assert code == 0
+    assert "arXiv:1706.04599" in out
+    assert "@misc{guo2017on" in out
+    assert calibrant("cite", "nothing")[0] == 2
+
+
+def test_every_command_and_option_has_a_help_text(calibrant):
+    for command in ("evaluate", "list", "cite", "demo"):
+        code, out, _ = calibrant(command, "--help", TERMINAL_WIDTH="200", COLUMNS="200")
+        assert code == 0
+        options = [line for line in out.splitlines() if "--" in line]
+        assert options
+        assert all(len(line.strip("│ ").split("  ")) > 1 for line in options), out
+
+
+def test_the_version_can_be_asked(calibrant):
+    code, out, _ = calibrant("--version")
+    assert (code, out.split()[0]) == (0, "calibrant")
