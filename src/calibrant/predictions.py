@@ -20,7 +20,7 @@ from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted
 __all__ = ["Predictions", "TopLabel"]
 
 # Rows in a block: what is kept a row stays within a few megabytes, whatever the number of rows.
-_BLOCK = 1 << 18
+_BLOCK = 1 << 17
 # How far a row of probabilities may be from one. Float16 rows of a thousand classes stay within it.
 _SUM_TOLERANCE = 2e-3
 

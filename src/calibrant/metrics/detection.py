@@ -49,9 +49,9 @@ class AUROC(Metric):
     def value(self, state: TopState) -> Tensor:
         """Share of right-wrong pairs in the right order."""
         ranked = state.ranked
-        above = ranked.n_right[..., None] - ranked.right_up_to + ranked.right / 2
+        above = (ranked.n_right[..., None] - ranked.right_up_to).add_(ranked.right, alpha=0.5)
         pairs = ranked.n_right * (ranked.n - ranked.n_right)
-        return (ranked.wrong * above).sum(-1) / pairs
+        return above.mul_(ranked.wrong).sum(-1) / pairs
 
 
 @final

@@ -54,7 +54,7 @@ class ACE(Metric):
         """Sum of the bins' gaps."""
         ranked = state.ranked
         rank = ranked.total_up_to
-        drift = (ranked.right - ranked.total * ranked.confidence).cumsum(-1)
+        drift = ranked.gap.cumsum(-1, dtype=torch.float64)
         # Inside a tie group the drift grows evenly: that is what exchangeable ties mean.
         steps = torch.arange(self.n_bins + 1, dtype=torch.float64, device=rank.device)
         edges = (ranked.n[..., None] * steps / self.n_bins).floor()
@@ -88,7 +88,7 @@ class KS(Metric):
     def value(self, state: TopState) -> Tensor:
         """Largest absolute drift."""
         ranked = state.ranked
-        return (ranked.right - ranked.total * ranked.confidence).cumsum(-1).abs().amax(-1) / ranked.n
+        return ranked.gap.cumsum(-1, dtype=torch.float64).abs_().amax(-1) / ranked.n
 
 
 @final
@@ -119,8 +119,8 @@ class MMCE(Metric):
     def value(self, state: TopState) -> Tensor:
         """Root of the double sum."""
         ranked = state.ranked
-        gap = ranked.right - ranked.total * ranked.confidence
-        rising = torch.exp(ranked.confidence / self.width)
+        gap = ranked.gap.double()
+        rising = torch.exp(ranked.confidence.double() / self.width)
         before = (gap * rising).cumsum(-1) - gap * rising
         double_sum = gap.square().sum(-1) + 2 * (gap / rising * before).sum(-1)
         return double_sum.clamp(min=0).sqrt() / ranked.n

@@ -119,7 +119,8 @@ class AUGRC(Metric):
 def _accepted_before(ranked: Ranked) -> tuple[Tensor, Tensor]:
     """Answers, and wrong answers, more confident than each entry."""
     accepted = ranked.n[..., None] - ranked.total_up_to
-    return accepted, accepted - (ranked.n_right[..., None] - ranked.right_up_to)
+    wrong = (ranked.right_up_to - ranked.n_right[..., None]).add_(accepted)
+    return accepted, wrong
 
 
 def _harmonic_between(low: Tensor, high: Tensor) -> Tensor:
@@ -133,8 +134,8 @@ def _aurc(ranked: Ranked) -> Tensor:
         return _group_risks(accepted, wrong, ranked.total, ranked.wrong).sum(-1) / ranked.n
     # One sample has few ties if any: a lone row adds (E + e)/(N + 1), and only the groups need the general sum.
     tied = positions_above(ranked.total, torch.ones_like(ranked.n))
-    alone = (wrong + ranked.wrong).div_(accepted + 1)
     groups = _group_risks(*(column.index_select(0, tied) for column in (accepted, wrong, ranked.total, ranked.wrong)))
+    alone = wrong.add_(ranked.wrong).div_(accepted.add_(1))
     return (alone.sum() - alone.index_select(0, tied).sum() + groups.sum()) / ranked.n
 
 

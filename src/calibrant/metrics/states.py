@@ -153,7 +153,8 @@ class Grid(Sums):
 class Ranked:
     """Distinct confidences in rising order, with the right and the wrong answers at each.
 
-    Rows that tie are one entry: what is computed from it cannot depend on the order of the rows.
+    Rows that tie are one entry: what is computed from it cannot depend on the order of the rows. Entries are in the
+    precision of the log-odds; sums over them are float64.
     """
 
     log_odds: Tensor  # (m,)
@@ -166,20 +167,25 @@ class Ranked:
         """Itself, so that a metric reads any ranked state the same way."""
         return self
 
-    @cached_property
+    @property
     def total(self) -> Tensor:
         """All answers at each confidence, (..., m)."""
         return self.right + self.wrong
 
+    @property
+    def gap(self) -> Tensor:
+        """Right answers minus those claimed, at each confidence, (..., m)."""
+        return self.right - self.total * self.confidence
+
     @cached_property
     def right_up_to(self) -> Tensor:
         """Right answers at this confidence or lower, (..., m)."""
-        return self.right.cumsum(dim=-1)
+        return self.right.cumsum(dim=-1, dtype=torch.float64)
 
     @cached_property
     def total_up_to(self) -> Tensor:
         """Answers at this confidence or lower, (..., m)."""
-        return self.total.cumsum(dim=-1)
+        return self.total.cumsum(dim=-1, dtype=torch.float64)
 
     @property
     def n_right(self) -> Tensor:
@@ -192,18 +198,18 @@ class Ranked:
         return self.total_up_to[..., -1]
 
     def coarsened(self, cells: int) -> Self:
-        """At most this many entries: neighbours in rank are joined at their mean confidence."""
-        m = self.confidence.shape[0]
-        if m <= cells:
-            return self
+        """At most this many entries, in float64: neighbours in rank are joined at their mean confidence."""
+        exact = type(self)(*(field.double() for field in (self.log_odds, self.confidence, self.right, self.wrong)))
+        if len(self.confidence) <= cells:
+            return exact
         # Boundaries by rank, so that every cell holds about the same number of rows.
         cell = ((self.total_up_to - 1) * cells / self.n).long().clamp_(0, cells - 1)
         _, cell = torch.unique_consecutive(cell, return_inverse=True)
         size = int(cell[-1]) + 1
-        total = sums_by(cell, self.total, size)
-        confidence = sums_by(cell, self.total * self.confidence, size) / total
-        log_odds = sums_by(cell, self.total * self.log_odds.clamp(-1e30, 1e30), size) / total
-        right = sums_by(cell, self.right, size)
+        total = sums_by(cell, exact.total, size)
+        confidence = sums_by(cell, exact.total * exact.confidence, size) / total
+        log_odds = sums_by(cell, exact.total * exact.log_odds.clamp(-1e30, 1e30), size) / total
+        right = sums_by(cell, exact.right, size)
         return type(self)(log_odds, confidence, right, total - right)
 
 
@@ -232,15 +238,16 @@ class Sample(State):
     def ranked(self) -> Ranked:
         """The rows in order, ties joined."""
         bits = sort_in_place(self.keys.clone()).view(_BITS[self.keys.dtype])
-        right = (bits & 1).double()
+        right = (bits & 1).to(self.keys.dtype)
         log_odds = bits.bitwise_and_(~1).view(self.keys.dtype)
         ends = run_ends(log_odds)
         if len(ends) == len(bits):
-            return Ranked(log_odds, torch.sigmoid(log_odds).double(), right, 1 - right)
-        total = ends.diff(prepend=ends.new_full((1,), -1)).double()
-        right = right.cumsum(0).index_select(0, ends).diff(prepend=right.new_zeros(1))
+            return Ranked(log_odds, torch.sigmoid(log_odds), right, 1 - right)
+        total = ends.diff(prepend=ends.new_full((1,), -1)).to(right.dtype)
+        up_to = right.cumsum(0, dtype=torch.int32).index_select(0, ends)
+        right = up_to.diff(prepend=up_to.new_zeros(1)).to(right.dtype)
         log_odds = log_odds.index_select(0, ends)
-        return Ranked(log_odds, torch.sigmoid(log_odds).double(), right, total - right)
+        return Ranked(log_odds, torch.sigmoid(log_odds), right, total - right)
 
 
 @final

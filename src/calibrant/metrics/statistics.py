@@ -77,7 +77,7 @@ class Gridded(TopStatistic):
         return Grid.gather(top.confidence, right, torch.ones_like(right), self.nodes)
 
     def of_ranked(self, ranked: Ranked) -> Grid:
-        return Grid.gather(ranked.confidence, ranked.right, ranked.total, self.nodes)
+        return Grid.gather(ranked.confidence.double(), ranked.right.double(), ranked.total.double(), self.nodes)
 
 
 @final

@@ -43,4 +43,4 @@ def bin_ends(rising: Tensor, n_bins: int) -> list[int]:
 
 def sums_between(ends: list[int], values: Tensor) -> Tensor:
     """Add up the last dimension of ``values`` (..., m) between the ends, giving (..., len(ends) - 1)."""
-    return torch.stack([values[..., low:high].sum(-1) for low, high in pairwise(ends)], dim=-1)
+    return torch.stack([values[..., low:high].sum(-1, dtype=torch.float64) for low, high in pairwise(ends)], dim=-1)

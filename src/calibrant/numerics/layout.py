@@ -55,11 +55,11 @@ class Layout:
         return starts.add_(classes, alpha=down)
 
     def of_places(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows and classes of flat places: the inverse of :meth:`places`."""
+        """Rows and classes of flat places, int32: the inverse of :meth:`places`."""
         length = self.n if self.sideways else self.k
         # Exact integer division, by way of floats: several times faster than dividing integers.
-        line = places.double().add_(0.5).mul_(1 / length).long()
-        column = torch.sub(places, line, alpha=length)
+        line = places.double().add_(0.5).mul_(1 / length).int()
+        column = torch.sub(places.int(), line, alpha=length)
         return (column, line) if self.sideways else (line, column)
 
     def beside(self, rows: Tensor) -> Tensor:

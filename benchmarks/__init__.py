@@ -1,0 +1,1 @@
+"""Speed beside the peers: one file a question. See RESULTS.md."""

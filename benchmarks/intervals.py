@@ -1,0 +1,30 @@
+"""Intervals, floors and p-values of the nine metrics at 10,000 x 100; and a whole evaluation."""
+
+from benchmarks.nine_metrics import NINE
+from benchmarks.peers import Rows
+from benchmarks.timing import in_turns
+from calibrant import Predictions, estimate, evaluate
+
+__all__ = ["report"]
+
+
+def report() -> str:
+    """The section of the results."""
+    rows = Rows.make(10_000, 100)
+    predictions = Predictions(rows.logits, rows.labels)
+    tasks = {
+        "unit": lambda: rows.logits.log_softmax(dim=1),
+        "nine": lambda: estimate(predictions, NINE),
+        "all": lambda: evaluate(predictions),
+    }
+    times = in_turns(tasks, rounds=3)
+    return "\n".join([
+        "## Evidence at 10,000 x 100 (1,000 resamples)",
+        "",
+        "Processor seconds of this run; they count only beside each other.",
+        "",
+        "| what | seconds | passes of `log_softmax` |",
+        "|---|---|---|",
+        f"| intervals, floors and p-values of the nine metrics | {times['nine']:.2f} | {times['nine'] / times['unit']:.0f} |",
+        f"| `evaluate`: all 27 metrics with evidence | {times['all']:.2f} | {times['all'] / times['unit']:.0f} |",
+    ]) + "\n"  # fmt: skip

@@ -1,0 +1,27 @@
+"""What all tests share: where the strategies lie, and how Hypothesis and torch run."""
+
+import sys
+from pathlib import Path
+
+import torch
+from hypothesis import HealthCheck, Phase, settings
+
+# The tests are no package, so that a test file is found by its path alone; the one module they share is put in reach.
+sys.path.insert(0, str(Path(__file__).parent))
+
+# Small arrays are slower on several threads, and the cores are shared.
+torch.set_num_threads(1)
+
+# The same examples every time, so that a red suite is red for everyone, and few, because every law is tried on every
+# metric. `pytest --hypothesis-profile=explore` looks further.
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=10,
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("explore", deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("repeatable")

@@ -1,0 +1,114 @@
+"""The exception tree, and the one wording of the checks."""
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import errors
+from calibrant.checks import (
+    as_tensor,
+    check_at_least,
+    check_finite,
+    check_labels,
+    check_same_length,
+    check_unit_interval,
+)
+from calibrant.errors import CalibrantError, CalibrantWarning, FileError, FitError, InputError, UnknownNameError
+
+
+class TestTheTree:
+    @pytest.mark.parametrize("error", [InputError, FileError, UnknownNameError, FitError])
+    def test_one_except_catches_every_error(self, error):
+        assert issubclass(error, CalibrantError)
+
+    @pytest.mark.parametrize("error", [InputError, FileError, UnknownNameError])
+    def test_errors_about_input_are_value_errors(self, error):
+        assert issubclass(error, InputError)
+        assert issubclass(error, ValueError)
+
+    def test_an_error_of_a_fit_is_a_runtime_error(self):
+        assert issubclass(FitError, RuntimeError)
+        assert not issubclass(FitError, ValueError)
+
+    def test_a_warning_is_no_error(self):
+        assert issubclass(CalibrantWarning, UserWarning)
+        assert not issubclass(CalibrantWarning, CalibrantError)
+
+    def test_every_name_stands_in_the_drawing(self):
+        assert all(name in errors.__doc__ for name in errors.__all__)
+
+
+class TestAsTensor:
+    def test_a_tensor_is_taken_without_its_gradient_and_without_a_copy(self):
+        values = torch.ones(3, requires_grad=True)
+        taken = as_tensor(values, "values")
+        assert not taken.requires_grad
+        assert taken.data_ptr() == values.data_ptr()
+
+    def test_an_array_is_taken_without_a_copy(self):
+        values = np.ones(3)
+        assert as_tensor(values, "values").data_ptr() == values.ctypes.data
+
+    def test_lists_of_floats_are_float64(self):
+        assert as_tensor([0.1, 0.2], "values").dtype == torch.float64
+
+    def test_an_array_that_may_not_be_written_is_copied(self):
+        values = np.broadcast_to(np.float32(0.5), (3,))
+        assert as_tensor(values, "values").tolist() == [0.5] * 3
+
+    @pytest.mark.parametrize("rubbish", [None, "text", [[1.0], [2.0, 3.0]], {"a": 1}, [object()]])
+    def test_rubbish_is_refused_by_name_and_type(self, rubbish):
+        with pytest.raises(InputError, match=f"values must be a tensor.*got {type(rubbish).__name__}"):
+            as_tensor(rubbish, "values")
+
+
+class TestCheckFinite:
+    @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+    def test_the_first_place_is_named(self, bad):
+        values = torch.zeros(5, 4)
+        values[3, 1] = values[4, 0] = bad
+        with pytest.raises(InputError, match=rf"scores must be finite; got {bad} at row 3, class 1\. Remove the row"):
+            check_finite(values, "scores")
+
+    def test_a_column_names_the_row_alone(self):
+        with pytest.raises(InputError, match=r"got nan at row 1\. "):
+            check_finite(torch.tensor([0.0, float("nan")]), "scores")
+
+    def test_the_largest_numbers_are_finite(self):
+        check_finite(torch.tensor([3e38, -3e38]), "scores")
+        check_finite(torch.empty(0), "scores")
+
+
+class TestCheckUnitInterval:
+    def test_the_ends_belong_to_it(self):
+        check_unit_interval(torch.tensor([0.0, 1.0]), "probs")
+
+    @pytest.mark.parametrize("bad", [-1e-6, 1.0001, 7.0])
+    def test_what_lies_outside_is_named_with_its_row(self, bad):
+        with pytest.raises(InputError, match=r"probs must lie in 0\.\.1; got .* at row 2\."):
+            check_unit_interval(torch.tensor([0.0, 1.0, bad, bad]), "probs")
+
+
+class TestCheckLabels:
+    def test_any_integer_type_becomes_int64(self):
+        for dtype in (torch.uint8, torch.int32, torch.bool):
+            assert check_labels(torch.tensor([0, 1], dtype=dtype), 2).dtype == torch.int64
+
+    def test_the_hint_about_labels_from_one_comes_only_where_it_fits(self):
+        with pytest.raises(InputError, match="subtract 1"):
+            check_labels(torch.tensor([1, 2, 3]), 3)
+        with pytest.raises(InputError) as caught:
+            check_labels(torch.tensor([0, 2, 3]), 3)
+        assert "subtract" not in str(caught.value)
+
+
+def test_lengths_that_differ_are_both_told():
+    with pytest.raises(InputError, match="logits and labels must have the same number of rows; got 3 and 4"):
+        check_same_length(torch.zeros(3, 2), "logits", torch.zeros(4), "labels")
+    check_same_length(torch.zeros(3, 2), "logits", torch.zeros(3), "labels")
+
+
+def test_a_count_that_is_too_small_is_told_with_the_least():
+    with pytest.raises(InputError, match="n_bins must be at least 1; got 0"):
+        check_at_least(0, 1, "n_bins")
+    check_at_least(1, 1, "n_bins")

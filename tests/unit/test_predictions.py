@@ -1,0 +1,451 @@
+"""What may come in, what is refused and with which words, and what is derived from it."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from strategies import predictions, top_labels
+
+from calibrant import metrics
+from calibrant.errors import CalibrantError, CalibrantWarning, InputError
+from calibrant.metrics import Metric
+from calibrant.predictions import Predictions, TopLabel
+
+LOGITS = np.array([[2.0, 0.0, -1.0], [0.5, 1.5, 0.0], [0.0, 0.0, 3.0]])
+PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8], [0.25, 0.5, 0.25]])
+LABELS = np.array([0, 2, 1])
+many = settings(max_examples=60)
+
+
+def changed(array, row, column, value):
+    array = array.copy()
+    array[row, column] = value
+    return array
+
+
+def refused(*parts):
+    """An InputError, which is a ValueError, whose message holds all the parts in this order."""
+    return pytest.raises(InputError, match="(?s)" + ".*".join(parts))
+
+
+class TestBadLogits:
+    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+    def test_a_number_that_is_not_finite_is_named_with_its_row_and_class(self, value, dtype):
+        logits = torch.from_numpy(changed(LOGITS, 1, 2, value)).to(dtype)
+        with refused("logits must be finite; got", "row 1, class 2", "Remove the row, or replace"):
+            Predictions.from_logits(logits, LABELS)
+
+    def test_complex_numbers_are_refused(self):
+        with refused("logits must be real numbers; got", "complex"):
+            Predictions.from_logits(LOGITS + 0j, LABELS)
+
+    def test_true_and_false_are_no_logits(self):
+        with refused("logits must be real numbers; got", "bool"):
+            Predictions.from_logits(LOGITS > 0, LABELS)
+
+    @pytest.mark.parametrize("shape", [(3,), (3, 1)])
+    def test_one_class_is_refused_and_the_way_for_two_class_models_is_told(self, shape):
+        with refused(r"logits must have shape \(n, k\) with at least two classes; got", "use from_binary_logits"):
+            Predictions.from_logits(np.zeros(shape), LABELS)
+
+    @pytest.mark.parametrize("shape", [(), (3, 2, 2)])
+    def test_other_shapes_are_refused(self, shape):
+        with refused(r"logits must have shape \(n, k\)"):
+            Predictions.from_logits(np.zeros(shape), LABELS)
+
+    def test_no_rows_are_refused(self):
+        with refused("at least one row; got none"):
+            Predictions.from_logits(np.zeros((0, 3)), np.zeros(0, dtype=int))
+
+    @pytest.mark.parametrize("rubbish", [None, "logits", [["a", "b"]], [[1.0, 2.0], [3.0]], object()])
+    def test_what_is_no_array_is_refused(self, rubbish):
+        with refused("logits must be a tensor, an array or nested lists of numbers; got"):
+            Predictions.from_logits(rubbish, [0])
+
+
+class TestBadProbabilities:
+    def test_a_negative_one_is_named_with_its_row(self):
+        with refused("probs must lie in 0..1; got -0.1 at row 1", "If these are logits, say so"):
+            Predictions.from_probs(changed(changed(PROBS, 1, 0, -0.1), 1, 1, 0.3), LABELS)
+
+    def test_one_above_one_is_named_with_its_row(self):
+        with refused("probs must lie in 0..1; got 1.5 at row 2"):
+            Predictions.from_probs(changed(PROBS, 2, 0, 1.5), LABELS)
+
+    def test_logits_given_as_probabilities_are_refused_and_not_guessed(self):
+        with refused("probs must lie in 0..1", "If these are logits, say so"):
+            Predictions.from_probs(LOGITS, LABELS)
+
+    def test_a_row_that_does_not_sum_to_one_is_named(self):
+        with refused(
+            "each row of probs must sum to one", "got 1.2 at row 2", "1 such rows", "divide each row by its sum"
+        ):
+            Predictions.from_probs(changed(PROBS, 2, 1, 0.7), LABELS)
+
+    def test_rounding_of_half_precision_is_forgiven(self):
+        probs = torch.randn(20, 1000, generator=torch.Generator().manual_seed(0)).softmax(1).half()
+        assert len(Predictions.from_probs(probs, torch.zeros(20, dtype=torch.long))) == 20
+
+    def test_numbers_that_are_not_finite_are_named(self):
+        with refused("probs must be finite; got nan at row 0, class 1"):
+            Predictions.from_probs(changed(PROBS, 0, 1, math.nan), LABELS)
+
+    def test_complex_numbers_are_refused(self):
+        with refused("probs", "real"):
+            Predictions.from_probs(PROBS + 0j, LABELS)
+
+    def test_one_column_is_refused_and_the_way_is_told(self):
+        with refused("at least two classes", "pass the columns 1 - p and p"):
+            Predictions.from_probs(PROBS[:, 0], LABELS)
+
+    def test_no_rows_are_refused(self):
+        with refused("at least one row; got none"):
+            Predictions.from_probs(np.zeros((0, 3)), np.zeros(0, dtype=int))
+
+
+class TestBadLabels:
+    def test_one_beyond_the_last_class_is_named_with_its_row(self):
+        with refused(r"labels must lie in 0\.\.2 \(3 classes from the logits\); got 7 at row 1") as caught:
+            Predictions.from_logits(LOGITS, [0, 7, 1])
+        assert "subtract" not in str(caught.value)
+
+    def test_one_below_zero_is_named_with_its_row(self):
+        with refused("got -1 at row 2"):
+            Predictions.from_logits(LOGITS, [0, 2, -1])
+
+    def test_labels_that_start_at_one_are_recognised(self):
+        with refused(r"labels must lie in 0\.\.2", "got 3 at row 1", "If labels start at 1, subtract 1"):
+            Predictions.from_logits(LOGITS, LABELS + 1)
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128])
+    def test_labels_of_a_floating_type_are_refused_and_the_way_is_told(self, dtype):
+        with refused("labels must be whole numbers of an integer type; got", r"labels\.astype\(int\)"):
+            Predictions.from_logits(LOGITS, LABELS.astype(dtype))
+
+    def test_one_hot_labels_are_refused_and_the_way_is_told(self):
+        with refused("labels must be one number a row", r"got shape \(3, 3\)", r"one-hot, pass labels\.argmax\(1\)"):
+            Predictions.from_logits(LOGITS, np.eye(3, dtype=int)[LABELS])
+
+    def test_another_number_of_rows_is_refused_with_both_numbers(self):
+        with refused("logits and labels must have the same number of rows; got 3 and 2"):
+            Predictions.from_logits(LOGITS, [0, 1])
+
+    def test_a_single_number_for_all_rows_is_refused(self):
+        with refused("labels"):
+            Predictions.from_logits(LOGITS[:1], 0)
+
+    @pytest.mark.parametrize("rubbish", [None, ["cat", "dog", "cow"], [None, 0, 1]])
+    def test_what_is_no_number_is_refused(self, rubbish):
+        with refused("labels must be a tensor, an array or nested lists of numbers"):
+            Predictions.from_logits(LOGITS, rubbish)
+
+    @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.int64, np.bool_])
+    def test_every_integer_type_is_taken(self, dtype):
+        assert Predictions.from_logits(LOGITS, np.array([0, 1, 1], dtype=dtype)).labels.dtype == torch.int64
+
+
+class TestBadClassNames:
+    @pytest.mark.parametrize("names", [["cat"], ["cat", "dog", "cow", "hen"], []])
+    def test_another_number_of_names_is_refused(self, names):
+        with refused("class_names must name all 3 classes", f"got {len(names)} names"):
+            Predictions.from_logits(LOGITS, LABELS, class_names=names)
+
+
+class TestBadBinaryLogits:
+    def test_two_columns_are_refused(self):
+        with refused(r"binary logits must have shape \(n,\) or \(n, 1\); got \(3, 2\)"):
+            Predictions.from_binary_logits(np.zeros((3, 2)), [0, 1, 0])
+
+    def test_complex_numbers_are_refused(self):
+        with refused("real numbers"):
+            Predictions.from_binary_logits(np.array([1 + 1j, 2.0]), [0, 1])
+
+    def test_true_and_false_are_no_logits(self):
+        with refused("real numbers"):
+            Predictions.from_binary_logits([True, False], [0, 1])
+
+    def test_a_third_class_is_refused(self):
+        with refused(r"labels must lie in 0\.\.1", "got 2 at row 1"):
+            Predictions.from_binary_logits([0.3, -0.2], [0, 2])
+
+
+class TestBadTopLabels:
+    @pytest.mark.parametrize(("value", "told"), [(1.5, "1.5"), (-0.25, "-0.25"), (90.0, "90")])
+    def test_a_confidence_outside_zero_and_one_is_named_with_its_row(self, value, told):
+        with refused(f"confidence must lie in 0..1; got {told} at row 1"):
+            TopLabel([0.5, value], [True, False])
+
+    @pytest.mark.parametrize("value", [math.nan, math.inf])
+    def test_a_confidence_that_is_not_finite_is_named_with_its_row(self, value):
+        with refused("confidence must be finite; got", "row 1"):
+            TopLabel([0.5, value], [True, False])
+
+    @pytest.mark.parametrize("value", [2, -1, 0.5, math.nan])
+    def test_a_correctness_that_is_neither_is_named_with_its_row(self, value):
+        with refused("correct must be true/false or 0/1; got", "at row 1"):
+            TopLabel([0.5, 0.6], [1, value])
+
+    def test_another_number_of_rows_is_refused_with_both_numbers(self):
+        with refused("confidence and correct must have the same number of rows; got 2 and 3"):
+            TopLabel([0.5, 0.6], [1, 0, 1])
+
+    def test_no_rows_are_refused(self):
+        with refused("at least one row; got none"):
+            TopLabel([], [])
+
+    @pytest.mark.parametrize(("confidence", "correct"), [(0.5, True), ([[0.5, 0.6]], [[True, False]])])
+    def test_other_shapes_are_refused(self, confidence, correct):
+        with refused("one number a row, shape", "got shapes"):
+            TopLabel(confidence, correct)
+
+    def test_complex_confidences_are_refused(self):
+        with refused("confidence", "real"):
+            TopLabel(np.array([0.5 + 0.1j]), [True])
+
+    def test_log_odds_of_another_length_are_refused(self):
+        with refused("confidence and log_odds must have the same number of rows; got 2 and 1"):
+            TopLabel([0.5, 0.6], [True, False], [0.0])
+
+    @pytest.mark.parametrize("log_odds", [[0.0, math.nan], [[0.0], [1.0]]])
+    def test_log_odds_that_cannot_be_ranked_are_refused(self, log_odds):
+        with refused("log_odds"):
+            TopLabel([0.5, 0.6], [True, False], log_odds)
+
+
+class TestWhatIsTaken:
+    def test_lists_arrays_and_tensors_mean_the_same(self):
+        ways = [LOGITS.tolist(), LOGITS, torch.from_numpy(LOGITS), np.asfortranarray(LOGITS)]
+        for logits in ways:
+            made = Predictions.from_logits(logits, LABELS.tolist())
+            assert torch.equal(made.logits, torch.from_numpy(LOGITS))
+            assert made.logits.dtype == torch.float64
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+    def test_logits_keep_their_type(self, dtype):
+        made = Predictions.from_logits(torch.from_numpy(LOGITS).to(dtype), LABELS)
+        assert made.logits.dtype == dtype
+        assert made.confidence.dtype == torch.float64
+        assert made.probs.dtype == made.log_probs.dtype == dtype
+
+    def test_whole_numbers_are_logits_too(self):
+        assert Predictions.from_logits([[2, 0], [0, 1]], [0, 1]).logits.dtype == torch.float64
+
+    def test_an_array_that_may_not_be_written_is_read(self):
+        logits = LOGITS.copy()
+        logits.flags.writeable = False
+        assert len(Predictions.from_logits(logits, LABELS)) == 3
+
+    def test_an_array_seen_backwards_is_read(self):
+        made = Predictions.from_logits(LOGITS[::-1], LABELS[::-1])
+        assert torch.equal(made.logits, torch.from_numpy(LOGITS[::-1].copy()))
+
+    def test_logits_that_require_gradients_are_detached(self):
+        logits = torch.from_numpy(LOGITS).requires_grad_()
+        assert not Predictions.from_logits(logits, LABELS).logits.requires_grad
+
+    def test_one_logit_a_row_is_the_log_odds_of_class_one(self):
+        for logits in ([-1.0, 3.0], [[-1.0], [3.0]]):
+            made = Predictions.from_binary_logits(logits, [0, 1], class_names=["no", "yes"])
+            assert made.predicted.tolist() == [0, 1]
+            assert made.probs[:, 1].tolist() == pytest.approx([1 / (1 + math.e), 1 / (1 + math.exp(-3))])
+            assert made.class_names == ("no", "yes")
+
+    @given(rows=predictions())
+    @many
+    def test_probabilities_come_back_as_given(self, rows):
+        again = Predictions.from_probs(rows.logits.double().softmax(1).clamp(min=1e-300), rows.labels)
+        assert torch.allclose(again.probs, rows.logits.double().softmax(1), atol=1e-12)
+        assert torch.equal(again.predicted, rows.logits.double().softmax(1).argmax(1))
+
+    def test_equal_confidences_stay_equal(self):
+        # A forest of ten trees: the other classes share what is left in different ways.
+        probs = [[0.7, 0.3, 0.0, 0.0], [0.7, 0.1, 0.1, 0.1], [0.1, 0.7, 0.0, 0.2], [0.0, 0.2, 0.1, 0.7]]
+        for dtype in (np.float32, np.float64):
+            made = Predictions.from_probs(np.array(probs, dtype=dtype), [0, 0, 1, 3])
+            assert len(made.confidence.unique()) == 1
+            assert len(made.top.log_odds.unique()) == 1
+            assert made.confidence.tolist() == pytest.approx([0.7] * 4, rel=1e-6)
+
+    @pytest.mark.parametrize("n", [2, 3, 5, 9, 17, 33, 65])
+    def test_equal_confidences_of_top_labels_stay_equal_wherever_they_stand(self, n):
+        # A vectorised function may round the last few rows of an array differently from the others.
+        for confidence in np.random.default_rng(0).random(300):
+            assert len(TopLabel(np.full(n, confidence), np.ones(n, dtype=bool)).log_odds.unique()) == 1
+
+    def test_rows_of_one_confidence_separate_nothing(self):
+        confidence = 0.42767836722924435
+        assert metrics.auroc(TopLabel([confidence] * 9, [True] * 8 + [False])) == 0.5
+
+    def test_a_zero_probability_of_the_true_class_warns_with_the_number_of_rows(self):
+        with pytest.warns(CalibrantWarning, match="1 of 2 true classes were given probability 0, an infinite log-loss"):
+            Predictions.from_probs([[1.0, 0.0], [0.0, 1.0]], [0, 0])
+
+    def test_a_zero_probability_of_another_class_does_not(self):
+        Predictions.from_probs([[1.0, 0.0], [0.0, 1.0]], [0, 1])
+
+    def test_correctness_may_be_numbers(self):
+        assert TopLabel([0.5, 0.6], [1, 0]).correct.tolist() == [True, False]
+        assert TopLabel([0.5, 0.6], [1.0, 0.0]).correct.dtype == torch.bool
+
+    def test_given_log_odds_rank_confidences_that_rounded_to_one(self):
+        rows = TopLabel([1.0, 1.0], [True, False], [40.0, 30.0])
+        assert metrics.auroc(rows) == 1
+        assert metrics.auroc(TopLabel([1.0, 1.0], [True, False])) == 0.5
+
+
+class TestWhatIsDerived:
+    @given(rows=predictions())
+    @many
+    def test_the_top_label_agrees_with_softmax(self, rows):
+        probs = rows.logits.double().softmax(1)
+        assert torch.equal(rows.predicted, rows.logits.argmax(1))
+        assert torch.equal(rows.correct, rows.predicted == rows.labels)
+        assert torch.allclose(rows.confidence, probs.amax(1), atol=1e-6)
+        assert torch.allclose(rows.probs.double(), probs, atol=1e-6)
+        assert torch.allclose(rows.log_probs.double(), rows.logits.double().log_softmax(1), rtol=1e-5, atol=1e-5)
+        assert rows.top.accuracy == pytest.approx(float(rows.correct.double().mean()))
+
+    def test_the_first_of_tied_classes_is_predicted(self):
+        assert Predictions.from_logits([[1.0, 1.0, 0.0], [0.0, 2.0, 2.0]], [0, 1]).predicted.tolist() == [0, 1]
+
+    def test_the_number_of_classes_comes_from_the_logits(self):
+        assert Predictions.from_logits(np.zeros((2, 7)), [0, 1]).n_classes == 7
+
+    @given(rows=predictions(min_rows=2))
+    @many
+    def test_parts_put_together_are_the_whole(self, rows):
+        half = len(rows) // 2
+        again = rows[:half] + rows[half:]
+        assert torch.equal(again.logits, rows.logits)
+        assert torch.equal(again.labels, rows.labels)
+        assert [len(block) for block in rows.blocks(7)] == [7] * (len(rows) // 7) + [len(rows) % 7] * (
+            len(rows) % 7 > 0
+        )
+        assert torch.equal(torch.cat([block.logits for block in rows.blocks(7)]), rows.logits)
+
+    @pytest.mark.parametrize("k", [5, 40])
+    def test_rows_may_be_chosen_by_slices_masks_and_places(self, k):
+        generator = torch.Generator().manual_seed(0)
+        rows = Predictions.from_logits(torch.randn(30, k, generator=generator), torch.arange(30) % k)
+        for chosen in (slice(None, None, 3), torch.arange(0, 30, 3), torch.arange(30) % 3 == 0):
+            part = rows[chosen]
+            assert torch.equal(part.logits, rows.logits[::3])
+            assert metrics.ece(part) == pytest.approx(
+                metrics.ece(Predictions.from_logits(rows.logits[::3], rows.labels[::3]))
+            )
+            assert metrics.nll(part) == pytest.approx(
+                float(torch.nn.functional.cross_entropy(rows.logits[::3].double(), rows.labels[::3])), rel=1e-6
+            )
+
+    def test_choosing_no_rows_is_refused_as_giving_none_is(self):
+        for rows in (Predictions.from_logits(LOGITS, LABELS), TopLabel([0.5], [True])):
+            with refused("at least one row"):
+                metrics.ece(rows[:0])
+
+    def test_class_names_follow_the_rows(self):
+        rows = Predictions.from_logits(LOGITS, LABELS, class_names=["cat", "dog", "cow"])
+        assert rows.class_names == rows[1:].class_names == (rows + rows).class_names == ("cat", "dog", "cow")
+
+    def test_predictions_over_different_classes_do_not_add_up(self):
+        with refused("both must have the same classes; got 3 and 2"):
+            Predictions.from_logits(LOGITS, LABELS) + Predictions.from_logits(LOGITS[:, :2], [0, 1, 1])
+
+    def test_predictions_over_classes_of_other_names_do_not_add_up(self):
+        first = Predictions.from_logits(LOGITS, LABELS, class_names=["cat", "dog", "cow"])
+        second = Predictions.from_logits(LOGITS, LABELS, class_names=["dog", "cat", "cow"])
+        with refused("classes"):
+            first + second
+
+    def test_a_short_description_tells_size_and_type(self):
+        assert repr(Predictions.from_logits(LOGITS, LABELS)) == "Predictions(n=3, classes=3, torch.float64, cpu)"
+
+
+class TestImmutability:
+    @pytest.mark.parametrize("name", ["logits", "labels", "class_names", "normalised"])
+    def test_predictions_cannot_be_changed(self, name):
+        rows = Predictions.from_logits(LOGITS, LABELS)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(rows, name, None)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            delattr(rows, name)
+
+    @pytest.mark.parametrize("name", ["confidence", "correct", "log_odds"])
+    def test_top_labels_cannot_be_changed(self, name):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(TopLabel([0.5], [True]), name, None)
+
+    def test_what_is_derived_is_worked_out_once(self):
+        rows = Predictions.from_logits(LOGITS, LABELS)
+        assert rows.probs is rows.probs
+        assert rows.log_probs is rows.log_probs
+        assert rows.top is rows.top
+        assert rows.softmax_rows() is rows.softmax_rows()
+
+    def test_two_records_are_equal_only_if_they_are_the_same(self):
+        # Comparing tensors entry by entry has no one answer; identity has.
+        rows = Predictions.from_logits(LOGITS, LABELS)
+        assert rows == rows  # noqa: PLR0124
+        assert rows != Predictions.from_logits(LOGITS, LABELS)
+        assert hash(rows) == hash(rows)
+
+
+METRICS = [getattr(metrics, name) for name in metrics.__all__]
+METRICS = [m() for m in METRICS if isinstance(m, type) and issubclass(m, Metric) and m is not Metric]
+# Those that compare right answers with wrong ones need both.
+NEEDS_BOTH = {"auroc", "aupr_success", "aupr_error", "fpr95"}
+
+
+CASES = {
+    "one right row": Predictions.from_logits([[2.0, 0.0, 1.0]], [0]),
+    "one wrong row": Predictions.from_logits([[2.0, 0.0, 1.0]], [1]),
+    "all right": Predictions.from_logits(LOGITS, LOGITS.argmax(1)),
+    "all wrong": Predictions.from_logits(LOGITS, (LOGITS.argmax(1) + 1) % 3),
+    "all tied": Predictions.from_logits(np.zeros((6, 3)), [0, 1, 2, 0, 1, 2]),
+    "saturated": Predictions.from_logits(np.array([[1e4, -1e4, 0.0], [-1e4, 1e4, 1e4]]), [0, 2]),
+    "saturated in float32": Predictions.from_logits(torch.tensor([[1e4, -1e4, 0.0], [-1e4, -1e4, 1e4]]), [0, 0]),
+    "largest of float16": Predictions.from_logits(torch.tensor([[65504.0, -65504.0]] * 2).half(), [0, 1]),
+    "certain and impossible": Predictions.from_probs([[1.0, 0.0], [0.0, 1.0]], [0, 1]),
+    "a class without labels": Predictions.from_logits(np.eye(4), [0, 0, 1, 1]),
+}
+TOP_CASES = {
+    "certain of the right and the wrong": TopLabel([0.0, 1.0, 0.0, 1.0], [True, True, False, False]),
+    "certain and right": TopLabel([1.0, 1.0], [True, True]),
+    "certain and wrong": TopLabel([1.0, 1.0], [False, False]),
+    "one row of no confidence": TopLabel([0.0], [True]),
+}
+
+
+class TestEdgeCases:
+    """Rows at the edge of what is allowed give finite numbers, or NaN where right and wrong answers are both needed."""
+
+    @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+    @pytest.mark.parametrize("rows", CASES.values(), ids=CASES.keys())
+    def test_predictions_at_the_edge_give_a_number(self, rows, metric):
+        self.check(metric, rows)
+
+    @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+    @pytest.mark.parametrize("rows", TOP_CASES.values(), ids=TOP_CASES.keys())
+    def test_top_labels_at_the_edge_give_a_number(self, rows, metric):
+        try:
+            self.check(metric, rows)
+        except InputError as error:
+            assert "needs the probability of every class" in str(error)  # noqa: PT017
+
+    @staticmethod
+    def check(metric, rows):
+        value = metric(rows)
+        if metric.name in NEEDS_BOTH and rows.top.accuracy in {0.0, 1.0}:
+            assert math.isnan(value) or 0 <= value <= 1
+        else:
+            assert math.isfinite(value)
+
+    @given(rows=top_labels())
+    @many
+    def test_everything_the_library_raises_on_purpose_has_one_base(self, rows):
+        for function in (metrics.nll, metrics.sce):
+            with pytest.raises(CalibrantError):
+                function(rows)
