@@ -9,7 +9,16 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 
-__all__ = ["as_tensor", "check_at_least", "check_finite", "check_labels", "check_same_length", "check_unit_interval"]
+__all__ = [
+    "as_tensor",
+    "check_at_least",
+    "check_finite",
+    "check_labels",
+    "check_positive",
+    "check_real",
+    "check_same_length",
+    "check_unit_interval",
+]
 
 
 def as_tensor(values: object, name: str) -> Tensor:
@@ -22,7 +31,8 @@ def as_tensor(values: object, name: str) -> Tensor:
         return values.detach()
     try:
         array = np.asarray(values)  # lists of floats become float64, where torch would make them float32
-        return torch.from_numpy(array if array.flags.writeable else array.copy())
+        readable = array.flags.writeable and all(stride >= 0 for stride in array.strides)
+        return torch.from_numpy(array if readable else array.copy())
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(
             f"{name} must be a tensor, an array or nested lists of numbers; got {type(values).__name__} ({error})."
@@ -81,13 +91,26 @@ def check_labels(labels: Tensor, n_classes: int) -> Tensor:
     return labels
 
 
+def check_real(values: Tensor, name: str) -> Tensor:
+    """Real numbers; whole ones become float64."""
+    if values.is_complex() or values.dtype == torch.bool:
+        raise InputError(f"{name} must be real numbers; got {values.dtype}.")
+    return values if values.is_floating_point() else values.double()
+
+
 def check_same_length(first: Tensor, first_name: str, second: Tensor, second_name: str) -> None:
     """Two columns describe the same rows."""
-    if first.shape[0] != second.shape[0]:
+    if first.shape[:1] != second.shape[:1]:
         raise InputError(
             f"{first_name} and {second_name} must have the same number of rows; "
-            f"got {first.shape[0]} and {second.shape[0]}."
+            f"got {first.shape[0]} and {second.shape[0] if second.ndim else 'a single number'}."
         )
+
+
+def check_positive(value: float, name: str) -> None:
+    """A size that must be above zero, such as a kernel's width."""
+    if not 0 < value < float("inf"):
+        raise InputError(f"{name} must be above 0 and finite; got {value}.")
 
 
 def check_at_least(value: int, least: int, name: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Self, final
 import torch
 from torch import Tensor
 
-from calibrant.checks import as_tensor, check_finite, check_labels, check_same_length, check_unit_interval
+from calibrant.checks import as_tensor, check_finite, check_labels, check_real, check_same_length, check_unit_interval
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted
 
@@ -47,7 +47,7 @@ class TopLabel:
     log_odds: Tensor = field(default=None, repr=False)  # type: ignore[assignment]  # filled in below
 
     def __post_init__(self) -> None:
-        confidence = as_tensor(self.confidence, "confidence").to(torch.float64)
+        confidence = check_real(as_tensor(self.confidence, "confidence"), "confidence").double()
         correct = as_tensor(self.correct, "correct").to(confidence.device)
         if confidence.ndim != 1 or correct.ndim != 1:
             raise InputError(
@@ -65,10 +65,13 @@ class TopLabel:
         object.__setattr__(self, "confidence", confidence)
         object.__setattr__(self, "correct", correct.to(torch.bool))
         if self.log_odds is None:
-            log_odds = torch.logit(confidence)
+            # Not torch.logit, which rounds the last rows of an array otherwise than the rest, so that ties would break.
+            log_odds = confidence.log() - (-confidence).log1p()
         else:
             log_odds = as_tensor(self.log_odds, "log_odds").to(confidence)
             check_same_length(confidence, "confidence", log_odds, "log_odds")
+            if log_odds.ndim != 1 or log_odds.isnan().any():
+                raise InputError("log_odds must be one number a row and not NaN, so that rows can be ranked by it.")
         object.__setattr__(self, "log_odds", log_odds)
 
     @classmethod
@@ -93,7 +96,9 @@ class TopLabel:
         return self.confidence.shape[0]
 
     def __getitem__(self, rows: slice | Tensor) -> Self:
-        return self._trusted(self.confidence[rows], self.correct[rows], self.log_odds[rows])
+        confidence = self.confidence[rows]
+        _check_rows(len(confidence))
+        return self._trusted(confidence, self.correct[rows], self.log_odds[rows])
 
     def blocks(self, rows: int | None = None) -> Iterator[Self]:
         """The same rows in pieces of bounded size."""
@@ -137,12 +142,10 @@ class Predictions:
             raise InputError(
                 f"logits must have shape (n, k) with at least two classes; got {tuple(logits.shape)}.{hint}"
             )
-        if not logits.is_floating_point():
-            if logits.is_complex() or logits.dtype == torch.bool:
-                raise InputError(f"logits must be real numbers; got {logits.dtype}.")
-            logits = logits.double()
+        logits = check_real(logits, "logits")
         _check_rows(logits.shape[0])
         check_finite(logits, "logits")
+        _check_spread(logits)
         labels = as_tensor(self.labels, "labels").to(logits.device)
         check_same_length(logits, "logits", labels, "labels")
         labels = check_labels(labels, logits.shape[1])
@@ -182,8 +185,7 @@ class Predictions:
                 "For the probability p of the second class alone, pass the columns 1 - p and p."
             )
         _check_rows(probs.shape[0])
-        if not probs.is_floating_point():
-            probs = probs.double()
+        probs = check_real(probs, "probs")
         check_unit_interval(probs, "probs")
         sums = probs.sum(dim=1, dtype=torch.float64)
         off = ((sums - 1).abs() > _SUM_TOLERANCE).nonzero()
@@ -211,9 +213,7 @@ class Predictions:
     @classmethod
     def from_binary_logits(cls, logits: Any, labels: Any, *, class_names: Sequence[str] | None = None) -> Self:
         """From one logit a row, shape (n,) or (n, 1), of a two-class model: the log-odds of class 1."""
-        single = as_tensor(logits, "logits")
-        if not single.is_floating_point():
-            single = single.double()
+        single = check_real(as_tensor(logits, "logits"), "logits")
         if single.ndim == 2 and single.shape[1] == 1:
             single = single[:, 0]
         if single.ndim != 1:
@@ -224,12 +224,16 @@ class Predictions:
         return self.logits.shape[0]
 
     def __getitem__(self, rows: slice | Tensor) -> Self:
-        return self._with(self.logits[rows], self.labels[rows])
+        logits = self.logits[rows]
+        _check_rows(len(logits))
+        return self._with(logits, self.labels[rows])
 
     def __add__(self, other: Self) -> Self:
         """The rows of both."""
         if other.n_classes != self.n_classes:
             raise InputError(f"both must have the same classes; got {self.n_classes} and {other.n_classes}.")
+        if self.class_names != other.class_names:
+            raise InputError(f"both must name the classes alike; got {self.class_names} and {other.class_names}.")
         logits, labels = torch.cat([self.logits, other.logits]), torch.cat([self.labels, other.labels])
         return self._with(logits, labels, normalised=self.normalised and other.normalised)
 
@@ -286,6 +290,15 @@ class Predictions:
     def correct(self) -> Tensor:
         """Whether the prediction is the label, (n,), bool."""
         return self.top.correct
+
+
+def _check_spread(logits: Tensor) -> None:
+    """Differences of logits must be numbers, too."""
+    low, high = torch.aminmax(logits if logits.dtype == torch.float64 else logits.float())
+    if not torch.isfinite(high - low):
+        raise InputError(
+            f"logits must not differ by more than {logits.dtype} can hold; got {low.item():.3g} and {high.item():.3g}."
+        )
 
 
 def _check_rows(n: int) -> None:

@@ -452,7 +452,7 @@ class TestStatesSideBySide:
 
     @staticmethod
     def resampled(rng, ranked, shape):
-        counts = torch.cat([ranked.right, ranked.wrong]).numpy()
+        counts = torch.cat([ranked.right, ranked.wrong]).double().numpy()
         return rng.multinomial(round(counts.sum()), counts / counts.sum(), size=shape)
 
     @each([metric for metric in FULL if isinstance(metric.statistic, LabelStatistic)])

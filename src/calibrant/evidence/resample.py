@@ -24,7 +24,7 @@ def bootstrap_ranked(ranked: Ranked, resamples: int, seed: int) -> Iterator[Rank
     """Ranked answers drawn again with replacement, some resamples at a time."""
     rng = np.random.default_rng([seed, 1])
     device = ranked.right.device
-    counts = torch.cat([ranked.right, ranked.wrong]).cpu().numpy()
+    counts = torch.cat([ranked.right, ranked.wrong]).double().cpu().numpy()
     n, shares = round(counts.sum()), counts / counts.sum()
     for size in _chunks(resamples):
         drawn = torch.from_numpy(rng.multinomial(n, shares, size=size)).to(device, torch.float64)
@@ -36,7 +36,7 @@ def calibrated_ranked(ranked: Ranked, resamples: int, seed: int) -> Iterator[Ran
     """The same confidences with correctness drawn from them, some resamples at a time."""
     rng = np.random.default_rng([seed, 2])
     total = ranked.total.long().cpu().numpy()
-    confidence = ranked.confidence.clamp(0, 1).cpu().numpy()
+    confidence = ranked.confidence.double().clamp(0, 1).cpu().numpy()
     for size in _chunks(resamples):
         drawn = rng.binomial(total, confidence, size=(size, len(total)))
         right = torch.from_numpy(drawn).to(ranked.right.device, torch.float64)

@@ -59,7 +59,7 @@ class AUROC(Metric):
 class AUPRSuccess(Metric):
     """Average precision of finding right answers by high confidence.
 
-    Its baseline is the accuracy, not 0.5: compare only models of the same accuracy.
+    Its baseline is the accuracy, not 0.5: compare only models of the same accuracy. NaN when all answers are wrong.
 
     Formula: Σ_j (recall_j − recall_{j−1}) · precision_j, from the most confident down
     Estimator: step-wise average precision; tied rows enter together.
@@ -91,7 +91,7 @@ class AUPRSuccess(Metric):
 class AUPRError(Metric):
     """Average precision of finding wrong answers by low confidence.
 
-    Its baseline is the error rate: compare only models of the same accuracy.
+    Its baseline is the error rate: compare only models of the same accuracy. NaN when all answers are right.
 
     Formula: Σ_j (recall_j − recall_{j−1}) · precision_j, from the least confident up
     Estimator: step-wise average precision; tied rows enter together.
@@ -123,6 +123,8 @@ class AUPRError(Metric):
 @dataclass(frozen=True)
 class FPR95(Metric):
     """Share of the wrong answers still accepted at the highest threshold that accepts 95 % of the right ones.
+
+    NaN when all answers are right, or all wrong.
 
     Formula: FPR at the largest threshold with TPR ≥ 0.95, right answers positive
     Estimator: exact, no interpolation between thresholds.

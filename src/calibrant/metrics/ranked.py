@@ -6,7 +6,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_at_least
+from calibrant.checks import check_at_least, check_positive
 from calibrant.metrics.base import Family, Metric
 from calibrant.metrics.states import TopState
 from calibrant.metrics.statistics import EXACT, RankedCells, RankedRows
@@ -111,6 +111,9 @@ class MMCE(Metric):
     width: float = 0.4
     ranks: RankedRows | RankedCells = EXACT
 
+    def __post_init__(self) -> None:
+        check_positive(self.width, "width")
+
     @property
     def statistic(self) -> RankedRows | RankedCells:
         """Ranked answers."""
@@ -119,11 +122,25 @@ class MMCE(Metric):
     def value(self, state: TopState) -> Tensor:
         """Root of the double sum."""
         ranked = state.ranked
-        gap = ranked.gap.double()
-        rising = torch.exp(ranked.confidence.double() / self.width)
-        before = (gap * rising).cumsum(-1) - gap * rising
-        double_sum = gap.square().sum(-1) + 2 * (gap / rising * before).sum(-1)
+        gap, confidence = ranked.gap.double(), ranked.confidence.double()
+        double_sum = gap.square().sum(-1)
+        # Σ_{i<j} g_i g_j exp(−(c_j − c_i)/h), piece by piece along the confidence, so that no exponential overflows.
+        piece = (confidence / (_REACH * self.width)).floor()
+        running, reached = torch.zeros_like(double_sum), confidence[0]
+        for rows in torch.unique_consecutive(piece, return_counts=True)[1].tolist():
+            here, confidence = confidence[:rows], confidence[rows:]
+            part, gap = gap[..., :rows], gap[..., rows:]
+            rising = torch.exp((here - here[0]) / self.width)
+            running = running * torch.exp((reached - here[0]) / self.width)
+            summed = (part * rising).cumsum(-1)
+            before = running[..., None] + summed - part * rising
+            double_sum = double_sum + 2 * (part / rising * before).sum(-1)
+            running, reached = running + summed[..., -1], here[0]
         return double_sum.clamp(min=0).sqrt() / ranked.n
+
+
+# Kernel widths that one piece of the running sum may span.
+_REACH = 300
 
 
 def _interpolate(x: Tensor, y: Tensor, at: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from calibrant.metrics.base import Family, Metric
 from calibrant.metrics.states import Ranked, TopState
 from calibrant.metrics.statistics import EXACT, RankedCells, RankedRows
-from calibrant.numerics.fast import positions_above
+from calibrant.numerics.fast import positions
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -132,8 +132,9 @@ def _aurc(ranked: Ranked) -> Tensor:
     accepted, wrong = _accepted_before(ranked)
     if ranked.right.ndim > 1:
         return _group_risks(accepted, wrong, ranked.total, ranked.wrong).sum(-1) / ranked.n
-    # One sample has few ties if any: a lone row adds (E + e)/(N + 1), and only the groups need the general sum.
-    tied = positions_above(ranked.total, torch.ones_like(ranked.n))
+    # One sample has few ties if any: a lone row adds (E + e)/(N + 1), and only groups (and empty entries of a resample)
+    # need the general sum.
+    tied = positions(ranked.total != 1)
     groups = _group_risks(*(column.index_select(0, tied) for column in (accepted, wrong, ranked.total, ranked.wrong)))
     alone = wrong.add_(ranked.wrong).div_(accepted.add_(1))
     return (alone.sum() - alone.index_select(0, tied).sum() + groups.sum()) / ranked.n

@@ -7,6 +7,8 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from calibrant.checks import check_at_least, check_positive
+from calibrant.errors import InputError
 from calibrant.metrics.base import Family, LabelStatistic, Metric
 from calibrant.metrics.states import Sums
 from calibrant.metrics.statistics import full_predictions
@@ -46,6 +48,12 @@ class KernelFeatures(LabelStatistic):
     width: float = 0.5
     features: int = 128
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_positive(self.width, "width")
+        check_at_least(self.features, 2, "features")
+        if self.features % 2:  # each frequency gives a cosine and a sine
+            raise InputError(f"features must be even; got {self.features}.")
 
     def __call__(self, rows: Predictions | TopLabel) -> FeatureSums:
         rows = full_predictions(rows)

@@ -6,6 +6,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from calibrant.checks import check_positive
 from calibrant.metrics.base import Family, Metric
 from calibrant.metrics.states import Grid
 from calibrant.metrics.statistics import Gridded
@@ -129,6 +130,9 @@ class SECE(Metric):
     lower_is_better: ClassVar[bool | None] = True
     width: float = 0.01
 
+    def __post_init__(self) -> None:
+        check_positive(self.width, "width")
+
     @property
     def statistic(self) -> Gridded:
         """Answers on the nodes."""
@@ -161,6 +165,9 @@ class SECEPrinted(Metric):
     paper: ClassVar[Paper] = _WANG
     lower_is_better: ClassVar[bool | None] = None
     width: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_positive(self.width, "width")
 
     @property
     def statistic(self) -> Gridded:

@@ -161,6 +161,7 @@ class Ranked:
     confidence: Tensor  # (m,)
     right: Tensor  # (..., m)
     wrong: Tensor  # (..., m)
+    claimed: Tensor | None = None  # (..., m) summed confidence, where it is not count times confidence
 
     @property
     def ranked(self) -> Self:
@@ -175,7 +176,7 @@ class Ranked:
     @property
     def gap(self) -> Tensor:
         """Right answers minus those claimed, at each confidence, (..., m)."""
-        return self.right - self.total * self.confidence
+        return self.right - (self.total * self.confidence if self.claimed is None else self.claimed)
 
     @cached_property
     def right_up_to(self) -> Tensor:
@@ -232,7 +233,14 @@ class Sample(State):
     @classmethod
     def merge(cls, states: Sequence[Self]) -> Self:
         """The state of all their rows together."""
+        if len({state.keys.dtype for state in states}) > 1:  # the bit would be lost in a plain conversion
+            states = [cls.gather(state.keys.double(), state.correct) for state in states]
         return cls(torch.cat([state.keys for state in states]))
+
+    @property
+    def correct(self) -> Tensor:
+        """Whether each row was right, (n,), bool."""
+        return (self.keys.view(_BITS[self.keys.dtype]) & 1).bool()
 
     @cached_property
     def ranked(self) -> Ranked:
@@ -274,11 +282,13 @@ class Cells(Sums):
 
     @property
     def ranked(self) -> Ranked:
-        """The cells as if their rows were tied."""
-        seen = (self.total > 0).nonzero().flatten()
-        total, right = self.total[seen], self.right[seen]
-        confidence = self.confidence[seen] / total
-        return Ranked(torch.logit(confidence), confidence, right, total - right)
+        """The cells as if the rows of each were tied at its middle; what they claimed together stays exact."""
+        cells = self.total.shape[-1]
+        seen = self.total.reshape(-1, cells).any(0).nonzero().flatten()
+        log_odds = torch.sinh(((seen.double() + 0.5) * (2 / cells) - 1) * self.REACH)
+        right = self.right[..., seen]
+        wrong = self.total[..., seen] - right
+        return Ranked(log_odds, torch.sigmoid(log_odds), right, wrong, self.confidence[..., seen])
 
     @property
     def auroc_error(self) -> Tensor:

@@ -5,6 +5,7 @@ from functools import reduce
 from operator import or_
 from typing import Self, final
 
+from calibrant.errors import InputError
 from calibrant.metrics.base import Metric, Statistic, TopStatistic
 from calibrant.metrics.states import Ranked, Sample, State, Sums, merge
 from calibrant.metrics.statistics import RankedRows
@@ -60,10 +61,19 @@ class Tally:
 
     def _merged(self, statistic: Statistic) -> State:
         parts = self._parts[statistic]
+        if not parts:
+            raise InputError("a tally must have counted at least one row before it is read; got none.")
         if len(parts) > 1:
             parts[:] = [merge(parts)]
         return parts[0]
 
     def values(self) -> dict[str, float]:
-        """Every metric's number for all rows so far."""
+        """Every metric's number for all rows so far, by name.
+
+        Raises:
+            InputError: If two metrics have the same name, or no rows were counted.
+        """
+        if len({metric.name for metric in self.metrics}) < len(self.metrics):
+            names = ", ".join(metric.name for metric in self.metrics)
+            raise InputError(f"metrics read by name must have different names; got {names}. Use value(state(metric)).")
         return {metric.name: float(metric.value(self.state(metric))) for metric in self.metrics}

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["argmax_rows", "columns_first", "max_of_few", "positions_above", "run_ends", "sort_in_place"]
+__all__ = ["argmax_rows", "columns_first", "max_of_few", "positions", "positions_above", "run_ends", "sort_in_place"]
 
 
 def argmax_rows(values: Tensor) -> Tensor:
@@ -40,7 +40,14 @@ def positions_above(values: Tensor, threshold: Tensor) -> Tensor:
     """Flat positions of the entries that exceed the threshold (any shape that broadcasts)."""
     if values.device.type == "cpu":
         return torch.from_numpy(np.flatnonzero(np.greater(values.numpy(), threshold.numpy())))
-    return (values > threshold).flatten().nonzero().flatten()
+    return positions(values > threshold)
+
+
+def positions(mask: Tensor) -> Tensor:
+    """Flat positions of the true entries."""
+    if mask.device.type == "cpu":
+        return torch.from_numpy(np.flatnonzero(mask.numpy()))
+    return mask.flatten().nonzero().flatten()
 
 
 def run_ends(values: Tensor) -> Tensor:

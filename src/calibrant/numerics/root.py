@@ -1,5 +1,6 @@
 """Roots of functions of one number: of one function with a certificate, and of many at once."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -50,7 +51,7 @@ def find_root(
         >>> round(find_root(lambda x: (x * x - 2, 2 * x), start=1.0, low=0.1, high=10.0).value, 9)
         1.414213562
     """
-    x = start
+    x, width = start, math.log(high / low)
     for calls in range(1, max_calls + 1):
         value, slope = function(x)
         if value > 0:
@@ -60,7 +61,10 @@ def find_root(
         step = x - value / slope if slope > 0 else x
         if value == 0 or (abs(step - x) <= tolerance * x and slope > 0) or high - low <= tolerance * high:
             return Root(x, value, low, high, calls)
-        x = step if low < step < high else (low * high) ** 0.5
+        # Every fourth time the bracket must have halved since the last check, or it is halved now.
+        slow = calls % 4 == 0 and math.log(high / low) > width / 2
+        width = math.log(high / low) if calls % 4 == 0 else width
+        x = step if low < step < high and not slow else (low * high) ** 0.5
     raise FitError(
         f"no root found in {max_calls} evaluations; the bracket is still {low:.6g} to {high:.6g}. "
         "The data may be separable: check that some predictions are wrong."

@@ -5,6 +5,7 @@ its ``exp``, and leaves a few numbers a row. It runs in the logits' own precisio
 whoever sums over rows does so in float64.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self, final
@@ -32,7 +33,7 @@ class Wanted:
 
     entropy: bool = False
     squares: bool = False
-    above: float = 1.0  # sum the classes, and list the probabilities above this; 1 for neither
+    above: float = math.inf  # sum the classes, and list the probabilities above this; infinity for neither
 
     def __or__(self, other: Self) -> Self:
         return type(self)(self.entropy or other.entropy, self.squares or other.squares, min(self.above, other.above))
@@ -104,7 +105,7 @@ class SoftmaxRows:
             layout.sum_classes(torch.mul(others, gaps, out=product), self._weighted_gap[rows])
         if self.wanted.squares:
             layout.sum_classes(torch.mul(others, others, out=product), self._squares[rows])
-        if self.wanted.above < 1:
+        if self.wanted.above < math.inf:
             self._list_above(others, rest, layout, rows.start)
 
     def _list_above(self, others: Tensor, rest: Tensor, layout: Layout, first_row: int) -> None:
@@ -124,7 +125,7 @@ class SoftmaxRows:
     @cached_property
     def log_total(self) -> Tensor:
         """Log of the sum of all exponentials, (n,)."""
-        return (self.rest + 1).log_()
+        return self.rest.log1p()
 
     @cached_property
     def label_probability(self) -> Tensor:

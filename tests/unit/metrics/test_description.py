@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from strategies import predictions
 
+from calibrant.errors import InputError
 from calibrant.metrics import accuracy, confidence, entropy
 from calibrant.predictions import Predictions, TopLabel
 
@@ -54,7 +55,7 @@ def test_entropy_agrees_with_the_sum_over_all_classes(rows):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_largest_finite_logits_have_finite_entropy(dtype):
+def test_logits_whose_difference_overflows_are_refused(dtype):
     largest = torch.finfo(dtype).max
-    rows = Predictions.from_logits(torch.tensor([[largest, -largest, 0.0]], dtype=dtype), [0])
-    assert entropy(rows) == 0
+    with pytest.raises(InputError, match="logits must not differ by more than"):
+        Predictions.from_logits(torch.tensor([[largest, -largest, 0.0]], dtype=dtype), [0])

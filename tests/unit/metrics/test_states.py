@@ -117,7 +117,9 @@ class TestSample:
 class TestCoarsened:
     def test_few_entries_are_left_as_they_are(self):
         ranked = sample_of(TopLabel([0.9, 0.5], [True, False])).ranked
-        assert ranked.coarsened(2) is ranked
+        coarse = ranked.coarsened(2)
+        assert coarse.confidence.tolist() == ranked.confidence.tolist()
+        assert (coarse.right.tolist(), coarse.wrong.tolist()) == ([0, 1], [1, 0])
 
     @given(rows=st.one_of(predictions(), top_labels()), cells=st.integers(1, 20))
     @many

@@ -106,7 +106,7 @@ def test_pyplot_is_never_loaded():
         "    figure.draw_without_rendering()\n"
         "print('matplotlib.pyplot' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 

@@ -194,7 +194,7 @@ def test_importing_sources_loads_no_table_library():
         "import sys, calibrant.sources\n"
         "print([name for name in ('pyarrow', 'safetensors', 'pandas', 'polars') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
@@ -204,7 +204,7 @@ def test_a_polars_frame_is_read_without_pandas():
         "s.load(polars.DataFrame({'confidence': [0.5], 'correct': [True]}))\n"
         "print('pandas' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
