@@ -35,7 +35,7 @@ imports: install
 
 # Doctests in src, README and docs blocks, and everything under tests.
 tests: install
-	$(BIN)/pytest --numprocesses 2
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 format: install
 	$(BIN)/ruff format .

@@ -20,14 +20,11 @@ def main() -> None:
     for part in (imports, smooth_error, intervals, nine_metrics):
         print(f"{part.__name__} …", flush=True)
         sections.append(part.report())
-    head = [
-        "# Speed, beside the peers",
-        "",
+    about = (
         f"One run on {platform.machine()}, one thread, torch {version('torch')}, all candidates in turns, least processor "
-        "time of several rounds. The machine is noisy: only ratios count. Written by `make benchmarks`.",
-        "",
-        *missing,
-    ]
+        "time of several rounds. The machine is noisy: only ratios count. Written by `make benchmarks`."
+    )
+    head = ["# Speed, beside the peers", "", about, "", *missing]
     _PAGE.write_text("\n".join(head) + "\n" + "\n".join(sections), encoding="utf-8")
     print(_PAGE.read_text(encoding="utf-8"))
 

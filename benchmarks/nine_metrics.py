@@ -19,11 +19,14 @@ SIZES = ((50_000, 1000), (1_000_000, 10))
 
 def report() -> str:
     """The section of the results."""
+    about = (
+        "One `log_softmax` over the same array is the unit. Memory is the peak above the input. The peers are the fastest "
+        "for each metric that one of them offers (most from probabilities, whose softmax is not charged)."
+    )
     lines = [
         "## ece, ace, mce, sce, brier, nll, entropy, auroc and aurc together, from float32 logits",
         "",
-        "One `log_softmax` over the same array is the unit. Memory is the peak above the input. The peers are the fastest "
-        "for each metric that one of them offers (most from probabilities, whose softmax is not charged).",
+        about,
         "",
         "| rows x classes | ours | memory | sum of the fastest peers | ours is faster by | those peers |",
         "|---|---|---|---|---|---|",

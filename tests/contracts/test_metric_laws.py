@@ -446,8 +446,9 @@ class TestStatesSideBySide:
                 Ranked(ranked.log_odds, ranked.confidence, torch.tensor(right).double(), torch.tensor(wrong).double())
             )
         )
-        confidence = np.repeat(np.tile(ranked.confidence.numpy(), 2), np.concatenate([right, wrong]))
-        written_out = TopLabel(confidence, np.repeat([True, False], [right.sum(), wrong.sum()]))
+        times = np.concatenate([right, wrong])
+        confidence, log_odds = (np.repeat(np.tile(t.numpy(), 2), times) for t in (ranked.confidence, ranked.log_odds))
+        written_out = TopLabel(confidence, np.repeat([True, False], [right.sum(), wrong.sum()]), log_odds)
         assert_same(metric, value, metric(written_out))
 
     @staticmethod

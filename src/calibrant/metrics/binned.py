@@ -208,7 +208,7 @@ def ece(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> float:
     """Expected calibration error over equal-width bins (:class:`ECE`).
 
     Example:
-        >>> ece(TopLabel([0.9, 0.9, 0.9, 0.9], [True, True, True, False]))
+        >>> round(ece(TopLabel([0.9, 0.9, 0.9, 0.9], [True, True, True, False])), 6)
         0.15
     """
     return ECE(n_bins)(predictions)

@@ -181,7 +181,12 @@ def test_words_in_names_are_class_names_and_labels_may_be_those():
             InputError,
             "two classes have the same name",
         ),
-        ({"logits": LOGITS, "labels": LABELS, "class_names": ["a"]}, {}, InputError, "got 1 names for 3 classes"),
+        (
+            {"logits": LOGITS, "labels": LABELS, "class_names": ["a"]},
+            {},
+            InputError,
+            "must name all 3 classes; got 1 names",
+        ),
         ({"logits": LOGITS, "labels": LABELS, "class_names": [1, 2, 3]}, {}, InputError, "must be a list of text"),
         ({"logits": [["a", "b"]], "labels": [0]}, {}, InputError, "logits must be"),
         ({"logits": ["1.5", "x"], "labels": [0, 1]}, {}, InputError, "must hold numbers; got the text 'x' at row 1"),
