@@ -21,8 +21,8 @@ def main() -> None:
         print(f"{part.__name__} …", flush=True)
         sections.append(part.report())
     about = (
-        f"One run on {platform.machine()}, one thread, torch {version('torch')}, all candidates in turns, least processor "
-        "time of several rounds. The machine is noisy: only ratios count. Written by `make benchmarks`."
+        f"One run on {platform.machine()}, one thread, torch {version('torch')}, all candidates in turns, least "
+        "processor time of several rounds. The machine is noisy: only ratios count. Written by `make benchmarks`."
     )
     head = ["# Speed, beside the peers", "", about, "", *missing]
     _PAGE.write_text("\n".join(head) + "\n" + "\n".join(sections), encoding="utf-8")

@@ -72,6 +72,13 @@ class TopLabel:
             check_same_length(confidence, "confidence", log_odds, "log_odds")
             if log_odds.ndim != 1 or log_odds.isnan().any():
                 raise InputError("log_odds must be one number a row and not NaN, so that rows can be ranked by it.")
+            off = ((log_odds.sigmoid() - confidence).abs() > 1e-3).nonzero()
+            if off.numel():
+                row = int(off[0])
+                raise InputError(
+                    f"log_odds must belong to the confidence; got {float(log_odds[row]):.4g} beside "
+                    f"{float(confidence[row]):.4g} at row {row}."
+                )
         object.__setattr__(self, "log_odds", log_odds)
 
     @classmethod
@@ -113,7 +120,8 @@ class Predictions:
     """A row of logits and a label for each example; immutable and checked once.
 
     The caller says what the numbers are (:meth:`from_logits`, :meth:`from_probs`, :meth:`from_binary_logits`); nothing
-    is guessed from their values. Two classes are ``k = 2``. Logits are kept as given, on their device.
+    is guessed from their values. Two classes are ``k = 2``. Logits are kept as given, on their device, and not copied:
+    do not change the array afterwards.
 
     Args:
         logits: Shape (n, k), k >= 2, finite.
@@ -149,6 +157,8 @@ class Predictions:
         labels = as_tensor(self.labels, "labels").to(logits.device)
         check_same_length(logits, "logits", labels, "labels")
         labels = check_labels(labels, logits.shape[1])
+        if isinstance(self.class_names, str):
+            raise InputError(f"class_names must be a sequence of names; got the one name {self.class_names!r}.")
         names = None if self.class_names is None else tuple(str(name) for name in self.class_names)
         if names is not None and len(names) != logits.shape[1]:
             raise InputError(f"class_names must name all {logits.shape[1]} classes; got {len(names)} names.")
@@ -168,7 +178,7 @@ class Predictions:
     @classmethod
     def from_logits(cls, logits: Any, labels: Any, *, class_names: Sequence[str] | None = None) -> Self:
         """From unnormalised scores, shape (n, k): what a network gives before its softmax."""
-        return cls(logits, labels, None if class_names is None else tuple(class_names))
+        return cls(logits, labels, class_names)  # type: ignore[arg-type]  # made a tuple there
 
     @classmethod
     def from_probs(cls, probs: Any, labels: Any, *, class_names: Sequence[str] | None = None) -> Self:

@@ -449,3 +449,13 @@ class TestEdgeCases:
         for function in (metrics.nll, metrics.sce):
             with pytest.raises(CalibrantError):
                 function(rows)
+
+
+class TestWhatContradictsItself:
+    def test_log_odds_of_another_confidence_are_refused(self):
+        with refused("log_odds must belong to the confidence; got -3 beside 0.8 at row 1"):
+            TopLabel([0.9, 0.8], [True, False], [2.2, -3.0])
+
+    def test_one_string_is_no_sequence_of_class_names(self):
+        with refused("class_names must be a sequence of names; got the one name 'cat'"):
+            Predictions.from_logits(LOGITS, LABELS, class_names="cat")

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from calibrant.metrics.base import Family, Metric
-from calibrant.metrics.states import Bins
-from calibrant.metrics.statistics import Binned
+from calibrant.metrics.states import BinMoments, Bins
+from calibrant.metrics.statistics import Binned, BinnedMoments
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -137,22 +137,22 @@ class ECEL2Debiased(Metric):
     n_bins: int = 15
 
     @property
-    def statistic(self) -> Binned:
+    def statistic(self) -> BinnedMoments:
         """Equal-width bins."""
-        return Binned(self.n_bins)
+        return BinnedMoments(self.n_bins)
 
-    def value(self, state: Bins) -> Tensor:
+    def value(self, state: BinMoments) -> Tensor:
         """Root of the squared error, or 0 where noise made it negative."""
         return self.squared(state).clamp(min=0).sqrt()
 
-    def squared(self, state: Bins) -> Tensor:
+    def squared(self, state: BinMoments) -> Tensor:
         """The unbiased squared error, which may be negative."""
         count, accuracy = state.count, state.correct / state.count.clamp(min=1)
         gap = (state.correct - state.confidence) / count.clamp(min=1)
         noise = accuracy * (1 - accuracy) / (count - 1).clamp(min=1)
         return (count * (gap.square() - noise) * (count >= 2)).sum(-1) / count.sum(-1)
 
-    def interval(self, state: Bins, z: float) -> tuple[Tensor, Tensor]:
+    def interval(self, state: BinMoments, z: float) -> tuple[Tensor, Tensor]:
         """Analytic interval of z standard errors around the squared error, mapped through the root."""
         count = state.count.clamp(min=1)
         n = state.count.sum(-1)
@@ -176,7 +176,8 @@ class ECEL1Debiased(Metric):
 
     Formula: 2·ECE − E[ECE with acc_b ~ N(acc_b, acc_b (1 − acc_b)/|B_b|)]
     Estimator: debiased plug-in; the expectation of the folded normal in closed form, where the reference code samples.
-    Bias: much smaller than that of ece, not zero near calibration; may be slightly negative, and is then 0.
+    Bias: far from calibration almost none; on calibrated data 59 % of that of ece remains, and in between it can
+        overshoot a little downward. Set to 0 where negative.
     Cost: as ece.
     """
 

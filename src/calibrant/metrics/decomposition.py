@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from calibrant.metrics.binned import ECE
 from calibrant.metrics.detection import AUROC
-from calibrant.metrics.statistics import Binned
+from calibrant.metrics.statistics import Binned, BinnedMoments
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = ["Murphy", "RefinementTerms", "murphy", "refinement_terms"]
@@ -44,7 +44,7 @@ def murphy(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> Murphy:
         Murphy (1973), A New Vector Partition of the Probability Score; Stephenson et al. (2008) for the within-bin
         terms.
     """
-    state = Binned(n_bins)(predictions)
+    state = BinnedMoments(n_bins)(predictions)
     n, count = state.count.sum(), state.count.clamp(min=1)
     overall = state.correct.sum() / n
     accuracy, confidence = state.correct / count, state.confidence / count

@@ -6,8 +6,8 @@ from typing import ClassVar, final
 from torch import Tensor
 
 from calibrant.metrics.base import Family, Metric
-from calibrant.metrics.states import Average, Bins
-from calibrant.metrics.statistics import Averaged, Binned
+from calibrant.metrics.states import Average, BinMoments
+from calibrant.metrics.statistics import Averaged, BinnedMoments
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
@@ -96,11 +96,11 @@ class TopBrier(Metric):
     lower_is_better: ClassVar[bool | None] = True
 
     @property
-    def statistic(self) -> Binned:
+    def statistic(self) -> BinnedMoments:
         """One bin: the plain sums."""
-        return Binned(1)
+        return BinnedMoments(1)
 
-    def value(self, state: Bins) -> Tensor:
+    def value(self, state: BinMoments) -> Tensor:
         """Mean of c² − 2ca + a, since a² = a."""
         squares = state.confidence_squared - 2 * state.confidence_correct + state.correct
         return squares[..., 0] / state.count[..., 0]

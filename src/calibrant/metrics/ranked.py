@@ -69,7 +69,7 @@ class KS(Metric):
 
     Formula: max_j |Σ_{i ≤ j} (a_i − c_i)|/n, i in order of confidence
     Estimator: plug-in; tied rows count together.
-    Bias: upward, about 0.8·√(mean c(1 − c)/n) on calibrated data. Gaps that change sign along the confidence cancel.
+    Bias: upward, about 1.25·√(mean c(1 − c)/n) on calibrated data. Gaps that change sign along the confidence cancel.
     Cost: O(n log n); exact state 8 bytes a row, or ``ranks=RankedCells()`` in bounded memory.
     """
 

@@ -95,6 +95,7 @@ class SKCE(Metric):
     """Squared kernel calibration error of the whole probability vector: zero exactly for a calibrated model.
 
     Sees any miscalibration of any class, not only of the top label. Its unit means little; its p-value is the point.
+    Every class has frequencies of its own, so another order of the classes gives a slightly different kernel.
 
     Formula: 2/(n(n − 1)) Σ_{i<j} k(p_i, p_j) (e_{y_i} − p_i)·(e_{y_j} − p_j)
     Estimator: unbiased, exact for the kernel k(p, q) = mean of cos(ω·(p − q)) over 64 fixed Gaussian frequencies ω,

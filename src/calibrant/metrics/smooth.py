@@ -45,7 +45,7 @@ class SmECE(Metric):
     Formula: the σ with ∫|Σ_i (a_i − c_i) K_σ(t, c_i)|/n dt = σ, K_σ the Gaussian reflected at 0 and 1
     Estimator: on 1025 nodes, σ solved to 1e-7 (the reference code stops at 1e-3), no narrower than .002. The reflected
         kernel; the logit-normal one of the same paper gives another number (.408 against .413 on the same data).
-    Bias: upward, about n^(−1/3) on calibrated data.
+    Bias: upward, about .34·n^(−1/3) on calibrated data.
     Cost: O(n) plus a fixed transform; the state is 2050 numbers.
     """
 
@@ -118,7 +118,7 @@ class SECE(Metric):
 
     Formula: 1/n Σ_i |Σ_j a_j K(c_i, c_j)/Σ_j K(c_i, c_j) − c_i|, K Gaussian of width 0.01
     Estimator: on 1025 nodes; each row is its own neighbour, as in the paper.
-    Bias: upward: .087/.047/.013 at n = 128/512/10,000 on calibrated data, larger than ece's. Not the unbiased
+    Bias: upward: .087/.047/.010 at n = 128/512/10,000 on calibrated data, larger than ece's. Not the unbiased
         estimator, nor the upper bound of ece, that the paper calls it; for width → 0 it is the mean of |a − c|.
     Cost: O(n) plus a fixed transform; the state is 2050 numbers.
     """

@@ -5,7 +5,7 @@ rest on it. Fields may carry leading dimensions (one state per resample); metric
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import ClassVar, Self, TypeAlias, TypeVar, final
@@ -14,11 +14,24 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.numerics.binning import bin_ends, bin_index, sums_between, sums_by
+from calibrant.numerics.binning import bin_ends, bin_index, counts_by, sums_between, sums_by
 from calibrant.numerics.fast import run_ends, sort_in_place
 from calibrant.predictions import TopLabel
 
-__all__ = ["Average", "Bins", "Cells", "ClassBins", "Grid", "Ranked", "Sample", "State", "Sums", "TopState", "merge"]
+__all__ = [
+    "Average",
+    "BinMoments",
+    "Bins",
+    "Cells",
+    "ClassBins",
+    "Grid",
+    "Ranked",
+    "Sample",
+    "State",
+    "Sums",
+    "TopState",
+    "merge",
+]
 
 
 S = TypeVar("S", bound="State")
@@ -92,27 +105,46 @@ class Bins(Sums):
     count: Tensor  # (..., b)
     confidence: Tensor  # (..., b) sum, not mean
     correct: Tensor  # (..., b) sum, not mean
+
+    @classmethod
+    def gather(cls, top: TopLabel, n_bins: int) -> Self:
+        """From rows in any order."""
+        index = bin_index(top.confidence, n_bins)
+        count, correct = counts_by(index, top.correct, n_bins)
+        return cls(count, sums_by(index, top.confidence, n_bins), correct)
+
+    @classmethod
+    def of_ranked(cls, ranked: "Ranked", n_bins: int) -> Self:
+        """From ranked answers, whose bins lie one after another."""
+        ends = bin_ends(ranked.confidence, n_bins)
+        columns = (ranked.total, ranked.total * ranked.confidence, ranked.right)
+        return cls(*(sums_between(ends, column) for column in columns))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class BinMoments(Sums):
+    """As :class:`Bins`, with the second moments inside each bin."""
+
+    count: Tensor  # (..., b)
+    confidence: Tensor  # (..., b) sum, not mean
+    correct: Tensor  # (..., b) sum, not mean
     confidence_squared: Tensor  # (..., b)
     confidence_correct: Tensor  # (..., b)
 
     @classmethod
     def gather(cls, top: TopLabel, n_bins: int) -> Self:
         """From rows in any order."""
-        index = bin_index(top.confidence, n_bins)
-        return cls(*(sums_by(index, column, n_bins) for column in cls._columns(top.confidence, top.correct.double())))
+        bins, index = Bins.gather(top, n_bins), bin_index(top.confidence, n_bins)
+        columns = (top.confidence.square(), top.confidence * top.correct)
+        return cls(*bins.tensors(), *(sums_by(index, column, n_bins) for column in columns))
 
     @classmethod
     def of_ranked(cls, ranked: "Ranked", n_bins: int) -> Self:
         """From ranked answers, whose bins lie one after another."""
-        ends = bin_ends(ranked.confidence, n_bins)
-        columns = cls._columns(ranked.confidence, ranked.right, ranked.total)
-        return cls(*(sums_between(ends, column) for column in columns))
-
-    @staticmethod
-    def _columns(confidence: Tensor, right: Tensor, total: Tensor | None = None) -> Iterator[Tensor]:
-        total = torch.ones_like(right) if total is None else total
-        weighted = total * confidence
-        yield from (total, weighted, right, weighted * confidence, right * confidence)
+        bins, ends = Bins.of_ranked(ranked, n_bins), bin_ends(ranked.confidence, n_bins)
+        columns = (ranked.total * ranked.confidence.square(), ranked.right * ranked.confidence)
+        return cls(*bins.tensors(), *(sums_between(ends, column) for column in columns))
 
 
 @final
@@ -263,29 +295,31 @@ class Sample(State):
 class Cells(Sums):
     """Right and wrong answers in fixed cells of log-odds: ranks in bounded memory, with an error it can state itself.
 
-    The cells are even in ``asinh(log-odds)``: fine where most answers lie, and reaching far out.
+    The cells are even in ``x/(8 + |x|)``: fine where most answers lie, and reaching out to any log-odds.
     """
 
     total: Tensor  # (..., cells)
     right: Tensor  # (..., cells)
     confidence: Tensor  # (..., cells) sum, not mean
 
-    REACH: ClassVar[float] = 12.0  # asinh(80,000): beyond it all answers share the last cell
+    HALFWAY: ClassVar[float] = 8.0
 
     @classmethod
-    def gather(cls, log_odds: Tensor, confidence: Tensor, correct: Tensor, cells: int) -> Self:
-        """From the rows' log-odds, confidence and correctness, (n,) each."""
-        scaled = (torch.asinh(log_odds.double()) / cls.REACH + 1) * (cells / 2)
-        index = scaled.clamp(0, cells - 1).long()
-        columns = (torch.ones_like(confidence), correct.double(), confidence)
-        return cls(*(sums_by(index, column, cells) for column in columns))
+    def gather(cls, top: TopLabel, cells: int) -> Self:
+        """From rows in any order."""
+        reach = torch.finfo(top.log_odds.dtype).max / 4
+        log_odds = top.log_odds.clamp(-reach, reach)
+        squashed = log_odds / (log_odds.abs() + cls.HALFWAY)
+        index = squashed.add_(1).mul_(cells / 2).clamp_(0, cells - 1).int()
+        return cls(*counts_by(index, top.correct, cells), sums_by(index, top.confidence, cells))
 
     @property
     def ranked(self) -> Ranked:
         """The cells as if the rows of each were tied at its middle; what they claimed together stays exact."""
         cells = self.total.shape[-1]
         seen = self.total.reshape(-1, cells).any(0).nonzero().flatten()
-        log_odds = torch.sinh(((seen.double() + 0.5) * (2 / cells) - 1) * self.REACH)
+        squashed = (seen.double() + 0.5) * (2 / cells) - 1
+        log_odds = self.HALFWAY * squashed / (1 - squashed.abs())
         right = self.right[..., seen]
         wrong = self.total[..., seen] - right
         return Ranked(log_odds, torch.sigmoid(log_odds), right, wrong, self.confidence[..., seen])

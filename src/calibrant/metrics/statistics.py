@@ -11,7 +11,7 @@ from torch import Tensor
 from calibrant.checks import check_at_least
 from calibrant.errors import InputError
 from calibrant.metrics.base import LabelStatistic, Statistic, TopStatistic
-from calibrant.metrics.states import Average, Bins, Cells, ClassBins, Grid, Ranked, Sample
+from calibrant.metrics.states import Average, BinMoments, Bins, Cells, ClassBins, Grid, Ranked, Sample
 from calibrant.numerics.binning import bin_index, sums_by
 from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted
 from calibrant.predictions import Predictions, TopLabel
@@ -22,6 +22,7 @@ __all__ = [
     "Binned",
     "BinnedByPrediction",
     "BinnedClasswise",
+    "BinnedMoments",
     "Gridded",
     "RankedCells",
     "RankedRows",
@@ -66,6 +67,23 @@ class Binned(TopStatistic):
 
 @final
 @dataclass(frozen=True)
+class BinnedMoments(TopStatistic):
+    """Equal-width bins of confidence with second moments."""
+
+    n_bins: int = 15
+
+    def __post_init__(self) -> None:
+        check_at_least(self.n_bins, 1, "n_bins")
+
+    def __call__(self, rows: Predictions | TopLabel) -> BinMoments:
+        return BinMoments.gather(rows.top, self.n_bins)
+
+    def of_ranked(self, ranked: Ranked) -> BinMoments:
+        return BinMoments.of_ranked(ranked, self.n_bins)
+
+
+@final
+@dataclass(frozen=True)
 class Gridded(TopStatistic):
     """Answers spread over evenly spaced nodes of confidence, for kernel smoothing."""
 
@@ -100,10 +118,10 @@ EXACT = RankedRows()
 class RankedCells(TopStatistic):
     """Ranks in bounded memory: answers in the same cell count as tied (``Cells.auroc_error`` bounds the error)."""
 
-    cells: int = 8192
+    cells: int = 16384
 
     def __call__(self, rows: Predictions | TopLabel) -> Cells:
-        return Cells.gather(rows.top.log_odds, rows.top.confidence, rows.top.correct, self.cells)
+        return Cells.gather(rows.top, self.cells)
 
     def of_ranked(self, ranked: Ranked) -> Ranked:
         return ranked

@@ -37,10 +37,12 @@ class Tally:
         ranks = RankedRows() in statistics
         gathered = [s for s in statistics if s == RankedRows() or not (ranks and isinstance(s, TopStatistic))]
         self._parts: dict[Statistic, list[State]] = {statistic: [] for statistic in gathered}
+        self._derived: dict[Statistic, State | Ranked] = {}
         self._wanted = reduce(or_, (statistic.wanted for statistic in gathered), Wanted())
 
     def add(self, rows: Predictions | TopLabel) -> Self:
         """Count these rows in."""
+        self._derived.clear()
         for block in rows.blocks():
             if isinstance(block, Predictions):
                 block.softmax_rows(self._wanted)
@@ -56,7 +58,9 @@ class Tally:
         if isinstance(statistic, TopStatistic) and statistic not in self._parts:
             sample = self._merged(RankedRows())
             assert isinstance(sample, Sample)
-            return statistic.of_ranked(sample.ranked)
+            if statistic not in self._derived:
+                self._derived[statistic] = statistic.of_ranked(sample.ranked)
+            return self._derived[statistic]
         return self._merged(statistic)
 
     def _merged(self, statistic: Statistic) -> State:

@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-__all__ = ["bin_ends", "bin_index", "sums_between", "sums_by"]
+__all__ = ["bin_ends", "bin_index", "counts_by", "sums_between", "sums_by"]
 
 _ON_THE_EDGE = 2.0**-22
 
@@ -32,6 +32,12 @@ def sums_by(index: Tensor, values: Tensor, size: int) -> Tensor:
         return torch.bincount(index, weights=values, minlength=size).double()
     sums = values.new_zeros((*values.shape[:-1], size), dtype=torch.float64)
     return sums.index_add_(-1, index, values.double())
+
+
+def counts_by(index: Tensor, flag: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """How often each index occurs, and how often with the flag set, (size,) each in float64, counted in one go."""
+    counts = torch.bincount(torch.add(flag.to(index.dtype), index, alpha=2), minlength=2 * size).double().view(size, 2)
+    return counts.sum(dim=1), counts[:, 1]
 
 
 def bin_ends(rising: Tensor, n_bins: int) -> list[int]:

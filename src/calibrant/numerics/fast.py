@@ -17,13 +17,12 @@ def argmax_rows(values: Tensor) -> Tensor:
     return values.argmax(dim=1)
 
 
-def columns_first(values: Tensor) -> Tensor:
-    """The transpose, laid out anew, on a CPU, (n, k) -> (k, n)."""
-    rows = values.numpy()
-    columns = np.empty(rows.shape[::-1], rows.dtype)
+def columns_first(values: Tensor, *, out: Tensor) -> Tensor:
+    """The transpose, laid out anew in ``out``, on a CPU, (n, k) -> (k, n)."""
+    rows, columns = values.numpy(), out.numpy()
     for start in range(0, len(rows), 8192):  # pieces that stay in the first cache
         columns[:, start : start + 8192] = rows[start : start + 8192].T
-    return torch.from_numpy(columns)
+    return out
 
 
 def max_of_few(columns: Tensor) -> tuple[Tensor, Tensor]:

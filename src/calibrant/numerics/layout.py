@@ -33,9 +33,11 @@ class Layout:
         n, k = logits.shape
         return cls(n, k, k <= _FEW and logits.device.type == "cpu")
 
-    def lay_out(self, logits: Tensor) -> Tensor:
-        """The block in this layout: (n, k), or (k, n) if sideways."""
-        return columns_first(logits) if self.sideways else logits.contiguous()
+    def lay_out(self, logits: Tensor, *, out: Tensor) -> Tensor:
+        """The block in this layout: (n, k), or (k, n) if sideways; in ``out`` where it must be copied."""
+        if self.sideways:
+            return columns_first(logits, out=out)
+        return logits if logits.is_contiguous() else out.copy_(logits)
 
     def reuse(self, memory: Tensor) -> Tensor:
         """The start of some flat memory, as a block in this layout."""
@@ -73,6 +75,15 @@ class Layout:
     def sum_classes(self, block: Tensor, out: Tensor) -> None:
         """Sum over the classes of every row, into (n,)."""
         torch.mv(self.by_rows(block), block.new_ones(self.k), out=out)
+
+    def sum_products(self, first: Tensor, second: Tensor, *, memory: Tensor, out: Tensor) -> None:
+        """Sum over the classes of the product of two blocks, into (n,)."""
+        if not self.sideways:
+            self.sum_classes(torch.mul(first, second, out=memory), out)
+            return
+        torch.mul(first[0], second[0], out=out)
+        for one, other in zip(first[1:], second[1:], strict=True):
+            out.addcmul_(one, other)
 
     def sum_rows(self, block: Tensor, weights: Tensor) -> Tensor:
         """Weighted sum over the rows for every class, (k,)."""

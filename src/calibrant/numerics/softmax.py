@@ -15,11 +15,13 @@ from torch import Tensor
 
 from calibrant.numerics.fast import positions_above
 from calibrant.numerics.layout import Layout
+from calibrant.numerics.workspace import workspace
 
 __all__ = ["TOP_LABEL", "SoftmaxRows", "Wanted"]
 
-# Numbers in a block. On a GPU blocks only bound the memory.
-_BLOCK, _GPU_BLOCK = 1 << 20, 1 << 26
+# Numbers in a block: small beside a processor's last cache, large beside the cost of a call. On a GPU blocks only bound
+# the memory.
+_BLOCK, _GPU_BLOCK = 1 << 21, 1 << 26
 # Below this the sum of the other classes' exponentials has lost digits to underflow.
 _UNDERFLOW = 1e-30
 # Odds against the top class below which a confidence in float32 has too few digits left to tell them.
@@ -77,17 +79,17 @@ class SoftmaxRows:
         self.rest, self.log_odds, self.label_gap, self._weighted_gap, self._squares = columns
         self.other_sums = torch.zeros(k, dtype=torch.float64, device=device)
         self._others_above: list[tuple[Tensor, Tensor, Tensor]] = []
-        step = min(n, max(1, (_BLOCK if device.type == "cpu" else _GPU_BLOCK) // k))
-        # Memory that every block uses anew: fresh memory would cost as much as the arithmetic.
-        memory = torch.empty(3, step * k, dtype=dtype, device=device)
+        most = max(1, (_BLOCK if device.type == "cpu" else _GPU_BLOCK) // k)
+        step = math.ceil(n / math.ceil(n / most))  # blocks of even size
+        memory = workspace(4, step * k, dtype, device)
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
             self._pass(logits[rows].to(dtype), labels[rows], rows, memory)
 
     def _pass(self, logits: Tensor, labels: Tensor, rows: slice, memory: Tensor) -> None:
         layout = Layout.of(logits)
-        block = layout.lay_out(logits)
-        gaps, others, product = (layout.reuse(part) for part in memory)
+        laid_out, gaps, others, product = (layout.reuse(part) for part in memory)
+        block = layout.lay_out(logits, out=laid_out)
 
         highest, top = layout.largest(block)
         self.top[rows] = top
@@ -102,9 +104,9 @@ class SoftmaxRows:
             _trust_the_top(rest, highest)
         _log_odds(rest, layout.by_rows(gaps), top, out=self.log_odds[rows])
         if self.wanted.entropy:
-            layout.sum_classes(torch.mul(others, gaps, out=product), self._weighted_gap[rows])
+            layout.sum_products(others, gaps, memory=product, out=self._weighted_gap[rows])
         if self.wanted.squares:
-            layout.sum_classes(torch.mul(others, others, out=product), self._squares[rows])
+            layout.sum_products(others, others, memory=product, out=self._squares[rows])
         if self.wanted.above < math.inf:
             self._list_above(others, rest, layout, rows.start)
 
@@ -146,8 +148,10 @@ class SoftmaxRows:
 
     def other_entries(self) -> tuple[Tensor, Tensor, Tensor]:
         """Rows, classes and probabilities of the entries above the wanted threshold that are not their row's top."""
-        rows, classes, probabilities = (torch.cat(column) for column in zip(*self._others_above, strict=True))
-        return rows, classes, probabilities
+        if len(self._others_above) > 1:
+            rows, classes, probabilities = (torch.cat(column) for column in zip(*self._others_above, strict=True))
+            self._others_above = [(rows, classes, probabilities)]
+        return self._others_above[0]
 
 
 def _trust_the_top(rest: Tensor, log_confidence: Tensor) -> None:

@@ -115,7 +115,9 @@ def test_few_rows_have_bars_but_no_curve():
 def test_classes_come_worst_first_and_match_brute_force():
     generator = torch.Generator().manual_seed(3)
     predictions = Predictions.from_logits(
-        torch.randn(400, 5, generator=generator), torch.randint(5, (400,), generator=generator), class_names="abcde"
+        torch.randn(400, 5, generator=generator),
+        torch.randint(5, (400,), generator=generator),
+        class_names=list("abcde"),
     )
     diagram = classwise_reliability(predictions, n_bins=8, most=3)
     errors = [of.error for of in diagram.classes]

@@ -29,16 +29,22 @@ def tables(draw):
     return values / draw(st.sampled_from([1, 7]))
 
 
+def turned(values):
+    return columns_first(values, out=torch.empty(values.shape[::-1], dtype=values.dtype))
+
+
 @given(values=tables())
 @many
 def test_argmax_takes_the_first_of_the_largest(values):
     expected = [row.index(max(row)) for row in values.tolist()]
     assert argmax_rows(values).tolist() == expected
-    highest, first = max_of_few(columns_first(values))
+    highest, first = max_of_few(turned(values))
     assert first.tolist() == expected
     assert torch.equal(highest, values.amax(1))
     layout = Layout.of(values)
-    highest, first = layout.largest(layout.lay_out(values))
+    highest, first = layout.largest(
+        layout.lay_out(values, out=layout.reuse(torch.empty(values.numel(), dtype=values.dtype)))
+    )
     assert first.tolist() == expected
     assert torch.equal(highest, values.amax(1))
 
@@ -61,10 +67,10 @@ def test_the_largest_of_few_may_be_the_last_class(k):
 @pytest.mark.parametrize("n", [1, 8191, 8192, 8193, 20_000])
 def test_columns_first_is_the_transpose_laid_out_anew(n):
     values = torch.arange(n * 3, dtype=torch.float32).view(n, 3)
-    columns = columns_first(values)
+    columns = turned(values)
     assert columns.is_contiguous()
     assert torch.equal(columns, values.T)
-    assert torch.equal(columns_first(values[::2]), values[::2].T)
+    assert torch.equal(turned(values[::2]), values[::2].T)
 
 
 @given(values=tables(), threshold=st.floats(-2, 2))
@@ -97,7 +103,7 @@ def test_sorting_gives_what_torch_gives(values):
 @many
 def test_a_layout_finds_every_entry_and_its_way_back(values):
     layout = Layout.of(values)
-    block = layout.lay_out(values)
+    block = layout.lay_out(values, out=layout.reuse(torch.empty(values.numel(), dtype=values.dtype)))
     classes = torch.arange(layout.n) % layout.k
     places = layout.places(classes)
     assert torch.equal(block.view(-1)[places], values[torch.arange(layout.n), classes])
@@ -108,6 +114,8 @@ def test_a_layout_finds_every_entry_and_its_way_back(values):
     sums = torch.empty(layout.n, dtype=values.dtype)
     layout.sum_classes(block, sums)
     assert torch.allclose(sums, values.sum(1), atol=1e-2 if values.dtype == torch.float32 else 1e-9)
+    layout.sum_products(block, block, memory=torch.empty_like(block), out=sums)
+    assert torch.allclose(sums, values.square().sum(1), rtol=1e-4)
     weights = torch.arange(layout.n, dtype=values.dtype)
     assert torch.allclose(layout.sum_rows(block, weights), weights @ values, rtol=1e-3, atol=1e-1)
 

@@ -75,7 +75,9 @@ def test_without_axes_a_figure_is_made(plot, diagram):
 
 
 def test_every_class_has_a_panel_with_its_name():
-    predictions = Predictions.from_logits(torch.randn(50, 3), torch.zeros(50, dtype=torch.int64), class_names="xyz")
+    predictions = Predictions.from_logits(
+        torch.randn(50, 3), torch.zeros(50, dtype=torch.int64), class_names=list("xyz")
+    )
     figure = Figure()
     assert plot_classwise(classwise_reliability(predictions), figure=figure) is figure
     assert {ax.get_title(loc="left") for ax in figure.axes} == {"", "x", "y", "z"}
