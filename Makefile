@@ -55,6 +55,7 @@ benchmarks: .venv-reference/.ready
 	test -x .venv-reference/bin/python || $(PYTHON) -m venv .venv-reference
 	.venv-reference/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	.venv-reference/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/reference/requirements.txt
+	.venv-reference/bin/python -m pip install --quiet --disable-pip-version-check --no-deps torch-uncertainty==0.13.0 pycalib==0.1.0.dev6
 	.venv-reference/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 

@@ -16,6 +16,7 @@ __all__ = [
     "check_labels",
     "check_positive",
     "check_real",
+    "check_rows",
     "check_same_length",
     "check_unit_interval",
 ]
@@ -111,6 +112,12 @@ def check_positive(value: float, name: str) -> None:
     """A size that must be above zero, such as a kernel's width."""
     if not 0 < value < float("inf"):
         raise InputError(f"{name} must be above 0 and finite; got {value}.")
+
+
+def check_rows(n: int) -> None:
+    """There is something to look at."""
+    if n == 0:
+        raise InputError("predictions must have at least one row; got none.")
 
 
 def check_at_least(value: int, least: int, name: str) -> None:

@@ -6,8 +6,8 @@ from typing import final
 import torch
 from torch import Tensor
 
+from calibrant.metrics.ranking import Ranked
 from calibrant.metrics.selective import AURC, EAURC
-from calibrant.metrics.states import Ranked
 from calibrant.metrics.statistics import RankedRows
 from calibrant.predictions import Predictions, TopLabel
 

@@ -14,7 +14,8 @@ from calibrant.evidence.groups import bootstrap_weights, deal, states_by_group
 from calibrant.evidence.interval import bootstrap_interval
 from calibrant.metrics import Metric
 from calibrant.metrics.base import Statistic, TopStatistic
-from calibrant.metrics.states import Ranked, State
+from calibrant.metrics.ranking import Ranked
+from calibrant.metrics.states import State
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = ["Difference", "compare"]

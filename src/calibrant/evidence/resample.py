@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.metrics.states import Ranked
+from calibrant.metrics.ranking import Ranked
 from calibrant.predictions import Predictions
 
 __all__ = ["bootstrap_ranked", "calibrated_labels", "calibrated_ranked"]

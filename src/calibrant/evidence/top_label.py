@@ -10,7 +10,8 @@ from calibrant.evidence.record import Estimate, make_estimate
 from calibrant.evidence.resample import bootstrap_ranked, calibrated_ranked
 from calibrant.metrics import Accuracy, ECEL2Debiased, Metric
 from calibrant.metrics.base import TopStatistic
-from calibrant.metrics.states import Ranked, State
+from calibrant.metrics.ranking import Ranked
+from calibrant.metrics.states import State
 from calibrant.metrics.statistics import RankedRows
 from calibrant.predictions import TopLabel
 

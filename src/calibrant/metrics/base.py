@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal, TypeAlias, final
 import torch
 from torch import Tensor
 
-from calibrant.metrics.states import Ranked, State, Sums
+from calibrant.metrics.ranking import Ranked
+from calibrant.metrics.states import State, Sums
 from calibrant.numerics.softmax import TOP_LABEL, Wanted
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from calibrant.metrics.base import Family, Metric
+from calibrant.metrics.families import BinMetric
 from calibrant.metrics.states import BinMoments, Bins
-from calibrant.metrics.statistics import Binned, BinnedMoments
+from calibrant.metrics.statistics import BinnedMoments
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -27,7 +28,7 @@ _GUO = Paper("Guo et al.", 2017, "On Calibration of Modern Neural Networks", "ar
 
 @final
 @dataclass(frozen=True)
-class ECE(Metric):
+class ECE(BinMetric):
     """Expected calibration error: mean gap between confidence and accuracy over equal-width bins.
 
     The field's common currency, and a noisy one: read it beside its noise floor. Gaps of opposite sign inside a bin
@@ -45,12 +46,6 @@ class ECE(Metric):
     family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _GUO
     lower_is_better: ClassVar[bool | None] = True
-    n_bins: int = 15
-
-    @property
-    def statistic(self) -> Binned:
-        """Equal-width bins."""
-        return Binned(self.n_bins)
 
     def value(self, state: Bins) -> Tensor:
         """Sum of the bins' gaps."""
@@ -60,7 +55,7 @@ class ECE(Metric):
 
 @final
 @dataclass(frozen=True)
-class MCE(Metric):
+class MCE(BinMetric):
     """Maximum calibration error: the largest gap of any bin that holds a row.
 
     Formula: max_b |acc(B_b) − conf(B_b)| over non-empty bins
@@ -74,12 +69,6 @@ class MCE(Metric):
     family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _NAEINI
     lower_is_better: ClassVar[bool | None] = True
-    n_bins: int = 15
-
-    @property
-    def statistic(self) -> Binned:
-        """Equal-width bins."""
-        return Binned(self.n_bins)
 
     def value(self, state: Bins) -> Tensor:
         """Largest gap of a bin with rows."""
@@ -88,7 +77,7 @@ class MCE(Metric):
 
 @final
 @dataclass(frozen=True)
-class OE(Metric):
+class OE(BinMetric):
     """Overconfidence error: the gap of overconfident bins only, weighted by their confidence.
 
     Zero for an underconfident model, so it is no calibration error by itself.
@@ -104,12 +93,6 @@ class OE(Metric):
     family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _THULASIDASAN
     lower_is_better: ClassVar[bool | None] = True
-    n_bins: int = 15
-
-    @property
-    def statistic(self) -> Binned:
-        """Equal-width bins."""
-        return Binned(self.n_bins)
 
     def value(self, state: Bins) -> Tensor:
         """Sum of the overconfident bins."""
@@ -171,7 +154,7 @@ class ECEL2Debiased(Metric):
 
 @final
 @dataclass(frozen=True)
-class ECEL1Debiased(Metric):
+class ECEL1Debiased(BinMetric):
     """Expected calibration error minus its expected inflation by noise.
 
     Formula: 2·ECE − E[ECE with acc_b ~ N(acc_b, acc_b (1 − acc_b)/|B_b|)]
@@ -186,12 +169,6 @@ class ECEL1Debiased(Metric):
     family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _KUMAR
     lower_is_better: ClassVar[bool | None] = True
-    n_bins: int = 15
-
-    @property
-    def statistic(self) -> Binned:
-        """Equal-width bins."""
-        return Binned(self.n_bins)
 
     def value(self, state: Bins) -> Tensor:
         """Plug-in minus the bins' expected inflation."""

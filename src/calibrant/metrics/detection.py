@@ -6,9 +6,9 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from calibrant.metrics.base import Family, Metric
-from calibrant.metrics.states import Ranked, TopState
-from calibrant.metrics.statistics import EXACT, RankedCells, RankedRows
+from calibrant.metrics.base import Family
+from calibrant.metrics.families import RankMetric
+from calibrant.metrics.ranking import Ranked, TopState
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -22,7 +22,7 @@ _CORBIERE = Paper("Corbière et al.", 2019, "Addressing Failure Prediction by Le
 
 @final
 @dataclass(frozen=True)
-class AUROC(Metric):
+class AUROC(RankMetric):
     """Probability that a right answer is more confident than a wrong one (ties count half).
 
     0.5 is guessing, 1 perfect separation. Undefined (NaN) when all answers are right, or all wrong.
@@ -39,12 +39,6 @@ class AUROC(Metric):
     family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _SINGH
     lower_is_better: ClassVar[bool | None] = False
-    ranks: RankedRows | RankedCells = EXACT
-
-    @property
-    def statistic(self) -> RankedRows | RankedCells:
-        """Ranked answers."""
-        return self.ranks
 
     def value(self, state: TopState) -> Tensor:
         """Share of right-wrong pairs in the right order."""
@@ -56,7 +50,7 @@ class AUROC(Metric):
 
 @final
 @dataclass(frozen=True)
-class AUPRSuccess(Metric):
+class AUPRSuccess(RankMetric):
     """Average precision of finding right answers by high confidence.
 
     Its baseline is the accuracy, not 0.5: compare only models of the same accuracy. NaN when all answers are wrong.
@@ -72,12 +66,6 @@ class AUPRSuccess(Metric):
     family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _CORBIERE
     lower_is_better: ClassVar[bool | None] = False
-    ranks: RankedRows | RankedCells = EXACT
-
-    @property
-    def statistic(self) -> RankedRows | RankedCells:
-        """Ranked answers."""
-        return self.ranks
 
     def value(self, state: TopState) -> Tensor:
         """Precision at each confidence, weighted by the right answers there."""
@@ -88,7 +76,7 @@ class AUPRSuccess(Metric):
 
 @final
 @dataclass(frozen=True)
-class AUPRError(Metric):
+class AUPRError(RankMetric):
     """Average precision of finding wrong answers by low confidence.
 
     Its baseline is the error rate: compare only models of the same accuracy. NaN when all answers are right.
@@ -104,12 +92,6 @@ class AUPRError(Metric):
     family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _CORBIERE
     lower_is_better: ClassVar[bool | None] = False
-    ranks: RankedRows | RankedCells = EXACT
-
-    @property
-    def statistic(self) -> RankedRows | RankedCells:
-        """Ranked answers."""
-        return self.ranks
 
     def value(self, state: TopState) -> Tensor:
         """Precision at each confidence, weighted by the wrong answers there."""
@@ -121,7 +103,7 @@ class AUPRError(Metric):
 
 @final
 @dataclass(frozen=True)
-class FPR95(Metric):
+class FPR95(RankMetric):
     """Share of the wrong answers still accepted at the highest threshold that accepts 95 % of the right ones.
 
     NaN when all answers are right, or all wrong.
@@ -137,12 +119,6 @@ class FPR95(Metric):
     family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _CORBIERE
     lower_is_better: ClassVar[bool | None] = True
-    ranks: RankedRows | RankedCells = EXACT
-
-    @property
-    def statistic(self) -> RankedRows | RankedCells:
-        """Ranked answers."""
-        return self.ranks
 
     def value(self, state: TopState) -> Tensor:
         """Wrong answers at or above the threshold."""

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import check_at_least, check_positive
-from calibrant.metrics.base import Family, Metric
-from calibrant.metrics.states import TopState
-from calibrant.metrics.statistics import EXACT, RankedCells, RankedRows
+from calibrant.metrics.base import Family
+from calibrant.metrics.families import RankMetric
+from calibrant.metrics.ranking import TopState
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -24,7 +24,7 @@ _MMCE = Paper("Kumar et al.", 2018, "Trainable Calibration Measures for Neural N
 
 @final
 @dataclass(frozen=True)
-class ACE(Metric):
+class ACE(RankMetric):
     """Adaptive calibration error: as ece, with bins that hold equally many rows.
 
     Formula: Σ_b |B_b|/n · |acc(B_b) − conf(B_b)|, sizes differing by at most one
@@ -40,15 +40,9 @@ class ACE(Metric):
     paper: ClassVar[Paper] = _NGUYEN
     lower_is_better: ClassVar[bool | None] = True
     n_bins: int = 15
-    ranks: RankedRows | RankedCells = EXACT
 
     def __post_init__(self) -> None:
         check_at_least(self.n_bins, 1, "n_bins")
-
-    @property
-    def statistic(self) -> RankedRows | RankedCells:
-        """Ranked answers."""
-        return self.ranks
 
     def value(self, state: TopState) -> Tensor:
         """Sum of the bins' gaps."""
@@ -64,7 +58,7 @@ class ACE(Metric):
 
 @final
 @dataclass(frozen=True)
-class KS(Metric):
+class KS(RankMetric):
     """Kolmogorov-Smirnov calibration error: the largest cumulative gap over the rows sorted by confidence. No bins.
 
     Formula: max_j |Σ_{i ≤ j} (a_i − c_i)|/n, i in order of confidence
@@ -78,12 +72,6 @@ class KS(Metric):
     family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _GUPTA
     lower_is_better: ClassVar[bool | None] = True
-    ranks: RankedRows | RankedCells = EXACT
-
-    @property
-    def statistic(self) -> RankedRows | RankedCells:
-        """Ranked answers."""
-        return self.ranks
 
     def value(self, state: TopState) -> Tensor:
         """Largest absolute drift."""
@@ -93,7 +81,7 @@ class KS(Metric):
 
 @final
 @dataclass(frozen=True)
-class MMCE(Metric):
+class MMCE(RankMetric):
     """Maximum mean calibration error: the largest correlation of the gaps with a smooth function of confidence.
 
     Formula: √(Σ_ij (a_i − c_i)(a_j − c_j) exp(−|c_i − c_j|/0.4))/n
@@ -109,15 +97,9 @@ class MMCE(Metric):
     paper: ClassVar[Paper] = _MMCE
     lower_is_better: ClassVar[bool | None] = True
     width: float = 0.4
-    ranks: RankedRows | RankedCells = EXACT
 
     def __post_init__(self) -> None:
         check_positive(self.width, "width")
-
-    @property
-    def statistic(self) -> RankedRows | RankedCells:
-        """Ranked answers."""
-        return self.ranks
 
     def value(self, state: TopState) -> Tensor:
         """Root of the double sum."""

@@ -6,9 +6,9 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from calibrant.metrics.base import Family, Metric
-from calibrant.metrics.states import Ranked, TopState
-from calibrant.metrics.statistics import EXACT, RankedCells, RankedRows
+from calibrant.metrics.base import Family
+from calibrant.metrics.families import RankMetric
+from calibrant.metrics.ranking import Ranked, TopState
 from calibrant.numerics.fast import positions
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
@@ -23,7 +23,7 @@ _TRAUB = Paper("Traub et al.", 2024, "Overcoming Common Flaws in the Evaluation 
 
 @final
 @dataclass(frozen=True)
-class AURC(Metric):
+class AURC(RankMetric):
     """Area under the risk-coverage curve: mean error rate over all "answer only the j most confident".
 
     Mixes accuracy and ranking; see e_aurc for the ranking alone.
@@ -39,12 +39,6 @@ class AURC(Metric):
     family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _GEIFMAN
     lower_is_better: ClassVar[bool | None] = True
-    ranks: RankedRows | RankedCells = EXACT
-
-    @property
-    def statistic(self) -> RankedRows | RankedCells:
-        """Ranked answers."""
-        return self.ranks
 
     def value(self, state: TopState) -> Tensor:
         """Mean selective risk."""
@@ -53,7 +47,7 @@ class AURC(Metric):
 
 @final
 @dataclass(frozen=True)
-class EAURC(Metric):
+class EAURC(RankMetric):
     """Excess AURC: the area above that of a perfect ranking with the same accuracy.
 
     Formula: aurc − (the same with all wrong answers last)
@@ -68,12 +62,6 @@ class EAURC(Metric):
     family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _GEIFMAN
     lower_is_better: ClassVar[bool | None] = True
-    ranks: RankedRows | RankedCells = EXACT
-
-    @property
-    def statistic(self) -> RankedRows | RankedCells:
-        """Ranked answers."""
-        return self.ranks
 
     def value(self, state: TopState) -> Tensor:
         """Area above the perfect ranking's."""
@@ -86,7 +74,7 @@ class EAURC(Metric):
 
 @final
 @dataclass(frozen=True)
-class AUGRC(Metric):
+class AUGRC(RankMetric):
     """Area under the generalised risk-coverage curve: mean share of answers that are accepted and wrong.
 
     Unlike aurc it does not let the few most confident answers decide.
@@ -102,12 +90,6 @@ class AUGRC(Metric):
     family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _TRAUB
     lower_is_better: ClassVar[bool | None] = True
-    ranks: RankedRows | RankedCells = EXACT
-
-    @property
-    def statistic(self) -> RankedRows | RankedCells:
-        """Ranked answers."""
-        return self.ranks
 
     def value(self, state: TopState) -> Tensor:
         """Trapezoids, one a distinct confidence."""

