@@ -12,6 +12,7 @@ from calibrant.errors import InputError
 from calibrant.metrics.base import Family, LabelStatistic, Metric
 from calibrant.metrics.states import Sums
 from calibrant.metrics.statistics import full_predictions
+from calibrant.numerics.binning import sums_by
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -77,6 +78,18 @@ class KernelFeatures(LabelStatistic):
         residual[torch.arange(len(block), device=probs.device), block.labels] += 1
         product = self.of(probs, frequencies).T @ residual
         return FeatureSums(product.new_tensor(float(len(block))), residual.square().sum(), product)
+
+    def by_group(self, rows: Predictions, group: Tensor) -> FeatureSums:
+        """The features are worked out once for all groups."""
+        probs = rows.logits.double().softmax(dim=1)
+        features = self.of(probs, self.frequencies(rows.n_classes).to(probs.device))
+        residual = -probs
+        residual[torch.arange(len(rows), device=probs.device), rows.labels] += 1
+        count = torch.bincount(group)
+        order, sizes = group.argsort(stable=True), count.tolist()
+        pairs = zip(features[order].split(sizes), residual[order].split(sizes), strict=True)
+        product = torch.stack([some.T @ other for some, other in pairs])
+        return FeatureSums(count.double(), sums_by(group, residual.square().sum(dim=1), len(sizes)), product)
 
     def relabelled(self, rows: Predictions, labels: Tensor) -> FeatureSums:
         """The labels' rows of the identity are summed anew, the probabilities' part stays."""
