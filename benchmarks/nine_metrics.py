@@ -103,7 +103,7 @@ def _measure_memory(n: int, k: int, ranks: str) -> float:
 
 
 def _peak() -> float:
-    """Most memory this process ever had, in MB. (What ``resource`` tells starts at the parent's peak.)"""
+    """Most memory this process ever had, in MB; what ``resource`` tells would start at the parent's peak."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
