@@ -174,8 +174,8 @@ class Predictions:
         return self.logits.shape[1]
 
     def blocks(self, rows: int | None = None) -> Iterator[Self]:
-        """The same rows in pieces of bounded size."""
-        step = rows or ROWS_AT_ONCE
+        """The same rows in pieces of bounded size; of few classes more at once, so that a piece is one block."""
+        step = rows or min(2 * ROWS_AT_ONCE, max(ROWS_AT_ONCE, (1 << 21) // self.n_classes))
         for start in range(0, len(self), step):
             yield self[start : start + step]
 

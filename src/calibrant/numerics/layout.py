@@ -5,6 +5,7 @@ their side, and what was a sum over a short row becomes a sum of long columns.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self, final
 
 import torch
@@ -16,6 +17,12 @@ __all__ = ["Layout"]
 
 # Up to this many classes, on a CPU, a block is turned on its side.
 _FEW = 32
+
+
+@lru_cache(maxsize=1)
+def _counting(n: int) -> Tensor:
+    """0, 1, …, n - 1 on the CPU, kept because blocks are mostly of one size. Not to be changed."""
+    return torch.arange(n)
 
 
 @final
@@ -52,9 +59,10 @@ class Layout:
 
     def places(self, classes: Tensor) -> Tensor:
         """Where the entry of the given class of each row lies in the flat block, (n,)."""
-        across, down = (1, self.n) if self.sideways else (self.k, 1)
-        starts = torch.arange(0, self.n * across, across, device=classes.device)
-        return starts.add_(classes, alpha=down)
+        if self.sideways:
+            return torch.add(_counting(self.n), classes, alpha=self.n)
+        starts = torch.arange(0, self.n * self.k, self.k, device=classes.device)
+        return starts.add_(classes)
 
     def of_places(self, places: Tensor) -> tuple[Tensor, Tensor]:
         """Rows and classes of flat places, int32: the inverse of :meth:`places`."""

@@ -81,15 +81,15 @@ class SoftmaxRows:
         self._others_above: list[tuple[Tensor, Tensor, Tensor]] = []
         most = max(1, (_BLOCK if device.type == "cpu" else _GPU_BLOCK) // k)
         step = math.ceil(n / math.ceil(n / most))  # blocks of even size
-        memory = workspace(4, step * k, dtype, device)
+        memory = workspace(3, step * k, dtype, device)
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
             self._pass(logits[rows].to(dtype), labels[rows], rows, memory)
 
     def _pass(self, logits: Tensor, labels: Tensor, rows: slice, memory: Tensor) -> None:
         layout = Layout.of(logits)
-        laid_out, gaps, others, product = (layout.reuse(part) for part in memory)
-        block = layout.lay_out(logits, out=laid_out)
+        scratch, gaps, others = (layout.reuse(part) for part in memory)
+        block = layout.lay_out(logits, out=scratch)
 
         highest, top = layout.largest(block)
         self.top[rows] = top
@@ -104,9 +104,9 @@ class SoftmaxRows:
             _trust_the_top(rest, highest)
         _log_odds(rest, layout.by_rows(gaps), top, out=self.log_odds[rows])
         if self.wanted.entropy:
-            layout.sum_products(others, gaps, memory=product, out=self._weighted_gap[rows])
+            layout.sum_products(others, gaps, memory=scratch, out=self._weighted_gap[rows])
         if self.wanted.squares:
-            layout.sum_products(others, others, memory=product, out=self._squares[rows])
+            layout.sum_products(others, others, memory=scratch, out=self._squares[rows])
         if self.wanted.above < math.inf:
             self._list_above(others, rest, layout, rows.start)
 

@@ -13,7 +13,7 @@ _kept = threading.local()
 def workspace(parts: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Memory of shape (parts, size) whose content is arbitrary, lent until this thread asks again.
 
-    On a CPU it is kept between calls (16 MB for float32 as this library uses it); a GPU's allocator does that itself.
+    On a CPU it is kept between calls (24 MB for float32 as this library uses it); a GPU's allocator does that itself.
     """
     if device.type != "cpu":
         return torch.empty(parts, size, dtype=dtype, device=device)
