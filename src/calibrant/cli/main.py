@@ -1,5 +1,6 @@
 """The command ``calibrant``. Each command has its own file and loads what it needs only when it runs."""
 
+import re
 import sys
 from importlib.metadata import version as installed_version
 from typing import Annotated
@@ -39,6 +40,13 @@ app.command("cite")(cite.cite)
 app.command("demo")(demo.demo)
 
 
+def _as_options(message: str) -> str:
+    """What the library says about its arguments, in the words of the command line."""
+    message = re.sub(r"kind='([\w-]+)' \(or '([\w-]+)'\)", r"--\1 (or --\2)", message)
+    message = re.sub(r"kind='([\w-]+)'", r"--\1", message)
+    return re.sub(r"\b(scores|labels|confidence|correct)=", r"--\1 ", message)
+
+
 def run() -> None:
     """Run the command line: exit code 0 is well, 1 a gate that failed, 2 bad input."""
     try:
@@ -49,7 +57,7 @@ def run() -> None:
 
         if not isinstance(error, CalibrantError):
             raise
-        print(f"calibrant: {error}", file=sys.stderr)
+        print(f"calibrant: {_as_options(str(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("calibrant: stopped; nothing was left half-written.", file=sys.stderr)

@@ -96,7 +96,8 @@ def _separation(auroc: Estimate, accuracy: float) -> str:
         every = "right" if accuracy == 1 else "wrong"
         return f"Every answer is {every}: how well confidence separates right from wrong cannot be told."
     words = next((text for bound, text in _SEPARATION if auroc.value < bound), "separates right from wrong very well")
-    return f"Confidence {words}: AUROC {auroc.value:.3f} ({auroc.low:.3f} to {auroc.high:.3f}; guessing is 0.5)."
+    interval = "" if math.isnan(auroc.low) else f"{auroc.low:.3f} to {auroc.high:.3f}; "
+    return f"Confidence {words}: AUROC {auroc.value:.3f} ({interval}guessing is 0.5)."
 
 
 def _split(evaluation: Evaluation) -> list[str]:

@@ -134,9 +134,20 @@ def test_bad_input_is_told_in_one_line_and_exits_with_2(calibrant, files, argume
     assert not (tmp_path / "r.json").exists()
 
 
+def test_advice_is_given_in_the_words_of_the_command_line(calibrant, files, tmp_path):
+    _, _, err = calibrant("evaluate", files / "odd.npz")
+    assert "pass --logits (or --probs), --scores 'x', --labels 'y'" in err
+    (tmp_path / "mine.csv").write_text("conf,ok\n0.9,1\n0.8,0\n")
+    _, _, err = calibrant("evaluate", tmp_path / "mine.csv", "--top-label")
+    assert "--confidence 'conf', --correct NAME" in err
+    assert "=" not in err
+
+
 def test_too_few_rows_to_decide_a_gate_is_an_error_not_a_pass(calibrant, tmp_path):
     save(TopLabel([0.9, 0.8, 0.7], [True, False, True]), tmp_path / "three.csv")
-    assert calibrant("evaluate", tmp_path / "three.csv", "--resamples", 100)[0] == 0
+    code, out, _ = calibrant("evaluate", tmp_path / "three.csv", "--resamples", 100)
+    assert code == 0
+    assert "nan" not in out
     code, _, err = calibrant("evaluate", tmp_path / "three.csv", "--resamples", 100, "--fail-if", "ece>0.1")
     assert code == 2
     assert "too few rows" in err
