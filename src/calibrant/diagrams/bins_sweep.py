@@ -11,8 +11,8 @@ from torch import Tensor
 from calibrant.checks import check_at_least
 from calibrant.errors import InputError
 from calibrant.metrics.binned import ECE, ECEL1Debiased
+from calibrant.metrics.bins import Bins
 from calibrant.metrics.ranking import Ranked
-from calibrant.metrics.states import Bins
 from calibrant.metrics.statistics import Binned
 from calibrant.predictions import Predictions, TopLabel
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from calibrant.diagrams.smoothing import nodes, smoothed_density, thinned, usual_width
+from calibrant.metrics.bins import Grid
 from calibrant.metrics.detection import AUROC
-from calibrant.metrics.states import Grid
 from calibrant.metrics.statistics import Gridded
 from calibrant.predictions import Predictions, TopLabel
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from calibrant.diagrams.bins import ReliabilityBins
 from calibrant.diagrams.smoothing import local_accuracy, nodes, smoothed_density, thinned, usual_width
 from calibrant.metrics.binned import ECE
+from calibrant.metrics.bins import Grid
 from calibrant.metrics.smooth import SmECE
-from calibrant.metrics.states import Grid
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = ["ReliabilityCurve", "ReliabilityDiagram", "reliability"]

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from calibrant.metrics.states import Grid
+from calibrant.metrics.bins import Grid
 from calibrant.numerics.kernels import cosine_transform, gaussian_damping, inverse_cosine_transform
 
 __all__ = ["local_accuracy", "nodes", "smoothed_density", "thinned", "usual_width"]

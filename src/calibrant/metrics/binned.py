@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from calibrant.metrics.base import Family, Metric
+from calibrant.metrics.bins import BinMoments, Bins
 from calibrant.metrics.families import BinMetric
-from calibrant.metrics.states import BinMoments, Bins
 from calibrant.metrics.statistics import BinnedMoments
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel

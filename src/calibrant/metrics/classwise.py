@@ -6,7 +6,7 @@ from typing import ClassVar, final
 from torch import Tensor
 
 from calibrant.metrics.base import Family, Metric
-from calibrant.metrics.states import ClassBins
+from calibrant.metrics.bins import ClassBins
 from calibrant.metrics.statistics import BinnedByPrediction, BinnedClasswise
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions

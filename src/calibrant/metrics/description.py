@@ -6,7 +6,8 @@ from typing import ClassVar, final
 from torch import Tensor
 
 from calibrant.metrics.base import Family, Metric
-from calibrant.metrics.states import Average, Bins
+from calibrant.metrics.bins import Bins
+from calibrant.metrics.states import Average
 from calibrant.metrics.statistics import Averaged, Binned
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.paper import Paper

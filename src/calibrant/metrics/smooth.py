@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant.checks import check_positive
 from calibrant.metrics.base import Family, Metric
-from calibrant.metrics.states import Grid
+from calibrant.metrics.bins import Grid
 from calibrant.metrics.statistics import Gridded
 from calibrant.numerics.kernels import (
     cosine_transform,

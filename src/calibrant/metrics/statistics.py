@@ -11,8 +11,9 @@ from torch import Tensor
 from calibrant.checks import check_at_least
 from calibrant.errors import InputError
 from calibrant.metrics.base import LabelStatistic, Statistic, TopStatistic
+from calibrant.metrics.bins import BinMoments, Bins, ClassBins, Grid
 from calibrant.metrics.ranking import Cells, Ranked, Sample
-from calibrant.metrics.states import Average, BinMoments, Bins, ClassBins, Grid
+from calibrant.metrics.states import Average
 from calibrant.numerics.binning import bin_index, sums_by
 from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted
 from calibrant.predictions import Predictions, TopLabel
