@@ -165,6 +165,21 @@ class Predictions:
         logits, labels = torch.cat([self.logits, other.logits]), torch.cat([self.labels, other.labels])
         return self._with(logits, labels, normalised=self.normalised and other.normalised)
 
+    def with_logits(self, logits: Tensor, *, normalised: bool = False) -> Self:
+        """The same rows and labels with other logits, (n, k).
+
+        Args:
+            logits: Finite, on the same device.
+            normalised: They are log-probabilities, whose largest is to be taken at its word.
+
+        Raises:
+            InputError: If the shape differs or a number is not finite.
+        """
+        if logits.shape != self.logits.shape:
+            raise InputError(f"logits must keep the shape {tuple(self.logits.shape)}; got {tuple(logits.shape)}.")
+        check_finite(logits, "logits")
+        return self._with(logits.contiguous(), self.labels, normalised=normalised)
+
     def __repr__(self) -> str:
         return f"Predictions(n={len(self)}, classes={self.n_classes}, {self.logits.dtype}, {self.logits.device})"
 

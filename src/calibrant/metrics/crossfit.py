@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import check_at_least
+from calibrant.numerics.coldness import cold_rows
 from calibrant.numerics.root import find_root
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.predictions import Predictions
@@ -65,34 +66,26 @@ def _split(before: Tensor, after: Tensor) -> Split:
 
 def _coldness_by_fold(predictions: Predictions, fold: Tensor, folds: int) -> Tensor:
     """Inverse temperature that minimises the log-loss of all rows but those of each fold, (folds,)."""
-    slopes = torch.zeros(2, folds, dtype=torch.float64, device=fold.device)
+    asked, slopes = 1.0, torch.zeros(2, folds, dtype=torch.float64, device=fold.device)
 
     def slope_and_curvature(coldness: float) -> tuple[float, float]:
-        nonlocal slopes
-        slopes = _slopes(predictions, coldness, fold, folds)
+        nonlocal asked, slopes
+        asked, slopes = coldness, _slopes(predictions, coldness, fold, folds)
         slope, curvature = slopes.sum(dim=1).tolist()
         return slope, curvature
 
-    try_all = find_root(slope_and_curvature, start=1.0, low=1 / _HOTTEST, high=1 / _COLDEST, tolerance=1e-4)
-    # One more Newton step without the fold's own rows: the sums are additive, so leaving a fold out costs nothing.
+    find_root(slope_and_curvature, start=1.0, low=1 / _HOTTEST, high=1 / _COLDEST, tolerance=1e-4)
+    # From where all rows have theirs, one Newton step without the fold's own rows: the sums are additive, so leaving a fold out costs nothing.
     others = slopes.sum(dim=1, keepdim=True) - slopes
     step = others[0] / others[1].clamp(min=1e-300)
-    return (try_all.value - step).clamp(1 / _HOTTEST, 1 / _COLDEST)
+    return (asked - step).clamp(1 / _HOTTEST, 1 / _COLDEST)
 
 
 def _slopes(predictions: Predictions, coldness: float, fold: Tensor, folds: int) -> Tensor:
     """First and second derivative of the log-loss in the inverse temperature, summed by fold, (2, folds)."""
     sums = torch.zeros(2, folds, dtype=torch.float64, device=fold.device)
-    start = 0
-    for block in predictions.blocks(max(1, _BLOCK // predictions.n_classes)):
-        rows = slice(start, start + len(block))
-        logits = block.logits.double()
-        gaps = logits - logits.gather(1, block.labels[:, None])
-        probs = (logits * coldness).softmax(dim=1)
-        mean = (probs * gaps).sum(dim=1)
-        variance = (probs * gaps.square()).sum(dim=1) - mean.square()
-        sums.index_add_(1, fold[rows], torch.stack([mean, variance]))
-        start += len(block)
+    for block in cold_rows(predictions.logits, predictions.labels, coldness):
+        sums.index_add_(1, fold[block.rows], torch.stack([block.slope, block.curvature]).double())
     return sums
 
 

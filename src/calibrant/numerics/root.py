@@ -16,10 +16,11 @@ class Root(NamedTuple):
     """Where the function is zero, and how well that is known."""
 
     value: float
-    residual: float
+    residual: float  # what the function may still be there
     low: float
     high: float
     calls: int
+    bend: float = math.nan  # second derivative near the root, by the last change of slope
 
 
 def find_root(
@@ -30,19 +31,23 @@ def find_root(
     high: float,
     tolerance: float = 1e-10,
     max_calls: int = 100,
+    bend: float = math.nan,
 ) -> Root:
     """Root of a rising function that also tells its slope.
 
     A Newton step that leaves the bracket, or does not shrink it fast enough, gives way to bisection in the logarithm,
-    so the search cannot run away: low and high must be positive.
+    so the search cannot run away: low and high must be positive. Where the second derivative is known, from the change
+    of slope between two points or from a similar function, steps are of third order (Halley's), and the last one need
+    not be checked by another call.
 
     Args:
         function: Returns the value and the slope.
         start: First guess, inside the bracket.
         low: Where the function is at most 0, or the smallest answer allowed.
         high: Where the function is at least 0, or the largest answer allowed.
-        tolerance: Relative width of the last step.
+        tolerance: Relative error of the answer.
         max_calls: How often the function may be asked.
+        bend: The second derivative near the root, if known to a tenth.
 
     Raises:
         FitError: If it is not found in ``max_calls``.
@@ -52,23 +57,38 @@ def find_root(
         1.414213562
     """
     x, width = start, math.log(high / low)
+    before = math.nan, math.nan
     for calls in range(1, max_calls + 1):
         value, slope = function(x)
-        if value > 0:
-            high = x
-        else:
-            low = x
-        step = x - value / slope if slope > 0 else x
-        if value == 0 or (abs(step - x) <= tolerance * x and slope > 0) or high - low <= tolerance * high:
-            return Root(x, value, low, high, calls)
+        low, high = (low, x) if value > 0 else (x, high)
+        seen = (slope - before[1]) / (x - before[0]) if x != before[0] else math.nan
+        bend = seen if math.isfinite(seen) else bend
+        step, error = _step(value, slope, bend)
+        inside = low <= x + step <= high
+        if value == 0 or (inside and error <= tolerance * x) or high - low <= tolerance * high:
+            return Root(
+                x + step if inside else x, slope * error if inside and slope > 0 else value, low, high, calls, bend
+            )
+        before = x, slope
         # Every fourth time the bracket must have halved since the last check, or it is halved now.
         slow = calls % 4 == 0 and math.log(high / low) > width / 2
         width = math.log(high / low) if calls % 4 == 0 else width
-        x = step if low < step < high and not slow else (low * high) ** 0.5
+        x = x + step if low < x + step < high and not slow else (low * high) ** 0.5
     raise FitError(
         f"no root found in {max_calls} evaluations; the bracket is still {low:.6g} to {high:.6g}. "
         "The data may be separable: check that some predictions are wrong."
     )
+
+
+def _step(value: float, slope: float, bend: float) -> tuple[float, float]:
+    """The step to the root, and how far from it that may end."""
+    if not slope > 0:
+        return 0.0, math.inf
+    newton = -value / slope
+    correction = -bend * newton * newton / (2 * slope)
+    if not abs(correction) <= abs(newton) / 4:  # too far away to trust it, or not known
+        return newton, abs(newton)
+    return newton + correction, abs(correction) / 10
 
 
 def falling_root(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, *, steps: int = 10) -> Tensor:

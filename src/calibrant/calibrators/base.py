@@ -1,0 +1,90 @@
+"""What a calibrator is: a recipe with options, whose one verb gives a fitted map. There is no unfitted state."""
+
+import dataclasses
+import time
+import warnings
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, final
+
+from calibrant.errors import CalibrantWarning, InputError
+from calibrant.maps import FitSummary, Map
+from calibrant.numerics.certificate import Certificate
+from calibrant.paper import Paper
+from calibrant.predictions import Predictions
+
+__all__ = ["Calibrator", "CalibratorFamily", "Fitted"]
+
+CalibratorFamily: TypeAlias = Literal["baseline", "scaling", "binning", "curve", "composition"]
+
+
+class Fitted(NamedTuple):
+    """A map, how well its optimum is known (None where there was nothing to search), and what else to tell of it."""
+
+    map: Map
+    certificate: Certificate | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Calibrator(ABC):
+    """A method of the literature with its options; concrete ones are frozen dataclasses.
+
+    ``preserves_accuracy``: the predicted class of a row never changes. ``preserves_ranking``: of two rows, the one with
+    the higher confidence never gets the lower (they may become equal).
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    family: ClassVar[CalibratorFamily]
+    paper: ClassVar[Paper]
+    preserves_accuracy: ClassVar[bool]
+    preserves_ranking: ClassVar[bool]
+
+    @abstractmethod
+    def learn(self, predictions: Predictions) -> Fitted:
+        """Find the map; called by :meth:`fit`.
+
+        Raises:
+            FitError: If there is no optimum, or it was not reached; the message says why.
+        """
+
+    @final
+    def fit(self, predictions: Predictions) -> Map:
+        """The map that suits these held-out predictions, with a summary of how it was found.
+
+        Args:
+            predictions: Rows the network was not trained on, and that will not judge the map.
+
+        Raises:
+            FitError: If there is no optimum, or it was not reached; the message says why.
+            InputError: If a table of top labels is given, which has no logits to map.
+        """
+        if not isinstance(predictions, Predictions):
+            raise InputError(f"{self.name} must be fitted on Predictions; got {type(predictions).__name__}.")
+        start = time.perf_counter()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fitted, certificate, told = self.learn(predictions)
+        for warning in caught:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+        fitted.summary = FitSummary(
+            method=self.name,
+            settings=self.settings(),
+            rows=len(predictions),
+            seconds=time.perf_counter() - start,
+            certificate=certificate,
+            notes=(*told, *(str(each.message) for each in caught if issubclass(each.category, CalibrantWarning))),
+        )
+        return fitted
+
+    @final
+    def settings(self) -> dict[str, Any]:
+        """The options, as a file can hold them."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]  # concrete calibrators are dataclasses
+        return {field.name: _plain(getattr(self, field.name)) for field in fields}
+
+
+def _plain(value: object) -> Any:
+    """Numbers and words as they are, calibrators as their name and options, sequences as lists of these."""
+    if isinstance(value, Calibrator):
+        return {"method": value.name, **value.settings()}
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value

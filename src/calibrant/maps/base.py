@@ -1,0 +1,101 @@
+"""What a fitted calibrator is: a module from logits to logits, ready to stand behind the network it was fitted for."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeAlias, final
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.errors import InputError
+from calibrant.numerics.certificate import Certificate
+from calibrant.predictions import Predictions
+
+__all__ = ["FitSummary", "Map", "Setting"]
+
+Setting: TypeAlias = bool | int | float | str | None
+
+
+@final
+@dataclass(frozen=True)
+class FitSummary:
+    """How a map came about: the method and its options, how much data it saw, and how well its optimum is known."""
+
+    method: str
+    settings: dict[str, Setting] = field(default_factory=dict)
+    rows: int = 0
+    seconds: float = 0.0
+    certificate: Certificate | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Map(nn.Module, ABC):
+    """Logits in, calibrated logits out; ``nn.Sequential(network, fitted)`` is the deployed model.
+
+    What was learned lies in float64 buffers, and so in the ``state_dict``; it is cast to the logits' type where it is
+    used. (A device without float64 wants ``fitted.float()`` first.) The arithmetic is done in float32, or in float64
+    if the logits are; the result has the logits' own type.
+
+    A subclass is built by keyword from ``n_classes``, its buffers, its settings and its parts (other modules), under
+    the names it keeps them by: that is how a file is read back.
+
+    Args:
+        n_classes: Length of a row of logits.
+    """
+
+    kind: ClassVar[str]  # its name in files
+
+    def __init__(self, n_classes: int, *, gives_log_probs: bool | None = False) -> None:
+        super().__init__()
+        self.n_classes = n_classes
+        # Log-probabilities keep equal confidences equal to the last bit. None: whatever came in.
+        self.gives_log_probs = gives_log_probs
+        self.summary: FitSummary | None = None
+
+    @abstractmethod
+    def calibrated(self, logits: Tensor) -> Tensor:
+        """The calibrated logits, (..., k) in float32 or float64 -> the same."""
+
+    def settings(self) -> dict[str, Setting]:
+        """What the constructor needs beside the buffers."""
+        return {}
+
+    @final  # type: ignore[misc]  # torch declares it as an attribute
+    def forward(self, logits: Tensor) -> Tensor:
+        """Calibrated logits, (..., k) -> (..., k) of the same type."""
+        if logits.shape[-1] != self.n_classes:
+            raise InputError(
+                f"this map was fitted for {self.n_classes} classes; got logits of {logits.shape[-1]}. "
+                "Fit it on predictions of the same model."
+            )
+        working = logits if logits.dtype == torch.float64 else logits.float()
+        return self.calibrated(working).to(logits.dtype)
+
+    @final
+    @torch.no_grad()
+    def transform(self, predictions: Predictions) -> Predictions:
+        """The same rows and labels with calibrated logits.
+
+        Example:
+            >>> from calibrant.maps import Scale
+            >>> predictions = Predictions.from_logits([[2.0, 0.0], [0.0, 4.0]], [0, 1])
+            >>> Scale(temperature=torch.tensor(2.0), n_classes=2).transform(predictions).logits.tolist()
+            [[1.0, 0.0], [0.0, 2.0]]
+        """
+        calibrated = torch.cat([self(block.logits) for block in predictions.blocks()])
+        normalised = predictions.normalised if self.gives_log_probs is None else self.gives_log_probs
+        return predictions.with_logits(calibrated, normalised=normalised)
+
+    def extra_repr(self) -> str:
+        """Shown inside the brackets of the module's name."""
+        shapes = {name: tuple(buffer.shape) for name, buffer in self.named_buffers(recurse=False)}
+        small = {
+            name: f"{float(buffer):.6g}" for name, buffer in self.named_buffers(recurse=False) if buffer.numel() == 1
+        }
+        return ", ".join([f"classes={self.n_classes}", *(f"{name}={small.get(name, shapes[name])}" for name in shapes)])
+
+    @final
+    def keep(self, **values: Tensor) -> None:
+        """Keep what was learned as float64 buffers."""
+        for name, value in values.items():
+            self.register_buffer(name, torch.as_tensor(value).detach().double())

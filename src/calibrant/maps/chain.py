@@ -1,0 +1,32 @@
+"""Maps one after the other."""
+
+from collections.abc import Sequence
+from typing import ClassVar, final
+
+from torch import Tensor, nn
+
+from calibrant.maps.base import Map
+
+__all__ = ["ChainMap"]
+
+
+@final
+class ChainMap(Map):
+    """Each map on what the one before it gave.
+
+    Args:
+        maps: At least one, all for the same classes.
+        n_classes: Length of a row of logits.
+    """
+
+    kind: ClassVar[str] = "chain"
+
+    def __init__(self, maps: Sequence[Map], *, n_classes: int) -> None:
+        told = [part.gives_log_probs for part in maps if part.gives_log_probs is not None]
+        super().__init__(n_classes, gives_log_probs=told[-1] if told else None)
+        self.maps = nn.ModuleList(maps)
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        for part in self.maps:
+            logits = part(logits)
+        return logits

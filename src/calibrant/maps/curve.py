@@ -1,0 +1,143 @@
+"""Functions of one number, log-odds in and log-odds out: for one column, or one for each class."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from calibrant.maps.base import Setting
+
+__all__ = ["BetaCurve", "Curve", "Line", "Polynomial", "Steps"]
+
+
+class Curve(nn.Module, ABC):
+    """A function of log-odds for each of c columns; a single one serves any number of columns.
+
+    Built by keyword from its buffers, under the names it keeps them by, as maps are.
+    """
+
+    kind: ClassVar[str]  # its name in files
+
+    @abstractmethod
+    def forward(self, log_odds: Tensor) -> Tensor:
+        """New log-odds, (..., c) -> (..., c)."""
+
+    @final
+    def settings(self) -> dict[str, Setting]:
+        """What the constructor needs beside the buffers: nothing."""
+        return {}
+
+    @final
+    def keep(self, **values: Tensor) -> None:
+        """Keep what was learned as float64 buffers."""
+        for name, value in values.items():
+            self.register_buffer(name, torch.as_tensor(value).detach().double())
+
+
+@final
+class Steps(Curve):
+    """One value between each two edges.
+
+    Args:
+        edges: Rising, (c, b); a cell is (lo, hi]. Columns with fewer edges repeat infinity.
+        values: Log-odds, (c, b + 1).
+    """
+
+    kind: ClassVar[str] = "steps"
+    edges: Tensor
+    values: Tensor
+
+    def __init__(self, edges: Tensor, values: Tensor) -> None:
+        super().__init__()
+        self.keep(edges=edges, values=values)
+
+    def forward(self, log_odds: Tensor) -> Tensor:
+        columns, shape = _columns(log_odds, len(self.edges))
+        cells = torch.searchsorted(self.edges.to(columns), columns)
+        return _as_before(self.values.to(columns).gather(1, cells), shape)
+
+
+@final
+class Line(Curve):
+    """Straight between knots, level beyond the first and the last.
+
+    Args:
+        knots: Rising, (c, b), b >= 2.
+        values: Log-odds at the knots, (c, b).
+    """
+
+    kind: ClassVar[str] = "line"
+    knots: Tensor
+    values: Tensor
+
+    def __init__(self, knots: Tensor, values: Tensor) -> None:
+        super().__init__()
+        self.keep(knots=knots, values=values)
+
+    def forward(self, log_odds: Tensor) -> Tensor:
+        columns, shape = _columns(log_odds, len(self.knots))
+        knots, values = self.knots.to(columns), self.values.to(columns)
+        right = torch.searchsorted(knots, columns).clamp(1, knots.shape[1] - 1)
+        start, end = knots.gather(1, right - 1), knots.gather(1, right)
+        share = ((columns - start) / (end - start).clamp(min=1e-12)).clamp(0, 1)
+        return _as_before(torch.lerp(values.gather(1, right - 1), values.gather(1, right), share), shape)
+
+
+@final
+class Polynomial(Curve):
+    """``c0 + c1 s + c2 s² + …`` of the log-odds s.
+
+    Args:
+        coefficients: Lowest power first, (c, degree + 1).
+    """
+
+    kind: ClassVar[str] = "polynomial"
+    coefficients: Tensor
+
+    def __init__(self, coefficients: Tensor) -> None:
+        super().__init__()
+        self.keep(coefficients=coefficients)
+
+    def forward(self, log_odds: Tensor) -> Tensor:
+        value = torch.zeros_like(log_odds)
+        for coefficient in self.coefficients.to(log_odds).T.flip(0):
+            value = value * log_odds + coefficient
+        return value
+
+
+@final
+class BetaCurve(Curve):
+    """``a ln p - b ln(1 - p) + c``, p being the probability.
+
+    Args:
+        a: Shape (c,).
+        b: Shape (c,).
+        c: Shape (c,).
+    """
+
+    kind: ClassVar[str] = "beta"
+    a: Tensor
+    b: Tensor
+    c: Tensor
+
+    def __init__(self, a: Tensor, b: Tensor, c: Tensor) -> None:
+        super().__init__()
+        self.keep(a=a, b=b, c=c)
+
+    def forward(self, log_odds: Tensor) -> Tensor:
+        a, b, c = (each.to(log_odds) for each in (self.a, self.b, self.c))
+        return a * logsigmoid(log_odds) - b * logsigmoid(-log_odds) + c
+
+
+def _columns(log_odds: Tensor, n_curves: int) -> tuple[Tensor, torch.Size]:
+    """One line of numbers a curve, (c, m), and the shape to go back to."""
+    if n_curves == 1:
+        return log_odds.reshape(1, -1), log_odds.shape
+    turned = log_odds.movedim(-1, 0)
+    return turned.reshape(n_curves, -1).contiguous(), turned.shape
+
+
+def _as_before(columns: Tensor, shape: torch.Size) -> Tensor:
+    return columns.reshape(shape) if len(columns) == 1 else columns.reshape(shape).movedim(0, -1)

@@ -1,0 +1,62 @@
+"""Logits as log-odds and back: of the predicted class alone, of every class against the rest.
+
+Log-odds, not probabilities: a third of a good network's float32 confidences are exactly 1.0, and their log-odds are
+still apart.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+__all__ = ["class_log_odds", "log_not", "top_log_odds", "with_top_log_odds"]
+
+# The predicted class is kept ahead of the next by this share, so that rounding cannot change the prediction.
+_AHEAD = 1e-4
+
+
+def top_log_odds(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The predicted class and its log-odds, (..., k) -> (..., 1) each."""
+    top = logits.argmax(dim=-1, keepdim=True)
+    others = logits.scatter(-1, top, -math.inf)
+    return top, logits.gather(-1, top) - others.logsumexp(dim=-1, keepdim=True)
+
+
+def class_log_odds(logits: Tensor) -> Tensor:
+    """Log-odds of every class against all others, (..., k)."""
+    log_probs = logits.log_softmax(dim=-1)
+    top, exact = top_log_odds(logits)
+    # One minus a probability near 1 has lost its digits; only the predicted class can be there.
+    return (log_probs - log_not(log_probs)).scatter(-1, top, exact)
+
+
+def log_not(log_probs: Tensor) -> Tensor:
+    """Logarithm of one minus the probability."""
+    large = log_probs > -math.log(2)
+    # Each branch gets numbers it can take, so that gradients of the other one stay finite.
+    of_large = (-torch.expm1(log_probs.where(large, -1.0))).log()
+    of_small = torch.log1p(-log_probs.where(~large, -1.0).exp())
+    return torch.where(large, of_large, of_small)
+
+
+def with_top_log_odds(logits: Tensor, top: Tensor, log_odds: Tensor) -> Tensor:
+    """Log-probabilities with the given log-odds of the predicted class; the others share the rest as before.
+
+    The prediction stays what it was. Where the others' largest share would overtake it, they are made more alike, as
+    far as needed; and below one class's fair share, 1/k, where that cannot help, the log-odds are lifted to it.
+
+    Args:
+        logits: Shape (..., k).
+        top: The predicted class, (..., 1).
+        log_odds: Its new log-odds, (..., 1).
+    """
+    others = logits.shape[-1] - 1
+    log_odds = log_odds.clamp(min=_AHEAD - math.log(others))
+    log_shares = logits.scatter(-1, top, -math.inf).log_softmax(dim=-1)
+    fair, largest = 1 / others, log_shares.amax(dim=-1, keepdim=True).exp()
+    # (1 - blend) * largest + blend * fair must stay below the odds of the predicted class.
+    below = (log_odds - _AHEAD / 2).exp()
+    blend = ((largest - below) / (largest - fair).clamp(min=1e-12)).clamp(0, 1)
+    log_shares = torch.logaddexp(log_shares + torch.log1p(-blend), (blend * fair).log())
+    return (logsigmoid(-log_odds) + log_shares).scatter(-1, top, logsigmoid(log_odds))

@@ -1,0 +1,29 @@
+"""Division by a temperature."""
+
+from typing import ClassVar, final
+
+from torch import Tensor
+
+from calibrant.maps.base import Map
+
+__all__ = ["Scale"]
+
+
+@final
+class Scale(Map):
+    """Logits divided by one number; above 1 it softens, below 1 it sharpens, and infinity gives equal probabilities.
+
+    Args:
+        temperature: Above 0, a single number.
+        n_classes: Length of a row of logits.
+    """
+
+    kind: ClassVar[str] = "scale"
+    temperature: Tensor
+
+    def __init__(self, temperature: Tensor, *, n_classes: int) -> None:
+        super().__init__(n_classes)
+        self.keep(temperature=temperature)
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        return logits / self.temperature.to(logits)

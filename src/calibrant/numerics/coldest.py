@@ -1,0 +1,158 @@
+"""The inverse temperature that minimises a loss: a fit of one number that cannot fail in silence.
+
+A few rows give the start, so that all rows are read about twice.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, NamedTuple, TypeAlias, final
+
+import torch
+from torch import Tensor
+
+from calibrant.errors import FitError
+from calibrant.numerics.certificate import Certificate
+from calibrant.numerics.coldness import cold_rows
+from calibrant.numerics.root import find_root
+
+__all__ = ["BestColdness", "RowLoss", "best_coldness", "focal_loss", "log_loss"]
+
+# Rows of the first, cheap search.
+_FEW_ROWS = 2000
+# Inverse temperatures tried where the loss is not convex: a third apart.
+_GRID = 65
+# How many times finer or coarser than the logits' own spread a temperature may be.
+_REACH = 1e4
+# Relative error of the answer, and of the rough ones it starts from.
+_FINE, _ROUGH = 2e-6, 2e-3
+
+
+class LossTerms(NamedTuple):
+    """A loss of each row and its first two derivatives in the log-probability, (m,) each."""
+
+    value: Tensor
+    first: Tensor
+    second: Tensor
+
+
+RowLoss: TypeAlias = Callable[[Tensor], LossTerms]
+
+
+def log_loss(log_prob: Tensor) -> LossTerms:
+    """Minus the log-probability."""
+    return LossTerms(-log_prob, log_prob.new_full((), -1.0), log_prob.new_zeros(()))
+
+
+def focal_loss(log_prob: Tensor, *, gamma: float) -> LossTerms:
+    """``-(1 - p)^γ ln p``."""
+    p, q = log_prob.exp(), (-torch.expm1(log_prob)).clamp(min=1e-12)
+    power, once = q**gamma, gamma * q ** (gamma - 1) * p
+    first = once * log_prob - power
+    second = once * (2 + log_prob - (gamma - 1) * p / q * log_prob)
+    return LossTerms(-power * log_prob, first, second)
+
+
+@final
+@dataclass(frozen=True)
+class BestColdness:
+    """The inverse temperature, and how well it is known.
+
+    ``end`` tells whether the loss still fell at an end of what is allowed: ``cold`` (sharper is always better, as
+    where every prediction is right) or ``hot`` (flatter is always better, as where they are worse than guessing).
+    """
+
+    coldness: float
+    certificate: Certificate
+    low: float
+    high: float
+    end: Literal["inside", "cold", "hot"]
+
+
+def best_coldness(logits: Tensor, labels: Tensor, *, loss: RowLoss = log_loss) -> BestColdness:
+    """Minimise the mean loss of ``softmax(coldness * logits)``.
+
+    A few rows give the start, by a grid and Newton's method; then Newton's method, kept inside a bracket, on all rows.
+
+    Args:
+        logits: Shape (n, k), finite, not all alike.
+        labels: Shape (n,).
+        loss: Of the label's log-probability; the log-loss is convex, others need only have their minimum where the few
+            rows have theirs.
+    """
+    low, high = _allowed(logits)
+    around, start, bend, passes = (low, high), (low * high) ** 0.5, math.nan, 0.0
+    seen: list[float] = []
+
+    def slope_and_curvature(rows: Tensor, row_labels: Tensor, coldness: float) -> tuple[float, float]:
+        value, slope, curvature = _sums(rows, row_labels, loss, coldness)
+        seen[:] = [value]
+        return slope, curvature
+
+    for chosen in _subsamples(len(logits), logits.device):
+        few = logits.index_select(0, chosen), labels.index_select(0, chosen)
+        share = len(chosen) / len(logits)
+        if loss is not log_loss and not passes:
+            around, start = _around_the_lowest(*few, loss, low, high)
+            passes += _GRID * share
+        rough = find_root(
+            partial(slope_and_curvature, *few), start=start, low=around[0], high=around[1], tolerance=_ROUGH, bend=bend
+        )
+        start, bend, passes = rough.value, rough.bend, passes + rough.calls * share
+    found = find_root(
+        partial(slope_and_curvature, logits, labels),
+        start=start,
+        low=around[0],
+        high=around[1],
+        tolerance=_FINE,
+        bend=bend,
+    )
+    certificate = Certificate(seen[0], abs(found.residual), found.calls, passes + found.calls)
+    near_end = 1 + _ROUGH
+    end: Literal["inside", "cold", "hot"] = (
+        "cold" if found.value * near_end >= high else "hot" if found.value <= low * near_end else "inside"
+    )
+    return BestColdness(found.value, certificate, found.low, found.high, end)
+
+
+def _allowed(logits: Tensor) -> tuple[float, float]:
+    """The coldest and the hottest, by how far the top logit typically is from the others."""
+    some = logits[:: max(1, len(logits) // _FEW_ROWS)].double()
+    spread = float((some.amax(dim=1) - some.mean(dim=1)).mean())
+    if spread == 0:
+        raise FitError("logits must differ within a row for a temperature to matter; got rows of equal logits.")
+    return 1 / (spread * _REACH), _REACH / spread
+
+
+def _subsamples(n: int, device: torch.device) -> Iterator[Tensor]:
+    """Rows for the rough searches: some, ten times as many, …, at most a quarter of all; all where they are few."""
+    if n < _FEW_ROWS:
+        yield torch.arange(n, device=device)
+        return
+    generator, size = torch.Generator().manual_seed(0), min(_FEW_ROWS, n // 4)
+    yield torch.randint(n, (size,), generator=generator).to(device)
+    while (size := 10 * size) <= n // 4:
+        yield torch.randint(n, (size,), generator=generator).to(device)
+
+
+def _around_the_lowest(
+    logits: Tensor, labels: Tensor, loss: RowLoss, low: float, high: float
+) -> tuple[tuple[float, float], float]:
+    """The lowest point of a grid, and the points beside it."""
+    grid = [low * (high / low) ** (step / (_GRID - 1)) for step in range(_GRID)]
+    values = [_sums(logits, labels, loss, coldness)[0] for coldness in grid]
+    best = values.index(min(values))
+    return (grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]), grid[best]
+
+
+def _sums(logits: Tensor, labels: Tensor, loss: RowLoss, coldness: float) -> tuple[float, float, float]:
+    """Mean loss and its two derivatives in the inverse temperature; added up in float64."""
+    sums = torch.zeros(3, dtype=torch.float64, device=logits.device)
+    for block in cold_rows(logits, labels, coldness):
+        value, first, second = loss(block.log_prob)
+        slope, curvature = -first * block.slope, second * block.slope.square() - first * block.curvature
+        for place, each in enumerate((value, slope, curvature)):
+            sums[place] += each.sum(dtype=torch.float64)
+    value, slope, curvature = (sums / len(logits)).tolist()
+    return value, slope, curvature

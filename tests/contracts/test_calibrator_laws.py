@@ -1,0 +1,315 @@
+"""Laws that every calibrator keeps. One exported by ``calibrant.calibrators`` is found and tested here by itself."""
+
+import copy
+import dataclasses
+import functools
+import inspect
+import math
+import re
+import warnings
+from typing import get_args
+
+import pytest
+import torch
+from torch import nn
+
+from calibrant import calibrators as calibrators_module
+from calibrant.calibrators import Calibrator, Chain, TemperatureScaling
+from calibrant.calibrators.base import CalibratorFamily
+from calibrant.errors import CalibrantWarning, FitError, InputError
+from calibrant.maps import Map
+from calibrant.paper import Paper
+from calibrant.predictions import Predictions
+
+EXPORTED = [getattr(calibrators_module, name) for name in calibrators_module.__all__]
+CLASSES = sorted(
+    (
+        each
+        for each in EXPORTED
+        if inspect.isclass(each) and issubclass(each, Calibrator) and not inspect.isabstract(each)
+    ),
+    key=lambda cls: cls.name,
+)
+ALL = [cls() for cls in CLASSES if cls is not Chain] + [Chain((TemperatureScaling(), TemperatureScaling()))]
+
+# Methods that deal rows out at random, so that their order matters, and methods that stop before the last digit.
+DEPEND_ON_ROW_ORDER = {
+    "auto": "folds are dealt by position",
+    "dirichlet_odir": "folds are dealt by position",
+    "ms_odir": "folds are dealt by position",
+    "scaling_binning": "its three parts are dealt by position",
+    "scaling_binning_marginal": "its three parts are dealt by position",
+    "order_preserving": "validation rows are dealt by position",
+    "order_invariant": "validation rows are dealt by position",
+    "diagonal": "validation rows are dealt by position",
+}
+# Methods that treat classes differently by their number.
+DEPEND_ON_CLASS_ORDER = {
+    "order_preserving": "its network has its own random weights for every class",
+}
+
+each_calibrator = pytest.mark.parametrize("calibrator", ALL, ids=lambda calibrator: calibrator.name)
+each_size = pytest.mark.parametrize("k", [2, 5])
+
+
+def overconfident(n, k, *, seed=0, dtype=torch.float64, sharpness=2.0):
+    """Predictions whose probabilities would be right at a temperature of ``sharpness``."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 1.5 * torch.randn(n, k, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    return Predictions.from_logits((sharpness * logits).to(dtype), labels)
+
+
+@functools.cache
+def fitted(calibrator, k, n=400, dtype=torch.float64):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        return calibrator.fit(overconfident(n, k, dtype=dtype))
+
+
+def hard_rows(k, dtype=torch.float64):
+    """Rows of every awkward kind: saturated, tied, equal, shifted, tiny."""
+    generator = torch.Generator().manual_seed(5)
+    plain = 3 * torch.randn(200, k, generator=generator, dtype=torch.float64)
+    extreme = torch.randn(60, k, generator=generator, dtype=torch.float64) * 1e3
+    tied = torch.randint(-2, 3, (60, k), generator=generator).double()
+    return torch.cat([plain, extreme, tied, torch.zeros(2, k, dtype=torch.float64), plain[:20] + 100]).to(dtype)
+
+
+def assert_probabilities(logits):
+    assert torch.isfinite(logits).all()
+    probs = logits.double().softmax(dim=-1)
+    assert torch.allclose(probs.sum(dim=-1), torch.ones((), dtype=torch.float64))
+
+
+class TestFacts:
+    def test_there_are_calibrators(self):
+        assert len(ALL) > 3
+
+    @each_calibrator
+    def test_each_says_what_it_is(self, calibrator):
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", calibrator.name)
+        assert calibrator.title
+        assert calibrator.family in get_args(CalibratorFamily)
+        assert isinstance(calibrator.paper, Paper)
+        assert isinstance(calibrator.preserves_accuracy, bool)
+        assert isinstance(calibrator.preserves_ranking, bool)
+
+    @each_calibrator
+    def test_each_documents_its_formula_and_the_rows_it_needs(self, calibrator):
+        text = inspect.cleandoc(type(calibrator).__doc__)
+        assert re.search(r"^Formula: \S", text, flags=re.MULTILINE)
+        assert re.search(r"^Rows: \S", text, flags=re.MULTILINE)
+
+    @each_calibrator
+    def test_each_is_a_frozen_record_of_its_options(self, calibrator):
+        assert dataclasses.is_dataclass(calibrator)
+        assert type(calibrator).__dataclass_params__.frozen
+        assert calibrator == dataclasses.replace(calibrator)
+        assert getattr(type(calibrator), "__final__", False), "classes are abstract or final"
+
+    def test_names_are_unique(self):
+        assert len({calibrator.name for calibrator in ALL}) == len(ALL)
+
+
+class TestMaps:
+    @each_size
+    @each_calibrator
+    def test_the_map_is_a_module_from_logits_to_logits(self, calibrator, k):
+        made = fitted(calibrator, k)
+        assert isinstance(made, Map)
+        assert isinstance(made, nn.Module)
+        logits = hard_rows(k)
+        result = made(logits)
+        assert result.shape == logits.shape
+        assert_probabilities(result)
+
+    @each_size
+    @each_calibrator
+    def test_it_takes_one_row_a_batch_and_batches_of_batches(self, calibrator, k):
+        made, logits = fitted(calibrator, k), hard_rows(k)[:12]
+        batch = made(logits)
+        one_by_one = torch.stack([made(row) for row in logits])
+        assert torch.allclose(one_by_one, batch, rtol=1e-9, atol=1e-9)
+        assert torch.allclose(made(logits.view(3, 4, k)), batch.view(3, 4, k), rtol=1e-9, atol=1e-9)
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+    @each_calibrator
+    def test_it_gives_back_the_type_it_was_given(self, calibrator, dtype):
+        logits = 3 * torch.randn(50, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        made = fitted(calibrator, 5)
+        result = made(logits.to(dtype))
+        assert result.dtype == dtype
+        assert_probabilities(result)
+
+    @each_calibrator
+    def test_float32_logits_give_nearly_what_float64_ones_do(self, calibrator):
+        made, logits = fitted(calibrator, 5), hard_rows(5)[:200]
+        exact, rounded = made(logits).softmax(1), made(logits.float()).double().softmax(1)
+        # A row within rounding of the edge of a step may fall on its other side.
+        off = ((exact - rounded).abs().amax(dim=1) > 1e-4).double().mean()
+        assert off <= 0.01
+
+    @each_calibrator
+    def test_other_class_counts_are_refused(self, calibrator):
+        with pytest.raises(InputError, match="fitted for 5 classes; got logits of 4"):
+            fitted(calibrator, 5)(torch.zeros(3, 4))
+
+    @each_size
+    @each_calibrator
+    def test_its_state_says_all_that_was_learned(self, calibrator, k):
+        made, logits = fitted(calibrator, k), hard_rows(k)
+        other = copy.deepcopy(made)
+        for buffer in other.buffers():
+            buffer.zero_()
+        other.load_state_dict(made.state_dict())
+        assert torch.equal(other(logits), made(logits))
+        assert not list(made.parameters()), "what was fitted is not trained further by accident"
+
+    @each_calibrator
+    def test_it_runs_in_single_precision(self, calibrator):
+        made, logits = copy.deepcopy(fitted(calibrator, 5)).float(), hard_rows(5, torch.float32)
+        assert all(buffer.dtype != torch.float64 for buffer in made.buffers())
+        assert_probabilities(made(logits))
+
+    @each_size
+    @each_calibrator
+    def test_it_can_be_exported_for_any_number_of_rows(self, calibrator, k):
+        made, logits = fitted(calibrator, k), hard_rows(k, torch.float32)
+        program = torch.export.export(made, (logits,), dynamic_shapes=({0: torch.export.Dim("rows", min=2)},))
+        assert torch.allclose(program.module()(logits[:7]), made(logits[:7]), rtol=1e-5, atol=1e-5)
+
+    @each_calibrator
+    def test_it_can_be_captured_as_one_graph(self, calibrator):
+        torch.compiler.reset()
+        made, logits = fitted(calibrator, 5), hard_rows(5, torch.float32)
+        captured = torch.compile(made, backend="eager", fullgraph=True)
+        assert torch.allclose(captured(logits), made(logits), rtol=1e-5, atol=1e-5)
+
+
+class TestPromises:
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    @each_size
+    @each_calibrator
+    def test_predictions_stay_where_that_is_promised(self, calibrator, k, dtype):
+        if not calibrator.preserves_accuracy:
+            pytest.skip("promises nothing")
+        logits = hard_rows(k, dtype)
+        assert torch.equal(fitted(calibrator, k)(logits).argmax(1), logits.argmax(1))
+
+    @each_size
+    @each_calibrator
+    def test_confidences_keep_their_order_where_that_is_promised(self, calibrator, k):
+        if not calibrator.preserves_ranking:
+            pytest.skip("promises nothing")
+        logits = hard_rows(k)
+        before = Predictions.from_logits(logits, torch.zeros(len(logits), dtype=torch.int64))
+        after = fitted(calibrator, k).transform(before)
+        in_order = after.confidence[before.top.log_odds.argsort()]
+        assert (in_order[1:] - in_order[:-1]).min() > -1e-9
+
+    @each_size
+    @each_calibrator
+    def test_overconfident_predictions_get_a_better_log_loss_on_new_rows(self, calibrator, k):
+        if calibrator.name == "none":
+            pytest.skip("does nothing")
+        new = overconfident(4000, k, seed=9, sharpness=3.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrantWarning)
+            made = calibrator.fit(overconfident(2000, k, seed=8, sharpness=3.0))
+        after = made.transform(new)
+        assert after.softmax_rows().nll().mean() < new.softmax_rows().nll().mean()
+
+    @each_calibrator
+    def test_fitting_twice_gives_the_same_map(self, calibrator):
+        first, second = fitted(calibrator, 5), fitted.__wrapped__(calibrator, 5)
+        for name, value in first.state_dict().items():
+            assert torch.equal(value, second.state_dict()[name]), name
+
+    @each_calibrator
+    def test_the_order_of_the_rows_does_not_matter(self, calibrator):
+        if calibrator.name in DEPEND_ON_ROW_ORDER:
+            pytest.skip(DEPEND_ON_ROW_ORDER[calibrator.name])
+        rows = overconfident(400, 5)
+        shuffled = rows[torch.randperm(400, generator=torch.Generator().manual_seed(3))]
+        logits = hard_rows(5)[:200]
+        assert torch.allclose(
+            calibrator.fit(shuffled)(logits).softmax(1), fitted(calibrator, 5)(logits).softmax(1), atol=1e-5
+        )
+
+    @each_calibrator
+    def test_the_numbers_of_the_classes_do_not_matter(self, calibrator):
+        if calibrator.name in DEPEND_ON_CLASS_ORDER:
+            pytest.skip(DEPEND_ON_CLASS_ORDER[calibrator.name])
+        rows, order = overconfident(400, 5), torch.tensor([3, 0, 4, 1, 2])
+        renamed = Predictions.from_logits(rows.logits[:, order], order.argsort()[rows.labels])
+        logits = hard_rows(5)[:200]
+        expected = fitted(calibrator, 5)(logits)[:, order].softmax(1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrantWarning)
+            assert torch.allclose(calibrator.fit(renamed)(logits[:, order]).softmax(1), expected, atol=1e-4)
+
+    @each_calibrator
+    def test_it_tells_how_it_came_about(self, calibrator):
+        summary = fitted(calibrator, 5).summary
+        assert summary.method == calibrator.name
+        assert summary.settings == calibrator.settings()
+        assert summary.rows == 400
+        assert summary.seconds > 0
+        if summary.certificate is not None:
+            assert math.isfinite(summary.certificate.objective)
+            assert 0 <= summary.certificate.gradient < 1e-3
+
+
+def awkward():
+    """Calibration rows that make fits fail elsewhere, by what is wrong with them."""
+    rows = overconfident(300, 5, seed=4)
+    absent = rows.labels != 3
+    generator = torch.Generator().manual_seed(2)
+    hot = torch.nn.functional.one_hot(torch.randint(0, 5, (300,), generator=generator), 5).double()
+    few_levels = torch.tensor([[0.6, 0.1, 0.1, 0.1, 0.1], [0.2, 0.2, 0.2, 0.2, 0.2], [0.1, 0.1, 0.1, 0.1, 0.6]])
+    return {
+        "ten rows": rows[:10],
+        "one row": rows[:1],
+        "a class without rows": rows[absent],
+        "every prediction right": Predictions.from_logits(rows.logits, rows.predicted),
+        "every prediction wrong": Predictions.from_logits(rows.logits, (rows.predicted + 1) % 5),
+        "labels at random": Predictions.from_logits(rows.logits, torch.randint(0, 5, (300,), generator=generator)),
+        "one class only": Predictions.from_logits(rows.logits, torch.zeros(300, dtype=torch.int64)),
+        "equal logits": Predictions.from_logits(torch.zeros(300, 5), rows.labels),
+        "saturated logits": Predictions.from_logits(1e4 * rows.logits, rows.labels),
+        "three levels": Predictions.from_probs(few_levels.repeat(100, 1), rows.labels),
+        "one-hot probabilities": _one_hot(hot, rows.labels),
+    }
+
+
+def _one_hot(probs, labels):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        return Predictions.from_probs(probs, labels)
+
+
+AWKWARD = awkward()
+
+
+def fit_or_reason(calibrator, rows):
+    try:
+        return calibrator.fit(rows), None
+    except FitError as error:
+        return None, str(error)
+
+
+class TestAwkwardRows:
+    @pytest.mark.parametrize("case", AWKWARD)
+    @each_calibrator
+    def test_a_fit_ends_well_or_says_why_not(self, calibrator, case):
+        rows = AWKWARD[case]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrantWarning)
+            made, reason = fit_or_reason(calibrator, rows)
+        if made is None:
+            assert len(reason) > 40, "the message says what must hold, what was got, what to do"
+            return
+        assert_probabilities(made(hard_rows(5)))
+        after = made.transform(rows)
+        assert torch.isfinite(after.softmax_rows().nll()).all()

@@ -1,0 +1,126 @@
+import warnings
+
+import pytest
+import torch
+
+from calibrant.calibrators import TemperatureScaling
+from calibrant.errors import CalibrantWarning, FitError, InputError
+from calibrant.metrics import ECE, auroc, nll
+from calibrant.predictions import Predictions
+
+
+def overconfident(n=3000, k=5, *, temperature=2.0, seed=0, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    return Predictions.from_logits((temperature * logits).to(dtype), labels)
+
+
+def test_the_temperature_that_made_the_labels_is_found():
+    fitted = TemperatureScaling().fit(overconfident(100_000, temperature=2.5))
+    assert float(fitted.temperature) == pytest.approx(2.5, rel=0.01)
+
+
+def test_at_the_optimum_the_expected_logit_is_the_labels_on_average():
+    rows = overconfident(dtype=torch.float64)
+    logits = TemperatureScaling().fit(rows).transform(rows).logits
+    expected = (logits.softmax(1) * logits).sum(1).mean()
+    assert float(expected) == pytest.approx(float(logits.gather(1, rows.labels[:, None]).mean()), abs=1e-5)
+
+
+def test_it_is_equivariant_to_the_scale_of_the_logits():
+    rows = overconfident()
+    scaled = Predictions.from_logits(7 * rows.logits, rows.labels)
+    first, second = (float(TemperatureScaling().fit(each).temperature) for each in (rows, scaled))
+    assert second == pytest.approx(7 * first, rel=1e-5)
+
+
+def test_probabilities_and_logits_give_the_same_answer():
+    rows = overconfident(dtype=torch.float64)
+    same = Predictions.from_probs(rows.probs, rows.labels)
+    first, second = (TemperatureScaling().fit(each).transform(each).probs for each in (rows, same))
+    assert torch.allclose(first, second, atol=1e-5)
+
+
+def test_two_classes_keep_their_auroc():
+    rows = overconfident(k=2)
+    assert auroc(TemperatureScaling().fit(rows).transform(rows)) == auroc(rows)
+
+
+def test_mostly_wrong_predictions_get_a_positive_temperature():
+    rows = overconfident()
+    wrong = Predictions.from_logits(rows.logits, rows.logits.argmin(1))
+    with pytest.warns(CalibrantWarning, match="no better than guessing"):
+        fitted = TemperatureScaling().fit(wrong)
+    assert float(fitted.temperature) > 0
+    assert nll(fitted.transform(wrong)) == pytest.approx(torch.tensor(5.0).log().item(), abs=1e-2)
+
+
+def test_separable_rows_have_no_temperature():
+    rows = overconfident()
+    with pytest.raises(FitError, match="some wrong predictions"):
+        TemperatureScaling().fit(Predictions.from_logits(rows.logits, rows.predicted))
+
+
+def test_the_focal_criterion_flattens_more():
+    rows = overconfident()
+    plain, focal = (float(TemperatureScaling(criterion=name).fit(rows).temperature) for name in ("nll", "focal"))
+    assert focal > 1.1 * plain
+
+
+def test_a_focal_criterion_without_focus_is_the_log_loss():
+    rows = overconfident()
+    plain = TemperatureScaling().fit(rows)
+    assert torch.equal(TemperatureScaling(criterion="focal", gamma=0.0).fit(rows).temperature, plain.temperature)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "grid"),
+    [
+        ("ece-neural-clamping", [i / 1000 for i in range(1, 5001)]),
+        ("ece-overconfidence", [i / 100 for i in range(1, 1001)]),
+        ("ece-meta-regularization", [i / 10 for i in range(1, 101)]),
+    ],
+)
+def test_each_error_criterion_takes_the_lowest_of_its_papers_grid(criterion, grid):
+    rows = overconfident(300, dtype=torch.float64)
+    errors = [ECE()(Predictions.from_logits(rows.logits / t, rows.labels)) for t in grid[:: len(grid) // 100]]
+    chosen = float(TemperatureScaling(criterion=criterion).fit(rows).temperature)
+    assert chosen in grid
+    at_chosen = ECE()(Predictions.from_logits(rows.logits / chosen, rows.labels))
+    assert at_chosen <= min(errors) + 1e-9
+
+
+def test_the_end_of_a_grid_is_not_taken_in_silence():
+    rows = overconfident(temperature=40.0)
+    with pytest.warns(CalibrantWarning, match="end of the grid"):
+        TemperatureScaling(criterion="ece-meta-regularization").fit(rows)
+
+
+def test_one_row_in_a_hundred_thousand_cannot_hide():
+    rows = overconfident(100_000)
+    logits = rows.logits.clone()
+    logits[7] = torch.tensor([1e4, 0, 0, 0, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted = TemperatureScaling().fit(Predictions.from_logits(logits, rows.labels))
+    assert fitted.summary.certificate.gradient < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"criterion": "mse"}, "criterion must be one of nll, focal"),
+        ({"gamma": -1.0}, "gamma must be at least 0"),
+        ({"gamma": float("nan")}, "gamma must be at least 0"),
+        ({"n_bins": 0}, "n_bins must be at least 1"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        TemperatureScaling(**options)
+
+
+def test_a_table_of_top_labels_is_refused():
+    with pytest.raises(InputError, match="must be fitted on Predictions; got TopLabel"):
+        TemperatureScaling().fit(overconfident().top)

@@ -1,0 +1,111 @@
+import math
+from functools import partial
+from itertools import pairwise
+
+import pytest
+import torch
+from scipy.optimize import brentq, minimize_scalar
+
+from calibrant.errors import FitError
+from calibrant.numerics.coldest import best_coldness, focal_loss, log_loss
+from calibrant.numerics.coldness import cold_rows
+
+
+def rows(n, k, *, seed=0, dtype=torch.float64, temperature=2.0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    return (temperature * logits).to(dtype), labels
+
+
+def slope(logits, labels, coldness):
+    probs = (coldness * logits).softmax(1)
+    return float(((probs * logits).sum(1) - logits.gather(1, labels[:, None])[:, 0]).mean())
+
+
+class TestColdRows:
+    @pytest.mark.parametrize("k", [2, 7, 40])
+    @pytest.mark.parametrize("coldness", [0.05, 0.6, 3.0])
+    def test_derivatives_are_those_of_the_log_loss(self, k, coldness):
+        logits, labels = rows(50, k)
+        beta = torch.full((50, 1), coldness, dtype=torch.float64, requires_grad=True)
+        log_prob = (beta * logits).log_softmax(1).gather(1, labels[:, None])[:, 0]
+        (first,) = torch.autograd.grad(-log_prob.sum(), beta, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), beta)
+        (block,) = cold_rows(logits, labels, coldness)
+        assert torch.allclose(block.log_prob, log_prob, atol=1e-12)
+        assert torch.allclose(block.slope, first[:, 0], atol=1e-11)
+        assert torch.allclose(block.curvature, second[:, 0], atol=1e-10)
+
+    def test_blocks_cover_all_rows_in_order(self):
+        logits, labels = rows(5000, 500, dtype=torch.float32)
+        ends = [(block.rows.start, block.rows.stop) for block in cold_rows(logits, labels, 1.0)]
+        assert len(ends) > 1
+        assert ends[0][0] == 0
+        assert ends[-1][1] == 5000
+        assert all(first[1] == second[0] for first, second in pairwise(ends))
+
+
+class TestBestColdness:
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+    @pytest.mark.parametrize(("n", "k"), [(30, 2), (500, 3), (6000, 40), (90_000, 4)])
+    def test_it_is_the_root_that_brent_finds(self, n, k, dtype):
+        logits, labels = rows(n, k, dtype=dtype)
+        exact = brentq(partial(slope, logits.double(), labels), 1e-3, 1e3, xtol=1e-14)
+        assert best_coldness(logits, labels).coldness == pytest.approx(exact, rel=2e-6)
+
+    @pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e3, 1e6])
+    def test_the_unit_of_the_logits_does_not_matter(self, scale):
+        logits, labels = rows(3000, 5)
+        plain, scaled = best_coldness(logits, labels), best_coldness(scale * logits, labels)
+        assert scaled.coldness * scale == pytest.approx(plain.coldness, rel=1e-6)
+        assert scaled.end == "inside"
+
+    def test_many_rows_are_read_about_twice(self):
+        logits, labels = rows(90_000, 4)
+        certificate = best_coldness(logits, labels).certificate
+        assert certificate.passes < 2.6
+        assert certificate.gradient < 1e-6
+
+    def test_rows_sorted_by_class_do_not_mislead_the_first_search(self):
+        logits, labels = rows(20_000, 5)
+        order = labels.argsort()
+        found = best_coldness(logits[order], labels[order])
+        assert found.coldness == pytest.approx(best_coldness(logits, labels).coldness, rel=1e-6)
+
+    @pytest.mark.parametrize("gamma", [0.5, 1.0, 3.0])
+    def test_the_focal_minimum_is_the_lowest_of_a_fine_search(self, gamma):
+        logits, labels = rows(800, 5)
+
+        def mean_focal(log_temperature):
+            log_prob = (logits / math.exp(log_temperature)).log_softmax(1).gather(1, labels[:, None])
+            return float(-((1 - log_prob.exp()) ** gamma * log_prob).mean())
+
+        exact = math.exp(minimize_scalar(mean_focal, bounds=(-2, 3), method="bounded", options={"xatol": 1e-10}).x)
+        found = best_coldness(logits, labels, loss=partial(focal_loss, gamma=gamma))
+        assert 1 / found.coldness == pytest.approx(exact, rel=1e-5)
+
+    def test_derivatives_of_the_focal_loss_are_right(self):
+        log_prob = torch.linspace(-6, -1e-3, 40, dtype=torch.float64, requires_grad=True)
+        value, first, second = focal_loss(log_prob, gamma=2.5)
+        (slope_,) = torch.autograd.grad(value.sum(), log_prob, create_graph=True)
+        assert torch.allclose(first, slope_)
+        assert torch.allclose(second, torch.autograd.grad(slope_.sum(), log_prob)[0])
+
+    def test_a_focal_loss_without_focus_is_the_log_loss(self):
+        log_prob = torch.tensor([-0.1, -2.0], dtype=torch.float64)
+        focal, plain = focal_loss(log_prob, gamma=0.0), log_loss(log_prob)
+        for one, other in zip(focal, plain, strict=True):
+            assert torch.allclose(one, other.expand(2))
+
+    def test_all_right_ends_at_the_cold_end(self):
+        logits, _ = rows(300, 4)
+        assert best_coldness(logits, logits.argmax(1)).end == "cold"
+
+    def test_all_wrong_ends_at_the_hot_end(self):
+        logits, _ = rows(300, 4)
+        assert best_coldness(logits, logits.argmin(1)).end == "hot"
+
+    def test_equal_logits_have_no_temperature(self):
+        with pytest.raises(FitError, match="logits must differ within a row"):
+            best_coldness(torch.ones(20, 3), torch.zeros(20, dtype=torch.int64))
