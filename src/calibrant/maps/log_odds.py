@@ -55,8 +55,12 @@ def with_top_log_odds(logits: Tensor, top: Tensor, log_odds: Tensor) -> Tensor:
     log_odds = log_odds.clamp(min=_AHEAD - math.log(others))
     log_shares = logits.scatter(-1, top, -math.inf).log_softmax(dim=-1)
     fair, largest = 1 / others, log_shares.amax(dim=-1, keepdim=True).exp()
+    log_shares = log_shares.scatter(-1, top, 0.0)  # a number, for the sake of gradients; replaced below
     # (1 - blend) * largest + blend * fair must stay below the odds of the predicted class.
     below = (log_odds - _AHEAD / 2).exp()
-    blend = ((largest - below) / (largest - fair).clamp(min=1e-12)).clamp(0, 1)
-    log_shares = torch.logaddexp(log_shares + torch.log1p(-blend), (blend * fair).log())
+    blend = ((largest - below) / (largest - fair).clamp(min=1e-12)).clamp(0, 1 - _AHEAD / 100)
+    needed = blend > 0
+    blend = blend.where(needed, 0.5)
+    blended = torch.logaddexp(log_shares + torch.log1p(-blend), (blend * fair).log())
+    log_shares = torch.where(needed, blended, log_shares)
     return (logsigmoid(-log_odds) + log_shares).scatter(-1, top, logsigmoid(log_odds))
