@@ -224,7 +224,8 @@ class TestPromises:
     def test_fitting_twice_gives_the_same_map(self, calibrator):
         first, second = fitted(calibrator, 5), fitted.__wrapped__(calibrator, 5)
         for name, value in first.state_dict().items():
-            assert torch.equal(value, second.state_dict()[name]), name
+            # To the last digits: where an array happens to lie in memory can change how its sum is rounded.
+            assert torch.allclose(value, second.state_dict()[name], rtol=1e-10, atol=1e-12), name
 
     @each_calibrator
     def test_the_order_of_the_rows_does_not_matter(self, calibrator):

@@ -5,8 +5,8 @@ infinite log-loss. Laplace's rule of succession says how far n rows can take us:
 fails with probability 1/(n + 2). No map learned from n rows claims more than that.
 
 For the predicted class, or of two classes: 1/(n + 2) <= p <= 1 - 1/(n + 2).
-For each of k classes against the rest: 1/((n + 2)(k - 1)) <= p <= 1 - 1/(n + 2), before division by their sum; the k - 1
-others of a class that is as sure as it may be then share, at the least, what that class leaves.
+For each of k classes against the rest: 1/((n + 2)(k - 1)) <= p <= 1 - 1/(n + 2), before division by their sum: beside a
+class that is as sure as it may be, the k - 1 others together have what it leaves, at the least.
 """
 
 import math

@@ -24,6 +24,10 @@ class Curve(nn.Module, ABC):
     def forward(self, log_odds: Tensor) -> Tensor:
         """New log-odds, (..., c) -> (..., c)."""
 
+    def log_probs(self, log_odds: Tensor) -> Tensor:
+        """Logarithms of the new probabilities, (..., c) -> (..., c)."""
+        return logsigmoid(self(log_odds))
+
     @final
     def settings(self) -> dict[str, Setting]:
         """What the constructor needs beside the buffers: nothing."""
@@ -54,9 +58,15 @@ class Steps(Curve):
         self.keep(edges=edges, values=values)
 
     def forward(self, log_odds: Tensor) -> Tensor:
+        return self._look_up(log_odds, self.values)
+
+    def log_probs(self, log_odds: Tensor) -> Tensor:
+        return self._look_up(log_odds, logsigmoid(self.values))  # of each step once, not of each row
+
+    def _look_up(self, log_odds: Tensor, values: Tensor) -> Tensor:
         columns, shape = _columns(log_odds, len(self.edges))
         cells = torch.searchsorted(self.edges.to(columns), columns)
-        return _as_before(self.values.to(columns).gather(1, cells), shape)
+        return _as_before(values.to(columns).gather(1, cells), shape)
 
 
 @final

@@ -51,7 +51,7 @@ class OneVsRest(Map):
         self.curve = curve
 
     def calibrated(self, logits: Tensor) -> Tensor:
-        return logsigmoid(self.curve(class_log_odds(logits))).log_softmax(dim=-1)
+        return self.curve.log_probs(class_log_odds(logits)).log_softmax(dim=-1)
 
 
 @final

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-__all__ = ["class_log_odds", "log_not", "top_log_odds", "with_top_log_odds"]
+__all__ = ["class_log_odds", "top_log_odds", "with_top_log_odds"]
 
 # The predicted class is kept ahead of the next by this share, so that rounding cannot change the prediction.
 _AHEAD = 1e-4
@@ -25,19 +25,14 @@ def top_log_odds(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 def class_log_odds(logits: Tensor) -> Tensor:
     """Log-odds of every class against all others, (..., k)."""
-    log_probs = logits.log_softmax(dim=-1)
-    top, exact = top_log_odds(logits)
-    # One minus a probability near 1 has lost its digits; only the predicted class can be there.
-    return (log_probs - log_not(log_probs)).scatter(-1, top, exact)
-
-
-def log_not(log_probs: Tensor) -> Tensor:
-    """Logarithm of one minus the probability."""
-    large = log_probs > -math.log(2)
-    # Each branch gets numbers it can take, so that gradients of the other one stay finite.
-    of_large = (-torch.expm1(log_probs.where(large, -1.0))).log()
-    of_small = torch.log1p(-log_probs.where(~large, -1.0).exp())
-    return torch.where(large, of_large, of_small)
+    highest, top = logits.max(dim=-1, keepdim=True)
+    others = logits.scatter(-1, top, -math.inf)
+    second = others.amax(dim=-1, keepdim=True)
+    powers = (others - second).exp()
+    rest = powers.sum(dim=-1, keepdim=True)
+    # Against any class but the predicted one stands that one, whose power is 1, so that nothing cancels.
+    against = (rest - powers) * (second - highest).exp() + 1
+    return (logits - highest - against.log()).scatter(-1, top, highest - second - rest.log())
 
 
 def with_top_log_odds(logits: Tensor, top: Tensor, log_odds: Tensor) -> Tensor:

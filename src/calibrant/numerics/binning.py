@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-__all__ = ["bin_ends", "bin_index", "counts_by", "sums_between", "sums_by"]
+__all__ = ["bin_ends", "bin_index", "counts_by", "inner_edges", "sums_between", "sums_by"]
 
 _ON_THE_EDGE = 2.0**-22
 
@@ -24,6 +24,11 @@ def bin_index(values: Tensor, n_bins: int) -> Tensor:
     """
     scaled = (values - _ON_THE_EDGE).mul_(n_bins)
     return scaled.ceil_().sub_(1).clamp_(0, n_bins - 1).int()
+
+
+def inner_edges(n_bins: int, device: torch.device | None = None) -> Tensor:
+    """Upper ends of all bins but the last, (n_bins - 1,), float64: what searching among them finds, bin_index says."""
+    return torch.arange(1, n_bins, dtype=torch.float64, device=device) / n_bins + _ON_THE_EDGE
 
 
 def sums_by(index: Tensor, values: Tensor, size: int) -> Tensor:

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from calibrant.maps.log_odds import class_log_odds, log_not, top_log_odds, with_top_log_odds
+from calibrant.maps.log_odds import class_log_odds, top_log_odds, with_top_log_odds
 
 
 def some_logits(k=6, n=300, scale=4.0):
@@ -22,12 +22,6 @@ def test_log_odds_stay_apart_where_float32_confidences_are_one():
     _, log_odds = top_log_odds(logits)
     assert log_odds[:, 0].tolist() == pytest.approx([100 - math.log(2), 120 - math.log(2)])
     assert class_log_odds(logits)[:, 0].tolist() == pytest.approx([100 - math.log(2), 120 - math.log(2)])
-
-
-@pytest.mark.parametrize("log_prob", [-1e-12, -1e-3, -0.5, -0.7, -5.0, -50.0])
-def test_the_logarithm_of_the_rest_keeps_its_digits(log_prob):
-    exact = math.log(-math.expm1(log_prob))
-    assert float(log_not(torch.tensor(log_prob, dtype=torch.float64))) == pytest.approx(exact, rel=1e-12)
 
 
 def test_the_predicted_class_gets_the_confidence_asked_for():

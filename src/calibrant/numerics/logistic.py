@@ -1,0 +1,221 @@
+"""Small logistic regressions, many at once: one a class, on a few functions of one score.
+
+Newton's method in float64, in coordinates in which the features are uncorrelated and of unit size, so that neither
+scores of 10⁴ nor a feature that repeats another trouble it. The features are made block by block and never kept.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from calibrant.numerics.certificate import Certificate
+
+__all__ = ["Features", "LogisticFit", "Targets", "fit_logistic"]
+
+Features: TypeAlias = Callable[
+    [Tensor], Tensor
+]  # scores (c, m) in float64 -> features (c, d, m), a constant among them
+
+_BLOCK = 1 << 19  # scores at once
+_SUBSAMPLE = 20_000  # rows of the first, rough fit, if there are four times as many
+_MAX_STEPS = 50
+_SMALL_STEP = 1e-8  # in units in which features have size 1, relative to the weights and at least to 1
+_ROUNDING = 1e-13  # by how much a loss may seem to rise at its optimum
+_REDUNDANT = 1e-12  # share of the features' variance below which a direction is rounding
+
+
+class Targets(NamedTuple):
+    """What to predict: for line j, ``hit[j]`` where the label is ``classes[j]`` and ``miss[j]`` elsewhere."""
+
+    labels: Tensor  # (n,)
+    classes: Tensor  # (c,)
+    hit: Tensor  # (c,), float64
+    miss: Tensor  # (c,), float64
+
+    def lines(self, lines: Tensor) -> "Targets":
+        """Those of some lines."""
+        return Targets(self.labels, self.classes[lines], self.hit[lines], self.miss[lines])
+
+    def of(self, lines: Tensor, rows: slice) -> Tensor:
+        """The targets of some lines and rows, (c, m)."""
+        is_hit = self.labels[rows] == self.classes[lines, None]
+        return torch.where(is_hit, self.hit[lines, None], self.miss[lines, None])
+
+
+class LogisticFit(NamedTuple):
+    """The optimum of each of c regressions, where there is one."""
+
+    weights: Tensor  # (c, d)
+    found: Tensor  # bool, (c,); where not, the best weights are infinite
+    objective: Tensor  # mean log-loss, (c,)
+    gradient: Tensor  # largest entry of its gradient, features being of unit size, (c,)
+    steps: int
+    passes: float
+
+    def columns(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What has a line for each regression."""
+        return self.weights, self.found, self.objective, self.gradient
+
+    def certificate(self) -> Certificate:
+        """The mean over the regressions, and the worst gradient among them."""
+        return Certificate(float(self.objective.mean()), float(self.gradient.max()), self.steps, self.passes)
+
+
+def fit_logistic(scores: Tensor, targets: Targets, features: Features, *, active: Tensor | None = None) -> LogisticFit:
+    """Weights w that minimise the mean log-loss of ``sigmoid(w · features(score))``, for each line of scores.
+
+    Args:
+        scores: Shape (c, n), finite.
+        targets: In 0..1. Where they are 0 and 1 and the features can tell them apart there is no optimum.
+        features: The same for all lines.
+        active: Which features a line may use, bool (c, d); all unless given. The weights of the others are 0.
+    """
+    every = scores.shape[1] // _SUBSAMPLE
+    rough = None
+    if every >= 4:
+        thin = targets._replace(labels=targets.labels[::every])
+        rough = fit_logistic(scores[:, ::every], thin, features, active=active)
+    problem = _Problem(scores, targets, features, active)
+    starts = [torch.zeros_like(problem.like_scores), problem.like_scores]
+    if rough is not None:
+        starts = [torch.where(rough.found[:, None], problem.inwards(rough.weights), starts[0])]
+    point, found, last, steps, passes = _newton(problem, starts)
+    return LogisticFit(
+        weights=problem.outwards(point),
+        found=found,
+        objective=last.loss,
+        gradient=last.gradient.abs().amax(dim=1),
+        steps=steps,
+        passes=1 + passes + (0 if rough is None else rough.passes / every),
+    )
+
+
+class _Pass(NamedTuple):
+    """What all rows say at some weights, a line each."""
+
+    loss: Tensor  # (c,)
+    gradient: Tensor  # (c, d)
+    curvature: Tensor  # (c, d, d)
+    apart: Tensor  # (c,): every row lies on the right side
+
+
+class _Problem:
+    """The rows, and the coordinates in which features are uncorrelated and of unit size."""
+
+    def __init__(self, scores: Tensor, targets: Targets, features: Features, active: Tensor | None) -> None:
+        self.scores, self.targets, self._features = scores, targets, features
+        self.size = features(scores[:1, :1].double()).shape[1]
+        self._used = active if active is not None else torch.ones(len(scores), self.size, dtype=torch.bool)
+        self._used = self._used.to(device=scores.device)[..., None].double()
+        self._set_coordinates()
+
+    def _set_coordinates(self) -> None:
+        lines = torch.arange(len(self.scores), device=self.scores.device)
+        moments = torch.zeros(len(lines), self.size, self.size, dtype=torch.float64, device=self.scores.device)
+        along = torch.zeros(len(lines), self.size, dtype=torch.float64, device=self.scores.device)
+        n = self.scores.shape[1]
+        for rows, features in self._blocks(lines):
+            moments += features @ features.mT / n
+            along += (features @ self.scores[:, rows, None].double())[..., 0] / n
+        size = moments.diagonal(dim1=1, dim2=2).sqrt()
+        inverse = torch.where(size > 0, 1 / size, 0.0)
+        variance, directions = torch.linalg.eigh(moments * inverse[:, :, None] * inverse[:, None, :])
+        kept = variance > _REDUNDANT * variance.amax(dim=1, keepdim=True)
+        root = variance.clamp(min=0).sqrt()
+        self._out = inverse[:, :, None] * directions * torch.where(kept, 1 / root, 0.0)[:, None, :]
+        self._in = torch.where(kept, root, 0.0)[:, :, None] * directions.mT * size[:, None, :]
+        self.like_scores = (self._out.mT @ along[..., None])[..., 0]  # the point whose logits are most like the scores
+        self._idle = torch.diag_embed((~kept).double())  # keeps directions that mean nothing where they are
+
+    def outwards(self, point: Tensor) -> Tensor:
+        """Weights of the features themselves, (c, d)."""
+        return (self._out @ point[..., None])[..., 0]
+
+    def inwards(self, weights: Tensor) -> Tensor:
+        """The reverse of :meth:`outwards`."""
+        return (self._in @ weights[..., None])[..., 0]
+
+    def look(self, lines: Tensor, point: Tensor) -> _Pass:
+        """One pass over the rows, for some of the lines."""
+        out = self._out[lines]
+        weights = (out @ point[..., None]).mT  # (c, 1, d)
+        loss, apart = weights.new_zeros(len(lines)), weights.new_ones(len(lines), dtype=torch.bool)
+        gradient, curvature = torch.zeros_like(weights), torch.zeros_like(out)
+        for rows, features in self._blocks(lines):
+            logit = weights @ features  # (c, 1, m)
+            target = self.targets.of(lines, rows)[:, None]
+            prob = logit.sigmoid()
+            # ln(1 + e^x) = max(x, 0) - ln max(p, 1 - p)
+            loss += (logit.clamp(min=0) - target * logit).sum(dim=(1, 2)) - _sum_of_logs(prob.maximum(1 - prob)[:, 0])
+            apart &= ((target - 0.5) * logit > 0).all(dim=2)[:, 0]
+            gradient += (prob - target) @ features.mT
+            curvature += (features * (prob * (1 - prob))) @ features.mT
+        n = self.scores.shape[1]
+        curvature = out.mT @ curvature @ out / n + self._idle[lines]
+        return _Pass(loss / n, (gradient @ out)[:, 0] / n, curvature, apart)
+
+    def _blocks(self, lines: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Rows, and the features of some lines there, (c, d, m)."""
+        n = self.scores.shape[1]
+        step = max(1, _BLOCK // len(lines))
+        whole = len(lines) == len(self.scores)
+        for start in range(0, n, step):
+            rows = slice(start, min(start + step, n))
+            scores = self.scores[:, rows] if whole else self.scores[lines, rows]
+            yield rows, self._features(scores.double()) * self._used[lines]
+
+
+def _sum_of_logs(values: Tensor) -> Tensor:
+    """Sum of the logarithms of numbers in 1/2..1, (c, m) -> (c,): of products of 512, as logarithms are slow."""
+    whole = values.shape[1] // 512 * 512
+    products = values[:, :whole].unflatten(1, (-1, 512)).prod(dim=2)
+    return products.log().sum(dim=1) + values[:, whole:].prod(dim=1).log()
+
+
+def _newton(problem: _Problem, starts: list[Tensor]) -> tuple[Tensor, Tensor, _Pass, int, float]:
+    """Newton's method from the best of some starts, with steps halved until the loss does not rise.
+
+    Lines that are done are left alone.
+
+    Where the features tell hits and misses apart, each step goes as far as the last and the loss falls towards 0; a
+    line is known for that as soon as every row lies on its right side, or by the number of steps.
+    """
+    point = starts[0]
+    lines = torch.arange(len(point), device=point.device)
+    at, passes = problem.look(lines, point), float(len(starts))
+    for other in starts[1:]:
+        seen = problem.look(lines, other)
+        better = seen.loss < at.loss
+        point[better] = other[better]
+        _replace(at, better, seen, better)
+    move, share = _newton_step(at), torch.ones_like(at.loss)
+    certain = (problem.targets.hit == 1) & (problem.targets.miss == 0)
+    for steps in range(_MAX_STEPS + 1):
+        arrived = move.abs().amax(dim=1) <= _SMALL_STEP * (1 + point.abs().amax(dim=1))
+        endless = certain & at.apart
+        todo = lines[~(arrived | endless)]
+        if not len(todo) or steps == _MAX_STEPS:
+            break
+        trial = point[todo] + share[todo, None] * move[todo]
+        seen = problem.look(todo, trial)
+        passes += len(todo) / len(lines)
+        better = seen.loss <= at.loss[todo] * (1 + _ROUNDING)
+        share[todo] = torch.where(better, 1.0, share[todo] / 2)
+        moved = todo[better]
+        point[moved], move[moved] = trial[better], _newton_step(seen)[better]
+        _replace(at, moved, seen, better)
+    return point, arrived & ~endless, at, steps, passes
+
+
+def _replace(at: _Pass, lines: Tensor, by: _Pass, taken: Tensor) -> None:
+    for known, new in zip(at, by, strict=True):
+        known[lines] = new[taken]
+
+
+def _newton_step(at: _Pass) -> Tensor:
+    # Far out on the way to infinite weights the curvature vanishes; a trace of it keeps the system solvable.
+    trace = at.curvature.diagonal(dim1=1, dim2=2).amax(dim=1) * 1e-14 + 1e-300
+    damped = at.curvature + torch.diag_embed(trace[:, None].expand_as(at.gradient))
+    return torch.linalg.solve(damped, -at.gradient)

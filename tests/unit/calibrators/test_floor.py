@@ -1,0 +1,32 @@
+"""The floor: how sure a map may be after so many rows."""
+
+import math
+
+import pytest
+import torch
+
+from calibrant.calibrators.floor import floored_log_odds, floored_probs, log_odds_bounds, prob_bounds
+
+
+@pytest.mark.parametrize("n", [1, 10, 1000])
+@pytest.mark.parametrize("k", [2, 10, 1000])
+def test_the_bounds_are_those_of_the_rule_of_succession(n, k):
+    least, most = prob_bounds(n, k)
+    assert least == pytest.approx(1 / ((n + 2) * (k - 1)))
+    assert most == pytest.approx(1 - 1 / (n + 2))
+    low, high = log_odds_bounds(n, k)
+    assert low == pytest.approx(math.log(least / (1 - least)))
+    assert high == pytest.approx(math.log(most / (1 - most)))
+
+
+def test_zero_and_one_get_finite_log_odds_and_the_middle_is_left_alone():
+    probs = torch.tensor([0.0, 1e-9, 0.3, 1.0])
+    log_odds = floored_log_odds(probs, rows=98)
+    assert log_odds.dtype == torch.float64
+    assert torch.allclose(log_odds.sigmoid(), torch.tensor([0.01, 0.01, 0.3, 0.99]).double())
+    assert torch.allclose(floored_probs(probs, rows=98), torch.tensor([0.01, 0.01, 0.3, 0.99]))
+
+
+def test_cells_at_the_floor_share_the_very_same_number():
+    log_odds = floored_log_odds(torch.tensor([0.0, 1e-12, 1e-6]), rows=50, n_classes=7)
+    assert len(log_odds.unique()) == 1
