@@ -1,22 +1,16 @@
-"""Writes docs/metrics.md from the docstrings of the metrics, so that page and code cannot disagree.
-
-Run by ``make docs``; a test fails if the page is out of date.
-"""
+"""The page of metrics, from their docstrings."""
 
 import inspect
 import re
-from pathlib import Path
 
 from calibrant.catalogue import all_metrics
 from calibrant.metrics import Metric
 from calibrant.report.rows import HEADINGS
 
-PAGE = Path(__file__).parent / "metrics.md"
-
 INTRODUCTION = """\
 # Metrics: what each number is, and when it misleads
 
-<!-- Written by docs/build.py from the docstrings; edit those. -->
+<!-- Written by `make docs` from the docstrings; edit those. -->
 
 Notation: row i has probabilities p_i, predicted class ŷ_i = argmax p_i, confidence c_i = max p_i, and correctness a_i
 = 1 if ŷ_i is the label y_i, else 0. There are n rows, k classes and b bins. acc and conf are the means of a and c in
@@ -48,7 +42,7 @@ what is).
 """
 
 
-def page() -> str:
+def metric_page() -> str:
     """The whole page."""
     parts = [INTRODUCTION]
     for family, heading in HEADINGS.items():
@@ -72,7 +66,3 @@ def entry(metric: Metric) -> str:
         body = " ".join(value.split())
         lines.append(f"- **{name}**: {f'`{body}`' if name == 'Formula' else body}")
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""How far a classifier's confidence can be trusted.
+"""How far a classifier's confidence can be trusted, and how to mend it.
 
 The public names, explicit and sorted. Each is loaded when it is first used, so that ``calibrant --help`` loads neither
 torch nor numpy; type checkers read the imports below.
@@ -9,16 +9,47 @@ from typing import TYPE_CHECKING
 
 # fmt: off
 if TYPE_CHECKING:
-    from calibrant.catalogue import all_metrics, find_metric
-    from calibrant.errors import (
-        CalibrantError,
-        CalibrantWarning,
-        FileError,
-        FitError,
-        InputError,
-        UnknownNameError,
+    from calibrant.calibrators import (
+        Auto,
+        BayesianBinning,
+        BetaCalibration,
+        BiasCorrectedTemperature,
+        BinMeanShift,
+        Calibrator,
+        Chain,
+        ClasswiseHistogramBinning,
+        DensityRatioCalibration,
+        DiagonalOrderPreserving,
+        DirichletODIR,
+        DoNothing,
+        EnsembleTemperatureScaling,
+        FeatureCalibrator,
+        HistogramBinning,
+        IMax,
+        IsotonicOneVsRest,
+        IsotonicPooled,
+        IsotonicRegression,
+        MatrixScaling,
+        MatrixScalingODIR,
+        OrderInvariant,
+        OrderPreserving,
+        PlattScaling,
+        QuadraticScaling,
+        ScalingBinning,
+        ScalingBinningMarginal,
+        SplineCalibration,
+        StructuredMatrixScaling,
+        StructuredVectorScaling,
+        TemperatureScaling,
+        VectorScaling,
+        VennAbers,
+        VennAbersInterval,
+        venn_abers_interval,
     )
+    from calibrant.catalogue import all_calibrators, all_metrics, find_calibrator, find_metric
+    from calibrant.errors import CalibrantError, CalibrantWarning, FileError, FitError, InputError, UnknownNameError
     from calibrant.evidence import Difference, Estimate, compare, estimate
+    from calibrant.maps import FitSummary, Map
     from calibrant.metrics import (
         Metric,
         Tally,
@@ -44,6 +75,7 @@ if TYPE_CHECKING:
         murphy,
         nll,
         oe,
+        piece,
         refinement_terms,
         sce,
         sece,
@@ -55,31 +87,50 @@ if TYPE_CHECKING:
     )
     from calibrant.paper import Paper
     from calibrant.predictions import Predictions, TopLabel
-    from calibrant.report import Evaluation, Verdict, evaluate, verdict
-    from calibrant.sources import load, save
+    from calibrant.report import Evaluation, Leaderboard, Verdict, evaluate, leaderboard, verdict
+    from calibrant.sources import load, load_features, load_map, save, save_map
 
 __all__ = [
-    "CalibrantError", "CalibrantWarning", "Difference", "Estimate", "Evaluation", "FileError", "FitError",
-    "InputError", "Metric", "Paper", "Predictions", "Tally", "TopLabel", "UnknownNameError", "Verdict", "accuracy",
-    "ace", "all_metrics", "augrc", "aupr_error", "aupr_success", "aurc", "auroc", "brier", "calibration_refinement",
-    "compare", "e_aurc", "ece", "ece_l1_debiased", "ece_l2_debiased", "entropy", "estimate", "evaluate",
-    "find_metric", "fpr95", "kde_ece", "ks", "load", "mce", "mmce", "murphy", "nll", "oe", "refinement_terms",
-    "save", "sce", "sece", "sece_printed", "skce", "smece", "tl_ece", "top_brier", "verdict",
+    "Auto", "BayesianBinning", "BetaCalibration", "BiasCorrectedTemperature", "BinMeanShift", "CalibrantError",
+    "CalibrantWarning", "Calibrator", "Chain", "ClasswiseHistogramBinning", "DensityRatioCalibration",
+    "DiagonalOrderPreserving", "Difference", "DirichletODIR", "DoNothing", "EnsembleTemperatureScaling", "Estimate",
+    "Evaluation", "FeatureCalibrator", "FileError", "FitError", "FitSummary", "HistogramBinning", "IMax",
+    "InputError", "IsotonicOneVsRest", "IsotonicPooled", "IsotonicRegression", "Leaderboard", "Map",
+    "MatrixScaling", "MatrixScalingODIR", "Metric", "OrderInvariant", "OrderPreserving", "Paper", "PlattScaling",
+    "Predictions", "QuadraticScaling", "ScalingBinning", "ScalingBinningMarginal", "SplineCalibration",
+    "StructuredMatrixScaling", "StructuredVectorScaling", "Tally", "TemperatureScaling", "TopLabel",
+    "UnknownNameError", "VectorScaling", "VennAbers", "VennAbersInterval", "Verdict", "accuracy", "ace",
+    "all_calibrators", "all_metrics", "augrc", "aupr_error", "aupr_success", "aurc", "auroc", "brier",
+    "calibration_refinement", "compare", "e_aurc", "ece", "ece_l1_debiased", "ece_l2_debiased", "entropy",
+    "estimate", "evaluate", "find_calibrator", "find_metric", "fpr95", "kde_ece", "ks", "leaderboard", "load",
+    "load_features", "load_map", "mce", "mmce", "murphy", "nll", "oe", "piece", "refinement_terms", "save",
+    "save_map", "sce", "sece", "sece_printed", "skce", "smece", "tl_ece", "top_brier", "venn_abers_interval",
+    "verdict",
 ]
 
 _HOMES = {
-    "catalogue": "all_metrics find_metric",
+    "calibrators": (
+        "Auto BayesianBinning BetaCalibration BiasCorrectedTemperature BinMeanShift Calibrator Chain "
+        "ClasswiseHistogramBinning DensityRatioCalibration DiagonalOrderPreserving DirichletODIR DoNothing "
+        "EnsembleTemperatureScaling FeatureCalibrator HistogramBinning IMax IsotonicOneVsRest IsotonicPooled "
+        "IsotonicRegression MatrixScaling MatrixScalingODIR OrderInvariant OrderPreserving PlattScaling "
+        "QuadraticScaling ScalingBinning ScalingBinningMarginal SplineCalibration StructuredMatrixScaling "
+        "StructuredVectorScaling TemperatureScaling VectorScaling VennAbers VennAbersInterval "
+        "venn_abers_interval "
+    ),
+    "catalogue": "all_calibrators all_metrics find_calibrator find_metric",
     "errors": "CalibrantError CalibrantWarning FileError FitError InputError UnknownNameError",
     "evidence": "Difference Estimate compare estimate",
+    "maps": "FitSummary Map",
     "metrics": (
         "Metric Tally accuracy ace augrc aupr_error aupr_success aurc auroc brier calibration_refinement "
-        "e_aurc ece ece_l1_debiased ece_l2_debiased entropy fpr95 kde_ece ks mce mmce murphy nll oe "
+        "e_aurc ece ece_l1_debiased ece_l2_debiased entropy fpr95 kde_ece ks mce mmce murphy nll oe piece "
         "refinement_terms sce sece sece_printed skce smece tl_ece top_brier "
     ),
     "paper": "Paper",
     "predictions": "Predictions TopLabel",
-    "report": "Evaluation Verdict evaluate verdict",
-    "sources": "load save",
+    "report": "Evaluation Leaderboard Verdict evaluate leaderboard verdict",
+    "sources": "load load_features load_map save save_map",
 }
 # fmt: on
 

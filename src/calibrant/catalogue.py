@@ -1,13 +1,23 @@
-"""Every metric by its short name, read from its folder: nothing is registered by hand."""
+"""Every metric and calibrator by its short name, read from its folder: nothing is registered by hand."""
 
-import difflib
 import inspect
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
 
-from calibrant import metrics
-from calibrant.errors import UnknownNameError
+from calibrant.calibrators import Calibrator, FeatureCalibrator
+from calibrant.checks import check_known
+from calibrant.method_text import AnyCalibrator, parse_method, without_features
 from calibrant.metrics import Metric
 
-__all__ = ["all_metrics", "find_metric"]
+__all__ = [
+    "all_calibrators",
+    "all_feature_calibrators",
+    "all_metrics",
+    "find_any_calibrator",
+    "find_calibrator",
+    "find_metric",
+]
 
 
 def all_metrics() -> dict[str, Metric]:
@@ -17,9 +27,7 @@ def all_metrics() -> dict[str, Metric]:
         >>> all_metrics()["ece"].title
         'Expected calibration error'
     """
-    exported = (getattr(metrics, name) for name in metrics.__all__)
-    classes = (thing for thing in exported if inspect.isclass(thing) and issubclass(thing, Metric))
-    made = (kind() for kind in classes if not inspect.isabstract(kind))
+    made: list[Metric] = [kind() for kind in _exported("metrics", Metric)]
     return {metric.name: metric for metric in sorted(made, key=lambda metric: metric.name)}
 
 
@@ -30,8 +38,62 @@ def find_metric(name: str) -> Metric:
         UnknownNameError: If there is none; the message names the closest.
     """
     known = all_metrics()
-    if name in known:
-        return known[name]
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
-    raise UnknownNameError(f"a metric must be one of {', '.join(known)}; got {name!r}.{hint}")
+    check_known(name, known, "a metric")
+    return known[name]
+
+
+def all_calibrators() -> dict[str, Calibrator]:
+    """Every calibrator that is fitted on predictions alone, with its default options, by name.
+
+    Example:
+        >>> all_calibrators()["none"].title
+        'Do nothing'
+    """
+    made: list[Calibrator] = [kind() for kind in _exported("calibrators", Calibrator)]
+    return {calibrator.name: calibrator for calibrator in sorted(made, key=lambda calibrator: calibrator.name)}
+
+
+def all_feature_calibrators() -> dict[str, FeatureCalibrator]:
+    """Every calibrator that looks at features too, with its default options, by name.
+
+    Example:
+        >>> all_feature_calibrators()["density_ratio"].title
+        'Density-ratio calibration'
+    """
+    made: list[FeatureCalibrator] = [kind() for kind in _exported("calibrators", FeatureCalibrator)]
+    return {calibrator.name: calibrator for calibrator in sorted(made, key=lambda calibrator: calibrator.name)}
+
+
+def find_calibrator(text: str) -> Calibrator:
+    """The calibrator that a text describes.
+
+    Args:
+        text: A name; a name with options, ``temperature(criterion=focal,gamma=2)``; or a chain of these,
+            ``temperature+isotonic``.
+
+    Raises:
+        UnknownNameError: If there is no such calibrator or option; the message names the closest.
+        InputError: If the text does not read like that, a value does not suit its option, or the calibrator needs
+            features (see :func:`find_any_calibrator`).
+
+    Example:
+        >>> find_calibrator("none")
+        DoNothing()
+    """
+    return without_features(find_any_calibrator(text))
+
+
+def find_any_calibrator(text: str) -> AnyCalibrator:
+    """The calibrator that a text describes, as :func:`find_calibrator`, or one that looks at features too."""
+    return parse_method(text, {**all_calibrators(), **all_feature_calibrators()})
+
+
+def _exported(folder: str, base: type) -> Iterator[Any]:
+    """The concrete classes that a folder of the package exports."""
+    module = import_module(f"calibrant.{folder}")
+    things = (getattr(module, name) for name in module.__all__)
+    return (
+        thing
+        for thing in things
+        if isinstance(thing, type) and issubclass(thing, base) and not inspect.isabstract(thing)
+    )

@@ -3,16 +3,20 @@
 Each message says what must hold, what was got and where, and what to do about it.
 """
 
+import difflib
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import InputError
+from calibrant.errors import InputError, UnknownNameError
 
 __all__ = [
     "as_tensor",
     "check_at_least",
     "check_finite",
+    "check_known",
     "check_labels",
     "check_positive",
     "check_real",
@@ -124,3 +128,18 @@ def check_at_least(value: int, least: int, name: str) -> None:
     """A count that a method needs."""
     if value < least:
         raise InputError(f"{name} must be at least {least}; got {value}.")
+
+
+def check_known(name: str, known: Iterable[str], what: str) -> None:
+    """A name that exists; else the closest is suggested.
+
+    Raises:
+        UnknownNameError: If it does not.
+    """
+    names = list(known)
+    if name in names:
+        return
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    choice = f"one of {', '.join(names)}" if names else "left out, as there are none"
+    raise UnknownNameError(f"{what} must be {choice}; got {name!r}.{hint}")

@@ -17,11 +17,12 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for predictions, figures and reports.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Of the network and the split.")] = 0,
 ) -> None:
-    """Train a small network on hand-written digits, then find out how far its confidence can be trusted."""
+    """Train a small network on hand-written digits, find out how far its confidence can be trusted, and mend it."""
     import torch
     from rich.console import Console
     from rich.progress import Progress
 
+    from calibrant.cli.comparison import ComparisonRequest, run_comparison
     from calibrant.cli.evaluation import Request, run_evaluation
     from calibrant.datasets import load_digits
     from calibrant.models import DigitsCNN
@@ -50,4 +51,12 @@ def demo(
     request = Request(
         file=out / "digits-test.npz", figures=out, markdown=out / "report.md", json=out / "report.json", seed=seed
     )
-    raise typer.Exit(run_evaluation(request))
+    code = run_evaluation(request)
+    fitting, judging = out / "digits-calibration.npz", out / "digits-test.npz"
+    console.print(f"\nMending it: calibrant compare {fitting} {judging}", style="bold")
+    run_comparison(
+        ComparisonRequest(
+            fitting, judging, figures=out, markdown=out / "leaderboard.md", json=out / "leaderboard.json", seed=seed
+        )
+    )
+    raise typer.Exit(code)

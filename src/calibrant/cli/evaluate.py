@@ -5,16 +5,18 @@ from typing import Annotated
 
 import typer
 
+from calibrant.cli.options import Logits, Names, PredictionsFile, Probs, Scores, TrueLabels, one_kind
+
 __all__ = ["evaluate"]
 
 
 def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
-    file: Annotated[Path, typer.Argument(help="npz, csv, parquet, feather, arrow, safetensors or pt.")],
-    logits: Annotated[bool, typer.Option("--logits", help="The numbers are logits.")] = False,
-    probs: Annotated[bool, typer.Option("--probs", help="The numbers are probabilities.")] = False,
+    file: PredictionsFile,
+    logits: Logits = False,
+    probs: Probs = False,
     top_label: Annotated[bool, typer.Option("--top-label", help="The file has confidence and correct only.")] = False,
-    scores: Annotated[str | None, typer.Option(help="Name of the logits or probabilities.")] = None,
-    labels: Annotated[str | None, typer.Option(help="Name of the labels.")] = None,
+    scores: Scores = None,
+    labels: TrueLabels = None,
     confidence: Annotated[str | None, typer.Option(help="Name of the confidence (top label).")] = None,
     correct: Annotated[str | None, typer.Option(help="Name of the correctness (top label).")] = None,
     bins: Annotated[int, typer.Option(min=1, help="Bins of the binned errors.")] = 15,
@@ -34,14 +36,10 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     """How far can this confidence be trusted? Every number with its interval, a verdict in words, and pictures."""
     from calibrant.cli.evaluation import Request, run_evaluation
 
-    kinds = [kind for kind, given in (("logits", logits), ("probs", probs), ("top-label", top_label)) if given]
-    if len(kinds) > 1:
-        raise typer.BadParameter(f"give one of --logits, --probs and --top-label; got {' and '.join(kinds)}.")
-    names = {"scores": scores, "labels": labels, "confidence": confidence, "correct": correct}
+    kind = one_kind(logits=logits, probs=probs, top_label=top_label)
     request = Request(
         file=file,
-        kind=kinds[0] if kinds else None,
-        names=names,
+        names=Names(kind, scores, labels, confidence, correct),
         n_bins=bins,
         seed=seed,
         resamples=resamples,

@@ -1,29 +1,25 @@
 """What ``calibrant evaluate`` does once torch may be loaded: load, judge, write, gate."""
 
-import json
-import os
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
 from typing import final
 
-from rich.console import Console
-
 from calibrant.cli.gate import Gate
+from calibrant.cli.notes import warnings_shown
+from calibrant.cli.options import Names
+from calibrant.cli.output import standard_error, standard_output
 from calibrant.cli.progress import stages
-from calibrant.errors import CalibrantWarning, InputError
+from calibrant.cli.reading import read
+from calibrant.cli.writing import write_json, write_page
+from calibrant.errors import InputError
 from calibrant.evidence import Difference, compare
 from calibrant.plots import THEMES, ThemeName, figures, save_figures
-from calibrant.predictions import Predictions, TopLabel
 from calibrant.report import Evaluation, evaluate
 from calibrant.report.document import to_document
 from calibrant.report.evaluation import metrics_for
 from calibrant.report.markdown import to_markdown
 from calibrant.report.terminal import to_terminal
-from calibrant.sources import load
-from calibrant.sources.atomic import atomic_text
 
 __all__ = ["Judgement", "Request", "run_evaluation"]
 
@@ -34,8 +30,7 @@ class Request:
     """What the person asked for."""
 
     file: Path
-    kind: str | None = None
-    names: dict[str, str | None] | None = None
+    names: Names = field(default_factory=Names)
     n_bins: int = 15
     seed: int = 0
     resamples: int = 1000
@@ -69,10 +64,8 @@ class Judgement:
 def run_evaluation(request: Request) -> int:
     """Carry the request out; the exit code is 1 if a gate failed, else 0."""
     gates = [Gate.parse(text) for text in request.fail_if]
-    out, err = Console(), Console(stderr=True)
-    if not out.is_terminal:
-        out.width = 120
-    with _warnings_shown(err), stages(err) as stage:
+    out, err = standard_output(), standard_error()
+    with warnings_shown(err), stages(err) as stage:
         found = _judge(request, gates, stage)
     metrics, source = found.evaluation.metrics, request.file.name
     out.print(to_terminal(found.evaluation, source=source, comparison=found.comparison, other=_other(request)))
@@ -88,8 +81,8 @@ def run_evaluation(request: Request) -> int:
 def _judge(request: Request, gates: list[Gate], stage: Callable[[str], None]) -> Judgement:
     """Read, measure, compare and draw. All that can be wrong with the request is found before the long work."""
     stage(f"reading {request.file}")
-    predictions = _load(request.file, request)
-    second = None if request.compare is None else _load(request.compare, request)
+    predictions = read(request.file, request.names)
+    second = None if request.compare is None else read(request.compare, request.names)
     metrics = metrics_for(predictions, n_bins=request.n_bins)
     for gate in gates:
         gate.check_measured(metrics)
@@ -111,53 +104,18 @@ def _judge(request: Request, gates: list[Gate], stage: Callable[[str], None]) ->
 
 def _write(request: Request, found: Judgement) -> list[Path]:
     """Write the reports that were asked for, and the summary of a job that has one."""
-    source, written = request.file.name, []
-    if request.json is not None:
-        document = to_document(found.evaluation, source=source, comparison=found.comparison)
-        with atomic_text(request.json) as stream:
-            stream.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-        written.append(request.json)
+    source = request.file.name
 
-    def page(pictures: list[Path]) -> str:
+    def page(pictures: Sequence[PurePath]) -> str:
         return to_markdown(
             found.evaluation, source=source, comparison=found.comparison, other=_other(request), figures=pictures
         )
 
-    if request.markdown is not None:
-        folder = request.markdown.parent
-        with atomic_text(request.markdown) as stream:
-            stream.write(page([Path(os.path.relpath(picture, folder)) for picture in found.pictures]))
-        written.append(request.markdown)
-    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with Path(summary).open("a", encoding="utf-8") as stream:
-            stream.write(page([]))
-    return written
+    return [
+        *write_json(request.json, lambda: to_document(found.evaluation, source=source, comparison=found.comparison)),
+        *write_page(request.markdown, found.pictures, page),
+    ]
 
 
 def _other(request: Request) -> str | None:
     return None if request.compare is None else request.compare.name
-
-
-def _load(path: Path, request: Request) -> Predictions | TopLabel:
-    names = request.names or {}
-    return load(
-        path,
-        kind=request.kind,  # type: ignore[arg-type]  # the command line offers only the three kinds
-        scores=names.get("scores"),
-        labels=names.get("labels"),
-        confidence=names.get("confidence"),
-        correct=names.get("correct"),
-    )
-
-
-@contextmanager
-def _warnings_shown(err: Console) -> Iterator[None]:
-    """Our own warnings as one line each; others as Python shows them."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    for warning in caught:
-        if issubclass(warning.category, CalibrantWarning):
-            err.print(f"note: {warning.message}", style="yellow")
-        else:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli import cite, demo, evaluate, listing
+from calibrant.cli import apply, cite, compare, demo, evaluate, fit, listing
 
 __all__ = ["app", "run"]
 
@@ -17,6 +17,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+_INTERRUPTED = 130  # the exit code that typer turns Ctrl-C into
 
 
 def _show_version(asked: bool) -> None:
@@ -35,6 +37,9 @@ def options(
 
 
 app.command("evaluate")(evaluate.evaluate)
+app.command("fit")(fit.fit)
+app.command("apply")(apply.apply)
+app.command("compare")(compare.compare)
 app.command("list")(listing.listing)
 app.command("cite")(cite.cite)
 app.command("demo")(demo.demo)
@@ -44,6 +49,7 @@ def _as_options(message: str) -> str:
     """What the library says about its arguments, in the words of the command line."""
     message = re.sub(r"kind='([\w-]+)' \(or '([\w-]+)'\)", r"--\1 (or --\2)", message)
     message = re.sub(r"kind='([\w-]+)'", r"--\1", message)
+    message = re.sub(r"\bname=NAME\b", "--features NAME", message)
     return re.sub(r"\b(scores|labels|confidence|correct)=", r"--\1 ", message)
 
 
@@ -59,6 +65,7 @@ def run() -> None:
             raise
         print(f"calibrant: {_as_options(str(error))}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("calibrant: stopped; nothing was left half-written.", file=sys.stderr)
-        sys.exit(130)
+    except SystemExit as stopped:
+        if stopped.code == _INTERRUPTED:
+            print("calibrant: stopped; nothing was left half-written.", file=sys.stderr)
+        raise

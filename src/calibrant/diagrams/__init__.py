@@ -4,6 +4,7 @@ from calibrant.diagrams.bins import ReliabilityBins
 from calibrant.diagrams.bins_sweep import BinsSweep, bins_sweep
 from calibrant.diagrams.classwise import ClassReliability, ClasswiseDiagram, classwise_reliability
 from calibrant.diagrams.density import ConfidenceDensity, confidence_density
+from calibrant.diagrams.leaderboard import Dot, LeaderboardDiagram, MethodDots
 from calibrant.diagrams.reliability import ReliabilityCurve, ReliabilityDiagram, reliability
 from calibrant.diagrams.risk_coverage import RiskCoverage, risk_coverage
 
@@ -12,6 +13,9 @@ __all__ = [
     "ClassReliability",
     "ClasswiseDiagram",
     "ConfidenceDensity",
+    "Dot",
+    "LeaderboardDiagram",
+    "MethodDots",
     "ReliabilityBins",
     "ReliabilityCurve",
     "ReliabilityDiagram",

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["bootstrap_interval", "p_value", "wilson_interval"]
+__all__ = ["bootstrap_interval", "p_value", "paired_p", "wilson_interval"]
 
 # Two-sided 95 %.
 _Z = 1.959963984540054
@@ -50,3 +50,23 @@ def p_value(value: float, calibrated: Tensor) -> float:
     # A hair of slack: draws that equal the value must count as ties even if summed in another order.
     reached = (calibrated >= value * (1 - 1e-9) - 1e-12).sum()
     return float((reached + 1) / (calibrated.numel() + 1))
+
+
+def paired_p(drawn: Tensor, groups: int) -> float:
+    """Two-sided p-value of a difference whose resamples are given: twice the share on the rarer side of zero.
+
+    Where few draws lie there, up to p = .05, the tail of Student's t with the draws' spread takes over: counting a
+    handful of draws is coarse, and several comparisons at once need p-values smaller than one in the number of draws.
+
+    Args:
+        drawn: Resampled differences, (r,).
+        groups: Groups of rows that were drawn from.
+    """
+    rarer = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
+    counted = min(1.0, 2 * (rarer + 1) / (len(drawn) + 1))
+    spread = float(drawn.std()) if len(drawn) > 1 else 0.0
+    if counted > 2 * _TAIL or groups < 2 or spread == 0:
+        return counted
+    from scipy.special import stdtr
+
+    return min(2 * _TAIL, 2 * float(stdtr(groups - 1, -abs(float(drawn.mean())) / spread)))

@@ -10,18 +10,13 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.evidence.groups import bootstrap_weights, deal, states_by_group
-from calibrant.evidence.interval import bootstrap_interval
+from calibrant.evidence.groups import bootstrap_weights, deal
+from calibrant.evidence.interval import bootstrap_interval, paired_p
+from calibrant.evidence.weighted import values_of
 from calibrant.metrics import Metric
-from calibrant.metrics.base import Statistic, TopStatistic
-from calibrant.metrics.ranking import Ranked
-from calibrant.metrics.states import State
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = ["Difference", "compare"]
-
-# Numbers worked on at a time.
-_BLOCK = 1 << 22
+__all__ = ["Contest", "Difference", "compare"]
 
 
 @final
@@ -60,15 +55,45 @@ def compare(
         >>> found.high < 0, found.p < 0.01
         (True, True)
     """
-    _check_pair(first, second)
-    metrics = tuple(metrics)
-    rng = np.random.default_rng([seed, 5])
-    group = deal(len(first), rng)
-    weights = bootstrap_weights(group, resamples, rng)
-    # The first line has every row once: its values are the plain ones.
-    weights = torch.cat([torch.ones_like(weights[:1]), weights])
-    values = [_values(rows, metrics, group, weights) for rows in (first, second)]
-    return {m.name: _difference(m, values[0][m.name], values[1][m.name]) for m in metrics}
+    contest = Contest(first, metrics, resamples=resamples, seed=seed)
+    return contest.differences(contest.values(first), contest.values(second))
+
+
+@final
+class Contest:
+    """Several sets of predictions for the same rows: each is resampled once, and then compared with any other.
+
+    Args:
+        rows: The first of them; the others must have its rows in its order.
+        metrics: What to compare.
+        resamples: Draws, the same rows for every set.
+        seed: Of the draws.
+    """
+
+    def __init__(
+        self, rows: Predictions | TopLabel, metrics: Iterable[Metric], *, resamples: int = 500, seed: int = 0
+    ) -> None:
+        self.metrics = tuple(metrics)
+        self._rows = rows
+        rng = np.random.default_rng([seed, 5])
+        self._group = deal(len(rows), rng)
+        weights = bootstrap_weights(self._group, resamples, rng)
+        # The first line has every row once: its values are the plain ones.
+        self._weights = torch.cat([torch.ones_like(weights[:1]), weights])
+
+    def values(self, rows: Predictions | TopLabel) -> dict[str, Tensor]:
+        """Each metric of the rows themselves, then of every resample, (resamples + 1,).
+
+        Raises:
+            InputError: If these are not the rows of the contest.
+        """
+        _check_pair(self._rows, rows)
+        return values_of(rows, self.metrics, self._group, self._weights)
+
+    def differences(self, first: dict[str, Tensor], second: dict[str, Tensor]) -> dict[str, Difference]:
+        """Second minus first, from the values of each."""
+        groups = self._weights.shape[1]
+        return {m.name: _difference(m, first[m.name], second[m.name], groups) for m in self.metrics}
 
 
 def _check_pair(first: Predictions | TopLabel, second: Predictions | TopLabel) -> None:
@@ -86,7 +111,7 @@ def _check_pair(first: Predictions | TopLabel, second: Predictions | TopLabel) -
             )
 
 
-def _difference(metric: Metric, first: Tensor, second: Tensor) -> Difference:
+def _difference(metric: Metric, first: Tensor, second: Tensor, groups: int) -> Difference:
     change = second - first
     value, drawn = float(change[0]), change[1:][~change[1:].isnan()]
     if not drawn.numel():
@@ -94,46 +119,4 @@ def _difference(metric: Metric, first: Tensor, second: Tensor) -> Difference:
     inflated = metric.family == "calibration"
     low, high = bootstrap_interval(value, drawn, inflated=inflated)
     centred = drawn - 2 * (drawn.mean() - value) if inflated else drawn
-    side = min(int((centred <= 0).sum()), int((centred >= 0).sum()))
-    return Difference(float(first[0]), float(second[0]), value, low, high, min(1.0, 2 * (side + 1) / (len(drawn) + 1)))
-
-
-def _values(
-    rows: Predictions | TopLabel, metrics: tuple[Metric, ...], group: Tensor, weights: Tensor
-) -> dict[str, Tensor]:
-    """Each metric under each line of weights, (resamples + 1,)."""
-    statistics = {metric.statistic for metric in metrics}
-    found: dict[str, list[Tensor]] = {metric.name: [] for metric in metrics}
-    for state_of in _reweighted(rows, statistics, group, weights):
-        for metric in metrics:
-            found[metric.name].append(metric.value(state_of[metric.statistic]))
-    return {name: torch.cat(parts).cpu() for name, parts in found.items()}
-
-
-def _reweighted(
-    rows: Predictions | TopLabel, statistics: set[Statistic], group: Tensor, weights: Tensor
-) -> Iterable[dict[Statistic, State | Ranked]]:
-    """States of the weighted rows, some lines of weights at a time."""
-    device = rows.top.confidence.device
-    order = rows.top.log_odds.argsort()
-    log_odds, confidence = rows.top.log_odds[order], rows.top.confidence[order]
-    correct, line_up = rows.top.correct[order].double(), group.to(device)[order]
-    others = [statistic for statistic in statistics if not isinstance(statistic, TopStatistic)]
-    sums = states_by_group(rows, others, group) if isinstance(rows, Predictions) else {}
-    for chunk in weights.to(device).split(max(1, _BLOCK // len(rows))):
-        of_row = chunk[:, line_up]
-        ranked = _join_ties(Ranked(log_odds, confidence, of_row * correct, of_row * (1 - correct)))
-        yield {s: s.of_ranked(ranked) if isinstance(s, TopStatistic) else sums[s].reweighted(chunk) for s in statistics}
-
-
-def _join_ties(ranked: Ranked) -> Ranked:
-    """Rows of equal log-odds as one entry."""
-    distinct, index = ranked.log_odds.unique_consecutive(return_inverse=True)
-    if len(distinct) == len(ranked.log_odds):
-        return ranked
-    shape = (*ranked.right.shape[:-1], len(distinct))
-    right, wrong = (torch.zeros(shape, dtype=torch.float64, device=index.device).index_add_(-1, index, mass)
-                    for mass in (ranked.right, ranked.wrong))  # fmt: skip
-    confidence = torch.zeros(len(distinct), dtype=torch.float64, device=index.device)
-    confidence.scatter_(0, index, ranked.confidence)
-    return Ranked(distinct, confidence, right, wrong)
+    return Difference(float(first[0]), float(second[0]), value, low, high, paired_p(centred, groups))

@@ -34,7 +34,8 @@ class Map(nn.Module, ABC):
 
     What was learned lies in float64 buffers, and so in the ``state_dict``; it is cast to the logits' type where it is
     used. (A device without float64 wants ``fitted.float()`` first.) The arithmetic is done in float32, or in float64
-    if the logits are; the result has the logits' own type.
+    if the logits are; the result has the logits' own type. (In bfloat16 and float16 two classes can round to the same
+    logit and so tie, where in float32 one is ahead.)
 
     A subclass is built by keyword from ``n_classes``, its buffers, its settings and its parts (other modules), under
     the names it keeps them by: that is how a file is read back.

@@ -31,8 +31,8 @@ class TopLabelMap(Map):
         self.curve = curve
 
     def calibrated(self, logits: Tensor) -> Tensor:
-        top, log_odds = top_log_odds(logits)
-        return with_top_log_odds(logits, top, self.curve(log_odds))
+        top = top_log_odds(logits)
+        return with_top_log_odds(logits, top, self.curve(top.log_odds))
 
 
 @final

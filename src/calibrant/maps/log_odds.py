@@ -5,22 +5,31 @@ still apart.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-__all__ = ["class_log_odds", "top_log_odds", "with_top_log_odds"]
+__all__ = ["Top", "class_log_odds", "top_log_odds", "with_top_log_odds"]
 
 # The predicted class is kept ahead of the next by this share, so that rounding cannot change the prediction.
 _AHEAD = 1e-4
 
 
-def top_log_odds(logits: Tensor) -> tuple[Tensor, Tensor]:
+class Top(NamedTuple):
+    """The predicted class of each row, (..., 1) each."""
+
+    predicted: Tensor
+    log_odds: Tensor
+    log_rest: Tensor  # log-sum-exp of the other logits
+
+
+def top_log_odds(logits: Tensor) -> Top:
     """The predicted class and its log-odds, (..., k) -> (..., 1) each."""
-    top = logits.argmax(dim=-1, keepdim=True)
-    others = logits.scatter(-1, top, -math.inf)
-    return top, logits.gather(-1, top) - others.logsumexp(dim=-1, keepdim=True)
+    highest, predicted = logits.max(dim=-1, keepdim=True)
+    log_rest = logits.scatter(-1, predicted, -math.inf).logsumexp(dim=-1, keepdim=True)
+    return Top(predicted, highest - log_rest, log_rest)
 
 
 def class_log_odds(logits: Tensor) -> Tensor:
@@ -35,7 +44,7 @@ def class_log_odds(logits: Tensor) -> Tensor:
     return (logits - highest - against.log()).scatter(-1, top, highest - second - rest.log())
 
 
-def with_top_log_odds(logits: Tensor, top: Tensor, log_odds: Tensor) -> Tensor:
+def with_top_log_odds(logits: Tensor, top: Top, log_odds: Tensor) -> Tensor:
     """Log-probabilities with the given log-odds of the predicted class; the others share the rest as before.
 
     The prediction stays what it was. Where the others' largest share would overtake it, they are made more alike, as
@@ -43,19 +52,29 @@ def with_top_log_odds(logits: Tensor, top: Tensor, log_odds: Tensor) -> Tensor:
 
     Args:
         logits: Shape (..., k).
-        top: The predicted class, (..., 1).
-        log_odds: Its new log-odds, (..., 1).
+        top: What :func:`top_log_odds` says of them.
+        log_odds: The new log-odds of the predicted class, (..., 1).
     """
-    others = logits.shape[-1] - 1
-    log_odds = log_odds.clamp(min=_AHEAD - math.log(others))
-    log_shares = logits.scatter(-1, top, -math.inf).log_softmax(dim=-1)
-    fair, largest = 1 / others, log_shares.amax(dim=-1, keepdim=True).exp()
-    log_shares = log_shares.scatter(-1, top, 0.0)  # a number, for the sake of gradients; replaced below
-    # (1 - blend) * largest + blend * fair must stay below the odds of the predicted class.
+    log_odds = log_odds.clamp(min=_AHEAD - math.log(logits.shape[-1] - 1))
+    log_shares = logits - top.log_rest
+    # Above even odds nothing can overtake. Which rows are below is known only once there are numbers in them.
+    below_even = log_odds < 0
+    if torch.compiler.is_compiling():
+        log_shares = torch.where(below_even, _held_back(log_shares, top.predicted, log_odds), log_shares)
+    elif below_even.any():
+        rows = below_even[..., 0]
+        log_shares[rows] = _held_back(log_shares[rows], top.predicted[rows], log_odds[rows])
+    return (log_shares + logsigmoid(-log_odds)).scatter(-1, top.predicted, logsigmoid(log_odds))
+
+
+def _held_back(log_shares: Tensor, top: Tensor, log_odds: Tensor) -> Tensor:
+    """Shares of the other classes, mixed with equal ones until the largest is below the predicted class's odds."""
+    fair = 1 / (log_shares.shape[-1] - 1)
+    largest = log_shares.scatter(-1, top, -math.inf).amax(dim=-1, keepdim=True).exp()
+    log_shares = log_shares.scatter(-1, top, 0.0)  # a small number, for the sake of gradients; replaced later
     below = (log_odds - _AHEAD / 2).exp()
     blend = ((largest - below) / (largest - fair).clamp(min=1e-12)).clamp(0, 1 - _AHEAD / 100)
     needed = blend > 0
     blend = blend.where(needed, 0.5)
     blended = torch.logaddexp(log_shares + torch.log1p(-blend), (blend * fair).log())
-    log_shares = torch.where(needed, blended, log_shares)
-    return (logsigmoid(-log_odds) + log_shares).scatter(-1, top, logsigmoid(log_odds))
+    return torch.where(needed, blended, log_shares)

@@ -27,10 +27,11 @@ from calibrant.metrics.detection import (
     auroc,
     fpr95,
 )
+from calibrant.metrics.kernel import SKCE, skce
 from calibrant.metrics.proper import NLL, Brier, TopBrier, brier, nll, top_brier
+from calibrant.metrics.proximity import piece
 from calibrant.metrics.ranked import ACE, KS, MMCE, ace, ks, mmce
 from calibrant.metrics.selective import AUGRC, AURC, EAURC, augrc, aurc, e_aurc
-from calibrant.metrics.skce import SKCE, skce
 from calibrant.metrics.smooth import KDEECE, SECE, SECEPrinted, SmECE, kde_ece, sece, sece_printed, smece
 from calibrant.metrics.states import State
 from calibrant.metrics.statistics import RankedCells, RankedRows
@@ -96,6 +97,7 @@ __all__ = [
     "murphy",
     "nll",
     "oe",
+    "piece",
     "refinement_terms",
     "sce",
     "sece",

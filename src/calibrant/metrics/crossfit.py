@@ -75,7 +75,7 @@ def _coldness_by_fold(predictions: Predictions, fold: Tensor, folds: int) -> Ten
         return slope, curvature
 
     find_root(slope_and_curvature, start=1.0, low=1 / _HOTTEST, high=1 / _COLDEST, tolerance=1e-4)
-    # From where all rows have theirs, one Newton step without the fold's own rows: the sums are additive, so leaving a fold out costs nothing.
+    # One Newton step from there without the fold's rows: the sums are additive, so leaving a fold out costs nothing.
     others = slopes.sum(dim=1, keepdim=True) - slopes
     step = others[0] / others[1].clamp(min=1e-300)
     return (asked - step).clamp(1 / _HOTTEST, 1 / _COLDEST)

@@ -7,6 +7,7 @@ from calibrant.plots.bins_sweep import plot_bins_sweep
 from calibrant.plots.classwise import plot_classwise
 from calibrant.plots.density import plot_density
 from calibrant.plots.figures import figures
+from calibrant.plots.leaderboard import plot_leaderboard
 from calibrant.plots.reliability import plot_reliability
 from calibrant.plots.risk_coverage import plot_risk_coverage
 from calibrant.plots.save import save_figure, save_figures
@@ -20,6 +21,7 @@ __all__ = [
     "plot_bins_sweep",
     "plot_classwise",
     "plot_density",
+    "plot_leaderboard",
     "plot_reliability",
     "plot_risk_coverage",
     "save_figure",

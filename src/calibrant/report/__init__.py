@@ -1,6 +1,17 @@
 """Before and after, side by side: the numbers, the words, and their renderings."""
 
 from calibrant.report.evaluation import Evaluation, evaluate
+from calibrant.report.leaderboard import Entry, Leaderboard, leaderboard
+from calibrant.report.leaderboard_wording import leaderboard_verdict
 from calibrant.report.wording import Verdict, verdict
 
-__all__ = ["Evaluation", "Verdict", "evaluate", "verdict"]
+__all__ = [
+    "Entry",
+    "Evaluation",
+    "Leaderboard",
+    "Verdict",
+    "evaluate",
+    "leaderboard",
+    "leaderboard_verdict",
+    "verdict",
+]

@@ -4,13 +4,14 @@ import math
 from importlib.metadata import version
 from typing import Any
 
-from calibrant.evidence import Difference
+from calibrant.evidence import Difference, Estimate
 from calibrant.report.evaluation import Evaluation
 from calibrant.report.wording import verdict
 
-__all__ = ["SCHEMA", "to_document"]
+__all__ = ["SCHEMA", "plain_estimate", "to_document", "without_nan"]
 
 SCHEMA = "calibrant.evaluation/1"
+_ALWAYS = ("value", "low", "high")
 
 
 def to_document(
@@ -30,10 +31,7 @@ def to_document(
         "bins": evaluation.n_bins,
         "seed": evaluation.seed,
         "verdict": {"headline": words.headline, "findings": words.findings, "next_steps": words.next_steps},
-        "metrics": {
-            name: {key: number for key, number in vars(found).items() if key in _ALWAYS or number is not None}
-            for name, found in evaluation.metrics.items()
-        },
+        "metrics": {name: plain_estimate(found) for name, found in evaluation.metrics.items()},
         "splits": {name: split._asdict() for name, split in evaluation.splits.items()},
         "murphy": evaluation.murphy._asdict() | {"refinement": evaluation.murphy.refinement},
         "refinement_terms": evaluation.refinement_terms._asdict()
@@ -43,17 +41,19 @@ def to_document(
     }
     if comparison is not None:
         document["comparison"] = {name: vars(difference) for name, difference in comparison.items()}
-    plain: dict[str, Any] = _without_nan(document)
+    plain: dict[str, Any] = without_nan(document)
     return plain
 
 
-_ALWAYS = ("value", "low", "high")
+def plain_estimate(found: Estimate) -> dict[str, float]:
+    """Value and bounds, and for calibration errors floor and p."""
+    return {key: number for key, number in vars(found).items() if key in _ALWAYS or number is not None}
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
     """JSON has no NaN and no infinity."""
     if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
+        return {key: without_nan(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_without_nan(item) for item in value]
+        return [without_nan(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

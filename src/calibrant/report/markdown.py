@@ -8,7 +8,7 @@ from calibrant.report.evaluation import Evaluation
 from calibrant.report.rows import HEADINGS, comparison_rows, metric_rows, part_lines
 from calibrant.report.wording import verdict
 
-__all__ = ["to_markdown"]
+__all__ = ["table", "to_markdown"]
 
 
 def to_markdown(
@@ -43,14 +43,14 @@ def to_markdown(
     ]
     for family, rows in metric_rows(evaluation).items():
         if rows:
-            table = [(f"`{r.name}` {r.better}".strip(), r.title, r.value, r.interval, r.floor, r.p) for r in rows]
+            cells = [(f"`{r.name}` {r.better}".strip(), r.title, r.value, r.interval, r.floor, r.p) for r in rows]
             header = ("metric", "", "value", "95 % interval", "noise floor", "p")
-            lines += [f"## {HEADINGS[family]}", "", *_table(header, table), ""]
+            lines += [f"## {HEADINGS[family]}", "", *table(header, cells), ""]
     lines += ["## Scores taken apart", "", *(f"- {line}" for line in part_lines(evaluation)), ""]
     if comparison is not None:
         title = f"## Compared with {other}" if other else "## Comparison"
         header = ("metric", "this", "other", "other − this", "95 % interval", "p")
-        lines += [title, "", *_table(header, comparison_rows(comparison)), ""]
+        lines += [title, "", *table(header, comparison_rows(comparison)), ""]
     lines.append(
         f"{evaluation.n:,} rows{classes}; {evaluation.n_bins} bins; seed {evaluation.seed}. Noise floor: what a "
         "perfectly calibrated model with these confidences would score on average; p: how often such a model would "
@@ -60,8 +60,9 @@ def to_markdown(
     return "\n".join(lines) + "\n"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 2) -> list[str]:
+    """The lines of a table, without the named columns that are empty; the first columns are set from the left."""
     kept = [i for i, name in enumerate(header) if not name or any(row[i] for row in rows)]
-    rule = ["---" if i < 2 else "---:" for i in range(len(header))]
+    rule = ["---" if i < left else "---:" for i in range(len(header))]
     lines = [[line[i] for i in kept] for line in (header, rule, *rows)]
     return ["| " + " | ".join(line) + " |" for line in lines]

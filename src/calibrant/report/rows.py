@@ -8,7 +8,7 @@ from calibrant.evidence import Difference, Estimate
 from calibrant.metrics.base import Family
 from calibrant.report.evaluation import Evaluation
 
-__all__ = ["HEADINGS", "Row", "comparison_rows", "metric_rows", "part_lines"]
+__all__ = ["HEADINGS", "Row", "comparison_rows", "interval", "metric_rows", "number", "p_text", "part_lines"]
 
 HEADINGS: dict[Family, str] = {
     "description": "What the predictions look like",
@@ -37,9 +37,9 @@ def metric_rows(evaluation: Evaluation) -> dict[Family, list[Row]]:
     for name, found in evaluation.metrics.items():
         metric = known[name]
         better = {True: "↓", False: "↑", None: ""}[metric.lower_is_better]
-        floor = "" if found.floor is None else _number(found.floor)
+        floor = "" if found.floor is None else number(found.floor)
         rows[metric.family].append(
-            Row(name, metric.title, better, _number(found.value), _interval(found), floor, _p(found.p))
+            Row(name, metric.title, better, number(found.value), interval(found), floor, p_text(found.p))
         )
     return rows
 
@@ -67,22 +67,25 @@ def part_lines(evaluation: Evaluation) -> list[str]:
 def comparison_rows(comparison: dict[str, Difference]) -> list[tuple[str, str, str, str, str, str]]:
     """Name, first, second, difference, interval and p of every compared metric."""
     return [
-        (name, _number(d.first), _number(d.second), f"{d.difference:+.4f}", f"{d.low:+.4f} … {d.high:+.4f}", _p(d.p))
+        (name, number(d.first), number(d.second), f"{d.difference:+.4f}", f"{d.low:+.4f} … {d.high:+.4f}", p_text(d.p))
         for name, d in comparison.items()
     ]
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Four decimals, or the leading digits of something smaller."""
     if math.isnan(value):
         return "undefined"
     return f"{value:.2e}" if 0 < abs(value) < 0.0005 else f"{value:.4f}"
 
 
-def _interval(found: Estimate) -> str:
+def interval(found: Estimate) -> str:
+    """Both bounds, or a dash where there are none."""
     if math.isnan(found.low):
         return "–"
-    return f"{_number(found.low)} … {_number(found.high)}"
+    return f"{number(found.low)} … {number(found.high)}"
 
 
-def _p(p: float | None) -> str:
+def p_text(p: float | None) -> str:
+    """A p-value as far as the draws can tell it."""
     return "" if p is None else "–" if math.isnan(p) else "< .002" if p < 0.002 else f"{p:.3f}"

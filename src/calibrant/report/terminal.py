@@ -13,7 +13,7 @@ from calibrant.report.evaluation import Evaluation
 from calibrant.report.rows import HEADINGS, Row, comparison_rows, metric_rows, part_lines
 from calibrant.report.wording import Verdict, verdict
 
-__all__ = ["to_terminal"]
+__all__ = ["to_terminal", "words_of"]
 
 
 def to_terminal(
@@ -27,7 +27,7 @@ def to_terminal(
     classes = f"{evaluation.classes} classes" if evaluation.classes else "top label only"
     where = f"{source}: " if source else ""
     parts: list[RenderableType] = [
-        Panel(_words(verdict(evaluation)), title=f"{where}{evaluation.n:,} rows, {classes}", title_align="left"),
+        Panel(words_of(verdict(evaluation)), title=f"{where}{evaluation.n:,} rows, {classes}", title_align="left"),
         _metrics(evaluation),
     ]
     if comparison is not None:
@@ -35,7 +35,8 @@ def to_terminal(
     return Group(*parts)
 
 
-def _words(words: Verdict) -> Text:
+def words_of(words: Verdict) -> Text:
+    """A verdict with its findings and next steps, a line each."""
     text = Text(words.headline, style="bold")
     for finding in words.findings:
         text.append(f"\n• {finding}", style="not bold")

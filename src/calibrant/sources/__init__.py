@@ -1,9 +1,20 @@
-"""Where predictions come from and where they go: files, data frames and arrays; :func:`load` and :func:`save`.
+"""Where predictions and maps come from and where they go: files, data frames and arrays.
 
 Names say what numbers are (see :mod:`calibrant.sources.columns`); values are never looked at to find out.
 """
 
+from calibrant.sources.features import load_features
 from calibrant.sources.load import load
+from calibrant.sources.map_file import MapFile, load_feature_map, load_map, read_map_file, save_map
 from calibrant.sources.save import save
 
-__all__ = ["load", "save"]
+__all__ = [
+    "MapFile",
+    "load",
+    "load_feature_map",
+    "load_features",
+    "load_map",
+    "read_map_file",
+    "save",
+    "save_map",
+]

@@ -19,12 +19,17 @@ def assemble(content: Content, choice: Choice) -> Predictions | TopLabel:
     Raises:
         InputError: If the values are not what their names promise.
     """
-    columns = content.read((*choice.scores, choice.labels), choice.labels if choice.kind != "top-label" else None)
+    names = choice.scores if choice.labels is None else (*choice.scores, choice.labels)
+    columns = content.read(names, choice.labels if choice.kind != "top-label" else None)
     scores = _side_by_side([_numbers(columns[name], name) for name in choice.scores])
     if choice.kind == "top-label":
+        assert choice.labels is not None
         return TopLabel(scores, _numbers(columns[choice.labels], choice.labels))
     class_names = _class_names(content, choice)
-    labels = _labels(columns[choice.labels], choice.labels, class_names)
+    if choice.labels is None:
+        labels = _stand_ins(scores)
+    else:
+        labels = _labels(columns[choice.labels], choice.labels, class_names)
     if choice.kind == "probs":
         return Predictions.from_probs(scores, labels, class_names=class_names)
     if scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1):
@@ -66,6 +71,12 @@ def _class_names(content: Content, choice: Choice) -> tuple[str, ...] | None:
             f"{choice.class_names[1]!r}, ... and {', '.join(map(repr, content.class_names[:2]))}, ..."
         )
     return content.class_names or choice.class_names
+
+
+def _stand_ins(scores: Tensor) -> Tensor:
+    """Labels that no check objects to, for scores that have none: the predicted classes, or 0 of a single score."""
+    comparable = scores.ndim == 2 and scores.shape[1] > 1 and scores.dtype != torch.bool and not scores.is_complex()
+    return scores.argmax(dim=1) if comparable else torch.zeros(scores.shape[:1], dtype=torch.int64)
 
 
 def _labels(column: Column, name: str, class_names: tuple[str, ...] | None) -> Tensor:

@@ -35,16 +35,16 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(os.path.realpath(path))
     try:
-        mode = _mode_of(target)
+        kept = _mode_of(target)
         partial = target.with_name(f".calibrant-{secrets.token_hex(8)}.tmp")
         # Made here rather than by tempfile, so that a new file gets the permissions the person's umask gives.
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        mode = stat.S_IMODE(partial.stat().st_mode) if kept is None else kept
     except OSError as error:
         raise _refused(path, error) from error
     try:
         yield partial
-        if mode is not None:
-            partial.chmod(mode)
+        partial.chmod(mode)  # also where a library has put a file of its own in the place of the lent one
         _flush(partial)
         partial.replace(target)
     except OSError as error:

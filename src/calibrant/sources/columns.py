@@ -42,6 +42,7 @@ class Wish:
     labels: str | None = None
     confidence: str | None = None
     correct: str | None = None
+    labels_needed: bool = True
 
 
 @final
@@ -52,13 +53,13 @@ class Choice:
     Args:
         kind: What the scores are.
         scores: One name, or one a class in the order of the classes. For the top label, the confidence.
-        labels: The labels; for the top label, whether it was right.
+        labels: The labels; for the top label, whether it was right. None if there are none and none are needed.
         class_names: The words in the names of the scores, if they are words.
     """
 
     kind: Kind
     scores: tuple[str, ...]
-    labels: str
+    labels: str | None
     class_names: tuple[str, ...] | None = None
 
 
@@ -80,14 +81,15 @@ def choose(content: Content, wish: Wish) -> Choice:
             found = _scores(content, kind, wish.scores)
             correct = _one(content, LABELS, wish.labels, "labels")
         scores, class_names = found
-        if scores and correct:
+        if scores and (correct or not wish.labels_needed):
             return Choice(kind, scores, correct, class_names)
         if scores or (correct and kind == "top-label"):
             begun.append((kind, bool(scores)))
     if begun:
         kind, has_scores = begun[0]
         raise missing(content, (kind,), lacks_scores=not has_scores, lacks_labels=has_scores)
-    raise missing(content, kinds, lacks_labels=_one(content, LABELS, wish.labels, "labels") is None)
+    lacks_labels = wish.labels_needed and _one(content, LABELS, wish.labels, "labels") is None
+    raise missing(content, kinds, lacks_labels=lacks_labels, labels_needed=wish.labels_needed)
 
 
 def _kinds(wish: Wish) -> tuple[Kind, ...]:
@@ -107,7 +109,7 @@ def _kinds(wish: Wish) -> tuple[Kind, ...]:
         return ("top-label",)
     if wish.scores is not None:
         return (_kind_named(wish.scores),)
-    return ("logits", "probs") if full else ("logits", "probs", "top-label")
+    return ("logits", "probs") if full or not wish.labels_needed else ("logits", "probs", "top-label")
 
 
 def _kind_named(scores: str) -> Kind:

@@ -31,8 +31,12 @@ def suffix_of(path: str | os.PathLike[str]) -> str:
     )
 
 
-def existing_file(path: str | os.PathLike[str]) -> Path:
+def existing_file(path: str | os.PathLike[str], *, holding: str = "predictions") -> Path:
     """The path of a file that is there and has something in it.
+
+    Args:
+        path: Where it should be.
+        holding: What it should hold, for the message.
 
     Raises:
         FileError: If it is missing, a folder, empty, or may not be looked at.
@@ -46,5 +50,5 @@ def existing_file(path: str | os.PathLike[str]) -> Path:
     if file.is_dir():
         raise FileError(f"{file} must be a file; it is a folder. Name one file in it.")
     if file.is_file() and size == 0:
-        raise FileError(f"{file} must hold predictions; it is empty. The program that wrote it may have been stopped.")
+        raise FileError(f"{file} must hold {holding}; it is empty. The program that wrote it may have been stopped.")
     return file

@@ -9,12 +9,12 @@ from calibrant.errors import FileError, InputError
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.sources.archive import open_mapping, open_npz, open_safetensors, open_torch
 from calibrant.sources.assemble import assemble
-from calibrant.sources.columns import Kind, Wish, choose
+from calibrant.sources.columns import Choice, Kind, Wish, choose
 from calibrant.sources.content import Content
 from calibrant.sources.formats import existing_file, suffix_of
 from calibrant.sources.table import is_frame, open_arrow, open_csv, open_frame, open_parquet
 
-__all__ = ["OPENERS", "load"]
+__all__ = ["OPENERS", "load", "load_as_wished"]
 
 OPENERS: dict[str, Callable[[Path], Content]] = {
     ".arrow": open_arrow,
@@ -69,10 +69,15 @@ def load(
         >>> load({"p": [[0.9, 0.1], [0.2, 0.8]], "y": [0, 1]}, kind="probs", scores="p", labels="y").predicted.tolist()
         [0, 1]
     """
+    return load_as_wished(source, Wish(kind, scores, labels, confidence, correct))[0]
+
+
+def load_as_wished(source: Any, wish: Wish) -> tuple[Predictions | TopLabel, Choice]:
+    """Predictions, and which names they were read from; see :func:`load`."""
     content = _open(source)
-    choice = choose(content, Wish(kind, scores, labels, confidence, correct))
+    choice = choose(content, wish)
     try:
-        return assemble(content, choice)
+        return assemble(content, choice), choice
     except InputError as error:
         if content.where is None or isinstance(error, FileError):
             raise

@@ -12,8 +12,8 @@ __all__ = ["missing", "shown"]
 
 _SHOWN = 8
 _NEEDED = {
-    "logits": "'logits' (or 'logit_0', 'logit_1', ...) with 'labels'",
-    "probs": "'probs' (or 'probabilities', or 'prob_0', 'prob_1', ...) with 'labels'",
+    "logits": "'logits' (or 'logit_0', 'logit_1', ...)",
+    "probs": "'probs' (or 'probabilities', or 'prob_0', 'prob_1', ...)",
     "top-label": "'confidence' with 'correct'",
 }
 _LABEL_LIKE = ("label", "labels", "target", "targets", "ground_truth", "y", "y_true", "true", "class", "gt")
@@ -24,10 +24,15 @@ _OPTION_LIKE = {
 
 
 def missing(
-    content: Content, kinds: Sequence[str], *, lacks_scores: bool = True, lacks_labels: bool = True
+    content: Content,
+    kinds: Sequence[str],
+    *,
+    lacks_scores: bool = True,
+    lacks_labels: bool = True,
+    labels_needed: bool = True,
 ) -> InputError:
     """The error for a source without a complete set of names."""
-    needed = ", or ".join(_NEEDED[kind] for kind in kinds)
+    needed = ", or ".join(_NEEDED[kind] + " with 'labels'" * (labels_needed and kind != "top-label") for kind in kinds)
     if list(kinds) == ["top-label"]:
         options = [_top_option(content, name) for name in ("confidence", "correct") if name not in content.names]
     else:

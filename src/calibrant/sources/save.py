@@ -10,7 +10,7 @@ from calibrant.sources.atomic import atomic_path
 from calibrant.sources.formats import suffix_of
 from calibrant.sources.write import WRITERS
 
-__all__ = ["save"]
+__all__ = ["save", "write_arrays"]
 
 
 def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> None:
@@ -44,6 +44,11 @@ def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> N
         arrays, names = {"logits": predictions.logits, "labels": predictions.labels}, predictions.class_names
     else:
         raise InputError(f"what is saved must be Predictions or a TopLabel; got {type(predictions).__name__}.")
+    write_arrays(arrays, names, path)
+
+
+def write_arrays(arrays: dict[str, Tensor], names: tuple[str, ...] | None, path: str | os.PathLike[str]) -> None:
+    """Write named tensors in the format that the path's ending names, whole or not at all; see :func:`save`."""
     write = WRITERS[suffix_of(path)]
     with atomic_path(path) as file:
         try:

@@ -17,6 +17,8 @@ __all__ = ["WRITERS"]
 Arrays = dict[str, Tensor]
 Names = tuple[str, ...] | None
 
+PREFIXES = {"logits": "logit_", "probs": "prob_"}  # a matrix becomes one column a class
+
 
 def _numpy(array: Tensor) -> Any:
     return (array.float() if array.dtype == torch.bfloat16 else array).numpy()
@@ -44,9 +46,9 @@ def _table(arrays: Arrays, names: Names) -> Any:
     """The same as a table, with one column a class."""
     import pyarrow as pa
 
-    columns = {"label" if name == "labels" else name: array for name, array in arrays.items() if name != "logits"}
-    if "logits" in arrays:
-        scores = {f"logit_{place}": column for place, column in enumerate(arrays["logits"].T.contiguous())}
+    columns = {"label" if name == "labels" else name: array for name, array in arrays.items() if name not in PREFIXES}
+    for name in PREFIXES.keys() & arrays.keys():
+        scores = {f"{PREFIXES[name]}{place}": column for place, column in enumerate(arrays[name].T.contiguous())}
         columns = {**scores, **columns}
     table = pa.table({name: _column(array) for name, array in columns.items()})
     return table if names is None else table.replace_schema_metadata({"class_names": json.dumps(names)})
@@ -101,8 +103,11 @@ def _csv_table(arrays: Arrays, names: Names) -> Any:
     if names is None or names == tuple(str(place) for place in range(len(names))):
         return table
     _check_words(names)
-    words = pa.array(list(names), pa.string()).take(_column(arrays["labels"]))
-    return pa.table({**{f"logit_{name}": table[place] for place, name in enumerate(names)}, "label": words})
+    prefix = next(prefix for name, prefix in PREFIXES.items() if name in arrays)
+    columns = {f"{prefix}{name}": table[place] for place, name in enumerate(names)}
+    if "labels" in arrays:
+        columns["label"] = pa.array(list(names), pa.string()).take(_column(arrays["labels"]))
+    return pa.table(columns)
 
 
 def _check_words(names: tuple[str, ...]) -> None:

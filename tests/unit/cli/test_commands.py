@@ -10,22 +10,6 @@ import pytest
 import torch
 
 from calibrant import Predictions, TopLabel, save
-from calibrant.cli.main import run
-
-
-@pytest.fixture
-def calibrant(capsys, monkeypatch):
-    """The command, run in this process: exit code, standard output and standard error."""
-
-    def run_command(*arguments, **environment):
-        monkeypatch.setattr(sys, "argv", ["calibrant", *map(str, arguments)])
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        with pytest.raises(SystemExit) as stopped:
-            run()
-        return stopped.value.code or 0, *capsys.readouterr()
-
-    return run_command
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +167,7 @@ def test_list_names_every_metric_and_cite_knows_them(calibrant):
 
 
 def test_every_command_and_option_has_a_help_text(calibrant):
-    for command in ("evaluate", "list", "cite", "demo"):
+    for command in ("evaluate", "fit", "apply", "list", "cite", "demo"):
         code, out, _ = calibrant(command, "--help", TERMINAL_WIDTH="200", COLUMNS="200")
         assert code == 0
         options = [line for line in out.splitlines() if "--" in line]

@@ -19,47 +19,46 @@ def test_log_odds_of_every_class_are_those_of_its_probability():
 def test_log_odds_stay_apart_where_float32_confidences_are_one():
     logits = torch.tensor([[100.0, 0.0, 0.0], [120.0, 0.0, 0.0]])
     assert (logits.softmax(1)[:, 0] == 1).all()
-    _, log_odds = top_log_odds(logits)
-    assert log_odds[:, 0].tolist() == pytest.approx([100 - math.log(2), 120 - math.log(2)])
+    assert top_log_odds(logits).log_odds[:, 0].tolist() == pytest.approx([100 - math.log(2), 120 - math.log(2)])
     assert class_log_odds(logits)[:, 0].tolist() == pytest.approx([100 - math.log(2), 120 - math.log(2)])
 
 
 def test_the_predicted_class_gets_the_confidence_asked_for():
     logits = some_logits()
-    top, _ = top_log_odds(logits)
+    top = top_log_odds(logits)
     for confidence in (0.2, 0.5, 0.9, 1 - 1e-9):
         wanted = torch.full((len(logits), 1), math.log(confidence / (1 - confidence)), dtype=torch.float64)
         result = with_top_log_odds(logits, top, wanted)
         assert torch.allclose(result.logsumexp(1), torch.zeros(len(logits), dtype=torch.float64), atol=1e-12)
-        assert torch.allclose(result.gather(1, top).exp(), torch.tensor(confidence, dtype=torch.float64))
+        assert torch.allclose(result.gather(1, top.predicted).exp(), torch.tensor(confidence, dtype=torch.float64))
         assert torch.equal(result.argmax(1), logits.argmax(1))
 
 
 def test_the_other_classes_share_the_rest_as_before_where_they_can():
     logits = torch.tensor([[3.0, 1.0, 0.0, -1.0]], dtype=torch.float64)
-    result = with_top_log_odds(logits, torch.tensor([[0]]), torch.tensor([[0.0]], dtype=torch.float64))
+    result = with_top_log_odds(logits, top_log_odds(logits), torch.tensor([[0.0]], dtype=torch.float64))
     assert torch.allclose(result[0, 1:] - result[0, 1], logits[0, 1:] - logits[0, 1])
 
 
 def test_a_second_class_that_would_overtake_is_held_back_and_the_order_of_the_others_kept():
     logits = torch.tensor([[3.0, 2.9, 0.0, -1.0]], dtype=torch.float64)
-    result = with_top_log_odds(logits, torch.tensor([[0]]), torch.tensor([[math.log(0.3 / 0.7)]], dtype=torch.float64))
+    result = with_top_log_odds(logits, top_log_odds(logits), torch.tensor([[math.log(0.3 / 0.7)]], dtype=torch.float64))
     assert float(result[0, 0].exp()) == pytest.approx(0.3)
     assert result[0].argsort(descending=True).tolist() == [0, 1, 2, 3]
 
 
 def test_below_a_fair_share_the_confidence_is_lifted_to_it():
     logits = some_logits(k=5)
-    top, _ = top_log_odds(logits)
+    top = top_log_odds(logits)
     result = with_top_log_odds(logits, top, torch.full((len(logits), 1), -30.0, dtype=torch.float64))
     assert torch.equal(result.argmax(1), logits.argmax(1))
-    assert torch.allclose(result.gather(1, top).exp(), torch.tensor(0.2, dtype=torch.float64), atol=1e-4)
+    assert torch.allclose(result.gather(1, top.predicted).exp(), torch.tensor(0.2, dtype=torch.float64), atol=1e-4)
 
 
 @pytest.mark.parametrize("k", [2, 3, 50])
 def test_float32_rounding_does_not_change_the_prediction(k):
     logits = some_logits(k, scale=0.1).float()
-    top, _ = top_log_odds(logits)
+    top = top_log_odds(logits)
     for log_odds in (-30.0, -1.0, 0.0, 1e-5):
         result = with_top_log_odds(logits, top, torch.full((len(logits), 1), log_odds))
         assert torch.equal(result.argmax(1), logits.argmax(1))
@@ -67,6 +66,6 @@ def test_float32_rounding_does_not_change_the_prediction(k):
 
 def test_gradients_are_finite():
     logits = some_logits(n=20).requires_grad_()
-    top, log_odds = top_log_odds(logits)
-    (with_top_log_odds(logits, top, log_odds / 2).sum() + class_log_odds(logits).sum()).backward()
+    top = top_log_odds(logits)
+    (with_top_log_odds(logits, top, top.log_odds / 2).sum() + class_log_odds(logits).sum()).backward()
     assert torch.isfinite(logits.grad).all()

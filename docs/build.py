@@ -1,0 +1,32 @@
+"""Writes the pages that are made from docstrings, so that page and code cannot disagree.
+
+Run by ``make docs``; a test fails if a page is out of date.
+"""
+
+from pathlib import Path
+
+from calibrator_pages import calibrator_pages
+from metric_page import metric_page
+
+DOCS = Path(__file__).parent
+
+
+def pages() -> dict[Path, str]:
+    """Every written page, by its place."""
+    methods = {DOCS / "calibrators" / name: text for name, text in calibrator_pages().items()}
+    return {DOCS / "metrics.md": metric_page(), **methods}
+
+
+def main() -> None:
+    """Write them, and remove those of methods that are gone."""
+    written = pages()
+    for old in (DOCS / "calibrators").glob("*.md"):
+        if old not in written:
+            old.unlink()
+    for path, text in written.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""One page a calibrator from its docstring, and a table of all of them."""
+
+import dataclasses
+import inspect
+import re
+
+from calibrant import calibrators
+from calibrant.calibrators import Calibrator, FeatureCalibrator
+
+NOTE = "<!-- Written by `make docs` from the docstrings; edit those. -->"
+
+# In the order in which a reader should meet them.
+FAMILIES = {
+    "baseline": "Baseline",
+    "scaling": "Scaling: a formula with few numbers",
+    "binning": "Binning: one value for all rows of a bin",
+    "curve": "Curves: any rising or smooth function",
+    "features": "With features: where in the feature space a row lies",
+    "composition": "Compositions and choice",
+}
+
+Kind = type[Calibrator] | type[FeatureCalibrator]
+
+
+def calibrator_pages() -> dict[str, str]:
+    """The pages, by file name."""
+    kinds = sorted(_kinds(), key=lambda kind: kind.name)
+    return {"README.md": _table(kinds)} | {f"{kind.name}.md": _page(kind) for kind in kinds}
+
+
+def _kinds() -> list[Kind]:
+    exported = (getattr(calibrators, name) for name in calibrators.__all__)
+    classes = (thing for thing in exported if inspect.isclass(thing) and not inspect.isabstract(thing))
+    return [kind for kind in classes if issubclass(kind, Calibrator | FeatureCalibrator)]
+
+
+def _table(kinds: list[Kind]) -> str:
+    lines = [
+        "# Calibrators, one page each",
+        "",
+        NOTE,
+        "",
+        "Which one to take is in [choosing a calibrator](../choosing.md). *Keeps predictions*: the predicted class of a "
+        "row never changes. *Keeps order*: of two rows, the more confident never becomes the less confident one.",
+    ]
+    for family, heading in FAMILIES.items():
+        members = [kind for kind in kinds if kind.family == family]
+        if not members:
+            continue
+        lines += ["", f"## {heading}", "", "| | | keeps predictions | keeps order | from |", "|---|---|---|---|---|"]
+        for kind in members:
+            facts = " | ".join("yes" if fact else "no" for fact in (kind.preserves_accuracy, kind.preserves_ranking))
+            lines.append(f"| [`{kind.name}`]({kind.name}.md) | {kind.title} | {facts} | {kind.paper.short} |")
+    return "\n".join(lines) + "\n"
+
+
+def _page(kind: Kind) -> str:
+    text = inspect.cleandoc(kind.__doc__ or "")
+    body, *arguments = re.split(r"^(?:Args|Raises|Example|Returns):\n", text, flags=re.MULTILINE)
+    prose, *fields = re.split(r"^(Formula|Rows): ", body, flags=re.MULTILINE)
+    told = dict(zip(fields[::2], (" ".join(value.split()) for value in fields[1::2]), strict=True))
+    summary, _, rest = prose.strip().partition("\n\n")
+    paper, where = kind.paper, f", {kind.paper.where}" if kind.paper.where else ""
+    lines = [f"# `{kind.name}`: {kind.title}", "", NOTE, "", " ".join(summary.split()), ""]
+    for paragraph in rest.split("\n\n"):
+        lines += [" ".join(paragraph.split()), ""] if paragraph.strip() else []
+    lines += [
+        f"- **Formula**: `{told['Formula']}`",
+        f"- **Rows it needs**: {told['Rows']}",
+        f"- **Keeps predictions**: {'yes' if kind.preserves_accuracy else 'no'}",
+        f"- **Keeps the order of confidences**: {'yes' if kind.preserves_ranking else 'no'}",
+        f"- **From**: {paper.short}, [{paper.title}](<{paper.url}>){where}",
+        "",
+        *_options(kind, arguments[0] if "Args:\n" in text else ""),
+        "Python: `from calibrant.calibrators import " + kind.__name__ + "`. Command line: "
+        f"`calibrant fit {kind.name} calibration.npz -o map.safetensors`.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _options(kind: Kind, arguments: str) -> list[str]:
+    """A table of the options, their defaults and what the docstring says of them."""
+    options = dataclasses.fields(kind)
+    if not options:
+        return []
+    entries = re.split(r"^    (\w+): ", arguments, flags=re.MULTILINE)[1:]
+    meaning = {name: " ".join(value.split()) for name, value in zip(entries[::2], entries[1::2], strict=True)}
+    lines = ["| option | default | |", "|---|---|---|"]
+    lines += [f"| `{option.name}` | `{_default(option.default)}` | {meaning.get(option.name, '')} |" for option in options]
+    return [*lines, ""]
+
+
+def _default(value: object) -> object:
+    """A method by its name, several by theirs, anything else as Python writes it."""
+    if isinstance(value, Calibrator):
+        return value.name
+    return ", ".join(str(_default(each)) for each in value) if isinstance(value, tuple) else repr(value)

@@ -1,0 +1,147 @@
+"""How strong the penalties of ODIR should be: the searches of the literature, and a quicker one.
+
+All judge a pair of strengths by the log-loss of rows held out, and go from strong to weak, each fit beginning where the
+last one ended.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple, TypeAlias
+
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from calibrant.errors import FitError
+from calibrant.numerics.softmax_regression import AffineFit, Ridge, fit_affine
+
+__all__ = ["Chosen", "OdirSearch", "Strengths", "fit_odir", "search_strengths"]
+
+OdirSearch: TypeAlias = Literal["stepwise", "neural-clamping", "kull"]
+
+# How often the held-out loss may rise, one strength after the other, before weaker ones are not tried.
+_PATIENCE = 2
+_MANY_CLASSES = 100
+
+
+class Strengths(NamedTuple):
+    """λ of the off-diagonal, infinity for none of it, and μ of the bias."""
+
+    off_diagonal: float
+    bias: float
+
+
+class Chosen(NamedTuple):
+    """The best strengths, the log-loss they had on rows held out, and the fits of all folds."""
+
+    strengths: Strengths
+    loss: float
+    fits: tuple[AffineFit, ...]
+
+
+def fit_odir(
+    inputs: Tensor, labels: Tensor, strengths: Strengths, start: tuple[Tensor | float, Tensor | float]
+) -> AffineFit:
+    """Weight and bias at given strengths."""
+    k = inputs.shape[1]
+    if math.isinf(strengths.off_diagonal):
+        return fit_affine(inputs, labels, shape="diagonal", ridge=Ridge(bias=strengths.bias / k), start=start)
+    # Kull et al., Section 4.1.
+    ridge = Ridge(off_diagonal=strengths.off_diagonal / (k * (k - 1)), bias=strengths.bias / k)
+    return fit_affine(inputs, labels, shape="matrix", ridge=ridge, start=start)
+
+
+def search_strengths(
+    inputs: Tensor,
+    labels: Tensor,
+    fold: Tensor,
+    *,
+    search: OdirSearch,
+    fixed: tuple[float | None, float | None],
+    start: float,
+) -> Chosen:
+    """Strengths with the smallest log-loss on held-out rows.
+
+    Args:
+        inputs: Logits or log-probabilities, (n, k).
+        labels: Shape (n,).
+        fold: Of every row, (n,).
+        search: Which strengths are tried.
+        fixed: Those given, λ and μ; None for those to be searched.
+        start: Multiple of the identity to begin from.
+
+    Raises:
+        FitError: If none could be fitted in every fold; the message is that of the strongest.
+    """
+    k, trial = inputs.shape[1], _Trial(inputs, labels, fold, start)
+    strength, bias_strength = fixed
+    if search == "neural-clamping":
+        pairs = (Strengths(_or(strength, each), _or(bias_strength, each)) for each in _powers(4, -2))
+        return trial.best(dict.fromkeys(pairs))
+    weakest = -2 if k >= _MANY_CLASSES else -5
+    if search == "kull":
+        by_strength = [each * share for each in _powers(6, weakest) for share in (1, 0.5, 0.25)]
+        paths = (
+            trial.best([Strengths(each, of_bias) for each in _given(strength, by_strength)])
+            for of_bias in _given(bias_strength, _powers(6, weakest))
+        )
+        return min(paths, key=lambda chosen: chosen.loss)
+    if bias_strength is None:
+        diagonal = trial.best([Strengths(math.inf, each) for each in _powers(6, weakest)], patience=_PATIENCE)
+        bias_strength = diagonal.strengths.bias
+    return trial.best(
+        [Strengths(each, bias_strength) for each in _given(strength, _powers(6, weakest))], patience=_PATIENCE
+    )
+
+
+def _powers(largest: int, smallest: int) -> Iterator[float]:
+    return (10.0**power for power in range(largest, smallest - 1, -1))
+
+
+def _given(value: float | None, otherwise: Iterable[float]) -> Iterable[float]:
+    return otherwise if value is None else [value]
+
+
+def _or(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else value
+
+
+class _Trial:
+    """Fits on all folds but one, judged on that one."""
+
+    def __init__(self, inputs: Tensor, labels: Tensor, fold: Tensor, start: float) -> None:
+        self._inputs, self._labels, self._fold, self._start = inputs, labels, fold, start
+        self._folds = range(int(fold.max()) + 1)
+
+    def best(self, strengths: Iterable[Strengths], *, patience: int | None = None) -> Chosen:
+        """The best of a path from strong to weak. With patience the path ends when the loss has risen so often."""
+        starts: list[tuple[Tensor | float, Tensor | float]] = [(self._start, 0.0) for _ in self._folds]
+        chosen, before, rises, failure = None, math.inf, 0, None
+        for each in strengths:
+            try:
+                fits = [self._fit(number, each, starts[number]) for number in self._folds]
+            except FitError as error:  # weaker ones would fail, too
+                failure = error
+                break
+            starts = [(fit.weight, fit.bias) for fit in fits]
+            loss = sum(self._held_out(number, fit) for number, fit in enumerate(fits)) / len(self._labels)
+            if chosen is None or loss < chosen.loss:
+                chosen = Chosen(each, loss, tuple(fits))
+            rises = rises + 1 if loss > before else 0
+            before = loss
+            if patience is not None and rises >= patience:
+                break
+        if chosen is None:
+            assert failure is not None, "a path has strengths to try"
+            raise failure
+        return chosen
+
+    def _fit(self, number: int, strengths: Strengths, start: tuple[Tensor | float, Tensor | float]) -> AffineFit:
+        rows = (self._fold != number).nonzero()[:, 0]
+        return fit_odir(self._inputs[rows], self._labels[rows], strengths, start)
+
+    def _held_out(self, number: int, fit: AffineFit) -> float:
+        """Sum of the log-losses of one fold."""
+        rows = (self._fold == number).nonzero()[:, 0]
+        inputs, weight = self._inputs[rows].double(), fit.weight
+        logits = (inputs @ weight.T if weight.ndim == 2 else inputs * weight) + fit.bias
+        return float(cross_entropy(logits, self._labels[rows], reduction="sum"))

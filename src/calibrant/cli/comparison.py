@@ -1,0 +1,106 @@
+"""What ``calibrant compare`` does once torch may be loaded: read, fit, judge, draw, write."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast, final
+
+from matplotlib.figure import Figure
+
+from calibrant.cli.methods import Methods
+from calibrant.cli.notes import warnings_shown
+from calibrant.cli.options import Names
+from calibrant.cli.output import check_output, standard_error, standard_output
+from calibrant.cli.progress import counted
+from calibrant.cli.reading import read_predictions
+from calibrant.cli.writing import write_json, write_page
+from calibrant.diagrams import reliability
+from calibrant.errors import InputError
+from calibrant.plots import THEMES, ThemeName, plot_leaderboard, plot_reliability, save_figures
+from calibrant.predictions import Predictions
+from calibrant.report import Leaderboard, leaderboard
+from calibrant.report.leaderboard import NOTHING
+from calibrant.report.leaderboard_diagram import leaderboard_diagram
+from calibrant.report.leaderboard_document import leaderboard_to_document
+from calibrant.report.leaderboard_markdown import leaderboard_to_markdown
+from calibrant.report.leaderboard_terminal import leaderboard_to_terminal
+
+__all__ = ["ComparisonRequest", "run_comparison"]
+
+
+@final
+@dataclass(frozen=True)
+class ComparisonRequest:
+    """What the person asked for."""
+
+    calibration: Path
+    test: Path
+    methods: str = "default"
+    names: Names = field(default_factory=Names)
+    n_bins: int = 15
+    seed: int = 0
+    resamples: int = 500
+    json: Path | None = None
+    markdown: Path | None = None
+    figures: Path | None = None
+    figure_format: str = "png"
+    theme: str = "light"
+
+    def __post_init__(self) -> None:
+        for option, given, known in (
+            ("--figure-format", self.figure_format, ("png", "svg", "pdf")),
+            ("--theme", self.theme, tuple(THEMES)),
+        ):
+            if given not in known:
+                raise InputError(f"{option} must be one of {', '.join(known)}; got {given!r}.")
+
+
+def run_comparison(request: ComparisonRequest) -> None:
+    """Carry the request out. All that can be wrong with it is found before the long work."""
+    methods = Methods.parse(request.methods)
+    for target in (request.json, request.markdown):
+        if target is not None:
+            check_output(target, [request.calibration, request.test])
+    out, err = standard_output(), standard_error()
+    with warnings_shown(err), counted(err) as count:
+        count(f"reading {request.calibration} and {request.test}", 0, 1)
+        calibration, test = (read_predictions(path, request.names) for path in (request.calibration, request.test))
+        board = leaderboard(
+            calibration,
+            test,
+            methods.for_rows(calibration),
+            n_bins=request.n_bins,
+            resamples=request.resamples,
+            seed=request.seed,
+            progress=count,
+        )
+        count("drawing", 1, 1)
+        pictures = [] if request.figures is None else _draw(request, board, test, request.figures)
+    source = f"{request.calibration.name} → {request.test.name}"
+    out.print(leaderboard_to_terminal(board, source=source))
+    written = [
+        *pictures,
+        *write_json(
+            request.json,
+            lambda: leaderboard_to_document(board, calibration=request.calibration.name, test=request.test.name),
+        ),
+        *write_page(
+            request.markdown, pictures, lambda figures: leaderboard_to_markdown(board, source=source, figures=figures)
+        ),
+    ]
+    chosen = board.recommended.name
+    if chosen != NOTHING:
+        out.print(f"Next: calibrant fit '{chosen}' {request.calibration} -o map.safetensors", style="bold")
+    if written:
+        out.print("Wrote " + ", ".join(str(path) for path in written), style="dim")
+
+
+def _draw(request: ComparisonRequest, board: Leaderboard, test: Predictions, folder: Path) -> list[Path]:
+    """The board, and the reliability of the best method before and after."""
+    theme: ThemeName = "dark" if request.theme == "dark" else "light"
+    drawn = {"leaderboard": plot_leaderboard(leaderboard_diagram(board), theme=theme)}
+    shown = board.recommended if board.recommended.name != NOTHING else board.best
+    if shown.map is not None and shown.name != NOTHING:
+        before, after = (reliability(rows, n_bins=request.n_bins) for rows in (test, shown.map.transform(test)))
+        ax = plot_reliability(before, other=after, labels=("before", f"after {shown.name}"), theme=theme)
+        drawn["before_and_after"] = cast("Figure", ax.figure)
+    return save_figures(drawn, folder, formats=[request.figure_format])

@@ -1,0 +1,123 @@
+"""Maps that keep the order of a row's logits: gaps between neighbours stretched by a network, or one rising curve.
+
+The largest logit becomes exactly 0 and every other one the sum of what lies between, so that a gap, however small, is
+still a gap after rounding, and equal logits stay equal.
+"""
+
+from typing import ClassVar, Literal, TypeAlias, final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from calibrant.checks import check_known
+from calibrant.maps.base import Map, Setting
+
+__all__ = ["MonotoneMap", "OrderPreservingMap", "Sees"]
+
+Sees: TypeAlias = Literal["given", "sorted"]
+
+# No gap is stretched by less: it would vanish beside others, or in rounding.
+_LEAST = 1e-4
+
+
+@final
+class OrderPreservingMap(Map):
+    """Every gap between neighbours in a row's sorted logits, times a positive number that a small network gives.
+
+    The network has one hidden layer, sees the row's log-probabilities after temperature scaling, and gives a number
+    for each gap. Adding a constant to a row of logits therefore changes nothing.
+
+    Args:
+        coldness: What all logits are multiplied by first, a single number.
+        centre: Subtracted from the log-probabilities, (k,).
+        hidden_weight: Shape (h, k).
+        hidden_bias: Shape (h,).
+        out_weight: Shape (k - 1, h); row j is for the gap below the (j + 1)-th largest logit.
+        out_bias: A single number.
+        n_classes: Length of a row of logits.
+        sees: The log-probabilities of class 0, 1, … ("given"), or the largest, the second largest, … ("sorted"): the
+            names of the classes then play no part.
+    """
+
+    kind: ClassVar[str] = "order_preserving"
+    coldness: Tensor
+    centre: Tensor
+    hidden_weight: Tensor
+    hidden_bias: Tensor
+    out_weight: Tensor
+    out_bias: Tensor
+
+    def __init__(
+        self,
+        coldness: Tensor,
+        centre: Tensor,
+        hidden_weight: Tensor,
+        hidden_bias: Tensor,
+        out_weight: Tensor,
+        out_bias: Tensor,
+        *,
+        n_classes: int,
+        sees: Sees = "given",
+    ) -> None:
+        super().__init__(n_classes)
+        check_known(sees, ("given", "sorted"), "sees")
+        self.sees = sees
+        self.keep(coldness=coldness, centre=centre, hidden_weight=hidden_weight, hidden_bias=hidden_bias)
+        self.keep(out_weight=out_weight, out_bias=out_bias)
+
+    def settings(self) -> dict[str, Setting]:
+        return {"sees": self.sees}
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        ranked, order = logits.sort(dim=-1, descending=True, stable=True)
+        coldness = self.coldness.to(logits)
+        seen = ((ranked if self.sees == "sorted" else logits) * coldness).log_softmax(dim=-1)
+        hidden = torch.tanh(
+            (seen - self.centre.to(logits)) @ self.hidden_weight.to(logits).T + self.hidden_bias.to(logits)
+        )
+        stretch = softplus(hidden @ self.out_weight.to(logits).T + self.out_bias.to(logits)).clamp(min=_LEAST)
+        # Multiplied after the subtraction: rounding before it could close a gap.
+        gaps = (ranked[..., :-1] - ranked[..., 1:]) * (stretch * coldness)
+        below = torch.cat([torch.zeros_like(ranked[..., :1]), -gaps.cumsum(dim=-1)], dim=-1)
+        return torch.zeros_like(logits).scatter(-1, order, below)
+
+
+@final
+class MonotoneMap(Map):
+    """One rising function of every log-probability: straight between knots, and beyond the first and the last.
+
+    Args:
+        coldness: What all logits are multiplied by first, a single number.
+        knots: Rising, (b,), b >= 1.
+        slopes: Below the first knot, between each two, above the last; all above 0, (b + 1,).
+        n_classes: Length of a row of logits.
+    """
+
+    kind: ClassVar[str] = "monotone"
+    coldness: Tensor
+    knots: Tensor
+    slopes: Tensor
+
+    def __init__(self, coldness: Tensor, knots: Tensor, slopes: Tensor, *, n_classes: int) -> None:
+        super().__init__(n_classes)
+        self.keep(coldness=coldness, knots=knots, slopes=slopes)
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        coldness = self.coldness.to(logits)
+        depth = (logits.amax(dim=-1, keepdim=True) - logits) * coldness
+        curved = self._curve((logits * coldness).log_softmax(dim=-1))
+        below = curved.amax(dim=-1, keepdim=True) - curved
+        # What lies close to the largest logit has lost its digits; it is at least as far below as the least slope says.
+        below = torch.maximum(below, depth * self.slopes.to(logits).min())
+        return torch.where(depth > 0, -below, 0.0)
+
+    def _curve(self, at: Tensor) -> Tensor:
+        knots, slopes = self.knots.to(at), self.slopes.to(at)
+        reached = torch.cat([torch.zeros_like(knots[:1]), (slopes[1:-1] * knots.diff()).cumsum(dim=0)])
+        cell = torch.searchsorted(knots, at.contiguous())
+        left = (cell - 1).clamp(min=0)
+        value = reached[left] + slopes[cell] * (at - knots[left])
+        # Rounding must not lift the end of a piece above the start of the next.
+        ceiling = torch.cat([reached, torch.full_like(reached[:1], torch.inf)])
+        return torch.minimum(value, ceiling[cell])

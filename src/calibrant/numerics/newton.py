@@ -1,0 +1,216 @@
+"""Truncated Newton for smooth convex functions of many parameters, with a certificate of the gradient reached.
+
+Each step solves the Newton equation by conjugate gradients, only as well as the step deserves. The first steps may look
+at the function in single precision; the point returned has been looked at in double precision.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol, TypeAlias, final
+
+import torch
+from torch import Tensor
+
+from calibrant.numerics.certificate import Certificate
+
+__all__ = ["Convex", "Minimum", "Point", "Preconditioner", "Settings", "minimise"]
+
+Preconditioner: TypeAlias = Callable[[Tensor], Tensor]
+
+_MAX_INNER = 500
+# Of a step's length, as a share of Newton's.
+_SHORTEST = 1e-9
+# Where half the squared Newton decrement, the promised fall of the function, asks for double precision.
+_COARSE_FALL = 1e-4
+# What single precision may hide in a comparison of two values.
+_COARSE_NOISE, _NOISE = 1e-6, 1e-13
+# Inner steps beyond which a better preconditioner pays.
+_MANY_INNER = 20
+# How far the last step may have moved a parameter, in their units; how far it must not, so many times in a row, where
+# the gradient is negligible; and how many steps more a small enough gradient is worth.
+_STILL, _FAR, _FAR_TIMES, _PATIENCE = 1e-3, 0.1, 3, 5
+
+
+class Point(NamedTuple):
+    """A function and its gradient somewhere."""
+
+    value: float
+    gradient: Tensor
+    apart: bool = False  # a multiple of these parameters is better than any other, however large
+
+
+class Convex(Protocol):
+    """What the minimiser asks of a function. Curvature is that of the point looked at last."""
+
+    def look(self, theta: Tensor, *, exact: bool) -> Point:
+        """Value and gradient, in double or in single precision."""
+
+    def bend(self, direction: Tensor) -> Tensor:
+        """Hessian times direction; single precision will do."""
+
+    def preconditioner(self, *, strong: bool) -> Preconditioner:
+        """About the inverse of the Hessian: a cheap one, or a strong one that is dearer to make."""
+
+
+End: TypeAlias = Literal["found", "apart", "runaway", "stuck"]
+
+
+class Minimum(NamedTuple):
+    """Where the minimiser stopped, and why."""
+
+    theta: Tensor
+    certificate: Certificate
+    end: End
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a function is to be minimised.
+
+    Args:
+        size: By how much a unit of each parameter moves what the function is made of; broadcasts to the parameters.
+            Gradients are measured in these units.
+        tolerance: Largest entry of the gradient at the end.
+        negligible: Gradient so small that parameters which still move far are running away.
+        loose: Share of the residual at which the first steps' conjugate gradients stop: the dearer a product with the
+            Hessian is beside a look at the function, the larger.
+        least: Share of its value at the start to which the function cannot fall in earnest.
+        steps: Newton steps at most.
+    """
+
+    size: Tensor
+    tolerance: float
+    negligible: float = 0.0
+    loose: float = 0.3
+    least: float = 0.0
+    steps: int = 100
+
+
+def minimise(function: Convex, start: Tensor, settings: Settings) -> Minimum:
+    """The parameters at which a convex function is smallest.
+
+    Args:
+        function: Smooth and convex; directions in which it does not change are left alone.
+        start: First guess, any shape.
+        settings: How well, and how.
+
+    Returns:
+        ``found``; ``apart`` where the function falls along a ray, or fell too far; ``runaway`` where its gradient all
+        but vanished and some parameters still grew; ``stuck`` otherwise.
+    """
+    descent = _Descent(function, start, settings)
+    for step in range(settings.steps + 1):
+        end = descent.verdict()
+        if end is not None or step == settings.steps or not descent.advance():
+            break
+    certificate = Certificate(descent.here.value, descent.steepness, step, descent.passes)
+    return Minimum(descent.theta, certificate, end or "stuck")
+
+
+class _Descent:
+    """The point reached, and what is known there."""
+
+    def __init__(self, function: Convex, start: Tensor, settings: Settings) -> None:
+        self._function, self._settings = function, settings
+        self.theta, self.passes = start, 0.0
+        self._exact, self._patience, self._far = False, _PATIENCE, 0
+        self._solve: Preconditioner | None = None
+        self._strong = False
+        # Inner steps of the last direction, and of the first one with the same preconditioner.
+        self._inner, self._inner_when_new = 0, 0
+        self._arrive(self._look(start), math.inf)
+        self._first_value, self._first_steepness = self.here.value, self.steepness
+
+    def verdict(self) -> End | None:
+        """Whether to stop here, and why."""
+        if self.here.apart or self.here.value < self._settings.least * self._first_value:
+            return "apart"
+        # A parameter that runs away moves by as much in every step, while the gradient falls by as many times.
+        self._far = self._far + 1 if self._moved > _FAR and self.steepness <= self._settings.negligible else 0
+        if self._far == _FAR_TIMES:
+            return "runaway"
+        if not self._exact or self.steepness > self._settings.tolerance:
+            return None
+        if self._moved <= _STILL or self.steepness == 0:
+            return "found"
+        self._patience -= 1
+        return None if self._patience >= 0 else "found" if self._moved <= _FAR else "runaway"
+
+    def advance(self) -> bool:
+        """Take a step, or look more closely; False if neither helps any more."""
+        direction = self._direction()
+        slope = float((self.here.gradient * direction).sum())
+        value = self.here.value
+        if not self._exact and -slope / 2 < _COARSE_FALL:
+            self._exact, value = True, value + _COARSE_NOISE
+        slack, length = _NOISE * max(1.0, abs(value)) if self._exact else _COARSE_NOISE, 1.0
+        while length > _SHORTEST:
+            there = self._look(self.theta + length * direction)
+            if there.value <= value + 1e-4 * length * slope + slack:
+                self.theta = self.theta + length * direction
+                self._arrive(there, length * _largest(direction * self._settings.size))
+                return True
+            length /= 2
+        if self._exact:
+            return False
+        self._exact, self._solve = True, None
+        self._arrive(self._look(self.theta), math.inf)
+        return True
+
+    def _look(self, theta: Tensor) -> Point:
+        self.passes += 1
+        return self._function.look(theta, exact=self._exact)
+
+    def _arrive(self, here: Point, moved: float) -> None:
+        self.here, self._moved = here, moved
+        self.steepness = _largest(here.gradient / self._settings.size)
+
+    def _direction(self) -> Tensor:
+        renew = self._solve is None or self._inner > 1.5 * self._inner_when_new + 2
+        if renew:
+            self._strong = self._strong or self._inner > _MANY_INNER
+            self._solve = self._function.preconditioner(strong=self._strong)
+            self.passes += 1
+        assert self._solve is not None
+        near_end = self.steepness <= self._settings.tolerance
+        enough, small = self._settings.loose, torch.zeros_like(self._settings.size)
+        if not near_end:
+            enough = min(enough, math.sqrt(self.steepness / self._first_steepness))
+            small = 0.2 * self._settings.tolerance * self._settings.size
+        direction, self._inner = _newton_direction(self._function, self.here.gradient, self._solve, enough, small)
+        self.passes += self._inner
+        self._inner_when_new = self._inner if renew else self._inner_when_new
+        return direction
+
+
+def _largest(values: Tensor) -> float:
+    return float(values.abs().max())
+
+
+def _newton_direction(
+    function: Convex, gradient: Tensor, precondition: Preconditioner, enough: float, small: Tensor
+) -> tuple[Tensor, int]:
+    """About ``-H⁻¹ gradient``, by preconditioned conjugate gradients, and how many products with H it took.
+
+    It stops when the residual has fallen to a share that is ``enough``, or to entries that are all ``small``.
+    """
+    direction, residual = torch.zeros_like(gradient), -gradient
+    smoothed = precondition(residual)
+    along, energy = smoothed, float((residual * smoothed).sum())
+    goal = enough * enough * energy
+    for inner in range(1, _MAX_INNER + 1):
+        bent = function.bend(along)
+        curvature = float((along * bent).sum())
+        if not curvature > 0:  # rounding hides it: the preconditioner's word is as good as any
+            return (direction if inner > 1 else smoothed), inner
+        length = energy / curvature
+        direction = direction + length * along
+        residual = residual - length * bent
+        smoothed = precondition(residual)
+        energy, before = float((residual * smoothed).sum()), energy
+        if energy <= goal or bool((residual.abs() <= small).all()):
+            break
+        along = smoothed + (energy / before) * along
+    return direction, inner

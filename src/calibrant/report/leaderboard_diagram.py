@@ -1,0 +1,39 @@
+"""From a leaderboard to the numbers of its picture."""
+
+import math
+
+from calibrant.diagrams.leaderboard import Dot, LeaderboardDiagram, MethodDots
+from calibrant.report.leaderboard import Entry, Leaderboard
+from calibrant.report.leaderboard_rows import rival_of, rival_words
+
+__all__ = ["leaderboard_diagram"]
+
+
+def leaderboard_diagram(board: Leaderboard) -> LeaderboardDiagram:
+    """What the picture of a leaderboard shows."""
+    rival, chosen = rival_of(board), board.recommended
+    methods = tuple(
+        MethodDots(
+            name=entry.name,
+            nll_change=_change(entry, "nll", rival),
+            ece=_ece(entry, rival),
+            auroc_change=_change(entry, "auroc", rival),
+            recommended=entry is chosen,
+        )
+        for entry in board.fitted
+    )
+    left_out = tuple(entry.name for entry in board.entries if entry.failure is not None)
+    return LeaderboardDiagram(methods, rival, rival_words(board), board.test_rows, left_out)
+
+
+def _change(entry: Entry, metric: str, rival: str) -> Dot:
+    if rival not in entry.against:
+        return Dot(0.0, math.nan, math.nan)
+    change = entry.against[rival][metric]
+    return Dot(change.value, change.low, change.high, change.side)
+
+
+def _ece(entry: Entry, rival: str) -> Dot:
+    found = entry.metrics["ece"]
+    side = entry.against[rival]["ece"].side if rival in entry.against else "alike"
+    return Dot(found.value, found.low, found.high, side)

@@ -1,0 +1,61 @@
+"""A leaderboard as JSON, under a versioned schema."""
+
+from importlib.metadata import version
+from typing import Any
+
+from calibrant.report.document import plain_estimate, without_nan
+from calibrant.report.leaderboard import Entry, Leaderboard
+from calibrant.report.leaderboard_wording import leaderboard_verdict
+
+__all__ = ["LEADERBOARD_SCHEMA", "leaderboard_to_document"]
+
+LEADERBOARD_SCHEMA = "calibrant.leaderboard/1"
+
+
+def leaderboard_to_document(
+    board: Leaderboard, *, calibration: str | None = None, test: str | None = None
+) -> dict[str, Any]:
+    """The leaderboard as plain data, in its order: numbers that do not exist (NaN) are None.
+
+    ``methods[i]`` has ``name`` and ``title``, then ``failure`` with the reason why it did not fit, or None and:
+    ``metrics.<name>`` as in an evaluation; ``against.<rival>.<metric>`` with ``value`` (its number minus the rival's),
+    ``low``, ``high``, ``p``, ``corrected_p`` and ``side`` ("better", "worse", "alike"); ``to_best``, the same for nll
+    against the best; ``changed``, ``seconds``; and ``notes``.
+
+    Args:
+        board: The numbers.
+        calibration: Where the rows to fit on came from.
+        test: Where the rows to judge by came from.
+    """
+    words = leaderboard_verdict(board)
+    document: dict[str, Any] = {
+        "schema": LEADERBOARD_SCHEMA,
+        "calibrant": version("calibrant"),
+        "calibration": {"source": calibration, "n": board.calibration_rows},
+        "test": {"source": test, "n": board.test_rows},
+        "classes": board.classes,
+        "bins": board.n_bins,
+        "seed": board.seed,
+        "resamples": board.resamples,
+        "verdict": {"headline": words.headline, "findings": words.findings, "next_steps": words.next_steps},
+        "recommended": board.recommended.name,
+        "methods": [_method(entry) for entry in board.entries],
+    }
+    plain: dict[str, Any] = without_nan(document)
+    return plain
+
+
+def _method(entry: Entry) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": entry.name, "title": entry.title, "failure": entry.failure}
+    if entry.failure is None:
+        found |= {
+            "metrics": {name: plain_estimate(estimate) for name, estimate in entry.metrics.items()},
+            "against": {
+                rival: {name: vars(change) for name, change in changes.items()}
+                for rival, changes in entry.against.items()
+            },
+            "to_best": None if entry.to_best is None else vars(entry.to_best),
+            "changed": entry.changed,
+            "seconds": entry.seconds,
+        }
+    return found | {"notes": list(entry.notes)}

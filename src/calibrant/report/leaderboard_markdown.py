@@ -1,0 +1,115 @@
+"""A leaderboard as Markdown, for a pull request, a model card or a job summary."""
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from calibrant.report.leaderboard import NOTHING, TEMPERATURE, Leaderboard, leaderboard_metrics
+from calibrant.report.leaderboard_rows import (
+    MARKS,
+    Cell,
+    board_lines,
+    change_text,
+    note_lines,
+    rival_of,
+    rival_words,
+)
+from calibrant.report.leaderboard_wording import leaderboard_verdict
+from calibrant.report.markdown import table
+from calibrant.report.rows import interval, number, p_text
+
+__all__ = ["leaderboard_to_markdown"]
+
+
+def leaderboard_to_markdown(board: Leaderboard, *, source: str | None = None, figures: Sequence[PurePath] = ()) -> str:
+    """The leaderboard as one Markdown page.
+
+    Args:
+        board: The numbers.
+        source: Where the rows came from, for the title.
+        figures: Pictures to show, as the page should address them.
+    """
+    words = leaderboard_verdict(board)
+    lines = [
+        f"# Calibration methods compared{f': {source}' if source else ''}",
+        "",
+        f"**{words.headline}**",
+        "",
+        *(f"- {finding}" for finding in words.findings),
+        "",
+        "**Next:** " + " ".join(words.next_steps),
+        "",
+        *(line for figure in figures for line in (f"![{figure.stem.replace('_', ' ')}]({figure})", "")),
+        *_main_table(board),
+        "",
+        _legend(board),
+        "",
+        "## Every number with its 95 % interval",
+        "",
+        *_interval_table(board),
+    ]
+    for rival, heading in ((NOTHING, "doing nothing"), (TEMPERATURE, "temperature scaling")):
+        if board.find(rival) is not None:
+            lines += ["", f"## Against {heading}", "", *_change_table(board, rival)]
+    if notes := note_lines(board):
+        lines += ["", "## Notes", "", *(f"- {note}" for note in notes)]
+    lines += ["", _footer(board)]
+    return "\n".join(lines) + "\n"
+
+
+def _main_table(board: Leaderboard) -> list[str]:
+    metrics = [metric for metric in leaderboard_metrics() if metric.name != "accuracy"]
+    arrows = {metric.name: "↓" if metric.lower_is_better else "↑" for metric in metrics}
+    header = ["method", *(f"{name} {arrow}" for name, arrow in arrows.items()), "accuracy, points", "fit, s"]
+    header.insert(2, f"nll − {rival_of(board)}")
+    rows = []
+    for line in board_lines(board):
+        cells = [_cell(line.cells.get(name, Cell(""))) for name in arrows]
+        cells.insert(1, line.change)
+        name = f"**`{line.name}`** ←" if line.recommended else f"`{line.name}`"
+        rows.append([name, *cells, line.accuracy_change, line.seconds])
+    return table(header, rows, left=1)
+
+
+def _interval_table(board: Leaderboard) -> list[str]:
+    names = list(board.best.metrics)
+    rows = [
+        [f"`{entry.name}`", *(f"{number(found.value)} ({interval(found)})" for found in entry.metrics.values())]
+        for entry in board.fitted
+    ]
+    return table(["method", *names], rows, left=1)
+
+
+def _change_table(board: Leaderboard, rival: str) -> list[str]:
+    names = list(board.best.metrics)
+    rows = [
+        [
+            f"`{entry.name}`",
+            *(f"{change_text(entry.against[rival][name])} {MARKS[entry.against[rival][name].side]}" for name in names),
+            p_text(entry.against[rival]["nll"].p),
+            p_text(entry.against[rival]["nll"].corrected_p),
+        ]
+        for entry in board.fitted
+        if rival in entry.against
+    ]
+    return table(["method", *names, "p of nll", "corrected"], rows, left=1)
+
+
+def _cell(cell: Cell) -> str:
+    text = f"**{cell.text}**" if cell.best else cell.text
+    return f"{text} {MARKS[cell.side]}".strip()
+
+
+def _legend(board: Leaderboard) -> str:
+    return (
+        f"▲ better, ▼ worse than {rival_words(board)} beyond noise (paired bootstrap, p corrected for the number of "
+        "methods by Holm, one column at a time). Bold: the best of the column."
+    )
+
+
+def _footer(board: Leaderboard) -> str:
+    return (
+        f"{board.calibration_rows:,} rows to fit, {board.test_rows:,} to judge, {board.classes} classes; "
+        f"{board.n_bins} bins; {board.resamples} resamples; seed {board.seed}. Differences are a method's number "
+        "minus the rival's; their intervals are those of the one difference, not corrected for the number of methods. "
+        "Noise inflates calibration errors: their interval is one for the true error, and can lie below the value."
+    )

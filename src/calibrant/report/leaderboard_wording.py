@@ -1,0 +1,154 @@
+"""A leaderboard in words: what to use, what it gains, what it costs."""
+
+import math
+
+from calibrant.calibrators import Auto
+from calibrant.report.change import Change
+from calibrant.report.leaderboard import NOTHING, TEMPERATURE, Entry, Leaderboard
+from calibrant.report.wording import Verdict
+
+__all__ = ["leaderboard_verdict"]
+
+_MOST_NAMED = 6
+
+
+def leaderboard_verdict(board: Leaderboard) -> Verdict:
+    """Put a leaderboard into words."""
+    chosen = board.recommended
+    return Verdict(
+        headline=_headline(board, chosen),
+        findings=[
+            *_gains(board, chosen),
+            *_alike(board),
+            *_accuracy(chosen),
+            *_separation(chosen),
+            *_calibration(board, chosen),
+            *_harmful(board),
+            *_failed(board),
+        ],
+        next_steps=_next_steps(board, chosen),
+    )
+
+
+def _headline(board: Leaderboard, chosen: Entry) -> str:
+    nothing = board.find(NOTHING)
+    assert nothing is not None, "doing nothing is always on the board"
+    others = len(board.fitted) - 1
+    if chosen is nothing:
+        return f"Leave the predictions as they are: none of {others} methods lowers the log-loss beyond noise."
+    gain = f"it lowers the log-loss from {nothing.nll:.4f} to {chosen.nll:.4f}"
+    if chosen.name == TEMPERATURE and others > 1:
+        return f"Temperature scaling is enough: {gain}, and none of {others - 1} others beats it beyond noise."
+    return f"Use {chosen.name} ({chosen.title}): {gain}."
+
+
+def _gains(board: Leaderboard, chosen: Entry) -> list[str]:
+    """The log-loss against both rivals."""
+    found = [
+        f"{_by(chosen.against[rival]['nll'], 'lower', 'higher')} than {words}"
+        for rival, words in ((NOTHING, "doing nothing"), (TEMPERATURE, "temperature scaling"))
+        if rival in chosen.against
+    ]
+    lines = [f"Its log-loss is {', and '.join(found)}."] if found and chosen.name != NOTHING else []
+    best, gap = board.best, chosen.to_best
+    if gap is not None and chosen.name != NOTHING:
+        doubt = "doing nothing" if best.beats(TEMPERATURE) or board.find(TEMPERATURE) is None else "temperature scaling"
+        lines.append(
+            f"The log-loss of {best.name} is lower still, by {gap.value:.4f} ({gap.low:.4f} to {gap.high:.4f}), but "
+            f"with {len(board.fitted)} methods to choose from its lead over {doubt} is not beyond noise."
+        )
+    return lines
+
+
+def _alike(board: Leaderboard) -> list[str]:
+    """Methods that the test rows cannot tell from the best."""
+    names = [e.name for e in board.fitted if e.to_best is not None and e.to_best.side == "alike"]
+    if not names:
+        return []
+    return [f"These rows cannot tell {board.best.name} from {_listed(names)}."]
+
+
+def _accuracy(chosen: Entry) -> list[str]:
+    if chosen.name == NOTHING:
+        return []
+    if chosen.changed == 0:
+        return ["It changes no prediction, so accuracy stays what it was."]
+    change = chosen.against[NOTHING]["accuracy"]
+    moved = f"It changes the predicted class of {_percent(chosen.changed)} of rows; accuracy"
+    if not _clear(change):
+        return [f"{moved} moves by {_points(change)}: noise."]
+    word = "rises" if change.value > 0 else "falls"
+    return [f"{moved} {word}, by {_points(change)}."]
+
+
+def _separation(chosen: Entry) -> list[str]:
+    """What it does to the separation of right from wrong."""
+    value = chosen.metrics["auroc"].value
+    if math.isnan(value):  # all answers are right, or all wrong
+        return []
+    change = chosen.against[NOTHING]["auroc"] if NOTHING in chosen.against else None
+    if change is None or math.isnan(change.value):
+        return [f"Confidence separates right from wrong with an AUROC of {value:.4f}."]
+    by = f"{change.value:+.4f} ({change.low:+.4f} to {change.high:+.4f}) against doing nothing"
+    words = ("better" if change.value > 0 else "worse") if _clear(change) else "no differently, beyond noise"
+    return [f"Confidence separates right from wrong {words}: AUROC {value:.4f}, {by}."]
+
+
+def _calibration(board: Leaderboard, chosen: Entry) -> list[str]:
+    """The calibration error, and whether it would have chosen otherwise."""
+    nothing, lowest = board.find(NOTHING), min(board.fitted, key=lambda entry: entry.metrics["ece"].value)
+    assert nothing is not None, "doing nothing is always on the board"
+    value = chosen.metrics["ece"].value
+    before = "" if chosen is nothing else f", before {nothing.metrics['ece'].value:.4f}"
+    line = f"Its ECE is {value:.4f}{before}"
+    if lowest is chosen:
+        return [f"{line}, the lowest here too."]
+    gap = lowest.nll - chosen.nll
+    loss = f"whose log-loss is {abs(gap):.4f} {'higher' if gap > 0 else 'lower'}"
+    line += f". ECE ranks {lowest.name} first ({lowest.metrics['ece'].value:.4f}), {loss}: choose by the log-loss, "
+    return [line + "because a low ECE alone does not make good probabilities."]
+
+
+def _harmful(board: Leaderboard) -> list[str]:
+    names = [e.name for e in board.fitted if NOTHING in e.against and e.against[NOTHING]["nll"].side == "worse"]
+    return [f"Worse than doing nothing, beyond noise: {_listed(names)}."] if names else []
+
+
+def _failed(board: Leaderboard) -> list[str]:
+    names = [entry.name for entry in board.entries if entry.failure is not None]
+    return [f"Did not fit: {_listed(names)}; the reasons stand below the table."] if names else []
+
+
+def _next_steps(board: Leaderboard, chosen: Entry) -> list[str]:
+    if chosen.name == NOTHING:
+        return ["Leave the confidence as it is; recalibrating could only add noise."]
+    step = f"Fit {chosen.name} on the calibration rows and put it behind the model."
+    if len(board.fitted) > 2 and chosen.name not in (TEMPERATURE, Auto.name):
+        step += " It was picked on these test rows, so expect a little less on new ones; auto picks without them."
+    return [step]
+
+
+def _by(change: Change, below: str, above: str) -> str:
+    """So much lower or higher, with its interval."""
+    word, ends = (below, (-change.high, -change.low)) if change.value <= 0 else (above, (change.low, change.high))
+    return f"{abs(change.value):.4f} ({ends[0]:.4f} to {ends[1]:.4f}) {word}"
+
+
+def _clear(change: Change) -> bool:
+    """Whether the interval leaves 0 out. Uncorrected: the method was not picked by this number."""
+    return change.low > 0 or change.high < 0
+
+
+def _listed(names: list[str]) -> str:
+    shown = names if len(names) <= _MOST_NAMED else [*names[: _MOST_NAMED - 1], f"{len(names) - _MOST_NAMED + 1} more"]
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _points(change: Change) -> str:
+    """A difference of shares in percentage points."""
+    value, low, high = (100 * each for each in (change.value, change.low, change.high))
+    return f"{value:+.2f} points ({low:+.2f} to {high:+.2f})"

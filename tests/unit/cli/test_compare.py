@@ -1,0 +1,157 @@
+"""``calibrant compare`` as a person meets it."""
+
+import json
+import sys
+
+import pytest
+import torch
+
+from calibrant import Predictions, TopLabel, save
+from calibrant.cli import comparison
+from calibrant.cli.main import run
+from calibrant.cli.methods import Methods
+
+
+@pytest.fixture
+def calibrant(capsys, monkeypatch):
+    """The command, run in this process: exit code, standard output and standard error."""
+
+    def run_command(*arguments, **environment):
+        monkeypatch.setattr(sys, "argv", ["calibrant", *map(str, arguments)])
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as stopped:
+            run()
+        return stopped.value.code or 0, *capsys.readouterr()
+
+    return run_command
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(900, 3, generator=generator)
+    labels = (logits / 3).softmax(1).multinomial(1, generator=generator).squeeze()
+    both = Predictions.from_logits(logits, labels, class_names=["a", "b", "c"])
+    save(both[:400], folder / "cal.npz")
+    save(both[400:], folder / "test.npz")
+    save(TopLabel(both.confidence, both.correct), folder / "answers.csv")
+    save(Predictions.from_logits(logits[:, :2], labels % 2), folder / "two.npz")
+    save(Predictions.from_logits(logits, labels, class_names=["a", "b", "x"]), folder / "named.npz")
+    return folder
+
+
+def test_everything_can_be_written_at_once(calibrant, files, tmp_path):
+    summary = tmp_path / "summary.md"
+    code, out, err = calibrant(
+        "compare", files / "cal.npz", files / "test.npz",
+        "--methods", "temperature,temperature(criterion=focal,gamma=2)",
+        "--bins", 10, "--seed", 3, "--resamples", 100, "--json", tmp_path / "b.json", "--markdown", tmp_path / "b.md",
+        "--figures", tmp_path / "figures", "--figure-format", "svg", "--theme", "dark",
+        GITHUB_STEP_SUMMARY=str(summary),
+    )  # fmt: skip
+    assert code == 0, err
+    assert "→ temperature" in out
+    assert "Next: calibrant fit 'temperature'" in out
+    board = json.loads((tmp_path / "b.json").read_text())
+    assert board["schema"] == "calibrant.leaderboard/1"
+    assert (board["calibration"]["n"], board["test"]["n"], board["bins"], board["seed"]) == (400, 500, 10, 3)
+    assert {method["name"] for method in board["methods"]} == {
+        "none", "temperature", "temperature(criterion=focal,gamma=2.0)",
+    }  # fmt: skip
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {"leaderboard.svg", "before_and_after.svg"}
+    assert "(figures/leaderboard.svg)" in (tmp_path / "b.md").read_text()
+    assert summary.read_text().startswith("# Calibration methods compared")
+    assert max(map(len, out.splitlines())) <= 120
+
+
+def test_the_same_seed_writes_the_same_numbers(calibrant, files, tmp_path):
+    found = []
+    for name in ("first", "second"):
+        target = tmp_path / f"{name}.json"
+        command = ["compare", files / "cal.npz", files / "test.npz", "--methods", "temperature", "--resamples", 100]
+        assert calibrant(*command, "--json", target)[0] == 0
+        board = json.loads(target.read_text())
+        for method in board["methods"]:
+            method.pop("seconds")
+        found.append(board)
+    assert found[0] == found[1]
+
+
+def test_the_usual_methods_are_tried_unless_others_are_named(calibrant, files):
+    code, out, err = calibrant("compare", files / "cal.npz", files / "test.npz", "--resamples", 100)
+    assert code == 0, err
+    for name in ("none", "temperature", "ets", "svs", "sms", "vector", "isotonic", "histogram"):
+        assert f" {name} " in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["cal.npz", "missing.npz"], ["missing.npz"]),
+        (["cal.npz", "two.npz"], ["same classes", "3 and 2"]),
+        (["cal.npz", "named.npz"], ["name the classes alike", "'c'", "'x'"]),
+        (["cal.npz", "answers.csv"], ["logits or probabilities of every class"]),
+        (["cal.npz", "test.npz", "--methods", "temprature"], ["Did you mean temperature"]),
+        (["cal.npz", "test.npz", "--methods", "temperature,,none"], ["--methods", "commas"]),
+        (["cal.npz", "test.npz", "--methods", ""], ["--methods"]),
+        (["cal.npz", "test.npz", "--theme", "pink"], ["light", "dark"]),
+        (["cal.npz", "test.npz", "--figure-format", "gif"], ["png", "svg", "pdf"]),
+        (["cal.npz", "test.npz", "--bins", "0"], ["bins"]),
+        (["cal.npz", "test.npz", "--logits", "--probs"], ["one of --logits"]),
+        (["cal.npz", "test.npz", "--json", "no/such/folder/b.json"], ["no folder"]),
+    ],
+)
+def test_bad_input_is_told_in_one_line_and_exits_with_2(calibrant, files, tmp_path, arguments, said):
+    given = [files / each if each.endswith((".npz", ".csv")) else each for each in arguments]
+    code, _, err = calibrant("compare", *given, "--resamples", 100, "--markdown", tmp_path / "b.md")
+    assert code == 2, err
+    assert "Traceback" not in err
+    assert all(word in err for word in said), err
+    assert not (tmp_path / "b.md").exists()
+
+
+def test_the_same_file_twice_is_noted(calibrant, files):
+    code, _, err = calibrant("compare", files / "cal.npz", files / "cal.npz", "--methods", "none", "--resamples", 100)
+    assert code == 0
+    assert "note: 400 of 400 test rows are also among the calibration rows" in " ".join(err.split())
+
+
+def test_an_unknown_method_is_found_before_the_files_are_read(calibrant):
+    code, _, err = calibrant("compare", "no.npz", "no.npz", "--methods", "tempreature")
+    assert code == 2
+    assert "Did you mean temperature" in err
+
+
+def test_every_option_has_a_help_text(calibrant):
+    code, out, _ = calibrant("compare", "--help", TERMINAL_WIDTH="200", COLUMNS="200")
+    assert code == 0
+    options = [line for line in out.splitlines() if "--" in line]
+    assert len(options) >= 12
+    assert all(len(line.strip("│ ").split("  ")) > 1 for line in options), out
+
+
+@pytest.mark.parametrize("stopped_in", ["leaderboard", "leaderboard_to_markdown", "leaderboard_to_document"])
+def test_stopping_it_leaves_no_broken_file(calibrant, files, tmp_path, monkeypatch, stopped_in):
+    def interrupted(*_arguments, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(comparison, stopped_in, interrupted)
+    (tmp_path / "b.md").write_text("old")
+    (tmp_path / "b.json").write_text("old")
+    code, _, err = calibrant(
+        "compare", files / "cal.npz", files / "test.npz", "--methods", "temperature", "--resamples", 100,
+        "--json", tmp_path / "b.json", "--markdown", tmp_path / "b.md",
+    )  # fmt: skip
+    assert code == 130
+    assert "nothing was left half-written" in err
+    assert {path.name for path in tmp_path.iterdir()} == {"b.md", "b.json"}
+    assert (tmp_path / "b.md").read_text() == "old"
+
+
+def test_commas_inside_brackets_do_not_divide():
+    text = "auto(candidates=[none,temperature],folds=3),temperature+none"
+    assert [method.name for method in Methods.parse(text).named] == ["auto", "chain"]
+    assert "chain" not in [method.name for method in Methods.parse("all").named]
+    assert {"none", "temperature", "auto"} <= {method.name for method in Methods.parse("all").named}

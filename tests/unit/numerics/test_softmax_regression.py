@@ -1,0 +1,249 @@
+"""The affine family: derivatives, optima, gauges, and what has no optimum."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
+from torch.autograd.functional import vhp
+from torch.nn.functional import cross_entropy
+
+from calibrant.errors import FitError
+from calibrant.numerics.affine_loss import Ridge
+from calibrant.numerics.diagonal_loss import DiagonalLoss, ScalarLoss
+from calibrant.numerics.matrix_loss import MatrixLoss
+from calibrant.numerics.softmax_regression import fit_affine
+
+SHAPES = ("number", "diagonal", "matrix")
+SIZES = {"few classes": (300, 4), "many classes": (700, 40)}
+each_shape = pytest.mark.parametrize("shape", SHAPES)
+each_size = pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+
+
+def rows_of(n, k, *, seed=0, noise=1.0, dtype=torch.float64):
+    """Inputs with slopes, shifts and mixtures of classes to undo."""
+    generator = torch.Generator().manual_seed(seed)
+    honest = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial((honest / noise).softmax(1), 1, generator=generator)[:, 0]
+    labels[:k] = torch.arange(k)
+    slope = 1 + 0.3 * torch.randn(k, generator=generator, dtype=torch.float64)
+    mixing = slope.diag() + 0.1 * torch.randn(k, k, generator=generator, dtype=torch.float64)
+    return (honest @ mixing + torch.randn(k, generator=generator, dtype=torch.float64)).to(dtype), labels
+
+
+def objective(inputs, labels, weight, bias, ridge):
+    """Written anew, for autograd."""
+    k = inputs.shape[1]
+    matrix = weight if weight.ndim == 2 else weight.expand(k).diag()
+    diagonal = matrix.diagonal()
+    off_diagonal = matrix - diagonal.diag()
+    penalty = ridge.diagonal * (diagonal - 1).square().sum() + ridge.off_diagonal * off_diagonal.square().sum()
+    return cross_entropy(inputs @ matrix.T + bias, labels) + penalty + ridge.bias * bias.square().sum()
+
+
+def value_of(theta, inputs, labels, shape, ridge):
+    if shape == "number":
+        return objective(inputs, labels, theta[0], theta[1:], ridge)
+    return objective(inputs, labels, theta[:, 0] if shape == "diagonal" else theta[:, :-1], theta[:, -1], ridge)
+
+
+def some_theta(k, shape):
+    generator = torch.Generator().manual_seed(7)
+    size = {"number": (k + 1,), "diagonal": (k, 2), "matrix": (k, k + 1)}[shape]
+    return 0.4 * torch.randn(size, generator=generator, dtype=torch.float64)
+
+
+def loss_of(shape):
+    return {"number": ScalarLoss, "diagonal": DiagonalLoss, "matrix": MatrixLoss}[shape]
+
+
+def ridge_for(shape):
+    return Ridge(diagonal=0.02, off_diagonal=0.3 if shape == "matrix" else 0.0, bias=0.05)
+
+
+class TestDerivatives:
+    @each_size
+    @each_shape
+    def test_value_and_gradient_are_those_of_autograd(self, shape, size):
+        (inputs, labels), ridge = rows_of(*size), ridge_for(shape)
+        theta = some_theta(size[1], shape).requires_grad_()
+        value = value_of(theta, inputs, labels, shape, ridge)
+        value.backward()
+        point = loss_of(shape)(inputs, labels, ridge).look(theta.detach(), exact=True)
+        assert point.value == pytest.approx(value.item(), abs=1e-12)
+        assert torch.allclose(point.gradient, theta.grad, atol=1e-12)
+
+    @each_size
+    @each_shape
+    def test_products_with_the_hessian_are_those_of_autograd(self, shape, size):
+        (inputs, labels), ridge = rows_of(*size), ridge_for(shape)
+        theta, direction = some_theta(size[1], shape), some_theta(size[1], shape).flip(0)
+        expected = vhp(lambda at: value_of(at, inputs, labels, shape, ridge), theta, direction)[1]
+        function = loss_of(shape)(inputs, labels, ridge)
+        function.look(theta, exact=True)
+        assert torch.allclose(function.bend(direction), expected, rtol=1e-4, atol=1e-5)
+
+    @each_shape
+    def test_single_precision_looks_are_near_double_precision_ones(self, shape):
+        inputs, labels = rows_of(400, 6)
+        function, theta = loss_of(shape)(inputs, labels, Ridge()), some_theta(6, shape)
+        coarse, exact = (function.look(theta, exact=exact) for exact in (False, True))
+        assert coarse.value == pytest.approx(exact.value, abs=1e-5)
+        assert torch.allclose(coarse.gradient, exact.gradient, atol=1e-5)
+
+    @pytest.mark.parametrize("strong", [False, True])
+    @pytest.mark.parametrize("shape", SHAPES)
+    def test_preconditioners_are_symmetric_and_positive(self, shape, strong):
+        inputs, labels = rows_of(400, 6)
+        function = loss_of(shape)(inputs, labels, ridge_for(shape))
+        function.look(some_theta(6, shape), exact=True)
+        solve = function.preconditioner(strong=strong)
+        generator = torch.Generator().manual_seed(3)
+        one, other = (torch.randn(some_theta(6, shape).shape, generator=generator, dtype=torch.float64) for _ in "ab")
+        if shape == "number":
+            one[1:], other[1:] = one[1:] - one[1:].mean(), other[1:] - other[1:].mean()
+        else:
+            one, other = one - one.mean(0), other - other.mean(0)  # as all residuals are
+        assert float((one * solve(other)).sum()) == pytest.approx(float((other * solve(one)).sum()), rel=1e-4)
+        assert float((one * solve(one)).sum()) > 0
+
+
+class TestOptima:
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    @each_size
+    @each_shape
+    def test_the_gradient_vanishes_where_the_certificate_says_so(self, shape, size, dtype):
+        (inputs, labels), ridge = rows_of(*size, dtype=dtype), ridge_for(shape)
+        fit = fit_affine(inputs, labels, shape=shape, ridge=ridge)
+        weight, bias = fit.weight.clone().requires_grad_(), fit.bias.clone().requires_grad_()
+        value = objective(inputs.double(), labels, weight, bias, ridge)
+        value.backward()
+        assert fit.certificate.objective == pytest.approx(value.item(), abs=1e-12)
+        assert fit.certificate.gradient <= 1e-8
+        assert bias.grad.abs().max() <= 1e-7
+        assert weight.grad.abs().max() <= 1e-6  # in units of its inputs, which are not of unit size
+
+    def test_without_penalties_a_matrix_agrees_with_scikit_learn(self):
+        inputs, labels = rows_of(2000, 5)
+        fit = fit_affine(inputs, labels, shape="matrix")
+        theirs = LogisticRegression(C=np.inf, tol=1e-12, max_iter=10_000, solver="newton-cg").fit(inputs, labels)
+        ours = (inputs @ fit.weight.T + fit.bias).softmax(1)
+        assert torch.allclose(ours, torch.from_numpy(theirs.predict_proba(inputs)), atol=1e-6)
+
+    @each_shape
+    def test_penalised_optima_agree_with_those_of_scipy(self, shape):
+        (inputs, labels), ridge = rows_of(1000, 4), ridge_for(shape)
+        fit, size = fit_affine(inputs, labels, shape=shape, ridge=ridge), some_theta(4, shape).shape
+
+        def value(flat):
+            theta = torch.from_numpy(flat.copy()).requires_grad_()
+            loss = value_of(theta.view(size), inputs, labels, shape, ridge)
+            loss.backward()
+            return loss.item(), theta.grad.numpy()
+
+        start = np.zeros(some_theta(4, shape).numel())
+        theirs = minimize(
+            value, start, jac=True, method="L-BFGS-B", options={"gtol": 1e-10, "ftol": 0, "maxiter": 9999}
+        )
+        assert fit.certificate.objective == pytest.approx(theirs.fun, abs=1e-10)
+        found = torch.from_numpy(theirs.x).view(size)
+        ours = {
+            "number": lambda: torch.cat([fit.weight[None], fit.bias]),
+            "diagonal": lambda: torch.stack([fit.weight, fit.bias], dim=1),
+            "matrix": lambda: torch.cat([fit.weight, fit.bias[:, None]], dim=1),
+        }[shape]()
+        assert torch.allclose(ours, found, atol=1e-6)
+
+    @each_shape
+    def test_the_start_does_not_matter(self, shape):
+        inputs, labels = rows_of(800, 4)
+        one = fit_affine(inputs, labels, shape=shape)
+        other = fit_affine(inputs, labels, shape=shape, start=(3.0, torch.arange(4.0)))
+        assert torch.allclose(one.weight, other.weight, atol=1e-5)
+        assert torch.allclose(one.bias, other.bias, atol=1e-5)
+
+    @each_shape
+    def test_the_scale_of_the_inputs_does_not_matter(self, shape):
+        inputs, labels = rows_of(800, 4)
+        one = fit_affine(inputs, labels, shape=shape)
+        for factor in (1e-4, 1e4):
+            other = fit_affine(factor * inputs, labels, shape=shape, start=(1 / factor, 0.0))
+            assert torch.allclose(one.weight, factor * other.weight, atol=1e-5)
+
+    def test_many_rows_begin_with_a_fit_of_some(self):
+        inputs, labels = rows_of(20_000, 3)
+        fit = fit_affine(inputs, labels, shape="diagonal")
+        assert fit.certificate.steps <= 4
+        assert fit.certificate.passes % 1 != 0
+        assert fit.certificate.gradient <= 1e-8
+
+    def test_off_diagonals_that_hardly_matter_are_solved_with_the_strong_preconditioner(self):
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn(600, 3, generator=generator, dtype=torch.float64) @ torch.randn(3, 12).double()
+        inputs += 0.01 * torch.randn(600, 12, generator=generator, dtype=torch.float64)  # nearly of rank three
+        labels = torch.multinomial((inputs / 2).softmax(1), 1, generator=generator)[:, 0]
+        fit = fit_affine(inputs, labels, shape="matrix", ridge=Ridge(1e-6, 1e-6, 1e-6))
+        assert fit.certificate.gradient <= 1e-8
+
+
+class TestGauge:
+    @each_shape
+    def test_the_bias_sums_to_zero_where_it_is_free(self, shape):
+        inputs, labels = rows_of(500, 4)
+        assert abs(float(fit_affine(inputs, labels, shape=shape).bias.sum())) < 1e-9
+
+    def test_off_diagonals_sum_to_zero_in_every_column_where_they_are_free(self):
+        weight = fit_affine(*rows_of(800, 4), shape="matrix").weight
+        assert (weight.sum(0) - weight.diagonal()).abs().max() < 1e-9
+
+    def test_the_free_optimum_is_the_limit_of_weak_penalties(self):
+        inputs, labels = rows_of(800, 4)
+        free = fit_affine(inputs, labels, shape="matrix")
+        nearly = fit_affine(inputs, labels, shape="matrix", ridge=Ridge(off_diagonal=1e-8, bias=1e-8))
+        assert torch.allclose(free.weight, nearly.weight, atol=1e-4)
+        assert torch.allclose(free.bias, nearly.bias, atol=1e-4)
+
+    def test_what_the_rows_leave_open_stays_as_it_was(self):
+        inputs, labels = rows_of(500, 2)
+        inputs[:, 0] = 0  # as from_binary_logits makes it
+        fit = fit_affine(inputs, labels, shape="diagonal")
+        assert float(fit.weight[0]) == 1.0
+
+
+class TestNoOptimum:
+    @each_shape
+    def test_rows_that_can_be_told_apart_are_refused(self, shape):
+        inputs, _ = rows_of(200, 4)
+        with pytest.raises(FitError, match="200 calibration rows are separable"):
+            fit_affine(inputs, inputs.argmax(1), shape=shape)
+
+    @pytest.mark.parametrize("n", [400, 20_000])
+    @pytest.mark.parametrize("shape", ["diagonal", "matrix"])
+    def test_one_class_that_can_be_told_apart_is_enough_to_be_refused(self, shape, n):
+        inputs, labels = rows_of(n, 4)
+        inputs[:, 2] = torch.where(labels == 2, 5.0, -5.0) + 0.1 * inputs[:, 2]
+        with pytest.raises(FitError, match="separable"):
+            fit_affine(inputs, labels, shape=shape)
+
+    def test_a_class_without_rows_is_refused_without_a_penalty(self):
+        inputs, labels = rows_of(400, 4)
+        seen = labels != 2
+        with pytest.raises(FitError, match="separable"):
+            fit_affine(inputs[seen], labels[seen], shape="number")
+
+    @each_shape
+    def test_with_penalties_both_are_fitted(self, shape):
+        inputs, labels = rows_of(400, 4)
+        seen = labels != 2
+        assert fit_affine(inputs[seen], labels[seen], shape=shape, ridge=ridge_for(shape)).certificate.gradient <= 1e-8
+        assert fit_affine(inputs, inputs.argmax(1), shape=shape, ridge=ridge_for(shape)).certificate.gradient <= 1e-8
+
+    @pytest.mark.parametrize("n", [400, 20_000])
+    @pytest.mark.parametrize("shape", ["diagonal", "matrix"])
+    def test_one_stray_row_in_many_is_enough_for_an_optimum(self, shape, n):
+        inputs, labels = rows_of(n, 3)
+        inputs[:, 2] = torch.where(labels == 2, 5.0, -5.0) + 0.1 * inputs[:, 2]
+        inputs[(labels == 0).nonzero()[0], 2] = 5.5
+        inputs[(labels == 2).nonzero()[0], 2] = -5.5
+        fit = fit_affine(inputs, labels, shape=shape)
+        assert fit.certificate.gradient <= 1e-8

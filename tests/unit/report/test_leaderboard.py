@@ -1,0 +1,381 @@
+"""Methods side by side: the numbers are those of the metrics, tests are paired and corrected, words are honest."""
+
+import gc
+import io
+import json
+import math
+import sys
+import warnings
+import weakref
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
+
+from calibrant.calibrators import Calibrator, DoNothing, TemperatureScaling
+from calibrant.calibrators.auto import Auto
+from calibrant.calibrators.base import Fitted
+from calibrant.errors import CalibrantWarning, FitError, InputError
+from calibrant.evidence import compare, estimate
+from calibrant.maps import Affine, Scale
+from calibrant.paper import Paper
+from calibrant.predictions import Predictions
+from calibrant.report import leaderboard, leaderboard_verdict
+from calibrant.report.change import Change, holm
+from calibrant.report.held_out import rows_in_both
+from calibrant.report.leaderboard import Entry, Leaderboard, leaderboard_metrics
+from calibrant.report.leaderboard_diagram import leaderboard_diagram
+from calibrant.report.leaderboard_document import leaderboard_to_document
+from calibrant.report.leaderboard_markdown import leaderboard_to_markdown
+from calibrant.report.leaderboard_terminal import leaderboard_to_terminal
+
+
+def rows(n, k=4, *, scale=1.0, shift=0.0, seed=0, class_names=None):
+    """Labels drawn from the softmax of the logits, class 0 favoured by the shift; the logits then blown up."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
+    truth = logits + shift * torch.eye(k, dtype=torch.float64)[0]
+    labels = truth.softmax(1).multinomial(1, generator=generator)[:, 0]
+    return Predictions.from_logits(scale * logits, labels, class_names=class_names)
+
+
+class Toy(Calibrator):
+    """What a method must say of itself."""
+
+    title: ClassVar[str] = "For tests"
+    family: ClassVar[str] = "scaling"
+    paper: ClassVar[Paper] = Paper("Nobody", 2000, "Nothing", "arXiv:0000.00000")
+    preserves_accuracy: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class Bias(Toy):
+    """A number added to class 0, and a temperature."""
+
+    name: ClassVar[str] = "bias"
+    by: float = 0.0
+    temperature: float = 1.0
+
+    def learn(self, predictions):
+        k = predictions.n_classes
+        return Fitted(Affine(torch.tensor(1 / self.temperature), self.by * torch.eye(k)[0], n_classes=k))
+
+
+@dataclass(frozen=True)
+class Fails(Toy):
+    name: ClassVar[str] = "fails"
+
+    def learn(self, predictions):  # noqa: ARG002
+        raise FitError("it must not be asked to.")
+
+
+@dataclass(frozen=True)
+class Warns(Toy):
+    name: ClassVar[str] = "warns"
+
+    def learn(self, predictions):
+        warnings.warn("be careful", CalibrantWarning, stacklevel=2)
+        return Fitted(Scale(torch.tensor(2.0), n_classes=predictions.n_classes))
+
+
+CHANGE = Change(-0.1, -0.2, -0.05, 0.001, 0.002, "better")
+CALIBRATION, TEST = rows(400, scale=2.0, seed=1), rows(600, scale=2.0, seed=2)
+
+
+@pytest.fixture(scope="module")
+def board():
+    methods = [Bias(by=0.1), Fails(), Warns(), TemperatureScaling(), Bias(by=3.0)]
+    return leaderboard(CALIBRATION, TEST, methods, resamples=200)
+
+
+def test_the_numbers_are_those_of_scikit_learn(board):
+    probs = (TEST.logits / TemperatureScaling().fit(CALIBRATION).temperature).softmax(1).numpy()
+    labels, right = TEST.labels.numpy(), probs.argmax(1) == TEST.labels.numpy()
+    found = {name: each.value for name, each in board.find("temperature").metrics.items()}
+    assert found["nll"] == pytest.approx(log_loss(labels, probs), rel=1e-6)
+    assert found["accuracy"] == pytest.approx(accuracy_score(labels, probs.argmax(1)))
+    assert found["auroc"] == pytest.approx(roc_auc_score(right, probs.max(1)), rel=1e-9)
+    assert found["brier"] == pytest.approx(((probs - np.eye(4)[labels]) ** 2).sum(1).mean(), rel=1e-6)
+
+
+def test_intervals_and_differences_are_those_of_the_evidence(board):
+    metrics = leaderboard_metrics()
+    mapped = Bias(by=0.1).fit(CALIBRATION).transform(TEST)
+    entry = board.find("bias(by=0.1)")
+    assert entry.metrics == estimate(mapped, metrics, resamples=200)
+    expected = compare(TEST, mapped, metrics, resamples=200)
+    for name, change in entry.against["none"].items():
+        difference = expected[name]
+        assert (change.value, change.low, change.high, change.p) == (
+            difference.difference, difference.low, difference.high, difference.p,
+        )  # fmt: skip
+        assert change.corrected_p >= change.p
+
+
+def test_methods_stand_in_order_of_log_loss_and_failures_last(board):
+    losses = [entry.nll for entry in board.fitted]
+    assert losses == sorted(losses)
+    assert board.entries[-1].name == "fails"
+    assert board.entries[-1].failure == "it must not be asked to."
+    assert board.best.to_best is None
+    assert all(entry.to_best.value > 0 for entry in board.fitted[1:])
+
+
+def test_both_rivals_take_part_and_nobody_takes_part_twice(board):
+    names = [entry.name for entry in board.entries]
+    assert sorted(names) == ["bias(by=0.1)", "bias(by=3.0)", "fails", "none", "temperature", "warns"]
+    assert "none" not in board.find("none").against
+    assert set(board.find("warns").against) == {"none", "temperature"}
+    assert [entry.name for entry in leaderboard(CALIBRATION, TEST, [], resamples=100).entries] == [
+        "temperature",
+        "none",
+    ]
+
+
+def test_warnings_become_notes(board):
+    assert board.find("warns").notes == ("be careful",)
+    assert board.find("temperature").notes == ()
+
+
+def test_what_a_method_does_to_the_predictions_is_told(board):
+    assert board.find("temperature").changed == 0
+    moved = (Bias(by=3.0).fit(CALIBRATION).transform(TEST).predicted != TEST.predicted).double().mean()
+    assert board.find("bias(by=3.0)").changed == float(moved) > 0
+
+
+def test_without_a_temperature_the_rival_is_doing_nothing():
+    logits = torch.randn(300, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    separable = Predictions.from_logits(logits, logits.argmax(1))
+    found = leaderboard(separable, rows(300, 3), [Bias(by=0.5)], resamples=100)
+    assert found.find("temperature") is None
+    assert found.entries[-1].name == "temperature"
+    assert set(found.find("bias(by=0.5)").against) == {"none"}
+    assert "− none" in text_of(found)
+    assert leaderboard_diagram(found).rival == "none"
+
+
+def test_progress_counts_the_methods():
+    seen = []
+    leaderboard(CALIBRATION, TEST, [Fails()], resamples=100, progress=lambda *told: seen.append(told))
+    assert seen[0] == ("fitting none", 0, 3)
+    assert ("fitting fails", 2, 3) in seen
+    assert seen[-1] == ("comparing", 3, 3)
+
+
+def test_mapped_predictions_are_not_kept(monkeypatch):
+    module = sys.modules["calibrant.report.leaderboard"]
+    alive = []
+
+    def watched(*arguments):
+        gc.collect()
+        assert sum(reference() is not None for reference in alive) <= 1  # the one before, until it is replaced
+        trial = real(*arguments)
+        alive.append(weakref.ref(trial.mapped))
+        return trial
+
+    real = module.try_method
+    monkeypatch.setattr(module, "try_method", watched)
+    found = leaderboard(CALIBRATION, TEST, [Bias(by=b) for b in (0.1, 0.2, 0.3, 0.4)], resamples=100)
+    gc.collect()
+    assert len(alive) == 6
+    assert not any(reference() for reference in alive)
+    assert found.best.map is not None
+
+
+def test_the_choice_of_auto_does_not_depend_on_the_test_rows():
+    auto = Auto((TemperatureScaling(), Bias(by=1.0)))
+    other = Predictions.from_logits(-3 * TEST.logits, TEST.labels)
+    maps = [leaderboard(CALIBRATION, test, [auto], resamples=100).entries for test in (TEST, other)]
+    first, second = (next(e for e in entries if e.name.startswith("auto")) for entries in maps)
+    assert first.notes == second.notes
+    assert torch.equal(first.map.temperature, second.map.temperature)
+
+
+# What to use.
+
+
+def test_calibrated_predictions_are_left_alone():
+    found = leaderboard(rows(500, seed=3), rows(500, seed=4), [Bias(by=1.0)], resamples=200)
+    assert found.recommended.name == "none"
+    assert leaderboard_verdict(found).headline.startswith("Leave the predictions as they are")
+
+
+def test_a_temperature_is_enough_where_nothing_beats_it():
+    found = leaderboard(CALIBRATION, TEST, [Bias(temperature=2.0), Bias(by=0.01, temperature=2.0)], resamples=200)
+    assert found.recommended.name == "temperature"
+    assert leaderboard_verdict(found).headline.startswith("Temperature scaling is enough")
+
+
+def test_the_best_is_used_where_it_beats_both():
+    calibration, test = rows(800, scale=2.0, shift=2.0, seed=5), rows(800, scale=2.0, shift=2.0, seed=6)
+    found = leaderboard(calibration, test, [Bias(by=2.0, temperature=2.0)], resamples=200)
+    assert found.recommended.name == "bias(by=2.0,temperature=2.0)"
+    words = leaderboard_verdict(found)
+    assert words.headline.startswith("Use bias(by=2.0,temperature=2.0)")
+    assert "lower than doing nothing, and" in words.findings[0]
+    assert "lower than temperature scaling" in words.findings[0]
+    assert any("changes the predicted class" in finding for finding in words.findings)
+    assert any("AUROC" in finding for finding in words.findings)
+
+
+def test_the_best_gives_way_to_one_that_is_surely_better_than_a_temperature(board):
+    def entry(name, nll, side):
+        metrics = {**board.best.metrics, "nll": replace(board.best.metrics["nll"], value=nll)}
+        against = {
+            "none": {metric: replace(CHANGE, side="better") for metric in metrics},
+            "temperature": {metric: replace(CHANGE, side=side) for metric in metrics},
+        }
+        return Entry(name, name, metrics=metrics, against=against, to_best=None if nll == 0.1 else CHANGE, changed=0.0)
+
+    rest = [each for each in board.entries if each.name in {"none", "temperature"}]
+    found = replace(board, entries=(entry("lucky", 0.1, "alike"), entry("sure", 0.2, "better"), *rest))
+    assert found.recommended.name == "sure"
+    said = leaderboard_verdict(found).findings
+    assert any(
+        "lucky is lower still" in line and "over temperature scaling is not beyond noise" in line for line in said
+    )
+
+
+def test_what_auto_took_stands_before_auto():
+    found = leaderboard(CALIBRATION, TEST, [Auto((Bias(temperature=2.1),)), Bias(temperature=2.1)], resamples=100)
+    names = [each.name for each in found.entries]
+    assert names.index("bias(temperature=2.1)") < names.index("auto(candidates=[bias(temperature=2.1)])")
+
+
+def test_many_equal_methods_do_not_make_a_winner():
+    wrong = 0
+    for seed in range(4):
+        calibration, test = rows(300, scale=2.0, seed=100 + seed), rows(400, scale=2.0, seed=200 + seed)
+        generator = np.random.default_rng(seed)
+        # As good as the true temperature but for small random biases.
+        methods = [Bias(by=float(by), temperature=2.0) for by in generator.normal(0, 0.1, 6)]
+        wrong += leaderboard(calibration, test, methods, resamples=100).recommended.name != "temperature"
+    assert wrong <= 1
+
+
+def test_holm_is_computed_by_hand():
+    corrected = holm({"a": 0.01, "b": 0.02, "c": 0.03, "d": 0.5, "e": math.nan})
+    assert corrected["a"] == pytest.approx(0.04)
+    assert corrected["b"] == pytest.approx(0.06)
+    assert corrected["c"] == pytest.approx(0.06)
+    assert corrected["d"] == pytest.approx(0.5)
+    assert math.isnan(corrected["e"])
+
+
+def test_the_calibration_error_s_favourite_is_named_where_it_is_another(board):
+    lowest = min(board.fitted, key=lambda entry: entry.metrics["ece"].value)
+    said = " ".join(leaderboard_verdict(board).findings)
+    assert (f"ECE ranks {lowest.name} first" in said) == (lowest is not board.recommended)
+
+
+# What must hold of the two sets.
+
+
+def test_other_classes_are_refused():
+    with pytest.raises(InputError, match="same classes; got 4 and 5"):
+        leaderboard(CALIBRATION, rows(50, 5), [])
+    with pytest.raises(InputError, match="class 2 is 'c' in one and 'x' in the other"):
+        leaderboard(rows(50, class_names=list("abcd")), rows(50, class_names=list("abxd")), [])
+    leaderboard(rows(50, class_names=list("abcd")), rows(50, seed=1), [], resamples=100)  # names on one side only
+
+
+def test_rows_in_both_sets_are_warned_of():
+    with pytest.warns(CalibrantWarning, match="400 of 400 test rows are also among the calibration rows"):
+        leaderboard(CALIBRATION, CALIBRATION, [], resamples=100)
+    with pytest.warns(CalibrantWarning, match="100 of 400 test rows"):
+        leaderboard(CALIBRATION, CALIBRATION[:100] + TEST[:300], [], resamples=100)
+
+
+def test_a_model_with_few_different_answers_is_not_suspected():
+    rng = np.random.default_rng(0)
+    first, second = (
+        Predictions.from_logits(rng.integers(0, 3, (500, 2)).astype(float), rng.integers(0, 2, 500)) for _ in range(2)
+    )
+    assert rows_in_both(first, second) == 0
+
+
+# What it looks like.
+
+
+def text_of(board, width=120):
+    stream = io.StringIO()
+    Console(width=width, color_system=None, file=stream).print(leaderboard_to_terminal(board, source="a → b"))
+    return stream.getvalue()
+
+
+def many(board, count=30):
+    """The same board with many methods of long names."""
+    entry = board.find("bias(by=0.1)")
+    more = [replace(entry, name=f"temperature(criterion=ece-neural-clamping)+method_{i}") for i in range(count)]
+    return replace(board, entries=(*board.fitted, *more, *board.entries[len(board.fitted) :]))
+
+
+def test_the_table_fits_a_page_with_three_and_with_thirty_methods(board):
+    for found in (board, many(board)):
+        lines = text_of(found).splitlines()
+        assert max(len(line.rstrip()) for line in lines) <= 120
+        heading = next(line for line in lines if "method" in line and "auroc" in line)
+        assert heading.rstrip().endswith("fit s")
+        assert sum(line.startswith(("  temperature", "→ temperature")) for line in lines) >= 1
+
+
+def test_the_terminal_marks_the_recommended_the_worse_and_the_failed(board):
+    text = text_of(board)
+    assert f"→ {board.recommended.name}" in text
+    worst = next(line for line in text.splitlines() if line.startswith("  bias(by=3.0)"))
+    assert "▼" in worst
+    assert "did not fit" in next(line for line in text.splitlines() if line.startswith("  fails"))
+    assert "note: fails did not fit: it must not be asked to." in text
+    assert "note: warns: be careful" in text
+    assert "Holm" in text
+    assert "nan" not in text
+
+
+def test_the_page_has_every_number_with_its_interval(board):
+    page = leaderboard_to_markdown(board, source="a → b")
+    tables = [block.splitlines() for block in page.split("\n\n") if block.startswith("|")]
+    assert len(tables) == 4
+    for table in tables:
+        assert len({line.count("|") for line in table}) == 1
+    assert len(tables[0]) == 2 + len(board.entries)
+    assert len(tables[1]) == 2 + len(board.fitted)
+    assert "## Against temperature scaling" in page
+    assert "- fails did not fit" in page
+    assert "nan" not in page
+
+
+def test_the_document_is_plain_and_versioned(board):
+    document = leaderboard_to_document(board, calibration="cal.npz", test="test.npz")
+    again = json.loads(json.dumps(document, allow_nan=False))
+    assert again["schema"] == "calibrant.leaderboard/1"
+    assert again["recommended"] == board.recommended.name
+    assert [method["name"] for method in again["methods"]] == [entry.name for entry in board.entries]
+    best = again["methods"][0]
+    assert set(best["metrics"]) == {"nll", "brier", "ece", "ace", "sce", "auroc", "aurc", "accuracy"}
+    change = best["against"]["none"]["nll"]
+    assert set(change) == {"value", "low", "high", "p", "corrected_p", "side"}
+    assert again["methods"][-1]["failure"] == "it must not be asked to."
+
+
+def test_a_handful_of_rows_and_right_answers_only_are_survived():
+    logits = 3 * torch.eye(3, dtype=torch.float64).repeat(4, 1)
+    right = Predictions.from_logits(logits + 0.01 * torch.arange(12)[:, None] * torch.eye(3)[0], logits.argmax(1))
+    found = leaderboard(rows(30, 3), right, [], resamples=100)
+    assert math.isnan(found.best.metrics["auroc"].value)
+    for text in (text_of(found), leaderboard_to_markdown(found)):
+        assert "nan" not in text
+    json.dumps(leaderboard_to_document(found), allow_nan=False)
+
+
+def test_an_entry_beats_only_what_it_was_compared_with():
+    entry = Entry("a", "A", against={"none": {"nll": CHANGE}})
+    assert entry.beats("none")
+    assert not entry.beats("temperature")
+    nothing = Entry("none", "Nothing")
+    assert Leaderboard((entry, nothing), 1, 1, 2, 15, 0, 100).recommended is entry
+    assert DoNothing.name == "none"
