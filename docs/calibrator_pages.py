@@ -9,13 +9,16 @@ from calibrant.calibrators import Calibrator, FeatureCalibrator
 
 NOTE = "<!-- Written by `make docs` from the docstrings; edit those. -->"
 
+EXPLANATION = """\
+Which one to take is in [choosing a calibrator](../choosing.md). *Keeps predictions*: the predicted class of a row never
+changes. *Keeps order*: of two rows, the more confident never becomes the less confident one."""
+
 # In the order in which a reader should meet them.
 FAMILIES = {
     "baseline": "Baseline",
-    "scaling": "Scaling: a formula with few numbers",
+    "scaling": "Scaling: a formula whose numbers are fitted",
     "binning": "Binning: one value for all rows of a bin",
     "curve": "Curves: any rising or smooth function",
-    "features": "With features: where in the feature space a row lies",
     "composition": "Compositions and choice",
 }
 
@@ -35,22 +38,16 @@ def _kinds() -> list[Kind]:
 
 
 def _table(kinds: list[Kind]) -> str:
-    lines = [
-        "# Calibrators, one page each",
-        "",
-        NOTE,
-        "",
-        "Which one to take is in [choosing a calibrator](../choosing.md). *Keeps predictions*: the predicted class of a "
-        "row never changes. *Keeps order*: of two rows, the more confident never becomes the less confident one.",
-    ]
+    lines = ["# Calibrators, one page each", "", NOTE, "", EXPLANATION]
     for family, heading in FAMILIES.items():
         members = [kind for kind in kinds if kind.family == family]
         if not members:
             continue
         lines += ["", f"## {heading}", "", "| | | keeps predictions | keeps order | from |", "|---|---|---|---|---|"]
         for kind in members:
-            facts = " | ".join("yes" if fact else "no" for fact in (kind.preserves_accuracy, kind.preserves_ranking))
-            lines.append(f"| [`{kind.name}`]({kind.name}.md) | {kind.title} | {facts} | {kind.paper.short} |")
+            facts = " | ".join(_facts(kind))
+            features = " (needs features)" if issubclass(kind, FeatureCalibrator) else ""
+            lines.append(f"| [`{kind.name}`]({kind.name}.md) | {kind.title}{features} | {facts} | {kind.paper.short} |")
     return "\n".join(lines) + "\n"
 
 
@@ -60,6 +57,7 @@ def _page(kind: Kind) -> str:
     prose, *fields = re.split(r"^(Formula|Rows): ", body, flags=re.MULTILINE)
     told = dict(zip(fields[::2], (" ".join(value.split()) for value in fields[1::2]), strict=True))
     summary, _, rest = prose.strip().partition("\n\n")
+    predictions, order = _facts(kind)
     paper, where = kind.paper, f", {kind.paper.where}" if kind.paper.where else ""
     lines = [f"# `{kind.name}`: {kind.title}", "", NOTE, "", " ".join(summary.split()), ""]
     for paragraph in rest.split("\n\n"):
@@ -67,15 +65,29 @@ def _page(kind: Kind) -> str:
     lines += [
         f"- **Formula**: `{told['Formula']}`",
         f"- **Rows it needs**: {told['Rows']}",
-        f"- **Keeps predictions**: {'yes' if kind.preserves_accuracy else 'no'}",
-        f"- **Keeps the order of confidences**: {'yes' if kind.preserves_ranking else 'no'}",
+        f"- **Keeps predictions**: {predictions}",
+        f"- **Keeps the order of confidences**: {order}",
         f"- **From**: {paper.short}, [{paper.title}](<{paper.url}>){where}",
         "",
         *_options(kind, arguments[0] if "Args:\n" in text else ""),
-        "Python: `from calibrant.calibrators import " + kind.__name__ + "`. Command line: "
-        f"`calibrant fit {kind.name} calibration.npz -o map.safetensors`.",
+        f"Python: `from calibrant import {kind.__name__}`.",
+        f"Command line: `calibrant fit {_command(kind)} -o map.safetensors`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _facts(kind: Kind) -> tuple[str, str]:
+    """Whether predictions and the order of confidences are kept."""
+    if kind.family == "composition":
+        return "as its methods", "as its methods"
+    return "yes" if kind.preserves_accuracy else "no", "yes" if kind.preserves_ranking else "no"
+
+
+def _command(kind: Kind) -> str:
+    """What to type after ``calibrant fit``."""
+    name = "temperature+isotonic" if kind is calibrators.Chain else kind.name
+    features = " --features features" if issubclass(kind, FeatureCalibrator) else ""
+    return f"{name} calibration.npz{features}"
 
 
 def _options(kind: Kind, arguments: str) -> list[str]:
@@ -86,7 +98,9 @@ def _options(kind: Kind, arguments: str) -> list[str]:
     entries = re.split(r"^    (\w+): ", arguments, flags=re.MULTILINE)[1:]
     meaning = {name: " ".join(value.split()) for name, value in zip(entries[::2], entries[1::2], strict=True)}
     lines = ["| option | default | |", "|---|---|---|"]
-    lines += [f"| `{option.name}` | `{_default(option.default)}` | {meaning.get(option.name, '')} |" for option in options]
+    lines += [
+        f"| `{option.name}` | `{_default(option.default)}` | {meaning.get(option.name, '')} |" for option in options
+    ]
     return [*lines, ""]
 
 
