@@ -32,7 +32,7 @@ CLASSES = sorted(
 )
 ALL = [cls() for cls in CLASSES if cls is not Chain] + [Chain((TemperatureScaling(), TemperatureScaling()))]
 
-# Methods that deal rows out at random, so that their order matters, and methods that stop before the last digit.
+# Methods that deal rows out at random, so that their order matters.
 DEPEND_ON_ROW_ORDER = {
     "auto": "folds are dealt by position",
     "dirichlet_odir": "folds are dealt by position",

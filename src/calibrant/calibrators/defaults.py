@@ -22,8 +22,8 @@ def default_candidates(n: int, k: int) -> tuple[Calibrator, ...]:
 
     Two classes: nothing, temperature, Platt, beta, quadratic, Venn-Abers. More: nothing, temperature, its ensemble,
     structured vector scaling, and structured matrix scaling where n k² is at most 2·10⁹ (25,000 rows of 280 classes;
-    of 1000 classes, 2,000). Binning, isotonic and one-vs-rest methods are left out: among many classes their log-loss is the worst of
-    all, and with few rows noise would sometimes choose them.
+    of 1000 classes, 2,000). Binning, isotonic and one-vs-rest methods are left out: among many classes their log-loss
+    is the worst of all, and with few rows noise would sometimes choose them.
 
     Args:
         n: Calibration rows.

@@ -110,9 +110,13 @@ def best_coldness(logits: Tensor, labels: Tensor, *, loss: RowLoss = log_loss) -
     )
     certificate = Certificate(seen[0], abs(found.residual), found.calls, passes + found.calls)
     near_end = 1 + _ROUGH
-    end: Literal["inside", "cold", "hot"] = (
-        "cold" if found.value * near_end >= high else "hot" if found.value <= low * near_end else "inside"
-    )
+    # A label that is not the top class has a probability of at most a half, however cold.
+    one_wrong = float(loss(torch.tensor(math.log(0.5))).value) / len(logits)
+    end: Literal["inside", "cold", "hot"] = "inside"
+    if found.value * near_end >= high or certificate.objective < one_wrong:
+        end = "cold"
+    elif found.value <= low * near_end:
+        end = "hot"
     return BestColdness(found.value, certificate, found.low, found.high, end)
 
 

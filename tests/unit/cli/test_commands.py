@@ -167,7 +167,7 @@ def test_list_names_every_metric_and_cite_knows_them(calibrant):
 
 
 def test_every_command_and_option_has_a_help_text(calibrant):
-    for command in ("evaluate", "fit", "apply", "list", "cite", "demo"):
+    for command in ("evaluate", "fit", "apply", "compare", "list", "cite", "demo"):
         code, out, _ = calibrant(command, "--help", TERMINAL_WIDTH="200", COLUMNS="200")
         assert code == 0
         options = [line for line in out.splitlines() if "--" in line]

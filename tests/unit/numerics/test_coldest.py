@@ -98,9 +98,18 @@ class TestBestColdness:
         for one, other in zip(focal, plain, strict=True):
             assert torch.allclose(one, other.expand(2))
 
-    def test_all_right_ends_at_the_cold_end(self):
-        logits, _ = rows(300, 4)
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    @pytest.mark.parametrize("n", [1, 20, 300, 9000])
+    def test_all_right_ends_at_the_cold_end(self, n, dtype):
+        logits, _ = rows(n, 4, dtype=dtype)
         assert best_coldness(logits, logits.argmax(1)).end == "cold"
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    def test_one_wrong_row_is_enough(self, dtype):
+        logits, _ = rows(300, 4, dtype=dtype)
+        labels = logits.argmax(1)
+        labels[7] = logits[7].argmin()
+        assert best_coldness(logits, labels).end == "inside"
 
     def test_all_wrong_ends_at_the_hot_end(self):
         logits, _ = rows(300, 4)
