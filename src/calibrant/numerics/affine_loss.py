@@ -86,12 +86,16 @@ class AffineLoss(ABC):
     def preconditioner(self, *, strong: bool) -> Preconditioner:
         """About the inverse of that Hessian, kept level: it knows nothing of columns that shift as a whole."""
         solve = self._solver(strong=strong)
-        return lambda residual: self.keep_level(solve(residual))
+        return lambda residual: self._keep_level(solve(residual))
 
     @final
-    def keep_level(self, theta: Tensor) -> Tensor:
-        """Shift whole columns so that their weighted mean is zero."""
-        return theta - (self._level * theta).sum(dim=0)
+    def levelled(self, theta: Tensor) -> Tensor:
+        """Parameters with the same probabilities to begin from: steps leave the level of columns as it is."""
+        return self._centre + self._keep_level(theta - self._centre)
+
+    @final
+    def _keep_level(self, change: Tensor) -> Tensor:
+        return change - (self._level * change).sum(dim=0)
 
     @abstractmethod
     def _solver(self, *, strong: bool) -> Preconditioner:

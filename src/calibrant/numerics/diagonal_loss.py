@@ -100,6 +100,9 @@ class ScalarLoss:
         point = self._wide.look(self._widen(theta), exact=exact)
         return point._replace(gradient=self._gather(point.gradient))
 
+    def levelled(self, theta: Tensor) -> Tensor:
+        return torch.cat([theta[:1], theta[1:] - theta[1:].mean()])
+
     def bend(self, direction: Tensor) -> Tensor:
         return self._gather(self._wide.bend(self._widen(direction)))
 
@@ -109,11 +112,7 @@ class ScalarLoss:
         diagonal = torch.cat([self._wide.level_bends().new_tensor([self._wide.total_bend()]), self._wide.level_bends()])
         diagonal = diagonal.clamp(min=_FLAT * float(diagonal.max()) + torch.finfo(torch.float64).tiny)
 
-        def solve(residual: Tensor) -> Tensor:
-            solved = residual / diagonal
-            return torch.cat([solved[:1], solved[1:] - solved[1:].mean()])
-
-        return solve
+        return lambda residual: self.levelled(residual / diagonal)
 
     def _widen(self, theta: Tensor) -> Tensor:
         return torch.stack([theta[:1].expand(self._k), theta[1:]], dim=1)

@@ -37,7 +37,7 @@ class Point(NamedTuple):
 
     value: float
     gradient: Tensor
-    apart: bool = False  # a multiple of these parameters is better than any other, however large
+    apart: bool = False  # the larger a multiple of these parameters, the lower the function
 
 
 class Convex(Protocol):

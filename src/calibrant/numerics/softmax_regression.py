@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FitError
-from calibrant.numerics.affine_loss import Ridge
+from calibrant.numerics.affine_loss import AffineLoss, Ridge
 from calibrant.numerics.certificate import Certificate
 from calibrant.numerics.diagonal_loss import DiagonalLoss, ScalarLoss
 from calibrant.numerics.matrix_loss import MatrixLoss
-from calibrant.numerics.newton import Convex, Minimum, Settings, minimise
+from calibrant.numerics.newton import Minimum, Settings, minimise
 
 __all__ = ["AffineFit", "Ridge", "WeightShape", "fit_affine"]
 
@@ -77,7 +77,8 @@ def fit_affine(
         least=0.0 if any(ridge) else _TOLD_APART,
     )
     theta, passes = _rough(inputs, labels, shape, ridge, theta, settings)
-    best = minimise(_loss(inputs, labels, shape, ridge), theta, settings)
+    loss = _loss(inputs, labels, shape, ridge)
+    best = minimise(loss, loss.levelled(theta), settings)
     _check_found(best, len(labels))
     weight, bias = _unpack(best.theta, shape)
     certificate = best.certificate._replace(passes=best.certificate.passes + passes)
@@ -93,7 +94,8 @@ def _rough(
     if torch.bincount(labels, minlength=k).min() < _ROWS_A_PARAMETER * of_a_class:
         return theta, 0.0
     settings = replace(settings, tolerance=_ROUGH, negligible=settings.negligible * _THINNED, steps=12)
-    rough = minimise(_loss(inputs, labels, shape, ridge), theta, settings)
+    loss = _loss(inputs, labels, shape, ridge)
+    rough = minimise(loss, loss.levelled(theta), settings)
     passes = rough.certificate.passes / _THINNED
     return (theta if rough.end in {"apart", "runaway"} else rough.theta), passes
 
@@ -102,9 +104,9 @@ def _check_found(best: Minimum, n: int) -> None:
     reached = best.certificate
     if best.end in {"apart", "runaway"}:
         lines = best.theta[1:, None] if best.theta.ndim == 1 else best.theta
-        whose = f", those of class {int(lines.abs().amax(dim=1).argmax())} first" if best.end == "runaway" else ""
+        whose = f" (those of class {int(lines.abs().amax(dim=1).argmax())} first)" if best.end == "runaway" else ""
         raise FitError(
-            f"the {n} calibration rows are separable in part or in all: larger and larger parameters{whose}, fit them "
+            f"the {n} calibration rows are separable in part or in all: larger and larger parameters{whose} fit them "
             f"ever better (log-loss {reached.objective:.3g} after {reached.steps} steps), so there are no best ones. "
             "Use a method with a penalty, such as svs or sms, or more rows."
         )
@@ -115,7 +117,7 @@ def _check_found(best: Minimum, n: int) -> None:
         )
 
 
-def _loss(inputs: Tensor, labels: Tensor, shape: WeightShape, ridge: Ridge) -> Convex:
+def _loss(inputs: Tensor, labels: Tensor, shape: WeightShape, ridge: Ridge) -> AffineLoss | ScalarLoss:
     if shape == "number":
         return ScalarLoss(inputs, labels, ridge)
     return (DiagonalLoss if shape == "diagonal" else MatrixLoss)(inputs, labels, ridge)

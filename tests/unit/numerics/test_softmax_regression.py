@@ -154,11 +154,12 @@ class TestOptima:
         }[shape]()
         assert torch.allclose(ours, found, atol=1e-6)
 
+    @pytest.mark.parametrize("penalised", [False, True])
     @each_shape
-    def test_the_start_does_not_matter(self, shape):
-        inputs, labels = rows_of(800, 4)
-        one = fit_affine(inputs, labels, shape=shape)
-        other = fit_affine(inputs, labels, shape=shape, start=(3.0, torch.arange(4.0)))
+    def test_the_start_does_not_matter(self, shape, penalised):
+        (inputs, labels), ridge = rows_of(800, 4), ridge_for(shape) if penalised else Ridge()
+        one = fit_affine(inputs, labels, shape=shape, ridge=ridge)
+        other = fit_affine(inputs, labels, shape=shape, ridge=ridge, start=(3.0, torch.arange(4.0)))
         assert torch.allclose(one.weight, other.weight, atol=1e-5)
         assert torch.allclose(one.bias, other.bias, atol=1e-5)
 
