@@ -48,14 +48,16 @@ docs: install
 reference: .venv-reference/.ready
 	.venv-reference/bin/python tests/reference/record.py
 
+# All questions, or some: make benchmarks QUESTIONS="temperature binning"
 benchmarks: .venv-reference/.ready
-	.venv-reference/bin/python -m benchmarks
+	.venv-reference/bin/python -m benchmarks $(QUESTIONS)
 
 .venv-reference/.ready: tests/reference/requirements.txt pyproject.toml
 	test -x .venv-reference/bin/python || $(PYTHON) -m venv .venv-reference
 	.venv-reference/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	.venv-reference/bin/python -m pip install --quiet --disable-pip-version-check --requirement tests/reference/requirements.txt
 	.venv-reference/bin/python -m pip install --quiet --disable-pip-version-check --no-deps torch-uncertainty==0.13.0 pycalib==0.1.0.dev6
+	.venv-reference/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python dirichletcal==0.5.3
 	.venv-reference/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 

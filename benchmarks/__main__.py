@@ -1,33 +1,44 @@
-"""``python -m benchmarks``: run every benchmark once and write RESULTS.md. Wants ``make benchmarks``' environment."""
+"""``python -m benchmarks [QUESTION ...]``: run all, or those named, once and write their sections of RESULTS.md.
 
-import platform
-from importlib.metadata import version
-from pathlib import Path
+Wants ``make benchmarks``' environment.
+"""
+
+import importlib
+import sys
 
 import torch
+from threadpoolctl import threadpool_limits
 
-from benchmarks import imports, intervals, nine_metrics, smooth_error
+from benchmarks.page import PAGE, write
 from benchmarks.peers import UNAVAILABLE
 
-_PAGE = Path(__file__).with_name("RESULTS.md")
+QUESTIONS = (
+    "imports",
+    "smooth_error",
+    "intervals",
+    "nine_metrics",
+    "temperature",
+    "structured_scaling",
+    "dirichlet",
+    "binning",
+)
 
 
-def main() -> None:
+def main(*asked: str) -> None:
     """Write the page."""
+    unknown = set(asked) - set(QUESTIONS)
+    if unknown:
+        sys.exit(f"no such question: {', '.join(sorted(unknown))}; there are {', '.join(QUESTIONS)}")
     torch.set_num_threads(1)
-    missing = [f"Not compared: {peer} ({reason})." for peer, reason in UNAVAILABLE.items()]
-    sections = []
-    for part in (imports, smooth_error, intervals, nine_metrics):
-        print(f"{part.__name__} …", flush=True)
-        sections.append(part.report())
-    about = (
-        f"One run on {platform.machine()}, one thread, torch {version('torch')}, all candidates in turns, least "
-        "processor time of several rounds. The machine is noisy: only ratios count. Written by `make benchmarks`."
-    )
-    head = ["# Speed, beside the peers", "", about, "", *missing]
-    _PAGE.write_text("\n".join(head) + "\n" + "\n".join(sections), encoding="utf-8")
-    print(_PAGE.read_text(encoding="utf-8"))
+    threadpool_limits(1)
+    notes = [f"Not compared: {peer} ({reason})." for peer, reason in UNAVAILABLE.items()]
+    for name in asked or QUESTIONS:
+        print(f"{name} …", flush=True)
+        section = importlib.import_module(f"benchmarks.{name}").report()
+        print(section, flush=True)
+        write([section], notes)
+    print(f"written to {PAGE.name}")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -1,13 +1,6 @@
 """Nine metrics from float32 logits at once: against one ``log_softmax`` over the same array, and against the peers."""
 
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-
-import numpy as np
-import torch
-
+from benchmarks.memory import peak_in_a_process_of_its_own, print_peak
 from benchmarks.peers import Rows, rivals
 from benchmarks.timing import in_turns
 from calibrant import Predictions, Tally
@@ -82,28 +75,12 @@ def _fastest_peers(rows: Rows) -> dict[str, tuple[str, float]]:
 
 def _memory(rows: Rows, ranks: str) -> int:
     """Peak memory above the input in a process that has only read the input, in MB."""
-    with tempfile.TemporaryDirectory() as folder:
-        np.save(Path(folder, "logits.npy"), rows.logits.numpy())
-        np.save(Path(folder, "labels.npy"), rows.labels.numpy())
-        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.nine_metrics", folder, ranks]
-        return round(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    return round(peak_in_a_process_of_its_own("benchmarks.nine_metrics", rows, ranks))
 
 
-def _measure_memory(folder: Path, ranks: str) -> float:
-    torch.set_num_threads(1)
-    metrics = {"exact": EXACT, "bounded": BOUNDED}[ranks]
-    predictions = Predictions(np.load(folder / "logits.npy"), np.load(folder / "labels.npy"))
-    Tally(metrics).add(predictions[:100]).values()  # loads what is loaded once
-    before = _peak()
-    Tally(metrics).add(predictions).values()
-    return _peak() - before
-
-
-def _peak() -> float:
-    """Most memory this process has had, in MB; what ``resource`` tells would start at the parent's peak."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+def _add_up(predictions: Predictions, ranks: str) -> None:
+    Tally({"exact": EXACT, "bounded": BOUNDED}[ranks]).add(predictions).values()
 
 
 if __name__ == "__main__":
-    print(_measure_memory(Path(sys.argv[1]), sys.argv[2]))
+    print_peak(_add_up)

@@ -1,5 +1,6 @@
-"""scikit-learn: proper scores and the ROC curve."""
+"""scikit-learn: proper scores, the ROC curve and temperature scaling."""
 
+from sklearn.calibration import _TemperatureScaling
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 
 from .rows import Rows
@@ -20,4 +21,14 @@ def auroc_from_top(rows: Rows) -> float:
     return roc_auc_score(rows.correct, rows.confidence)
 
 
-TASKS = {"brier from probs": brier_from_probs, "nll from probs": nll_from_probs, "auroc from top": auroc_from_top}
+def temperature_from_logits(rows: Rows) -> float:
+    """What CalibratedClassifierCV(method="temperature") fits, without its wrapper."""
+    return 1 / float(_TemperatureScaling().fit(rows.logits.numpy(), rows.labels_array).beta_)
+
+
+TASKS = {
+    "brier from probs": brier_from_probs,
+    "nll from probs": nll_from_probs,
+    "auroc from top": auroc_from_top,
+    "temperature from logits": temperature_from_logits,
+}

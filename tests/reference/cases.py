@@ -7,7 +7,15 @@ from data import DATASETS, softmax
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-__all__ = ["CERTAIN_AND_WRONG", "TIED", "WITH_A_MASKED_LOGIT", "best_temperature", "masked_logit"]
+__all__ = [
+    "CERTAIN_AND_WRONG",
+    "IMPOSSIBLE",
+    "TIED",
+    "WITH_A_MASKED_LOGIT",
+    "best_temperature",
+    "masked_logit",
+    "share_impossible",
+]
 
 CERTAIN_AND_WRONG: dict[str, Any] = {
     "case": "confidences of exactly 1.0 get half their weight",
@@ -27,6 +35,12 @@ TIED: dict[str, Any] = {
 }
 """Ten equal confidences, the right answers first."""
 
+IMPOSSIBLE: dict[str, Any] = {
+    "right": 0.0,
+    "derivation": "a probability of 0 for what happened is an infinite log-loss; no row should have it",
+}
+"""Held-out rows whose true class was given probability 0."""
+
 WITH_A_MASKED_LOGIT = "data set overconfident with one logit of row 3, not its label's, at -inf"
 
 
@@ -36,6 +50,11 @@ def masked_logit() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     logits = data.logits.copy()
     logits[3, (data.labels[3] + 1) % 10] = -np.inf
     return logits, data.labels
+
+
+def share_impossible(probs: NDArray[np.float64], labels: NDArray[np.int64]) -> float:
+    """The share of rows whose true class was given probability 0."""
+    return float((np.take_along_axis(probs, labels[:, None], axis=1) == 0).mean())
 
 
 def best_temperature(logits: NDArray[np.float64], labels: NDArray[np.int64]) -> dict[str, Any]:

@@ -11,7 +11,15 @@ import pytest
 from calibrant.predictions import Predictions, TopLabel
 
 # These import the peers, or are only run beside them.
-collect_ignore = ["cases.py", "peers", "question.py", "record.py", "torch_uncertainty_files.py"]
+collect_ignore = [
+    "cases.py",
+    "fit_question.py",
+    "fitted",
+    "peers",
+    "question.py",
+    "record.py",
+    "torch_uncertainty_files.py",
+]
 
 
 def _neighbour(name: str) -> ModuleType:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DATASETS", "Dataset", "softmax"]
+__all__ = ["DATASETS", "Dataset", "Floats", "softmax"]
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]

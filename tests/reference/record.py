@@ -1,8 +1,9 @@
 """Ask every peer and write down what it says: ``make reference``.
 
 Runs in the environment of ``requirements.txt``, not in that of the tests. Writes ``recorded.json`` beside this file:
-``right`` holds the answers that ours must equal, ``wrong`` those that ours must not, ``left_out`` what is not compared
-and why, ``data`` a digest of the labels by which the tests see that they made the same data.
+``right`` holds the numbers that ours must equal, ``fits`` the probabilities after a fit that ours must equal, ``wrong``
+the numbers that ours must not, ``left_out`` what is not compared and why, ``data`` a digest of the labels by which the
+tests see that they made the same data.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import fitted
 from data import DATASETS
 from peers import PEERS
 
@@ -39,6 +41,14 @@ def right_answers() -> Iterator[dict[str, Any]]:
                     yield {"peer": peer.PEER, "version": version(peer.PEER), **question.record(name, make())}
 
 
+def fits() -> Iterator[dict[str, Any]]:
+    """Every peer's probabilities after every fit on every data set it is asked about."""
+    for peer in fitted.PEERS:
+        for question in peer.FITS:
+            for name in question.datasets:
+                yield {"peer": peer.PEER, "version": version(peer.PEER), **question.record(name, DATASETS[name]())}
+
+
 def wrong_answers() -> Iterator[dict[str, Any]]:
     """Every case that a peer gets wrong."""
     for peer in PEERS:
@@ -52,6 +62,9 @@ def left_out() -> Iterator[dict[str, str]]:
         for question in peer.QUESTIONS:
             for name, reason in question.left_out.items():
                 yield {"peer": peer.PEER, "metric": question.metric, "dataset": name, "reason": reason}
+    for peer in fitted.PEERS:
+        for method, reason in peer.NOT_COMPARED.items():
+            yield {"peer": peer.PEER, "method": method, "reason": reason}
 
 
 def one_record_a_line(sections: dict[str, dict[str, object] | list[object]]) -> str:
@@ -76,11 +89,13 @@ def main() -> None:
         sections = {
             "data": data_digests(),
             "right": list(right_answers()),
+            "fits": list(fits()),
             "wrong": list(wrong_answers()),
             "left_out": list(left_out()),
         }
     RECORDED.write_text(one_record_a_line(sections))
-    sys.stdout.write(f"{len(sections['right'])} right and {len(sections['wrong'])} wrong answers in {RECORDED.name}\n")
+    counts = ", ".join(f"{len(sections[name])} {name.replace('_', ' ')}" for name in ("right", "fits", "wrong"))
+    sys.stdout.write(f"{counts} in {RECORDED.name}\n")
 
 
 if __name__ == "__main__":

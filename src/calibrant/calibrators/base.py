@@ -4,6 +4,8 @@ import dataclasses
 import time
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, final
 
 from calibrant.errors import CalibrantWarning, InputError
@@ -12,7 +14,7 @@ from calibrant.numerics.certificate import Certificate
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = ["Calibrator", "CalibratorFamily", "Fitted"]
+__all__ = ["Calibrator", "CalibratorFamily", "Fitted", "gathered_warnings"]
 
 CalibratorFamily: TypeAlias = Literal["baseline", "scaling", "binning", "curve", "composition"]
 
@@ -61,18 +63,15 @@ class Calibrator(ABC):
         if not isinstance(predictions, Predictions):
             raise InputError(f"{self.name} must be fitted on Predictions; got {type(predictions).__name__}.")
         start = time.perf_counter()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with gathered_warnings() as warned:
             fitted, certificate, told = self.learn(predictions)
-        for warning in caught:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
         fitted.summary = FitSummary(
             method=self.name,
             settings=self.settings(),
             rows=len(predictions),
             seconds=time.perf_counter() - start,
             certificate=certificate,
-            notes=(*told, *(str(each.message) for each in caught if issubclass(each.category, CalibrantWarning))),
+            notes=(*told, *warned),
         )
         return fitted
 
@@ -81,6 +80,21 @@ class Calibrator(ABC):
         """The options, as a file can hold them."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]  # concrete calibrators are dataclasses
         return {field.name: _plain(getattr(self, field.name)) for field in fields}
+
+
+@contextmanager
+def gathered_warnings() -> Iterator[list[str]]:
+    """Collect what a fit warns of, for its summary, and pass it on, also if the fit fails."""
+    warned: list[str] = []
+    caught: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield warned
+    finally:
+        warned += [str(each.message) for each in caught if issubclass(each.category, CalibrantWarning)]
+        for each in caught:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def _plain(value: object) -> Any:

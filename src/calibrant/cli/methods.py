@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Self, final
 
 from calibrant.calibrators import Calibrator, HistogramBinning, IsotonicRegression
-from calibrant.calibrators.defaults import default_candidates
-from calibrant.calibrators.vector import VectorScaling
+from calibrant.calibrators.choice.defaults import default_candidates
+from calibrant.calibrators.scaling.vector import VectorScaling
 from calibrant.catalogue import all_calibrators, find_calibrator
 from calibrant.errors import InputError
 from calibrant.predictions import Predictions

@@ -19,8 +19,8 @@ from calibrant.numerics.root import find_root
 
 __all__ = ["BestColdness", "RowLoss", "best_coldness", "focal_loss", "log_loss"]
 
-# Rows of the first, cheap search.
-_FEW_ROWS = 2000
+# Rows of the first, cheap search, and rows that tell third derivatives to a fifth.
+_FEW_ROWS, _MANY_ROWS = 2000, 20_000
 # Inverse temperatures tried where the loss is not convex: a third apart.
 _GRID = 65
 # How many times finer or coarser than the logits' own spread a temperature may be.
@@ -99,7 +99,9 @@ def best_coldness(logits: Tensor, labels: Tensor, *, loss: RowLoss = log_loss) -
         rough = find_root(
             partial(slope_and_curvature, *few), start=start, low=around[0], high=around[1], tolerance=_ROUGH, bend=bend
         )
-        start, bend, passes = rough.value, rough.bend, passes + rough.calls * share
+        start, passes = rough.value, passes + rough.calls * share
+        # A third derivative is noisy: few rows do not tell that of all of them.
+        bend = rough.bend if len(chosen) >= _MANY_ROWS else math.nan
     found = find_root(
         partial(slope_and_curvature, logits, labels),
         start=start,

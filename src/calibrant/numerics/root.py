@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -47,7 +48,7 @@ def find_root(
         high: Where the function is at least 0, or the largest answer allowed.
         tolerance: Relative error of the answer.
         max_calls: How often the function may be asked.
-        bend: The second derivative near the root, if known to a tenth.
+        bend: The second derivative near the root, if known to a fifth.
 
     Raises:
         FitError: If it is not found in ``max_calls``.
@@ -57,11 +58,12 @@ def find_root(
         1.414213562
     """
     x, width = start, math.log(high / low)
-    before = math.nan, math.nan
+    asked: list[tuple[float, float]] = []
     for calls in range(1, max_calls + 1):
         value, slope = function(x)
         low, high = (low, x) if value > 0 else (x, high)
-        seen = (slope - before[1]) / (x - before[0]) if x != before[0] else math.nan
+        asked = [*asked[-2:], (x, slope)]
+        seen = _change_of_slope(asked)
         bend = seen if math.isfinite(seen) else bend
         step, error = _step(value, slope, bend)
         inside = low <= x + step <= high
@@ -69,7 +71,6 @@ def find_root(
             return Root(
                 x + step if inside else x, slope * error if inside and slope > 0 else value, low, high, calls, bend
             )
-        before = x, slope
         # Every fourth time the bracket must have halved since the last check, or it is halved now.
         slow = calls % 4 == 0 and math.log(high / low) > width / 2
         width = math.log(high / low) if calls % 4 == 0 else width
@@ -80,6 +81,20 @@ def find_root(
     )
 
 
+def _change_of_slope(asked: list[tuple[float, float]]) -> float:
+    """The second derivative at the last of up to three points, by the parabola through their slopes."""
+    if len(asked) < 2:
+        return math.nan
+    reach = [last[0] - first[0] for first, last in pairwise(asked)]
+    if not all(reach):
+        return math.nan
+    change = [(last[1] - first[1]) / apart for (first, last), apart in zip(pairwise(asked), reach, strict=True)]
+    if len(change) == 1 or sum(reach) == 0:
+        # Two points tell the bend halfway between them: of use if they are close.
+        return change[-1] if abs(reach[-1]) <= abs(asked[-1][0]) / 20 else math.nan
+    return change[-1] + (change[1] - change[0]) / sum(reach) * reach[1]
+
+
 def _step(value: float, slope: float, bend: float) -> tuple[float, float]:
     """The step to the root, and how far from it that may end."""
     if not slope > 0:
@@ -88,7 +103,7 @@ def _step(value: float, slope: float, bend: float) -> tuple[float, float]:
     correction = -bend * newton * newton / (2 * slope)
     if not abs(correction) <= abs(newton) / 4:  # too far away to trust it, or not known
         return newton, abs(newton)
-    return newton + correction, abs(correction) / 10
+    return newton + correction, abs(correction) / 5
 
 
 def falling_root(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, *, steps: int = 10) -> Tensor:

@@ -8,7 +8,7 @@ from typing import final
 from torch import Tensor
 
 from calibrant.calibrators import Auto, Calibrator, DoNothing, TemperatureScaling
-from calibrant.calibrators.ranking import label
+from calibrant.calibrators.choice.ranking import label
 from calibrant.evidence import Contest, Estimate, estimate
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import netcal.binning
 import netcal.metrics
 import netcal.scaling
 import numpy as np
-from cases import TIED, best_temperature
+from cases import IMPOSSIBLE, TIED, best_temperature, share_impossible
 from data import DATASETS, Dataset
 from numpy.typing import NDArray
 from question import EVEN_BINS, Question, WrongAnswer, said
@@ -83,3 +84,29 @@ def wrong_answers() -> Iterator[WrongAnswer]:
         answer=said(lambda: temperature(data.probs.astype(np.float32))),
         **best_temperature(data.logits, data.labels),
     )
+    confidence, correct = np.full(10, 0.5), np.array([1] * 8 + [0] * 2)
+    yield WrongAnswer(
+        case="histogram binning counts a confidence on an edge in one bin and reads it from another",
+        call="HistogramBinning(bins=10).fit(confidence, correct).transform(confidence), ten times 0.5",
+        right=0.8,
+        derivation="all rows are in one bin, and eight of ten are hits; the empty bin below has its middle, 0.45",
+        answer=said(
+            lambda: netcal.binning.HistogramBinning(bins=10).fit(confidence, correct).transform(confidence[:1])[0]
+        ),
+    )
+    for method, kind in (
+        ("isotonic", netcal.binning.IsotonicRegression),
+        ("histogram binning", netcal.binning.HistogramBinning),
+    ):
+        yield WrongAnswer(
+            case=f"{method} one-vs-rest gives the true class probability 0",
+            call=f"{kind.__name__}().fit(probs, labels), float64: share of held-out rows",
+            answer=said(lambda kind=kind: _share_impossible(kind())),
+            **IMPOSSIBLE,
+        )
+
+
+def _share_impossible(calibrator: Any) -> float:
+    data = DATASETS["overconfident"]()
+    probs = calibrator.fit(data.probs[:500], data.labels[:500]).transform(data.probs[1_000:])
+    return share_impossible(probs, data.labels[1_000:])

@@ -6,7 +6,7 @@ import numpy as np
 import probmetrics.metrics
 import torch
 from cases import WITH_A_MASKED_LOGIT, best_temperature, masked_logit
-from data import Dataset
+from data import DATASETS, Dataset
 from probmetrics.calibrators import get_calibrator
 from probmetrics.distributions import CategoricalLogits
 from probmetrics.splitters import AllSplitter
@@ -68,4 +68,17 @@ def wrong_answers() -> Iterator[WrongAnswer]:
         call=f"get_calibrator('temp-scaling').fit_torch(...), {WITH_A_MASKED_LOGIT}",
         answer=said(temperature),
         **best_temperature(logits, labels),
+    )
+    data = DATASETS["overconfident"]()
+
+    def as_first_published() -> float:
+        calibrator = get_calibrator("guo-ts")
+        calibrator.fit_torch(CategoricalLogits(torch.from_numpy(data.logits)), torch.from_numpy(data.labels))
+        return calibrator.temp_.item()
+
+    yield WrongAnswer(
+        case="LBFGS with a learning rate of 0.01 stops early",
+        call="get_calibrator('guo-ts').fit_torch(...), data set overconfident",
+        answer=said(as_first_published),
+        **best_temperature(data.logits, data.labels),
     )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import sklearn.metrics
+from cases import IMPOSSIBLE, share_impossible
 from data import DATASETS, Dataset
 from question import Question, WrongAnswer, said
 from sklearn.calibration import CalibratedClassifierCV
@@ -89,9 +90,8 @@ def wrong_answers() -> Iterator[WrongAnswer]:
     yield WrongAnswer(
         case="isotonic one-vs-rest gives the true class probability 0",
         call="CalibratedClassifierCV(FrozenEstimator(logistic regression), method='isotonic'): share of held-out rows",
-        right=0.0,
-        derivation="a probability of 0 for what happened is an infinite log-loss; no row should have it",
         answer=said(_share_impossible_after_isotonic),
+        **IMPOSSIBLE,
     )
 
 
@@ -101,4 +101,4 @@ def _share_impossible_after_isotonic() -> float:
     model = LogisticRegression().fit(data.logits[train], data.labels[train])
     fitted = CalibratedClassifierCV(FrozenEstimator(model), method="isotonic")
     probs = fitted.fit(data.logits[hold], data.labels[hold]).predict_proba(data.logits[judge])
-    return float((np.take_along_axis(probs, data.labels[judge][:, None], axis=1) == 0).mean())
+    return share_impossible(probs, data.labels[judge])

@@ -17,8 +17,8 @@ from rich.console import Console
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 from calibrant.calibrators import Calibrator, DoNothing, TemperatureScaling
-from calibrant.calibrators.auto import Auto
 from calibrant.calibrators.base import Fitted
+from calibrant.calibrators.choice.auto import Auto
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.evidence import compare, estimate
 from calibrant.maps import Affine, Scale

@@ -1,0 +1,41 @@
+"""Peak memory of one piece of work, in a process that has only read its input."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.peers.rows import Rows
+from calibrant import Predictions
+
+__all__ = ["peak_in_a_process_of_its_own", "print_peak"]
+
+
+def peak_in_a_process_of_its_own(module: str, rows: Rows, argument: str) -> float:
+    """Peak above the input, in MB, of ``python -m module``, which must end in :func:`print_peak`."""
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder, "logits.npy"), rows.logits.numpy())
+        np.save(Path(folder, "labels.npy"), rows.labels.numpy())
+        command = [sys.executable, "-W", "ignore", "-m", module, folder, argument]
+        return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def print_peak(work: Callable[[Predictions, str], object]) -> None:
+    """Do the work on the rows of the folder that the command line names, and print its peak."""
+    torch.set_num_threads(1)
+    folder, argument = Path(sys.argv[1]), sys.argv[2]
+    predictions = Predictions(np.load(folder / "logits.npy"), np.load(folder / "labels.npy"))
+    work(predictions[:100], argument)  # loads what is loaded once
+    before = _peak()
+    work(predictions, argument)
+    print(_peak() - before)
+
+
+def _peak() -> float:
+    """Most memory this process has had, in MB; what ``resource`` tells would start at the parent's peak."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024

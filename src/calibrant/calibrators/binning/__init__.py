@@ -1,0 +1,1 @@
+"""Methods that give all rows of a bin one value."""

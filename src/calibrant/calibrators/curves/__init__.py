@@ -1,0 +1,1 @@
+"""Methods that bend the confidence by a smooth or rising curve."""

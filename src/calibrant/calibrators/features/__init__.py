@@ -1,0 +1,1 @@
+"""Methods that look at the features behind a prediction beside its logits."""

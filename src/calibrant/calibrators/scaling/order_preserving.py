@@ -1,0 +1,200 @@
+"""Intra-order-preserving functions: more freedom than a temperature, and still no prediction changes."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from torch import Tensor
+
+from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
+from calibrant.calibrators.scaling.temperature import TemperatureScaling
+from calibrant.checks import check_at_least, check_positive
+from calibrant.maps import MonotoneMap, OrderPreservingMap, Sees
+from calibrant.numerics.quasi_newton import quasi_newton
+from calibrant.numerics.slopes import Slopes, knots_for
+from calibrant.numerics.stretch import Stretch
+from calibrant.paper import Paper
+from calibrant.predictions import Predictions
+
+__all__ = ["DiagonalOrderPreserving", "OrderInvariant", "OrderPreserving"]
+
+_RAHIMI = Paper(
+    "Rahimi et al.", 2020, "Intra Order-preserving Functions for Calibration of Multi-Class Neural Networks",
+    "arXiv:2003.06820",
+)  # fmt: skip
+# Log-probabilities of a class that hardly vary tell nothing; they must not be blown up until they seem to.
+_LEAST_SPREAD = 0.1
+# A slope is at least this; temperature scaling is 1 everywhere.
+_LEAST_SLOPE = 0.01
+
+
+@final
+@dataclass(frozen=True)
+class OrderPreserving(Calibrator):
+    """Stretch each gap between neighbouring logits by a number that a small network reads off the row (OP).
+
+    The full order of every row is kept, so that neither the accuracy nor any top-5 accuracy can change. The network
+    sees which class is which, and can so lower its trust in classes that are overrated, as vector scaling does. With
+    few rows it has little to learn from and stays at temperature scaling, to which a strong ``weight_decay`` leads. It
+    hurts where the calibration rows are not drawn like those to come: the network then answers for rows it never saw.
+
+    Formula: q = softmax(S⁻¹(−Σ_{i<j} m_i(z) (z_(i) − z_(i+1)))), m = softplus(network(z)) > 0, S sorts z downwards
+    Rows: about 50 a class for more than temperature scaling; with fewer it is no better and, as regularised, no worse.
+
+    Args:
+        hidden: Size of the hidden layer.
+        weight_decay: Penalty on the squared distance of the weights from their start, divided by the number of rows.
+            Below 1 it overfits a hundred classes with 5,000 rows; infinitely large it is temperature scaling.
+        seed: Of the network's start.
+
+    Raises:
+        FitError: If (almost) every prediction is right, so that no finite stretch is best; or no optimum is reached.
+    """
+
+    name: ClassVar[str] = "order_preserving"
+    title: ClassVar[str] = "Order-preserving network"
+    family: ClassVar[CalibratorFamily] = "scaling"
+    paper: ClassVar[Paper] = _RAHIMI
+    preserves_accuracy: ClassVar[bool] = True
+    preserves_ranking: ClassVar[bool] = False  # rows are stretched differently
+
+    hidden: int = 32
+    weight_decay: float = 3.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check(self.hidden, self.weight_decay)
+
+    def learn(self, predictions: Predictions) -> Fitted:
+        return _stretched(predictions, "given", self.hidden, self.weight_decay, self.seed)
+
+
+@final
+@dataclass(frozen=True)
+class OrderInvariant(Calibrator):
+    """Stretch each gap between neighbouring logits by a number that a small network reads off the sorted row (OI).
+
+    As :class:`OrderPreserving`, with a network that sees the largest logit, the second largest and so on, and not which
+    class is which: it learns from all classes at once, needs fewer rows, and can mend what depends on the shape of a
+    row (sure of one class, torn between two, lost among many), but not what is wrong with one class. The full order of
+    every row is kept. It hurts where the rows to come have shapes that the calibration rows had not.
+
+    Formula: q = softmax(S⁻¹(−Σ_{i<j} m_i(Sz) (z_(i) − z_(i+1)))), m = softplus(network(Sz)) > 0, S sorts z downwards
+    Rows: about 1,000 for more than temperature scaling; with fewer it is no better and, as regularised, no worse.
+
+    Args:
+        hidden: Size of the hidden layer.
+        weight_decay: Penalty on the squared distance of the weights from their start, divided by the number of rows;
+            infinitely large it is temperature scaling.
+        seed: Of the network's start.
+
+    Raises:
+        FitError: If (almost) every prediction is right, so that no finite stretch is best; or no optimum is reached.
+    """
+
+    name: ClassVar[str] = "order_invariant"
+    title: ClassVar[str] = "Order-invariant network"
+    family: ClassVar[CalibratorFamily] = "scaling"
+    paper: ClassVar[Paper] = _RAHIMI
+    preserves_accuracy: ClassVar[bool] = True
+    preserves_ranking: ClassVar[bool] = False  # rows are stretched differently
+
+    hidden: int = 32
+    weight_decay: float = 3.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check(self.hidden, self.weight_decay)
+
+    def learn(self, predictions: Predictions) -> Fitted:
+        return _stretched(predictions, "sorted", self.hidden, self.weight_decay, self.seed)
+
+
+@final
+@dataclass(frozen=True)
+class DiagonalOrderPreserving(Calibrator):
+    """One rising function applied to every log-probability (DIAG).
+
+    Temperature scaling is a straight line; this one may bend, so that large and small probabilities are sharpened or
+    softened to different degrees. A few numbers and a convex fit: the optimum is the only one. The full order of every
+    row is kept. It cannot mend a class, and where a temperature is all that is wrong it only adds a little noise.
+
+    Formula: q = softmax(f(ln p_1), …, f(ln p_k)), p = softmax(z / T), f rising and straight between knots
+    Rows: about 500; with fewer the penalty keeps f close to a straight line.
+
+    Args:
+        pieces: Straight pieces of the function, between equal shares of each row's ten largest log-probabilities.
+        weight_decay: Penalty on squared changes of slope, divided by the number of rows; infinitely large it is
+            temperature scaling.
+
+    Raises:
+        FitError: If (almost) every prediction is right, so that no finite slope is best; or no optimum is reached.
+    """
+
+    name: ClassVar[str] = "diagonal"
+    title: ClassVar[str] = "Diagonal order-preserving function"
+    family: ClassVar[CalibratorFamily] = "curve"
+    paper: ClassVar[Paper] = _RAHIMI
+    preserves_accuracy: ClassVar[bool] = True
+    preserves_ranking: ClassVar[bool] = False  # the other classes' logits bend too
+
+    pieces: int = 16
+    weight_decay: float = 5.0
+
+    def __post_init__(self) -> None:
+        check_at_least(self.pieces, 2, "pieces")
+        check_positive(self.weight_decay, "weight_decay")
+
+    # Differs from the paper: a piecewise straight function in place of the numerical integral of a positive network,
+    # which makes the fit convex and the function exact; of log-probabilities after temperature scaling, so that adding
+    # a constant to a row of logits, or multiplying all of them, changes nothing; fitted to its optimum.
+    def learn(self, predictions: Predictions) -> Fitted:
+        coldness = _coldness(predictions)
+        log_probs = (predictions.logits.double() * coldness).log_softmax(dim=1)
+        knots = knots_for(log_probs, self.pieces)
+        objective = Slopes(log_probs, predictions.labels, knots, weight_decay=self.weight_decay)
+        slopes, certificate = quasi_newton(objective, knots.new_ones(len(knots) + 1), least=_LEAST_SLOPE)
+        return Fitted(MonotoneMap(coldness, knots, slopes, n_classes=predictions.n_classes), certificate)
+
+
+# Differs from the paper: one hidden layer of tanh, whose start gives temperature scaling; it sees log-probabilities
+# after temperature scaling, so that adding a constant to a row of logits, or multiplying all of them, changes nothing;
+# weights decay towards the start, not towards 0, where the hidden layer would be lost; all rows are fitted at once and
+# to an optimum, where the paper takes some epochs of Adam.
+def _stretched(predictions: Predictions, sees: Sees, hidden: int, weight_decay: float, seed: int) -> Fitted:
+    coldness = _coldness(predictions)
+    logits = predictions.logits.double() * coldness
+    ranked, order = logits.sort(dim=1, descending=True, stable=True)
+    seen = (ranked if sees == "sorted" else logits).log_softmax(dim=1)
+    centre, spread = seen.mean(dim=0), seen.std(dim=0, correction=0).clamp(min=_LEAST_SPREAD)
+    objective = Stretch(
+        ranked[:, :-1] - ranked[:, 1:],
+        (seen - centre) / spread,
+        (order == predictions.labels[:, None]).byte().argmax(dim=1),
+        hidden=hidden,
+        weight_decay=weight_decay,
+        seed=seed,
+    )
+    weights, certificate = quasi_newton(objective, objective.start)
+    network = objective.network(weights)
+    fitted = OrderPreservingMap(
+        coldness,
+        centre,
+        network.hidden_weight / spread,
+        network.hidden_bias,
+        network.out_weight,
+        network.out_bias,
+        n_classes=predictions.n_classes,
+        sees=sees,
+    )
+    return Fitted(fitted, certificate)
+
+
+def _coldness(predictions: Predictions) -> Tensor:
+    """The inverse of the temperature that everything here starts from."""
+    scale = TemperatureScaling().fit(predictions)
+    return scale.get_buffer("temperature").reciprocal()
+
+
+def _check(hidden: int, weight_decay: float) -> None:
+    check_at_least(hidden, 1, "hidden")
+    check_positive(weight_decay, "weight_decay")

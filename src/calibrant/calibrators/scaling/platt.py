@@ -1,0 +1,74 @@
+"""Platt scaling: a sigmoid of a linear function of the log-odds."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
+from calibrant.calibrators.scaling.logistic import TargetKind, fit_classes
+from calibrant.calibrators.scores import class_map
+from calibrant.checks import check_known
+from calibrant.maps import Polynomial
+from calibrant.paper import Paper
+from calibrant.predictions import Predictions
+
+__all__ = ["PlattScaling"]
+
+
+@final
+@dataclass(frozen=True)
+class PlattScaling(Calibrator):
+    """Logistic regression on the log-odds: a slope and a shift.
+
+    The method for two classes: the shift moves the threshold, which temperature scaling cannot, and two numbers hardly
+    overfit. Of more classes each is fitted against the rest and the results are divided by their sum; the fits know
+    nothing of each other, so vector scaling, which fits them together, is nearly always better there. It cannot bend:
+    a network sure of its mistakes on one side only wants beta or quadratic scaling.
+
+    Formula: q = σ(a s + b), s = ln p/(1 − p); for k > 2 classes q_j ∝ σ(a_j s_j + b_j)
+    Rows: about 50 of each class. With fewer the smoothed targets pull towards one half; a class without rows gets
+        1/(n + 2) everywhere.
+
+    Args:
+        targets: "smoothed" for Platt's (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2), with which an optimum always exists; "plain"
+            for 1 and 0, the maximum of likelihood.
+
+    Raises:
+        FitError: With plain targets and two classes, if the log-odds tell the classes apart without error. (Of more
+            classes that one gets smoothed targets, with a warning.)
+
+    Example:
+        >>> rows = Predictions.from_binary_logits([-3.0, -1.0, 0.5, 1.0, 2.0, 4.0], [0, 0, 1, 0, 1, 1])
+        >>> fitted = PlattScaling().fit(rows)
+        >>> [round(number, 3) for number in fitted.transform(rows).probs[:, 1].tolist()]
+        [0.161, 0.324, 0.488, 0.546, 0.655, 0.826]
+    """
+
+    name: ClassVar[str] = "platt"
+    title: ClassVar[str] = "Platt scaling"
+    family: ClassVar[CalibratorFamily] = "scaling"
+    paper: ClassVar[Paper] = Paper(
+        "Platt",
+        1999,
+        "Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized Likelihood Methods",
+        "Advances in Large Margin Classifiers, MIT Press",
+    )
+    # The shift moves the threshold between the classes, and the slope may be negative.
+    preserves_accuracy: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False
+
+    targets: TargetKind = "smoothed"
+
+    def __post_init__(self) -> None:
+        check_known(self.targets, ("smoothed", "plain"), "targets")
+
+    def learn(self, predictions: Predictions) -> Fitted:
+        # Differs from the paper: the score is the log-odds, since a network has no margin; the sign of a is turned.
+        fit = fit_classes(predictions, _line, name="Platt scaling", targets=self.targets)
+        return Fitted(class_map(Polynomial(fit.weights), predictions.n_classes), fit.certificate())
+
+
+def _line(log_odds: Tensor) -> Tensor:
+    return torch.stack([torch.ones_like(log_odds), log_odds], dim=1)

@@ -1,0 +1,274 @@
+"""Choosing among methods: by rows they were not fitted on, with doing nothing among them, and without the test set."""
+
+import warnings
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from calibrant.calibrators import Calibrator, Chain, DoNothing, TemperatureScaling
+from calibrant.calibrators.base import Fitted
+from calibrant.calibrators.choice.auto import Auto
+from calibrant.calibrators.choice.ranking import Gap, Ranking, Standing, label
+from calibrant.calibrators.choice.selection import rank
+from calibrant.calibrators.folds import deal_folds
+from calibrant.catalogue import find_calibrator
+from calibrant.errors import CalibrantWarning, FitError, InputError
+from calibrant.maps import Affine, Scale, Steps, TopLabelMap
+from calibrant.paper import Paper
+from calibrant.predictions import Predictions
+
+
+def rows(n, k=4, *, scale=1.0, shift=None, seed=0):
+    """Labels drawn from the softmax of the logits (plus a shift); the logits then blown up by the scale."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
+    truth = logits if shift is None else logits + torch.tensor(shift)
+    labels = truth.softmax(1).multinomial(1, generator=generator)[:, 0]
+    return Predictions.from_logits(scale * logits, labels)
+
+
+class Toy(Calibrator):
+    """What a method must say of itself."""
+
+    title: ClassVar[str] = "For tests"
+    family: ClassVar[str] = "scaling"
+    paper: ClassVar[Paper] = Paper("Nobody", 2000, "Nothing", "arXiv:0000.00000")
+    preserves_accuracy: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class Picky(Toy):
+    """Refuses more rows than it can take."""
+
+    name: ClassVar[str] = "picky"
+    most: int = 0
+
+    def learn(self, predictions):
+        if len(predictions) > self.most:
+            raise FitError(f"picky takes {self.most} rows.")
+        return TemperatureScaling().learn(predictions)
+
+
+@dataclass(frozen=True)
+class Constant(Toy):
+    """The same confidence for every row, the accuracy: no calibration error, and nothing else either."""
+
+    name: ClassVar[str] = "constant"
+
+    def learn(self, predictions):
+        odds = torch.logit(predictions.correct.double().mean())
+        curve = Steps(edges=torch.tensor([[torch.inf]]), values=odds.expand(1, 2))
+        return Fitted(TopLabelMap(curve, n_classes=predictions.n_classes))
+
+
+@dataclass(frozen=True)
+class Overfit(Toy):
+    """A bias for every class from the rows' own counts, doubled: worse than nothing on calibrated rows."""
+
+    name: ClassVar[str] = "overfit"
+
+    def learn(self, predictions):
+        k = predictions.n_classes
+        counts = torch.bincount(predictions.labels, minlength=k).double() + 1
+        return Fitted(Affine(torch.ones(()), 2 * (counts / counts.mean()).log(), n_classes=k))
+
+
+@dataclass(frozen=True)
+class Warns(Toy):
+    name: ClassVar[str] = "warns"
+
+    def learn(self, predictions):
+        warnings.warn("be careful", CalibrantWarning, stacklevel=2)
+        return Fitted(Scale(torch.tensor(2.0), n_classes=predictions.n_classes))
+
+
+def test_the_deal_is_even_and_by_chance():
+    labels = torch.zeros(203, dtype=torch.int64)
+    fold = deal_folds(labels, 5, seed=3)
+    sizes = torch.bincount(fold)
+    assert sizes.max() - sizes.min() <= 1
+    assert torch.equal(fold, deal_folds(labels, 5, seed=3))
+    assert not torch.equal(fold, deal_folds(labels, 5, seed=4))
+
+
+def test_learning_the_noise_of_the_class_counts_is_not_rewarded():
+    """Dealt class by class, the held-out rows would have the very counts that were learned."""
+    found, true = [], []
+    for seed in range(12):
+        predictions, fresh = rows(300, 50, seed=seed), rows(3000, 50, seed=1000 + seed)
+        gaps = rank(predictions, [Overfit()], seed=seed).standings
+        found.append(next(each for each in gaps if each.name == "overfit").to_nothing.value)
+        mapped = Overfit().fit(predictions).transform(fresh)
+        true.append(float((fresh.log_probs - mapped.log_probs).gather(1, fresh.labels[:, None]).mean()))
+    assert np.mean(true) > 0.1
+    assert np.mean(found) > 0.8 * np.mean(true)
+
+
+def test_the_scores_are_those_of_a_plain_loop_over_the_folds():
+    predictions = rows(207, scale=2.0)
+    fold = deal_folds(predictions.labels, 4, seed=1)
+    for score in ("nll", "brier"):
+        expected = torch.zeros(len(predictions), dtype=torch.float64)
+        for number in range(4):
+            fitted = TemperatureScaling().fit(predictions[fold != number])
+            probs = (predictions.logits / fitted.temperature).softmax(1)
+            truth = torch.nn.functional.one_hot(predictions.labels, 4)
+            loss = -(probs.log() * truth).sum(1) if score == "nll" else (probs - truth).square().sum(1)
+            expected[fold == number] = loss[fold == number]
+        found = rank(predictions, [TemperatureScaling()], score=score, folds=4, seed=1)
+        temperature = next(each for each in found.standings if each.name == "temperature")
+        assert temperature.score == pytest.approx(float(expected.mean()), rel=1e-9)
+
+
+def test_a_gap_is_the_paired_interval():
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=500), rng.normal(size=500)
+    gap = Gap.between(torch.tensor(first), torch.tensor(second))
+    low, high = stats.norm.interval(0.95, loc=(first - second).mean(), scale=stats.sem(first - second))
+    assert (gap.low, gap.high) == pytest.approx((low, high))
+    assert gap.standard_error == pytest.approx(stats.sem(first - second))
+
+
+def test_the_calibration_error_is_that_of_the_metric():
+    from calibrant.metrics import ece
+
+    predictions = rows(400, scale=1.7)
+    found = rank(predictions, [DoNothing()])
+    assert found.best.ece == pytest.approx(ece(predictions), rel=1e-6)
+
+
+def test_doing_nothing_is_always_among_the_candidates():
+    assert {each.name for each in rank(rows(100), [TemperatureScaling()]).standings} == {"none", "temperature"}
+    assert len(rank(rows(100), [TemperatureScaling(), DoNothing()]).standings) == 2
+
+
+def test_nothing_is_chosen_on_calibrated_rows_and_a_temperature_on_overconfident_ones():
+    candidates = (TemperatureScaling(), Overfit())
+    calibrated = [Auto(candidates).rank(rows(400, seed=seed)).chosen.name for seed in range(25)]
+    overconfident = [Auto(candidates).rank(rows(400, scale=2.5, seed=seed)).chosen.name for seed in range(25)]
+    assert calibrated.count("none") >= 20
+    assert overconfident.count("temperature") == 25
+
+
+def test_the_winner_is_fitted_on_all_rows():
+    predictions = rows(500, scale=3.0)
+    chosen = Auto((TemperatureScaling(),)).fit(predictions)
+    assert isinstance(chosen, Scale)
+    assert torch.equal(chosen.temperature, TemperatureScaling().fit(predictions).temperature)
+    assert chosen.summary.method == "auto"
+    assert chosen.summary.certificate is not None
+
+
+def test_the_summary_tells_who_won_and_by_how_much():
+    notes = Auto((TemperatureScaling(), Picky())).fit(rows(500, scale=3.0)).summary.notes
+    assert notes[0].startswith("chosen by 5-fold cross-validated nll: temperature (")
+    assert "against doing nothing" in notes[0]
+    assert notes[1].startswith("ranking: temperature ")
+    assert notes[2] == "picky was left out: picky takes 0 rows."
+
+
+def test_a_candidate_that_cannot_be_fitted_is_dropped_with_its_reason():
+    found = rank(rows(100, scale=3.0), [Picky(), TemperatureScaling()])
+    last = found.standings[-1]
+    assert (last.name, last.failure) == ("picky", "picky takes 0 rows.")
+    assert np.isnan(last.score)
+    assert found.chosen.name == "temperature"
+
+
+def test_a_candidate_that_fails_on_all_rows_gives_way_to_the_next():
+    with pytest.warns(CalibrantWarning, match="on every fold but not on all rows"):
+        fitted = Auto((Picky(most=80), TemperatureScaling())).fit(rows(100, scale=3.0))
+    assert isinstance(fitted, Scale)
+    assert any("picky(most=80) could be fitted" in note for note in fitted.summary.notes)
+
+
+def test_the_simpler_is_taken_within_one_standard_error():
+    def standing(name, place, score, error):
+        gap = Gap(score - 1.0, score - 1.0 - 1.96 * error, score - 1.0 + 1.96 * error)
+        return Standing(name, DoNothing(), place, score, gap, gap, 0.01, Gap(0.0, 0.0, 0.0), 0.0)
+
+    best = standing("complex", 2, 1.0, 0.0)
+    near, far = standing("near", 1, 1.0009, 0.001), standing("simplest", 0, 1.002, 0.001)
+    assert Ranking("nll", 5, 100, (best, near, far)).chosen is near
+    assert Ranking("nll", 5, 100, (best, far)).chosen is best
+
+
+def test_a_warning_names_both_where_the_calibration_error_would_choose_otherwise():
+    predictions = rows(4000, scale=1.5)
+    with pytest.warns(CalibrantWarning, match=r"nll takes none .* ece would take constant"):
+        fitted = Auto((DoNothing(), Constant())).fit(predictions)
+    assert any("ece would take constant" in note for note in fitted.summary.notes)
+
+
+def test_no_warning_where_both_agree_or_noise_explains_it():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Auto((TemperatureScaling(),)).fit(rows(1000, scale=2.0))
+        Auto((TemperatureScaling(),)).fit(rows(200, seed=5))
+
+
+def test_warnings_of_the_folds_are_kept_quiet_and_the_winner_s_come_through():
+    with pytest.warns(CalibrantWarning, match="be careful") as caught:
+        fitted = Auto((Warns(),)).fit(rows(300, scale=2.0))
+    assert len(caught) == 1
+    assert "be careful" in fitted.summary.notes
+
+
+def test_ten_rows_are_enough_and_nine_are_not():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted = Auto((TemperatureScaling(),)).fit(rows(10))
+    assert torch.isfinite(fitted(torch.randn(3, 4))).all()
+    with pytest.raises(FitError, match="two rows a fold; got 9 rows for 5 folds"):
+        Auto((TemperatureScaling(),)).fit(rows(9))
+    with pytest.raises(InputError, match="folds must be at least 2"):
+        Auto((TemperatureScaling(),), folds=1).fit(rows(9))
+
+
+def test_separable_rows_leave_the_predictions_as_they_are():
+    logits = torch.randn(200, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    predictions = Predictions.from_logits(logits, logits.argmax(1))
+    fitted = Auto((TemperatureScaling(),)).fit(predictions)
+    assert torch.equal(fitted(logits), logits)
+    assert any(note.startswith("temperature was left out") for note in fitted.summary.notes)
+
+
+def test_the_same_seed_gives_the_same_choice_and_another_another_deal():
+    predictions = rows(150, scale=2.0)
+    first, again, other = (rank(predictions, [TemperatureScaling()], seed=seed).best.score for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize(
+    "calibrator",
+    [
+        DoNothing(),
+        TemperatureScaling(criterion="focal", gamma=2.0),
+        Chain((TemperatureScaling(), TemperatureScaling(n_bins=10))),
+        Auto(candidates=(DoNothing(), TemperatureScaling()), folds=3),
+    ],
+)
+def test_a_label_reads_back_as_the_method(calibrator):
+    assert find_calibrator(label(calibrator)) == calibrator
+
+
+def test_structured_scaling_is_not_chosen_for_the_noise_of_rare_classes():
+    """Three rows a class, and a temperature is the truth: the richest must not win, as it did when dealt by class."""
+    names = [Auto().rank(rows(300, 100, scale=2.0, seed=seed)).chosen.name for seed in range(6)]
+    assert "sms" not in names
+    assert names.count("temperature") >= 3
+
+
+@pytest.mark.parametrize(("n", "k"), [(12, 2), (60, 3), (400, 10), (300, 50)])
+def test_the_usual_candidates_give_a_finite_map_for_any_shape(n, k):
+    predictions = rows(n, k, scale=2.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        mapped = Auto().fit(predictions).transform(predictions)
+    assert torch.isfinite(mapped.log_probs).all()
