@@ -25,7 +25,7 @@ from calibrant.catalogue import all_calibrators
 from calibrant.errors import CalibrantError, CalibrantWarning
 from calibrant.metrics import nll
 from calibrant.predictions import Predictions
-from calibrant.report.leaderboard import leaderboard
+from calibrant.report.comparison.board import leaderboard
 
 FOLDER = Path(__file__).parent
 RECORDS = FOLDER / "records.jsonl"

@@ -18,11 +18,11 @@ from calibrant.errors import InputError
 from calibrant.plots import THEMES, ThemeName, plot_leaderboard, plot_reliability, save_figures
 from calibrant.predictions import Predictions
 from calibrant.report import Leaderboard, leaderboard
-from calibrant.report.leaderboard import NOTHING
-from calibrant.report.leaderboard_diagram import leaderboard_diagram
-from calibrant.report.leaderboard_document import leaderboard_to_document
-from calibrant.report.leaderboard_markdown import leaderboard_to_markdown
-from calibrant.report.leaderboard_terminal import leaderboard_to_terminal
+from calibrant.report.comparison.board import NOTHING
+from calibrant.report.comparison.diagram import leaderboard_diagram
+from calibrant.report.comparison.document import leaderboard_to_document
+from calibrant.report.comparison.markdown import leaderboard_to_markdown
+from calibrant.report.comparison.terminal import leaderboard_to_terminal
 
 __all__ = ["ComparisonRequest", "run_comparison"]
 

@@ -1,8 +1,8 @@
 """Before and after, side by side: the numbers, the words, and their renderings."""
 
+from calibrant.report.comparison.board import Entry, Leaderboard, leaderboard
+from calibrant.report.comparison.wording import leaderboard_verdict
 from calibrant.report.evaluation import Evaluation, evaluate
-from calibrant.report.leaderboard import Entry, Leaderboard, leaderboard
-from calibrant.report.leaderboard_wording import leaderboard_verdict
 from calibrant.report.wording import Verdict, verdict
 
 __all__ = [

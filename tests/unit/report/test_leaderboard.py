@@ -25,13 +25,13 @@ from calibrant.maps import Affine, Scale
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 from calibrant.report import leaderboard, leaderboard_verdict
-from calibrant.report.change import Change, holm
-from calibrant.report.held_out import rows_in_both
-from calibrant.report.leaderboard import Entry, Leaderboard, leaderboard_metrics
-from calibrant.report.leaderboard_diagram import leaderboard_diagram
-from calibrant.report.leaderboard_document import leaderboard_to_document
-from calibrant.report.leaderboard_markdown import leaderboard_to_markdown
-from calibrant.report.leaderboard_terminal import leaderboard_to_terminal
+from calibrant.report.comparison.board import Entry, Leaderboard, leaderboard_metrics
+from calibrant.report.comparison.change import Change, holm
+from calibrant.report.comparison.diagram import leaderboard_diagram
+from calibrant.report.comparison.document import leaderboard_to_document
+from calibrant.report.comparison.held_out import rows_in_both
+from calibrant.report.comparison.markdown import leaderboard_to_markdown
+from calibrant.report.comparison.terminal import leaderboard_to_terminal
 
 
 def rows(n, k=4, *, scale=1.0, shift=0.0, seed=0, class_names=None):
@@ -168,7 +168,7 @@ def test_progress_counts_the_methods():
 
 
 def test_mapped_predictions_are_not_kept(monkeypatch):
-    module = sys.modules["calibrant.report.leaderboard"]
+    module = sys.modules["calibrant.report.comparison.board"]
     alive = []
 
     def watched(*arguments):

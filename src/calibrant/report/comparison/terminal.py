@@ -5,10 +5,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from calibrant.report.change import Side
-from calibrant.report.leaderboard import Leaderboard
-from calibrant.report.leaderboard_rows import MARKS, Cell, Line, board_lines, note_lines, rival_of, rival_words
-from calibrant.report.leaderboard_wording import leaderboard_verdict
+from calibrant.report.comparison.board import Leaderboard
+from calibrant.report.comparison.change import Side
+from calibrant.report.comparison.rows import MARKS, Cell, Line, board_lines, note_lines, rival_of, rival_words
+from calibrant.report.comparison.wording import leaderboard_verdict
 from calibrant.report.terminal import words_of
 
 __all__ = ["leaderboard_to_terminal"]

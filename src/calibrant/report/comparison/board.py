@@ -13,9 +13,9 @@ from calibrant.evidence import Contest, Estimate, estimate
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
 from calibrant.predictions import Predictions
-from calibrant.report.change import Change, changes
-from calibrant.report.held_out import check_held_out
-from calibrant.report.trial import try_method
+from calibrant.report.comparison.change import Change, changes
+from calibrant.report.comparison.held_out import check_held_out
+from calibrant.report.comparison.trial import try_method
 
 __all__ = ["Entry", "Leaderboard", "leaderboard", "leaderboard_metrics"]
 

@@ -3,9 +3,9 @@
 from importlib.metadata import version
 from typing import Any
 
+from calibrant.report.comparison.board import Entry, Leaderboard
+from calibrant.report.comparison.wording import leaderboard_verdict
 from calibrant.report.document import plain_estimate, without_nan
-from calibrant.report.leaderboard import Entry, Leaderboard
-from calibrant.report.leaderboard_wording import leaderboard_verdict
 
 __all__ = ["LEADERBOARD_SCHEMA", "leaderboard_to_document"]
 

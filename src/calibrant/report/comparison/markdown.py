@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from calibrant.report.leaderboard import NOTHING, TEMPERATURE, Leaderboard, leaderboard_metrics
-from calibrant.report.leaderboard_rows import (
+from calibrant.report.comparison.board import NOTHING, TEMPERATURE, Leaderboard, leaderboard_metrics
+from calibrant.report.comparison.rows import (
     MARKS,
     Cell,
     board_lines,
@@ -13,7 +13,7 @@ from calibrant.report.leaderboard_rows import (
     rival_of,
     rival_words,
 )
-from calibrant.report.leaderboard_wording import leaderboard_verdict
+from calibrant.report.comparison.wording import leaderboard_verdict
 from calibrant.report.markdown import table
 from calibrant.report.rows import interval, number, p_text
 

@@ -3,8 +3,8 @@
 import math
 
 from calibrant.calibrators import Auto
-from calibrant.report.change import Change
-from calibrant.report.leaderboard import NOTHING, TEMPERATURE, Entry, Leaderboard
+from calibrant.report.comparison.board import NOTHING, TEMPERATURE, Entry, Leaderboard
+from calibrant.report.comparison.change import Change
 from calibrant.report.wording import Verdict
 
 __all__ = ["leaderboard_verdict"]

@@ -3,8 +3,8 @@
 import math
 from typing import NamedTuple
 
-from calibrant.report.change import Change, Side
-from calibrant.report.leaderboard import NOTHING, TEMPERATURE, Entry, Leaderboard, leaderboard_metrics
+from calibrant.report.comparison.board import NOTHING, TEMPERATURE, Entry, Leaderboard, leaderboard_metrics
+from calibrant.report.comparison.change import Change, Side
 from calibrant.report.rows import number
 
 __all__ = ["MARKS", "Cell", "Line", "board_lines", "change_text", "note_lines", "rival_of", "rival_words"]

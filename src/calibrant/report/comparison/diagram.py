@@ -3,8 +3,8 @@
 import math
 
 from calibrant.diagrams.leaderboard import Dot, LeaderboardDiagram, MethodDots
-from calibrant.report.leaderboard import Entry, Leaderboard
-from calibrant.report.leaderboard_rows import rival_of, rival_words
+from calibrant.report.comparison.board import Entry, Leaderboard
+from calibrant.report.comparison.rows import rival_of, rival_words
 
 __all__ = ["leaderboard_diagram"]
 
