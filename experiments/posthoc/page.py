@@ -63,7 +63,7 @@ def _mean(cells: list[dict[str, Any]], metric: str) -> float:
 def _row(method: str, cells: list[dict[str, Any]]) -> str:
     pairs = [cell["against"].get("temperature", {}).get("nll") for cell in cells]
     known = [pair for pair in pairs if pair is not None]
-    gap = f"{mean(p[0] for p in known):+.4f} ± {stdev(p[0] for p in known):.4f}" if known else ""
+    gap = f"{mean(p[0] for p in known):+.4f} ± {stdev(p[0] for p in known):.4f}" if len(known) > 1 else ""
     wins = sum(p[0] < 0 and p[3] <= 0.05 for p in known)
     losses = sum(p[0] > 0 and p[3] <= 0.05 for p in known)
     percents = [f"{100 * _mean(cells, name):.2f}" for name in ("ece", "ace", "sce")]
