@@ -28,6 +28,17 @@ error.
 |---|---|---|---|---|---|---|---|---|---|---|---|---|
 """
 
+READING = """\
+
+**Reading.** Structured vector scaling beats a temperature on every split, by .0055 in log-loss, and separates right from
+wrong a little better; structured matrix scaling gains as much on average, but not as surely; order-preserving networks
+gain half as much without changing a prediction. `auto`, which never saw the test halves, took `svs` four times and `sms`
+once. Methods of the top label mend the confidence and leave the rest of the row overconfident: theirs are the lowest ECEs
+and log-losses .13 above a temperature's; after a temperature that gap is gone. One-vs-rest methods pay for having a
+hundred curves. Choosing the temperature by ECE instead of log-loss gains nothing, even in ECE. Matrix scaling without a
+penalty has no optimum on 5,000 rows, and no method gives an infinite log-loss.
+"""
+
 SIZES = """\
 
 ## How many rows each method needs
@@ -46,7 +57,8 @@ def write_page(records: list[dict[str, Any]]) -> None:
     lines = [_row(method, fitted[method]) for method in sorted(fitted, key=lambda method: _mean(fitted[method], "nll"))]
     failures = [f"- `{method}`: {board[method][0]['failure']}" for method in board if method not in fitted]
     reasons = ["\nNot fitted:\n", *failures] if failures else []
-    PAGE.write_text(INTRODUCTION + "\n".join([*lines, *reasons]) + "\n" + SIZES + _size_table(sizes), encoding="utf-8")
+    table = "\n".join([*lines, *reasons]) + "\n"
+    PAGE.write_text(INTRODUCTION + table + READING + SIZES + _size_table(sizes), encoding="utf-8")
 
 
 def _by_method(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

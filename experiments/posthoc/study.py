@@ -26,6 +26,7 @@ from calibrant.errors import CalibrantError, CalibrantWarning
 from calibrant.metrics import nll
 from calibrant.predictions import Predictions
 from calibrant.report.comparison.board import leaderboard
+from calibrant.report.comparison.change import Change
 
 FOLDER = Path(__file__).parent
 RECORDS = FOLDER / "records.jsonl"
@@ -64,12 +65,17 @@ def board_records(file: Path, seed: int) -> Iterator[dict[str, object]]:
             "notes": list(entry.notes),
             "seconds": entry.seconds,
             "changed": entry.changed,
-            "values": {name: each.value for name, each in entry.metrics.items()},
+            "values": {name: round(each.value, 6) for name, each in entry.metrics.items()},
+            # Difference, its interval and its corrected p-value.
             "against": {
-                rival: {name: [each.value, each.low, each.high, each.corrected_p] for name, each in changes.items()}
+                rival: {name: _numbers(changes[name]) for name in ("nll", "ece", "auroc")}
                 for rival, changes in entry.against.items()
             },
         }
+
+
+def _numbers(change: Change) -> list[float]:
+    return [round(each, 6) for each in (change.value, change.low, change.high, change.corrected_p)]
 
 
 def size_records(file: Path, seed: int, size: int) -> Iterator[dict[str, object]]:
@@ -84,7 +90,7 @@ def size_records(file: Path, seed: int, size: int) -> Iterator[dict[str, object]
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", CalibrantWarning)
-                record["gain"] = before - nll(method.fit(calibration[:size]).transform(test))
+                record["gain"] = round(before - nll(method.fit(calibration[:size]).transform(test)), 6)
         except CalibrantError as error:
             record["failure"] = str(error)
         yield record

@@ -1,22 +1,19 @@
 """The methods that a comparison was asked for."""
 
-import re
 from dataclasses import dataclass
 from typing import Self, final
 
-from calibrant.calibrators import Calibrator, HistogramBinning, IsotonicRegression
+from calibrant.calibrators import Calibrator, HistogramBinning, IsotonicRegression, VectorScaling
 from calibrant.calibrators.choice.defaults import default_candidates
-from calibrant.calibrators.scaling.vector import VectorScaling
 from calibrant.catalogue import all_calibrators, find_calibrator
 from calibrant.errors import InputError
+from calibrant.option_text import split_outside_brackets
 from calibrant.predictions import Predictions
 
 __all__ = ["Methods"]
 
 # A chain whose steps nobody chose is doing nothing, which takes part anyway.
 _NOT_BY_ITSELF = {"chain"}
-# A comma that is not followed by the end of a bracket.
-_BETWEEN = re.compile(r",(?![^(\[]*[)\]])")
 
 
 @final
@@ -38,7 +35,7 @@ class Methods:
             >>> [method.name for method in Methods.parse("none, temperature(criterion=focal,gamma=2)").named]
             ['none', 'temperature']
         """
-        words = [word.strip() for word in _BETWEEN.split(text)]
+        words = [word.strip() for word in split_outside_brackets(text, ",")]
         if words == ["default"]:
             return cls()
         if words == ["all"]:
