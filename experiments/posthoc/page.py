@@ -34,9 +34,9 @@ READING = """\
 from wrong a little better; structured matrix scaling gains as much on average, but not as surely; order-preserving
 networks gain less than half of that without changing a prediction. `auto`, which never saw the test halves, took `svs`
 four times and `sms` once. Methods of the top label mend the confidence and leave the rest of the row overconfident: the
-lowest ECE is theirs, with a log-loss .13 above a temperature's; after a temperature that gap is gone. One-vs-rest methods
-pay for having a hundred curves. Choosing the temperature by ECE instead of log-loss gains hardly anything even in ECE.
-Matrix scaling without a penalty has no optimum on 5,000 rows. No method gives an infinite log-loss.
+lowest ECE is theirs, with a log-loss .13 above a temperature's; after a temperature that gap is gone. One-vs-rest
+methods pay for having a hundred curves. Choosing the temperature by ECE instead of log-loss gains hardly anything even
+in ECE. Matrix scaling without a penalty has no optimum on 5,000 rows. No method gives an infinite log-loss.
 """
 
 SIZES = """\

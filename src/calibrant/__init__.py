@@ -46,7 +46,14 @@ if TYPE_CHECKING:
         VennAbersInterval,
         venn_abers_interval,
     )
-    from calibrant.catalogue import all_calibrators, all_metrics, find_calibrator, find_metric
+    from calibrant.catalogue import (
+        all_calibrators,
+        all_feature_calibrators,
+        all_metrics,
+        find_any_calibrator,
+        find_calibrator,
+        find_metric,
+    )
     from calibrant.errors import CalibrantError, CalibrantWarning, FileError, FitError, InputError, UnknownNameError
     from calibrant.evidence import Difference, Estimate, compare, estimate
     from calibrant.maps import FitSummary, Map
@@ -88,24 +95,33 @@ if TYPE_CHECKING:
     from calibrant.paper import Paper
     from calibrant.predictions import Predictions, TopLabel
     from calibrant.report import Evaluation, Leaderboard, Verdict, evaluate, leaderboard, verdict
-    from calibrant.sources import load, load_features, load_map, save, save_map
+    from calibrant.sources import (
+        MapFile,
+        load,
+        load_feature_map,
+        load_features,
+        load_map,
+        read_map_file,
+        save,
+        save_map,
+    )
 
 __all__ = [
     "Auto", "BayesianBinning", "BetaCalibration", "BiasCorrectedTemperature", "BinMeanShift", "CalibrantError",
     "CalibrantWarning", "Calibrator", "Chain", "ClasswiseHistogramBinning", "DensityRatioCalibration",
     "DiagonalOrderPreserving", "Difference", "DirichletODIR", "DoNothing", "EnsembleTemperatureScaling", "Estimate",
     "Evaluation", "FeatureCalibrator", "FileError", "FitError", "FitSummary", "HistogramBinning", "IMax",
-    "InputError", "IsotonicOneVsRest", "IsotonicPooled", "IsotonicRegression", "Leaderboard", "Map",
+    "InputError", "IsotonicOneVsRest", "IsotonicPooled", "IsotonicRegression", "Leaderboard", "Map", "MapFile",
     "MatrixScaling", "MatrixScalingODIR", "Metric", "OrderInvariant", "OrderPreserving", "Paper", "PlattScaling",
     "Predictions", "QuadraticScaling", "ScalingBinning", "ScalingBinningMarginal", "SplineCalibration",
     "StructuredMatrixScaling", "StructuredVectorScaling", "Tally", "TemperatureScaling", "TopLabel",
     "UnknownNameError", "VectorScaling", "VennAbers", "VennAbersInterval", "Verdict", "accuracy", "ace",
-    "all_calibrators", "all_metrics", "augrc", "aupr_error", "aupr_success", "aurc", "auroc", "brier",
-    "calibration_refinement", "compare", "e_aurc", "ece", "ece_l1_debiased", "ece_l2_debiased", "entropy",
-    "estimate", "evaluate", "find_calibrator", "find_metric", "fpr95", "kde_ece", "ks", "leaderboard", "load",
-    "load_features", "load_map", "mce", "mmce", "murphy", "nll", "oe", "piece", "refinement_terms", "save",
-    "save_map", "sce", "sece", "sece_printed", "skce", "smece", "tl_ece", "top_brier", "venn_abers_interval",
-    "verdict",
+    "all_calibrators", "all_feature_calibrators", "all_metrics", "augrc", "aupr_error", "aupr_success", "aurc",
+    "auroc", "brier", "calibration_refinement", "compare", "e_aurc", "ece", "ece_l1_debiased", "ece_l2_debiased",
+    "entropy", "estimate", "evaluate", "find_any_calibrator", "find_calibrator", "find_metric", "fpr95", "kde_ece",
+    "ks", "leaderboard", "load", "load_feature_map", "load_features", "load_map", "mce", "mmce", "murphy", "nll",
+    "oe", "piece", "read_map_file", "refinement_terms", "save", "save_map", "sce", "sece", "sece_printed", "skce",
+    "smece", "tl_ece", "top_brier", "venn_abers_interval", "verdict",
 ]
 
 _HOMES = {
@@ -118,7 +134,9 @@ _HOMES = {
         "StructuredVectorScaling TemperatureScaling VectorScaling VennAbers VennAbersInterval "
         "venn_abers_interval "
     ),
-    "catalogue": "all_calibrators all_metrics find_calibrator find_metric",
+    "catalogue": (
+        "all_calibrators all_feature_calibrators all_metrics find_any_calibrator find_calibrator find_metric "
+    ),
     "errors": "CalibrantError CalibrantWarning FileError FitError InputError UnknownNameError",
     "evidence": "Difference Estimate compare estimate",
     "maps": "FitSummary Map",
@@ -130,7 +148,7 @@ _HOMES = {
     "paper": "Paper",
     "predictions": "Predictions TopLabel",
     "report": "Evaluation Leaderboard Verdict evaluate leaderboard verdict",
-    "sources": "load load_features load_map save save_map",
+    "sources": "MapFile load load_feature_map load_features load_map read_map_file save save_map",
 }
 # fmt: on
 
