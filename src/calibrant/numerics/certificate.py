@@ -10,7 +10,8 @@ class Certificate(NamedTuple):
 
     Args:
         objective: The value reached, as a mean over the rows, penalties included.
-        gradient: Largest absolute entry of its gradient there; 0 at an exact optimum.
+        gradient: Largest absolute entry of its gradient there, or what it may be at most after a last step that was
+            not checked by another look; 0 at an exact optimum.
         steps: Iterations taken.
         passes: How often all rows were read; a subsample counts for its share.
     """

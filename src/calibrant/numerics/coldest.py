@@ -4,7 +4,7 @@ A few rows give the start, so that all rows are read about twice.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple, TypeAlias, final
@@ -19,14 +19,16 @@ from calibrant.numerics.root import find_root
 
 __all__ = ["BestColdness", "RowLoss", "best_coldness", "focal_loss", "log_loss"]
 
-# Rows of the first, cheap search, and rows that tell third derivatives to a fifth.
-_FEW_ROWS, _MANY_ROWS = 2000, 20_000
+# Rows of the first, cheap search.
+_FEW_ROWS = 500
 # Inverse temperatures tried where the loss is not convex: a third apart.
 _GRID = 65
 # How many times finer or coarser than the logits' own spread a temperature may be.
 _REACH = 1e4
 # Relative error of the answer, and of the rough ones it starts from.
 _FINE, _ROUGH = 2e-6, 2e-3
+# Closer to an end of the bracket than this is at the end.
+_INSIDE = 1 + 2e-3
 
 
 class LossTerms(NamedTuple):
@@ -73,7 +75,8 @@ class BestColdness:
 def best_coldness(logits: Tensor, labels: Tensor, *, loss: RowLoss = log_loss) -> BestColdness:
     """Minimise the mean loss of ``softmax(coldness * logits)``.
 
-    A few rows give the start, by a grid and Newton's method; then Newton's method, kept inside a bracket, on all rows.
+    Ever more rows give the start, by steps of third order kept inside a bracket, so that one or two passes over all of
+    them suffice. A loss that is not convex is first tried on a grid.
 
     Args:
         logits: Shape (n, k), finite, not all alike.
@@ -82,13 +85,13 @@ def best_coldness(logits: Tensor, labels: Tensor, *, loss: RowLoss = log_loss) -
             rows have theirs.
     """
     low, high = _allowed(logits)
-    around, start, bend, passes = (low, high), (low * high) ** 0.5, math.nan, 0.0
+    around, start, passes = (low, high), (low * high) ** 0.5, 0.0
     seen: list[float] = []
 
-    def slope_and_curvature(rows: Tensor, row_labels: Tensor, coldness: float) -> tuple[float, float]:
-        value, slope, curvature = _sums(rows, row_labels, loss, coldness)
+    def derivatives(rows: Tensor, row_labels: Tensor, coldness: float) -> Sequence[float]:
+        value, *slopes = _sums(rows, row_labels, loss, coldness)
         seen[:] = [value]
-        return slope, curvature
+        return slopes
 
     for chosen in _subsamples(len(logits), logits.device):
         few = logits.index_select(0, chosen), labels.index_select(0, chosen)
@@ -96,35 +99,28 @@ def best_coldness(logits: Tensor, labels: Tensor, *, loss: RowLoss = log_loss) -
         if loss is not log_loss and not passes:
             around, start = _around_the_lowest(*few, loss, low, high)
             passes += _GRID * share
-        rough = find_root(
-            partial(slope_and_curvature, *few), start=start, low=around[0], high=around[1], tolerance=_ROUGH, bend=bend
-        )
+        rough = find_root(partial(derivatives, *few), start=start, low=around[0], high=around[1], tolerance=_ROUGH)
         start, passes = rough.value, passes + rough.calls * share
-        # A third derivative is noisy: few rows do not tell that of all of them.
-        bend = rough.bend if len(chosen) >= _MANY_ROWS else math.nan
-    found = find_root(
-        partial(slope_and_curvature, logits, labels),
-        start=start,
-        low=around[0],
-        high=around[1],
-        tolerance=_FINE,
-        bend=bend,
-    )
+    on_all = partial(derivatives, logits, labels)
+    found = find_root(on_all, start=start, low=around[0], high=around[1], tolerance=_FINE)
+    if around != (low, high) and not around[0] * _INSIDE < found.value < around[1] / _INSIDE:
+        # All rows have their minimum elsewhere than the few that the grid was tried on.
+        passes += found.calls
+        found = find_root(on_all, start=found.value, low=low, high=high, tolerance=_FINE)
     certificate = Certificate(seen[0], abs(found.residual), found.calls, passes + found.calls)
-    near_end = 1 + _ROUGH
     # A label that is not the top class has a probability of at most a half, however cold.
     one_wrong = float(loss(torch.tensor(math.log(0.5))).value) / len(logits)
     end: Literal["inside", "cold", "hot"] = "inside"
-    if found.value * near_end >= high or certificate.objective < one_wrong:
+    if found.value * _INSIDE >= high or certificate.objective < one_wrong:
         end = "cold"
-    elif found.value <= low * near_end:
+    elif found.value <= low * _INSIDE:
         end = "hot"
     return BestColdness(found.value, certificate, found.low, found.high, end)
 
 
 def _allowed(logits: Tensor) -> tuple[float, float]:
     """The coldest and the hottest, by how far the top logit typically is from the others."""
-    some = logits[:: max(1, len(logits) // _FEW_ROWS)].double()
+    some = logits[:: max(1, len(logits) // 1000)].double()
     spread = float((some.amax(dim=1) - some.mean(dim=1)).mean())
     if spread == 0:
         raise FitError("logits must differ within a row for a temperature to matter; got rows of equal logits.")
@@ -132,14 +128,15 @@ def _allowed(logits: Tensor) -> tuple[float, float]:
 
 
 def _subsamples(n: int, device: torch.device) -> Iterator[Tensor]:
-    """Rows for the rough searches: some, ten times as many, …, at most a quarter of all; all where they are few."""
-    if n < _FEW_ROWS:
+    """Rows for the rough searches: a few, eight times as many, …, an eighth of all; all where they are few."""
+    if n < 4 * _FEW_ROWS:
         yield torch.arange(n, device=device)
         return
-    generator, size = torch.Generator().manual_seed(0), min(_FEW_ROWS, n // 4)
-    yield torch.randint(n, (size,), generator=generator).to(device)
-    while (size := 10 * size) <= n // 4:
+    generator, size = torch.Generator().manual_seed(0), _FEW_ROWS
+    while size < n // 8:
         yield torch.randint(n, (size,), generator=generator).to(device)
+        size *= 8
+    yield torch.randint(n, (n // 8,), generator=generator).to(device)
 
 
 def _around_the_lowest(
@@ -152,13 +149,14 @@ def _around_the_lowest(
     return (grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]), grid[best]
 
 
-def _sums(logits: Tensor, labels: Tensor, loss: RowLoss, coldness: float) -> tuple[float, float, float]:
-    """Mean loss and its two derivatives in the inverse temperature; added up in float64."""
-    sums = torch.zeros(3, dtype=torch.float64, device=logits.device)
+def _sums(logits: Tensor, labels: Tensor, loss: RowLoss, coldness: float) -> list[float]:
+    """Mean loss and its derivatives in the inverse temperature, two, or of the log-loss three; added up in float64."""
+    columns = 4 if loss is log_loss else 3
+    sums = torch.zeros(columns, dtype=torch.float64, device=logits.device)
     for block in cold_rows(logits, labels, coldness):
         value, first, second = loss(block.log_prob)
         slope, curvature = -first * block.slope, second * block.slope.square() - first * block.curvature
-        for place, each in enumerate((value, slope, curvature)):
+        for place, each in enumerate((value, slope, curvature, block.bend)[:columns]):
             sums[place] += each.sum(dtype=torch.float64)
-    value, slope, curvature = (sums / len(logits)).tolist()
-    return value, slope, curvature
+    found: list[float] = (sums / len(logits)).tolist()
+    return found

@@ -23,6 +23,7 @@ class ColdRows(NamedTuple):
     log_prob: Tensor  # of the label
     slope: Tensor  # d(-log_prob)/dβ: the expected logit minus the label's
     curvature: Tensor  # d²(-log_prob)/dβ²: the variance of the logit
+    bend: Tensor  # d³(-log_prob)/dβ³: its third central moment
 
 
 def cold_rows(logits: Tensor, labels: Tensor, coldness: float) -> Iterator[ColdRows]:
@@ -51,15 +52,17 @@ def cold_rows(logits: Tensor, labels: Tensor, coldness: float) -> Iterator[ColdR
         torch.add(layout.beside(highest * -scale), block, alpha=scale, out=gaps)
         label_gap = gaps.view(-1).index_select(0, layout.places(labels[rows]))
         torch.exp2(gaps, out=powers)
-        sums = torch.empty(3, rows.stop - rows.start, dtype=dtype, device=logits.device)
+        sums = torch.empty(4, rows.stop - rows.start, dtype=dtype, device=logits.device)
         layout.sum_classes(powers, out=sums[0])
-        powers.mul_(gaps)
-        layout.sum_classes(powers, out=sums[1])
-        layout.sum_products(powers, gaps, memory=scratch, out=sums[2])
-        total, mean, square = sums[0], sums[1] / sums[0], sums[2] / sums[0]
+        layout.sum_classes(powers.mul_(gaps), out=sums[1])
+        layout.sum_classes(powers.mul_(gaps), out=sums[2])
+        layout.sum_products(powers, gaps, memory=scratch, out=sums[3])
+        total, (mean, square, cube) = sums[0], sums[1:] / sums[0]
+        variance = square - mean.square()
         yield ColdRows(
             rows,
             (label_gap - total.log2()) * math.log(2),
             (mean - label_gap) / scale,
-            (square - mean.square()) / (scale * scale),
+            variance / scale**2,
+            (cube - mean * (square + 2 * variance)) / scale**3,
         )

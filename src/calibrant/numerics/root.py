@@ -1,8 +1,7 @@
 """Roots of functions of one number: of one function with a certificate, and of many at once."""
 
 import math
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,34 +20,30 @@ class Root(NamedTuple):
     low: float
     high: float
     calls: int
-    bend: float = math.nan  # second derivative near the root, by the last change of slope
 
 
 def find_root(
-    function: Callable[[float], tuple[float, float]],
+    function: Callable[[float], Sequence[float]],
     *,
     start: float,
     low: float,
     high: float,
     tolerance: float = 1e-10,
     max_calls: int = 100,
-    bend: float = math.nan,
 ) -> Root:
     """Root of a rising function that also tells its slope.
 
     A Newton step that leaves the bracket, or does not shrink it fast enough, gives way to bisection in the logarithm,
-    so the search cannot run away: low and high must be positive. Where the second derivative is known, from the change
-    of slope between two points or from a similar function, steps are of third order (Halley's), and the last one need
-    not be checked by another call.
+    so the search cannot run away: low and high must be positive. Where the function tells its second derivative, too,
+    steps are of third order, and the last one need not be checked by another call.
 
     Args:
-        function: Returns the value and the slope.
+        function: Returns the value, the slope and, if it can, the second derivative.
         start: First guess, inside the bracket.
         low: Where the function is at most 0, or the smallest answer allowed.
         high: Where the function is at least 0, or the largest answer allowed.
         tolerance: Relative error of the answer.
         max_calls: How often the function may be asked.
-        bend: The second derivative near the root, if known to a fifth.
 
     Raises:
         FitError: If it is not found in ``max_calls``.
@@ -58,19 +53,13 @@ def find_root(
         1.414213562
     """
     x, width = start, math.log(high / low)
-    asked: list[tuple[float, float]] = []
     for calls in range(1, max_calls + 1):
-        value, slope = function(x)
+        value, slope, *bend = function(x)
         low, high = (low, x) if value > 0 else (x, high)
-        asked = [*asked[-2:], (x, slope)]
-        seen = _change_of_slope(asked)
-        bend = seen if math.isfinite(seen) else bend
-        step, error = _step(value, slope, bend)
+        step, error = _step(value, slope, bend[0] if bend else math.nan, x)
         inside = low <= x + step <= high
         if value == 0 or (inside and error <= tolerance * x) or high - low <= tolerance * high:
-            return Root(
-                x + step if inside else x, slope * error if inside and slope > 0 else value, low, high, calls, bend
-            )
+            return Root(x + step if inside else x, slope * error if inside and slope > 0 else value, low, high, calls)
         # Every fourth time the bracket must have halved since the last check, or it is halved now.
         slow = calls % 4 == 0 and math.log(high / low) > width / 2
         width = math.log(high / low) if calls % 4 == 0 else width
@@ -81,21 +70,7 @@ def find_root(
     )
 
 
-def _change_of_slope(asked: list[tuple[float, float]]) -> float:
-    """The second derivative at the last of up to three points, by the parabola through their slopes."""
-    if len(asked) < 2:
-        return math.nan
-    reach = [last[0] - first[0] for first, last in pairwise(asked)]
-    if not all(reach):
-        return math.nan
-    change = [(last[1] - first[1]) / apart for (first, last), apart in zip(pairwise(asked), reach, strict=True)]
-    if len(change) == 1 or sum(reach) == 0:
-        # Two points tell the bend halfway between them: of use if they are close.
-        return change[-1] if abs(reach[-1]) <= abs(asked[-1][0]) / 20 else math.nan
-    return change[-1] + (change[1] - change[0]) / sum(reach) * reach[1]
-
-
-def _step(value: float, slope: float, bend: float) -> tuple[float, float]:
+def _step(value: float, slope: float, bend: float, x: float) -> tuple[float, float]:
     """The step to the root, and how far from it that may end."""
     if not slope > 0:
         return 0.0, math.inf
@@ -103,7 +78,11 @@ def _step(value: float, slope: float, bend: float) -> tuple[float, float]:
     correction = -bend * newton * newton / (2 * slope)
     if not abs(correction) <= abs(newton) / 4:  # too far away to trust it, or not known
         return newton, abs(newton)
-    return newton + correction, abs(correction) / 5
+    if newton == 0:
+        return 0.0, 0.0
+    # Three terms of the inverse series, but for the third derivative; what that would add is smaller than the second
+    # term by about the relative size of the step.
+    return newton + correction + 2 * correction * correction / newton, abs(correction * newton / x)
 
 
 def falling_root(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, *, steps: int = 10) -> Tensor:
