@@ -67,7 +67,7 @@ def _page(kind: Kind) -> str:
         f"- **Rows it needs**: {told['Rows']}",
         f"- **Keeps predictions**: {predictions}",
         f"- **Keeps the order of confidences**: {order}",
-        f"- **From**: {paper.short}, [{paper.title}](<{paper.url}>){where}",
+        f"- **From**: {paper.short}, {paper.link}{where}",
         "",
         *_options(kind, arguments[0] if "Args:\n" in text else ""),
         f"Python: `from calibrant import {kind.__name__}`.",

@@ -60,7 +60,7 @@ def entry(metric: Metric) -> str:
     lines = [f"### `{metric.name}`: {metric.title}", "", " ".join(summary.split()), ""]
     paper = metric.paper
     where = f", {paper.where}" if paper.where else ""
-    source = f"{paper.short}, [{paper.title}](<{paper.url}>){where}"
+    source = f"{paper.short}, {paper.link}{where}"
     lines += [f"*{better[metric.lower_is_better].capitalize()}.* {source}.", ""]
     for name, value in fields.items():
         body = " ".join(value.split())

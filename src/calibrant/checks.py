@@ -5,6 +5,7 @@ Each message says what must hold, what was got and where, and what to do about i
 
 import difflib
 from collections.abc import Iterable
+from numbers import Integral, Real
 
 import numpy as np
 import torch
@@ -114,8 +115,8 @@ def check_same_length(first: Tensor, first_name: str, second: Tensor, second_nam
 
 def check_positive(value: float, name: str) -> None:
     """A size that must be above zero, such as a kernel's width."""
-    if not 0 < value < float("inf"):
-        raise InputError(f"{name} must be above 0 and finite; got {value}.")
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise InputError(f"{name} must be above 0 and finite; got {value!r}.")
 
 
 def check_rows(n: int) -> None:
@@ -125,12 +126,14 @@ def check_rows(n: int) -> None:
 
 
 def check_at_least(value: int, least: int, name: str) -> None:
-    """A count that a method needs."""
+    """A count that a method needs: a whole number, and not True or False."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise InputError(f"{name} must be a whole number; got {value!r}.")
     if value < least:
         raise InputError(f"{name} must be at least {least}; got {value}.")
 
 
-def check_known(name: str, known: Iterable[str], what: str) -> None:
+def check_known(name: object, known: Iterable[str], what: str) -> None:
     """A name that exists; else the closest is suggested.
 
     Raises:
@@ -139,7 +142,7 @@ def check_known(name: str, known: Iterable[str], what: str) -> None:
     names = list(known)
     if name in names:
         return
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
     hint = f" Did you mean {close[0]}?" if close else ""
     choice = f"one of {', '.join(names)}" if names else "left out, as there are none"
     raise UnknownNameError(f"{what} must be {choice}; got {name!r}.{hint}")

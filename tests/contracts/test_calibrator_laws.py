@@ -45,6 +45,23 @@ DEPEND_ON_CLASS_ORDER = {
     "order_preserving": "its network has its own random weights for every class",
 }
 
+# Methods that say nothing of a class without calibration rows, because they know no class by itself.
+TREAT_CLASSES_ALIKE = {
+    "none": "learns nothing",
+    "temperature": "one number for all classes",
+    "ets": "four numbers for all classes",
+    "chain": "of two temperatures, here",
+    "diagonal": "one function for all classes",
+    "order_invariant": "sees sorted logits, not which class is which",
+    "irm": "one rising function for all classes",
+    "imax": "one histogram of all classes, unless classwise",
+    "histogram": "of the top label only",
+    "isotonic": "of the top label only",
+    "bbq": "of the top label only",
+    "scaling_binning": "of the top label only",
+    "spline": "of the top label only",
+}
+
 
 def each_of(some):
     return pytest.mark.parametrize("calibrator", some, ids=lambda calibrator: calibrator.name)
@@ -82,6 +99,47 @@ def assert_probabilities(logits):
     assert torch.isfinite(logits).all()
     probs = logits.double().softmax(dim=-1)
     assert torch.allclose(probs.sum(dim=-1), torch.ones((), dtype=torch.float64))
+
+
+def awkward():
+    """Calibration rows that make fits fail elsewhere, by what is wrong with them."""
+    rows = overconfident(300, 5, seed=4)
+    absent = rows.labels != 3
+    generator = torch.Generator().manual_seed(2)
+    hot = torch.nn.functional.one_hot(torch.randint(0, 5, (300,), generator=generator), 5).double()
+    few_levels = torch.tensor([[0.6, 0.1, 0.1, 0.1, 0.1], [0.2, 0.2, 0.2, 0.2, 0.2], [0.1, 0.1, 0.1, 0.1, 0.6]])
+    return {
+        "ten rows": rows[:10],
+        "one row": rows[:1],
+        "a class without rows": rows[absent],
+        "every prediction right": Predictions.from_logits(rows.logits, rows.predicted),
+        "every prediction wrong": Predictions.from_logits(rows.logits, (rows.predicted + 1) % 5),
+        "labels at random": Predictions.from_logits(rows.logits, torch.randint(0, 5, (300,), generator=generator)),
+        "one class only": Predictions.from_logits(rows.logits, torch.zeros(300, dtype=torch.int64)),
+        "equal logits": Predictions.from_logits(torch.zeros(300, 5), rows.labels),
+        "saturated logits": Predictions.from_logits(1e4 * rows.logits, rows.labels),
+        "three levels": Predictions.from_probs(few_levels.repeat(100, 1), rows.labels),
+        "one-hot probabilities": _one_hot(hot, rows.labels),
+    }
+
+
+def _one_hot(probs, labels):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        return Predictions.from_probs(probs, labels)
+
+
+AWKWARD = awkward()
+
+
+@functools.cache
+def fit_or_reason(calibrator, rows):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        try:
+            return calibrator.fit(rows), None
+        except FitError as error:
+            return None, str(error)
 
 
 class TestFacts:
@@ -168,6 +226,19 @@ class TestMaps:
         assert torch.equal(other(logits), made(logits))
         assert not list(made.parameters()), "what was fitted is not trained further by accident"
 
+    @pytest.mark.parametrize("cast", [nn.Module.bfloat16, nn.Module.half])
+    @each_calibrator
+    def test_casting_the_whole_model_to_half_precision_leaves_what_was_learned(self, calibrator, cast):
+        made, logits = fitted(calibrator, 5), hard_rows(5)
+        model = cast(nn.Sequential(nn.Linear(5, 5), copy.deepcopy(made)))
+        assert model[0].weight.element_size() == 2
+        assert torch.equal(model[1](logits), made(logits))
+
+    @each_calibrator
+    def test_whole_numbers_give_what_the_same_floats_do(self, calibrator):
+        made, logits = fitted(calibrator, 5), hard_rows(5)[:50].round().long()
+        assert torch.equal(made(logits), made(logits.float()))
+
     @each_calibrator
     def test_it_runs_in_single_precision(self, calibrator):
         made, logits = copy.deepcopy(fitted(calibrator, 5)).float(), hard_rows(5, torch.float32)
@@ -196,6 +267,15 @@ class TestPromises:
     def test_predictions_stay_where_that_is_promised(self, calibrator, k, dtype):
         logits = hard_rows(k, dtype)
         assert torch.equal(fitted(calibrator, k)(logits).argmax(1), logits.argmax(1))
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    @pytest.mark.parametrize("case", AWKWARD)
+    @each_of([calibrator for calibrator in ALL if calibrator.preserves_accuracy])
+    def test_predictions_stay_after_a_fit_on_awkward_rows_too(self, calibrator, case, dtype):
+        made, _ = fit_or_reason(calibrator, AWKWARD[case])
+        if made is not None:
+            logits = hard_rows(5, dtype)
+            assert torch.equal(made(logits).argmax(1), logits.argmax(1))
 
     @each_size
     @each_of([calibrator for calibrator in ALL if calibrator.preserves_ranking])
@@ -254,55 +334,29 @@ class TestPromises:
             assert 0 <= summary.certificate.gradient < 1e-3
 
 
-def awkward():
-    """Calibration rows that make fits fail elsewhere, by what is wrong with them."""
-    rows = overconfident(300, 5, seed=4)
-    absent = rows.labels != 3
-    generator = torch.Generator().manual_seed(2)
-    hot = torch.nn.functional.one_hot(torch.randint(0, 5, (300,), generator=generator), 5).double()
-    few_levels = torch.tensor([[0.6, 0.1, 0.1, 0.1, 0.1], [0.2, 0.2, 0.2, 0.2, 0.2], [0.1, 0.1, 0.1, 0.1, 0.6]])
-    return {
-        "ten rows": rows[:10],
-        "one row": rows[:1],
-        "a class without rows": rows[absent],
-        "every prediction right": Predictions.from_logits(rows.logits, rows.predicted),
-        "every prediction wrong": Predictions.from_logits(rows.logits, (rows.predicted + 1) % 5),
-        "labels at random": Predictions.from_logits(rows.logits, torch.randint(0, 5, (300,), generator=generator)),
-        "one class only": Predictions.from_logits(rows.logits, torch.zeros(300, dtype=torch.int64)),
-        "equal logits": Predictions.from_logits(torch.zeros(300, 5), rows.labels),
-        "saturated logits": Predictions.from_logits(1e4 * rows.logits, rows.labels),
-        "three levels": Predictions.from_probs(few_levels.repeat(100, 1), rows.labels),
-        "one-hot probabilities": _one_hot(hot, rows.labels),
-    }
-
-
-def _one_hot(probs, labels):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CalibrantWarning)
-        return Predictions.from_probs(probs, labels)
-
-
-AWKWARD = awkward()
-
-
-def fit_or_reason(calibrator, rows):
-    try:
-        return calibrator.fit(rows), None
-    except FitError as error:
-        return None, str(error)
-
-
 class TestAwkwardRows:
     @pytest.mark.parametrize("case", AWKWARD)
     @each_calibrator
     def test_a_fit_ends_well_or_says_why_not(self, calibrator, case):
         rows = AWKWARD[case]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrantWarning)
-            made, reason = fit_or_reason(calibrator, rows)
+        made, reason = fit_or_reason(calibrator, rows)
         if made is None:
             assert len(reason) > 40, "the message says what must hold, what was got, what to do"
             return
         assert_probabilities(made(hard_rows(5)))
         after = made.transform(rows)
         assert torch.isfinite(after.softmax_rows().nll()).all()
+
+    @each_of([calibrator for calibrator in ALL if calibrator.name not in TREAT_CLASSES_ALIKE])
+    def test_methods_that_learn_of_each_class_say_which_one_has_no_rows(self, calibrator):
+        rows = AWKWARD["a class without rows"]
+        refused = fit_or_reason(calibrator, rows)[0] is None
+        told = pytest.raises(FitError, match="class 3") if refused else pytest.warns(CalibrantWarning, match="class 3")
+        with told:
+            calibrator.fit(rows)
+
+    @each_of([calibrator for calibrator in ALL if calibrator.name in TREAT_CLASSES_ALIKE])
+    def test_methods_that_treat_all_classes_alike_do_not_mind_a_class_without_rows(self, calibrator):
+        made = calibrator.fit(AWKWARD["a class without rows"])
+        hot = made(6 * torch.eye(5, dtype=torch.float64)).softmax(1).diagonal()
+        assert torch.allclose(hot, hot[0].expand(5), atol=1e-6)

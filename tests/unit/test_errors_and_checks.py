@@ -9,7 +9,9 @@ from calibrant.checks import (
     as_tensor,
     check_at_least,
     check_finite,
+    check_known,
     check_labels,
+    check_positive,
     check_same_length,
     check_unit_interval,
 )
@@ -112,3 +114,24 @@ def test_a_count_that_is_too_small_is_told_with_the_least():
     with pytest.raises(InputError, match="n_bins must be at least 1; got 0"):
         check_at_least(0, 1, "n_bins")
     check_at_least(1, 1, "n_bins")
+
+
+@pytest.mark.parametrize("value", [2.5, 2.0, True, "2", None])
+def test_a_count_that_is_not_a_whole_number_is_refused(value):
+    with pytest.raises(InputError, match="n_bins must be a whole number; got"):
+        check_at_least(value, 1, "n_bins")
+
+
+def test_a_count_may_come_from_numpy():
+    check_at_least(np.int64(3), 1, "n_bins")
+
+
+@pytest.mark.parametrize("value", [0, -1.0, float("inf"), float("nan"), True, "1", None])
+def test_a_size_that_is_not_a_positive_number_is_refused(value):
+    with pytest.raises(InputError, match="width must be above 0 and finite; got"):
+        check_positive(value, "width")
+
+
+def test_a_name_that_is_no_text_is_refused_too():
+    with pytest.raises(UnknownNameError, match="score must be one of nll, brier; got 5"):
+        check_known(5, ("nll", "brier"), "score")

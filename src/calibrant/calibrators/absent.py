@@ -8,7 +8,12 @@ from torch import Tensor
 from calibrant.errors import CalibrantWarning
 from calibrant.predictions import Predictions
 
-__all__ = ["some_names", "warn_of_absent"]
+__all__ = ["absent_classes", "some_names", "warn_of_absent"]
+
+
+def absent_classes(predictions: Predictions) -> Tensor:
+    """Numbers of the classes that no row belongs to."""
+    return (torch.bincount(predictions.labels, minlength=predictions.n_classes) == 0).nonzero()[:, 0]
 
 
 def warn_of_absent(predictions: Predictions, name: str) -> None:
@@ -16,14 +21,14 @@ def warn_of_absent(predictions: Predictions, name: str) -> None:
 
     Args:
         predictions: The calibration rows.
-        name: Of the method that will give them its smallest probability.
+        name: Of a method that learns something of each class by itself.
     """
-    rows = torch.bincount(predictions.labels, minlength=predictions.n_classes)
-    absent = (rows == 0).nonzero()[:, 0]
+    absent = absent_classes(predictions)
     if len(absent):
         warnings.warn(
-            f"{name}: no calibration rows of class {some_names(absent, predictions)}; it gets the smallest probability "
-            "that this many rows allow, whatever the network says. Add rows of it, or use a method of the top label.",
+            f"{name}: no calibration rows of class {some_names(absent, predictions)}; all that is learned of it is "
+            "that it is rare, whatever the network says. Gather rows of it, or use a method that treats all classes "
+            "alike, such as temperature or ets.",
             CalibrantWarning,
             stacklevel=2,
         )

@@ -14,7 +14,7 @@ from calibrant.numerics.certificate import Certificate
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = ["Calibrator", "CalibratorFamily", "Fitted", "gathered_warnings"]
+__all__ = ["Calibrator", "CalibratorFamily", "Fitted", "check_calibrators", "gathered_warnings"]
 
 CalibratorFamily: TypeAlias = Literal["baseline", "scaling", "binning", "curve", "composition"]
 
@@ -80,6 +80,22 @@ class Calibrator(ABC):
         """The options, as a file can hold them."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]  # concrete calibrators are dataclasses
         return {field.name: _plain(getattr(self, field.name)) for field in fields}
+
+
+def check_calibrators(values: object, name: str) -> None:
+    """A tuple of methods, as the options of a composition are.
+
+    Raises:
+        InputError: If it is anything else, such as the names of methods.
+    """
+    if not isinstance(values, tuple):
+        raise InputError(f"{name} must be a tuple of calibrators; got {values!r}. Of one method, write (method,).")
+    for each in values:
+        if not isinstance(each, Calibrator):
+            raise InputError(
+                f"{name} must all be calibrators, such as TemperatureScaling(); got {each!r}. "
+                "find_calibrator gives the one of a name."
+            )
 
 
 @contextmanager

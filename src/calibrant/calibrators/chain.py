@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
+from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, check_calibrators
 from calibrant.calibrators.nothing import DoNothing
 from calibrant.errors import InputError
 from calibrant.maps import ChainMap
@@ -45,6 +45,7 @@ class Chain(Calibrator):
     steps: tuple[Calibrator, ...] = (DoNothing(),)
 
     def __post_init__(self) -> None:
+        check_calibrators(self.steps, "steps")
         if not self.steps:
             raise InputError("a chain must have at least one step; got none.")
 

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from calibrant.maps import Curve, Map, OneVsRest, TwoClassMap
 from calibrant.maps.log_odds import class_log_odds, top_log_odds
+from calibrant.numerics.precision import working
 from calibrant.predictions import Predictions
 
 __all__ = ["class_by_class", "class_map", "top_label"]
@@ -12,7 +13,7 @@ __all__ = ["class_by_class", "class_map", "top_label"]
 
 def top_label(predictions: Predictions) -> tuple[Tensor, Tensor]:
     """Log-odds of the predicted class and whether it is the label, (n,) each."""
-    parts = [top_log_odds(_working(block.logits)) for block in predictions.blocks()]
+    parts = [top_log_odds(working(block.logits)) for block in predictions.blocks()]
     top, log_odds, _ = (torch.cat(column).squeeze(1) for column in zip(*parts, strict=True))
     return log_odds, top == predictions.labels
 
@@ -23,9 +24,9 @@ def class_by_class(predictions: Predictions) -> tuple[Tensor, range]:
     Two classes are one problem, that of class 1, since the other is its mirror image.
     """
     if predictions.n_classes == 2:
-        logits = _working(predictions.logits)
+        logits = working(predictions.logits)
         return (logits[:, 1] - logits[:, 0])[None], range(1, 2)
-    log_odds = torch.cat([class_log_odds(_working(block.logits)).T for block in predictions.blocks()], dim=1)
+    log_odds = torch.cat([class_log_odds(working(block.logits)).T for block in predictions.blocks()], dim=1)
     return log_odds.contiguous(), range(predictions.n_classes)
 
 
@@ -34,8 +35,3 @@ def class_map(curve: Curve, n_classes: int) -> Map:
     if n_classes == 2:
         return TwoClassMap(curve)
     return OneVsRest(curve, n_classes=n_classes)
-
-
-def _working(logits: Tensor) -> Tensor:
-    """In the precision that maps work in."""
-    return logits if logits.dtype == torch.float64 else logits.float()

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from calibrant.errors import InputError
+from calibrant.maps.learned import Learned
 from calibrant.numerics.certificate import Certificate
+from calibrant.numerics.precision import working
 from calibrant.predictions import Predictions
 
 __all__ = ["FitSummary", "Map", "Setting"]
@@ -29,13 +31,14 @@ class FitSummary:
     notes: tuple[str, ...] = ()
 
 
-class Map(nn.Module, ABC):
+class Map(Learned, ABC):
     """Logits in, calibrated logits out; ``nn.Sequential(network, fitted)`` is the deployed model.
 
     What was learned lies in float64 buffers, and so in the ``state_dict``; it is cast to the logits' type where it is
-    used. (A device without float64 wants ``fitted.float()`` first.) The arithmetic is done in float32, or in float64
-    if the logits are; the result has the logits' own type. (In bfloat16 and float16 two classes can round to the same
-    logit and so tie, where in float32 one is ahead.)
+    used. (A device without float64 wants ``fitted.float()`` first; casts to fewer digits than float32, such as
+    ``model.bfloat16()``, leave it alone.) The arithmetic is done in float32, or in float64 if the logits are; the
+    result has the logits' own type, or float32 if they are whole numbers. (In bfloat16 and float16 two classes can
+    round to the same logit and so tie, where in float32 one is ahead.)
 
     A subclass is built by keyword from ``n_classes``, its buffers, its settings and its parts (other modules), under
     the names it keeps them by: that is how a file is read back.
@@ -63,14 +66,14 @@ class Map(nn.Module, ABC):
 
     @final  # type: ignore[misc]  # torch declares it as an attribute
     def forward(self, logits: Tensor) -> Tensor:
-        """Calibrated logits, (..., k) -> (..., k) of the same type."""
+        """Calibrated logits, (..., k) -> (..., k) of the same type; of whole numbers, in float32."""
         if logits.shape[-1] != self.n_classes:
             raise InputError(
                 f"this map was fitted for {self.n_classes} classes; got logits of {logits.shape[-1]}. "
                 "Fit it on predictions of the same model."
             )
-        working = logits if logits.dtype == torch.float64 else logits.float()
-        return self.calibrated(working).to(logits.dtype)
+        precise = working(logits)
+        return self.calibrated(precise).to(logits.dtype if logits.is_floating_point() else precise.dtype)
 
     @final
     @torch.no_grad()
@@ -94,9 +97,3 @@ class Map(nn.Module, ABC):
             name: f"{float(buffer):.6g}" for name, buffer in self.named_buffers(recurse=False) if buffer.numel() == 1
         }
         return ", ".join([f"classes={self.n_classes}", *(f"{name}={small.get(name, shapes[name])}" for name in shapes)])
-
-    @final
-    def keep(self, **values: Tensor) -> None:
-        """Keep what was learned as float64 buffers."""
-        for name, value in values.items():
-            self.register_buffer(name, torch.as_tensor(value).detach().double())

@@ -4,15 +4,16 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from calibrant.maps.base import Setting
+from calibrant.maps.learned import Learned
 
 __all__ = ["BetaCurve", "Curve", "Line", "Polynomial", "Steps"]
 
 
-class Curve(nn.Module, ABC):
+class Curve(Learned, ABC):
     """A function of log-odds for each of c columns; a single one serves any number of columns.
 
     Built by keyword from its buffers, under the names it keeps them by, as maps are.
@@ -32,12 +33,6 @@ class Curve(nn.Module, ABC):
     def settings(self) -> dict[str, Setting]:
         """What the constructor needs beside the buffers: nothing."""
         return {}
-
-    @final
-    def keep(self, **values: Tensor) -> None:
-        """Keep what was learned as float64 buffers."""
-        for name, value in values.items():
-            self.register_buffer(name, torch.as_tensor(value).detach().double())
 
 
 @final

@@ -6,9 +6,13 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from calibrant.maps.base import Map
+from calibrant.maps.base import Map, Setting
 
 __all__ = ["Mixture"]
+
+
+# By how much the predicted class is put ahead of the next: more than float32 rounds away.
+_AHEAD = 1e-5
 
 
 @final
@@ -19,17 +23,32 @@ class Mixture(Map):
         weights: One a map, not negative, summing to one, (m,).
         maps: The maps, all for the same classes.
         n_classes: Length of a row of logits.
+        keeps_predicted: Whether the predicted class is kept ahead of all others, where a mean of maps that all keep it
+            would end in a tie: because of rounding, or because all weight is on equal probabilities.
     """
 
     kind: ClassVar[str] = "mixture"
     weights: Tensor
 
-    def __init__(self, weights: Tensor, maps: Sequence[Map], *, n_classes: int) -> None:
+    def __init__(self, weights: Tensor, maps: Sequence[Map], *, n_classes: int, keeps_predicted: bool = False) -> None:
         super().__init__(n_classes, gives_log_probs=True)
         self.maps = nn.ModuleList(maps)
+        self.keeps_predicted = keeps_predicted
         self.keep(weights=weights)
+
+    def settings(self) -> dict[str, Setting]:
+        return {"keeps_predicted": self.keeps_predicted}
 
     def calibrated(self, logits: Tensor) -> Tensor:
         parts = [part(logits).log_softmax(dim=-1) for part in self.maps]
         log_weights = self.weights.log().to(logits)
-        return torch.stack([part + weight for part, weight in zip(parts, log_weights, strict=True)]).logsumexp(dim=0)
+        mean = torch.stack([part + weight for part, weight in zip(parts, log_weights, strict=True)]).logsumexp(dim=0)
+        return _put_ahead(mean, logits.argmax(dim=-1, keepdim=True)) if self.keeps_predicted else mean
+
+
+def _put_ahead(log_probs: Tensor, top: Tensor) -> Tensor:
+    """The same with the predicted class ahead of the next by a little at least; rows where it is stay untouched."""
+    own, next_best = log_probs.gather(-1, top), log_probs.scatter(-1, top, -torch.inf).amax(dim=-1, keepdim=True)
+    lift = (next_best + _AHEAD - own).clamp(min=0)
+    lifted = log_probs.scatter(-1, top, own + lift)
+    return lifted - torch.log1p(own.exp() * torch.expm1(lift))  # divided by their sum

@@ -3,11 +3,12 @@
 from typing import ClassVar, final, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from calibrant.checks import check_known
 from calibrant.errors import InputError
 from calibrant.maps.base import FitSummary, Setting
+from calibrant.maps.learned import Learned
 from calibrant.maps.log_odds import top_log_odds, with_top_log_odds
 from calibrant.maps.surface import Surface
 from calibrant.numerics.neighbours import (
@@ -18,13 +19,14 @@ from calibrant.numerics.neighbours import (
     nearest_distances,
     unit_rows,
 )
+from calibrant.numerics.precision import working
 from calibrant.predictions import Predictions
 
 __all__ = ["ProximityMap"]
 
 
 @final
-class ProximityMap(nn.Module):
+class ProximityMap(Learned):
     """Logits and features in, calibrated logits out; the prediction never changes.
 
     It holds the features of all calibration rows, in the type they came in, to find each row's nearest neighbours
@@ -76,7 +78,7 @@ class ProximityMap(nn.Module):
         return closeness_of(distances, self.closeness).reshape(features.shape[:-1])
 
     def forward(self, logits: Tensor, features: Tensor) -> Tensor:
-        """Calibrated log-probabilities, (..., k) and (..., d) -> (..., k) of the logits' type."""
+        """Calibrated log-probabilities, (..., k) and (..., d) -> (..., k) of the logits' type, or float32."""
         if logits.shape[-1] != self.n_classes:
             raise InputError(
                 f"this map was fitted for {self.n_classes} classes; got logits of {logits.shape[-1]}. "
@@ -87,10 +89,11 @@ class ProximityMap(nn.Module):
                 f"logits and features must describe the same rows; got shapes {tuple(logits.shape)} and "
                 f"{tuple(features.shape)}."
             )
-        working = logits if logits.dtype == torch.float64 else logits.float()
-        top = top_log_odds(working)
-        changed = self.surface(top.log_odds.squeeze(-1), self.proximity(features).to(working))
-        return with_top_log_odds(working, top, changed.unsqueeze(-1)).to(logits.dtype)
+        precise = working(logits)
+        top = top_log_odds(precise)
+        changed = self.surface(top.log_odds.squeeze(-1), self.proximity(features).to(precise))
+        calibrated = with_top_log_odds(precise, top, changed.unsqueeze(-1))
+        return calibrated.to(logits.dtype if logits.is_floating_point() else precise.dtype)
 
     @torch.no_grad()
     def transform(self, predictions: Predictions, features: object) -> Predictions:

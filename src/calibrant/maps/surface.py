@@ -4,14 +4,15 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from calibrant.maps.base import Setting
+from calibrant.maps.learned import Learned
 
 __all__ = ["Bands", "Surface", "Table"]
 
 
-class Surface(nn.Module, ABC):
+class Surface(Learned, ABC):
     """New log-odds of the predicted class, given the old ones and the row's proximity in 0..1.
 
     Built by keyword from its buffers, under the names it keeps them by, as maps are.
@@ -27,12 +28,6 @@ class Surface(nn.Module, ABC):
     def settings(self) -> dict[str, Setting]:
         """What the constructor needs beside the buffers: nothing."""
         return {}
-
-    @final
-    def keep(self, **values: Tensor) -> None:
-        """Keep what was learned as float64 buffers."""
-        for name, value in values.items():
-            self.register_buffer(name, torch.as_tensor(value).detach().double())
 
 
 @final

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from calibrant.numerics.fast import columns_first
 from calibrant.numerics.newton import Point, Preconditioner
+from calibrant.numerics.precision import working
 
 __all__ = ["AffineLoss", "Ridge"]
 
@@ -48,7 +49,7 @@ class AffineLoss(ABC):
 
     def __init__(self, inputs: Tensor, labels: Tensor, penalty: Tensor, centre: Tensor, level: Tensor) -> None:
         n, k = inputs.shape
-        inputs = inputs if inputs.dtype == torch.float64 else inputs.float()
+        inputs = working(inputs)
         sideways = k <= _FEW and inputs.device.type == "cpu"
         self._inputs = columns_first(inputs, out=inputs.new_empty(k, n)) if sideways else inputs.T
         self._labels, self._penalty, self._centre = labels, penalty, centre

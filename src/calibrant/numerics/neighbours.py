@@ -8,6 +8,7 @@ from torch import Tensor
 
 from calibrant.checks import as_tensor, check_at_least, check_real
 from calibrant.errors import InputError
+from calibrant.numerics.precision import working
 
 __all__ = [
     "Closeness", "as_features", "blocks_of", "closeness_of", "nearest_distances", "proximity", "unit_rows",
@@ -49,10 +50,10 @@ def as_features(values: object, *, rows: int | None = None, name: str = "feature
 
 def unit_rows(features: Tensor) -> Tensor:
     """Rows of length one, (..., d) -> (..., d), in float32 or float64; a row of zeros stays one."""
-    working = features if features.dtype == torch.float64 else features.float()
+    precise = working(features)
     # By the largest entry first: squares of very large or small numbers would not be numbers, or would be 0.
-    largest = working.abs().amax(dim=-1, keepdim=True)
-    return torch.nn.functional.normalize(working / torch.where(largest > 0, largest, 1.0), dim=-1)
+    largest = precise.abs().amax(dim=-1, keepdim=True)
+    return torch.nn.functional.normalize(precise / torch.where(largest > 0, largest, 1.0), dim=-1)
 
 
 def nearest_distances(points: Tensor, reference: Tensor, neighbours: int, *, skip: Tensor | None = None) -> Tensor:

@@ -102,6 +102,17 @@ class TestCompositions:
         parts = [Scale(torch.tensor(2.0), n_classes=4), Identity(n_classes=4)]
         assert torch.allclose(Mixture(number(1, 0), parts, n_classes=4)(LOGITS).exp(), (LOGITS / 2).softmax(1))
 
+    def test_a_mixture_can_keep_the_predicted_class_ahead_of_all_ties(self):
+        flat = [Scale(torch.tensor(torch.inf), n_classes=4)]
+        mixed = Mixture(number(1), flat, n_classes=4, keeps_predicted=True)(LOGITS)
+        assert torch.equal(mixed.argmax(1), LOGITS.argmax(1))
+        assert torch.allclose(mixed.exp().sum(1), number(1), rtol=1e-14)
+
+    def test_keeping_it_ahead_changes_no_row_where_it_is(self):
+        parts = [Scale(torch.tensor(2.0), n_classes=4), Identity(n_classes=4)]
+        plain, kept = (Mixture(number(0.25, 0.75), parts, n_classes=4, keeps_predicted=each) for each in (False, True))
+        assert torch.equal(kept(LOGITS), plain(LOGITS))
+
     def test_a_chain_goes_from_left_to_right(self):
         shift = Affine(number(1)[0], torch.ones(4), n_classes=4)
         chain = ChainMap([shift, Scale(torch.tensor(2.0), n_classes=4)], n_classes=4)
@@ -123,3 +134,22 @@ class TestRefusals:
         made = Scale(torch.tensor(1e-320), n_classes=4)
         with pytest.raises(InputError, match="finite"):
             made.transform(Predictions.from_logits(LOGITS, torch.zeros(40, dtype=torch.int64)))
+
+
+class TestCasts:
+    def test_half_precision_leaves_steps_where_they_are(self):
+        made = TopLabelMap(Steps(number(1.001, 1.003)[None], number(1, 2, 3)[None]), n_classes=4)
+        for cast in (made.bfloat16(), made.half(), made.to(torch.bfloat16)):
+            assert cast.curve.edges.dtype == torch.float64
+            assert cast.curve.edges.tolist() == [[1.001, 1.003]]
+
+    def test_single_precision_and_devices_are_as_ever(self):
+        made = Scale(torch.tensor(2.0), n_classes=4)
+        assert made.float().temperature.dtype == torch.float32
+        assert made.double().temperature.dtype == torch.float64
+        assert made.to("meta", torch.bfloat16).temperature.device.type == "meta"
+
+    def test_whole_numbers_are_not_truncated(self):
+        result = Scale(torch.tensor(2.0), n_classes=3)(torch.tensor([[3, 1, 0]]))
+        assert result.dtype == torch.float32
+        assert result.tolist() == [[1.5, 0.5, 0.0]]

@@ -16,6 +16,7 @@ from calibrant.maps import ClassBins, TopLabelMap
 from calibrant.numerics.binning import bin_index, counts_by, inner_edges
 from calibrant.numerics.equal_mass import equal_mass_starts
 from calibrant.numerics.isotonic import tie_blocks
+from calibrant.numerics.precision import working
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
@@ -144,8 +145,7 @@ def _class_shares(predictions: Predictions, n_bins: int) -> Tensor:
     first = torch.arange(0, k * n_bins, n_bins, dtype=torch.int32, device=device)
     rows, hits = torch.zeros(2, k * n_bins, dtype=torch.float64, device=device)
     for block in predictions.blocks():
-        logits = block.logits if block.logits.dtype == torch.float64 else block.logits.float()
-        cells = bin_index(logits.softmax(dim=1), n_bins).add_(first)
+        cells = bin_index(working(block.logits).softmax(dim=1), n_bins).add_(first)
         rows += torch.bincount(cells.flatten(), minlength=k * n_bins)
         hits += torch.bincount(cells.gather(1, block.labels[:, None])[:, 0], minlength=k * n_bins)
     return _shares(rows.view(k, n_bins), hits.view(k, n_bins))

@@ -3,12 +3,14 @@
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, final, get_args
 
-from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
+from calibrant.calibrators.absent import absent_classes, some_names
+from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, check_calibrators
 from calibrant.calibrators.choice.defaults import default_candidates
 from calibrant.calibrators.choice.ranking import Ranking, Standing
 from calibrant.calibrators.choice.selection import Score, rank
+from calibrant.checks import check_at_least, check_known
 from calibrant.errors import CalibrantError, CalibrantWarning
 from calibrant.maps import Map
 from calibrant.paper import Paper
@@ -36,7 +38,7 @@ class Auto(Calibrator):
 
     Args:
         candidates: From simple to complex; None takes those of :func:`default_candidates`, by the number of rows and
-            classes.
+            classes; where a class has no rows, only those that treat all classes alike, with a warning.
         score: "nll", the log-loss, or "brier", which forgives confident mistakes.
         folds: Parts that the rows are dealt into.
         seed: Of the deal.
@@ -64,14 +66,23 @@ class Auto(Calibrator):
     folds: int = 5
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if self.candidates is not None:
+            check_calibrators(self.candidates, "candidates")
+        check_known(self.score, get_args(Score), "score")
+        check_at_least(self.folds, 2, "folds")
+
     def rank(self, predictions: Predictions) -> Ranking:
         """How the candidates did on rows they were not fitted on."""
         candidates = self.candidates
         if candidates is None:
-            candidates = default_candidates(len(predictions), predictions.n_classes)
+            absent = len(absent_classes(predictions))
+            candidates = default_candidates(len(predictions), predictions.n_classes, absent=absent)
         return rank(predictions, candidates, score=self.score, folds=self.folds, seed=self.seed)
 
     def learn(self, predictions: Predictions) -> Fitted:
+        if self.candidates is None:
+            _warn_of_left_out(predictions)
         ranking = self.rank(predictions)
         taken, fitted = _fit_first(predictions, _preference(ranking))
         if ranking.ece_misleads:
@@ -86,6 +97,18 @@ class Auto(Calibrator):
             )
         certificate = None if fitted.summary is None else fitted.summary.certificate
         return Fitted(fitted, certificate, tuple(_told(ranking, taken)))
+
+
+def _warn_of_left_out(predictions: Predictions) -> None:
+    """Held-out rows, which lack the same classes, cannot show the harm that is done to those."""
+    absent = absent_classes(predictions)
+    if len(absent):
+        warnings.warn(
+            f"no calibration rows of class {some_names(absent, predictions)}: methods with numbers of their own for "
+            "every class would learn that it never occurs, and were left out. Gather rows of it to have them tried.",
+            CalibrantWarning,
+            stacklevel=3,
+        )
 
 
 def _preference(ranking: Ranking) -> Iterable[Standing]:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.calibrators.absent import warn_of_absent
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
 from calibrant.calibrators.binning.steps import steps_of
 from calibrant.calibrators.floor import log_odds_bounds
@@ -38,7 +39,8 @@ class VennAbers(Calibrator):
     1/(n + 2) and together they take k/(n + 2) from the class that deserves it.
 
     Formula: q = p1/(1 − p0 + p1); p0 and p1 the isotonic fits at s with (s, 0) and (s, 1) added; q_j/Σ_i q_i if k > 2
-    Rows: about 100 for two classes; 50 a class beyond, or answers are far too cautious.
+    Rows: about 100 for two classes; 50 a class beyond, or answers are far too cautious. A class
+        without rows gets the smallest probability everywhere, with a warning.
     """
 
     name: ClassVar[str] = "venn_abers"
@@ -54,6 +56,7 @@ class VennAbers(Calibrator):
     preserves_ranking: ClassVar[bool] = False
 
     def learn(self, predictions: Predictions) -> Fitted:
+        warn_of_absent(predictions, self.title)
         scores, classes = class_by_class(predictions)
         resolution = 0.0 if predictions.n_classes == 2 else _RESOLUTION
         labels = predictions.labels.cpu()

@@ -8,6 +8,7 @@ from torch import Tensor
 from calibrant.calibrators.absent import some_names
 from calibrant.errors import CalibrantWarning, FitError
 from calibrant.numerics.coldest import BestColdness, best_coldness
+from calibrant.numerics.precision import working
 from calibrant.predictions import Predictions
 
 __all__ = ["check_every_class_seen", "coldness_of", "log_probs_at", "warn_of_few_rows"]
@@ -30,8 +31,7 @@ def coldness_of(predictions: Predictions, name: str) -> BestColdness:
 
 def log_probs_at(predictions: Predictions, coldness: float) -> Tensor:
     """Log-probabilities of the logits times a number, (n, k), in float32, or in float64 if the logits are."""
-    logits = predictions.logits
-    return ((logits if logits.dtype == torch.float64 else logits.float()) * coldness).log_softmax(dim=1)
+    return (working(predictions.logits) * coldness).log_softmax(dim=1)
 
 
 def check_every_class_seen(predictions: Predictions, name: str, *, least: int = 1) -> None:
@@ -51,7 +51,7 @@ def check_every_class_seen(predictions: Predictions, name: str, *, least: int = 
         wanted = "rows" if least == 1 else f"at least {least} rows"
         raise FitError(
             f"{name} must see {wanted} of every class, or its parameters for that class have no finite optimum; too "
-            f"few of class {some_names(lacking, predictions)}. Add rows, or use svs or sms, whose penalties hold them."
+            f"few of class {some_names(lacking, predictions)}. Use temperature or ets, or gather rows of it."
         )
 
 

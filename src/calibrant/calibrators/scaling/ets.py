@@ -81,7 +81,7 @@ class EnsembleTemperatureScaling(Calibrator):
         device = predictions.logits.device
         fitted, flat = torch.tensor([1 / coldness, math.inf], dtype=torch.float64, device=device)
         parts = (Scale(fitted, n_classes=k), Identity(n_classes=k), Scale(flat, n_classes=k))
-        mixture = Mixture(found.shares.to(device), parts, n_classes=k)
+        mixture = Mixture(found.shares.to(device), parts, n_classes=k, keeps_predicted=True)
         return Fitted(mixture, found.certificate._replace(passes=passes))
 
 

@@ -5,6 +5,7 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
+from calibrant.calibrators.absent import warn_of_absent
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
 from calibrant.calibrators.scaling.temperature import TemperatureScaling
 from calibrant.checks import check_at_least, check_positive
@@ -39,6 +40,7 @@ class OrderPreserving(Calibrator):
 
     Formula: q = softmax(S⁻¹(−Σ_{i<j} m_i(z) (z_(i) − z_(i+1)))), m = softplus(network(z)) > 0, S sorts z downwards
     Rows: about 50 a class for more than temperature scaling; with fewer it is no better and, as regularised, no worse.
+        A class without rows is trusted less and less, with a warning.
 
     Args:
         hidden: Size of the hidden layer.
@@ -65,6 +67,7 @@ class OrderPreserving(Calibrator):
         _check(self.hidden, self.weight_decay)
 
     def learn(self, predictions: Predictions) -> Fitted:
+        warn_of_absent(predictions, self.title)
         return _stretched(predictions, "given", self.hidden, self.weight_decay, self.seed)
 
 
@@ -132,7 +135,7 @@ class DiagonalOrderPreserving(Calibrator):
 
     name: ClassVar[str] = "diagonal"
     title: ClassVar[str] = "Diagonal order-preserving function"
-    family: ClassVar[CalibratorFamily] = "curve"
+    family: ClassVar[CalibratorFamily] = "scaling"
     paper: ClassVar[Paper] = _RAHIMI
     preserves_accuracy: ClassVar[bool] = True
     preserves_ranking: ClassVar[bool] = False  # the other classes' logits bend too

@@ -6,6 +6,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from calibrant.calibrators.absent import warn_of_absent
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
 from calibrant.calibrators.scaling.logistic import TargetKind, fit_classes
 from calibrant.calibrators.scores import class_map
@@ -29,7 +30,7 @@ class PlattScaling(Calibrator):
 
     Formula: q = σ(a s + b), s = ln p/(1 − p); for k > 2 classes q_j ∝ σ(a_j s_j + b_j)
     Rows: about 50 of each class. With fewer the smoothed targets pull towards one half; a class without rows gets
-        1/(n + 2) everywhere.
+        1/(n + 2) everywhere, with a warning.
 
     Args:
         targets: "smoothed" for Platt's (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2), with which an optimum always exists; "plain"
@@ -65,6 +66,7 @@ class PlattScaling(Calibrator):
         check_known(self.targets, ("smoothed", "plain"), "targets")
 
     def learn(self, predictions: Predictions) -> Fitted:
+        warn_of_absent(predictions, self.title)
         # Differs from the paper: the score is the log-odds, since a network has no margin; the sign of a is turned.
         fit = fit_classes(predictions, _line, name="Platt scaling", targets=self.targets)
         return Fitted(class_map(Polynomial(fit.weights), predictions.n_classes), fit.certificate())

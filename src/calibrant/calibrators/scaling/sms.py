@@ -24,7 +24,8 @@ class StructuredMatrixScaling(Calibrator):
 
     Formula: q = softmax(W x + b), x = log_softmax(z / T); W, b minimise NLL + λ_d k/n Σ(w_jj − 1)²
         + λ_o k(k − 1)/n Σ_{j≠l} w_jl² + λ_b k/n Σ b_j²
-    Rows: about 200, as for a temperature; every row beyond adds something.
+    Rows: about 200, as for a temperature; every row beyond adds something. A class without rows is driven out, with a
+        warning: use temperature or ets.
 
     Args:
         diagonal_strength: λ_d.

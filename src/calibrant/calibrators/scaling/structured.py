@@ -2,6 +2,7 @@
 
 import torch
 
+from calibrant.calibrators.absent import warn_of_absent
 from calibrant.calibrators.base import Fitted
 from calibrant.calibrators.scaling.affine import coldness_of, log_probs_at
 from calibrant.errors import InputError
@@ -21,6 +22,7 @@ def fit_structured(predictions: Predictions, name: str, *, shape: WeightShape, r
         shape: "diagonal" or "matrix".
         ridge: Penalties of the mean log-loss.
     """
+    warn_of_absent(predictions, name)
     k, first = predictions.n_classes, coldness_of(predictions, name)
     fit = fit_affine(log_probs_at(predictions, first.coldness), predictions.labels, shape=shape, ridge=ridge)
     temperature = torch.tensor(1 / first.coldness, dtype=torch.float64, device=predictions.logits.device)

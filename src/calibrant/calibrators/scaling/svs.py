@@ -23,7 +23,8 @@ class StructuredVectorScaling(Calibrator):
     With the same few rows for each class and a balance of classes that will change, the shifts carry the old one over.
 
     Formula: q = softmax(w ⊙ x + b), x = log_softmax(z / T); w, b minimise NLL + λ_d k/n Σ(w_j − 1)² + λ_b k/n Σ b_j²
-    Rows: about 200, as for a temperature; every row beyond adds something.
+    Rows: about 200, as for a temperature; every row beyond adds something. A class without rows is driven out, with a
+        warning: use temperature or ets.
 
     Args:
         diagonal_strength: λ_d.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
-from calibrant.checks import check_at_least
+from calibrant.checks import check_at_least, check_known
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.maps import Scale
 from calibrant.numerics.coldest import best_coldness, focal_loss, log_loss
@@ -75,10 +75,7 @@ class TemperatureScaling(Calibrator):
     n_bins: int = 15
 
     def __post_init__(self) -> None:
-        if self.criterion not in get_args(TemperatureCriterion):
-            raise InputError(
-                f"criterion must be one of {', '.join(get_args(TemperatureCriterion))}; got {self.criterion!r}."
-            )
+        check_known(self.criterion, get_args(TemperatureCriterion), "criterion")
         if not 0 <= self.gamma < float("inf"):
             raise InputError(f"gamma must be at least 0 and finite; got {self.gamma}.")
         check_at_least(self.n_bins, 1, "n_bins")
@@ -97,7 +94,8 @@ class TemperatureScaling(Calibrator):
         if best.end == "hot":
             warnings.warn(
                 f"the predictions are no better than guessing, so the best temperature is the largest allowed "
-                f"({1 / best.coldness:.3g}), which makes all classes equally likely.",
+                f"({1 / best.coldness:.3g}), which makes all classes equally likely. Check that the labels are not "
+                "shifted by one class and belong to these rows.",
                 CalibrantWarning,
                 stacklevel=3,
             )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
-from calibrant.calibrators import Calibrator, Chain, DoNothing, TemperatureScaling
+from calibrant.calibrators import Calibrator, Chain, DoNothing, StructuredVectorScaling, TemperatureScaling
 from calibrant.calibrators.base import Fitted
 from calibrant.calibrators.choice.auto import Auto
 from calibrant.calibrators.choice.ranking import Gap, Ranking, Standing, label
@@ -272,3 +272,55 @@ def test_the_usual_candidates_give_a_finite_map_for_any_shape(n, k):
         warnings.simplefilter("ignore", CalibrantWarning)
         mapped = Auto().fit(predictions).transform(predictions)
     assert torch.isfinite(mapped.log_probs).all()
+
+
+class TestAClassWithoutRows:
+    def _without(self, k, missing, **how):
+        predictions = rows(2000, k, scale=2.0, **how)
+        return predictions[predictions.labels != missing]
+
+    def test_only_methods_that_treat_all_classes_alike_are_tried(self):
+        predictions = self._without(4, 2)
+        assert {each.name for each in Auto().rank(predictions).standings} == {"none", "temperature", "ets"}
+
+    def test_it_is_told_and_noted(self):
+        with pytest.warns(CalibrantWarning, match="no calibration rows of class 2: .* were left out"):
+            fitted = Auto().fit(self._without(4, 2))
+        assert any("were left out" in note for note in fitted.summary.notes)
+
+    def test_the_class_is_not_driven_out_on_rows_to_come(self):
+        with pytest.warns(CalibrantWarning, match="left out"):
+            fitted = Auto().fit(self._without(3, 2))
+        new = rows(4000, 3, scale=2.0, seed=7)
+        assert fitted.transform(new).softmax_rows().nll().mean() < new.softmax_rows().nll().mean()
+
+    def test_of_two_classes_nothing_and_temperature_are_left(self):
+        names = {each.name for each in Auto().rank(self._without(2, 1)).standings}
+        assert names == {"none", "temperature"}
+
+    def test_candidates_that_were_asked_for_are_tried_and_warn_by_themselves(self):
+        with pytest.warns(CalibrantWarning, match="no calibration rows of class 2; all that is learned"):
+            fitted = Auto(candidates=(StructuredVectorScaling(),)).fit(self._without(4, 2))
+        assert "svs" in fitted.summary.notes[0]
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"score": "x"}, "score must be one of nll, brier; got 'x'"),
+            ({"folds": 2.5}, "folds must be a whole number; got 2.5"),
+            ({"folds": 1}, "folds must be at least 2; got 1"),
+            ({"candidates": ("temperature",)}, "candidates must all be calibrators.*got 'temperature'"),
+            ({"candidates": (TemperatureScaling,)}, "candidates must all be calibrators"),
+            ({"candidates": TemperatureScaling()}, "candidates must be a tuple of calibrators"),
+        ],
+    )
+    def test_wrong_ones_are_refused_at_once(self, options, message):
+        with pytest.raises(InputError, match=message):
+            Auto(**options)
+
+    @pytest.mark.parametrize("steps", [(TemperatureScaling(), "isotonic"), "temperature+isotonic", ()])
+    def test_a_chain_takes_nothing_but_calibrators(self, steps):
+        with pytest.raises(InputError, match=r"steps must|at least one step"):
+            Chain(steps)

@@ -108,3 +108,15 @@ def test_predictions_that_are_all_right_have_no_temperature():
 def test_unknown_criteria_are_refused():
     with pytest.raises(InputError, match="nll"):
         EnsembleTemperatureScaling(criterion="nlll")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_predictions_stay_where_every_one_was_wrong_and_only_the_uniform_part_is_left(dtype):
+    rows = rows_of()
+    fitted = EnsembleTemperatureScaling().fit(Predictions.from_logits(rows.logits, (rows.predicted + 1) % 5))
+    assert fitted.weights[2] == pytest.approx(1)
+    logits = rows.logits.to(dtype)
+    result = fitted(logits)
+    assert torch.equal(result.argmax(1), logits.argmax(1))
+    assert torch.allclose(result.exp().sum(1), torch.ones(len(logits), dtype=dtype), atol=1e-6)
+    assert torch.allclose(result.exp(), torch.full_like(result, 0.2), atol=1e-5)

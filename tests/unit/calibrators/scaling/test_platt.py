@@ -58,6 +58,7 @@ class TestTwoClasses:
         with pytest.raises(FitError, match=r"overlap.*told apart without error.*smoothed"):
             PlattScaling(targets="plain").fit(rows)
 
+    @pytest.mark.filterwarnings("ignore:.*no calibration rows of class")
     def test_rows_of_one_class_give_the_rule_of_succession(self):
         rows = Predictions.from_binary_logits(torch.randn(8, generator=torch.Generator().manual_seed(0)), [1] * 8)
         assert PlattScaling().fit(rows).transform(rows).probs[:, 1].tolist() == pytest.approx([0.9] * 8)
@@ -85,6 +86,7 @@ class TestManyClasses:
         after = PlattScaling().fit(rows).transform(rows).probs.numpy()
         assert np.allclose(after, raw / raw.sum(1, keepdims=True), atol=1e-3)
 
+    @pytest.mark.filterwarnings("ignore:.*no calibration rows of class")
     def test_plain_targets_fall_back_to_smoothed_ones_for_a_class_without_rows(self):
         rows = network(300, 5)
         rows = rows[rows.labels != 2]
@@ -96,6 +98,7 @@ class TestManyClasses:
         others = PlattScaling(targets="plain").fit(network(300, 5)).curve.coefficients
         assert torch.isfinite(others).all()
 
+    @pytest.mark.filterwarnings("ignore:.*no calibration rows of class")
     def test_a_thousand_classes_are_fitted(self):
         generator = torch.Generator().manual_seed(0)
         logits = 3 * torch.randn(500, 1000, generator=generator)

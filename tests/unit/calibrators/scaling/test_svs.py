@@ -4,7 +4,7 @@ from scipy.optimize import minimize
 from torch.nn.functional import cross_entropy
 
 from calibrant.calibrators import StructuredVectorScaling, TemperatureScaling, VectorScaling
-from calibrant.errors import FitError, InputError
+from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.metrics import nll
 from calibrant.predictions import Predictions
 
@@ -72,11 +72,13 @@ def test_a_number_added_to_all_logits_of_a_row_changes_nothing():
     assert torch.allclose(one, other, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.*no calibration rows of class")
 def test_classes_without_rows_are_no_trouble():
     rows = rows_of()
     assert StructuredVectorScaling().fit(rows[rows.labels != 3]).summary.certificate.gradient <= 1e-8
 
 
+@pytest.mark.filterwarnings("ignore:.*no calibration rows of class")
 def test_ten_rows_are_enough_to_fit():
     rows = rows_of(500)
     wrong = rows.predicted != rows.labels
@@ -94,3 +96,9 @@ def test_predictions_that_are_all_right_have_no_temperature():
 def test_strengths_must_be_positive(strength):
     with pytest.raises(InputError, match="bias_strength must be above 0"):
         StructuredVectorScaling(bias_strength=strength)
+
+
+def test_a_class_without_rows_is_told():
+    rows = rows_of(500)
+    with pytest.warns(CalibrantWarning, match="no calibration rows of class 2.*such as temperature or ets"):
+        StructuredVectorScaling().fit(rows[rows.labels != 2])
