@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from calibrant.cli.methods import Methods
 from calibrant.cli.notes import warnings_shown
 from calibrant.cli.options import Names
-from calibrant.cli.output import check_output, standard_error, standard_output
+from calibrant.cli.output import check_folder, check_output, standard_error, standard_output
 from calibrant.cli.progress import counted
 from calibrant.cli.reading import read_predictions
 from calibrant.cli.writing import write_json, write_page
@@ -60,6 +60,7 @@ def run_comparison(request: ComparisonRequest) -> None:
     for target in (request.json, request.markdown):
         if target is not None:
             check_output(target, [request.calibration, request.test])
+    check_folder(request.figures)
     out, err = standard_output(), standard_error()
     with warnings_shown(err), counted(err) as count:
         count(f"reading {request.calibration} and {request.test}", 0, 1)

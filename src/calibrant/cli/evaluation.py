@@ -8,7 +8,7 @@ from typing import final
 from calibrant.cli.gate import Gate
 from calibrant.cli.notes import warnings_shown
 from calibrant.cli.options import Names
-from calibrant.cli.output import standard_error, standard_output
+from calibrant.cli.output import check_folder, check_output, standard_error, standard_output
 from calibrant.cli.progress import stages
 from calibrant.cli.reading import read
 from calibrant.cli.writing import write_json, write_page
@@ -64,6 +64,10 @@ class Judgement:
 def run_evaluation(request: Request) -> int:
     """Carry the request out; the exit code is 1 if a gate failed, else 0."""
     gates = [Gate.parse(text) for text in request.fail_if]
+    for target in (request.json, request.markdown):
+        if target is not None:
+            check_output(target, [path for path in (request.file, request.compare) if path is not None])
+    check_folder(request.figures)
     out, err = standard_output(), standard_error()
     with warnings_shown(err), stages(err) as stage:
         found = _judge(request, gates, stage)

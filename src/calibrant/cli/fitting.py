@@ -6,15 +6,16 @@ from pathlib import Path
 from rich import box
 from rich.table import Table
 from torch import Tensor
+from torch.nn import Module
 
-from calibrant.calibrators import Calibrator, Chain
+from calibrant.calibrators import Auto, Calibrator, Chain
 from calibrant.catalogue import find_any_calibrator
 from calibrant.cli.notes import warnings_shown
 from calibrant.cli.options import Names
 from calibrant.cli.output import check_output, standard_error, standard_output
 from calibrant.cli.progress import stages
 from calibrant.cli.reading import read_features, read_predictions, refuse_features
-from calibrant.maps import ChainMap, FitSummary, Map
+from calibrant.maps import ChainMap, FitSummary, Identity, Map, Scale
 from calibrant.method_text import AnyCalibrator
 from calibrant.predictions import Predictions
 from calibrant.sources import MapFile, read_map_file, save_map
@@ -24,6 +25,7 @@ from calibrant.sources.map_tree import AnyMap
 __all__ = ["run_fit"]
 
 _FEW = 6  # learned numbers that are worth printing
+_SMALL = 1e-4  # a gradient at which a search may be called converged
 
 
 def run_fit(method: str, file: Path, names: Names, features: str | None, out: Path) -> None:
@@ -65,7 +67,7 @@ def _fit(calibrator: AnyCalibrator, predictions: Predictions, features: Tensor |
 def _facts(calibrator: AnyCalibrator, fitted: AnyMap) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_row("rows", _rows(fitted))
-    table.add_row("keeps", _kept(calibrator))
+    table.add_row("keeps", _kept(calibrator, fitted))
     for name, summary in _searches(fitted):
         table.add_row(name, _optimum(summary))
     for name, values in fitted.state_dict().items():
@@ -88,15 +90,26 @@ def _rows(fitted: AnyMap) -> str:
     return f"{fitted.summary.rows:,}, {fitted.n_classes:,} classes, in {fitted.summary.seconds:.2g} s"
 
 
-def _kept(calibrator: AnyCalibrator) -> str:
-    steps = calibrator.steps if isinstance(calibrator, Chain) else (calibrator,)
+def _kept(calibrator: AnyCalibrator, fitted: AnyMap) -> str:
+    steps: list[tuple[AnyCalibrator, Module]] = [(calibrator, fitted)]
+    if isinstance(calibrator, Chain) and isinstance(fitted, ChainMap):
+        steps = list(zip(calibrator.steps, fitted.maps, strict=True))
+    if any(isinstance(step, Auto) and not isinstance(part, Identity | Scale) for step, part in steps):
+        return "depends on the method chosen: see below"
     kept = {
-        "the predicted class": all(step.preserves_accuracy for step in steps),
-        "the order of rows by confidence": all(step.preserves_ranking for step in steps),
+        "the predicted class": all(
+            step.preserves_accuracy or isinstance(part, Identity | Scale) for step, part in steps
+        ),
+        "the order of rows by confidence": all(step.preserves_ranking or _keeps_order(part) for step, part in steps),
     }
     sure = [what for what, is_kept in kept.items() if is_kept]
     lost = [what for what, is_kept in kept.items() if not is_kept]
     return "; ".join([" and ".join(sure) or "nothing for sure"] + [f"may change {' and '.join(lost)}"] * bool(lost))
+
+
+def _keeps_order(part: Module) -> bool:
+    """Whether the map, whatever method gave it, keeps the order of rows by confidence."""
+    return isinstance(part, Identity) or (isinstance(part, Scale) and part.n_classes == 2)
 
 
 def _optimum(summary: FitSummary) -> str:
@@ -104,7 +117,10 @@ def _optimum(summary: FitSummary) -> str:
     if certificate is None:
         return "computed, not searched for"
     passes = f"{certificate.passes:.1f} pass{'es' * (certificate.passes != 1)} over {summary.rows:,} rows"
-    return f"converged: gradient {abs(certificate.gradient):.1g} after {passes}"
+    gradient = abs(certificate.gradient)
+    if gradient <= _SMALL:
+        return f"converged: gradient {gradient:.1g} after {passes}"
+    return f"stopped at gradient {gradient:.1g} after {passes}" + ": see the note" * bool(summary.notes)
 
 
 def _numbers(file: MapFile) -> Table:

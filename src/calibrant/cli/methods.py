@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Self, final
 
 from calibrant.calibrators import Calibrator, HistogramBinning, IsotonicRegression, VectorScaling
+from calibrant.calibrators.absent import absent_classes
 from calibrant.calibrators.choice.defaults import default_candidates
 from calibrant.catalogue import all_calibrators, find_calibrator
 from calibrant.errors import InputError
@@ -47,4 +48,5 @@ class Methods:
     def for_rows(self, calibration: Predictions) -> tuple[Calibrator, ...]:
         """The methods to try on these rows: those named, or the candidates of ``auto`` and three that many know."""
         well_known = (VectorScaling(), IsotonicRegression(), HistogramBinning())
-        return self.named or (*default_candidates(len(calibration), calibration.n_classes), *well_known)
+        absent = len(absent_classes(calibration))
+        return self.named or (*default_candidates(len(calibration), calibration.n_classes, absent=absent), *well_known)

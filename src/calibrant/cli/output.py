@@ -1,5 +1,6 @@
 """Where a command's answer goes: to a person or a pipe, and into files."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from rich.console import Console
 
 from calibrant.errors import FileError
 
-__all__ = ["check_output", "standard_error", "standard_output"]
+__all__ = ["check_folder", "check_output", "standard_error", "standard_output"]
 
 
 def standard_output() -> Console:
@@ -27,10 +28,27 @@ def check_output(out: Path, read: Iterable[Path]) -> None:
     """Refuse, before the long work, a file that cannot be written or would replace one that is read.
 
     Raises:
-        FileError: If the folder is not there, or the file is one of those.
+        FileError: If the folder is not there, the file is a folder, or it is one of those.
     """
     if not out.parent.is_dir():
         raise FileError(f"{out} could not be written: there is no folder {out.parent}. Make it first.")
+    if out.is_dir():
+        raise FileError(f"{out} could not be written: it is a folder. Name a file.")
     for each in read:
         if out.exists() and each.exists() and out.samefile(each):
             raise FileError(f"--out must not be a file that is read; got {each} for both. Name another file.")
+
+
+def check_folder(folder: Path | None) -> None:
+    """Refuse, before the long work, a folder that is neither there nor can be made.
+
+    Raises:
+        FileError: If a file is in the way, or the system lets nobody write there.
+    """
+    if folder is None:
+        return
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise FileError(f"{folder} must be a folder, or become one; {nearest} is a file. Name another folder.")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise FileError(f"{folder} must be a folder to write into; {nearest} is write-protected. Name another folder.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from calibrant.errors import InputError
+from calibrant.errors import FileError, InputError
 from calibrant.sources.atomic import atomic_path
 
 __all__ = ["save_figure", "save_figures"]
@@ -56,9 +56,18 @@ def save_figures(
 
     Returns:
         The paths, in order.
+
+    Raises:
+        InputError: If a format is another.
+        FileError: If the folder cannot be made, or the system refuses to write.
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            f"the folder {folder} could not be made: {error.strerror or error}. Name another for the figures."
+        ) from error
     return [
         save_figure(figure, folder / f"{name}.{form}", dpi=dpi) for name, figure in figures.items() for form in formats
     ]

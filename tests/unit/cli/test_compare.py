@@ -124,6 +124,24 @@ def test_an_unknown_method_is_found_before_the_files_are_read(calibrant):
     assert "Did you mean temperature" in err
 
 
+@pytest.mark.parametrize("below", ["", "deeper/still"])
+@pytest.mark.parametrize("command", ["compare", "evaluate"])
+def test_figures_that_cannot_be_written_are_found_before_the_files_are_read(calibrant, tmp_path, command, below):
+    (tmp_path / "taken").write_text("old")
+    files = ["no.npz"] * (2 if command == "compare" else 1)
+    code, _, err = calibrant(command, *files, "--figures", tmp_path / "taken" / below)
+    assert code == 2
+    assert "must be a folder" in " ".join(err.split())
+    assert "Traceback" not in err
+
+
+def test_a_page_that_cannot_be_written_is_found_before_the_files_are_read(calibrant, tmp_path):
+    for target, said in ((tmp_path, "it is a folder"), (tmp_path / "no" / "r.md", "there is no folder")):
+        code, _, err = calibrant("evaluate", "no.npz", "--markdown", target)
+        assert code == 2
+        assert said in " ".join(err.split())
+
+
 def test_every_option_has_a_help_text(calibrant):
     code, out, _ = calibrant("compare", "--help", TERMINAL_WIDTH="200", COLUMNS="200")
     assert code == 0

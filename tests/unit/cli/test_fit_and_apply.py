@@ -10,6 +10,7 @@ import torch
 from calibrant import Predictions, TopLabel, load, save
 from calibrant.calibrators import TemperatureScaling
 from calibrant.catalogue import all_calibrators, all_feature_calibrators
+from calibrant.maps import Scale
 from calibrant.sources import load_feature_map, load_map, read_map_file, save_map
 from calibrant.sources.formats import SUFFIXES
 
@@ -61,6 +62,48 @@ def test_fitting_says_what_came_of_it_and_writes_the_map(calibrant, files, tmp_p
     assert "These are the rows it was fitted on" in words
     for name, value in found.document["after"].items():
         assert f"{name} {found.document['before'][name]:.4f} {value:.4f}" in words
+
+
+def test_a_search_that_ends_at_its_bound_is_not_called_converged(calibrant, files, tmp_path):
+    rows = load(files / "cal.npz")
+    save(Predictions.from_logits(rows.logits, rows.logits.argmin(1)), tmp_path / "wrong.npz")
+    code, out, err = calibrant("fit", "temperature", tmp_path / "wrong.npz", "-o", tmp_path / "map.safetensors")
+    assert code == 0, err
+    words = " ".join(out.split())
+    assert "converged" not in words
+    assert "optimum stopped at gradient" in words
+    assert ": see the note" in words
+    assert "no better than guessing" in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("method", "file", "said"),
+    [
+        ("temperature", "binary.npz", "keeps the predicted class and the order of rows by confidence"),
+        ("auto(candidates=[none])", "cal.npz", "keeps the predicted class and the order of rows by confidence"),
+        ("auto(candidates=[temperature])", "cal.npz", "keeps the predicted class; may change the order of rows"),
+        ("auto(candidates=[temperature])+none", "binary.npz", "keeps the predicted class and the order of rows"),
+        ("vector", "cal.npz", "keeps nothing for sure; may change the predicted class"),
+    ],
+)
+def test_what_is_kept_goes_by_the_map_that_was_fitted(calibrant, files, tmp_path, method, file, said):
+    code, out, err = calibrant("fit", method, files / file, "-o", tmp_path / "map.safetensors")
+    assert code == 0, err
+    assert said in " ".join(out.split())
+
+
+def test_what_auto_keeps_depends_on_its_choice(calibrant, tmp_path):
+    made = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(600, 3, generator=made)
+    labels = (logits + 3 * torch.eye(3)[0]).softmax(1).multinomial(1, generator=made).squeeze()
+    save(Predictions.from_logits(logits, labels), tmp_path / "shifted.npz")
+    code, out, err = calibrant(
+        "fit", "auto(candidates=[vector])", tmp_path / "shifted.npz", "-o", tmp_path / "map.safetensors"
+    )
+    assert code == 0, err
+    words = " ".join(out.split())
+    assert "keeps depends on the method chosen: see below" in words
+    assert "chosen by 5-fold cross-validated nll: vector" in words
 
 
 def test_options_and_chains_are_understood(calibrant, files, tmp_path):
@@ -136,6 +179,54 @@ def test_one_logit_a_row_is_two_classes(calibrant, files, tmp_path):
     assert calibrant("fit", "temperature", files / "binary.npz", "-o", path)[0] == 0
     assert calibrant("apply", path, files / "binary.npz", "-o", tmp_path / "out.npz")[0] == 0
     assert load(tmp_path / "out.npz").n_classes == 2
+    fitted, given = load_map(path), np.load(files / "binary.npz")["logits"]
+    written = np.load(tmp_path / "out.npz")["logits"]
+    assert written.shape == given.shape
+    np.testing.assert_allclose(written, given / float(fitted.temperature), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("fitted_on", "applied_to"), [("cal.npz", "probs.npz"), ("probs.npz", "test.npz")])
+def test_logits_for_a_map_of_probabilities_are_told_where_it_matters(calibrant, files, tmp_path, fitted_on, applied_to):
+    path, out = tmp_path / "map.safetensors", tmp_path / "out.npz"
+    for method, matters in (("vector", True), ("temperature", False)):
+        assert calibrant("fit", method, files / fitted_on, "-o", path)[0] == 0
+        code, _, err = calibrant("apply", path, files / applied_to, "-o", out)
+        assert code == 0
+        assert ("answers the two differently" in " ".join(err.split())) == matters
+        assert calibrant("apply", path, files / fitted_on, "-o", out)[2] == ""
+
+
+def test_what_stands_beside_the_scores_goes_along_and_the_rest_is_named(calibrant, files, tmp_path):
+    first, second = tmp_path / "temperature.safetensors", tmp_path / "density.safetensors"
+    given, out = files / "cal-features.npz", tmp_path / "out.npz"
+    assert calibrant("fit", "temperature", given, "-o", first)[0] == 0
+    code, said, _ = calibrant("apply", first, given, "-o", out)
+    assert code == 0
+    assert "Carried over as they were: features, layer." in said
+    assert "Not carried" not in said
+    assert np.array_equal(np.load(out)["features"], np.load(given)["features"])
+    code, _, err = calibrant("fit", "density_ratio", out, "-o", second)
+    assert code == 0, err
+    code, said, _ = calibrant("apply", first, given, "-o", tmp_path / "out.csv")
+    assert "Not carried over: features, layer." in said
+
+
+def test_no_probability_is_written_as_zero(calibrant, files, tmp_path):
+    sharp = Scale(torch.tensor(1e-3), n_classes=3)
+    save_map(sharp, tmp_path / "map.safetensors")
+    assert calibrant("apply", tmp_path / "map.safetensors", files / "probs.npz", "-o", tmp_path / "out.npz")[0] == 0
+    assert np.load(tmp_path / "out.npz")["probs"].min() == np.finfo(np.float32).smallest_normal
+
+
+def test_cite_takes_what_fit_takes(calibrant):
+    code, out, _ = calibrant("cite", "temperature(criterion=focal)+isotonic")
+    assert code == 0
+    assert out.splitlines()[0].startswith("Guo et al. (2017)")
+    assert out.splitlines()[1].startswith("Zadrozny & Elkan (2002)")
+    assert out.count("@misc{") == 2
+    assert "author = {Guo and others}" in out
+    code, out, _ = calibrant("cite", "piece")
+    assert (code, "arXiv:2306.04590" in out) == (0, True)
 
 
 def test_names_and_kind_can_be_given_to_both(calibrant, files, tmp_path):

@@ -42,6 +42,14 @@ def test_a_failed_drawing_leaves_the_old_file(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_file_where_the_folder_should_be_is_named(tmp_path):
+    (tmp_path / "taken").write_text("old")
+    for folder in (tmp_path / "taken", tmp_path / "taken" / "below"):
+        with pytest.raises(FileError, match=r"taken.* could not be made: .* Name another"):
+            save_figures({"a": Figure()}, folder)
+    assert (tmp_path / "taken").read_text() == "old"
+
+
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(FileError, match="Make the folder"):
         save_figure(Figure(), tmp_path / "none" / "a.png")

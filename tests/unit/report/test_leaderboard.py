@@ -20,16 +20,17 @@ from calibrant.calibrators import Calibrator, DoNothing, TemperatureScaling
 from calibrant.calibrators.base import Fitted
 from calibrant.calibrators.choice.auto import Auto
 from calibrant.errors import CalibrantWarning, FitError, InputError
-from calibrant.evidence import compare, estimate
+from calibrant.evidence import Difference, compare, estimate
 from calibrant.maps import Affine, Scale
+from calibrant.metrics import NLL
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 from calibrant.report import leaderboard, leaderboard_verdict
 from calibrant.report.comparison.board import Entry, Leaderboard, leaderboard_metrics
-from calibrant.report.comparison.change import Change, holm
+from calibrant.report.comparison.change import Change, changes, holm
 from calibrant.report.comparison.diagram import leaderboard_diagram
 from calibrant.report.comparison.document import leaderboard_to_document
-from calibrant.report.comparison.held_out import rows_in_both
+from calibrant.report.comparison.held_out import rows_in_both, z_between
 from calibrant.report.comparison.markdown import leaderboard_to_markdown
 from calibrant.report.comparison.terminal import leaderboard_to_terminal
 
@@ -151,7 +152,8 @@ def test_what_a_method_does_to_the_predictions_is_told(board):
 def test_without_a_temperature_the_rival_is_doing_nothing():
     logits = torch.randn(300, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     separable = Predictions.from_logits(logits, logits.argmax(1))
-    found = leaderboard(separable, rows(300, 3), [Bias(by=0.5)], resamples=100)
+    with pytest.warns(CalibrantWarning, match="may not be drawn alike: 100.0 % of the calibration rows"):
+        found = leaderboard(separable, rows(300, 3), [Bias(by=0.5)], resamples=100)
     assert found.find("temperature") is None
     assert found.entries[-1].name == "temperature"
     assert set(found.find("bias(by=0.5)").against) == {"none"}
@@ -189,7 +191,7 @@ def test_mapped_predictions_are_not_kept(monkeypatch):
 
 def test_the_choice_of_auto_does_not_depend_on_the_test_rows():
     auto = Auto((TemperatureScaling(), Bias(by=1.0)))
-    other = Predictions.from_logits(-3 * TEST.logits, TEST.labels)
+    other = Predictions.from_logits(9 * TEST.logits, TEST.labels)
     maps = [leaderboard(CALIBRATION, test, [auto], resamples=100).entries for test in (TEST, other)]
     first, second = (next(e for e in entries if e.name.startswith("auto")) for entries in maps)
     assert first.notes == second.notes
@@ -273,7 +275,122 @@ def test_the_calibration_error_s_favourite_is_named_where_it_is_another(board):
     assert (f"ECE ranks {lowest.name} first" in said) == (lowest is not board.recommended)
 
 
+def with_nll_and_ece(entry, nll, ece, **changed):
+    metrics = {**entry.metrics}
+    for name, value in (("nll", nll), ("ece", ece)):
+        metrics[name] = replace(metrics[name], value=value)
+    return replace(entry, metrics=metrics, **changed)
+
+
+@pytest.mark.parametrize(
+    ("nll", "said"),
+    [
+        (0.7, "whose log-loss is 0.2000 higher: choose by the log-loss, because"),
+        (0.3, "whose log-loss is 0.2000 lower too."),
+        (0.5, "whose log-loss is the same."),
+    ],
+)
+def test_the_log_loss_is_advised_only_against_a_higher_one(board, nll, said):
+    chosen = with_nll_and_ece(board.find("temperature"), 0.5, 0.2)
+    other = with_nll_and_ece(board.find("bias(by=0.1)"), nll, 0.1, against={})
+    nothing = with_nll_and_ece(board.find("none"), 0.9, 0.3)
+    found = replace(board, entries=tuple(sorted((chosen, other, nothing), key=lambda entry: entry.nll)))
+    assert found.recommended is chosen
+    words = " ".join(leaderboard_verdict(found).findings)
+    assert f"ECE ranks bias(by=0.1) first (0.1000), {said}" in words
+    assert ("choose by" in words) == (nll > 0.5)
+
+
+def test_trying_more_methods_does_not_change_what_is_said_of_a_temperature():
+    # A gain that one test finds and twenty corrected ones would not.
+    calibration, test = rows(400, scale=1.5, seed=65), rows(120, scale=1.5, seed=15)
+    more = [Bias(by=0.01 * i, temperature=1.2) for i in range(1, 20)]
+    alone, among = (leaderboard(calibration, test, methods, resamples=300) for methods in ([], more))
+    for rival, name in (("none", "temperature"), ("temperature", "none")):
+        assert alone.find(name).against[rival] == among.find(name).against[rival]
+    change = among.find("temperature").against["none"]["nll"]
+    assert 0.05 / 21 < change.p == change.corrected_p <= 0.05
+    assert among.recommended.name == alone.recommended.name == "temperature"
+
+
+def test_the_planned_comparison_is_neither_corrected_nor_counted():
+    found = {name: Difference(0.5, 0.4, -0.1, -0.2, -0.01, p) for name, p in (("a", 0.04), ("b", 0.02), ("c", 0.03))}
+    change = changes(NLL(), found, planned="a")
+    assert {name: (each.corrected_p, each.side) for name, each in change.items()} == {
+        "a": (0.04, "better"), "b": (0.04, "better"), "c": (0.04, "better"),
+    }  # fmt: skip
+    assert {each.corrected_p for each in changes(NLL(), found).values()} == {0.06}
+
+
+# Why nothing is recommended.
+
+
+@pytest.mark.parametrize("count", [1, 2, 10])
+def test_a_few_test_rows_are_too_few_to_tell(count):
+    found = leaderboard(rows(500, scale=1.5, seed=3), rows(count, scale=1.5, seed=5), [Bias(by=0.5)], resamples=200)
+    assert found.recommended.name == "none"
+    words = leaderboard_verdict(found)
+    assert words.headline.startswith("Too few test rows to tell whether anything helps: none of 2 methods")
+    assert words.next_steps == ["Compare on more test rows before deciding; until then leave the confidence as it is."]
+    assert "nan" not in text_of(found)
+
+
+def test_one_row_marks_nobody():
+    found = leaderboard(CALIBRATION, TEST[:1], [Bias(by=3.0)], resamples=100)
+    assert {change.side for entry in found.fitted for by in entry.against.values() for change in by.values()} == {
+        "alike"
+    }
+    assert "The test rows show no spread at all" in " ".join(leaderboard_verdict(found).findings)
+
+
+def test_enough_rows_to_rule_a_gain_out_say_that_nothing_helps():
+    found = leaderboard(rows(2000, seed=3), rows(2000, seed=4), [], resamples=200)
+    assert leaderboard_verdict(found).next_steps == [
+        "Leave the confidence as it is; recalibrating could only add noise."
+    ]
+
+
+def test_where_nothing_can_be_fitted_that_is_said():
+    logits = torch.randn(20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = leaderboard(Predictions.from_logits(logits, logits.argmax(1)), rows(20, 3, seed=2), [], resamples=100)
+    words = leaderboard_verdict(found)
+    assert words.headline == "Nothing to compare: no method could be fitted on the calibration rows."
+    assert words.next_steps[0].startswith("Fit on other rows")
+
+
 # What must hold of the two sets.
+
+
+def test_sets_of_different_accuracy_are_warned_of_wherever_the_words_go():
+    other = rows(600, scale=2.0, seed=8)
+    worse = Predictions.from_logits(other.logits, (other.labels + (torch.arange(600) % 3 == 0)) % 4)
+    with pytest.warns(CalibrantWarning, match="may not be drawn alike"):
+        found = leaderboard(CALIBRATION, worse, [], resamples=100)
+    words = leaderboard_verdict(found)
+    assert words.findings[0].startswith("The two sets may not be drawn alike")
+    assert words.next_steps[0].startswith("Settle the warning above first")
+    assert not any("add noise" in step for step in words.next_steps)
+    assert "may not be drawn alike" in leaderboard_to_markdown(found)
+
+
+def test_sets_of_different_accuracy_do_not_advise_to_leave_things_as_they_are():
+    logits = torch.randn(400, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    perfect = Predictions.from_logits(logits, logits.argmax(1))
+    with pytest.warns(CalibrantWarning, match="may not be drawn alike"):
+        found = leaderboard(perfect, TEST, [Bias(by=3.0)], resamples=100)
+    assert found.recommended.name == "none"
+    assert leaderboard_verdict(found).headline.startswith("These two sets do not carry any advice")
+    assert leaderboard_verdict(found).next_steps == [
+        "Settle the warning above first, then compare again: the answer may be another."
+    ]
+
+
+def test_accuracies_of_sets_drawn_alike_lie_less_than_four_standard_errors_apart():
+    rng = np.random.default_rng(0)
+    for share in (0.5, 0.9, 0.99, 0.999):
+        for n, m in ((1000, 1), (1000, 5), (30, 30), (5000, 500)):
+            drawn = zip(rng.binomial(n, share, 2000).tolist(), rng.binomial(m, share, 2000).tolist(), strict=True)
+            assert sum(z_between(a, n, b, m) > 4 for a, b in drawn) <= 1
 
 
 def test_other_classes_are_refused():

@@ -20,7 +20,8 @@ _LEVEL = 0.05
 class Change:
     """A method's number minus its rival's, with the 95 % interval of this one difference and its p-value.
 
-    ``corrected_p`` is Holm's, over all methods that were compared with the rival in this metric; ``side`` goes by it.
+    ``corrected_p`` is Holm's, over the methods that were compared with the rival in this metric; for the one comparison
+    that was planned it is ``p`` itself. ``side`` goes by it. Both are NaN where noise cannot be told, as on one row.
     """
 
     value: float
@@ -31,11 +32,18 @@ class Change:
     side: Side
 
 
-def changes(metric: Metric, differences: Mapping[str, Difference]) -> dict[str, Change]:
-    """The differences of several methods to one rival, by method, corrected for their number."""
-    corrected = holm({name: difference.p for name, difference in differences.items()})
+def changes(metric: Metric, differences: Mapping[str, Difference], *, planned: str | None = None) -> dict[str, Change]:
+    """The differences of several methods to one rival, by method, corrected for their number.
+
+    The planned comparison is the one question that was there before the others were thought of. It is neither corrected
+    nor counted, so that its answer stays the same whatever else is tried.
+    """
+    p = {name: _p(difference) for name, difference in differences.items()}
+    corrected = p | holm({name: value for name, value in p.items() if name != planned})
     return {
-        name: Change(d.difference, d.low, d.high, d.p, corrected[name], _side(metric, d.difference, corrected[name]))
+        name: Change(
+            d.difference, d.low, d.high, p[name], corrected[name], _side(metric, d.difference, corrected[name])
+        )
         for name, d in differences.items()
     }
 
@@ -55,6 +63,13 @@ def holm(p: Mapping[str, float]) -> dict[str, float]:
         reached = max(reached, min(1.0, (len(known) - place) * value))
         corrected[name] = reached
     return corrected
+
+
+def _p(found: Difference) -> float:
+    """Its p-value; NaN where all draws are the same, but not zero, which says nothing about noise."""
+    # Sums in another order differ in their last digits.
+    same = math.isclose(found.low, found.high, rel_tol=1e-9)
+    return math.nan if same and found.difference != 0 else found.p
 
 
 def _side(metric: Metric, difference: float, p: float) -> Side:

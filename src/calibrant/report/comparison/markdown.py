@@ -6,6 +6,7 @@ from pathlib import PurePath
 from calibrant.report.comparison.board import NOTHING, TEMPERATURE, Leaderboard, leaderboard_metrics
 from calibrant.report.comparison.rows import (
     MARKS,
+    PLANNED,
     Cell,
     board_lines,
     change_text,
@@ -102,7 +103,7 @@ def _cell(cell: Cell) -> str:
 def _legend(board: Leaderboard) -> str:
     return (
         f"▲ better, ▼ worse than {rival_words(board)} beyond noise (paired bootstrap, p corrected for the number of "
-        "methods by Holm, one column at a time). Bold: the best of the column."
+        f"methods by Holm, one column at a time; {PLANNED}). Bold: the best of the column."
     )
 
 

@@ -7,9 +7,10 @@ from calibrant.report.comparison.board import NOTHING, TEMPERATURE, Entry, Leade
 from calibrant.report.comparison.change import Change, Side
 from calibrant.report.rows import number
 
-__all__ = ["MARKS", "Cell", "Line", "board_lines", "change_text", "note_lines", "rival_of", "rival_words"]
+__all__ = ["MARKS", "PLANNED", "Cell", "Line", "board_lines", "change_text", "note_lines", "rival_of", "rival_words"]
 
 MARKS: dict[Side, str] = {"better": "▲", "worse": "▼", "alike": ""}
+PLANNED = "temperature against none is one planned test, not corrected"
 _LOWER = {metric.name: metric.lower_is_better for metric in leaderboard_metrics()}
 
 

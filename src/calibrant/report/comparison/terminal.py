@@ -7,7 +7,16 @@ from rich.text import Text
 
 from calibrant.report.comparison.board import Leaderboard
 from calibrant.report.comparison.change import Side
-from calibrant.report.comparison.rows import MARKS, Cell, Line, board_lines, note_lines, rival_of, rival_words
+from calibrant.report.comparison.rows import (
+    MARKS,
+    PLANNED,
+    Cell,
+    Line,
+    board_lines,
+    note_lines,
+    rival_of,
+    rival_words,
+)
 from calibrant.report.comparison.wording import leaderboard_verdict
 from calibrant.report.terminal import words_of
 
@@ -70,6 +79,7 @@ def _number(cell: Cell) -> Text:
 def _legend(board: Leaderboard) -> str:
     return (
         f"Sorted by nll. ▲ better, ▼ worse than {rival_words(board)} beyond noise: paired, corrected for the number of "
-        "methods (Holm) in each column. The interval is that of the one difference, not corrected. Bold: the best of "
-        "the column. acc. ±: change of accuracy, percentage points. All intervals are in the JSON and Markdown reports."
+        f"methods (Holm) in each column; {PLANNED}. The interval is that of the one difference, not corrected. Bold: "
+        "the best of the column. acc. ±: change of accuracy, percentage points. All intervals are in the JSON and "
+        "Markdown reports."
     )

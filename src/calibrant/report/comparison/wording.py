@@ -5,11 +5,13 @@ import math
 from calibrant.calibrators import Auto
 from calibrant.report.comparison.board import NOTHING, TEMPERATURE, Entry, Leaderboard
 from calibrant.report.comparison.change import Change
+from calibrant.report.comparison.inaction import headline_for_nothing, step_for_nothing, undecided
 from calibrant.report.wording import Verdict
 
 __all__ = ["leaderboard_verdict"]
 
 _MOST_NAMED = 6
+_SHOWN = 0.00005  # the least difference that four decimals show
 
 
 def leaderboard_verdict(board: Leaderboard) -> Verdict:
@@ -18,6 +20,8 @@ def leaderboard_verdict(board: Leaderboard) -> Verdict:
     return Verdict(
         headline=_headline(board, chosen),
         findings=[
+            *(f"{caution[0].upper()}{caution[1:]}" for caution in board.cautions),
+            *_undecided(board, chosen),
             *_gains(board, chosen),
             *_alike(board),
             *_accuracy(chosen),
@@ -35,11 +39,23 @@ def _headline(board: Leaderboard, chosen: Entry) -> str:
     assert nothing is not None, "doing nothing is always on the board"
     others = len(board.fitted) - 1
     if chosen is nothing:
-        return f"Leave the predictions as they are: none of {others} methods lowers the log-loss beyond noise."
+        return headline_for_nothing(board)
     gain = f"it lowers the log-loss from {nothing.nll:.4f} to {chosen.nll:.4f}"
     if chosen.name == TEMPERATURE and others > 1:
         return f"Temperature scaling is enough: {gain}, and none of {others - 1} others beats it beyond noise."
     return f"Use {chosen.name} ({chosen.title}): {gain}."
+
+
+def _undecided(board: Leaderboard, chosen: Entry) -> list[str]:
+    """What the rows leave open, where nothing is recommended."""
+    open_to = undecided(board) if chosen.name == NOTHING else None
+    if open_to is None:
+        return []
+    change = open_to.against[NOTHING]["nll"]
+    if math.isnan(change.p):
+        return ["The test rows show no spread at all, so nothing can be said about noise."]
+    found = f"The log-loss of {open_to.name} is {_by(change, 'lower', 'higher')} than doing nothing"
+    return [f"{found}: the interval has room for a gain that would matter."]
 
 
 def _gains(board: Leaderboard, chosen: Entry) -> list[str]:
@@ -104,9 +120,13 @@ def _calibration(board: Leaderboard, chosen: Entry) -> list[str]:
     if lowest is chosen:
         return [f"{line}, the lowest here too."]
     gap = lowest.nll - chosen.nll
-    loss = f"whose log-loss is {abs(gap):.4f} {'higher' if gap > 0 else 'lower'}"
-    line += f". ECE ranks {lowest.name} first ({lowest.metrics['ece'].value:.4f}), {loss}: choose by the log-loss, "
-    return [line + "because a low ECE alone does not make good probabilities."]
+    line += f". ECE ranks {lowest.name} first ({lowest.metrics['ece'].value:.4f}), whose log-loss is "
+    if abs(gap) < _SHOWN:
+        return [f"{line}the same."]
+    if gap < 0:
+        return [f"{line}{-gap:.4f} lower too."]
+    advice = "choose by the log-loss, because a low ECE alone does not make good probabilities."
+    return [f"{line}{gap:.4f} higher: {advice}"]
 
 
 def _harmful(board: Leaderboard) -> list[str]:
@@ -120,12 +140,13 @@ def _failed(board: Leaderboard) -> list[str]:
 
 
 def _next_steps(board: Leaderboard, chosen: Entry) -> list[str]:
+    first = ["Settle the warning above first, then compare again: the answer may be another."] * bool(board.cautions)
     if chosen.name == NOTHING:
-        return ["Leave the confidence as it is; recalibrating could only add noise."]
+        return first or [step_for_nothing(board)]
     step = f"Fit {chosen.name} on the calibration rows and put it behind the model."
     if len(board.fitted) > 2 and chosen.name not in (TEMPERATURE, Auto.name):
         step += " It was picked on these test rows, so expect a little less on new ones; auto picks without them."
-    return [step]
+    return [*first, step]
 
 
 def _by(change: Change, below: str, above: str) -> str:
