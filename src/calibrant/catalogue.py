@@ -2,13 +2,15 @@
 
 import inspect
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from calibrant.calibrators import Calibrator, FeatureCalibrator
+from calibrant.calibrators import Calibrator, Chain, FeatureCalibrator
 from calibrant.checks import check_known
 from calibrant.method_text import AnyCalibrator, parse_method, without_features
 from calibrant.metrics import Metric
+from calibrant.paper import Paper
 
 __all__ = [
     "all_calibrators",
@@ -17,6 +19,7 @@ __all__ = [
     "find_any_calibrator",
     "find_calibrator",
     "find_metric",
+    "find_papers",
 ]
 
 
@@ -86,6 +89,33 @@ def find_calibrator(text: str) -> Calibrator:
 def find_any_calibrator(text: str) -> AnyCalibrator:
     """The calibrator that a text describes, as :func:`find_calibrator`, or one that looks at features too."""
     return parse_method(text, {**all_calibrators(), **all_feature_calibrators()})
+
+
+def find_papers(text: str) -> tuple[Paper, ...]:
+    """The papers behind what a text describes, each once: those of the steps, for a chain.
+
+    Args:
+        text: The name of a metric, or a calibrator as for :func:`find_calibrator`.
+
+    Raises:
+        UnknownNameError: If there is no such metric, calibrator or option; the message names the closest.
+        InputError: If the text does not read like that.
+
+    Example:
+        >>> [paper.short for paper in find_papers("temperature+isotonic")]
+        ['Guo et al. (2017)', 'Zadrozny & Elkan (2002)']
+    """
+    papers = {name: metric.paper for name, metric in all_metrics().items()}
+    papers |= {name: calibrator.paper for name, calibrator in all_calibrators().items()}
+    papers |= {name: calibrator.paper for name, calibrator in all_feature_calibrators().items()}
+    # A metric that is a plain function, as it needs more than predictions; from the same paper as this calibrator.
+    papers["piece"] = replace(papers["density_ratio"], where="eq. 4")
+    if not set(text) & set("+()"):
+        check_known(text, papers, "a metric or calibrator")
+        return (papers[text],)
+    method = find_any_calibrator(text)
+    steps = method.steps if isinstance(method, Chain) else (method,)
+    return tuple(dict.fromkeys(step.paper for step in steps))
 
 
 def _exported(folder: str, base: type) -> Iterator[Any]:

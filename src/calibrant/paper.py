@@ -30,20 +30,34 @@ class Paper:
 
     @property
     def url(self) -> str:
-        """The address behind the identifier."""
+        """The address behind the identifier; empty if it is a place in print."""
         if self.identifier.startswith("https:"):
             return self.identifier
         scheme, _, rest = self.identifier.partition(":")
-        return {"arXiv": "https://arxiv.org/abs/", "doi": "https://doi.org/"}.get(scheme, "") + rest
+        address = {"arXiv": "https://arxiv.org/abs/", "doi": "https://doi.org/"}.get(scheme)
+        return "" if address is None else address + rest
+
+    @property
+    def link(self) -> str:
+        """The title as a link in Markdown, or with the place in print."""
+        return f"[{self.title}](<{self.url}>)" if self.url else f"{self.title}, {self.identifier}"
 
     @property
     def bibtex(self) -> str:
         """An entry to paste into a bibliography."""
         first_author = re.split(r"[ ,&]", self.authors)[0].lower()
         first_word = re.sub(r"\W", "", self.title.split()[0]).lower()
-        fields = {"title": self.title, "author": self.authors, "year": str(self.year), "url": self.url}
+        fields = {"title": self.title, "author": self._bibtex_authors, "year": str(self.year)}
+        fields |= {"url": self.url} if self.url else {"howpublished": self.identifier}
         body = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
         return f"@misc{{{first_author}{self.year}{first_word},\n{body}\n}}"
+
+    @property
+    def _bibtex_authors(self) -> str:
+        """One ``and`` between authors: BibTeX reads "Guo et al." as one person of that name."""
+        others = self.authors.endswith(" et al.")
+        named = re.split(r",\s*|\s*&\s*", self.authors.removesuffix(" et al."))
+        return " and ".join([*filter(None, named), *["others"] * others])
 
     def __str__(self) -> str:
         place = f", {self.where}" if self.where else ""

@@ -22,7 +22,10 @@ def apply(
     labels: TrueLabels = None,
     features: Features = None,
 ) -> None:
-    """Calibrate predictions: logits give logits, probabilities give probabilities; labels, if any, are kept."""
+    """Calibrate predictions: logits give logits, probabilities give probabilities, none of them 0.
+
+    Labels, if any, are kept, and so is what else the file has for every row, such as features.
+    """
     from calibrant.cli.applying import run_apply
 
     run_apply(map_file, file, Names(one_kind(logits=logits, probs=probs), scores, labels), features, out)

@@ -1,5 +1,7 @@
 """What ``calibrant apply`` does once torch may be loaded: read, check that the classes agree, calibrate, write."""
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,14 +10,18 @@ from calibrant.cli.options import Names
 from calibrant.cli.output import check_output, standard_error, standard_output
 from calibrant.cli.progress import stages
 from calibrant.cli.reading import read_features, refuse_features
-from calibrant.errors import InputError
+from calibrant.errors import CalibrantWarning, InputError
 from calibrant.maps import Map
 from calibrant.predictions import Predictions
 from calibrant.sources import MapFile, read_map_file
 from calibrant.sources.formats import suffix_of
-from calibrant.sources.scores import load_scores, save_scores
+from calibrant.sources.inputs import heeds_offset
+from calibrant.sources.scores import Scores, load_scores, save_scores
 
 __all__ = ["run_apply"]
+
+_IN_WORDS = {"logits": "logits", "probs": "probabilities"}
+_SHOWN = 8
 
 
 def run_apply(map_file: Path, file: Path, names: Names, features: str | None, out: Path) -> None:
@@ -32,6 +38,7 @@ def run_apply(map_file: Path, file: Path, names: Names, features: str | None, ou
         method = found.document["method"] or found.document["map"]["kind"]
         if isinstance(found.map, Map):
             refuse_features(features, method)
+            _warn_of_other_inputs(found, given, map_file=map_file, file=file)
             stage(f"calibrating {len(given.predictions):,} rows")
             calibrated = found.map.transform(given.predictions)
         else:
@@ -39,12 +46,36 @@ def run_apply(map_file: Path, file: Path, names: Names, features: str | None, ou
             stage(f"calibrating {len(given.predictions):,} rows")
             calibrated = found.map.transform(given.predictions, seen)
         stage(f"writing {out}")
-        save_scores(replace(given, predictions=calibrated), out)
-    what = {"logits": "logits", "probs": "probabilities"}[given.kind]
+        left = (*given.left, *save_scores(replace(given, predictions=calibrated), out))
+    what = _IN_WORDS[given.kind]
     labels = "with their labels" if given.labelled else "without labels, as the file has none"
     console = standard_output()
     console.print(f"Calibrated {len(given.predictions):,} rows with {method}: {what}, {labels}.")
+    kept = [name for name in given.others if name not in left]
+    if kept:
+        console.print(f"Carried over as they were: {_listed(kept)}.")
+    if left:
+        console.print(f"Not carried over: {_listed(left)}.")
     console.print(f"Wrote {out}", style="dim")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _warn_of_other_inputs(found: MapFile, given: Scores, *, map_file: Path, file: Path) -> None:
+    """Warn if the map was fitted on logits and is given probabilities, or the reverse, and this changes its answers."""
+    fitted_on, now = found.document.get("inputs"), _IN_WORDS[given.kind]
+    if fitted_on in {None, now} or not isinstance(found.map, Map):
+        return
+    if heeds_offset(found.map, given.predictions.logits):
+        warnings.warn(
+            f"{map_file} was fitted on {fitted_on}, and {file} has {now}: this map answers the two differently, so "
+            f"what it gives here is not what it was fitted to give. Apply it to {fitted_on}, or fit it on {now}.",
+            CalibrantWarning,
+            stacklevel=2,
+        )
 
 
 def _check_classes(found: MapFile, given: Predictions, *, map_file: Path, file: Path) -> None:

@@ -8,14 +8,13 @@ __all__ = ["cite"]
 
 
 def cite(
-    name: Annotated[str, typer.Argument(help="A name that `calibrant list` shows, such as ece or temperature.")],
+    name: Annotated[
+        str, typer.Argument(help="A name that `calibrant list` shows, such as ece, or a method as for `calibrant fit`.")
+    ],
 ) -> None:
-    """Print the paper behind a method, the place in it, and its BibTeX entry."""
-    from calibrant.catalogue import all_calibrators, all_feature_calibrators, all_metrics
-    from calibrant.checks import check_known
+    """Print the paper behind a method, the place in it, and its BibTeX entry; those of every step of a chain."""
+    from calibrant.catalogue import find_papers
 
-    papers = {name: metric.paper for name, metric in all_metrics().items()}
-    papers |= {name: calibrator.paper for name, calibrator in all_calibrators().items()}
-    papers |= {name: calibrator.paper for name, calibrator in all_feature_calibrators().items()}
-    check_known(name, papers, "a metric or calibrator")
-    print(f"{papers[name]}\n\n{papers[name].bibtex}")
+    papers = find_papers(name)
+    entries = dict.fromkeys(paper.bibtex for paper in papers)  # two places in one paper are one entry
+    print("\n".join(map(str, papers)), *entries, sep="\n\n")

@@ -3,8 +3,9 @@
 =============  ===================================================================================================
 meaning        names
 =============  ===================================================================================================
-logits         ``logits``: (n, k), or (n,) and (n, 1) for two classes; or ``logit_0``, ``logit_1``, ... one a class
-probabilities  ``probs`` or ``probabilities``: (n, k); or ``prob_0``, ``prob_1``, ... one a class;
+logits         ``logits`` or ``logit``: (n, k), or (n,) and (n, 1) for two classes;
+               or ``logit_0``, ``logit_1``, ... one a class
+probabilities  ``probs``, ``prob`` or ``probabilities``: (n, k); or ``prob_0``, ``prob_1``, ... one a class;
                netcal's ``predictions``, if its ``ground_truth`` stands beside it
 labels         ``labels``, ``label``, ``targets`` or ``ground_truth``
 top label      ``confidence`` and ``correct``
@@ -23,12 +24,16 @@ from calibrant.sources.content import Content
 from calibrant.sources.group import Scores, group_of
 from calibrant.sources.missing import missing, shown
 
-__all__ = ["Choice", "Kind", "Wish", "choose"]
+__all__ = ["Choice", "Kind", "Wish", "choose", "has_meaning"]
 
 Kind = Literal["logits", "probs", "top-label"]
 
 LABELS = ("labels", "label", "targets", "ground_truth")
-SCORES: dict[Kind, tuple[str, ...]] = {"logits": ("logits",), "probs": ("probs", "probabilities"), "top-label": ()}
+SCORES: dict[Kind, tuple[str, ...]] = {
+    "logits": ("logits", "logit"),
+    "probs": ("probs", "prob", "probabilities"),
+    "top-label": (),
+}
 PREFIXES: dict[Kind, str] = {"logits": "logit_", "probs": "prob_"}
 
 
@@ -90,6 +95,17 @@ def choose(content: Content, wish: Wish) -> Choice:
         raise missing(content, (kind,), lacks_scores=not has_scores, lacks_labels=has_scores)
     lacks_labels = wish.labels_needed and _one(content, LABELS, wish.labels, "labels") is None
     raise missing(content, kinds, lacks_labels=lacks_labels, labels_needed=wish.labels_needed)
+
+
+def has_meaning(name: str) -> bool:
+    """Whether a name stands for scores or labels of some kind.
+
+    Example:
+        >>> has_meaning("prob_cat"), has_meaning("features")
+        (True, False)
+    """
+    known = {*LABELS, "predictions", "confidence", "correct"}.union(*SCORES.values())
+    return name in known or name.startswith(tuple(PREFIXES.values()))
 
 
 def _kinds(wish: Wish) -> tuple[Kind, ...]:

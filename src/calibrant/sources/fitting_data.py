@@ -17,13 +17,13 @@ __all__ = ["about_rows", "digest"]
 
 
 def about_rows(fitted: AnyMap, fitted_on: Predictions | None, features: object) -> dict[str, Any]:
-    """Their fingerprint, and their numbers before and after; None each where the rows are not given.
+    """What they were, their fingerprint, and their numbers before and after; None each where the rows are not given.
 
     Raises:
         InputError: If they are not of the map's classes, not as many as it was fitted on, or lack features.
     """
     if fitted_on is None:
-        return {"digest": None, "before": None, "after": None}
+        return {"inputs": None, "digest": None, "before": None, "after": None}
     if fitted_on.n_classes != fitted.n_classes:
         raise InputError(f"fitted_on must have the map's {fitted.n_classes} classes; got {fitted_on.n_classes}.")
     if fitted.summary is not None and fitted.summary.rows != len(fitted_on):
@@ -35,7 +35,12 @@ def about_rows(fitted: AnyMap, fitted_on: Predictions | None, features: object) 
     else:
         seen = as_features(features, rows=len(fitted_on))
         calibrated = fitted.transform(fitted_on, seen)
-    return {"digest": digest(fitted_on, seen), "before": _numbers(fitted_on), "after": _numbers(calibrated)}
+    return {
+        "inputs": "probabilities" if fitted_on.normalised else "logits",
+        "digest": digest(fitted_on, seen),
+        "before": _numbers(fitted_on),
+        "after": _numbers(calibrated),
+    }
 
 
 def digest(predictions: Predictions, features: Tensor | None = None) -> str:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, final
 
 from calibrant.errors import FileError, InputError
 from calibrant.predictions import Predictions, TopLabel
@@ -14,7 +14,7 @@ from calibrant.sources.content import Content
 from calibrant.sources.formats import existing_file, suffix_of
 from calibrant.sources.table import is_frame, open_arrow, open_csv, open_frame, open_parquet
 
-__all__ = ["OPENERS", "load", "load_as_wished"]
+__all__ = ["OPENERS", "Loaded", "load", "load_as_wished"]
 
 OPENERS: dict[str, Callable[[Path], Content]] = {
     ".arrow": open_arrow,
@@ -69,15 +69,24 @@ def load(
         >>> load({"p": [[0.9, 0.1], [0.2, 0.8]], "y": [0, 1]}, kind="probs", scores="p", labels="y").predicted.tolist()
         [0, 1]
     """
-    return load_as_wished(source, Wish(kind, scores, labels, confidence, correct))[0]
+    return load_as_wished(source, Wish(kind, scores, labels, confidence, correct)).record
 
 
-def load_as_wished(source: Any, wish: Wish) -> tuple[Predictions | TopLabel, Choice]:
-    """Predictions, and which names they were read from; see :func:`load`."""
+@final
+class Loaded(NamedTuple):
+    """Predictions, which names they were read from, and all there was."""
+
+    record: Predictions | TopLabel
+    choice: Choice
+    content: Content
+
+
+def load_as_wished(source: Any, wish: Wish) -> Loaded:
+    """Predictions, and where they come from; see :func:`load`."""
     content = _open(source)
     choice = choose(content, wish)
     try:
-        return assemble(content, choice), choice
+        return Loaded(assemble(content, choice), choice, content)
     except InputError as error:
         if content.where is None or isinstance(error, FileError):
             raise

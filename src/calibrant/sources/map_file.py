@@ -1,9 +1,10 @@
 """``save_map`` and ``load_map``: a fitted map in one safetensors file, with how it came about.
 
 The numbers are tensors under the names of the map's ``state_dict``. The metadata has one JSON document under the key
-``calibrant``: the format's version, what the map is made of, the method and its options, the rows it saw and their
-fingerprint, the certificate of its optimum, the classes' names, and the numbers on those rows before and after.
-Nothing in a file is executed.
+``calibrant``: the format's version, what the map is made of, the method and its options, the rows it saw, whether
+they were logits or probabilities (``inputs``; earlier files lack it), their fingerprint,
+the certificate of its optimum, the classes' names, and the numbers on those rows before and after. Nothing in a file is
+executed.
 """
 
 import os
@@ -53,8 +54,9 @@ def save_map(
     Args:
         fitted: One of the maps of :mod:`calibrant.maps`.
         path: Where to; the folder must exist, and a file there is replaced.
-        fitted_on: The rows it was fitted on. Their fingerprint goes into the file, and their log-loss, Brier score,
-            calibration error and accuracy before and after: on rows that the map has seen, so they flatter it.
+        fitted_on: The rows it was fitted on. Their fingerprint goes into the file, and whether they were logits or
+            probabilities, and their log-loss, Brier score, calibration error and accuracy before and after: on rows
+            that the map has seen, so they flatter it.
         features: Those of these rows, for a map that looks at features.
         class_names: One name a class; those of ``fitted_on`` if not given.
 
@@ -92,6 +94,9 @@ def save_map(
 
 def load_map(path: str | os.PathLike[str]) -> Map:
     """The map in a file, on the CPU, with the summary of its fit.
+
+    Give it what it was fitted on: some maps (``vector``, ``matrix``, ``ms_odir``) answer logits otherwise than the
+    logarithms of the same probabilities. :func:`read_map_file` tells which it was, ``document.get("inputs")``.
 
     Raises:
         FileError: If the file is cut short, is no map of ours, was written by a newer version, or holds a map that

@@ -83,7 +83,7 @@ def _scores_like(content: Content) -> str | None:
         prefix = ends.most_common(1)[0][0]
         return None if prefix in {"logit_", "prob_"} else prefix
     wide = [name for name in content.names[:_SHOWN] if content.names.count(name) == 1 and len(content.shape(name)) == 2]
-    return wide[0] if len(wide) == 1 and wide[0] not in {"logits", "probs", "probabilities"} else None
+    return wide[0] if len(wide) == 1 and wide[0] not in {"logits", "logit", "probs", "prob", "probabilities"} else None
 
 
 def _like(content: Content, words: Sequence[str]) -> str | None:

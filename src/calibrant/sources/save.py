@@ -1,12 +1,12 @@
 """``save``: predictions to a file that :func:`calibrant.sources.load` reads back, written whole or not at all."""
 
 import os
-
-from torch import Tensor
+from collections.abc import Mapping
 
 from calibrant.errors import FileError, InputError
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.sources.atomic import atomic_path
+from calibrant.sources.content import Column, Words
 from calibrant.sources.formats import suffix_of
 from calibrant.sources.write import WRITERS
 
@@ -39,16 +39,15 @@ def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> N
         [[2.0, 0.0]]
     """
     if isinstance(predictions, TopLabel):
-        arrays, names = {"confidence": predictions.confidence, "correct": predictions.correct}, None
+        write_arrays({"confidence": predictions.confidence, "correct": predictions.correct}, None, path)
     elif isinstance(predictions, Predictions):
-        arrays, names = {"logits": predictions.logits, "labels": predictions.labels}, predictions.class_names
+        write_arrays({"logits": predictions.logits, "labels": predictions.labels}, predictions.class_names, path)
     else:
         raise InputError(f"what is saved must be Predictions or a TopLabel; got {type(predictions).__name__}.")
-    write_arrays(arrays, names, path)
 
 
-def write_arrays(arrays: dict[str, Tensor], names: tuple[str, ...] | None, path: str | os.PathLike[str]) -> None:
-    """Write named tensors in the format that the path's ending names, whole or not at all; see :func:`save`."""
+def write_arrays(arrays: Mapping[str, Column], names: tuple[str, ...] | None, path: str | os.PathLike[str]) -> None:
+    """Write named tensors and words in the format that the path's ending names, whole or not at all."""
     write = WRITERS[suffix_of(path)]
     with atomic_path(path) as file:
         try:
@@ -59,7 +58,9 @@ def write_arrays(arrays: dict[str, Tensor], names: tuple[str, ...] | None, path:
             raise FileError(f"{os.fspath(path)} could not be written: {error}.") from error
 
 
-def _compact(array: Tensor) -> Tensor:
+def _compact(array: Column) -> Column:
     """On the CPU, and without the rows it was cut out of: torch and safetensors would write those too."""
+    if isinstance(array, Words):
+        return array
     array = array.detach().cpu().contiguous()
     return array if array.untyped_storage().nbytes() == array.nbytes else array.clone()

@@ -1,4 +1,4 @@
-"""One writer a format: named tensors, and the classes' names if there are any, into an empty file."""
+"""One writer a format: named tensors or words, and the classes' names if there are any, into an empty file."""
 
 import gzip
 import json
@@ -11,16 +11,19 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FileError
+from calibrant.sources.content import Column, Words
 
 __all__ = ["WRITERS"]
 
-Arrays = dict[str, Tensor]
+Arrays = dict[str, Column]
 Names = tuple[str, ...] | None
 
 PREFIXES = {"logits": "logit_", "probs": "prob_"}  # a matrix becomes one column a class
 
 
-def _numpy(array: Tensor) -> Any:
+def _numpy(array: Column) -> Any:
+    if isinstance(array, Words):
+        return np.array(array.distinct, dtype=np.str_)[array.codes.numpy()]
     return (array.float() if array.dtype == torch.bfloat16 else array).numpy()
 
 
@@ -35,11 +38,18 @@ def _write_npz(arrays: Arrays, names: Names, file: Path) -> None:
 def _write_safetensors(arrays: Arrays, names: Names, file: Path) -> None:
     from safetensors.torch import save_file
 
-    save_file(arrays, file, metadata=None if names is None else {"class_names": json.dumps(names)})
+    save_file(_tensors(arrays), file, metadata=None if names is None else {"class_names": json.dumps(names)})
+
+
+def _tensors(arrays: Arrays) -> dict[str, Tensor]:
+    words = [name for name, array in arrays.items() if isinstance(array, Words)]
+    if words:
+        raise FileError(f"an archive of tensors must hold numbers only; {words[0]!r} is text. Save as .npz.")
+    return {name: array for name, array in arrays.items() if isinstance(array, Tensor)}
 
 
 def _write_torch(arrays: Arrays, names: Names, file: Path) -> None:
-    torch.save(arrays if names is None else {**arrays, "class_names": list(names)}, file)
+    torch.save(_tensors(arrays) | ({} if names is None else {"class_names": list(names)}), file)
 
 
 def _table(arrays: Arrays, names: Names) -> Any:
@@ -48,16 +58,25 @@ def _table(arrays: Arrays, names: Names) -> Any:
 
     columns = {"label" if name == "labels" else name: array for name, array in arrays.items() if name not in PREFIXES}
     for name in PREFIXES.keys() & arrays.keys():
-        scores = {f"{PREFIXES[name]}{place}": column for place, column in enumerate(arrays[name].T.contiguous())}
-        columns = {**scores, **columns}
+        columns = {**_by_class(arrays[name], PREFIXES[name]), **columns}
     table = pa.table({name: _column(array) for name, array in columns.items()})
     return table if names is None else table.replace_schema_metadata({"class_names": json.dumps(names)})
 
 
-def _column(array: Tensor) -> Any:
+def _by_class(scores: Column, prefix: str) -> Arrays:
+    assert isinstance(scores, Tensor)
+    by_class = scores.reshape(len(scores), -1).T.contiguous()
+    if len(by_class) == 1:  # the one logit of two classes
+        return {prefix.removesuffix("_"): by_class[0]}
+    return {f"{prefix}{place}": column for place, column in enumerate(by_class)}
+
+
+def _column(array: Column) -> Any:
     """An Arrow array over the same memory; Arrow's own way from NumPy would import pandas."""
     import pyarrow as pa
 
+    if isinstance(array, Words):
+        return pa.array(list(array.distinct), pa.string()).take(_column(array.codes))
     values = _numpy(array.byte() if array.dtype == torch.bool else array)
     column = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
     return column.cast(pa.bool_()) if array.dtype == torch.bool else column
@@ -98,7 +117,7 @@ def _csv_table(arrays: Arrays, names: Names) -> Any:
     import pyarrow as pa
 
     # The digits of a float32 read as float64 would be another number; those of the same number as float64 are not.
-    wide = {name: array.double() if array.is_floating_point() else array for name, array in arrays.items()}
+    wide = {name: _wide(array) for name, array in arrays.items()}
     table = _table(wide, None)
     if names is None or names == tuple(str(place) for place in range(len(names))):
         return table
@@ -107,7 +126,12 @@ def _csv_table(arrays: Arrays, names: Names) -> Any:
     columns = {f"{prefix}{name}": table[place] for place, name in enumerate(names)}
     if "labels" in arrays:
         columns["label"] = pa.array(list(names), pa.string()).take(_column(arrays["labels"]))
-    return pa.table(columns)
+    others = {name: table[name] for name in arrays if name not in PREFIXES and name != "labels"}
+    return pa.table({**columns, **others})
+
+
+def _wide(array: Column) -> Column:
+    return array.double() if isinstance(array, Tensor) and array.is_floating_point() else array
 
 
 def _check_words(names: tuple[str, ...]) -> None:

@@ -24,9 +24,22 @@ def test_labels_have_four_names(name):
     assert load({"logits": LOGITS, name: LABELS}).labels.tolist() == [0, 2]
 
 
-@pytest.mark.parametrize("name", ["probs", "probabilities"])
-def test_probabilities_have_two_names(name):
+@pytest.mark.parametrize("name", ["probs", "prob", "probabilities"])
+def test_probabilities_have_three_names(name):
     assert np.allclose(load({name: PROBS, "labels": LABELS}).probs, PROBS)
+
+
+@pytest.mark.parametrize("name", ["logits", "logit"])
+def test_logits_have_two_names(name, tmp_path):
+    assert torch.equal(load({name: LOGITS, "labels": LABELS}).logits, torch.as_tensor(LOGITS))
+    (tmp_path / "binary.csv").write_text(f"{name},label\n1.5,1\n-2,0\n")
+    assert load(tmp_path / "binary.csv").logits.tolist() == [[0.0, 1.5], [0.0, -2.0]]
+
+
+def test_the_probability_of_one_class_is_told_how_to_become_two(tmp_path):
+    (tmp_path / "binary.csv").write_text("prob,label\n0.5,1\n0.25,0\n")
+    with pytest.raises(FileError, match="pass the columns 1 - p and p"):
+        load(tmp_path / "binary.csv")
 
 
 def test_netcal_files_are_understood():

@@ -1,0 +1,66 @@
+"""What stands in a file beside scores and labels: read to be written again beside the calibrated scores."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from calibrant.errors import InputError
+from calibrant.sources.columns import Choice, has_meaning
+from calibrant.sources.content import Column, Content, Words
+from calibrant.sources.formats import suffix_of
+
+__all__ = ["can_hold", "names_beside", "read_beside"]
+
+_ARCHIVES = (".npz", ".pt", ".pth", ".safetensors")
+_TENSORS_ONLY = (".pt", ".pth", ".safetensors")
+_TAKEN = {"class_names", "file", "allow_pickle"}  # the last two are arguments of NumPy's savez
+
+
+def names_beside(content: Content, choice: Choice) -> tuple[str, ...]:
+    """Every name that was not chosen, in the source's order."""
+    chosen = {*choice.scores, choice.labels}
+    return tuple(dict.fromkeys(name for name in content.names if name not in chosen))
+
+
+def read_beside(content: Content, choice: Choice, rows: int) -> dict[str, Column]:
+    """What has one entry a row, such as features or identifiers, by name.
+
+    Left out: other scores and labels, which would stand uncalibrated beside the new ones; what stands under one name
+    twice; and all of a CSV file, whose text could only be guessed at ("007" is an identifier).
+
+    Args:
+        content: The source.
+        choice: What of it are the scores and labels.
+        rows: How many there are.
+    """
+    if content.where is not None and suffix_of(content.where).startswith(".csv"):
+        return {}
+    free = [
+        name
+        for name in names_beside(content, choice)
+        if not has_meaning(name) and name not in _TAKEN and content.names.count(name) == 1
+    ]
+    read = _readable(content, free)
+    return {name: column for name, column in read.items() if _length(column) == rows}
+
+
+def can_hold(suffix: str, column: Column) -> bool:
+    """Whether a file of that ending can hold it: matrices want an archive, and text is no tensor."""
+    if isinstance(column, Words):
+        return suffix not in _TENSORS_ONLY
+    return suffix in _ARCHIVES or (column.ndim == 1 and not column.is_complex())
+
+
+def _readable(content: Content, names: Sequence[str]) -> dict[str, Column]:
+    """All that can be read at all, by halves, so that one odd column costs few passes over the file."""
+    try:
+        return content.read(names, None) if names else {}
+    except InputError:
+        middle = len(names) // 2
+        halves = (names[:middle], names[middle:]) if middle else ()
+        return {name: column for half in halves for name, column in _readable(content, half).items()}
+
+
+def _length(column: Column) -> int | None:
+    values = column if isinstance(column, Tensor) else column.codes
+    return values.shape[0] if values.ndim else None

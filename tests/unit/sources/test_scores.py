@@ -1,0 +1,131 @@
+"""Scores are written as they were given, with what stood beside them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from calibrant.predictions import Predictions
+from calibrant.sources import load
+from calibrant.sources.formats import SUFFIXES
+from calibrant.sources.scores import Scores, load_scores, save_scores
+
+LOGITS = np.array([[2.0, 0.0, -1.0], [0.5, 1.5, 0.0]])
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("shape", [(2,), (2, 1)])
+def test_one_logit_a_row_stays_one(tmp_path, suffix, shape):
+    logits = np.array([1.5, -2.0]).reshape(shape)
+    np.savez(tmp_path / "in.npz", logits=logits, labels=[1, 0])
+    given = load_scores(tmp_path / "in.npz")
+    halved = given.predictions.with_logits(given.predictions.logits / 2 + 3)
+    save_scores(replace(given, predictions=halved), tmp_path / f"out{suffix}")
+    again = load_scores(tmp_path / f"out{suffix}")
+    assert again.single == (given.single if suffix in {".npz", ".pt", ".pth", ".safetensors"} else ())
+    assert again.predictions.logits.tolist() == [[0.0, 0.75], [0.0, -1.0]]
+    assert again.predictions.labels.tolist() == [1, 0]
+
+
+def test_two_logits_a_row_stay_two(tmp_path):
+    np.savez(tmp_path / "in.npz", logits=LOGITS[:, :2])
+    given = load_scores(tmp_path / "in.npz")
+    assert given.single is None
+    save_scores(given, tmp_path / "out.npz")
+    assert np.load(tmp_path / "out.npz")["logits"].tolist() == LOGITS[:, :2].tolist()
+
+
+def test_class_names_of_one_logit_stand_in_two_columns_of_a_csv_file(tmp_path):
+    np.savez(tmp_path / "in.npz", logits=[1.5, -2.0], labels=[1, 0], class_names=["no", "yes"])
+    save_scores(load_scores(tmp_path / "in.npz"), tmp_path / "out.csv")
+    again = load(tmp_path / "out.csv")
+    assert again.class_names == ("no", "yes")
+    assert again.logits.tolist() == [[0.0, 1.5], [0.0, -2.0]]
+
+
+def archive(path):
+    np.savez(
+        path,
+        logits=LOGITS,
+        labels=[0, 1],
+        class_names=["a", "b", "c"],
+        features=np.ones((2, 5), dtype=np.float32),
+        ids=["x7", "007"],
+        weight=np.array([0.25, 2.0], dtype=np.float32),
+        kept=[True, False],
+        probs=np.full((2, 3), 1 / 3),  # would stand uncalibrated beside the calibrated logits
+        temperature=np.array(1.5),
+        classes=np.arange(3),
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("suffix", "lost"),
+    [
+        (".npz", set()),
+        (".pt", {"ids"}),
+        (".safetensors", {"ids"}),
+        (".parquet", {"features"}),
+        (".arrow", {"features"}),
+        (".csv", {"features"}),
+    ],
+)
+def test_what_has_an_entry_a_row_goes_along_where_the_format_can_hold_it(tmp_path, suffix, lost):
+    given = load_scores(archive(tmp_path / "in.npz"))
+    assert set(given.others) == {"features", "ids", "weight", "kept"}
+    assert given.left == ("probs", "temperature", "classes")
+    assert set(save_scores(given, tmp_path / f"out{suffix}")) == lost
+    again = load(tmp_path / f"out{suffix}")
+    assert torch.equal(again.logits, given.predictions.logits)
+    assert again.labels.tolist() == [0, 1]
+    assert again.class_names == ("a", "b", "c")
+    if not suffix.startswith(".csv"):
+        others = load_scores(tmp_path / f"out{suffix}").others
+        assert set(others) == set(given.others) - lost
+        assert others["weight"].tolist() == [0.25, 2.0]
+        assert others["kept"].tolist() == [True, False]
+
+
+def test_text_and_numbers_beside_the_scores_come_back_the_same(tmp_path):
+    given = load_scores(archive(tmp_path / "in.npz"))
+    save_scores(given, tmp_path / "out.npz")
+    written = np.load(tmp_path / "out.npz")
+    assert written["ids"].tolist() == ["x7", "007"]
+    assert np.array_equal(written["features"], np.ones((2, 5), dtype=np.float32))
+    save_scores(given, tmp_path / "out.parquet")
+    assert pq.read_table(tmp_path / "out.parquet").column("ids").to_pylist() == ["x7", "007"]
+    save_scores(given, tmp_path / "out.csv")
+    header, first, _ = (tmp_path / "out.csv").read_text().replace('"', "").splitlines()
+    assert header == "logit_a,logit_b,logit_c,label,ids,weight,kept"
+    assert first == "2,0,-1,a,x7,0.25,true"
+
+
+def test_an_unreadable_column_is_left_and_the_rest_goes_along(tmp_path):
+    import pyarrow as pa
+
+    columns = {"logit_0": [1.0, 2.0], "logit_1": [0.0, 3.0], "id": [3, 4], "gap": [None, 1.0], "more": [5, 6]}
+    pq.write_table(pa.table(columns), tmp_path / "in.parquet")
+    given = load_scores(tmp_path / "in.parquet")
+    assert {name: column.tolist() for name, column in given.others.items()} == {"id": [3, 4], "more": [5, 6]}
+    assert given.left == ("gap",)
+
+
+def test_columns_of_a_csv_file_are_named_as_left(tmp_path):
+    (tmp_path / "in.csv").write_text("id,logit_0,logit_1\n007,1,2\n008,2,1\n")
+    given = load_scores(tmp_path / "in.csv")
+    assert (dict(given.others), given.left) == ({}, ("id",))
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_no_probability_is_written_as_zero(tmp_path, suffix, dtype):
+    rows = Predictions.from_logits(torch.tensor([[0.0, -2000.0], [-2000.0, 0.0]], dtype=dtype), [0, 1])
+    assert (rows.probs == 0).any()
+    save_scores(Scores(rows, "probs", labelled=True), tmp_path / f"out{suffix}")
+    written = load_scores(tmp_path / f"out{suffix}").predictions
+    smallest = torch.log(torch.tensor(torch.finfo(dtype).smallest_normal, dtype=torch.float64))
+    torch.testing.assert_close(written.logits.double().min(), smallest, rtol=1e-6, atol=0)
+    assert torch.equal(written.logits.max(1).values, torch.zeros(2, dtype=written.logits.dtype))

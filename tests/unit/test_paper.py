@@ -1,0 +1,47 @@
+"""Citations as people and as BibTeX read them."""
+
+import pytest
+
+from calibrant.catalogue import find_papers
+from calibrant.errors import UnknownNameError
+from calibrant.paper import Paper
+
+
+@pytest.mark.parametrize(
+    ("authors", "written"),
+    [
+        ("Brier", "Brier"),
+        ("Guo et al.", "Guo and others"),
+        ("Zadrozny & Elkan", "Zadrozny and Elkan"),
+        ("Vovk, Petej & Fedorova", "Vovk and Petej and Fedorova"),
+        ("Vovk, Petej, & Fedorova", "Vovk and Petej and Fedorova"),
+        ("Nguyen & O'Connor et al.", "Nguyen and O'Connor and others"),
+    ],
+)
+def test_bibtex_has_and_between_authors(authors, written):
+    entry = Paper(authors, 2015, "A Title", "arXiv:1511.00213").bibtex
+    assert f"  author = {{{written}}}," in entry
+
+
+def test_a_paper_in_print_has_no_address_but_a_place():
+    paper = Paper("Kull et al.", 2017, "Beta calibration", "PMLR 54:623-631")
+    assert (paper.url, paper.link) == ("", "Beta calibration, PMLR 54:623-631")
+    assert "howpublished = {PMLR 54:623-631}" in paper.bibtex
+    assert "url" not in paper.bibtex
+
+
+def test_a_chain_has_the_papers_of_its_steps_each_once():
+    steps = find_papers("temperature(criterion=focal)+temperature+isotonic")
+    assert [paper.short for paper in steps] == ["Guo et al. (2017)", "Zadrozny & Elkan (2002)"]
+    assert find_papers("temperature(criterion=focal)") == find_papers("temperature")
+
+
+def test_the_error_by_proximity_is_known():
+    (paper,) = find_papers("piece")
+    assert (paper.short, paper.identifier, paper.where) == ("Xiong et al. (2023)", "arXiv:2306.04590", "eq. 4")
+
+
+@pytest.mark.parametrize("text", ["temperatur", "temperatur+isotonic", "temperatur(criterion=focal)"])
+def test_a_name_that_is_not_known_is_told_with_the_closest(text):
+    with pytest.raises(UnknownNameError, match=r"Did you mean temperature\?"):
+        find_papers(text)
