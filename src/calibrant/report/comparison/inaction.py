@@ -17,7 +17,8 @@ _FEWEST = 30
 
 def headline_for_nothing(board: Leaderboard) -> str:
     """The headline of a board that recommends no method."""
-    none = f"none of {len(board.fitted) - 1} methods lowers the log-loss beyond noise."
+    tried = len(board.fitted) - 1
+    none = f"{'no method' if tried == 1 else f'none of {tried} methods'} lowers the log-loss beyond noise."
     if board.cautions and len(board.fitted) > 1:
         return f"These two sets do not carry any advice, as said below: {none}"
     return {
