@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from calibrant.calibrators import VennAbers, venn_abers_interval
+from calibrant.errors import CalibrantWarning
 from calibrant.predictions import Predictions
 
 with np.errstate():  # the package silences numpy's errors for everybody when it is imported
@@ -66,7 +67,8 @@ def test_a_class_without_calibration_rows_keeps_its_column():
     probs, labels = sample(400, 4, 2)
     seen = labels != 3
     theirs, _ = predict_proba_prefitted_va(probs[seen], labels[seen], probs, va_tpe="one_vs_rest")
-    ours = VennAbers().fit(Predictions.from_probs(probs[seen], labels[seen]))
+    with pytest.warns(CalibrantWarning, match="no calibration rows of class 3"):
+        ours = VennAbers().fit(Predictions.from_probs(probs[seen], labels[seen]))
     given = ours.transform(Predictions.from_probs(probs, labels)).probs
     assert given.shape == (400, 4)
     assert given.min() > 0
