@@ -13,7 +13,7 @@ from calibrant.numerics.workspace import workspace
 __all__ = ["ColdRows", "cold_rows"]
 
 # Numbers in a block: two such blocks stay in a processor's last cache. On a GPU blocks only bound the memory.
-_BLOCK, _GPU_BLOCK = 1 << 20, 1 << 26
+_BLOCK, _GPU_BLOCK = 1 << 21, 1 << 26
 
 
 class ColdRows(NamedTuple):
@@ -54,9 +54,9 @@ def cold_rows(logits: Tensor, labels: Tensor, coldness: float) -> Iterator[ColdR
         torch.exp2(gaps, out=powers)
         sums = torch.empty(4, rows.stop - rows.start, dtype=dtype, device=logits.device)
         layout.sum_classes(powers, out=sums[0])
-        layout.sum_classes(powers.mul_(gaps), out=sums[1])
-        layout.sum_classes(powers.mul_(gaps), out=sums[2])
-        layout.sum_products(powers, gaps, memory=scratch, out=sums[3])
+        layout.sum_products(powers, gaps, memory=scratch, out=sums[1])
+        layout.sum_products(powers.mul_(gaps), gaps, memory=scratch, out=sums[2])
+        layout.sum_products(powers.mul_(gaps), gaps, memory=scratch, out=sums[3])
         total, (mean, square, cube) = sums[0], sums[1:] / sums[0]
         variance = square - mean.square()
         yield ColdRows(

@@ -7,7 +7,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["argmax_rows", "columns_first", "max_of_few", "positions", "positions_above", "run_ends", "sort_in_place"]
+__all__ = [
+    "argmax_rows",
+    "columns_first",
+    "max_of_few",
+    "positions",
+    "positions_above",
+    "row_products",
+    "run_ends",
+    "sort_in_place",
+]
 
 
 def argmax_rows(values: Tensor) -> Tensor:
@@ -47,6 +56,12 @@ def positions(mask: Tensor) -> Tensor:
     if mask.device.type == "cpu":
         return torch.from_numpy(np.flatnonzero(mask.numpy()))
     return mask.flatten().nonzero().flatten()
+
+
+def row_products(first: Tensor, second: Tensor, *, out: Tensor) -> Tensor:
+    """Sum of each row's products, on a CPU, (n, k) -> (n,): no third array is written on the way."""
+    np.einsum("ij,ij->i", first.numpy(), second.numpy(), out=out.numpy())
+    return out
 
 
 def run_ends(values: Tensor) -> Tensor:

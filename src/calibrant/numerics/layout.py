@@ -11,7 +11,7 @@ from typing import Self, final
 import torch
 from torch import Tensor
 
-from calibrant.numerics.fast import argmax_rows, columns_first, max_of_few
+from calibrant.numerics.fast import argmax_rows, columns_first, max_of_few, row_products
 
 __all__ = ["Layout"]
 
@@ -86,6 +86,9 @@ class Layout:
 
     def sum_products(self, first: Tensor, second: Tensor, *, memory: Tensor, out: Tensor) -> None:
         """Sum over the classes of the product of two blocks, into (n,)."""
+        if not self.sideways and first.device.type == "cpu":
+            row_products(first, second, out=out)
+            return
         if not self.sideways:
             self.sum_classes(torch.mul(first, second, out=memory), out)
             return
