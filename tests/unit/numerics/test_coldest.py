@@ -64,8 +64,8 @@ class TestBestColdness:
     def test_many_rows_are_read_about_twice(self):
         logits, labels = rows(90_000, 4)
         certificate = best_coldness(logits, labels).certificate
-        assert certificate.passes < 3
-        assert certificate.gradient < 1e-5
+        assert certificate.passes < 2.6
+        assert certificate.gradient < 1e-6
 
     def test_rows_sorted_by_class_do_not_mislead_the_first_search(self):
         logits, labels = rows(20_000, 5)

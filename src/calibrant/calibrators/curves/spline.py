@@ -80,7 +80,9 @@ class SplineCalibration(Calibrator):
         # Rows that tie share their mean error, so that their order does not matter.
         error = (ties.hits / ties.rows - scores.sigmoid()).repeat_interleave(rows).cumsum(0) / n
         rank = torch.arange(1, n + 1, dtype=torch.float64, device=error.device) / n
-        coefficients = torch.linalg.lstsq(_natural_cubic(rank, self.n_knots), error[:, None]).solution
+        # Least squares by hand: the library's routine gives other last digits each time.
+        orthogonal, triangle = torch.linalg.qr(_natural_cubic(rank, self.n_knots))
+        coefficients = torch.linalg.solve_triangular(triangle, orthogonal.T @ error[:, None], upper=True)
         # Differs from the paper: the mean slope over the ranks of the score, which for a lone row is the slope at it.
         ends = torch.cat([rank.new_zeros(1), ties.rows.cumsum(0) / n])
         smooth = (_natural_cubic(ends, self.n_knots) @ coefficients)[:, 0]
