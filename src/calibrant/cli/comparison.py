@@ -9,13 +9,12 @@ from matplotlib.figure import Figure
 from calibrant.cli.methods import Methods
 from calibrant.cli.notes import warnings_shown
 from calibrant.cli.options import Names
-from calibrant.cli.output import check_folder, check_output, standard_error, standard_output
+from calibrant.cli.output import check_drawing, check_folder, check_output, standard_error, standard_output
 from calibrant.cli.progress import counted
 from calibrant.cli.reading import read_predictions
 from calibrant.cli.writing import write_json, write_page
 from calibrant.diagrams import reliability
-from calibrant.errors import InputError
-from calibrant.plots import THEMES, ThemeName, plot_leaderboard, plot_reliability, save_figures
+from calibrant.plots import ThemeName, plot_leaderboard, plot_reliability, save_figures
 from calibrant.predictions import Predictions
 from calibrant.report import Leaderboard, leaderboard
 from calibrant.report.comparison.board import NOTHING
@@ -46,12 +45,7 @@ class ComparisonRequest:
     theme: str = "light"
 
     def __post_init__(self) -> None:
-        for option, given, known in (
-            ("--figure-format", self.figure_format, ("png", "svg", "pdf")),
-            ("--theme", self.theme, tuple(THEMES)),
-        ):
-            if given not in known:
-                raise InputError(f"{option} must be one of {', '.join(known)}; got {given!r}.")
+        check_drawing(self.figure_format, self.theme)
 
 
 def run_comparison(request: ComparisonRequest) -> None:

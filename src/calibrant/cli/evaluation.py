@@ -8,13 +8,12 @@ from typing import final
 from calibrant.cli.gate import Gate
 from calibrant.cli.notes import warnings_shown
 from calibrant.cli.options import Names
-from calibrant.cli.output import check_folder, check_output, standard_error, standard_output
+from calibrant.cli.output import check_drawing, check_folder, check_output, standard_error, standard_output
 from calibrant.cli.progress import stages
 from calibrant.cli.reading import read
 from calibrant.cli.writing import write_json, write_page
-from calibrant.errors import InputError
 from calibrant.evidence import Difference, compare
-from calibrant.plots import THEMES, ThemeName, figures, save_figures
+from calibrant.plots import ThemeName, figures, save_figures
 from calibrant.report import Evaluation, evaluate
 from calibrant.report.document import to_document
 from calibrant.report.evaluation import metrics_for
@@ -43,12 +42,7 @@ class Request:
     compare: Path | None = None
 
     def __post_init__(self) -> None:
-        for option, given, known in (
-            ("--figure-format", self.figure_format, ("png", "svg", "pdf")),
-            ("--theme", self.theme, tuple(THEMES)),
-        ):
-            if given not in known:
-                raise InputError(f"{option} must be one of {', '.join(known)}; got {given!r}.")
+        check_drawing(self.figure_format, self.theme)
 
 
 @final

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from calibrant.errors import FileError
+from calibrant.errors import FileError, InputError
 
-__all__ = ["check_folder", "check_output", "standard_error", "standard_output"]
+__all__ = ["check_drawing", "check_folder", "check_output", "standard_error", "standard_output"]
 
 
 def standard_output() -> Console:
@@ -52,3 +52,19 @@ def check_folder(folder: Path | None) -> None:
         raise FileError(f"{folder} must be a folder, or become one; {nearest} is a file. Name another folder.")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise FileError(f"{folder} must be a folder to write into; {nearest} is write-protected. Name another folder.")
+
+
+def check_drawing(figure_format: str, theme: str) -> None:
+    """Refuse a picture format or a theme that is not known.
+
+    Raises:
+        InputError: If one is not; the message lists them.
+    """
+    from calibrant.plots import THEMES
+
+    for option, given, known in (
+        ("--figure-format", figure_format, ("png", "svg", "pdf")),
+        ("--theme", theme, tuple(THEMES)),
+    ):
+        if given not in known:
+            raise InputError(f"{option} must be one of {', '.join(known)}; got {given!r}.")

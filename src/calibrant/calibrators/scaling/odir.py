@@ -35,7 +35,7 @@ class MatrixScalingODIR(Calibrator):
     The diagonal is free, so that at large strengths the method is a slope for each class, and at small ones matrix
     scaling. It all hangs on the strengths: with a hundred classes and 5,000 rows λ = 10³ can be better than a
     temperature and λ = 10² ruin the predictions. Left to be searched they cost a fit for each fold and value: a second
-    at 10 classes, ten at 100. Structured matrix scaling (sms) sets its strengths by a rule, penalises the diagonal,
+    at 10 classes, twenty at 100. Structured matrix scaling (sms) sets its strengths by a rule, penalises the diagonal,
     too, and is mostly both faster and better.
 
     Formula: q = softmax(W z + b); W, b minimise NLL + λ/(k(k − 1)) Σ_{j≠l} w_jl² + μ/k Σ b_j²
