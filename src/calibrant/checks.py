@@ -21,10 +21,13 @@ __all__ = [
     "check_labels",
     "check_positive",
     "check_real",
+    "check_real_number",
     "check_rows",
     "check_same_length",
     "check_unit_interval",
 ]
+
+_INFINITE = float("inf")
 
 
 def as_tensor(values: object, name: str) -> Tensor:
@@ -117,6 +120,14 @@ def check_positive(value: float, name: str) -> None:
     """A size that must be above zero, such as a kernel's width."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < float("inf"):
         raise InputError(f"{name} must be above 0 and finite; got {value!r}.")
+
+
+def check_real_number(value: object, name: str, *, least: float, most: float = float("inf")) -> None:
+    """An option between two bounds, which it may touch where they are finite."""
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else float("nan")
+    if not (least <= number <= most and abs(number) < _INFINITE):
+        bounds = f"at least {least:g} and finite" if most == _INFINITE else f"between {least:g} and {most:g}"
+        raise InputError(f"{name} must be {bounds}; got {value!r}.")
 
 
 def check_rows(n: int) -> None:
