@@ -1,4 +1,4 @@
-"""Every metric and calibrator by its short name, read from its folder: nothing is registered by hand."""
+"""Every metric, calibrator and loss by its short name, read from its folder: nothing is registered by hand."""
 
 import inspect
 from collections.abc import Iterator
@@ -8,16 +8,20 @@ from typing import Any
 
 from calibrant.calibrators import Calibrator, Chain, FeatureCalibrator
 from calibrant.checks import check_known
+from calibrant.losses import Loss, PenalisedLoss, RowLoss
 from calibrant.method_text import AnyCalibrator, parse_method, without_features
 from calibrant.metrics import Metric
+from calibrant.named_text import NamedKind, read_named
 from calibrant.paper import Paper
 
 __all__ = [
     "all_calibrators",
     "all_feature_calibrators",
+    "all_losses",
     "all_metrics",
     "find_any_calibrator",
     "find_calibrator",
+    "find_loss",
     "find_metric",
     "find_papers",
 ]
@@ -91,14 +95,42 @@ def find_any_calibrator(text: str) -> AnyCalibrator:
     return parse_method(text, {**all_calibrators(), **all_feature_calibrators()})
 
 
+def all_losses() -> dict[str, Loss]:
+    """Every loss with its default options, by name.
+
+    Example:
+        >>> all_losses()["inverse_focal"].title
+        'Inverse focal loss'
+    """
+    made: list[Loss] = [kind() for kind in _exported("losses", (RowLoss, PenalisedLoss))]
+    return {loss.name: loss for loss in sorted(made, key=lambda loss: loss.name)}
+
+
+def find_loss(text: str) -> Loss:
+    """The loss that a text describes.
+
+    Args:
+        text: A name, or a name with options: ``focal(gamma=2)``, ``mmce(weight=2,base=focal(gamma=1))``.
+
+    Raises:
+        UnknownNameError: If there is no such loss or option; the message names the closest.
+        InputError: If the text does not read like that, or a value does not suit its option.
+
+    Example:
+        >>> find_loss("focal(gamma=2)")
+        FocalLoss(gamma=2.0, detach_weight=False)
+    """
+    return read_named(text, all_losses(), NamedKind("a loss", "ce, focal(gamma=2) or mmce(base=focal)"), find_loss)
+
+
 def find_papers(text: str) -> tuple[Paper, ...]:
     """The papers behind what a text describes, each once: those of the steps, for a chain.
 
     Args:
-        text: The name of a metric, or a calibrator as for :func:`find_calibrator`.
+        text: The name of a metric or loss, or a calibrator as for :func:`find_calibrator`.
 
     Raises:
-        UnknownNameError: If there is no such metric, calibrator or option; the message names the closest.
+        UnknownNameError: If there is no such metric, loss, calibrator or option; the message names the closest.
         InputError: If the text does not read like that.
 
     Example:
@@ -108,17 +140,18 @@ def find_papers(text: str) -> tuple[Paper, ...]:
     papers = {name: metric.paper for name, metric in all_metrics().items()}
     papers |= {name: calibrator.paper for name, calibrator in all_calibrators().items()}
     papers |= {name: calibrator.paper for name, calibrator in all_feature_calibrators().items()}
+    papers |= {name: loss.paper for name, loss in all_losses().items() if name not in papers}
     # A metric that is a plain function, as it needs more than predictions; from the same paper as this calibrator.
     papers["piece"] = replace(papers["density_ratio"], where="eq. 4")
     if not set(text) & set("+()"):
-        check_known(text, papers, "a metric or calibrator")
+        check_known(text, papers, "a metric, loss or calibrator")
         return (papers[text],)
     method = find_any_calibrator(text)
     steps = method.steps if isinstance(method, Chain) else (method,)
     return tuple(dict.fromkeys(step.paper for step in steps))
 
 
-def _exported(folder: str, base: type) -> Iterator[Any]:
+def _exported(folder: str, base: type | tuple[type, ...]) -> Iterator[Any]:
     """The concrete classes that a folder of the package exports."""
     module = import_module(f"calibrant.{folder}")
     things = (getattr(module, name) for name in module.__all__)

@@ -1,21 +1,18 @@
-"""Methods as a person writes them: ``temperature``, ``temperature(criterion=focal,gamma=2)``, ``temperature+isotonic``.
+"""Methods as a person writes them: ``temperature``, ``temperature(criterion=focal)``, ``temperature+isotonic``."""
 
-Options are the fields of the method's dataclass, read by their types; nothing is evaluated.
-"""
-
-import dataclasses
-import re
 from collections.abc import Mapping
-from typing import Any, TypeAlias, get_type_hints
+from typing import TypeAlias
 
 from calibrant.calibrators import Calibrator, Chain, FeatureCalibrator
-from calibrant.checks import check_known
 from calibrant.errors import InputError
-from calibrant.option_text import option_in_words, read_option, split_outside_brackets
+from calibrant.named_text import NamedKind, read_named
+from calibrant.option_text import split_outside_brackets
 
 __all__ = ["AnyCalibrator", "parse_method", "without_features"]
 
 AnyCalibrator: TypeAlias = Calibrator | FeatureCalibrator  # the second is fitted on features beside predictions
+
+_KIND = NamedKind("a method", "temperature, temperature(criterion=focal) or temperature+isotonic")
 
 
 def parse_method(text: str, known: Mapping[str, AnyCalibrator]) -> AnyCalibrator:
@@ -36,10 +33,13 @@ def parse_method(text: str, known: Mapping[str, AnyCalibrator]) -> AnyCalibrator
         >>> parse_method("none+none", {"none": DoNothing()})
         Chain(steps=(DoNothing(), DoNothing()))
     """
+
+    def method_inside(words: str) -> Calibrator:
+        return without_features(parse_method(words, known))
+
     parts = split_outside_brackets(text, "+")
-    if len(parts) == 1:
-        return _single(text, known)
-    return Chain(tuple(without_features(_single(part, known)) for part in parts))
+    methods = [read_named(part, known, _KIND, method_inside) for part in parts]
+    return methods[0] if len(methods) == 1 else Chain(tuple(map(without_features, methods)))
 
 
 def without_features(method: AnyCalibrator) -> Calibrator:
@@ -53,41 +53,3 @@ def without_features(method: AnyCalibrator) -> Calibrator:
             f"{method.name} needs features beside the predictions, so it cannot stand here: fit it by itself."
         )
     return method
-
-
-def _single(text: str, known: Mapping[str, AnyCalibrator]) -> AnyCalibrator:
-    found = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", text, flags=re.DOTALL)
-    if found is None:
-        raise InputError(
-            "a method must read like temperature, temperature(criterion=focal) or temperature+isotonic; "
-            f"got {text.strip()!r}."
-        )
-    name, options = found.groups()
-    check_known(name, known, "a method")
-    kind: Any = type(known[name])
-    return kind(**_options(name, options or "", kind, known))
-
-
-def _options(method: str, text: str, kind: Any, known: Mapping[str, AnyCalibrator]) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    fields = [field.name for field in dataclasses.fields(kind) if field.init]
-    options: dict[str, Any] = {}
-
-    def method_inside(words: str) -> Calibrator:
-        return without_features(parse_method(words, known))
-
-    for part in split_outside_brackets(text, ",") if text.strip() else []:
-        option, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals:
-            raise InputError(f"the options of {method} must read name=value; got {part.strip()!r}.")
-        check_known(option, fields, f"an option of {method}")
-        if option in options:
-            raise InputError(f"an option must be given once; got {option} of {method} twice.")
-        try:
-            options[option] = read_option(value, hints[option], method_inside)
-        except ValueError as error:
-            if isinstance(error, InputError):
-                raise
-            wanted = option_in_words(hints[option])
-            raise InputError(f"{option} of {method} must be {wanted}; got {value!r}.") from error
-    return options

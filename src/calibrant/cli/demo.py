@@ -24,13 +24,14 @@ def demo(
 
     from calibrant.cli.comparison import ComparisonRequest, run_comparison
     from calibrant.cli.evaluation import Request, run_evaluation
-    from calibrant.datasets import load_digits
+    from calibrant.datasets import Examples, load_digits
+    from calibrant.losses import CrossEntropyLoss
     from calibrant.models import DigitsCNN
     from calibrant.predictions import Predictions
     from calibrant.sources import save
-    from calibrant.training import predict, train
+    from calibrant.training import Recipe, Session, Speed, TrainingData, predict, train_together
 
-    console = Console()
+    console, names = Console(), tuple("0123456789")
     digits = load_digits()
     order = torch.randperm(len(digits.images), generator=torch.Generator().manual_seed(seed))
     sizes = [TRAINING_IMAGES, CALIBRATION_IMAGES, len(order) - TRAINING_IMAGES - CALIBRATION_IMAGES]
@@ -38,12 +39,13 @@ def demo(
     console.print(f"Training a small network on {len(training)} of {len(order):,} hand-written digits …")
     torch.manual_seed(seed)
     model = DigitsCNN()
+    data = TrainingData(Examples(digits.images[training], digits.labels[training]), {}, names)
+    recipe = Recipe(epochs=EPOCHS, batch_size=32, learning_rate=0.05, weight_decay=0.0, seed=seed)
+    session = Session(model, CrossEntropyLoss(), data.on(torch.device("cpu")), recipe, Speed(traced=False))
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("training", total=EPOCHS)
-        images, labels = digits.images[training], digits.labels[training]
-        train(model, images, labels, epochs=EPOCHS, seed=seed, progress=lambda: progress.advance(task))
+        train_together([session], after_epoch=lambda _session, _record: progress.advance(task))
     out.mkdir(parents=True, exist_ok=True)
-    names = [str(digit) for digit in range(10)]
     for part, rows in (("calibration", calibration), ("test", test)):
         logits = predict(model, digits.images[rows])
         save(Predictions.from_logits(logits, digits.labels[rows], class_names=names), out / f"digits-{part}.npz")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli import apply, cite, compare, demo, evaluate, fit, listing
+from calibrant.cli import apply, cite, compare, demo, evaluate, fit, listing, train
 
 __all__ = ["app", "run"]
 
@@ -40,6 +40,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("fit")(fit.fit)
 app.command("apply")(apply.apply)
 app.command("compare")(compare.compare)
+app.command("train")(train.train)
 app.command("list")(listing.listing)
 app.command("cite")(cite.cite)
 app.command("demo")(demo.demo)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
-import torch
 from torch import Tensor
 
 from calibrant.checks import check_labels, check_same_length

@@ -1,5 +1,29 @@
 """Training networks whose confidence is then judged."""
 
-from calibrant.training.loop import predict, train
+from calibrant.training.data import TrainingData
+from calibrant.training.learning import learned_epochs
+from calibrant.training.mixup import MixedBatch, Mixup
+from calibrant.training.predict import predict
+from calibrant.training.recipe import RECIPES, Recipe
+from calibrant.training.record import EpochRecord, HeldOutRecord
+from calibrant.training.run import Run, load_network, train_runs
+from calibrant.training.session import Session, Speed
+from calibrant.training.together import train_together
 
-__all__ = ["predict", "train"]
+__all__ = [
+    "RECIPES",
+    "EpochRecord",
+    "HeldOutRecord",
+    "MixedBatch",
+    "Mixup",
+    "Recipe",
+    "Run",
+    "Session",
+    "Speed",
+    "TrainingData",
+    "learned_epochs",
+    "load_network",
+    "predict",
+    "train_runs",
+    "train_together",
+]

@@ -1,0 +1,178 @@
+"""What ``calibrant train`` does once torch may be loaded: read, train, write, and say what came of it."""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from calibrant.calibrators import TemperatureScaling
+from calibrant.catalogue import find_loss
+from calibrant.checks import check_known
+from calibrant.cli.notes import warnings_shown
+from calibrant.cli.output import check_folder, standard_error, standard_output
+from calibrant.cli.progress import stages
+from calibrant.datasets import Dataset, DigitsReader, download, find_dataset
+from calibrant.errors import FileError, FitError, InputError
+from calibrant.maps import Scale
+from calibrant.metrics import accuracy, auroc, ece, nll
+from calibrant.predictions import Predictions
+from calibrant.sources import load
+from calibrant.training import RECIPES, EpochRecord, Recipe, Run, Speed, train_runs
+from calibrant.training.peers import joined_peers
+
+__all__ = ["TrainingRequest", "run_training"]
+
+
+@final
+@dataclass(frozen=True)
+class TrainingRequest:
+    """What the person asked for."""
+
+    dataset: str
+    out: Path
+    data: Path | None
+    models: tuple[str, ...]
+    losses: tuple[str, ...]
+    gamma: float | None
+    seeds: tuple[int, ...]
+    recipe: str
+    changes: Mapping[str, Any]
+    split: str
+    split_seed: int
+    device: str | None
+    is_compiled: bool
+    is_traced: bool
+    download: bool
+    is_checked: bool
+
+
+def run_training(request: TrainingRequest) -> None:
+    """Carry the request out. All that can be wrong with it is found before the long work."""
+    check_known(request.recipe, RECIPES, "--recipe")
+    recipe = RECIPES[request.recipe].changed(request.changes)
+    runs = _runs(request, recipe)
+    device = _device(request.device)
+    check_folder(request.out)
+    err = standard_error()
+    with warnings_shown(err), stages(err) as stage:
+        dataset = _dataset(request, stage)
+    speed = Speed(compiled=request.is_compiled, traced=request.is_traced)
+    with joined_peers(device) as peers, _bars(runs, err) as shown:
+        train_runs(
+            runs,
+            dataset,
+            split=request.split,
+            split_seed=request.split_seed,
+            device=device,
+            speed=speed,
+            peers=peers,
+            after_epoch=shown,
+        )
+        if peers.is_first:
+            _tell(runs, request.out)
+
+
+def _dataset(request: TrainingRequest, stage: Callable[[str], None]) -> Dataset:
+    reader = find_dataset(request.dataset)
+    if request.data is None and not isinstance(reader, DigitsReader):
+        raise FileError(
+            f"--data must name the folder of {reader.title}. Its files are to be had from {reader.homepage}."
+        )
+    folder = request.data or Path()
+    if request.download:
+        stage(f"fetching {reader.title}")
+        download(reader, folder)
+    stage(f"reading {reader.title}")
+    return reader.read(folder, checked=request.is_checked)
+
+
+def _device(name: str | None) -> torch.device:
+    if name is None:
+        name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device must be one that torch can use here, such as cpu; got {name!r}.") from error
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.backends.cudnn.benchmark = True
+    return device
+
+
+def _runs(request: TrainingRequest, recipe: Recipe) -> list[Run]:
+    """One for each network, loss and seed, each with a folder that tells them apart."""
+    if request.gamma is not None and len(request.losses) > 1:
+        raise InputError("--gamma must stand beside a single --loss; of several, write each as 'focal(gamma=3)'.")
+    given = list(product(request.models, request.losses, request.seeds))
+    if len(set(given)) < len(given):
+        raise InputError("each network, loss and seed must be named once; got one of them twice.")
+    runs = []
+    for model, loss, seed in given:
+        text = loss if request.gamma is None else f"{loss}(gamma={request.gamma})"
+        folder = request.out if len(given) == 1 else request.out / f"{model}-{_in_a_path(text)}-seed{seed}"
+        runs.append(Run(folder, model, find_loss(text), replace(recipe, seed=seed)))
+    return runs
+
+
+def _in_a_path(text: str) -> str:
+    return re.sub(r"[^\w.]+", "-", text.replace("=", "")).strip("-")
+
+
+@contextmanager
+def _bars(runs: Sequence[Run], err: Console) -> Iterator[Callable[[Run, EpochRecord], None]]:
+    """A bar for each run with how it does on the test rows and the time left."""
+    columns = (
+        TextColumn("{task.fields[run]}", markup=False),
+        BarColumn(24),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}", markup=False),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        tasks = {run: progress.add_task("starting", total=run.recipe.epochs, run=run.folder.name) for run in runs}
+
+        def shown(run: Run, record: EpochRecord) -> None:
+            test = record.held_out["test"]
+            told = f"loss {record.loss:.3f}, test accuracy {test.accuracy:.3f}, ece {test.ece:.3f}"
+            progress.update(tasks[run], completed=record.epoch, description=told)
+
+        yield shown
+
+
+def _tell(runs: Sequence[Run], out: Path) -> None:
+    """What each run came to, before and after the temperature that its calibration rows ask for."""
+    console = standard_output()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("run", "accuracy", "nll", "ece", "auroc", "T", "nll at T", "ece at T"):
+        table.add_column(heading, justify="left" if heading == "run" else "right", no_wrap=True)
+    for run in runs:
+        table.add_row(run.folder.name, *_numbers(run.folder))
+    console.print(table)
+    folder = out if len(runs) == 1 else runs[0].folder
+    console.print(f"calibrant evaluate {folder / 'test.npz'}", style="dim")
+    console.print(f"calibrant compare {folder / 'calibration.npz'} {folder / 'test.npz'}", style="dim")
+
+
+def _numbers(folder: Path) -> list[str]:
+    calibration, test = (load(folder / f"{part}.npz") for part in ("calibration", "test"))
+    assert isinstance(calibration, Predictions)
+    assert isinstance(test, Predictions)
+    before = [f"{float(number):.4f}" for number in (accuracy(test), nll(test), ece(test), auroc(test))]
+    try:
+        fitted = TemperatureScaling().fit(calibration)
+    except FitError:  # of few rows that are all answered right, no temperature is low enough
+        return [*before, "none", "", ""]
+    assert isinstance(fitted, Scale)
+    scaled = fitted.transform(test)
+    return [*before, *(f"{float(number):.4f}" for number in (fitted.temperature, nll(scaled), ece(scaled)))]

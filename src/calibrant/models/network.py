@@ -1,0 +1,40 @@
+"""What a network of this library shows: its features, its last layer, and the parts worth compiling."""
+
+from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+__all__ = ["Network"]
+
+
+@runtime_checkable
+class Network(Protocol):
+    """A classifier whose logits are a linear layer on features: ``forward(x) = head(features(x))``.
+
+    Calibrators and losses that look at features need only this, so a network of your own fits as soon as it has these
+    members; it need not derive from anything here.
+
+    Example:
+        >>> from calibrant.models import CifarResNet
+        >>> isinstance(CifarResNet(depth=20), Network), isinstance(nn.Linear(2, 3), Network)
+        (True, False)
+    """
+
+    head: nn.Linear
+
+    def features(self, inputs: Tensor, /) -> Tensor:
+        """Activations before the last layer, (n, d)."""
+        ...
+
+    def forward(self, inputs: Tensor, /) -> Tensor:
+        """Logits, (n, k): the head's answer to the features."""
+        ...
+
+    def blocks(self) -> Iterator[nn.Module]:
+        """The repeated parts in the order in which they run, for compiling them one at a time.
+
+        Compiling ten small parts takes seconds where a whole network takes minutes, and equal parts share one result.
+        None contains another. What is left outside is cheap. There may be none: compile such a network as a whole.
+        """
+        ...

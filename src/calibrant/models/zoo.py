@@ -1,0 +1,155 @@
+"""Every network by its short name, with the sizes its paper used."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, final
+
+import torch
+from torch import nn
+
+from calibrant.checks import check_at_least, check_known
+from calibrant.errors import InputError
+from calibrant.models.densenet import DenseNet
+from calibrant.models.digits_cnn import DigitsCNN
+from calibrant.models.mixer import MLPMixer
+from calibrant.models.resnet import ResNet
+from calibrant.models.resnet_cifar import CifarResNet
+from calibrant.models.text_cnn import TextCNN
+from calibrant.models.vgg import VGG
+from calibrant.models.vit import VisionTransformer
+from calibrant.models.wide_resnet import WideResNet
+from calibrant.paper import Paper
+
+__all__ = ["InputKind", "ModelSpec", "Sizes", "all_models", "build_model"]
+
+InputKind: TypeAlias = Literal["image", "text"]
+
+
+@final
+@dataclass(frozen=True)
+class Sizes:
+    """What a network must fit: the classes, and the images or the words."""
+
+    n_classes: int
+    in_channels: int = 3
+    image_size: int = 32
+    n_words: int = 0
+
+
+@final
+@dataclass(frozen=True)
+class ModelSpec:
+    """A network that can be built for any data set of its kind."""
+
+    name: str
+    title: str
+    paper: Paper | None  # None for a network of our own
+    input_kind: InputKind
+    build: Callable[[Sizes], nn.Module]
+    smallest_side: int  # of the images; 0 for texts
+
+
+def all_models() -> dict[str, ModelSpec]:
+    """Every network, by name.
+
+    Example:
+        >>> all_models()["resnet110"].title
+        'ResNet-110'
+    """
+    specs = [_cifar_resnet(depth) for depth in (20, 32, 56, 110)]
+    specs += [_resnet(depth) for depth in (18, 50)]
+    specs += [
+        ModelSpec("wrn40_10", "WRN-40-10", WideResNet.paper, "image", _wide_resnet, smallest_side=4),
+        ModelSpec("densenet121", "DenseNet-121", DenseNet.paper, "image", _densenet, smallest_side=8),
+        ModelSpec("vgg16_bn", "VGG-16-BN", VGG.paper, "image", _vgg, smallest_side=16),
+        ModelSpec("vit_small", "ViT-Lite-7/4", VisionTransformer.paper, "image", _vit, smallest_side=4),
+        ModelSpec("mixer_small", "Mixer-S/4", MLPMixer.paper, "image", _mixer, smallest_side=4),
+        ModelSpec("text_cnn", "8-layer 1-D CNN", TextCNN.paper, "text", _text_cnn, smallest_side=0),
+        ModelSpec("digits_cnn", "Small CNN", None, "image", _digits_cnn, smallest_side=4),
+    ]
+    return {spec.name: spec for spec in specs}
+
+
+def build_model(
+    name: str, *, n_classes: int, in_channels: int = 3, image_size: int = 32, n_words: int | None = None, seed: int = 0
+) -> nn.Module:
+    """Make a network with random weights that depend on nothing but the seed.
+
+    It is made on the CPU, whatever torch's default device is, and torch's random state stays as it was.
+
+    Args:
+        name: One of :func:`all_models`.
+        n_classes: How many classes there are.
+        in_channels: Of the images, (n, in_channels, image_size, image_size); texts have none.
+        image_size: The side of the images; texts have none.
+        n_words: Of texts, (n, length): word numbers run from 0 (no word) to this, exclusive. None for images.
+        seed: Of the weights.
+
+    Returns:
+        A :class:`~calibrant.models.Network`, in training mode.
+
+    Raises:
+        UnknownNameError: If there is no such network; the message names the closest.
+        InputError: If the network cannot take such images or texts.
+
+    Example:
+        >>> network = build_model("resnet20", n_classes=10)
+        >>> sum(parameter.numel() for parameter in network.parameters())
+        269722
+    """
+    known = all_models()
+    check_known(name, known, "a network")
+    spec = known[name]
+    if spec.input_kind == "text" and n_words is None:
+        raise InputError(f"n_words must be given to {name}, which reads texts; got None.")
+    if spec.input_kind == "image" and n_words is not None:
+        raise InputError(f"n_words must be None for {name}, which looks at images; got {n_words}.")
+    if spec.input_kind == "image":
+        check_at_least(image_size, spec.smallest_side, f"image_size for {name}")
+    sizes = Sizes(n_classes, in_channels, image_size, n_words or 0)
+    # torch.manual_seed would also seed the GPUs, whose state fork_rng does not keep here.
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(seed)
+        return spec.build(sizes)
+
+
+def _cifar_resnet(depth: int) -> ModelSpec:
+    def build(sizes: Sizes) -> nn.Module:
+        return CifarResNet(depth=depth, n_classes=sizes.n_classes, in_channels=sizes.in_channels)
+
+    return ModelSpec(f"resnet{depth}", f"ResNet-{depth}", CifarResNet.paper, "image", build, smallest_side=4)
+
+
+def _resnet(depth: int) -> ModelSpec:
+    def build(sizes: Sizes) -> nn.Module:
+        return ResNet(depth=depth, n_classes=sizes.n_classes, in_channels=sizes.in_channels)
+
+    return ModelSpec(f"resnet{depth}", f"ResNet-{depth}", ResNet.paper, "image", build, smallest_side=8)
+
+
+def _wide_resnet(sizes: Sizes) -> nn.Module:
+    return WideResNet(depth=40, width=10, n_classes=sizes.n_classes, in_channels=sizes.in_channels)
+
+
+def _densenet(sizes: Sizes) -> nn.Module:
+    return DenseNet(depth=121, n_classes=sizes.n_classes, in_channels=sizes.in_channels)
+
+
+def _vgg(sizes: Sizes) -> nn.Module:
+    return VGG(depth=16, n_classes=sizes.n_classes, in_channels=sizes.in_channels)
+
+
+def _vit(sizes: Sizes) -> nn.Module:
+    return VisionTransformer(n_classes=sizes.n_classes, in_channels=sizes.in_channels, image_size=sizes.image_size)
+
+
+def _mixer(sizes: Sizes) -> nn.Module:
+    return MLPMixer(n_classes=sizes.n_classes, in_channels=sizes.in_channels, image_size=sizes.image_size)
+
+
+def _text_cnn(sizes: Sizes) -> nn.Module:
+    return TextCNN(n_words=sizes.n_words, n_classes=sizes.n_classes)
+
+
+def _digits_cnn(sizes: Sizes) -> nn.Module:
+    return DigitsCNN(n_classes=sizes.n_classes, in_channels=sizes.in_channels, image_size=sizes.image_size)

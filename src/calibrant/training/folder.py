@@ -1,0 +1,173 @@
+"""The folder of a run: what it is, where it stands, and what it left. Nothing in it can be half written.
+
+::
+
+    settings.json            what decides the result, and on what it ran
+    epochs.jsonl             a record an epoch
+    checkpoint.safetensors   while it runs: everything that the rest depends on
+    weights.safetensors      in the end: the network's weights
+    calibration.npz          in the end: logits and labels of the rows set apart to calibrate
+    test.npz                 in the end: the same of the rows that judge
+    learning.npz             in the end: when each training row was learned, and its top logit
+"""
+
+import json
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from calibrant.errors import FileError, InputError
+from calibrant.predictions import Predictions
+from calibrant.sources import save
+from calibrant.sources.atomic import atomic_binary, atomic_path, atomic_text
+from calibrant.training.learning import learned_epochs
+from calibrant.training.record import EpochRecord
+from calibrant.training.session import Session
+from calibrant.training.settings import RunSettings
+
+__all__ = ["RunFolder"]
+
+_FORMAT = "calibrant.run/1"
+
+
+@final
+class RunFolder:
+    """One run's folder.
+
+    Args:
+        path: Made when the run begins.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run has come to its end."""
+        return (self.path / "weights.safetensors").exists()
+
+    def begin(self, settings: RunSettings, device: torch.device) -> None:
+        """Make the folder, or see that it holds this very run.
+
+        Raises:
+            FileError: If it holds another run or other files, or cannot be written.
+        """
+        known = self.path / "settings.json"
+        if known.exists():
+            told = settings.differences(self.settings())
+            if told:
+                raise FileError(
+                    f"{self.path} must hold a run of the same settings to go on with it; here they are "
+                    f"{'; '.join(told)}. Name another folder, or delete this one."
+                )
+            return
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise FileError(f"{self.path} must be a new or empty folder, or that of a run; it holds something else.")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(f"{self.path} could not be made: {error.strerror}.") from error
+        ran_on = {
+            "calibrant": version("calibrant"),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+        }
+        with atomic_text(known) as file:
+            json.dump({"format": _FORMAT, "settings": settings.as_dict(), "ran_on": ran_on}, file, indent=2)
+
+    def settings(self) -> RunSettings:
+        """What decided the result.
+
+        Raises:
+            FileError: If this is no run's folder.
+        """
+        document = self._document(self.path / "settings.json")
+        return RunSettings.from_dict(document["settings"])
+
+    def records(self) -> list[EpochRecord]:
+        """A record an epoch, as far as the run has come."""
+        try:
+            lines = (self.path / "epochs.jsonl").read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return []
+        return [EpochRecord.from_dict(json.loads(line)) for line in lines]
+
+    def checkpoint(self, session: Session) -> None:
+        """Write where a run stands, so that it can go on from here."""
+        document = {"format": _FORMAT, "records": [record.as_dict() for record in session.records]}
+        self._write_records(session.records)
+        with atomic_path(self.path / "checkpoint.safetensors") as file:
+            save_file(session.state(), file, metadata={"calibrant": json.dumps(document)})
+
+    def resume(self, session: Session) -> None:
+        """Put a run where its last checkpoint stood; a run without one starts from the beginning.
+
+        Raises:
+            FileError: If the checkpoint is damaged, or of another run.
+        """
+        path = self.path / "checkpoint.safetensors"
+        if not path.exists():
+            return
+        try:
+            with safe_open(str(path), framework="pt") as file:
+                document = json.loads(file.metadata()["calibrant"])
+                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+            session.restore(state, [EpochRecord.from_dict(record) for record in document["records"]])
+        except (SafetensorError, InputError, KeyError, TypeError, ValueError, OSError) as error:
+            raise FileError(
+                f"{path} must be a checkpoint of this run; it is damaged or another's ({error}). "
+                "Delete it to start the run anew."
+            ) from error
+
+    def finish(self, session: Session, class_names: Sequence[str]) -> None:
+        """Write what the run leaves; the weights last, as they say that all else is there."""
+        self._write_records(session.records)
+        for name, part in session.data.held_out.items():
+            logits = session.logits(part).cpu()
+            save(Predictions.from_logits(logits, part.labels.cpu(), class_names=class_names), self.path / f"{name}.npz")
+        if session.trace is not None:
+            learned = learned_epochs(session.trace.correct)
+            max_logit = session.trace.max_logit.numpy()
+            with atomic_binary(self.path / "learning.npz") as file:
+                np.savez_compressed(file, learned_epoch=learned.to(torch.int32).numpy(), max_logit=max_logit)
+        weights = {name: values.detach().cpu().contiguous() for name, values in session.model.state_dict().items()}
+        with atomic_path(self.path / "weights.safetensors") as path:
+            save_file(weights, path, metadata={"calibrant": json.dumps({"format": _FORMAT})})
+        (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The trained network's weights.
+
+        Raises:
+            FileError: If the run has not come to its end, or the file is damaged.
+        """
+        path = self.path / "weights.safetensors"
+        if not path.exists():
+            raise FileError(f"{self.path} must be the folder of a finished run; it has no weights.safetensors.")
+        try:
+            with safe_open(str(path), framework="pt") as file:
+                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+        except (SafetensorError, OSError) as error:
+            raise FileError(f"{path} must hold a network's weights; it is damaged ({error}).") from error
+
+    def _write_records(self, records: Sequence[EpochRecord]) -> None:
+        with atomic_text(self.path / "epochs.jsonl") as file:
+            file.writelines(json.dumps(record.as_dict()) + "\n" for record in records)
+
+    def _document(self, path: Path) -> dict[str, Any]:
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise FileError(f"{path} must be the settings of a run; it cannot be read ({error}).") from error
+        if not isinstance(document, dict) or document.get("format") != _FORMAT:
+            raise FileError(f"{path} must be the settings of a run made by calibrant train; it is not.")
+        return document

@@ -1,0 +1,51 @@
+"""Logits of many rows by a network in evaluation mode, which then comes back as it was."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.training.data import StoredExamples
+
+__all__ = ["logits_of", "predict"]
+
+_ROWS = 2048  # in a batch
+
+
+def predict(model: nn.Module, inputs: Tensor, *, batch_size: int = 1024) -> Tensor:
+    """Logits of all inputs, (n, k), on the inputs' device.
+
+    Args:
+        model: Is put into evaluation mode, and then back.
+        inputs: As the network takes them, (n, ...).
+        batch_size: Rows at a time; memory grows with it.
+    """
+    with _evaluating(model):
+        return torch.cat([model(batch) for batch in inputs.split(batch_size)])
+
+
+def logits_of(model: nn.Module, examples: StoredExamples, *, low_precision: bool) -> Tensor:
+    """Logits of stored rows, unaugmented, in float32.
+
+    Args:
+        model: Is put into evaluation mode, and then back.
+        examples: On the network's device.
+        low_precision: Whether to multiply in bfloat16.
+    """
+    device = examples.labels.device
+    with _evaluating(model), torch.autocast(device.type, torch.bfloat16, enabled=low_precision, cache_enabled=False):
+        rows = torch.arange(len(examples), device=device).split(_ROWS)
+        return torch.cat([model(examples.inputs.plain(some)).float() for some in rows])
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    was_training = model.training
+    model.eval()
+    try:
+        # Not compiled again for evaluation: the time that takes is not won back.
+        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        model.train(was_training)

@@ -1,0 +1,151 @@
+"""Runs with folders: begun, gone on with after a stop, finished; several at once on one device."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import final
+
+import torch
+from torch import nn
+
+from calibrant.datasets.dataset import Augmentation, Dataset, PixelScale
+from calibrant.datasets.splits import split_dataset
+from calibrant.losses import Loss, loss_settings
+from calibrant.models import build_model
+from calibrant.training.data import DeviceData, TrainingData
+from calibrant.training.folder import RunFolder
+from calibrant.training.inputs import Standardise
+from calibrant.training.peers import ALONE, Peers
+from calibrant.training.recipe import Recipe
+from calibrant.training.record import EpochRecord
+from calibrant.training.session import Session, Speed
+from calibrant.training.settings import RunSettings, data_digest
+from calibrant.training.together import train_together
+
+__all__ = ["Run", "load_network", "train_runs"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A network to train, and the folder it is to leave."""
+
+    folder: Path
+    model: str
+    loss: Loss
+    recipe: Recipe
+
+
+def train_runs(
+    runs: Sequence[Run],
+    dataset: Dataset,
+    *,
+    split: str = "holdout",
+    split_seed: int = 0,
+    device: torch.device,
+    speed: Speed | None = None,
+    peers: Peers = ALONE,
+    after_epoch: Callable[[Run, EpochRecord], None] = lambda _run, _record: None,
+) -> None:
+    """Train networks side by side on one data set; each goes on from its folder's checkpoint, if there is one.
+
+    Args:
+        runs: With different folders; finished ones are left as they are.
+        dataset: As its publisher divides it.
+        split: How to divide it; see :func:`~calibrant.datasets.all_splits`.
+        split_seed: Of that division.
+        device: Where to compute.
+        speed: What is allowed to make it fast.
+        peers: Other processes that train the same weights; only the first writes.
+        after_epoch: Called after each epoch of each run.
+
+    Raises:
+        FileError: If a folder holds another run, or cannot be written.
+        FitError: If the loss or the logits of a run are no longer finite.
+    """
+    speed = speed or Speed()
+    data = TrainingData.of(dataset, split_dataset(dataset, split, seed=split_seed))
+    digest = data_digest(data)
+    placed: dict[Augmentation | None, DeviceData] = {}
+    sessions: dict[Session, tuple[Run, RunFolder]] = {}
+    for run in runs:
+        recipe = _settled(run.recipe, data, device)
+        folder = RunFolder(run.folder)
+        if peers.is_first:
+            folder.begin(_settings(run, recipe, dataset, data, split, split_seed, digest), device)
+        if folder.is_finished:
+            continue
+        if recipe.augmentation not in placed:
+            placed[recipe.augmentation] = data.on(device, recipe.augmentation)
+        model = _built(run.model, dataset, recipe.seed)
+        session = Session(model, run.loss, placed[recipe.augmentation], recipe, speed, peers)
+        folder.resume(session)
+        sessions[session] = run, folder
+    written = dict.fromkeys(sessions, time.monotonic())
+
+    def ended(session: Session, record: EpochRecord) -> None:
+        run, folder = sessions[session]
+        if peers.is_first:
+            if session.is_finished:
+                folder.finish(session, dataset.class_names)
+            elif time.monotonic() - written[session] >= speed.checkpoint_seconds:
+                folder.checkpoint(session)
+                written[session] = time.monotonic()
+        after_epoch(run, record)
+
+    train_together(list(sessions), after_epoch=ended)
+
+
+def load_network(folder: Path) -> nn.Module:
+    """The trained network of a run, from stored pixels (or word numbers) to logits, in evaluation mode.
+
+    Args:
+        folder: Left by :func:`train_runs` or ``calibrant train``.
+
+    Raises:
+        FileError: If it is no folder of a finished run.
+    """
+    opened = RunFolder(folder)
+    settings = opened.settings()
+    shape = settings.input_shape
+    sizes = {} if settings.n_words else {"in_channels": shape[0], "image_size": shape[-1]}
+    model = build_model(settings.model, n_classes=len(settings.class_names), n_words=settings.n_words, **sizes)
+    model.load_state_dict(opened.weights())
+    if settings.pixel_scale is None:
+        return model.eval()
+    scale = settings.pixel_scale
+    standardise = Standardise(PixelScale(tuple(scale["mean"]), tuple(scale["std"]), scale["peak"]))
+    return nn.Sequential(standardise, model).eval()
+
+
+def _settled(recipe: Recipe, data: TrainingData, device: torch.device) -> Recipe:
+    """The recipe with what it leaves open decided, so that the folder tells it."""
+    precision = recipe.precision
+    if precision == "auto":
+        precision = "bfloat16" if device.type == "cuda" else "float32"
+    return replace(recipe, precision=precision, augmentation=recipe.augmentation or data.augmentation)
+
+
+def _built(name: str, dataset: Dataset, seed: int) -> nn.Module:
+    shape = dataset.training.inputs.shape[1:]
+    sizes = {} if dataset.n_words else {"in_channels": shape[0], "image_size": shape[-1]}
+    return build_model(name, n_classes=dataset.n_classes, n_words=dataset.n_words, seed=seed, **sizes)
+
+
+def _settings(
+    run: Run, recipe: Recipe, dataset: Dataset, data: TrainingData, split: str, split_seed: int, digest: str
+) -> RunSettings:
+    return RunSettings(
+        dataset=dataset.name,
+        data_digest=digest,
+        split=split,
+        split_seed=split_seed,
+        model=run.model,
+        loss=loss_settings(run.loss),
+        recipe=recipe,
+        input_shape=tuple(data.training.inputs.shape[1:]),
+        n_words=dataset.n_words,
+        class_names=dataset.class_names,
+        pixel_scale=None if data.pixel_scale is None else asdict(data.pixel_scale),
+    )

@@ -1,0 +1,195 @@
+"""One network in training: its weights, its place in the recipe, and what has been seen of it so far."""
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.errors import FitError, InputError
+from calibrant.losses import ChangesWithEpoch, Loss, NeedsSamples
+from calibrant.training.capture import CapturedStep, compile_blocks
+from calibrant.training.data import DeviceData, StoredExamples
+from calibrant.training.learning import LearningTrace
+from calibrant.training.peers import ALONE, Peers
+from calibrant.training.plan import EpochPlan, generator_of, plan_epoch
+from calibrant.training.predict import logits_of
+from calibrant.training.recipe import Recipe
+from calibrant.training.record import EpochRecord, judge
+from calibrant.training.schedule import learning_rates
+from calibrant.training.step import Step
+
+__all__ = ["Session", "Speed"]
+
+
+@final
+@dataclass(frozen=True)
+class Speed:
+    """How a network is run; the result is the same up to rounding.
+
+    Args:
+        compiled: Whether a GPU compiles the network's blocks and records whole steps. It takes half a minute at first.
+        traced: Whether to look at every training row after each epoch, for the epoch in which it was learned.
+        checkpoint_seconds: Time after which a run's place is written again, at the end of an epoch.
+    """
+
+    compiled: bool = True
+    traced: bool = True
+    checkpoint_seconds: float = 30.0
+
+
+@final
+class Session:
+    """Trains one network, epoch by epoch.
+
+    Args:
+        model: Moved to the data's device, and trained in place.
+        loss: Of logits and labels.
+        data: Training and held-out rows on a device.
+        recipe: Everything else that decides the result.
+        speed: What is allowed to make it fast.
+        peers: Other processes that train the same weights.
+
+    Raises:
+        InputError: If there are fewer training rows than a batch, or loss and recipe do not go together.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        data: DeviceData,
+        recipe: Recipe,
+        speed: Speed | None = None,
+        peers: Peers = ALONE,
+    ) -> None:
+        n, speed = len(data.training), speed or Speed()
+        if recipe.batch_size > n:
+            raise InputError(f"batch_size must be at most the {n} training rows; got {recipe.batch_size}.")
+        if loss.reduction == "none":
+            raise InputError("the reduction of a loss must be mean or sum to train with it; got none.")
+        needy = [module for module in loss.modules() if isinstance(module, NeedsSamples)]
+        if recipe.mixup and needy:
+            raise InputError(f"mixup must be 0 with {loss.name}, which follows single rows; got {recipe.mixup}.")
+        for module in needy:
+            module.remember(n)
+        self.model = model.to(data.device).train()
+        # Torch's annotations know this keyword only without a device.
+        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.loss = loss.to(data.device).train()
+        self.recipe, self.data = recipe, data
+        self.epoch = 0
+        self.records: list[EpochRecord] = []
+        self.trace = LearningTrace(n) if speed.traced else None
+        self._plan = self._drawn().to(data.device)
+        self.step = Step(peers.wrapped(self.model, data.device), loss, data.training, self._plan, recipe, peers)
+        self._is_captured = speed.compiled and data.device.type == "cuda" and peers.count == 1
+        self._captured: CapturedStep | None = None
+        self._started = 0.0
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all epochs are done."""
+        return self.epoch >= self.recipe.epochs
+
+    @property
+    def steps_an_epoch(self) -> int:
+        """How many batches there are in an epoch."""
+        return len(self._plan.rows)
+
+    def begin_epoch(self) -> None:
+        """Draw what the epoch will do, and stand before its first step."""
+        self._started = time.perf_counter()
+        if self._is_captured and self._captured is None:
+            compile_blocks(self.model)
+            self._captured = CapturedStep(self.step, self._changing(), self.step.rewind)
+        with self._stream():
+            self._plan.copy_(self._drawn())
+            self.step.rates.copy_(learning_rates(self.recipe, self.epoch, self.steps_an_epoch))
+            for module in self.loss.modules():
+                if isinstance(module, ChangesWithEpoch):
+                    module.begin_epoch(self.epoch)
+            self.step.rewind()
+        self.model.train()
+        # What a network itself leaves to chance, such as dropout.
+        torch.manual_seed(generator_of(self.recipe.seed, self.epoch).initial_seed())
+
+    def advance(self) -> None:
+        """Take one step."""
+        (self._captured or self.step)()
+
+    def end_epoch(self) -> EpochRecord:
+        """Look at the network, and write down what is seen.
+
+        Raises:
+            FitError: If loss or logits are no longer finite.
+        """
+        with self._stream():
+            loss = float(self.step.loss_sum) / self.steps_an_epoch
+            if not math.isfinite(loss):
+                raise FitError(
+                    f"the loss must stay finite; in epoch {self.epoch + 1} it is {loss}. Lower the learning rate, "
+                    "warm up, or clip the gradient."
+                )
+            accuracy = int(self.step.right) / (self.steps_an_epoch * self.recipe.batch_size)
+            held_out = {name: judge(self.logits(part), part.labels) for name, part in self.data.held_out.items()}
+            if self.trace is not None:
+                self.trace.add(self.logits(self.data.training), self.data.training.labels)
+            rate = float(self.step.rates[-1])
+        self.epoch += 1
+        record = EpochRecord(self.epoch, time.perf_counter() - self._started, rate, loss, accuracy, held_out)
+        self.records.append(record)
+        return record
+
+    def logits(self, examples: StoredExamples) -> Tensor:
+        """Of rows on the network's device, (n, k), float32."""
+        return logits_of(self.model, examples, low_precision=self.step.is_low_precision)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the rest of the training depends on, beside the recipe: a copy to put into a file."""
+        with self._stream():
+            named = {f"{part}.{name}": tensor for part, name, tensor in self._named() if tensor.numel()}
+            copied = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in named.items()}
+        return copied | {f"trace.{name}": tensor for name, tensor in (self.trace.state() if self.trace else {}).items()}
+
+    def restore(self, state: Mapping[str, Tensor], records: Sequence[EpochRecord]) -> None:
+        """Go on from where :meth:`state` was called.
+
+        Raises:
+            InputError: If the state is not one of this network and loss.
+        """
+        mine = {f"{part}.{name}": tensor for part, name, tensor in self._named() if tensor.numel()}
+        theirs = {name: tensor for name, tensor in state.items() if not name.startswith("trace.")}
+        if {name: tensor.shape for name, tensor in mine.items()} != {name: t.shape for name, t in theirs.items()}:
+            raise InputError("the state must be one of this network and loss; its names or shapes are not.")
+        with torch.no_grad():
+            for name, tensor in mine.items():
+                tensor.copy_(theirs[name])
+        if self.trace is not None:
+            self.trace.restore({name: state[f"trace.{name}"] for name in self.trace.state()})
+        self.records, self.epoch = list(records), len(records)
+
+    def _drawn(self) -> EpochPlan:
+        recipe = self.recipe
+        n = len(self.data.training)
+        return plan_epoch(n, recipe.batch_size, seed=recipe.seed, epoch=self.epoch, mixup=recipe.mixup)
+
+    def _named(self) -> Iterator[tuple[str, str, Tensor]]:
+        """All that a step changes and that lasts."""
+        yield from (("model", name, tensor) for name, tensor in self.model.state_dict(keep_vars=True).items())
+        yield from (("loss", name, tensor) for name, tensor in self.loss.state_dict(keep_vars=True).items())
+        for name, weight in self.model.named_parameters():
+            for what, tensor in self.step.optimiser.state.get(weight, {}).items():
+                yield "optimiser", f"{what}.{name}", tensor
+
+    def _changing(self) -> list[Tensor]:
+        """All that a step changes."""
+        return [tensor for _, _, tensor in self._named()]
+
+    def _stream(self) -> AbstractContextManager[object]:
+        """Where this network's work is queued."""
+        return nullcontext() if self._captured is None else torch.cuda.stream(self._captured.stream)
