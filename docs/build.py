@@ -6,6 +6,7 @@ Run by ``make docs``; a test fails if a page is out of date.
 from pathlib import Path
 
 from calibrator_pages import calibrator_pages
+from loss_page import loss_page
 from metric_page import metric_page
 
 DOCS = Path(__file__).parent
@@ -14,7 +15,7 @@ DOCS = Path(__file__).parent
 def pages() -> dict[Path, str]:
     """Every written page, by its place."""
     methods = {DOCS / "calibrators" / name: text for name, text in calibrator_pages().items()}
-    return {DOCS / "metrics.md": metric_page(), **methods}
+    return {DOCS / "losses.md": loss_page(), DOCS / "metrics.md": metric_page(), **methods}
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """``calibrant list``: what there is."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -13,7 +13,10 @@ class Kind(StrEnum):
     """What can be listed."""
 
     calibrators = "calibrators"
+    datasets = "datasets"
+    losses = "losses"
     metrics = "metrics"
+    models = "models"
 
 
 def listing(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
@@ -23,17 +26,26 @@ def listing(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None
 
     from calibrant.cli.output import standard_output
 
-    headings, rows = (_METRICS, _metrics()) if kind is Kind.metrics else (_CALIBRATORS, _calibrators())
+    shown = _LISTINGS[kind]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, no_wrap=heading in {"name", "better", "keeps"})
-    for row in rows:
+    for heading in shown.headings:
+        is_number = heading in {"classes", "parameters"}
+        is_narrow = is_number or heading in {"name", "better", "keeps", "judges", "soft labels", "--download"}
+        table.add_column(heading, no_wrap=is_narrow, justify="right" if is_number else "left")
+    for row in shown.rows():
         table.add_row(*row)
-    standard_output().print(table)
+    console = standard_output()
+    console.print(table)
+    if shown.note:
+        console.print(shown.note, style="dim")
 
 
-_METRICS = ("name", "what it is", "family", "better", "from")
-_CALIBRATORS = ("name", "what it is", "family", "keeps", "from")
+class _Listing(NamedTuple):
+    """A table: its headings, its rows, and what must be known to read them."""
+
+    headings: tuple[str, ...]
+    rows: Callable[[], Iterator[tuple[str, ...]]]
+    note: str = ""
 
 
 def _metrics() -> Iterator[tuple[str, ...]]:
@@ -54,3 +66,69 @@ def _calibrators() -> Iterator[tuple[str, ...]]:
         kept = {"accuracy": each.preserves_accuracy, "ranking": each.preserves_ranking}
         keeps = ", ".join(what for what, is_kept in kept.items() if is_kept)
         yield name, each.title + " (needs features)" * (name in needy), each.family, keeps, each.paper.short
+
+
+def _losses() -> Iterator[tuple[str, ...]]:
+    from calibrant.catalogue import all_losses
+    from calibrant.losses import RowLoss
+
+    for loss in all_losses().values():
+        judges = "rows" if isinstance(loss, RowLoss) else "batch"
+        yield loss.name, loss.title, judges, "yes" if loss.takes_soft_labels else "", loss.paper.short
+
+
+def _models() -> Iterator[tuple[str, ...]]:
+    import torch
+
+    from calibrant.models import Sizes, all_models
+
+    for name, spec in all_models().items():
+        with torch.device("meta"):  # sizes alone: no memory, no random numbers
+            network = spec.build(Sizes(n_classes=10, n_words=20_000))
+        parameters = sum(weight.numel() for weight in network.parameters())
+        takes = f"images from {spec.smallest_side} x {spec.smallest_side}" if spec.input_kind == "image" else "texts"
+        yield name, spec.title, f"{parameters:,}", takes, spec.paper.short if spec.paper else ""
+
+
+def _datasets() -> Iterator[tuple[str, ...]]:
+    from calibrant.datasets import all_datasets
+
+    at_home = {"digits": "comes with the package", "image_folder": "your own, laid out as ImageNet is"}
+    for name, reader in all_datasets().items():
+        where = at_home.get(name, reader.homepage)
+        yield name, reader.title, _CLASSES.get(name, ""), where, "yes" if reader.remote else ""
+
+
+# Readers know their classes only once they have read them; a person wants to know before. Tests compare.
+_CLASSES = {
+    "bloodmnist": "8",
+    "cifar10": "10",
+    "cifar100": "100",
+    "digits": "10",
+    "fashion_mnist": "10",
+    "medmnist": "2 to 11",  # a part of the collection each
+    "mnist": "10",
+    "newsgroups": "20",
+    "svhn": "10",
+    "tiny_imagenet": "200",
+}
+
+_LISTINGS = {
+    Kind.calibrators: _Listing(("name", "what it is", "family", "keeps", "from"), _calibrators),
+    Kind.datasets: _Listing(
+        ("name", "what it is", "classes", "where to get it", "--download"),
+        _datasets,
+        "calibrant train --dataset NAME --data FOLDER reads the files, and fetches them first with --download.",
+    ),
+    Kind.losses: _Listing(
+        ("name", "what it is", "judges", "soft labels", "from"),
+        _losses,
+        "calibrant train --loss NAME, or with options: 'focal(gamma=2)', 'mmce(weight=2,base=focal(gamma=1))'.",
+    ),
+    Kind.metrics: _Listing(("name", "what it is", "family", "better", "from"), _metrics),
+    Kind.models: _Listing(
+        ("name", "what it is", "parameters", "takes", "from"),
+        _models,
+        "Parameters for 10 classes and colour images of 32 x 32 pixels, or 20,000 words.",
+    ),
+}

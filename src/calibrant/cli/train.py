@@ -42,9 +42,10 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     split_seed: Annotated[int, typer.Option(help="Of that division.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1. [a GPU if there is one]")] = None,
     no_compile: Annotated[bool, typer.Option("--no-compile", help="Start at once, and run slower, on a GPU.")] = False,
-    no_trace: Annotated[
-        bool, typer.Option("--no-trace", help="Do not look at every training row after each epoch.")
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Look at every training row after each epoch: when was it learned?")
     ] = False,
+    judge_every: Annotated[int, typer.Option(min=1, help="Epochs between looks at the held-out rows.")] = 1,
     download: Annotated[bool, typer.Option("--download", help="Fetch what is missing into --data first.")] = False,
     unchecked: Annotated[
         bool, typer.Option("--unchecked", help="Take files that are not the published ones, in the same layout.")
@@ -72,7 +73,8 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
             split_seed=split_seed,
             device=device,
             is_compiled=not no_compile,
-            is_traced=not no_trace,
+            is_traced=trace,
+            judge_every=judge_every,
             download=download,
             is_checked=not unchecked,
         )

@@ -52,6 +52,7 @@ class TrainingRequest:
     device: str | None
     is_compiled: bool
     is_traced: bool
+    judge_every: int
     download: bool
     is_checked: bool
 
@@ -66,7 +67,7 @@ def run_training(request: TrainingRequest) -> None:
     err = standard_error()
     with warnings_shown(err), stages(err) as stage:
         dataset = _dataset(request, stage)
-    speed = Speed(compiled=request.is_compiled, traced=request.is_traced)
+    speed = Speed(compiled=request.is_compiled, traced=request.is_traced, judge_every=request.judge_every)
     with joined_peers(device) as peers, _bars(runs, err) as shown:
         train_runs(
             runs,
@@ -143,8 +144,9 @@ def _bars(runs: Sequence[Run], err: Console) -> Iterator[Callable[[Run, EpochRec
         tasks = {run: progress.add_task("starting", total=run.recipe.epochs, run=run.folder.name) for run in runs}
 
         def shown(run: Run, record: EpochRecord) -> None:
-            test = record.held_out["test"]
-            told = f"loss {record.loss:.3f}, test accuracy {test.accuracy:.3f}, ece {test.ece:.3f}"
+            told = f"loss {record.loss:.3f}"
+            if test := record.held_out.get("test"):
+                told += f", test accuracy {test.accuracy:.3f}, ece {test.ece:.3f}"
             progress.update(tasks[run], completed=record.epoch, description=told)
 
         yield shown

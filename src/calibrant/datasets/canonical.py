@@ -4,14 +4,16 @@ Publishers give out an archive; people unpack it or not, and put the files one f
 found here, so that a reader only says which files it needs and gets them as open streams.
 """
 
+import bz2
 import gzip
 import io
+import lzma
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, cast, final
+from typing import Any, BinaryIO, cast, final
 
 import numpy as np
 
@@ -19,9 +21,16 @@ from calibrant.datasets.integrity import reading
 from calibrant.datasets.reader import DatasetReader
 from calibrant.errors import FileError
 
-__all__ = ["Layout", "Member", "Place", "find_file", "find_files", "missing_files", "open_file"]
+__all__ = ["Layout", "Member", "Place", "find_file", "find_files", "missing_files", "open_file", "read_to_end"]
 
 _ARCHIVE_ENDINGS = (".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".tar")
+_COMPRESSED: Mapping[str, tuple[str, Callable[..., Any]]] = {
+    ".gz": ("gzip file", gzip.open),
+    ".tgz": ("gzip file", gzip.open),
+    ".xz": ("xz file", lzma.open),
+    ".bz2": ("bzip2 file", bz2.open),
+}
+_BLOCK = 1 << 20
 
 
 @final
@@ -111,17 +120,18 @@ class Place:
             str(PurePosixPath(folder, name)): name for folder in ("", *self.layout.folders) for name in self.paths
         }
         left = dict.fromkeys(self.paths)
-        # Read once from front to back: an archive is compressed as a whole.
-        with reading(archive, "tar archive"), tarfile.open(archive, "r|*") as tar:
+        # Read once from front to back: an archive is compressed as a whole. To its end, where the checksum is; and
+        # uncompressed outside tarfile, which asks for no checksum and takes damage for the end.
+        with open_file(archive) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as tar:
             for entry in tar:
                 name = wanted.get(str(PurePosixPath(entry.name)))
                 stream = tar.extractfile(entry) if name in left and entry.isfile() else None
-                if name is None or stream is None:
-                    continue
-                del left[name]
-                yield Member(name, f"{archive}:{entry.name}", entry.size, cast("BinaryIO", stream))
-                if not left:
-                    return
+                if name is not None and stream is not None:
+                    del left[name]
+                    yield Member(name, f"{archive}:{entry.name}", entry.size, cast("BinaryIO", stream))
+            read_to_end(unpacked)
+        if not left:
+            return
         raise FileError(
             f"{archive} must hold {self.layout}; missing: {', '.join(left)}. Download it again: it may be another "
             "archive under this name."
@@ -130,10 +140,16 @@ class Place:
 
 @contextmanager
 def open_file(path: Path) -> Iterator[BinaryIO]:
-    """A file's bytes, uncompressed if it ends in ``.gz``; whatever goes wrong becomes a FileError that names it."""
-    packed = path.suffix == ".gz"
-    with reading(path, "gzip file" if packed else "file"), gzip.open(path) if packed else path.open("rb") as stream:
+    """A file's bytes, uncompressed where its ending says so; what goes wrong becomes a FileError that names it."""
+    form, opener = _COMPRESSED.get(path.suffix, ("file", open))
+    with reading(path, form), opener(path, "rb") as stream:
         yield cast("BinaryIO", stream)
+
+
+def read_to_end(stream: BinaryIO) -> None:
+    """Read what is left and throw it away: only at its end does a compressed file know that it is whole."""
+    while stream.read(_BLOCK):
+        pass
 
 
 def find_files(reader: DatasetReader, folder: Path, layouts: Sequence[Layout]) -> Place:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
+import torch
 from torch import Tensor
 
 from calibrant.checks import check_labels, check_same_length
@@ -48,10 +49,17 @@ class PixelScale:
             >>> PixelScale.of(torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1)).mean
             (0.5,)
         """
-        channels = [images[:, channel].double() / peak for channel in range(images.shape[1])]
-        means = tuple(round(float(channel.mean()), 4) for channel in channels)
-        deviations = tuple(max(round(float(channel.std()), 4), 1e-4) for channel in channels)
-        return cls(means, deviations, peak)
+        # Counts of the 256 values, as the numbers themselves would take eight times the memory of the images.
+        values = torch.arange(256, dtype=torch.float64) / peak
+        means, deviations = [], []
+        for channel in range(images.shape[1]):
+            blocks = (block[:, channel].flatten() for block in images.split(10_000))
+            counts = torch.stack([torch.bincount(block, minlength=256) for block in blocks]).sum(0).double()
+            mean = counts @ values / counts.sum()
+            means.append(round(float(mean), 4))
+            spread = (counts @ (values - mean) ** 2 / (counts.sum() - 1).clamp(min=1)).sqrt()
+            deviations.append(max(round(float(spread), 4), 1e-4))
+        return cls(tuple(means), tuple(deviations), peak)
 
 
 @final

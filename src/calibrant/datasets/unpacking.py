@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
+from calibrant.datasets.canonical import open_file, read_to_end
 from calibrant.datasets.integrity import reading
 from calibrant.errors import FileError
 
@@ -68,8 +69,11 @@ def _opened(archive: Path) -> Iterator[list[_Entry]]:
         with zipfile.ZipFile(archive) as bundle:
             yield [_zipped(info, bundle, archive) for info in bundle.infolist()]
     else:
-        with tarfile.open(archive) as tar:
-            yield [_tarred(member, tar, archive) for member in tar]
+        # Uncompressed outside tarfile, which takes damage for the end.
+        with open_file(archive) as unpacked, tarfile.open(fileobj=unpacked, mode="r:") as tar:
+            entries = [_tarred(member, tar, archive) for member in tar]
+            read_to_end(unpacked)
+            yield entries
 
 
 def _zipped(info: zipfile.ZipInfo, bundle: zipfile.ZipFile, archive: Path) -> _Entry:

@@ -81,7 +81,11 @@ class AvUCLoss(PenalisedLoss):
         """Turn the penalty on or off for an epoch, counted from 0.
 
         Without a call the penalty is on only if ``from_epoch`` is 0.
+
+        Raises:
+            InputError: If it is not a whole number, or below 0.
         """
+        check_at_least(epoch, 0, "epoch")
         self.switch.fill_(float(epoch >= self.from_epoch))
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -90,7 +94,7 @@ class AvUCLoss(PenalisedLoss):
         uncertain = (entropy > self._border(entropy.detach(), correct)).to(entropy.dtype)
         unsure = entropy.tanh()
         part = torch.where(correct > 0, confidence, 1 - confidence) * torch.where(uncertain > 0, unsure, 1 - unsure)
-        return self.switch * log_odds_of_mismatch(part, (correct - uncertain).abs())
+        return self.switch.to(part.dtype) * log_odds_of_mismatch(part, (correct - uncertain).abs())
 
     def _border(self, entropy: Tensor, correct: Tensor) -> Tensor | float:
         if self.threshold is not None:

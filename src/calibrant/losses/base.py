@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from calibrant.checks import check_at_least, check_known, check_real_number
 from calibrant.errors import InputError
-from calibrant.losses.batch import Batch, Reduction
+from calibrant.losses.batch import Batch, Reduction, full_precision
 from calibrant.paper import Paper
 
 __all__ = ["Loss", "PenalisedLoss", "Reduction", "RowLoss", "loss_settings"]
@@ -57,7 +57,8 @@ class RowLoss(nn.Module, ABC):
                 given to a loss that has no meaning for them.
         """
         batch = Batch.of(logits, labels, owner=self.name, ignore_index=self.ignore_index, soft=self.takes_soft_labels)
-        return batch.reduced(self.rows(batch.logits, batch.labels), self.reduction)
+        with full_precision(logits):
+            return batch.reduced(self.rows(batch.logits, batch.labels), self.reduction)
 
     def extra_repr(self) -> str:
         return _options_in_words(self)
@@ -111,11 +112,12 @@ class PenalisedLoss(nn.Module, ABC):
         """The loss of a batch; see :meth:`RowLoss.forward`."""
         soft = self.takes_soft_labels and self.base.takes_soft_labels
         batch = Batch.of(logits, labels, owner=self.name, ignore_index=self.ignore_index, soft=soft)
-        loss = batch.reduced(self.base.rows(batch.logits, batch.labels), self.reduction)
-        if self.weight == 0 or batch.is_empty:
-            return loss
-        size = len(batch.labels) if self.reduction == "sum" else 1
-        return loss + self.weight * size * self.penalty(batch.logits, batch.labels)
+        with full_precision(logits):
+            loss = batch.reduced(self.base.rows(batch.logits, batch.labels), self.reduction)
+            if self.weight == 0 or batch.is_empty:
+                return loss
+            size = len(batch.labels) if self.reduction == "sum" else 1
+            return loss + self.weight * size * self.penalty(batch.logits, batch.labels)
 
     def extra_repr(self) -> str:
         return _options_in_words(self)

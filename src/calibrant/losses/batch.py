@@ -3,6 +3,7 @@
 Half-precision logits are worked in float32, as torch's own cross-entropy does under autocast.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, Self, TypeAlias, final
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from calibrant.checks import check_labels
 from calibrant.errors import InputError
 
-__all__ = ["Batch", "Reduction"]
+__all__ = ["Batch", "Reduction", "full_precision"]
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 
@@ -45,7 +46,8 @@ class Batch:
             return cls(logits, labels.to(logits.dtype), None, torch.Size([shape[0], *shape[2:]]))
         kept = None
         if ignore_index is not None:
-            kept = labels != ignore_index
+            # As int64: a narrower type would take -100 for another number, 156 where it has no negative ones.
+            kept = labels.long() != ignore_index
             logits, labels = logits[kept], labels[kept]
         # A look at the labels of a GPU would wait for it, and break a captured graph.
         if labels.device.type == "cpu" and not torch.compiler.is_compiling():
@@ -62,8 +64,14 @@ class Batch:
         return losses.sum() if reduction == "sum" or self.is_empty else losses.mean()
 
 
+def full_precision(logits: Tensor) -> AbstractContextManager[object]:
+    """Keeps autocast out of a loss: it would multiply matrices of probabilities in half precision."""
+    device = logits.device.type
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+
+
 def _check_shapes(logits: Tensor, labels: Tensor, *, owner: str, soft: bool, ignore_index: int | None) -> None:
-    if logits.ndim < 2 or logits.shape[0] == 0 or logits.shape[1] < 2 or not logits.is_floating_point():
+    if logits.ndim < 2 or logits.numel() == 0 or logits.shape[1] < 2 or not logits.is_floating_point():
         raise InputError(
             f"logits must be floating numbers of shape (n, k), with at least one row and two classes; "
             f"got {logits.dtype} of shape {tuple(logits.shape)}."

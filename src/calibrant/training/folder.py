@@ -14,7 +14,7 @@
 import json
 import platform
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, final
 
@@ -76,7 +76,7 @@ class RunFolder:
         except OSError as error:
             raise FileError(f"{self.path} could not be made: {error.strerror}.") from error
         ran_on = {
-            "calibrant": version("calibrant"),
+            "calibrant": _own_version(),
             "torch": torch.__version__,
             "python": platform.python_version(),
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
@@ -90,8 +90,12 @@ class RunFolder:
         Raises:
             FileError: If this is no run's folder.
         """
-        document = self._document(self.path / "settings.json")
-        return RunSettings.from_dict(document["settings"])
+        path = self.path / "settings.json"
+        document = self._document(path)
+        try:
+            return RunSettings.from_dict(document["settings"])
+        except (InputError, KeyError, TypeError, ValueError) as error:
+            raise FileError(f"{path} must be the settings of a run; something in it is not right ({error}).") from error
 
     def records(self) -> list[EpochRecord]:
         """A record an epoch, as far as the run has come."""
@@ -105,8 +109,7 @@ class RunFolder:
         """Write where a run stands, so that it can go on from here."""
         document = {"format": _FORMAT, "records": [record.as_dict() for record in session.records]}
         self._write_records(session.records)
-        with atomic_path(self.path / "checkpoint.safetensors") as file:
-            save_file(session.state(), file, metadata={"calibrant": json.dumps(document)})
+        _save_tensors(session.state(), self.path / "checkpoint.safetensors", document)
 
     def resume(self, session: Session) -> None:
         """Put a run where its last checkpoint stood; a run without one starts from the beginning.
@@ -140,8 +143,7 @@ class RunFolder:
             with atomic_binary(self.path / "learning.npz") as file:
                 np.savez_compressed(file, learned_epoch=learned.to(torch.int32).numpy(), max_logit=max_logit)
         weights = {name: values.detach().cpu().contiguous() for name, values in session.model.state_dict().items()}
-        with atomic_path(self.path / "weights.safetensors") as path:
-            save_file(weights, path, metadata={"calibrant": json.dumps({"format": _FORMAT})})
+        _save_tensors(weights, self.path / "weights.safetensors", {"format": _FORMAT})
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
     def weights(self) -> dict[str, Tensor]:
@@ -171,3 +173,18 @@ class RunFolder:
         if not isinstance(document, dict) or document.get("format") != _FORMAT:
             raise FileError(f"{path} must be the settings of a run made by calibrant train; it is not.")
         return document
+
+
+def _save_tensors(tensors: dict[str, Tensor], path: Path, document: dict[str, Any]) -> None:
+    try:
+        with atomic_path(path) as file:
+            save_file(tensors, file, metadata={"calibrant": json.dumps(document)})
+    except SafetensorError as error:  # what the library makes of a full disk
+        raise FileError(f"{path} could not be written: {error}. Check the space left.") from error
+
+
+def _own_version() -> str:
+    try:
+        return version("calibrant")
+    except PackageNotFoundError:  # run from the source tree without being installed
+        return "not installed"

@@ -41,7 +41,7 @@ class EpochRecord:
     learning_rate: float  # at the last step
     loss: float  # mean over the steps, of augmented and mixed rows
     accuracy: float  # of the same, in training mode
-    held_out: Mapping[str, HeldOutRecord]
+    held_out: Mapping[str, HeldOutRecord]  # empty after epochs in which nobody looked
 
     def as_dict(self) -> dict[str, Any]:
         """As a file can hold it."""

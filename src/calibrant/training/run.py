@@ -68,20 +68,24 @@ def train_runs(
     data = TrainingData.of(dataset, split_dataset(dataset, split, seed=split_seed))
     digest = data_digest(data)
     placed: dict[Augmentation | None, DeviceData] = {}
+    folders: dict[RunFolder, RunSettings] = {}
     sessions: dict[Session, tuple[Run, RunFolder]] = {}
     for run in runs:
         recipe = _settled(run.recipe, data, device)
         folder = RunFolder(run.folder)
-        if peers.is_first:
-            folder.begin(_settings(run, recipe, dataset, data, split, split_seed, digest), device)
+        folders[folder] = _settings(run, recipe, dataset, data, split, split_seed, digest)
         if folder.is_finished:
             continue
         if recipe.augmentation not in placed:
             placed[recipe.augmentation] = data.on(device, recipe.augmentation)
         model = _built(run.model, dataset, recipe.seed)
         session = Session(model, run.loss, placed[recipe.augmentation], recipe, speed, peers)
-        folder.resume(session)
         sessions[session] = run, folder
+    # Not before all networks stand: a run that is refused leaves no folder in the way of the next try.
+    for folder, settings in folders.items() if peers.is_first else ():
+        folder.begin(settings, device)
+    for session, (_, folder) in sessions.items():
+        folder.resume(session)
     written = dict.fromkeys(sessions, time.monotonic())
 
     def ended(session: Session, record: EpochRecord) -> None:
@@ -112,6 +116,8 @@ def load_network(folder: Path) -> nn.Module:
     sizes = {} if settings.n_words else {"in_channels": shape[0], "image_size": shape[-1]}
     model = build_model(settings.model, n_classes=len(settings.class_names), n_words=settings.n_words, **sizes)
     model.load_state_dict(opened.weights())
+    # As in training: sums run in another order in another layout, and the logits would differ in the last digit.
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if settings.pixel_scale is None:
         return model.eval()
     scale = settings.pixel_scale

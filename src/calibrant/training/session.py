@@ -10,6 +10,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from calibrant.checks import check_at_least, check_real_number
 from calibrant.errors import FitError, InputError
 from calibrant.losses import ChangesWithEpoch, Loss, NeedsSamples
 from calibrant.training.capture import CapturedStep, compile_blocks
@@ -19,7 +20,7 @@ from calibrant.training.peers import ALONE, Peers
 from calibrant.training.plan import EpochPlan, generator_of, plan_epoch
 from calibrant.training.predict import logits_of
 from calibrant.training.recipe import Recipe
-from calibrant.training.record import EpochRecord, judge
+from calibrant.training.record import EpochRecord, HeldOutRecord, judge
 from calibrant.training.schedule import learning_rates
 from calibrant.training.step import Step
 
@@ -33,13 +34,20 @@ class Speed:
 
     Args:
         compiled: Whether a GPU compiles the network's blocks and records whole steps. It takes half a minute at first.
-        traced: Whether to look at every training row after each epoch, for the epoch in which it was learned.
+        traced: Whether to look at every training row after each epoch, for the epoch in which it was learned. It costs
+            about a third of the training itself.
+        judge_every: Epochs from one look at the held-out rows to the next; after the last epoch there always is one.
         checkpoint_seconds: Time after which a run's place is written again, at the end of an epoch.
     """
 
     compiled: bool = True
-    traced: bool = True
+    traced: bool = False
+    judge_every: int = 1
     checkpoint_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        check_at_least(self.judge_every, 1, "judge_every")
+        check_real_number(self.checkpoint_seconds, "checkpoint_seconds", least=0)
 
 
 @final
@@ -68,20 +76,16 @@ class Session:
         peers: Peers = ALONE,
     ) -> None:
         n, speed = len(data.training), speed or Speed()
-        if recipe.batch_size > n:
-            raise InputError(f"batch_size must be at most the {n} training rows; got {recipe.batch_size}.")
-        if loss.reduction == "none":
-            raise InputError("the reduction of a loss must be mean or sum to train with it; got none.")
-        needy = [module for module in loss.modules() if isinstance(module, NeedsSamples)]
-        if recipe.mixup and needy:
-            raise InputError(f"mixup must be 0 with {loss.name}, which follows single rows; got {recipe.mixup}.")
-        for module in needy:
-            module.remember(n)
+        _check_batches(n, recipe, peers)
+        _check_loss(loss, data, recipe)
+        for module in loss.modules():
+            if isinstance(module, NeedsSamples):
+                module.remember(n)
         self.model = model.to(data.device).train()
         # Torch's annotations know this keyword only without a device.
         self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.loss = loss.to(data.device).train()
-        self.recipe, self.data = recipe, data
+        self.recipe, self.data, self._judge_every = recipe, data, speed.judge_every
         self.epoch = 0
         self.records: list[EpochRecord] = []
         self.trace = LearningTrace(n) if speed.traced else None
@@ -136,7 +140,7 @@ class Session:
                     "warm up, or clip the gradient."
                 )
             accuracy = int(self.step.right) / (self.steps_an_epoch * self.recipe.batch_size)
-            held_out = {name: judge(self.logits(part), part.labels) for name, part in self.data.held_out.items()}
+            held_out = self._judged() if self._is_judged() else {}
             if self.trace is not None:
                 self.trace.add(self.logits(self.data.training), self.data.training.labels)
             rate = float(self.step.rates[-1])
@@ -170,8 +174,17 @@ class Session:
             for name, tensor in mine.items():
                 tensor.copy_(theirs[name])
         if self.trace is not None:
+            if "trace.packed" not in state:
+                raise InputError("the state must hold a trace to go on with one; it was made without.")
             self.trace.restore({name: state[f"trace.{name}"] for name in self.trace.state()})
         self.records, self.epoch = list(records), len(records)
+
+    def _is_judged(self) -> bool:
+        """Whether the held-out rows are looked at after the epoch that ends."""
+        return (self.epoch + 1) % self._judge_every == 0 or self.epoch + 1 == self.recipe.epochs
+
+    def _judged(self) -> dict[str, HeldOutRecord]:
+        return {name: judge(self.logits(part), part.labels) for name, part in self.data.held_out.items()}
 
     def _drawn(self) -> EpochPlan:
         recipe = self.recipe
@@ -193,3 +206,20 @@ class Session:
     def _stream(self) -> AbstractContextManager[object]:
         """Where this network's work is queued."""
         return nullcontext() if self._captured is None else torch.cuda.stream(self._captured.stream)
+
+
+def _check_batches(n: int, recipe: Recipe, peers: Peers) -> None:
+    if recipe.batch_size > n:
+        raise InputError(f"batch_size must be at most the {n} training rows; got {recipe.batch_size}.")
+    peers.part_of(recipe.batch_size)
+
+
+def _check_loss(loss: Loss, data: DeviceData, recipe: Recipe) -> None:
+    if loss.reduction == "none":
+        raise InputError("the reduction of a loss must be mean or sum to train with it; got none.")
+    if not recipe.mixup:
+        return
+    if any(isinstance(module, NeedsSamples) for module in loss.modules()):
+        raise InputError(f"mixup must be 0 with {loss.name}, which follows single rows; got {recipe.mixup}.")
+    if not data.training.inputs.plain(torch.zeros_like(data.training.labels[:1])).is_floating_point():
+        raise InputError(f"mixup must be 0 for texts, whose words have no blend; got {recipe.mixup}.")

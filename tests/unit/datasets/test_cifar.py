@@ -190,7 +190,17 @@ def test_a_truncated_archive_is_told(tmp_path, content, pack, ending, share):
     path = tmp_path / f"cifar-10-binary{ending}"
     pack(path, binary10(content), "cifar-10-batches-bin")
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
-    with pytest.raises(FileError, match="cifar-10-binary.*(cut short|missing)"):
+    with pytest.raises(FileError, match=r"cifar-10-binary.*(cut short|missing)"):
+        CIFAR10().read(tmp_path, checked=False)
+
+
+def test_a_changed_byte_in_a_compressed_archive_is_found_even_unchecked(tmp_path, content, pack):
+    path = tmp_path / "cifar-10-binary.tar.gz"
+    pack(path, binary10(content), "cifar-10-batches-bin")
+    changed = bytearray(path.read_bytes())
+    changed[len(changed) // 2] ^= 1  # random pixels do not compress, so this is a pixel
+    path.write_bytes(changed)
+    with pytest.raises(FileError, match="must be a whole gzip file"):
         CIFAR10().read(tmp_path, checked=False)
 
 
@@ -225,8 +235,8 @@ def test_a_folder_that_is_not_there_is_told(tmp_path):
 
 def test_the_other_cifar_under_this_name_is_told(tmp_path, content, python2_pickle):
     files = python100(content, python2_pickle)
-    put(tmp_path, {name: files["train"] for name in (*BATCHES, "test_batch")})
-    with pytest.raises(FileError, match="must hold 'labels'.*may be the other one"):
+    put(tmp_path, dict.fromkeys((*BATCHES, "test_batch"), files["train"]))
+    with pytest.raises(FileError, match=r"must hold 'labels'.*may be the other one"):
         CIFAR10().read(tmp_path, checked=False)
 
 

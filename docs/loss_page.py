@@ -1,0 +1,105 @@
+"""The page of losses, from their docstrings."""
+
+import inspect
+import re
+
+from calibrant.catalogue import all_losses
+from calibrant.losses import ChangesWithEpoch, Loss, NeedsSamples, RowLoss
+
+INTRODUCTION = """\
+# Losses: what each one does, and when it misleads
+
+<!-- Written by `make docs` from the docstrings; edit those. -->
+
+Notation: row i has logits z_i, probabilities p_i = softmax z_i, label y_i, predicted class ŷ_i = argmax p_i, confidence
+c_i = max p_i, and correctness a_i = 1 if ŷ_i = y_i, else 0. There are n rows in the batch and k classes. Where one row is
+meant its number is left out: p_y is the probability of its true class.
+
+**Every loss takes the place of `nn.CrossEntropyLoss`**: `loss(logits, labels)` with logits of shape (n, k) or (n, k, ...).
+`reduction` is torch's `mean` or `sum`; losses of single rows also have `none`. Rows whose label is `ignore_index` count for
+nothing; None, the default, means that every row counts. Half-precision logits are worked in float32. Some losses take
+probabilities as labels, (n, k), where the labels are soft; the others refuse them and work with mixup all the same
+([training](training.md#mixup)). Any option can be given on the command line: `--loss 'mmce(weight=2,base=focal(gamma=1))'`.
+
+**Rows and batches.** A loss of single rows is a mean: how the rows are batched does not matter. A penalty on the batch as a
+whole is an estimate from n rows, with the noise and the bias of one: change the batch size and it is another loss. In a run
+of several processes `calibrant train` gives it the rows of all of them.
+
+**Which to take?** Start with `ce` and a temperature fitted on held-out rows; it is what everything here must beat. Losses that
+hold confidence back (`label_smoothing`, `focal`, `entropy`, `logit_norm`, `mbls`) lower the calibration error of the raw
+network. Afterwards look at two more numbers, because the same papers that test them report losing there: the error *after* a
+temperature (Wang, Feng & Zhang, 2021), and `auroc`, which says how well right is told from wrong (Singla et al., 2021, for
+some). `calibrant train` prints all of these side by side. Penalties that estimate a calibration error (`mmce`, `dece`, `sece`,
+`sb_ece`) see the training rows: once those are learnt by heart, they have nothing left to say. `crl`, `avuc` and `soft_avuc` are
+about the order of confidences rather than their level.
+"""
+
+FAMILIES = {
+    "Losses of single rows": "Each row has its loss by itself; a batch's is their mean.",
+    "Losses of a batch as a whole": (
+        "The loss is that of the rows (`base`, the cross-entropy if not given) plus `weight` times a penalty on the batch; "
+        "the formula is the penalty's. 0 as `weight` leaves the base loss."
+    ),
+}
+
+# The same for all, and told in the introduction.
+SHARED = {"reduction", "ignore_index"}
+
+
+def loss_page() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION]
+    of_rows = [loss for loss in all_losses().values() if isinstance(loss, RowLoss)]
+    of_batches = [loss for loss in all_losses().values() if not isinstance(loss, RowLoss)]
+    for (heading, words), losses in zip(FAMILIES.items(), (of_rows, of_batches), strict=True):
+        parts.append(f"## {heading}\n\n{words}\n")
+        parts += [entry(loss) for loss in losses]
+    return "\n".join(parts)
+
+
+def entry(loss: Loss) -> str:
+    """One loss, from its docstring."""
+    text = _without_roles(inspect.cleandoc(loss.__doc__ or ""))
+    body, *sections = re.split(r"^(Args|Raises|Example):\n", text, flags=re.MULTILINE)
+    arguments = dict(zip(sections[::2], sections[1::2], strict=True)).get("Args", "")
+    prose, formula = re.split(r"^Formula: ", body, flags=re.MULTILINE)
+    paper, where = loss.paper, f", {loss.paper.where}" if loss.paper.where else ""
+    lines = [f"### `{loss.name}`: {loss.title}", ""]
+    for paragraph in prose.strip().split("\n\n"):
+        lines += [" ".join(paragraph.split()), ""]
+    lines += [
+        f"- **Formula**: `{' '.join(formula.split())}`",
+        f"- **Soft labels**: {'yes' if loss.takes_soft_labels else 'no'}",
+        *_hooks(loss),
+        f"- **From**: {paper.short}, {paper.link}{where}",
+        f"- **Use**: `from calibrant.losses import {type(loss).__name__}`, or `calibrant train --loss {loss.name}`",
+        "",
+        *_options(loss, arguments),
+    ]
+    return "\n".join(lines)
+
+
+def _hooks(loss: Loss) -> list[str]:
+    """What a loop of one's own must call."""
+    calls = [("`remember` once, `look_at` before each batch", NeedsSamples), ("`begin_epoch`", ChangesWithEpoch)]
+    told = [call for call, hook in calls if isinstance(loss, hook)]
+    return [f"- **Asks of the loop**: {', '.join(told)} ([how](training.md#losses-that-ask-for-more))"] if told else []
+
+
+def _options(loss: Loss, arguments: str) -> list[str]:
+    """A table of the loss's own options, their defaults and what the docstring says of them."""
+    entries = re.split(r"^    (\w+): ", arguments, flags=re.MULTILINE)[1:]
+    meaning = {name: " ".join(value.split()) for name, value in zip(entries[::2], entries[1::2], strict=True)}
+    options = [each for name, each in inspect.signature(type(loss)).parameters.items() if name not in SHARED]
+    if not options:
+        return []
+    lines = ["| option | default | |", "|---|---|---|"]
+    for option in options:
+        words = meaning.get(option.name, "").replace("|", r"\|")  # a bar would end the cell
+        lines.append(f"| `{option.name}` | `{option.default!r}` | {words} |")
+    return [*lines, ""]
+
+
+def _without_roles(text: str) -> str:
+    """Names as Markdown writes them."""
+    return re.sub(r":\w+:`([^`]*)`", r"`\1`", text).replace("``", "`")

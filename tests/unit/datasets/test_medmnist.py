@@ -1,0 +1,120 @@
+"""MedMNIST from its archives of arrays."""
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.datasets.medmnist import BloodMNIST, MedMNIST
+from calibrant.datasets.medmnist_flags import MEDMNIST_FLAGS
+from calibrant.errors import FileError, InputError, UnknownNameError
+
+SIZES = {"train": 16, "val": 9, "test": 11}
+
+
+def arrays(*, channels=3, n_classes=8):
+    random = np.random.default_rng(0)
+    held = {}
+    for part, n in SIZES.items():
+        shape = (n, 28, 28) if channels == 1 else (n, 28, 28, channels)
+        held[f"{part}_images"] = random.integers(0, 256, shape, dtype=np.uint8)
+        held[f"{part}_labels"] = (np.arange(n, dtype=np.uint8) % n_classes)[:, None]
+    return held
+
+
+def test_the_publishers_three_parts_are_kept(tmp_path):
+    held = arrays()
+    np.savez(tmp_path / "bloodmnist.npz", **held)
+    dataset = BloodMNIST().read(tmp_path, checked=False)
+    assert (len(dataset.training), len(dataset.validation), len(dataset.test)) == (16, 9, 11)
+    assert tuple(dataset.training.inputs.shape) == (16, 3, 28, 28)
+    assert dataset.training.inputs.is_contiguous()
+    for row, channel, down, across in [(0, 0, 0, 0), (7, 2, 3, 20), (15, 1, 27, 26)]:
+        assert dataset.training.inputs[row, channel, down, across] == held["train_images"][row, down, across, channel]
+    assert dataset.validation.labels.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 0]
+    assert (dataset.name, dataset.class_names[7], dataset.augmentation) == ("bloodmnist", "platelet", "crop-flip")
+
+
+def test_grey_images_have_one_channel(tmp_path):
+    held = arrays(channels=1, n_classes=4)
+    np.savez_compressed(tmp_path / "octmnist.npz", **held)
+    dataset = MedMNIST("octmnist").read(tmp_path, checked=False)
+    assert torch.equal(dataset.test.inputs[:, 0], torch.from_numpy(held["test_images"]))
+    assert dataset.name == "octmnist"
+
+
+def test_both_readers_read_the_same(tmp_path):
+    np.savez(tmp_path / "bloodmnist.npz", **arrays())
+    first, second = (reader.read(tmp_path, checked=False) for reader in (BloodMNIST(), MedMNIST("bloodmnist")))
+    assert torch.equal(first.test.inputs, second.test.inputs)
+    assert BloodMNIST().remote == MedMNIST("bloodmnist").remote
+
+
+def test_a_file_of_another_name_is_read_without_a_digest(tmp_path):
+    np.savez(tmp_path / "my_cells.npz", class_names=np.array(["a"]), **arrays())
+    assert len(BloodMNIST().read(tmp_path / "my_cells.npz").training) == 16
+    with pytest.raises(FileError, match=r"bloodmnist needs bloodmnist\.npz in .*; missing: bloodmnist\.npz"):
+        BloodMNIST().read(tmp_path)
+
+
+def test_the_official_name_must_be_the_official_file(tmp_path, monkeypatch):
+    path = tmp_path / "bloodmnist.npz"
+    np.savez(path, **arrays())
+    with pytest.raises(FileError, match="must be the published data, md5:7053d0359d879ad8a5505303e11de1dc; got md5:"):
+        BloodMNIST().read(tmp_path)
+    digest = f"md5:{hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()}"
+    monkeypatch.setitem(MEDMNIST_FLAGS, "bloodmnist", replace(MEDMNIST_FLAGS["bloodmnist"], digest=digest))
+    assert len(BloodMNIST().read(tmp_path).test) == 11
+
+
+def test_many_labels_at_once_are_refused(tmp_path):
+    with pytest.raises(InputError, match="chestmnist gives it any of fourteen at once"):
+        MedMNIST("chestmnist")
+    np.savez(tmp_path / "chestmnist.npz", **{**arrays(), "val_labels": np.zeros((9, 14), dtype=np.uint8)})
+    with pytest.raises(FileError, match=r"val_labels must give every image one label .*got 14 labels at once"):
+        MedMNIST("pathmnist").read(tmp_path / "chestmnist.npz")
+
+
+def test_an_unknown_flag_is_told_with_the_closest():
+    with pytest.raises(UnknownNameError, match="Did you mean pathmnist"):
+        MedMNIST("pathmist")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"test_images": np.zeros((11, 28, 28, 28), dtype=np.uint8)}, r"test_images must be bytes.*Volumes"),
+        ({"test_images": np.zeros((11, 28, 28, 3))}, r"test_images must be bytes.*float64"),
+        ({"test_images": np.zeros((10, 28, 28, 3), dtype=np.uint8)}, "a whole number for each of 10 images"),
+        ({"test_labels": np.full((11, 1), 0.5)}, "test_labels must be a whole number"),
+        ({"test_labels": np.full((11, 1), 8)}, r"test_labels must lie in 0\.\.7; got 8 at image 0.*choose its flag"),
+        ({"test_labels": np.full((11, 1), -1)}, r"test_labels must lie in 0\.\.7; got -1"),
+        ({"test_labels": np.array([[{}]] * 11)}, "Object arrays cannot be loaded"),
+        ({"train_images": np.zeros((16, 32, 32, 3), dtype=np.uint8)}, "inputs of one shape"),
+    ],
+)
+def test_arrays_of_another_layout_are_told(tmp_path, wrong, message):
+    np.savez(tmp_path / "x.npz", **{**arrays(), **wrong})
+    with pytest.raises(InputError, match=message):
+        BloodMNIST().read(tmp_path / "x.npz")
+
+
+def test_an_archive_without_a_part_is_told(tmp_path):
+    held = arrays()
+    del held["val_images"]
+    np.savez(tmp_path / "x.npz", **held)
+    with pytest.raises(FileError, match=r"must hold train_images.*it lacks val_images and has train_images"):
+        BloodMNIST().read(tmp_path / "x.npz")
+
+
+def test_a_truncated_archive_or_something_else_is_told(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez(path, **arrays())
+    path.write_bytes(path.read_bytes()[:20_000])
+    with pytest.raises(FileError, match=r"x\.npz must be a whole NumPy archive"):
+        BloodMNIST().read(path)
+    path.write_bytes(b"\x80\x04cos\nsystem\n")
+    with pytest.raises(FileError, match="it is something else"):
+        BloodMNIST().read(path)

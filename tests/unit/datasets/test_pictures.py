@@ -1,0 +1,166 @@
+"""Data sets that are folders of picture files: Tiny-ImageNet and a person's own."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from calibrant.datasets import tiny_imagenet
+from calibrant.datasets.image_folder import ImageFolder
+from calibrant.datasets.tiny_imagenet import TinyImageNet
+from calibrant.errors import FileError, InputError
+
+
+def save(path, colour, *, size=(64, 64), mode="RGB"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, colour).save(path)
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """Three classes; the files list them out of order, and one picture is grey."""
+    root = tmp_path / "tiny-imagenet-200"
+    for number, wnid in enumerate(["n003", "n001", "n002"]):
+        for picture in range(2):
+            save(root / "train" / wnid / "images" / f"{wnid}_{picture}.JPEG", (40 * number, 100, 10 * picture))
+    save(root / "train" / "n002" / "images" / "n002_1.JPEG", 77, mode="L")
+    for number, wnid in enumerate(["n002", "n001", "n003", "n001"]):
+        save(root / "val" / "images" / f"val_{number}.JPEG", (0, 0, 200))
+        with (root / "val" / "val_annotations.txt").open("a") as file:
+            file.write(f"val_{number}.JPEG\t{wnid}\t0\t32\t44\t62\n")
+    (root / "wnids.txt").write_text("n003\nn001\nn002\n")
+    (root / "words.txt").write_text(
+        "n001\tgoldfish, Carassius auratus\nn002\ttailed frog\nn003\tEgyptian cat\nn9\tcow\n"
+    )
+    return root
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_tiny_imagenet_numbers_classes_by_wordnet_name(tiny, inside):
+    dataset = TinyImageNet().read(tiny if inside else tiny.parent, checked=False)
+    assert dataset.class_names == ("goldfish", "tailed frog", "Egyptian cat")
+    assert dataset.training.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert dataset.test.labels.tolist() == [1, 0, 2, 0]
+    assert tuple(dataset.training.inputs.shape) == (6, 3, 64, 64)
+    assert (dataset.training.inputs[0, :, 5, 5].int() - torch.tensor([40, 100, 0])).abs().max() <= 3  # JPEG is lossy
+    assert dataset.training.inputs[3, :, 5, 5].tolist() == [77, 77, 77]
+    assert dataset.validation is None
+
+
+def test_tiny_imagenet_must_have_all_its_pictures_unless_unchecked(tiny, monkeypatch):
+    with pytest.raises(
+        FileError, match="must hold 200 classes, 100,000 training and 10,000 validation pictures; got 3, 6"
+    ):
+        TinyImageNet().read(tiny)
+    for name, value in {"_N_CLASSES": 3, "_N_TRAINING": 6, "_N_TEST": 4}.items():
+        monkeypatch.setattr(tiny_imagenet, name, value)
+    assert len(TinyImageNet().read(tiny).test) == 4
+
+
+def test_tiny_imagenet_says_what_is_missing(tiny):
+    (tiny / "words.txt").unlink()
+    with pytest.raises(FileError, match=r"tiny_imagenet needs wnids\.txt.*unpacked.*missing: words\.txt.*--download"):
+        TinyImageNet().read(tiny)
+
+
+def test_tiny_imagenet_refuses_annotations_that_lead_elsewhere(tiny):
+    for line in ("../../secret.JPEG\tn001", "val_0.JPEG\tn999", "val_0.JPEG"):
+        (tiny / "val" / "val_annotations.txt").write_text(f"val_0.JPEG\tn001\n{line}\n")
+        with pytest.raises(FileError, match=r"a picture and a class of wnids\.txt.*line 2 says"):
+            TinyImageNet().read(tiny, checked=False)
+
+
+def test_tiny_imagenet_names_pictures_that_cannot_be_read_or_have_another_size(tiny):
+    path = tiny / "train" / "n001" / "images" / "n001_0.JPEG"
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(FileError, match=r"these are not: .*n001_0\.JPEG \("):
+        TinyImageNet().read(tiny, checked=False)
+    save(path, (0, 0, 0), size=(64, 63))
+    with pytest.raises(FileError, match=r"n001_0\.JPEG \(it must have 64 x 64 pixels; got 64 x 63\)"):
+        TinyImageNet().read(tiny, checked=False)
+    for held in (tiny / "train" / "n001" / "images").iterdir():
+        held.unlink()
+    with pytest.raises(FileError, match=r"must hold the \.JPEG files of class n001"):
+        TinyImageNet().read(tiny, checked=False)
+
+
+@pytest.fixture
+def own(tmp_path):
+    for part in ("train", "test"):
+        save(tmp_path / part / "cat" / "a.png", (255, 0, 0), size=(40, 20))
+        save(tmp_path / part / "cat" / "b.JPG", (255, 0, 0), size=(20, 40))
+        save(tmp_path / part / "dog" / "c.gif", 9, size=(33, 33), mode="L")
+        (tmp_path / part / "dog" / "notes.txt").write_text("no picture")
+    return tmp_path
+
+
+def test_an_image_folder_is_read_at_one_size(own):
+    dataset = ImageFolder(size=16).read(own)
+    assert dataset.class_names == ("cat", "dog")
+    assert tuple(dataset.training.inputs.shape) == (3, 3, 16, 16)
+    assert dataset.training.labels.tolist() == dataset.test.labels.tolist() == [0, 0, 1]
+    assert dataset.training.inputs[0, :, 8, 8].tolist() == [255, 0, 0]
+    assert dataset.training.inputs[2].unique().tolist() == [9]
+    assert dataset.validation is None
+
+
+def test_the_middle_of_a_long_picture_is_kept(own):
+    stripes = np.zeros((10, 30, 3), dtype=np.uint8)
+    stripes[:, 10:20] = 200
+    Image.fromarray(stripes).save(own / "train" / "cat" / "a.png")
+    assert ImageFolder(size=10).read(own).training.inputs[0].unique().tolist() == [200]
+
+
+def test_a_picture_that_was_taken_sideways_is_put_upright(own):
+    top = np.zeros((10, 10, 3), dtype=np.uint8)
+    top[:5] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the top of the scene lies at the right of what is stored
+    Image.fromarray(top).transpose(Image.Transpose.ROTATE_90).save(own / "train" / "cat" / "a.png", exif=exif)
+    image = ImageFolder(size=10).read(own).training.inputs[0]
+    assert torch.equal(image, torch.from_numpy(top).permute(2, 0, 1))
+
+
+def test_val_judges_if_it_is_alone_and_validates_beside_test(own):
+    for name in "ab":
+        save(own / "val" / "cat" / f"{name}.png", (1, 2, 3))
+    save(own / "val" / "dog" / "c.png", (1, 2, 3))
+    save(own / "val" / "dog" / "d.png", (1, 2, 3))
+    dataset = ImageFolder(size=8).read(own)
+    assert (len(dataset.validation), len(dataset.test)) == (4, 3)
+    (own / "test").rename(own / "elsewhere")
+    dataset = ImageFolder(size=8).read(own)
+    assert dataset.validation is None
+    assert len(dataset.test) == 4
+
+
+def test_folders_that_are_not_as_they_should_be_are_told(own):
+    with pytest.raises(FileError, match=r"needs folders train/<class>/.*found cat, dog"):
+        ImageFolder().read(own / "train")
+    with pytest.raises(FileError, match="it is no folder"):
+        ImageFolder().read(own / "nowhere")
+    (own / "test" / "bird").mkdir()
+    with pytest.raises(FileError, match="same class folders as train; 'bird' is only in test"):
+        ImageFolder().read(own)
+    (own / "train" / "bird").mkdir()
+    with pytest.raises(FileError, match=r"bird must hold pictures .*there are none"):
+        ImageFolder().read(own)
+
+
+def test_a_part_without_classes_is_told(tmp_path):
+    for part in ("train", "test"):
+        save(tmp_path / part / "a.png", (0, 0, 0))
+    with pytest.raises(FileError, match=r"train must hold a folder for every class; found a\.png"):
+        ImageFolder().read(tmp_path)
+
+
+def test_unreadable_pictures_are_named_and_the_rest_counted(own):
+    for number in range(5):
+        (own / "train" / "dog" / f"z{number}.png").write_bytes(b"no picture")
+    with pytest.raises(FileError, match=r"these are not: .*z0\.png .*z1\.png .*z2\.png .* and 2 more"):
+        ImageFolder().read(own)
+
+
+def test_the_size_must_be_a_size():
+    with pytest.raises(InputError, match="size must be at least 1; got 0"):
+        ImageFolder(size=0)
