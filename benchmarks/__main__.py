@@ -1,16 +1,14 @@
 """``python -m benchmarks [QUESTION ...]``: run all, or those named, once and write their sections of RESULTS.md.
 
-Wants ``make benchmarks``' environment.
+Wants ``make benchmarks``' environment. Those about training want only torch, and run on a GPU if there is one.
 """
 
 import importlib
 import sys
 
 import torch
-from threadpoolctl import threadpool_limits
 
 from benchmarks.page import PAGE, write
-from benchmarks.peers import UNAVAILABLE
 
 QUESTIONS = (
     "imports",
@@ -21,7 +19,10 @@ QUESTIONS = (
     "structured_scaling",
     "dirichlet",
     "binning",
+    "losses",
+    "training",
 )
+WITHOUT_PEERS = {"losses", "training"}
 
 
 def main(*asked: str) -> None:
@@ -30,14 +31,24 @@ def main(*asked: str) -> None:
     if unknown:
         sys.exit(f"no such question: {', '.join(sorted(unknown))}; there are {', '.join(QUESTIONS)}")
     torch.set_num_threads(1)
-    threadpool_limits(1)
-    notes = [f"Not compared: {peer} ({reason})." for peer, reason in UNAVAILABLE.items()]
-    for name in asked or QUESTIONS:
+    chosen = asked or QUESTIONS
+    notes = None if WITHOUT_PEERS.issuperset(chosen) else _limit_peers()
+    for name in chosen:
         print(f"{name} …", flush=True)
         section = importlib.import_module(f"benchmarks.{name}").report()
         print(section, flush=True)
         write([section], notes)
     print(f"written to {PAGE.name}")
+
+
+def _limit_peers() -> list[str]:
+    """One thread for the libraries that peers use; which of them are missing, and why."""
+    from threadpoolctl import threadpool_limits
+
+    from benchmarks.peers import UNAVAILABLE
+
+    threadpool_limits(1)
+    return [f"Not compared: {peer} ({reason})." for peer, reason in UNAVAILABLE.items()]
 
 
 if __name__ == "__main__":

@@ -33,9 +33,8 @@ class Place:
     @property
     def about(self) -> str:
         """How this section was timed."""
-        if self.is_gpu:
-            return f"torch {torch.__version__}, least wall time of several rounds, until the GPU is done."
-        return f"torch {torch.__version__}, least processor time of several rounds."
+        clock = "wall time, until the GPU is done" if self.is_gpu else "processor time"
+        return f"All in turns with torch {torch.__version__}; least {clock}, of several rounds."
 
     def clock(self) -> float:
         """Seconds: of the wall once the GPU has done all it was told, or of the processor."""

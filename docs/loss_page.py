@@ -12,33 +12,38 @@ INTRODUCTION = """\
 <!-- Written by `make docs` from the docstrings; edit those. -->
 
 Notation: row i has logits z_i, probabilities p_i = softmax z_i, label y_i, predicted class ŷ_i = argmax p_i, confidence
-c_i = max p_i, and correctness a_i = 1 if ŷ_i = y_i, else 0. There are n rows in the batch and k classes. Where one row is
-meant its number is left out: p_y is the probability of its true class.
+c_i = max p_i, and correctness a_i = 1 if ŷ_i = y_i, else 0. There are n rows in the batch and k classes. Where one row
+is meant its number is left out: p_y is the probability of its true class. The *soft accuracy* of a row, which has a
+slope where a_i has none, is max(0, 1.5 − Σ_j σ(t (p_j − p_y))), with t = 100: 1 where the true class leads, 1/2 where
+it shares the lead.
 
-**Every loss takes the place of `nn.CrossEntropyLoss`**: `loss(logits, labels)` with logits of shape (n, k) or (n, k, ...).
-`reduction` is torch's `mean` or `sum`; losses of single rows also have `none`. Rows whose label is `ignore_index` count for
-nothing; None, the default, means that every row counts. Half-precision logits are worked in float32. Some losses take
-probabilities as labels, (n, k), where the labels are soft; the others refuse them and work with mixup all the same
-([training](training.md#mixup)). Any option can be given on the command line: `--loss 'mmce(weight=2,base=focal(gamma=1))'`.
+**Every loss takes the place of `nn.CrossEntropyLoss`**: `loss(logits, labels)`, with logits of shape `(n, k)` or `(n,
+k, ...)`. `reduction` is torch's `mean` or `sum`; losses of single rows also have `none`. Rows whose label is
+`ignore_index` count for nothing; None, the default, means that every row counts. Half-precision logits are worked in
+float32. Some losses also take soft labels, probabilities of shape `(n, k)`; the others refuse them, and all but `crl`
+work with [mixup](training.md#mixup) all the same. On the command line options stand in brackets:
+`mmce(weight=2,base=focal(gamma=1))`.
 
-**Rows and batches.** A loss of single rows is a mean: how the rows are batched does not matter. A penalty on the batch as a
-whole is an estimate from n rows, with the noise and the bias of one: change the batch size and it is another loss. In a run
-of several processes `calibrant train` gives it the rows of all of them.
+**Rows and batches.** A loss of single rows is a mean: how the rows are batched does not matter. A penalty on the batch
+as a whole is an estimate from n rows, with the noise and the bias of one: change the batch size and it is another loss.
+In a run of several processes `calibrant train` gives it the rows of all of them.
 
-**Which to take?** Start with `ce` and a temperature fitted on held-out rows; it is what everything here must beat. Losses that
-hold confidence back (`label_smoothing`, `focal`, `entropy`, `logit_norm`, `mbls`) lower the calibration error of the raw
-network. Afterwards look at two more numbers, because the same papers that test them report losing there: the error *after* a
-temperature (Wang, Feng & Zhang, 2021), and `auroc`, which says how well right is told from wrong (Singla et al., 2021, for
-some). `calibrant train` prints all of these side by side. Penalties that estimate a calibration error (`mmce`, `dece`, `sece`,
-`sb_ece`) see the training rows: once those are learnt by heart, they have nothing left to say. `crl`, `avuc` and `soft_avuc` are
-about the order of confidences rather than their level.
+**Which to take?** Start with `ce` and a temperature fitted on held-out rows; everything else must beat that. Losses
+that hold confidence back (`label_smoothing`, `focal`, `entropy`, `logit_norm`, `mbls`) lower the calibration error of
+the raw network. Then look at two more numbers. The error *after* a temperature: on CIFAR-10 label smoothing lowered the
+raw error from 6.4 to 2.7 %, but with a temperature cross-entropy came to 0.95 % and label smoothing to 2.5 % (Wang,
+Feng & Zhang, 2021). And `auroc`, how well confidence tells right from wrong: with label smoothing it fell from .94 to
+.73 (Singh et al., 2021, ResNet-50 on CIFAR-10). `calibrant train` prints all of these side by side. Penalties that
+estimate a calibration error (`mmce`, `dece`, `sece`, `sb_ece`, `dca`) see the training rows: once those are learnt by
+heart, right answers with full confidence are calibrated, and there is nothing left to say. `crl`, `avuc` and
+`soft_avuc` are about the order of confidences rather than their level.
 """
 
 FAMILIES = {
     "Losses of single rows": "Each row has its loss by itself; a batch's is their mean.",
     "Losses of a batch as a whole": (
-        "The loss is that of the rows (`base`, the cross-entropy if not given) plus `weight` times a penalty on the batch; "
-        "the formula is the penalty's. 0 as `weight` leaves the base loss."
+        "The loss is that of the rows (`base`, the cross-entropy if not given) plus `weight` times a penalty on the "
+        "batch; the formula is the penalty's. 0 as `weight` leaves the base loss."
     ),
 }
 
@@ -68,7 +73,7 @@ def entry(loss: Loss) -> str:
     for paragraph in prose.strip().split("\n\n"):
         lines += [" ".join(paragraph.split()), ""]
     lines += [
-        f"- **Formula**: `{' '.join(formula.split())}`",
+        f"- **Formula**: `{' '.join(formula.replace('`', '').split())}`",
         f"- **Soft labels**: {'yes' if loss.takes_soft_labels else 'no'}",
         *_hooks(loss),
         f"- **From**: {paper.short}, {paper.link}{where}",

@@ -3,8 +3,8 @@
     python experiments/training/study.py train DATA OUT --network resnet110 --epochs 140
     python experiments/training/study.py judge OUT --network resnet110
 
-The first goes on where it stopped, if it was stopped. The second writes a line for each run into records.jsonl, which
-``page.py`` makes docs/training-study.md of.
+The first goes on where it stopped, if it was stopped. The second writes a line for each run into records.jsonl, and
+docs/training-study.md from them.
 """
 
 import argparse
@@ -12,20 +12,25 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
+from page import write_page
 
 from calibrant.calibrators import HistogramBinning, StructuredVectorScaling, TemperatureScaling
 from calibrant.catalogue import find_loss
 from calibrant.datasets import CIFAR100
-from calibrant.metrics import accuracy, ace, auroc, brier, ece, nll, sce
+from calibrant.evidence import compare, estimate
+from calibrant.metrics import AUROC, ECE, NLL, Accuracy, Brier
 from calibrant.predictions import Predictions
 from calibrant.sources import load
 from calibrant.training import RECIPES, EpochRecord, Recipe, Run, Speed, train_runs
 from calibrant.training.folder import RunFolder
 
-HERE = Path(__file__).parent
+RECORDS = Path(__file__).parent / "records.jsonl"
 SEED = 0
+METHODS = (TemperatureScaling(), StructuredVectorScaling(), HistogramBinning())
+MEASURED = (Accuracy(), NLL(), ECE(), Brier(), AUROC())
 # Losses, and the alpha of mixup, by the name of the run's folder.
 SETS: dict[str, tuple[Recipe, dict[str, tuple[str, float]]]] = {
     "resnet110": (
@@ -75,40 +80,54 @@ def train(data: Path, out: Path, network: str, epochs: int | None) -> None:
 
 
 def judge(out: Path, network: str) -> None:
-    """Write a record for each run of a network, in place of older ones of the same run."""
-    kept = [record for record in _records() if record["network"] != network]
+    """Write a record for each run of a network, in place of older ones of the same network."""
+    records = [record for record in _records() if record["network"] != network]
+    compared: dict[str, Predictions] = {}
     for name in SETS[network][1]:
         folder = RunFolder(out / f"{network}-{name}")
         calibration, test = (load(folder.path / f"{part}.npz") for part in ("calibration", "test"))
         assert isinstance(calibration, Predictions)
         assert isinstance(test, Predictions)
         document = json.loads((folder.path / "settings.json").read_text(encoding="utf-8"))
-        record = {
-            "network": network,
-            "run": name,
-            "loss": folder.settings().loss,
-            "recipe": document["settings"]["recipe"],
-            "ran_on": document["ran_on"],
-            "seconds": sum(epoch.seconds for epoch in folder.records()),
-            "before": _numbers(test),
-        }
-        for method in (TemperatureScaling(), StructuredVectorScaling(), HistogramBinning()):
-            fitted = method.fit(calibration)
-            record[method.name] = _numbers(fitted.transform(test))
-            if method.name == "temperature":
-                record["T"] = float(fitted.temperature)
-        kept.append(record)
-    (HERE / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+        fitted = {method.name: method.fit(calibration) for method in METHODS}
+        mended = {name: map_.transform(test) for name, map_ in fitted.items()}
+        compared[name] = mended["temperature"]
+        records.append(
+            {
+                "network": network,
+                "run": name,
+                "loss": document["settings"]["loss"],
+                "recipe": document["settings"]["recipe"],
+                "split": document["settings"]["split"],
+                "ran_on": document["ran_on"],
+                "seconds": round(sum(epoch.seconds for epoch in folder.records()), 1),
+                "none": _estimates(test),
+                **{name: _estimates(predictions) for name, predictions in mended.items()},
+                "T": round(float(fitted["temperature"].temperature), 4),
+                "to_ce": _differences(compared["ce"], mended["temperature"]),
+            }
+        )
+    RECORDS.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    write_page(records)
 
 
-def _numbers(test: Predictions) -> dict[str, float]:
-    measured = (accuracy, nll, ece, ace, sce, brier, auroc)
-    return {metric.__name__: round(float(metric(test)), 6) for metric in measured}
+def _estimates(test: Predictions) -> dict[str, list[float]]:
+    """Each number with the ends of its interval."""
+    found = estimate(test, MEASURED, seed=SEED)
+    return {name: [round(value, 6) for value in (each.value, each.low, each.high)] for name, each in found.items()}
 
 
-def _records() -> list[dict[str, object]]:
-    path = HERE / "records.jsonl"
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+def _differences(ce: Predictions, other: Predictions) -> dict[str, list[float]]:
+    """To the cross-entropy, both after a temperature: the difference, the ends of its interval, and p."""
+    found = compare(ce, other, MEASURED, resamples=2000, seed=SEED)
+    return {
+        name: [round(value, 6) for value in (each.difference, each.low, each.high, each.p)]
+        for name, each in found.items()
+    }
+
+
+def _records() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in RECORDS.read_text(encoding="utf-8").splitlines()] if RECORDS.exists() else []
 
 
 def main() -> None:

@@ -49,13 +49,46 @@ if TYPE_CHECKING:
     from calibrant.catalogue import (
         all_calibrators,
         all_feature_calibrators,
+        all_losses,
         all_metrics,
         find_any_calibrator,
         find_calibrator,
+        find_loss,
         find_metric,
     )
+    from calibrant.datasets import Dataset, Examples, Split, all_datasets, all_splits, find_dataset, split_dataset
     from calibrant.errors import CalibrantError, CalibrantWarning, FileError, FitError, InputError, UnknownNameError
     from calibrant.evidence import Difference, Estimate, compare, estimate
+    from calibrant.losses import (
+        AvUCLoss,
+        BrierLoss,
+        CorrectnessRankingLoss,
+        CrossEntropyLoss,
+        DCALoss,
+        DECELoss,
+        DualFocalLoss,
+        EntropyRegularisedLoss,
+        FocalLoss,
+        InverseFocalLoss,
+        LabelSmoothingLoss,
+        LogitNormLoss,
+        Loss,
+        MarginLoss,
+        MDCALoss,
+        MMCELoss,
+        PairwiseConstraintsLoss,
+        PenalisedLoss,
+        RowLoss,
+        SampleDependentFocalLoss,
+        SBECELoss,
+        ScheduledFocalLoss,
+        SECELoss,
+        SoftAvUCLoss,
+        differentiable_ece,
+        differentiable_sece,
+        focal_gamma,
+        loss_settings,
+    )
     from calibrant.maps import FitSummary, Map
     from calibrant.metrics import (
         Metric,
@@ -92,6 +125,7 @@ if TYPE_CHECKING:
         tl_ece,
         top_brier,
     )
+    from calibrant.models import all_models, build_model
     from calibrant.paper import Paper
     from calibrant.predictions import Predictions, TopLabel
     from calibrant.report import Evaluation, Leaderboard, Verdict, evaluate, leaderboard, verdict
@@ -105,23 +139,43 @@ if TYPE_CHECKING:
         save,
         save_map,
     )
+    from calibrant.training import (
+        EpochRecord,
+        Mixup,
+        Recipe,
+        Run,
+        Session,
+        Speed,
+        TrainingData,
+        load_network,
+        train_runs,
+        train_together,
+    )
 
 __all__ = [
-    "Auto", "BayesianBinning", "BetaCalibration", "BiasCorrectedTemperature", "BinMeanShift", "CalibrantError",
-    "CalibrantWarning", "Calibrator", "Chain", "ClasswiseHistogramBinning", "DensityRatioCalibration",
-    "DiagonalOrderPreserving", "Difference", "DirichletODIR", "DoNothing", "EnsembleTemperatureScaling", "Estimate",
-    "Evaluation", "FeatureCalibrator", "FileError", "FitError", "FitSummary", "HistogramBinning", "IMax",
-    "InputError", "IsotonicOneVsRest", "IsotonicPooled", "IsotonicRegression", "Leaderboard", "Map", "MapFile",
-    "MatrixScaling", "MatrixScalingODIR", "Metric", "OrderInvariant", "OrderPreserving", "Paper", "PlattScaling",
-    "Predictions", "QuadraticScaling", "ScalingBinning", "ScalingBinningMarginal", "SplineCalibration",
-    "StructuredMatrixScaling", "StructuredVectorScaling", "Tally", "TemperatureScaling", "TopLabel",
-    "UnknownNameError", "VectorScaling", "VennAbers", "VennAbersInterval", "Verdict", "accuracy", "ace",
-    "all_calibrators", "all_feature_calibrators", "all_metrics", "augrc", "aupr_error", "aupr_success", "aurc",
-    "auroc", "brier", "calibration_refinement", "compare", "e_aurc", "ece", "ece_l1_debiased", "ece_l2_debiased",
-    "entropy", "estimate", "evaluate", "find_any_calibrator", "find_calibrator", "find_metric", "fpr95", "kde_ece",
-    "ks", "leaderboard", "load", "load_feature_map", "load_features", "load_map", "mce", "mmce", "murphy", "nll",
-    "oe", "piece", "read_map_file", "refinement_terms", "save", "save_map", "sce", "sece", "sece_printed", "skce",
-    "smece", "tl_ece", "top_brier", "venn_abers_interval", "verdict",
+    "Auto", "AvUCLoss", "BayesianBinning", "BetaCalibration", "BiasCorrectedTemperature", "BinMeanShift",
+    "BrierLoss", "CalibrantError", "CalibrantWarning", "Calibrator", "Chain", "ClasswiseHistogramBinning",
+    "CorrectnessRankingLoss", "CrossEntropyLoss", "DCALoss", "DECELoss", "Dataset", "DensityRatioCalibration",
+    "DiagonalOrderPreserving", "Difference", "DirichletODIR", "DoNothing", "DualFocalLoss",
+    "EnsembleTemperatureScaling", "EntropyRegularisedLoss", "EpochRecord", "Estimate", "Evaluation", "Examples",
+    "FeatureCalibrator", "FileError", "FitError", "FitSummary", "FocalLoss", "HistogramBinning", "IMax",
+    "InputError", "InverseFocalLoss", "IsotonicOneVsRest", "IsotonicPooled", "IsotonicRegression",
+    "LabelSmoothingLoss", "Leaderboard", "LogitNormLoss", "Loss", "MDCALoss", "MMCELoss", "Map", "MapFile",
+    "MarginLoss", "MatrixScaling", "MatrixScalingODIR", "Metric", "Mixup", "OrderInvariant", "OrderPreserving",
+    "PairwiseConstraintsLoss", "Paper", "PenalisedLoss", "PlattScaling", "Predictions", "QuadraticScaling",
+    "Recipe", "RowLoss", "Run", "SBECELoss", "SECELoss", "SampleDependentFocalLoss", "ScalingBinning",
+    "ScalingBinningMarginal", "ScheduledFocalLoss", "Session", "SoftAvUCLoss", "Speed", "SplineCalibration",
+    "Split", "StructuredMatrixScaling", "StructuredVectorScaling", "Tally", "TemperatureScaling", "TopLabel",
+    "TrainingData", "UnknownNameError", "VectorScaling", "VennAbers", "VennAbersInterval", "Verdict", "accuracy",
+    "ace", "all_calibrators", "all_datasets", "all_feature_calibrators", "all_losses", "all_metrics", "all_models",
+    "all_splits", "augrc", "aupr_error", "aupr_success", "aurc", "auroc", "brier", "build_model",
+    "calibration_refinement", "compare", "differentiable_ece", "differentiable_sece", "e_aurc", "ece",
+    "ece_l1_debiased", "ece_l2_debiased", "entropy", "estimate", "evaluate", "find_any_calibrator",
+    "find_calibrator", "find_dataset", "find_loss", "find_metric", "focal_gamma", "fpr95", "kde_ece", "ks",
+    "leaderboard", "load", "load_feature_map", "load_features", "load_map", "load_network", "loss_settings", "mce",
+    "mmce", "murphy", "nll", "oe", "piece", "read_map_file", "refinement_terms", "save", "save_map", "sce", "sece",
+    "sece_printed", "skce", "smece", "split_dataset", "tl_ece", "top_brier", "train_runs", "train_together",
+    "venn_abers_interval", "verdict",
 ]
 
 _HOMES = {
@@ -135,20 +189,31 @@ _HOMES = {
         "venn_abers_interval "
     ),
     "catalogue": (
-        "all_calibrators all_feature_calibrators all_metrics find_any_calibrator find_calibrator find_metric "
+        "all_calibrators all_feature_calibrators all_losses all_metrics find_any_calibrator find_calibrator "
+        "find_loss find_metric "
     ),
+    "datasets": "Dataset Examples Split all_datasets all_splits find_dataset split_dataset",
     "errors": "CalibrantError CalibrantWarning FileError FitError InputError UnknownNameError",
     "evidence": "Difference Estimate compare estimate",
+    "losses": (
+        "AvUCLoss BrierLoss CorrectnessRankingLoss CrossEntropyLoss DCALoss DECELoss DualFocalLoss "
+        "EntropyRegularisedLoss FocalLoss InverseFocalLoss LabelSmoothingLoss LogitNormLoss Loss MDCALoss "
+        "MMCELoss MarginLoss PairwiseConstraintsLoss PenalisedLoss RowLoss SBECELoss SECELoss "
+        "SampleDependentFocalLoss ScheduledFocalLoss SoftAvUCLoss differentiable_ece differentiable_sece "
+        "focal_gamma loss_settings "
+    ),
     "maps": "FitSummary Map",
     "metrics": (
         "Metric Tally accuracy ace augrc aupr_error aupr_success aurc auroc brier calibration_refinement "
         "e_aurc ece ece_l1_debiased ece_l2_debiased entropy fpr95 kde_ece ks mce mmce murphy nll oe piece "
         "refinement_terms sce sece sece_printed skce smece tl_ece top_brier "
     ),
+    "models": "all_models build_model",
     "paper": "Paper",
     "predictions": "Predictions TopLabel",
     "report": "Evaluation Leaderboard Verdict evaluate leaderboard verdict",
     "sources": "MapFile load load_feature_map load_features load_map read_map_file save save_map",
+    "training": "EpochRecord Mixup Recipe Run Session Speed TrainingData load_network train_runs train_together",
 }
 # fmt: on
 

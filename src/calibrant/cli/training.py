@@ -21,10 +21,11 @@ from calibrant.checks import check_known
 from calibrant.cli.notes import warnings_shown
 from calibrant.cli.output import check_folder, standard_error, standard_output
 from calibrant.cli.progress import stages
-from calibrant.datasets import Dataset, DigitsReader, download, find_dataset
+from calibrant.datasets import Dataset, DigitsReader, all_splits, download, find_dataset
 from calibrant.errors import FileError, FitError, InputError
 from calibrant.maps import Scale
 from calibrant.metrics import accuracy, auroc, ece, nll
+from calibrant.models import all_models
 from calibrant.predictions import Predictions
 from calibrant.sources import load
 from calibrant.training import RECIPES, EpochRecord, Recipe, Run, Speed, train_runs
@@ -60,6 +61,9 @@ class TrainingRequest:
 def run_training(request: TrainingRequest) -> None:
     """Carry the request out. All that can be wrong with it is found before the long work."""
     check_known(request.recipe, RECIPES, "--recipe")
+    check_known(request.split, all_splits(), "--split")
+    for model in request.models:
+        check_known(model, all_models(), "--model")
     recipe = RECIPES[request.recipe].changed(request.changes)
     runs = _runs(request, recipe)
     device = _device(request.device)
@@ -68,7 +72,7 @@ def run_training(request: TrainingRequest) -> None:
     with warnings_shown(err), stages(err) as stage:
         dataset = _dataset(request, stage)
     speed = Speed(compiled=request.is_compiled, traced=request.is_traced, judge_every=request.judge_every)
-    with joined_peers(device) as peers, _bars(runs, err) as shown:
+    with joined_peers(device) as peers, _bars(runs, err, is_shown=peers.is_first) as shown:
         train_runs(
             runs,
             dataset,
@@ -102,7 +106,7 @@ def _device(name: str | None) -> torch.device:
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"--device must be one that torch can use here, such as cpu; got {name!r}.") from error
     if device.type == "cuda":
@@ -113,8 +117,11 @@ def _device(name: str | None) -> torch.device:
 
 def _runs(request: TrainingRequest, recipe: Recipe) -> list[Run]:
     """One for each network, loss and seed, each with a folder that tells them apart."""
-    if request.gamma is not None and len(request.losses) > 1:
-        raise InputError("--gamma must stand beside a single --loss; of several, write each as 'focal(gamma=3)'.")
+    if request.gamma is not None and (len(request.losses) > 1 or "(" in request.losses[0]):
+        raise InputError(
+            "--gamma must stand beside a single --loss without options; got "
+            f"{' and '.join(request.losses)}. Write it as 'focal(gamma=3)'."
+        )
     given = list(product(request.models, request.losses, request.seeds))
     if len(set(given)) < len(given):
         raise InputError("each network, loss and seed must be named once; got one of them twice.")
@@ -131,7 +138,7 @@ def _in_a_path(text: str) -> str:
 
 
 @contextmanager
-def _bars(runs: Sequence[Run], err: Console) -> Iterator[Callable[[Run, EpochRecord], None]]:
+def _bars(runs: Sequence[Run], err: Console, *, is_shown: bool) -> Iterator[Callable[[Run, EpochRecord], None]]:
     """A bar for each run with how it does on the test rows and the time left."""
     columns = (
         TextColumn("{task.fields[run]}", markup=False),
@@ -140,7 +147,7 @@ def _bars(runs: Sequence[Run], err: Console) -> Iterator[Callable[[Run, EpochRec
         TextColumn("{task.description}", markup=False),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+    with Progress(*columns, console=err, transient=True, disable=not (err.is_terminal and is_shown)) as progress:
         tasks = {run: progress.add_task("starting", total=run.recipe.epochs, run=run.folder.name) for run in runs}
 
         def shown(run: Run, record: EpochRecord) -> None:

@@ -94,6 +94,11 @@ class PenalisedLoss(nn.Module, ABC):
         check_known(reduction, ("mean", "sum"), f"the reduction of {self.name}, whose penalty no row has by itself,")
         if base is not None and not isinstance(base, RowLoss):
             raise InputError(f"base must be a loss of single rows, such as FocalLoss(); got {base!r}.")
+        if base is not None and (base.reduction, base.ignore_index) != ("mean", None):
+            raise InputError(
+                f"the base of {self.name} must leave reduction and ignore_index to the loss around it; got "
+                f"{base.reduction!r} and {base.ignore_index}. Give them to {self.name} instead."
+            )
         self.weight = weight
         self.base = CrossEntropyLoss() if base is None else base
         self.reduction = reduction

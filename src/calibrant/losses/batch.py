@@ -67,7 +67,9 @@ class Batch:
 def full_precision(logits: Tensor) -> AbstractContextManager[object]:
     """Keeps autocast out of a loss: it would multiply matrices of probabilities in half precision."""
     device = logits.device.type
-    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+    # Tensors without numbers know no autocast.
+    is_on = device != "meta" and torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if is_on else nullcontext()
 
 
 def _check_shapes(logits: Tensor, labels: Tensor, *, owner: str, soft: bool, ignore_index: int | None) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from calibrant.checks import check_at_least, check_positive
 from calibrant.losses.answers import Answers
 from calibrant.losses.base import PenalisedLoss, RowLoss
-from calibrant.losses.batch import Batch
+from calibrant.losses.batch import Batch, full_precision
 from calibrant.losses.soft_accuracy import soft_accuracy
 from calibrant.paper import Paper
 
@@ -105,7 +105,8 @@ def differentiable_ece(
     """
     loss = DECELoss(n_bins=n_bins, bin_temperature=bin_temperature, accuracy_temperature=accuracy_temperature)
     batch = Batch.of(logits, labels, owner=loss.name, ignore_index=None, soft=False)
-    return loss.penalty(batch.logits, batch.labels)
+    with full_precision(logits):
+        return loss.penalty(batch.logits, batch.labels)
 
 
 def _members(confidence: Tensor, n_bins: int, temperature: float) -> Tensor:

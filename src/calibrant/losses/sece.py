@@ -7,7 +7,7 @@ from torch import Tensor
 from calibrant.checks import check_known, check_positive
 from calibrant.losses.answers import Answers
 from calibrant.losses.base import PenalisedLoss, RowLoss
-from calibrant.losses.batch import Batch
+from calibrant.losses.batch import Batch, full_precision
 from calibrant.losses.soft_accuracy import soft_accuracy
 from calibrant.paper import Paper
 
@@ -111,4 +111,5 @@ def differentiable_sece(
     """
     loss = SECELoss(bandwidth=bandwidth, accuracy=accuracy, accuracy_temperature=accuracy_temperature)
     batch = Batch.of(logits, labels, owner=loss.name, ignore_index=None, soft=False)
-    return loss.penalty(batch.logits, batch.labels)
+    with full_precision(logits):
+        return loss.penalty(batch.logits, batch.labels)

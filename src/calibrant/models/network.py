@@ -1,24 +1,20 @@
 """What a network of this library shows: its features, its last layer, and the parts worth compiling."""
 
 from collections.abc import Iterator
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from torch import Tensor, nn
 
 __all__ = ["Network"]
 
 
-@runtime_checkable
 class Network(Protocol):
     """A classifier whose logits are a linear layer on features: ``forward(x) = head(features(x))``.
 
     Calibrators and losses that look at features need only this, so a network of your own fits as soon as it has these
     members; it need not derive from anything here.
 
-    Example:
-        >>> from calibrant.models import CifarResNet
-        >>> isinstance(CifarResNet(depth=20), Network), isinstance(nn.Linear(2, 3), Network)
-        (True, False)
+    Not for isinstance: from Python 3.12 on, that does not see the layers of a module.
     """
 
     head: nn.Linear

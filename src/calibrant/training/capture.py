@@ -12,8 +12,6 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from calibrant.models import Network
-
 __all__ = ["CapturedStep", "compile_blocks"]
 
 _WARMUPS = 3  # steps that let torch choose its algorithms and make its buffers
@@ -25,9 +23,9 @@ def compile_blocks(model: nn.Module) -> None:
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _VARIANTS)
     # Says of harmless guesses about shapes that they failed, dozens of times.
     logging.getLogger("torch.utils._sympy.interp").setLevel(logging.ERROR)
-    if isinstance(model, Network):
-        for block in model.blocks():
-            block.compile(dynamic=False)
+    # A person's own network need not have any.
+    for block in getattr(model, "blocks", tuple)():
+        block.compile(dynamic=False)
 
 
 @final

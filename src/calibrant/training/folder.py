@@ -69,7 +69,7 @@ class RunFolder:
                     f"{'; '.join(told)}. Name another folder, or delete this one."
                 )
             return
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        if self.path.exists() and not (self.path.is_dir() and all(map(_is_abandoned, self.path.iterdir()))):
             raise FileError(f"{self.path} must be a new or empty folder, or that of a run; it holds something else.")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -173,6 +173,11 @@ class RunFolder:
         if not isinstance(document, dict) or document.get("format") != _FORMAT:
             raise FileError(f"{path} must be the settings of a run made by calibrant train; it is not.")
         return document
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Whether this is what a run that was killed in the middle of a write left."""
+    return path.name.startswith(".calibrant-") and path.suffix == ".tmp"
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path, document: dict[str, Any]) -> None:

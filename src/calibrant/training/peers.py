@@ -12,7 +12,6 @@ from typing import final
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.nn.functional import all_gather
 from torch.nn.parallel import DistributedDataParallel
 
 from calibrant.errors import InputError
@@ -55,7 +54,16 @@ class Peers:
 
     def gathered(self, rows: Tensor) -> Tensor:
         """Everyone's rows, in the order of the whole batch; gradients find their way back."""
-        return rows if self.count == 1 else torch.cat(all_gather(rows))
+        if self.count == 1:
+            return rows
+        parts = [torch.empty_like(rows) for _ in range(self.count)]
+        distributed.all_gather(parts, rows.detach())
+        if rows.requires_grad:
+            # Each has the loss of the whole batch and passes on what its own rows do to it. The weights' gradient is
+            # the sum of that over all processes, of which the wrapped network takes the mean.
+            rows.register_hook(lambda gradient: gradient * self.count)
+        parts[self.rank] = rows
+        return torch.cat(parts)
 
 
 ALONE = Peers()

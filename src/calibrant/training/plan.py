@@ -70,5 +70,6 @@ def mixing_shares(n: int, alpha: float, chance: torch.Generator) -> Tensor:
     if alpha == 0:
         return torch.ones(n)
     both = torch._standard_gamma(torch.full((n, 2), alpha, dtype=torch.float64), generator=chance)
-    # For a tiny α both draws can be 0, which stands for all of one or all of the other.
-    return torch.where(both.sum(1) > 0, both[:, 0] / both.sum(1), 1.0).float()
+    # For a tiny α both draws can be too small to be told apart, which stands for all of one or all of the other. Torch
+    # then gives the smallest number there is, not 0.
+    return torch.where(both.sum(1) > 1e-300, both[:, 0] / both.sum(1), 1.0).float()

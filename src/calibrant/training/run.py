@@ -11,6 +11,7 @@ from torch import nn
 
 from calibrant.datasets.dataset import Augmentation, Dataset, PixelScale
 from calibrant.datasets.splits import split_dataset
+from calibrant.errors import FileError
 from calibrant.losses import Loss, loss_settings
 from calibrant.models import build_model
 from calibrant.training.data import DeviceData, TrainingData
@@ -115,7 +116,10 @@ def load_network(folder: Path) -> nn.Module:
     shape = settings.input_shape
     sizes = {} if settings.n_words else {"in_channels": shape[0], "image_size": shape[-1]}
     model = build_model(settings.model, n_classes=len(settings.class_names), n_words=settings.n_words, **sizes)
-    model.load_state_dict(opened.weights())
+    try:
+        model.load_state_dict(opened.weights())
+    except RuntimeError as error:
+        raise FileError(f"{folder} must hold the weights of a {settings.model}; it holds others ({error}).") from error
     # As in training: sums run in another order in another layout, and the logits would differ in the last digit.
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if settings.pixel_scale is None:

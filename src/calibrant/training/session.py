@@ -151,7 +151,7 @@ class Session:
 
     def logits(self, examples: StoredExamples) -> Tensor:
         """Of rows on the network's device, (n, k), float32."""
-        return logits_of(self.model, examples, low_precision=self.step.is_low_precision)
+        return logits_of(self.model, examples)
 
     def state(self) -> dict[str, Tensor]:
         """Everything that the rest of the training depends on, beside the recipe: a copy to put into a file."""

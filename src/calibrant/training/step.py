@@ -37,7 +37,7 @@ class Step:
         )  # fmt: skip
         self._needy = [module for module in loss.modules() if isinstance(module, NeedsSamples)]
         self._weights = [weight for weight in model.parameters() if weight.requires_grad]
-        self.is_low_precision = _uses_bfloat16(recipe, device)
+        self._is_low_precision = _uses_bfloat16(recipe, device)
         self._at = torch.zeros(1, dtype=torch.int64, device=device)
         self._rate = torch.zeros((), device=device)
         self.rates = torch.zeros(len(plan.rows), device=device)
@@ -87,9 +87,9 @@ class Step:
     def _forward(self, inputs: Tensor) -> Tensor:
         """Everyone's logits."""
         # bfloat16 copies of the weights are not kept: a captured graph would never renew them.
-        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.is_low_precision, cache_enabled=False):
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self._is_low_precision, cache_enabled=False):
             logits: Tensor = self._model(inputs)
-        return self._peers.gathered(logits.float() if self.is_low_precision else logits)
+        return self._peers.gathered(logits.float() if self._is_low_precision else logits)
 
 
 def _uses_bfloat16(recipe: Recipe, device: torch.device) -> bool:

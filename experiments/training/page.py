@@ -1,0 +1,125 @@
+"""Writes ``docs/training-study.md`` from the records of the study."""
+
+from pathlib import Path
+from typing import Any
+
+__all__ = ["write_page"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "training-study.md"
+
+INTRODUCTION = """\
+# Five losses, two networks: what training does to confidence
+
+<!-- Written by experiments/training/study.py from its records; edit that and page.py. -->
+
+Networks trained by `calibrant.training` on CIFAR-100 (45,000 images train, 5,000 calibrate, 10,000 judge), five at once
+on one accelerator, one seed each. Before and after a temperature fitted on the 5,000. In percent but for the log-loss
+and T; in brackets the 95 % interval from resampling the test images, which says nothing of other seeds.
+"""
+
+TITLES = {
+    "ce": "cross-entropy",
+    "focal": "focal",
+    "label_smoothing": "label smoothing",
+    "inverse_focal": "inverse focal",
+    "mixup": "mixup (cross-entropy)",
+}
+NETWORKS = {"resnet110": "ResNet-110", "resnet32": "ResNet-32"}
+
+READINGS = {
+    "resnet110": """
+**Reading.** Label smoothing and mixup look three times better calibrated than the cross-entropy as they come out of
+training, and focal loss seven times. After one temperature the order turns: the cross-entropy's error is half of label
+smoothing's, which no temperature can mend, and not told apart from focal's. That is the finding of *Do Not Be Afraid of
+Overconfidence*: calibrated is not calibratable. Label smoothing also tells right from wrong worse (AUROC), which is the
+finding of *On the Dark Side of Calibration*. Inverse focal loss has the highest AUROC and the largest error before the
+temperature, but here, unlike in its paper, it is not easier to mend than the cross-entropy, and its log-loss is worse.
+Mixup wins on accuracy, log-loss and Brier score.
+""",
+    "resnet32": "",
+}
+
+
+def write_page(records: list[dict[str, Any]]) -> None:
+    """The whole page."""
+    parts = [INTRODUCTION]
+    for network, title in NETWORKS.items():
+        mine = [record for record in records if record["network"] == network]
+        if mine:
+            parts += [f"\n## {title}\n\n{_recipe(mine)}\n", _table(mine), _against(mine), READINGS[network]]
+    PAGE.write_text("\n".join(part.strip("\n") + "\n" for part in parts if part), encoding="utf-8")
+
+
+def _recipe(records: list[dict[str, Any]]) -> str:
+    recipe, ran_on = records[0]["recipe"], records[0]["ran_on"]
+    rate = f"learning rate {recipe['learning_rate']:g}, {recipe['schedule']}"
+    if recipe["milestones"]:
+        rate += f" by {recipe['decay']:g} at {', '.join(map(str, recipe['milestones']))}"
+    if recipe["warmup"]:
+        rate += f", warm-up {recipe['warmup']}"
+    seconds = max(record["seconds"] for record in records)
+    return (
+        f"{recipe['epochs']} epochs, batch {recipe['batch_size']}, {rate}, weight decay {recipe['weight_decay']:g}, "
+        f"{recipe['precision']}; all {len(records)} together took {seconds / 60:.0f} minutes on one {ran_on['device']} "
+        f"(torch {ran_on['torch']}), stops and warm-up not counted."
+    )
+
+
+def _table(records: list[dict[str, Any]]) -> str:
+    headings = ["loss", "accuracy", "log-loss", "ECE", "AUROC", "T"]
+    headings += [f"{name} at T" for name in ("log-loss", "ECE", "AUROC")] + ["ECE, svs", "ECE, histogram"]
+    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
+    for record in records:
+        before, after = record["none"], record["temperature"]
+        cells = [
+            _title(record),
+            _percent(before["accuracy"]),
+            f"{before['nll'][0]:.4f}",
+            _percent(before["ece"]),
+            _percent(before["auroc"]),
+            f"{record['T']:.2f}",
+            f"{after['nll'][0]:.4f}",
+            _percent(after["ece"]),
+            _percent(after["auroc"]),
+            f"{100 * record['svs']['ece'][0]:.2f}",
+            f"{100 * record['histogram']['ece'][0]:.2f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _against(records: list[dict[str, Any]]) -> str:
+    """Each loss against the cross-entropy, both after their temperature."""
+    lines = [
+        "\nDifference to the cross-entropy, both after their temperature (paired bootstrap over the test images, p not",
+        "corrected for the number of comparisons):\n",
+        "| loss | Δ accuracy | Δ log-loss | Δ ECE | Δ Brier | Δ AUROC |",
+        "|---|---|---|---|---|---|",
+    ]
+    for record in records:
+        if record["run"] == "ce":
+            continue
+        found = record["to_ce"]
+        names = ("accuracy", "nll", "ece", "brier", "auroc")
+        lines.append(f"| {_title(record)} | {' | '.join(_difference(found[name], name) for name in names)} |")
+    return "\n".join(lines)
+
+
+def _title(record: dict[str, Any]) -> str:
+    loss, recipe = record["loss"], record["recipe"]
+    told = {"gamma": "γ", "smoothing": "ε"}
+    options = [f"{sign} = {loss[name]:g}" for name, sign in told.items() if name in loss]
+    options += [f"α = {recipe['mixup']:g}"] * (recipe["mixup"] > 0)
+    return TITLES[record["run"]] + (f", {', '.join(options)}" if options else "")
+
+
+def _percent(estimate: list[float]) -> str:
+    value, low, high = (100 * number for number in estimate)
+    return f"{value:.2f} ({low:.2f} … {high:.2f})"
+
+
+def _difference(found: list[float], name: str) -> str:
+    value, low, high, p = found
+    scale, digits = (1, 4) if name == "nll" else (100, 2)
+    chance = "p < .002" if p < 0.002 else f"p = {p:.3f}".replace("0.", ".")
+    return f"{scale * value:+.{digits}f} ({scale * low:+.{digits}f} … {scale * high:+.{digits}f}), {chance}"

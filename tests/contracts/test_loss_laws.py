@@ -1,0 +1,491 @@
+"""Laws that every loss keeps. One exported by ``calibrant.losses`` is found and tested here by itself."""
+
+import copy
+import inspect
+import json
+import re
+
+import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+
+from calibrant.catalogue import all_losses, find_loss
+from calibrant.errors import InputError
+from calibrant.losses import ChangesWithEpoch, FocalLoss, NeedsSamples, PenalisedLoss, RowLoss, loss_settings
+from calibrant.paper import Paper
+from calibrant.training import MixedBatch
+
+KINDS = {name: type(loss) for name, loss in all_losses().items()}
+ROW = [name for name, kind in KINDS.items() if issubclass(kind, RowLoss)]
+PENALISED = [name for name, kind in KINDS.items() if issubclass(kind, PenalisedLoss)]
+SOFT = [name for name, kind in KINDS.items() if kind.takes_soft_labels]
+WITH_EPOCHS = [name for name, kind in KINDS.items() if issubclass(kind, ChangesWithEpoch)]
+
+# The options that make each loss the cross-entropy.
+LIMITS = {
+    "avuc": ("avuc(weight=0)", "avuc(from_epoch=5)"),
+    "ce": ("ce",),
+    "cpc": ("cpc(discrimination_weight=0,exclusion_weight=0)",),
+    "crl": ("crl(weight=0)",),
+    "dca": ("dca(weight=0)",),
+    "dece": ("dece(weight=0)",),
+    "dual_focal": ("dual_focal(gamma=0)",),
+    "entropy": ("entropy(weight=0)",),
+    "flsd": ("flsd(gammas=[0,0])",),
+    "focal": ("focal(gamma=0)", "focal(gamma=0,detach_weight=true)"),
+    "focal_schedule": ("focal_schedule(gammas=[0,5],starts=[0,100])",),
+    "inverse_focal": ("inverse_focal(gamma=0)", "inverse_focal(gamma=0,detach_weight=true)"),
+    "label_smoothing": ("label_smoothing(smoothing=0)",),
+    "logit_norm": ("logit_norm(weight=0)",),
+    "mbls": ("mbls(weight=0)", "mbls(margin=1000)"),
+    "mdca": ("mdca(weight=0)",),
+    "mmce": ("mmce(weight=0)",),
+    "sb_ece": ("sb_ece(weight=0)",),
+    "sece": ("sece(weight=0)",),
+    "soft_avuc": ("soft_avuc(weight=0)",),
+}
+NEVER_THE_CROSS_ENTROPY = {"brier": "has no options: it is another proper loss"}
+
+DEPEND_ON_ROW_ORDER = {"crl": "compares each row with the next, and the last with the first"}
+SEE_THE_LEVEL_OF_LOGITS = {"logit_norm": "a shift changes the size of the logits, and no probability"}
+
+
+def each_of(names):
+    return pytest.mark.parametrize("name", list(names))
+
+
+each_loss = each_of(KINDS)
+
+
+def ready(loss, rows):
+    """The loss as a training loop has it in the second epoch: it knows the samples, and every third was right.
+
+    In evaluation mode, so that a second call sees the same past.
+    """
+    if isinstance(loss, NeedsSamples):
+        loss.remember(rows)
+        loss.look_at(torch.arange(rows))
+        loss(F.one_hot(torch.arange(rows) % 3, 3).double(), torch.zeros(rows, dtype=torch.int64))
+    if isinstance(loss, ChangesWithEpoch):
+        loss.begin_epoch(1)
+    return loss.eval()
+
+
+def made(name, rows=24, **options):
+    return ready(KINDS[name](**options), rows)
+
+
+def batch(n=24, k=5, *, dtype=torch.float64, seed=0):
+    """Logits that are too sure, and labels: about half of the predictions are right."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial((logits / 2).softmax(1), 1, generator=generator)[:, 0]
+    return logits.to(dtype), labels
+
+
+def value_and_slope(loss, logits, labels):
+    leaf = logits.detach().clone().requires_grad_()
+    value = loss(leaf, labels)
+    return value.detach(), torch.autograd.grad(value, leaf)[0]
+
+
+def assert_same(first, second, **tolerance):
+    for one, other in zip(first, second, strict=True):
+        torch.testing.assert_close(one, other, **(tolerance or {"rtol": 1e-9, "atol": 1e-12}))
+
+
+def as_text(value):
+    if isinstance(value, RowLoss):
+        return value.name
+    return f"[{','.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
+
+
+def awkward():
+    """Batches that make a gradient NaN elsewhere, by what is special about them."""
+    logits, labels = batch(8)
+    any_labels = torch.arange(8) % 5
+    return {
+        "one row, right": (logits[:1], logits[:1].argmax(1)),
+        "one row, wrong": (logits[:1], logits[:1].argmin(1)),
+        "all right": (logits, logits.argmax(1)),
+        "all wrong": (logits, logits.argmin(1)),
+        "one class present": (logits, torch.full((8,), 3)),
+        "certain and right": (1e4 * logits.sign() + logits, (1e4 * logits.sign() + logits).argmax(1)),
+        "certain and wrong": (1e4 * F.one_hot(any_labels, 5) - 1e4, (any_labels + 1) % 5),
+        "1e4 to either side": (1e4 * logits.sign(), any_labels),
+        "the last bit of certainty": (17.0 * F.one_hot(any_labels, 5), any_labels),
+        "all tied": (0 * logits, any_labels),
+        "the true class tied with another": (F.one_hot(any_labels, 5) + F.one_hot((any_labels + 1) % 5, 5), any_labels),
+        "the same row eight times": (logits[:1].repeat(8, 1), any_labels),
+        "two classes": (logits[:, :2], labels % 2),
+        "of every kind": (torch.cat([1e4 * logits.sign(), logits, 0 * logits]), torch.arange(24) % 5),
+    }
+
+
+AWKWARD = awkward()
+
+
+class TestFacts:
+    def test_there_are_losses(self):
+        assert len(KINDS) > 15
+        assert set(ROW) | set(PENALISED) == set(KINDS)
+
+    @each_loss
+    def test_each_says_what_it_is(self, name):
+        loss = KINDS[name]()
+        assert loss.name == name
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
+        assert loss.title
+        assert isinstance(loss.paper, Paper)
+        assert loss.paper.url
+        assert getattr(KINDS[name], "__final__", False), "classes are abstract or final"
+
+    @each_loss
+    def test_each_documents_its_formula(self, name):
+        assert re.search(r"^Formula: \S", inspect.cleandoc(KINDS[name].__doc__), flags=re.MULTILINE)
+
+    @each_loss
+    def test_each_keeps_its_options_which_are_given_by_name(self, name):
+        for option in inspect.signature(KINDS[name]).parameters.values():
+            assert option.kind is inspect.Parameter.KEYWORD_ONLY
+            if option.name != "base":
+                assert getattr(KINDS[name](), option.name) == option.default
+
+    @pytest.mark.parametrize("fact", ["title", "paper"])
+    def test_no_two_have_the_same(self, fact):
+        assert len({getattr(kind, fact) for kind in KINDS.values()}) == len(KINDS)
+
+
+class TestDropIn:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @each_loss
+    def test_it_gives_one_number_in_the_type_of_the_logits(self, name, dtype):
+        value, slope = value_and_slope(made(name), *batch(dtype=dtype))
+        assert (value.shape, value.dtype) == ((), dtype)
+        assert (slope.shape, slope.dtype) == ((24, 5), dtype)
+        assert value.isfinite()
+        assert slope.abs().max() > 0
+
+    @each_loss
+    def test_float32_gives_nearly_what_float64_does(self, name):
+        logits, labels = batch(dtype=torch.float32)
+        narrow, wide = (value_and_slope(made(name), each, labels) for each in (logits, logits.double()))
+        assert_same([each.double() for each in narrow], wide, rtol=1e-4, atol=1e-6)
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+    @each_loss
+    def test_half_precision_is_worked_in_float32(self, name, dtype):
+        logits, labels = batch(dtype=dtype)
+        value, slope = value_and_slope(made(name), logits, labels)
+        expected, expected_slope = value_and_slope(made(name), logits.float(), labels)
+        assert value.dtype == torch.float32
+        assert torch.equal(value, expected)
+        assert torch.equal(slope, expected_slope.to(dtype))
+
+    @each_loss
+    def test_autocast_does_not_reach_into_it(self, name):
+        loss, (logits, labels) = made(name), batch(dtype=torch.float32)
+        with torch.autocast("cpu", torch.bfloat16):
+            inside = value_and_slope(loss, logits, labels)
+        assert_same(inside, value_and_slope(loss, logits, labels), rtol=0, atol=0)
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+    @each_loss
+    def test_it_may_be_cast_with_the_model_it_is_part_of(self, name, dtype):
+        loss, (logits, labels) = made(name), batch(dtype=torch.float32)
+        assert_same([copy.deepcopy(loss).to(dtype)(logits, labels)], [loss(logits, labels)], rtol=0, atol=0)
+
+    @pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.int8, torch.uint8])
+    @each_loss
+    def test_labels_may_be_of_any_whole_type(self, name, dtype):
+        loss, (logits, labels) = made(name), batch()
+        assert torch.equal(loss(logits, labels.to(dtype)), loss(logits, labels))
+
+    @each_loss
+    def test_logits_of_many_places_are_so_many_rows(self, name):
+        logits, labels = batch()
+        placed = logits.view(3, 2, 4, 5).permute(0, 3, 1, 2)
+        value, slope = value_and_slope(made(name), placed, labels.view(3, 2, 4))
+        expected, expected_slope = value_and_slope(made(name), logits, labels)
+        assert torch.equal(value, expected)
+        assert torch.equal(slope.permute(0, 2, 3, 1).reshape(24, 5), expected_slope)
+
+    @each_loss
+    def test_what_it_is_given_is_left_as_it_was(self, name):
+        logits, labels = batch()
+        before = logits.clone(), labels.clone()
+        made(name)(logits, labels)
+        assert_same((logits, labels), before, rtol=0, atol=0)
+
+    @pytest.mark.parametrize(
+        ("logits", "labels", "message"),
+        [
+            (torch.zeros(0, 5), torch.zeros(0).long(), r"at least one row and two classes; got .* \(0, 5\)"),
+            (torch.zeros(2, 5, 0), torch.zeros(2, 0).long(), r"at least one row and two classes; got .* \(2, 5, 0\)"),
+            (torch.zeros(2, 1), torch.zeros(2).long(), "at least one row and two classes"),
+            (torch.zeros(5), torch.zeros(()).long(), r"of shape \(n, k\)"),
+            (torch.zeros(2, 5).long(), torch.zeros(2).long(), "logits must be floating numbers"),
+            (torch.zeros(2, 5), torch.zeros(3).long(), r"labels must have shape \(2,\)"),
+            (torch.zeros(2, 5, 3), torch.zeros(2).long(), r"labels must have shape \(2, 3\)"),
+            (torch.zeros(2, 5), torch.tensor([0, 5]), r"labels must lie in 0\.\.4 .* got 5 at row 1"),
+            (torch.zeros(2, 5), torch.tensor([-100, 0]), r"labels must lie in 0\.\.4 .* got -100 at row 0"),
+        ],
+    )
+    @each_loss
+    def test_what_is_no_batch_is_refused_with_words(self, name, logits, labels, message):
+        with pytest.raises(InputError, match=message):
+            made(name, 2)(logits, labels)
+
+
+class TestReductions:
+    @each_loss
+    def test_the_sum_is_the_mean_times_the_rows(self, name):
+        mean, summed = (value_and_slope(made(name, reduction=how), *batch()) for how in ("mean", "sum"))
+        assert_same([24 * each for each in mean], summed)
+
+    @each_of(ROW)
+    def test_each_row_has_the_loss_it_has_alone(self, name):
+        logits, labels = batch()
+        losses = made(name, reduction="none")(logits, labels)
+        alone = torch.stack([made(name, 1)(logits[at : at + 1], labels[at : at + 1]) for at in range(24)])
+        assert losses.shape == (24,)
+        assert_same([losses, losses.mean()], [alone, made(name)(logits, labels)])
+        placed = made(name, reduction="none")(logits.view(3, 8, 5).movedim(2, 1), labels.view(3, 8))
+        assert torch.equal(placed, losses.view(3, 8))
+
+    @each_of(PENALISED)
+    def test_a_penalty_on_the_batch_has_no_loss_of_each_row(self, name):
+        with pytest.raises(InputError, match=f"reduction of {name}, whose penalty no row has by itself, must be one"):
+            KINDS[name](reduction="none")
+
+    @pytest.mark.parametrize("options", [{"reduction": "sum"}, {"ignore_index": 2}])
+    @each_of(PENALISED)
+    def test_the_base_leaves_reduction_and_ignored_rows_to_the_loss_around_it(self, name, options):
+        with pytest.raises(InputError, match=f"base of {name} must leave .* Give them to {name} instead"):
+            KINDS[name](base=FocalLoss(**options))
+
+    @each_of(PENALISED)
+    def test_the_penalty_comes_on_top_of_any_base(self, name):
+        logits, labels = batch()
+        on_top = [made(name, base=base)(logits, labels) - base(logits, labels) for base in (FocalLoss(), KINDS["ce"]())]
+        assert_same(on_top[:1], on_top[1:])
+        assert on_top[0] > 0
+
+
+class TestIgnoredRows:
+    # Also a class of its own, as segmentation data has it.
+    @pytest.mark.parametrize("index", [-100, 2, 255])
+    @each_loss
+    def test_they_count_as_if_they_were_not_there(self, name, index):
+        logits, labels = batch()
+        ignored = (torch.arange(24) % 3 == 1) | (labels == index)
+        kept = int((~ignored).sum())
+        value, slope = value_and_slope(made(name, kept, ignore_index=index), logits, labels.masked_fill(ignored, index))
+        expected, expected_slope = value_and_slope(made(name, kept), logits[~ignored], labels[~ignored])
+        assert torch.equal(value, expected)
+        assert torch.equal(slope[~ignored], expected_slope)
+        assert slope[ignored].abs().max() == 0
+
+    @pytest.mark.parametrize("reduction", ["mean", "sum"])
+    @each_loss
+    def test_a_batch_of_nothing_else_has_loss_and_slope_0(self, name, reduction):
+        logits, labels = batch(4)
+        loss = made(name, 4, ignore_index=-1, reduction=reduction)
+        value, slope = value_and_slope(loss, logits, labels.new_full((4,), -1))
+        assert value == 0
+        assert torch.equal(slope, torch.zeros(4, 5, dtype=torch.float64))
+
+    @each_of(ROW)
+    def test_each_has_0_where_rows_are_not_reduced(self, name):
+        logits, labels = batch(6)
+        losses = made(name, ignore_index=-1, reduction="none")(logits, labels.index_fill(0, torch.tensor([1, 4]), -1))
+        every = made(name, reduction="none")(logits, labels)
+        assert torch.equal(losses, every.index_fill(0, torch.tensor([1, 4]), 0))
+
+    @each_loss
+    def test_a_label_of_a_narrow_type_is_not_taken_for_a_negative_one(self, name):
+        logits, labels = batch(8, 200)
+        labels[0] = 156  # which is -100 in eight bits
+        loss = made(name, 8, ignore_index=-100)
+        assert torch.equal(loss(logits, labels.to(torch.uint8)), loss(logits, labels))
+
+    @each_loss
+    def test_other_labels_out_of_range_are_still_refused(self, name):
+        with pytest.raises(InputError, match=r"labels must lie in 0\.\.4"):
+            made(name, 2, ignore_index=-100)(torch.zeros(2, 5), torch.tensor([0, -1]))
+
+
+class TestSlopes:
+    @each_loss
+    def test_they_are_those_of_finite_differences(self, name):
+        logits, labels = batch(6, 4)
+        loss = made(name, 6)
+        assert torch.autograd.gradcheck(lambda z: loss(z, labels), logits.requires_grad_(), eps=1e-7, atol=1e-4)
+
+    @each_loss
+    def test_they_have_slopes_themselves(self, name):
+        # Learning the options of a loss by gradient needs them.
+        logits, labels = batch(3, 3)
+        loss = made(name, 3)
+        assert torch.autograd.gradgradcheck(
+            lambda z: loss(z, labels), logits.requires_grad_(), eps=1e-7, atol=1e-3, rtol=1e-3
+        )
+
+    @pytest.mark.parametrize("case", AWKWARD)
+    @each_loss
+    def test_value_and_slope_are_finite_on_awkward_batches(self, name, case):
+        logits, labels = AWKWARD[case]
+        for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+            value, slope = value_and_slope(made(name, len(labels)), logits.to(dtype), labels)
+            assert value.isfinite(), dtype
+            assert slope.isfinite().all(), dtype
+
+
+class TestSymmetries:
+    @each_of(name for name in KINDS if name not in DEPEND_ON_ROW_ORDER)
+    def test_the_order_of_the_rows_does_not_matter(self, name):
+        logits, labels = batch()
+        order = torch.randperm(24, generator=torch.Generator().manual_seed(1))
+        assert_same([made(name)(logits[order], labels[order])], [made(name)(logits, labels)])
+
+    @each_of(DEPEND_ON_ROW_ORDER)
+    def test_where_neighbours_are_compared_the_rows_may_only_be_turned_round(self, name):
+        loss, (logits, labels) = made(name), batch()
+        expected = loss(logits, labels)
+        for order, same in ((torch.arange(24).roll(7), True), (torch.arange(24).view(2, 12).T.reshape(-1), False)):
+            loss.look_at(order)
+            assert torch.isclose(loss(logits[order], labels[order]), expected, rtol=1e-9) == same
+
+    @each_loss
+    def test_the_numbers_of_the_classes_do_not_matter(self, name):
+        logits, labels = batch()
+        order = torch.tensor([3, 0, 4, 1, 2])
+        assert_same([made(name)(logits[:, order], order.argsort()[labels])], [made(name)(logits, labels)])
+
+    @each_loss
+    def test_only_the_differences_of_logits_matter(self, name):
+        logits, labels = batch()
+        shifted = made(name)(logits + torch.linspace(-30, 30, 24)[:, None], labels)
+        same = torch.isclose(shifted, made(name)(logits, labels), rtol=1e-9)
+        assert same == (name not in SEE_THE_LEVEL_OF_LOGITS)
+
+
+class TestSoftLabels:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @each_of(SOFT)
+    def test_one_hot_ones_are_the_hard_ones(self, name, dtype):
+        logits, labels = batch()
+        hot = F.one_hot(labels, 5).to(dtype)
+        expected = value_and_slope(made(name), logits, labels)
+        assert_same(value_and_slope(made(name), logits, hot), expected)
+        placed = made(name)(logits.view(3, 8, 5).movedim(2, 1), hot.view(3, 8, 5).movedim(2, 1))
+        assert_same([placed], expected[:1])
+
+    @each_of(name for name in KINDS if name not in SOFT)
+    def test_they_are_refused_with_words_where_they_mean_nothing(self, name):
+        logits, labels = batch()
+        with pytest.raises(InputError, match=rf"{name} must have whole-numbered labels, .* of shape \(24, 5\)"):
+            made(name)(logits, F.one_hot(labels, 5).double())
+
+    @each_of(name for name in PENALISED if name in SOFT)
+    def test_they_are_refused_where_they_mean_nothing_to_the_base(self, name):
+        with pytest.raises(InputError, match=f"{name} must have whole-numbered labels"):
+            made(name, base=FocalLoss())(torch.zeros(2, 5), torch.full((2, 5), 0.2))
+
+    @each_of(SOFT)
+    def test_none_of_them_can_be_ignored(self, name):
+        with pytest.raises(InputError, match="ignore_index must be None with soft labels"):
+            made(name, ignore_index=-1)(torch.zeros(2, 5), torch.full((2, 5), 0.2))
+
+
+class TestLimits:
+    def test_every_loss_has_one_or_says_why_not(self):
+        assert set(LIMITS) | set(NEVER_THE_CROSS_ENTROPY) == set(KINDS), "a new loss must be put into one of the tables"
+        assert not set(LIMITS) & set(NEVER_THE_CROSS_ENTROPY)
+
+    @pytest.mark.parametrize("text", [text for texts in LIMITS.values() for text in texts])
+    def test_there_it_is_the_cross_entropy(self, text):
+        expected = value_and_slope(torch.nn.CrossEntropyLoss(), *batch())
+        assert_same(value_and_slope(ready(find_loss(text), 24), *batch()), expected)
+
+    @each_of(name for name in KINDS if name != "ce")
+    def test_elsewhere_it_is_not(self, name):
+        logits, labels = batch()
+        # Far apart, as a margin costs nothing within it.
+        assert abs(made(name)(4 * logits, labels) - F.cross_entropy(4 * logits, labels)) > 0.01
+
+
+class TestSettings:
+    @each_loss
+    def test_every_option_can_be_written_as_text(self, name):
+        usual = KINDS[name]()
+        texts = [f"{option}={as_text(getattr(usual, option))}" for option in inspect.signature(KINDS[name]).parameters]
+        for text in [*texts, ",".join(texts)]:
+            read = find_loss(f"{name}({text})")
+            assert type(read) is KINDS[name]
+            assert loss_settings(read) == loss_settings(usual)
+
+    @each_loss
+    def test_its_settings_can_be_kept_in_a_file(self, name):
+        settings = loss_settings(KINDS[name](ignore_index=-100, reduction="sum"))
+        assert json.loads(json.dumps(settings, allow_nan=False)) == settings
+        assert (settings["loss"], settings["ignore_index"], settings["reduction"]) == (name, -100, "sum")
+
+    @each_loss
+    def test_a_copy_gives_the_same_and_shares_nothing(self, name):
+        loss = made(name)
+        again = copy.deepcopy(loss)
+        assert torch.equal(again(*batch()), loss(*batch()))
+        ours, theirs = ({tensor.data_ptr() for tensor in each.state_dict().values()} for each in (loss, again))
+        assert not ours & theirs
+
+    @each_loss
+    def test_its_state_makes_another_one_go_on(self, name):
+        loss, other = made(name), made(name).train()
+        if name in WITH_EPOCHS:
+            loss.begin_epoch(300)
+        if isinstance(loss, NeedsSamples):
+            loss.train()(*batch())
+        other.load_state_dict(loss.state_dict())
+        assert torch.equal(other.eval()(*batch()), loss.eval()(*batch()))
+
+
+class TestHooks:
+    @each_of(WITH_EPOCHS)
+    def test_an_epoch_is_written_where_a_captured_graph_looks(self, name):
+        loss = made(name)
+        before = {key: tensor.data_ptr() for key, tensor in loss.state_dict().items()}
+        loss.begin_epoch(300)
+        assert before
+        assert {key: tensor.data_ptr() for key, tensor in loss.state_dict().items()} == before
+
+    @pytest.mark.parametrize("epoch", [-1, 0.5])
+    @each_of(WITH_EPOCHS)
+    def test_what_is_no_epoch_is_refused(self, name, epoch):
+        with pytest.raises(InputError, match="epoch must be"):
+            made(name).begin_epoch(epoch)
+
+
+class TestCompiled:
+    @each_loss
+    def test_it_compiles_to_one_graph_with_the_same_value(self, name):
+        torch.compiler.reset()
+        loss, (logits, labels) = made(name), batch(dtype=torch.float32)
+        compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+        assert_same([compiled(logits, labels)], [loss(logits, labels)], rtol=1e-5, atol=0)
+
+
+class TestMixup:
+    @each_of(name for name, kind in KINDS.items() if not issubclass(kind, NeedsSamples))
+    def test_it_mixes_any_loss_that_follows_no_samples(self, name):
+        logits, labels = batch(dtype=torch.float32)
+        partners, loss = torch.arange(24).roll(5), made(name)
+        plain, swapped = loss(logits, labels), loss(logits, labels[partners])
+        for share, expected in ((1.0, plain), (0.0, swapped), (0.25, 0.25 * plain + 0.75 * swapped)):
+            mixed = MixedBatch.of(logits, labels, partners, torch.tensor(share))
+            assert_same([mixed.loss(loss, logits)], [expected], rtol=0 if share in {0, 1} else 1e-6, atol=0)
+
+    def test_a_share_of_1_leaves_the_inputs_whole(self):
+        inputs, labels = batch(dtype=torch.float32)
+        mixed = MixedBatch.of(inputs, labels, torch.arange(24).roll(5), torch.tensor(1.0))
+        assert torch.equal(mixed.inputs, inputs)

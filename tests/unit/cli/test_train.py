@@ -1,0 +1,181 @@
+"""``calibrant train`` as a person meets it: what it leaves, what it says, what it refuses."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.datasets import DigitsReader
+from calibrant.sources import load
+from calibrant.training import load_network, predict
+
+DIGITS = ("train", "--dataset", "digits", "--model", "digits_cnn", "--device", "cpu")
+LEFT = ["calibration.npz", "epochs.jsonl", "settings.json", "test.npz", "weights.safetensors"]
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def settings(folder):
+    return json.loads((folder / "settings.json").read_text())["settings"]
+
+
+def rows(out):
+    """The table's rows, by the run's name."""
+    lines = [line.split() for line in out.splitlines()]
+    heading = next(place for place, line in enumerate(lines) if line[:2] == ["run", "accuracy"])
+    assert lines[heading] == "run accuracy nll ece auroc T nll at T ece at T".split()
+    return {line[0]: [float(number) for number in line[1:]] for line in lines[heading + 2 :] if len(line) == 8}
+
+
+def test_a_run_leaves_predictions_that_the_other_commands_take(calibrant, tmp_path):
+    folder = tmp_path / "run"
+    code, out, err = calibrant(*DIGITS, "--epochs", 4, "--batch-size", 32, "--trace", "-o", folder)
+    assert (code, err) == (0, "")
+    assert files(folder) == sorted([*LEFT, "learning.npz"])
+    accuracy, nll, ece, auroc, temperature, _, _ = rows(out)["run"]
+    assert accuracy > 0.8
+    assert f"calibrant compare {folder / 'calibration.npz'} {folder / 'test.npz'}" in out.replace("\n", "")
+    learned = np.load(folder / "learning.npz")["learned_epoch"]
+    assert (learned.shape, learned.min() >= 1, learned.max() <= 5) == ((1168,), True, True)
+
+    code, _, err = calibrant("evaluate", folder / "test.npz", "--resamples", 100, "--json", tmp_path / "r.json")
+    assert code == 0, err
+    report = json.loads((tmp_path / "r.json").read_text())
+    for name, number in (("accuracy", accuracy), ("nll", nll), ("ece", ece), ("auroc", auroc)):
+        assert report["metrics"][name]["value"] == pytest.approx(number, abs=6e-5)
+    code, out, err = calibrant(
+        "compare", folder / "calibration.npz", folder / "test.npz", "--methods", "temperature", "--resamples", 100
+    )
+    assert code == 0, err
+    assert "129 rows to fit, 500 to judge, 10 classes" in out
+    code, out, err = calibrant("fit", "temperature", folder / "calibration.npz", "-o", tmp_path / "map.safetensors")
+    assert code == 0, err
+    assert temperature > 0
+
+    test = load(folder / "test.npz")
+    assert torch.equal(predict(load_network(folder), DigitsReader().read().test.inputs), test.logits)
+
+
+def test_a_finished_run_is_quick_and_says_the_table_again(calibrant, tmp_path):
+    command = (*DIGITS, "--epochs", 1, "-o", tmp_path / "run")
+    code, first, err = calibrant(*command)
+    assert code == 0, err
+    before = {name: (tmp_path / "run" / name).stat().st_mtime_ns for name in LEFT}
+    start = time.perf_counter()
+    code, again, _ = calibrant(*command)
+    assert time.perf_counter() - start < 2  # a tenth of this on an idle machine
+    assert (code, again) == (0, first)
+    assert {name: (tmp_path / "run" / name).stat().st_mtime_ns for name in LEFT} == before
+
+
+def test_several_networks_losses_and_seeds_make_a_folder_each(calibrant, tmp_path):
+    code, out, err = calibrant(
+        *DIGITS, "--model", "mixer_small", "--loss", "ce", "--loss", "focal(gamma=3)", "--seed", 0, "--seed", 7,
+        "--epochs", 1, "--batch-size", 256, "--judge-every", 5, "-o", tmp_path / "all",
+    )  # fmt: skip
+    assert code == 0, err
+    names = [
+        f"{model}-{loss}-seed{seed}"
+        for model in ("digits_cnn", "mixer_small")
+        for loss in ("ce", "focal-gamma3")
+        for seed in (0, 7)
+    ]
+    assert files(tmp_path / "all") == sorted(names)
+    assert list(rows(out)) == names
+    assert all(files(tmp_path / "all" / name) == LEFT for name in names)
+    assert len({(tmp_path / "all" / name / "weights.safetensors").read_bytes() for name in names}) == len(names)
+    told = settings(tmp_path / "all" / "mixer_small-focal-gamma3-seed7")
+    assert (told["model"], told["loss"]["gamma"], told["recipe"]["seed"]) == ("mixer_small", 3.0, 7)
+
+
+def test_gamma_is_short_for_the_option_of_a_loss(calibrant, tmp_path):
+    quick = (*DIGITS, "--epochs", 1, "--batch-size", 512)
+    assert calibrant(*quick, "--loss", "focal", "--gamma", 2.5, "-o", tmp_path / "short")[0] == 0
+    assert calibrant(*quick, "--loss", "focal(gamma=2.5)", "-o", tmp_path / "long")[0] == 0
+    assert settings(tmp_path / "short") == settings(tmp_path / "long")
+    weights = [(tmp_path / name / "weights.safetensors").read_bytes() for name in ("short", "long")]
+    assert weights[0] == weights[1]
+
+
+def test_options_reach_the_recipe(calibrant, tmp_path):
+    code, _, err = calibrant(
+        *DIGITS, "--recipe", "overconfidence", "--epochs", 2, "--batch-size", 256, "--learning-rate", 0.02,
+        "--weight-decay", 0.001, "--warmup", 1, "--augmentation", "crop", "--mixup", 0.2, "--clip", 2,
+        "--precision", "float32", "--split", "half-test", "--split-seed", 3, "-o", tmp_path / "run",
+    )  # fmt: skip
+    assert code == 0, err
+    told = settings(tmp_path / "run")
+    assert told["recipe"] == {
+        "epochs": 2, "batch_size": 256, "learning_rate": 0.02, "momentum": 0.9, "nesterov": False,
+        "weight_decay": 0.001, "schedule": "steps", "milestones": [1, 2], "decay": 0.1, "warmup": 1,
+        "augmentation": "crop", "mixup": 0.2, "clip": 2.0, "precision": "float32", "seed": 0,
+    }  # fmt: skip
+    assert (told["split"], told["split_seed"]) == ("half-test", 3)
+    assert (len(load(tmp_path / "run" / "calibration.npz")), len(load(tmp_path / "run" / "test.npz"))) == (250, 250)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--dataset", "digit"], ["Did you mean digits?"]),
+        (["--dataset", "cifar10"], ["--data must name the folder of CIFAR-10", "https://www.cs.toronto.edu/~kriz"]),
+        (["--dataset", "cifar10", "--data", "nowhere"], ["nowhere is not there", "https://www.cs.toronto.edu/~kriz"]),
+        (["--model", "digits_cn"], ["--model must be one of", "Did you mean digits_cnn?"]),
+        (["--model", "text_cnn"], ["text_cnn, which reads texts"]),
+        (["--loss", "focall"], ["Did you mean focal?"]),
+        (["--loss", "focal(gama=2)"], ["Did you mean gamma?"]),
+        (["--loss", "ce(reduction=none)"], ["must be mean or sum to train with it"]),
+        (["--loss", "ce", "--gamma", "2"], ["an option of ce must be one of", "got 'gamma'"]),
+        (["--loss", "focal(gamma=1)", "--gamma", "2"], ["single --loss without options", "'focal(gamma=3)'"]),
+        (["--loss", "focal", "--loss", "ce", "--gamma", "2"], ["single --loss", "focal and ce"]),
+        (["--loss", "crl", "--mixup", "0.2"], ["mixup must be 0 with crl"]),
+        (["--recipe", "dark-sid"], ["--recipe must be one of", "Did you mean dark-side?"]),
+        (["--split", "hold-out"], ["--split must be one of", "Did you mean holdout?"]),
+        (["--split", "official"], ["digits has none. Use 'holdout'"]),
+        (["--augmentation", "flip"], ["none, crop, crop-flip"]),
+        (["--precision", "float16"], ["auto, float32, bfloat16"]),
+        (["--device", "nonsense"], ["--device must be one that torch can use here, such as cpu; got 'nonsense'"]),
+        (["--device", "meta"], ["--device must be one that torch can use here"]),
+        (["--device", "cuda:99"], ["--device must be one that torch can use here"]),
+        (["--batch-size", "5000"], ["batch_size must be at most the 1168 training rows; got 5000"]),
+        (["--epochs", "0"], ["epochs must be at least 1"]),
+        (["--seed", "3", "--seed", "3"], ["must be named once"]),
+        (["--judge-every", "0"], ["--judge-every"]),
+    ],
+)
+def test_bad_input_is_told_in_one_line_exits_with_2_and_leaves_nothing(calibrant, tmp_path, arguments, said):
+    code, out, err = calibrant(*DIGITS, "--epochs", 1, *arguments, "-o", tmp_path / "run")
+    assert code == 2, err
+    assert out == ""
+    assert "Traceback" not in err
+    assert all(word in err for word in said), err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_in_the_way_is_told_and_kept(calibrant, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    code, _, err = calibrant(*DIGITS, "--epochs", 1, "-o", tmp_path)
+    assert (code, "it holds something else" in err) == (2, True)
+    code, _, err = calibrant(*DIGITS, "--epochs", 1, "-o", tmp_path / "mine.txt")
+    assert (code, "is a file" in err) == (2, True)
+    assert files(tmp_path) == ["mine.txt"]
+
+
+def test_a_training_that_comes_apart_is_told_in_one_line(calibrant, tmp_path):
+    code, _, err = calibrant(*DIGITS, "--epochs", 2, "--learning-rate", "1e6", "-o", tmp_path / "run")
+    assert code == 2
+    assert "Traceback" not in err
+    assert "must stay finite" in err
+    assert "ower the learning rate" in err
+
+
+def test_every_option_has_a_help_text(calibrant):
+    code, out, _ = calibrant("train", "--help", TERMINAL_WIDTH="200", COLUMNS="200")
+    assert code == 0
+    options = [line for line in out.splitlines() if "--" in line]
+    assert len(options) > 20
+    assert all(len(line.strip("│ ").split("  ")) > 1 for line in options), out

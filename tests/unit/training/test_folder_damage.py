@@ -1,0 +1,110 @@
+"""What damage, a full disk or another run's file does to the folder of a run: it is told, and the run can go on."""
+
+import json
+import os
+import resource
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from calibrant.errors import FileError
+from calibrant.training import Speed
+from calibrant.training.folder import RunFolder
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "it cannot be read"),
+        ("[]", "made by calibrant train; it is not"),
+        ('{"format": "calibrant.run/9"}', "made by calibrant train; it is not"),
+        ('{"format": "calibrant.run/1"}', "something in it is not right"),
+        ('{"format": "calibrant.run/1", "settings": {"model": "x"}}', "something in it is not right"),
+    ],
+)
+def test_settings_that_are_damaged_are_told(train_in, begun, text, said):
+    (begun / "settings.json").write_text(text)
+    with pytest.raises(FileError, match=said):
+        train_in(begun)
+
+
+def _cut_short(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _emptied(path):
+    path.write_bytes(b"")
+
+
+def _without_words(path):
+    save_file(load_file(path), path)
+
+
+def _of_another_network(path):
+    with_head = load_file(path)
+    with_head["model.head.weight"] = with_head["model.head.weight"][:5].contiguous()
+    save_file(with_head, path, metadata={"calibrant": json.dumps({"records": []})})
+
+
+@pytest.mark.parametrize("damage", [_cut_short, _emptied, _without_words, _of_another_network])
+def test_a_checkpoint_that_is_damaged_or_anothers_is_told_and_can_be_deleted(train_in, begun, damage):
+    checkpoint = begun / "checkpoint.safetensors"
+    damage(checkpoint)
+    with pytest.raises(FileError, match=r"must be a checkpoint of this run; .* Delete it to start the run anew"):
+        train_in(begun)
+    checkpoint.unlink()
+    train_in(begun)
+    assert RunFolder(begun).is_finished
+
+
+def test_a_trace_cannot_begin_in_the_middle(train_in, begun):
+    with pytest.raises(FileError, match="the state must hold a trace to go on with one; it was made without"):
+        train_in(begun, speed=Speed(traced=True))
+    train_in(begun, speed=Speed(traced=False))
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A disk on which no file gets larger than a few bytes (as the system sees it), or nothing reaches it at all."""
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(how):
+        if how == "no large file":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+        else:
+            monkeypatch.setattr(os, "fsync", _full)
+
+    def _full(_handle):
+        raise OSError(28, "No space left on device")
+
+    def empty():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        monkeypatch.undo()
+
+    yield fill, empty
+    empty()
+
+
+@pytest.mark.parametrize("how", ["no large file", "nothing"])
+@pytest.mark.parametrize("epochs", [4, 3])  # in the middle, and where the run would finish
+def test_a_full_disk_leaves_the_last_checkpoint_to_go_on_from(
+    train_in, tmp_path, stop_after, stopped, full_disk, how, epochs
+):
+    fill, empty = full_disk
+    straight, run = tmp_path / "straight", tmp_path / "run"
+    train_in(straight, epochs=epochs)
+    with pytest.raises(stopped):
+        train_in(run, epochs=epochs, after_epoch=stop_after(2))
+    before = (run / "checkpoint.safetensors").read_bytes()
+    fill(how)
+    try:
+        with pytest.raises(FileError, match=r"could not be written: .*space left"):
+            train_in(run, epochs=epochs)
+    finally:
+        empty()
+    assert (run / "checkpoint.safetensors").read_bytes() == before
+    assert not (run / "weights.safetensors").exists()
+    assert not list(run.glob(".*"))
+    train_in(run, epochs=epochs)
+    assert (run / "weights.safetensors").read_bytes() == (straight / "weights.safetensors").read_bytes()

@@ -1,0 +1,124 @@
+"""When a row was learned, and what is written down after an epoch: by hand, and by the library's own metrics."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from calibrant.calibrators import TemperatureScaling
+from calibrant.errors import FitError
+from calibrant.metrics import accuracy, ece, nll
+from calibrant.predictions import Predictions
+from calibrant.training import EpochRecord, Speed, learned_epochs, train_together
+from calibrant.training.learning import LearningTrace
+from calibrant.training.record import judge
+
+
+def predictions(n=800, k=5, sharper=2.0, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, k, generator=generator)
+    labels = logits.softmax(1).multinomial(1, generator=generator).squeeze()
+    return sharper * logits, labels
+
+
+def test_the_learned_epoch_is_the_first_of_an_unbroken_row_to_the_end():
+    told = {"1111": 1, "0111": 2, "0011": 3, "0001": 4, "0000": 5, "1110": 5, "1101": 4, "1011": 3}
+    correct = torch.tensor([[int(digit) for digit in row] for row in told], dtype=torch.bool).T
+    assert learned_epochs(correct).tolist() == list(told.values())
+
+
+def test_the_learned_epoch_by_brute_force():
+    correct = torch.rand(7, 500, generator=torch.Generator().manual_seed(0)) < 0.8
+    for row, found in zip(correct.T.tolist(), learned_epochs(correct).tolist(), strict=True):
+        assert found == next((epoch + 1 for epoch in range(7) if all(row[epoch:])), 8)
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 1001])
+def test_a_trace_remembers_every_row_of_every_epoch_and_comes_back(n):
+    generator = torch.Generator().manual_seed(n)
+    trace, again = LearningTrace(n), LearningTrace(n)
+    assert trace.correct.shape == (0, n)
+    labels = torch.randint(3, (n,), generator=generator)
+    all_logits = torch.randn(4, n, 3, generator=generator)
+    for logits in all_logits:
+        trace.add(logits, labels)
+    assert torch.equal(trace.correct, all_logits.argmax(dim=2) == labels)
+    assert torch.equal(trace.max_logit, all_logits[-1].amax(dim=1))
+    again.restore(trace.state())
+    again.add(all_logits[0], labels)
+    trace.add(all_logits[0], labels)
+    assert torch.equal(again.correct, trace.correct)
+
+
+def test_a_session_traces_its_training_rows_unaugmented_after_each_epoch(session_of):
+    session = session_of(epochs=3, speed=Speed(traced=True))
+    expected = []
+
+    def look(session, _record):
+        stored = session.data.training
+        with torch.no_grad():
+            session.model.eval()
+            expected.append(session.model(stored.inputs.plain(torch.arange(320))).argmax(dim=1) == stored.labels)
+
+    train_together([session], after_epoch=look)
+    assert torch.equal(session.trace.correct, torch.stack(expected))
+    assert len(set(learned_epochs(session.trace.correct).tolist())) > 1
+
+
+def test_the_numbers_are_those_of_the_metrics():
+    logits, labels = predictions()
+    record, given = judge(logits, labels), Predictions.from_logits(logits, labels)
+    assert record.accuracy == float(accuracy(given))
+    assert record.nll == float(nll(given))
+    assert record.ece == float(ece(given))
+    assert record.max_logit == pytest.approx(float(logits.max(dim=1).values.mean()), rel=1e-6)
+
+
+def test_the_temperature_is_that_of_temperature_scaling_on_the_same_rows():
+    logits, labels = predictions(sharper=3.0)
+    fitted = TemperatureScaling().fit(Predictions.from_logits(logits, labels))
+    record = judge(logits, labels)
+    assert record.temperature == pytest.approx(float(fitted.temperature), rel=1e-5)
+    assert record.temperature == pytest.approx(3.0, rel=0.15)
+
+
+@pytest.mark.parametrize("sharper", [0.3, 1.0, 4.0])
+def test_the_oracles_error_is_no_higher_than_that_of_any_temperature_near(sharper):
+    logits, labels = predictions(sharper=sharper)
+    record = judge(logits, labels)
+    tried = [record.temperature * 2 ** (step / 50) for step in range(-50, 51)]
+    errors = [float(ece(Predictions.from_logits(logits.double() / t, labels))) for t in tried]
+    # Up to the rounding of float32 confidences.
+    assert record.optimal_ece <= errors[50] + 1e-6
+    assert record.optimal_ece == pytest.approx(min(errors), abs=2e-4)
+
+
+def test_a_network_that_has_died_has_no_temperature_but_a_record():
+    labels = torch.arange(90) % 3
+    record = judge(torch.full((90, 3), 0.7), labels)
+    assert record.temperature is None
+    assert record.accuracy == pytest.approx(1 / 3)
+    assert record.nll == pytest.approx(math.log(3))
+    assert record.ece == pytest.approx(0, abs=1e-6)
+    assert record.optimal_ece == pytest.approx(0, abs=1e-6)
+
+
+def test_rows_that_are_all_right_or_all_wrong_have_a_finite_record():
+    for labels in (torch.arange(4), (torch.arange(4) + 1) % 4):
+        record = judge(5 * torch.eye(4), labels)
+        told = json.dumps(EpochRecord(1, 0.0, 0.1, 0.5, 0.9, {"test": record}).as_dict(), allow_nan=False)
+        assert json.loads(told)["held_out"]["test"]["temperature"] > 0
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_logits_that_are_not_finite_are_told(bad):
+    with pytest.raises(FitError, match=r"logits must stay finite; they are not\. Lower the learning rate"):
+        judge(torch.tensor([[0.0, bad], [1.0, 0.0]]), torch.tensor([0, 1]))
+
+
+def test_a_record_comes_back_from_a_file():
+    record = EpochRecord(3, 1.5, 0.1, 0.7, 0.8, {"test": judge(*predictions())})
+    assert EpochRecord.from_dict(json.loads(json.dumps(record.as_dict()))) == record
+    unseen = EpochRecord(3, 1.5, 0.1, 0.7, 0.8, {})
+    assert EpochRecord.from_dict(json.loads(json.dumps(unseen.as_dict()))) == unseen

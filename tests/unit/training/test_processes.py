@@ -1,0 +1,138 @@
+"""Two processes that share every batch end with the weights of one, and only the first writes."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from calibrant.catalogue import find_loss
+from calibrant.datasets import DigitsReader, Examples, split_dataset
+from calibrant.models import build_model
+from calibrant.training import Recipe, Run, Session, Speed, TrainingData, train_runs, train_together
+from calibrant.training.folder import RunFolder
+from calibrant.training.peers import ALONE
+
+CPU = torch.device("cpu")
+# Everything that sees a batch as a whole: all pairs of rows, a history of rows, partners in another process, a norm.
+RUNS = {"ce": ("ce", {"clip": 0.5}), "mmce": ("mmce", {}), "crl": ("crl", {}), "mixup": ("mdca", {"mixup": 0.3})}
+STEADY = {"epochs": 2, "learning_rate": 0.02}
+
+SCRIPT = """
+import runpy, sys
+from pathlib import Path
+import torch
+from safetensors.torch import save_file
+from calibrant.catalogue import find_loss
+from calibrant.datasets import DigitsReader
+from calibrant.training import Recipe, Run, train_runs, train_together
+from calibrant.training.peers import joined_peers
+torch.set_num_threads(1)
+tests, out = runpy.run_path(sys.argv[1]), Path(sys.argv[2])
+with joined_peers(torch.device("cpu")) as peers:
+    assert peers.count == 2
+    sessions = tests["precise_sessions"](peers)
+    train_together(list(sessions.values()))
+    for name, session in sessions.items():
+        save_file(session.state(), out / f"{name} {peers.rank}.safetensors")
+    # Both go on with the run that has begun; of the new one the second is told another folder, to see what it writes.
+    folders = out / "begun", out / f"new of {peers.rank}"
+    runs = [Run(folder, "digits_cnn", find_loss("ce"), Recipe(**tests["STEADY"])) for folder in folders]
+    train_runs(runs, DigitsReader().read(), device=torch.device("cpu"), peers=peers)
+"""
+
+
+def precise_sessions(peers=ALONE):
+    """In float64, where what the order of adding up changes stays small.
+
+    In float32 it does not: at a kink (of ReLU, of a maximum, of MMCE's |c - c'|) a last digit decides between two
+    gradients, and weights that differ by 1e-7 in the beginning can differ by 1e-3 after three epochs.
+    """
+    dataset = DigitsReader().read()
+    rows = split_dataset(dataset, "holdout", seed=0).training
+    placed = TrainingData(Examples((rows.inputs.double() - 5) / 6, rows.labels), {}, dataset.class_names).on(CPU)
+    sessions = {}
+    for name, (loss, options) in RUNS.items():
+        network = build_model("digits_cnn", n_classes=10, in_channels=1, image_size=8).double()
+        recipe = Recipe(**{"epochs": 2, "nesterov": True, **options})
+        sessions[name] = Session(network, find_loss(loss), placed, recipe, peers=peers)
+    return sessions
+
+
+class Stopped(Exception):  # noqa: N818  # no error, but a stop on purpose
+    pass
+
+
+def _stop(_run, _record):
+    raise Stopped
+
+
+def _run_in(folder, after_epoch=lambda _run, _record: None):
+    run = Run(folder, "digits_cnn", find_loss("ce"), Recipe(**STEADY))
+    train_runs([run], DigitsReader().read(), device=CPU, speed=Speed(checkpoint_seconds=0), after_epoch=after_epoch)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """What two processes leave that are told what torchrun tells those that it starts."""
+    out = tmp_path_factory.mktemp("processes")
+    with pytest.raises(Stopped):
+        _run_in(out / "begun", _stop)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", SCRIPT, __file__, str(out)],
+            env={**os.environ, **told, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        said = [process.communicate(timeout=300)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], said
+    return out
+
+
+@pytest.fixture(scope="module")
+def alone():
+    sessions = precise_sessions()
+    train_together(list(sessions.values()))
+    return sessions
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_two_processes_end_with_the_weights_of_one(trained, alone, name):
+    first, second = (load_file(trained / f"{name} {rank}.safetensors") for rank in range(2))
+    for part, values in alone[name].state().items():
+        assert torch.equal(first[part], second[part]), part
+        # A gradient that one process has not seen, or has seen twice, is off by a tenth and more.
+        assert float((values - first[part]).double().norm()) <= 1e-9 * float(values.double().norm()), part
+    start = precise_sessions()[name].model.head.weight
+    assert float((start - alone[name].model.head.weight).norm() / start.norm()) > 0.05
+
+
+def test_two_processes_go_on_from_a_checkpoint(trained, tmp_path):
+    _run_in(tmp_path / "alone")
+    for folder in ("begun", "new of 0"):
+        records = [RunFolder(each).records() for each in (tmp_path / "alone", trained / folder)]
+        assert [record.epoch for record in records[1]] == [1, 2]
+        for mine, theirs in zip(*records, strict=True):
+            assert theirs.loss == pytest.approx(mine.loss, rel=1e-3)  # float32
+            assert theirs.held_out["test"].nll == pytest.approx(mine.held_out["test"].nll, rel=1e-2)
+
+
+def test_only_the_first_process_writes(trained):
+    assert not (trained / "new of 1").exists()
+    left = ["calibration.npz", "epochs.jsonl", "settings.json", "test.npz", "weights.safetensors"]
+    for folder in ("begun", "new of 0"):
+        assert sorted(path.name for path in (trained / folder).iterdir()) == left

@@ -1,0 +1,141 @@
+"""A run that was stopped, in whatever way, ends with the very weights of one that was not."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant.catalogue import find_loss
+from calibrant.datasets import DigitsReader
+from calibrant.training import Recipe, Run, Speed, train_runs, train_together
+from calibrant.training.folder import RunFolder
+
+TRACED = Speed(traced=True, checkpoint_seconds=0)
+
+# Every epoch is written down. Torch on one thread, as in these tests, adds up in the same order.
+SCRIPT = """
+import sys
+from pathlib import Path
+import torch
+from calibrant.catalogue import find_loss
+from calibrant.datasets import DigitsReader
+from calibrant.training import Recipe, Run, Speed, train_runs
+torch.set_num_threads(1)
+run = Run(Path(sys.argv[1]), "digits_cnn", find_loss("crl"), Recipe(epochs=9, augmentation="crop"))
+speed = Speed(traced=True, checkpoint_seconds=0)
+train_runs([run], DigitsReader().read(), device=torch.device("cpu"), speed=speed)
+"""
+
+
+def without_time(records):
+    return [replace(record, seconds=0.0) for record in records]
+
+
+def epochs(session, count):
+    for _ in range(count):
+        session.begin_epoch()
+        for _ in range(session.steps_an_epoch):
+            session.advance()
+        session.end_epoch()
+
+
+@pytest.mark.parametrize("loss", ["ce", "crl", "mmce", "focal_schedule(gammas=[5,1],starts=[0,4])"])
+def test_three_epochs_and_three_more_are_six_to_the_last_bit(session_of, changing_network, loss):
+    sessions = [session_of(loss, model=changing_network(), epochs=6, seed=3, speed=TRACED) for _ in range(3)]
+    straight, first, second = sessions
+    with torch.random.fork_rng():
+        epochs(straight, 6)
+        epochs(first, 3)
+        state, records = first.state(), list(first.records)
+        epochs(first, 1)  # what was taken out does not move any more
+        torch.rand(99)
+        second.restore(state, records)
+        epochs(second, 3)
+    expected, found = straight.state(), second.state()
+    assert expected.keys() == found.keys()
+    assert {name.split(".")[0] for name in expected} == {"model", "optimiser", "trace"} | (
+        set() if loss in {"ce", "mmce"} else {"loss"}
+    )
+    assert all(torch.equal(values, found[name]) for name, values in expected.items())
+    assert without_time(second.records) == without_time(straight.records)
+    if loss == "crl":
+        assert torch.equal(second.loss.times_right, straight.loss.times_right)
+        assert int(second.loss.times_right.max()) > 3
+
+
+def test_training_leaves_torchs_chance_as_it_was(session_of, changing_network):
+    session = session_of(model=changing_network(), epochs=1)
+    before = torch.random.get_rng_state()
+    train_together([session])
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("loss", ["ce", "crl"])
+def test_a_folder_goes_on_where_it_was_stopped(train_in, tmp_path, stop_after, stopped, loss):
+    straight = train_in(tmp_path / "straight", loss, speed=TRACED)
+    broken = tmp_path / "broken"
+    for epoch in (1, 3):
+        with pytest.raises(stopped):
+            train_in(broken, loss, speed=TRACED, after_epoch=stop_after(epoch))
+        assert len(RunFolder(broken).records()) == epoch
+        assert not RunFolder(broken).is_finished
+    seen = []
+    train_in(broken, loss, speed=TRACED, after_epoch=lambda _run, record: seen.append(record.epoch))
+    assert seen == [4]
+    for name in ("weights.safetensors", "calibration.npz", "test.npz"):
+        assert (broken / name).read_bytes() == (straight / name).read_bytes(), name
+    learned = [np.load(folder / "learning.npz") for folder in (straight, broken)]
+    for name in ("learned_epoch", "max_logit"):
+        assert np.array_equal(learned[0][name], learned[1][name])
+    records = [without_time(RunFolder(folder).records()) for folder in (straight, broken)]
+    assert records[0] == records[1]
+
+
+def test_without_a_checkpoint_yet_a_run_starts_from_the_beginning(train_in, tmp_path, stop_after, stopped):
+    rarely = Speed(checkpoint_seconds=1000)
+    with pytest.raises(stopped):
+        train_in(tmp_path / "run", speed=rarely, after_epoch=stop_after(2))
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["settings.json"]
+    seen = []
+    train_in(tmp_path / "run", speed=rarely, after_epoch=lambda _run, record: seen.append(record.epoch))
+    assert seen == [1, 2, 3, 4]
+
+
+def test_a_run_killed_twice_ends_with_the_weights_of_one_that_was_not(tmp_path):
+    killed = tmp_path / "killed"
+    for records in (2, 5):
+        _kill_once_recorded(killed, records)
+        assert not RunFolder(killed).is_finished
+    straight = tmp_path / "straight"
+    for folder in (straight, killed):
+        run = Run(folder, "digits_cnn", find_loss("crl"), Recipe(epochs=9, augmentation="crop"))
+        train_runs([run], DigitsReader().read(), device=torch.device("cpu"), speed=TRACED)
+    assert (killed / "weights.safetensors").read_bytes() == (straight / "weights.safetensors").read_bytes()
+    assert (killed / "test.npz").read_bytes() == (straight / "test.npz").read_bytes()
+    records = [without_time(RunFolder(folder).records()) for folder in (killed, straight)]
+    assert records[0] == records[1]
+    assert not (killed / "checkpoint.safetensors").exists()
+
+
+def _kill_once_recorded(folder: Path, records: int) -> None:
+    """Start the run, and end it by SIGKILL, which no process can prepare for."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(folder)], env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while len(RunFolder(folder).records()) < records:
+            assert process.poll() is None, process.stderr.read().decode()
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+    finally:
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        process.stderr.close()

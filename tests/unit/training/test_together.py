@@ -1,0 +1,65 @@
+"""Networks that train side by side end as each would have alone."""
+
+import pytest
+import torch
+
+from calibrant.catalogue import find_loss
+from calibrant.errors import FitError
+from calibrant.training import Recipe, Run, Speed, train_runs, train_together
+from calibrant.training.folder import RunFolder
+
+# Different losses, seeds, lengths and numbers of steps an epoch.
+THREE = [("ce", {"seed": 1}), ("crl", {"seed": 2, "epochs": 3}), ("mmce", {"batch_size": 80, "mixup": 0.3})]
+
+
+def test_three_at_once_are_the_three_alone_to_the_last_bit(session_of):
+    alone = [session_of(loss, **recipe) for loss, recipe in THREE]
+    for session in alone:
+        train_together([session])
+    together = [session_of(loss, **recipe) for loss, recipe in THREE]
+    train_together(together)
+    assert [len(session.records) for session in together] == [4, 3, 4]
+    for one, other in zip(alone, together, strict=True):
+        expected, found = one.state(), other.state()
+        assert expected.keys() == found.keys()
+        assert all(torch.equal(values, found[name]) for name, values in expected.items())
+    first, second = together[0].model.head.weight, together[1].model.head.weight
+    assert not torch.equal(first, second)
+
+
+def test_every_epoch_of_every_network_is_told_in_turn(session_of):
+    sessions = [session_of(epochs=3), session_of(epochs=1, seed=1)]
+    told = []
+    train_together(sessions, after_epoch=lambda session, record: told.append((sessions.index(session), record.epoch)))
+    assert told == [(0, 1), (1, 1), (0, 2), (0, 3)]
+    assert all(session.is_finished for session in sessions)
+    train_together(sessions, after_epoch=lambda *_: pytest.fail("all were finished"))
+
+
+def test_runs_of_several_folders_and_augmentations_share_the_data(digits, train_in, tmp_path):
+    recipes = {"plain": {}, "crop": {"augmentation": "crop"}, "again": {"augmentation": "crop", "seed": 1}}
+    base = {"epochs": 2, "batch_size": 64, "learning_rate": 0.05}
+    runs = [
+        Run(tmp_path / name, "digits_cnn", find_loss("ce"), Recipe(**base, **recipe))
+        for name, recipe in recipes.items()
+    ]
+    train_runs(runs, digits, split="half-test", device=torch.device("cpu"))
+    weights = {name: (tmp_path / name / "weights.safetensors").read_bytes() for name in recipes}
+    assert len(set(weights.values())) == 3
+    alone = train_in(tmp_path / "alone", nesterov=False, **base, augmentation="crop")
+    assert (alone / "weights.safetensors").read_bytes() == weights["crop"]
+
+
+def test_one_that_comes_apart_leaves_the_others_able_to_go_on(digits, tmp_path):
+    good = Run(tmp_path / "good", "digits_cnn", find_loss("ce"), Recipe(epochs=2, batch_size=64, learning_rate=0.05))
+    bad = Run(tmp_path / "bad", "digits_cnn", find_loss("ce"), Recipe(epochs=2, batch_size=64, learning_rate=1e6))
+    speed = Speed(checkpoint_seconds=0)
+    with pytest.raises(FitError, match="learning rate"):
+        train_runs([good, bad], digits, split="half-test", device=torch.device("cpu"), speed=speed)
+    assert len(RunFolder(good.folder).records()) == 1
+    seen = []
+    train_runs(
+        [good], digits, split="half-test", device=torch.device("cpu"), speed=speed,
+        after_epoch=lambda _run, record: seen.append(record.epoch),
+    )  # fmt: skip
+    assert seen == [2]
