@@ -84,7 +84,8 @@ def run_training(request: TrainingRequest) -> None:
             after_epoch=shown,
         )
         if peers.is_first:
-            _tell(runs, request.out)
+            with warnings_shown(err):
+                _tell(runs, request.out)
 
 
 def _dataset(request: TrainingRequest, stage: Callable[[str], None]) -> Dataset:

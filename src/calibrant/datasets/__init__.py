@@ -1,5 +1,6 @@
 """The datasets of the papers and of the demonstration, read from their canonical files."""
 
+from calibrant.datasets.bundled import BundledPredictions, load_resnet110
 from calibrant.datasets.cifar import CIFAR10, CIFAR100
 from calibrant.datasets.dataset import Augmentation, Dataset, Examples, PixelScale
 from calibrant.datasets.digits import Digits, DigitsReader, load_digits
@@ -21,6 +22,7 @@ __all__ = [
     "SVHN",
     "Augmentation",
     "BloodMNIST",
+    "BundledPredictions",
     "Dataset",
     "DatasetReader",
     "Digits",
@@ -39,5 +41,6 @@ __all__ = [
     "download",
     "find_dataset",
     "load_digits",
+    "load_resnet110",
     "split_dataset",
 ]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from calibrant.datasets.cifar_classes import FINE
+from calibrant.datasets.cifar_classes import CIFAR100_CLASSES
 from calibrant.predictions import Predictions
 
 __all__ = ["BundledPredictions", "load_resnet110"]
@@ -35,7 +35,9 @@ def load_resnet110() -> BundledPredictions:
         parts = [(archive[f"{part}_logits"], archive[f"{part}_labels"]) for part in ("calibration", "test")]
     return BundledPredictions(
         *(
-            Predictions.from_logits(torch.from_numpy(logits).float(), labels.astype(np.int64), class_names=FINE)
+            Predictions.from_logits(
+                torch.from_numpy(logits).float(), labels.astype(np.int64), class_names=CIFAR100_CLASSES
+            )
             for logits, labels in parts
         )
     )
