@@ -1,6 +1,5 @@
 """Every data set by its short name."""
 
-from calibrant.checks import check_known
 from calibrant.datasets.cifar import CIFAR10, CIFAR100
 from calibrant.datasets.digits import DigitsReader
 from calibrant.datasets.idx import MNIST, FashionMNIST
@@ -10,6 +9,7 @@ from calibrant.datasets.newsgroups import Newsgroups
 from calibrant.datasets.reader import DatasetReader
 from calibrant.datasets.svhn import SVHN
 from calibrant.datasets.tiny_imagenet import TinyImageNet
+from calibrant.named_text import NamedKind, read_named
 
 __all__ = ["all_datasets", "find_dataset"]
 
@@ -39,12 +39,18 @@ def all_datasets() -> dict[str, DatasetReader]:
     return {reader.name: reader for reader in sorted(made, key=lambda reader: reader.name)}
 
 
-def find_dataset(name: str) -> DatasetReader:
-    """The reader of that name, with its default options.
+def find_dataset(text: str) -> DatasetReader:
+    """The reader of the data set that a text describes.
+
+    Args:
+        text: A name, or a name with options: ``medmnist(flag=pathmnist)``.
 
     Raises:
-        UnknownNameError: If there is none; the message names the closest.
+        UnknownNameError: If there is no such data set or option; the message names the closest.
+        InputError: If the text does not read like that, or a value does not suit its option.
+
+    Example:
+        >>> find_dataset("newsgroups(n_words=5000)")
+        Newsgroups(n_words=5000, max_length=500, headers='subject')
     """
-    known = all_datasets()
-    check_known(name, known, "a data set")
-    return known[name]
+    return read_named(text, all_datasets(), NamedKind("a data set", "cifar100 or medmnist(flag=pathmnist)"), str)

@@ -9,8 +9,8 @@ from calibrant.numerics.binning import bin_index, sums_by
 
 __all__ = ["errors_at_temperatures"]
 
-# Numbers in a block that is kept in the processor's cache for all temperatures.
-_BLOCK = 1 << 18
+# Numbers in a block: few enough to stay in a processor's cache for all temperatures, or many enough to fill a GPU.
+_BLOCK, _BLOCK_ON_GPU = 1 << 18, 1 << 26
 
 
 def errors_at_temperatures(logits: Tensor, labels: Tensor, temperatures: Tensor, *, n_bins: int) -> Tensor:
@@ -28,9 +28,8 @@ def errors_at_temperatures(logits: Tensor, labels: Tensor, temperatures: Tensor,
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
     scales = (math.log2(math.e) / temperatures.double()).tolist()
     excess = torch.zeros(len(scales), n_bins, dtype=torch.float64, device=logits.device)
-    for block, of_rows in zip(
-        *(part.split(max(1, _BLOCK // logits.shape[1])) for part in (logits, labels)), strict=True
-    ):
+    size = max(1, (_BLOCK if logits.device.type == "cpu" else _BLOCK_ON_GPU) // logits.shape[1])
+    for block, of_rows in zip(*(part.split(size) for part in (logits, labels)), strict=True):
         highest, top = block.to(dtype).max(dim=1, keepdim=True)
         gaps = block - highest
         correct = (top[:, 0] == of_rows).to(dtype)
