@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from typing import final
+from urllib.parse import quote
 
 __all__ = ["Paper"]
 
@@ -35,7 +36,7 @@ class Paper:
             return self.identifier
         scheme, _, rest = self.identifier.partition(":")
         address = {"arXiv": "https://arxiv.org/abs/", "doi": "https://doi.org/"}.get(scheme)
-        return "" if address is None else address + rest
+        return "" if address is None else address + quote(rest, safe="/:;()")
 
     @property
     def link(self) -> str:

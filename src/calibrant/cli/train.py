@@ -16,15 +16,15 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the run; of several, one folder each in it.")],
     data: Annotated[Path | None, typer.Option(help="The folder (or file) in which the data set lies.")] = None,
     model: Annotated[
-        list[str] | None, typer.Option(help="A name of `calibrant list models`. Several train side by side. [resnet20]")
+        list[str] | None, typer.Option(help="A name of `calibrant list models`. Several train side by side. (resnet20)")
     ] = None,
     loss: Annotated[
         list[str] | None,
-        typer.Option(help="A name of `calibrant list losses`, with options: 'focal(gamma=3)'. Several as well. [ce]"),
+        typer.Option(help="A name of `calibrant list losses`, with options: 'focal(gamma=3)'. Several as well. (ce)"),
     ] = None,
     gamma: Annotated[float | None, typer.Option(help="Short for the option of that name of a single loss.")] = None,
     seed: Annotated[
-        list[int] | None, typer.Option(help="Of weights, order and augmentation. Several as well. [0]")
+        list[int] | None, typer.Option(help="Of weights, order and augmentation. Several as well. (0)")
     ] = None,
     recipe: Annotated[
         str, typer.Option(help="default, or a paper's: overconfidence, dark-side, meta-regularization.")
@@ -34,13 +34,13 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     learning_rate: Annotated[float | None, typer.Option(help="The highest one.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Pull of the weights towards 0.")] = None,
     warmup: Annotated[int | None, typer.Option(help="Epochs in which the rate rises.")] = None,
-    augmentation: Annotated[str | None, typer.Option(help="none, crop or crop-flip. [the data set's usual]")] = None,
+    augmentation: Annotated[str | None, typer.Option(help="none, crop or crop-flip. (the data set's usual)")] = None,
     mixup: Annotated[float | None, typer.Option(help="The alpha of mixup; 0 mixes nothing.")] = None,
     clip: Annotated[float | None, typer.Option(help="The largest norm of a step's gradient.")] = None,
     precision: Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")] = None,
     split: Annotated[str, typer.Option(help="Who calibrates: holdout, half-test, official or 8:1:1.")] = "holdout",
     split_seed: Annotated[int, typer.Option(help="Of that division.")] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1. [a GPU if there is one]")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1. (a GPU if there is one)")] = None,
     no_compile: Annotated[bool, typer.Option("--no-compile", help="Start at once, and run slower, on a GPU.")] = False,
     trace: Annotated[
         bool, typer.Option("--trace", help="Look at every training row after each epoch: when was it learned?")
@@ -66,7 +66,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
             models=tuple(model or ["resnet20"]),
             losses=tuple(loss or ["ce"]),
             gamma=gamma,
-            seeds=tuple(seed or [0]),
+            seeds=tuple(seed or (0)),
             recipe=recipe,
             changes={name: value for name, value in changes.items() if value is not None},
             split=split,
