@@ -35,24 +35,24 @@ def test_a_run_leaves_the_files_that_are_promised(train_in, begun, digits):
     assert records[-1]["held_out"]["test"]["accuracy"] == float((test.predicted == test.labels).double().mean())
 
 
-@pytest.mark.parametrize("is_finished", [False, True])
-@pytest.mark.parametrize(
-    ("loss", "recipe", "said"),
-    [
-        ("ce", {"learning_rate": 0.3}, "recipe.learning_rate 0.3, not 0.05"),
-        ("ce", {"seed": 1, "epochs": 5}, "recipe.epochs 5, not 4; recipe.seed 1, not 0"),
-        ("focal(gamma=2)", {}, "loss.loss 'focal', not 'ce'; loss.gamma 2.0, not None"),
-    ],
-)
-def test_other_settings_are_refused_and_the_difference_is_named(train_in, begun, is_finished, loss, recipe, said):
-    if is_finished:
-        train_in(begun)
-    before = {name: (begun / name).read_bytes() for name in files(begun)}
-    with pytest.raises(FileError) as refused:
-        train_in(begun, loss, **recipe)
-    assert f"here they are {said}" in str(refused.value)
-    assert "Name another folder, or delete this one." in str(refused.value)
-    assert {name: (begun / name).read_bytes() for name in files(begun)} == before
+OTHERS = [
+    ("ce", {"learning_rate": 0.3}, "recipe.learning_rate 0.3, not 0.05"),
+    ("ce", {"seed": 1, "epochs": 5}, "recipe.epochs 5, not 4; recipe.seed 1, not 0"),
+    ("focal(gamma=2)", {}, "loss.loss 'focal', not 'ce'; loss.gamma 2.0, not None"),
+]
+
+
+def test_other_settings_are_refused_and_the_difference_is_named(train_in, begun):
+    for finish in (False, True):
+        if finish:
+            train_in(begun)
+        before = {name: (begun / name).read_bytes() for name in files(begun)}
+        for loss, recipe, said in OTHERS:
+            with pytest.raises(FileError) as refused:
+                train_in(begun, loss, **recipe)
+            assert f"here they are {said}" in str(refused.value)
+            assert "Name another folder, or delete this one." in str(refused.value)
+        assert {name: (begun / name).read_bytes() for name in files(begun)} == before
 
 
 def test_other_rows_are_other_settings(train_in, begun, digits):

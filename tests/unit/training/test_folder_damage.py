@@ -12,20 +12,20 @@ from calibrant.training import Speed
 from calibrant.training.folder import RunFolder
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("{", "it cannot be read"),
-        ("[]", "made by calibrant train; it is not"),
-        ('{"format": "calibrant.run/9"}', "made by calibrant train; it is not"),
-        ('{"format": "calibrant.run/1"}', "something in it is not right"),
-        ('{"format": "calibrant.run/1", "settings": {"model": "x"}}', "something in it is not right"),
-    ],
-)
-def test_settings_that_are_damaged_are_told(train_in, begun, text, said):
-    (begun / "settings.json").write_text(text)
-    with pytest.raises(FileError, match=said):
-        train_in(begun)
+NO_SETTINGS = {
+    "{": "it cannot be read",
+    "[]": "made by calibrant train; it is not",
+    '{"format": "calibrant.run/9"}': "made by calibrant train; it is not",
+    '{"format": "calibrant.run/1"}': "something in it is not right",
+    '{"format": "calibrant.run/1", "settings": {"model": "x"}}': "something in it is not right",
+}
+
+
+def test_settings_that_are_damaged_are_told(train_in, begun):
+    for text, said in NO_SETTINGS.items():
+        (begun / "settings.json").write_text(text)
+        with pytest.raises(FileError, match=said):
+            train_in(begun)
 
 
 def _cut_short(path):
@@ -46,12 +46,14 @@ def _of_another_network(path):
     save_file(with_head, path, metadata={"calibrant": json.dumps({"records": []})})
 
 
-@pytest.mark.parametrize("damage", [_cut_short, _emptied, _without_words, _of_another_network])
-def test_a_checkpoint_that_is_damaged_or_anothers_is_told_and_can_be_deleted(train_in, begun, damage):
+def test_a_checkpoint_that_is_damaged_or_anothers_is_told_and_can_be_deleted(train_in, begun):
     checkpoint = begun / "checkpoint.safetensors"
-    damage(checkpoint)
-    with pytest.raises(FileError, match=r"must be a checkpoint of this run; .* Delete it to start the run anew"):
-        train_in(begun)
+    whole = checkpoint.read_bytes()
+    for damage in (_cut_short, _emptied, _without_words, _of_another_network):
+        checkpoint.write_bytes(whole)
+        damage(checkpoint)
+        with pytest.raises(FileError, match=r"must be a checkpoint of this run; .* Delete it to start the run anew"):
+            train_in(begun)
     checkpoint.unlink()
     train_in(begun)
     assert RunFolder(begun).is_finished
@@ -86,8 +88,8 @@ def full_disk(monkeypatch):
     empty()
 
 
-@pytest.mark.parametrize("how", ["no large file", "nothing"])
-@pytest.mark.parametrize("epochs", [4, 3])  # in the middle, and where the run would finish
+# In the middle, and where the run would finish.
+@pytest.mark.parametrize(("how", "epochs"), [("no large file", 4), ("nothing", 4), ("no large file", 3)])
 def test_a_full_disk_leaves_the_last_checkpoint_to_go_on_from(
     train_in, tmp_path, stop_after, stopped, full_disk, how, epochs
 ):
