@@ -1,8 +1,11 @@
 """``calibrant cite``: where a method comes from."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from calibrant.paper import Paper
 
 __all__ = ["cite"]
 
@@ -15,6 +18,17 @@ def cite(
     """Print the paper behind a method, the place in it, and its BibTeX entry; those of every step of a chain."""
     from calibrant.catalogue import find_papers
 
-    papers = find_papers(name)
+    beside = _papers_beside()
+    papers = (beside[name],) if name in beside else find_papers(name)
     entries = dict.fromkeys(paper.bibtex for paper in papers)  # two places in one paper are one entry
     print("\n".join(map(str, papers)), *entries, sep="\n\n")
+
+
+def _papers_beside() -> "dict[str, Paper]":
+    """Of what is no metric, loss or calibrator: networks, data sets, and mixup."""
+    from calibrant.datasets import all_datasets
+    from calibrant.models import all_models
+    from calibrant.training import Mixup
+
+    papers = {name: model.paper for name, model in all_models().items() if model.paper is not None}
+    return papers | {name: reader.paper for name, reader in all_datasets().items()} | {Mixup.name: Mixup.paper}

@@ -66,7 +66,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
             models=tuple(model or ["resnet20"]),
             losses=tuple(loss or ["ce"]),
             gamma=gamma,
-            seeds=tuple(seed or (0)),
+            seeds=tuple(seed or [0]),
             recipe=recipe,
             changes={name: value for name, value in changes.items() if value is not None},
             split=split,

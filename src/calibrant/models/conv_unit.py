@@ -15,6 +15,7 @@ class ConvUnit(nn.Module):
     Args:
         in_channels: Of the input, (n, in_channels, h, w).
         out_channels: Of the output, (n, out_channels, h, w).
+        bias: Whether the convolution adds a number to each channel, which the normalisation then subtracts.
 
     Example:
         >>> import torch
@@ -22,10 +23,9 @@ class ConvUnit(nn.Module):
         (2, 16, 8, 8)
     """
 
-    def __init__(self, in_channels: int, out_channels: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, *, bias: bool = False) -> None:
         super().__init__()
-        # No bias: the normalisation would subtract it.
-        self.conv = nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=False)
+        self.conv = nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=bias)
         self.norm = nn.BatchNorm2d(out_channels)
 
     def forward(self, maps: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  # torch's own name for it
 
 from calibrant.checks import check_at_least
+from calibrant.models.masked_norm import MaskedBatchNorm
 from calibrant.paper import Paper
 
 __all__ = ["TextBlock", "TextCNN"]
@@ -15,9 +16,7 @@ __all__ = ["TextBlock", "TextCNN"]
 
 @final
 class TextBlock(nn.Module):
-    """A convolution over three neighbouring words, normalisation of each word, ReLU; zero where there is no word.
-
-    Each word is normalised by itself, over its channels: a normalisation over the batch would count the padding.
+    """A convolution over three neighbouring words, batch normalisation, ReLU; zero where there is no word.
 
     Args:
         in_channels: Of the input, (n, in_channels, length).
@@ -27,7 +26,7 @@ class TextBlock(nn.Module):
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
         self.conv = nn.Conv1d(in_channels, out_channels, 3, padding=1, bias=False)
-        self.norm = nn.LayerNorm(out_channels)
+        self.norm = MaskedBatchNorm(out_channels)
 
     def forward(self, words: Tensor, present: Tensor) -> Tensor:
         """Words that know their neighbours, (n, out_channels, length).
@@ -36,7 +35,7 @@ class TextBlock(nn.Module):
             words: Shape (n, in_channels, length), zero where there is no word.
             present: One where there is a word, else zero, (n, 1, length).
         """
-        normed = self.norm(self.conv(words).transpose(1, 2)).transpose(1, 2)
+        normed = self.norm(self.conv(words), present)
         return F.relu(normed) * present.to(normed.dtype)
 
 
@@ -44,7 +43,7 @@ class TextBlock(nn.Module):
 class TextCNN(nn.Module):
     """Four pairs of convolutions with a halving of the text between them, then each filter's maximum over the text.
 
-    Padding changes nothing, in training neither: the answer to a text does not depend on what it is batched with.
+    Padding changes nothing, in training neither.
 
     Args:
         n_words: Word numbers run from 0 (no word) to this, exclusive.
@@ -77,6 +76,10 @@ class TextCNN(nn.Module):
         check_at_least(embedding, 1, "embedding")
         check_at_least(width, 1, "width")
         self.embedding = nn.Embedding(n_words, embedding, padding_idx=0)
+        # Torch's own deviation of 1 is so far from zero that steps of gradient descent hardly turn a word's vector.
+        nn.init.normal_(self.embedding.weight, std=0.1)
+        with torch.no_grad():
+            self.embedding.weight[0] = 0
         self.body = nn.ModuleList(TextBlock(width if i else embedding, width) for i in range(8))
         self.head = nn.Linear(width, n_classes)
         for block in self.body.modules():

@@ -30,8 +30,9 @@ class VGGStage(nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int, length: int) -> None:
         super().__init__()
-        later = (ConvUnit(out_channels, out_channels) for _ in range(length - 1))
-        self.units = nn.Sequential(ConvUnit(in_channels, out_channels), *later)
+        # With the biases of the published network, though the normalisation subtracts them.
+        later = (ConvUnit(out_channels, out_channels, bias=True) for _ in range(length - 1))
+        self.units = nn.Sequential(ConvUnit(in_channels, out_channels, bias=True), *later)
 
     def forward(self, maps: Tensor) -> Tensor:
         """Maps of half the size, (n, out_channels, h / 2, w / 2)."""

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F  # noqa: N812  # torch's own name for it
 
 from calibrant.errors import InputError
 from calibrant.models import MLPMixer, TextCNN, VisionTransformer
+from calibrant.models.masked_norm import MaskedBatchNorm
 from calibrant.models.mixer import MixerBlock
 from calibrant.models.patches import PatchEmbedding
 from calibrant.models.vit import TransformerBlock
@@ -76,6 +78,45 @@ def test_a_mixer_block_mixes_patches_then_channels():
     torch.testing.assert_close(block(patches), expected)
 
 
+class TestMaskedNorm:
+    @staticmethod
+    def pair():
+        plain, masked = nn.BatchNorm1d(5).double(), MaskedBatchNorm(5).double()
+        with torch.no_grad():
+            masked.weight.copy_(plain.weight.uniform_(0.5, 2))
+            masked.bias.copy_(plain.bias.uniform_(-1, 1))
+        return plain, masked
+
+    def test_without_padding_is_torchs_batch_norm_in_training_and_after(self):
+        plain, masked = self.pair()
+        for _ in range(3):
+            words = 3 + 2 * torch.randn(4, 5, 7, dtype=torch.float64)
+            torch.testing.assert_close(masked(words, torch.ones(4, 1, 7)), plain(words))
+        torch.testing.assert_close(masked.running_mean, plain.running_mean)
+        torch.testing.assert_close(masked.running_var, plain.running_var)
+        plain.eval(), masked.eval()
+        torch.testing.assert_close(masked(words, torch.ones(4, 1, 7)), plain(words))
+
+    def test_with_padding_is_torchs_batch_norm_of_the_words_alone(self):
+        plain, masked = self.pair()
+        words = torch.randn(4, 5, 7, dtype=torch.float64, requires_grad=True)
+        present = torch.arange(7) < torch.tensor([7, 2, 0, 5])[:, None]
+        rows = words.transpose(1, 2)
+        normed = masked(words, present[:, None]).transpose(1, 2)[present]
+        expected = plain(rows[present])
+        torch.testing.assert_close(normed, expected)
+        torch.testing.assert_close(masked.running_var, plain.running_var)
+        weights = torch.randn_like(expected)
+        first, second = (torch.autograd.grad((out * weights).sum(), words)[0] for out in (normed, expected))
+        torch.testing.assert_close(first, second)
+
+    def test_of_half_precision_works_in_single(self):
+        words = (1000 + torch.randn(64, 3, 50)).bfloat16()
+        normed = MaskedBatchNorm(3)(words, torch.ones(64, 1, 50))
+        assert normed.dtype == torch.float32
+        torch.testing.assert_close(normed.mean((0, 2)), torch.zeros(3), rtol=0, atol=1e-3)
+
+
 class TestTexts:
     @pytest.fixture
     def network(self):
@@ -90,19 +131,24 @@ class TestTexts:
         torch.testing.assert_close(network(F.pad(texts, (0, more))), network(texts), rtol=1e-5, atol=1e-6)
 
     def test_a_text_does_not_depend_on_what_it_is_batched_with(self, network):
+        network.eval()
         texts = torch.randint(1, 100, (2, 12))
         texts[1, 4:] = 0
         torch.testing.assert_close(network(texts)[1:], network(texts[1:, :4]), rtol=1e-5, atol=1e-6)
 
     def test_a_text_without_words_gets_the_bias_of_the_head(self, network):
-        torch.testing.assert_close(network(torch.zeros(1, 9, dtype=torch.long))[0], network.head.bias)
+        texts = torch.randint(1, 100, (2, 9))
+        texts[0] = 0
+        torch.testing.assert_close(network(texts)[0], network.head.bias)
+        torch.testing.assert_close(network(texts[:1])[0], network.head.bias)
+        assert all(buffer.isfinite().all() for buffer in network.buffers())
 
     def test_the_order_of_words_matters(self, network):
         text = torch.arange(1, 13).reshape(1, 12)
         assert not torch.allclose(network(text), network(text.flip(1)), atol=1e-4)
 
     def test_the_vector_of_no_word_is_zero_and_never_learns(self, network):
-        network(torch.tensor([[4, 0, 7, 0]])).sum().backward()
+        network.eval()(torch.tensor([[4, 0, 7, 0]])).sum().backward()
         assert not network.embedding.weight[0].any()
         gradient = network.embedding.weight.grad
         assert gradient.any(1).nonzero().flatten().tolist() == [4, 7]

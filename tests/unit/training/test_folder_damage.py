@@ -11,7 +11,6 @@ from calibrant.errors import FileError
 from calibrant.training import Speed
 from calibrant.training.folder import RunFolder
 
-
 NO_SETTINGS = {
     "{": "it cannot be read",
     "[]": "made by calibrant train; it is not",

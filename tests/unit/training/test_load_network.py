@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from calibrant.catalogue import find_loss
-from calibrant.datasets import Dataset, Examples, split_dataset
+from calibrant.datasets import Dataset, Examples, PixelScale, split_dataset
 from calibrant.errors import FileError
 from calibrant.sources import load
 from calibrant.training import Recipe, Run, load_network, predict, train_runs
@@ -13,9 +13,18 @@ from calibrant.training import Recipe, Run, load_network, predict, train_runs
 CPU = torch.device("cpu")
 
 
+def in_colour(examples):
+    """Digits twice as large and in three channels, where a convolution's result depends on how pixels are laid out."""
+    large = examples.inputs.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
+    return Examples(torch.cat([large, 16 - large, large.flip(3)], dim=1), examples.labels)
+
+
 @pytest.mark.parametrize(("model", "augmentation"), [("digits_cnn", "none"), ("resnet20", "crop-flip")])
 def test_a_network_of_images_takes_stored_pixels_and_gives_the_very_logits(digits, tmp_path, model, augmentation):
-    few = Dataset("few", digits.class_names, digits.training[:96], digits.test, pixel_scale=digits.pixel_scale)
+    training, test = digits.training[:96], digits.test
+    if model == "resnet20":
+        training, test = in_colour(training), in_colour(test)
+    few = Dataset("few", digits.class_names, training, test, pixel_scale=PixelScale.of(training.inputs, peak=16))
     recipe = Recipe(epochs=1, batch_size=32, learning_rate=0.05, augmentation=augmentation)
     train_runs([Run(tmp_path / "run", model, find_loss("ce"), recipe)], few, split="half-test", device=CPU)
     network = load_network(tmp_path / "run")
