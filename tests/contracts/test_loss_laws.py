@@ -76,11 +76,11 @@ def made(name, rows=24, **options):
 
 
 def batch(n=24, k=5, *, dtype=torch.float64, seed=0):
-    """Logits that are too sure, some of them by far, and labels: about half of the predictions are right."""
+    """Logits that are too sure, some of them by far, and labels: predictions are right and wrong."""
     generator = torch.Generator().manual_seed(seed)
     logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
     logits[::4] *= 4  # beyond every margin within which a loss sees nothing
-    labels = torch.multinomial((logits / 2).softmax(1), 1, generator=generator)[:, 0]
+    labels = torch.multinomial((logits / 4).softmax(1), 1, generator=generator)[:, 0]
     return logits.to(dtype), labels
 
 
@@ -326,8 +326,8 @@ class TestSlopes:
     @each_loss
     def test_they_have_slopes_themselves(self, name):
         # Learning the options of a loss by gradient needs them.
-        logits, labels = batch(3, 3)
-        loss = made(name, 3)
+        logits, labels = batch(4, 3)
+        loss = made(name, 4)
         assert torch.autograd.gradgradcheck(
             lambda z: loss(z, labels), logits.requires_grad_(), eps=1e-7, atol=1e-3, rtol=1e-3
         )

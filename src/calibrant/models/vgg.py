@@ -68,9 +68,8 @@ class VGG(nn.Module):
         "table 1",
     )
 
-    # Differs from the paper: batch normalisation after every convolution, which would subtract a bias, so there is
-    # none (4,224 parameters fewer than versions that keep them at depth 16); and one linear layer instead of three, as
-    # one pixel is left of a 32 x 32 image. Of larger images the pixels left are averaged.
+    # Differs from the paper: batch normalisation after every convolution; and one linear layer instead of three, as one
+    # pixel is left of a 32 x 32 image. Of larger images the pixels left are averaged.
 
     def __init__(self, *, depth: int = 16, n_classes: int = 10, in_channels: int = 3) -> None:
         super().__init__()
