@@ -27,8 +27,8 @@ class MMCELoss(PenalisedLoss):
     Formula: √(Σ_ij s_i s_j exp(−|c_i − c_j|/width)), s_i = (1 − c_i)/m on the m right rows, −c_i/(n − m) on the wrong
 
     Args:
-        weight: What the penalty is multiplied by. The default is that of the public training scripts, whose penalty is
-            the much smaller ``legacy``.
+        weight: What the penalty is multiplied by. The public training scripts have 2, which goes with their much
+            smaller ``legacy``; with ``paper`` it can keep a network from learning at all.
         width: Of the kernel.
         normalisation: ``paper``: as above; where all rows are right, or all wrong, the other part is left out.
             ``legacy``: as the public code, which divides by m² and (n − m)² instead (it takes a mean over pairs, and
@@ -57,7 +57,7 @@ class MMCELoss(PenalisedLoss):
     def __init__(
         self,
         *,
-        weight: float = 2.0,
+        weight: float = 0.5,
         width: float = 0.4,
         normalisation: MMCENormalisation = "paper",
         base: RowLoss | None = None,

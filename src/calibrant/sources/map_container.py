@@ -11,6 +11,7 @@ from torch import Tensor
 
 from calibrant.errors import FileError, InputError
 from calibrant.sources.atomic import atomic_path
+from calibrant.sources.tensors import save_tensors
 
 __all__ = ["FORMAT", "check_map_path", "read_container", "write_container"]
 
@@ -24,10 +25,8 @@ _ADVICE = "Make one with calibrant fit, or with save_map."
 
 def write_container(path: str | os.PathLike[str], document: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     """Write both into one file, whole or not at all."""
-    from safetensors.torch import save_file
-
     with atomic_path(path) as file:
-        save_file(tensors, file, metadata={_KEY: json.dumps(document, ensure_ascii=False)})
+        save_tensors(tensors, file, {_KEY: json.dumps(document, ensure_ascii=False)})
 
 
 def check_map_path(path: str | os.PathLike[str]) -> None:

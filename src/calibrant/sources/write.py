@@ -12,6 +12,7 @@ from torch import Tensor
 
 from calibrant.errors import FileError
 from calibrant.sources.content import Column, Words
+from calibrant.sources.tensors import save_tensors
 
 __all__ = ["WRITERS"]
 
@@ -36,9 +37,7 @@ def _write_npz(arrays: Arrays, names: Names, file: Path) -> None:
 
 
 def _write_safetensors(arrays: Arrays, names: Names, file: Path) -> None:
-    from safetensors.torch import save_file
-
-    save_file(_tensors(arrays), file, metadata=None if names is None else {"class_names": json.dumps(names)})
+    save_tensors(_tensors(arrays), file, None if names is None else {"class_names": json.dumps(names)})
 
 
 def _tensors(arrays: Arrays) -> dict[str, Tensor]:

@@ -21,13 +21,13 @@ from typing import Any, final
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from calibrant.errors import FileError, InputError
 from calibrant.predictions import Predictions
 from calibrant.sources import save
 from calibrant.sources.atomic import atomic_binary, atomic_path, atomic_text
+from calibrant.sources.tensors import save_tensors
 from calibrant.training.learning import learned_epochs
 from calibrant.training.record import EpochRecord
 from calibrant.training.session import Session
@@ -109,7 +109,7 @@ class RunFolder:
         """Write where a run stands, so that it can go on from here."""
         document = {"format": _FORMAT, "records": [record.as_dict() for record in session.records]}
         self._write_records(session.records)
-        _save_tensors(session.state(), self.path / "checkpoint.safetensors", document)
+        _write_tensors(session.state(), self.path / "checkpoint.safetensors", document)
 
     def resume(self, session: Session) -> None:
         """Put a run where its last checkpoint stood; a run without one starts from the beginning.
@@ -143,7 +143,7 @@ class RunFolder:
             with atomic_binary(self.path / "learning.npz") as file:
                 np.savez_compressed(file, learned_epoch=learned.to(torch.int32).numpy(), max_logit=max_logit)
         weights = {name: values.detach().cpu().contiguous() for name, values in session.model.state_dict().items()}
-        _save_tensors(weights, self.path / "weights.safetensors", {"format": _FORMAT})
+        _write_tensors(weights, self.path / "weights.safetensors", {"format": _FORMAT})
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
     def weights(self) -> dict[str, Tensor]:
@@ -180,12 +180,9 @@ def _is_abandoned(path: Path) -> bool:
     return path.name.startswith(".calibrant-") and path.suffix == ".tmp"
 
 
-def _save_tensors(tensors: dict[str, Tensor], path: Path, document: dict[str, Any]) -> None:
-    try:
-        with atomic_path(path) as file:
-            save_file(tensors, file, metadata={"calibrant": json.dumps(document)})
-    except SafetensorError as error:  # what the library makes of a full disk
-        raise FileError(f"{path} could not be written: {error}. Check the space left.") from error
+def _write_tensors(tensors: dict[str, Tensor], path: Path, document: dict[str, Any]) -> None:
+    with atomic_path(path) as file:
+        save_tensors(tensors, file, {"calibrant": json.dumps(document)})
 
 
 def _own_version() -> str:
