@@ -110,7 +110,7 @@ def find_loss(text: str) -> Loss:
     """The loss that a text describes.
 
     Args:
-        text: A name, or a name with options: ``focal(gamma=2)``, ``mmce(weight=2,base=focal(gamma=1))``.
+        text: A name, or a name with options: ``focal(gamma=2)``, ``mmce(weight=0.5,base=focal(gamma=1))``.
 
     Raises:
         UnknownNameError: If there is no such loss or option; the message names the closest.
