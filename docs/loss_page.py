@@ -22,7 +22,7 @@ k, ...)`. `reduction` is torch's `mean` or `sum`; losses of single rows also hav
 `ignore_index` count for nothing; None, the default, means that every row counts. Half-precision logits are worked in
 float32. Some losses also take soft labels, probabilities of shape `(n, k)`; the others refuse them, and all but `crl`
 work with [mixup](training.md#mixup) all the same. On the command line options stand in brackets:
-`mmce(weight=2,base=focal(gamma=1))`.
+`mmce(weight=0.5,base=focal(gamma=1))`.
 
 **Rows and batches.** A loss of single rows is a mean: how the rows are batched does not matter. A penalty on the batch
 as a whole is an estimate from n rows, with the noise and the bias of one: change the batch size and it is another loss.

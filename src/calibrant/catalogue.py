@@ -137,18 +137,34 @@ def find_papers(text: str) -> tuple[Paper, ...]:
         >>> [paper.short for paper in find_papers("temperature+isotonic")]
         ['Guo et al. (2017)', 'Zadrozny & Elkan (2002)']
     """
-    papers = {name: metric.paper for name, metric in all_metrics().items()}
-    papers |= {name: calibrator.paper for name, calibrator in all_calibrators().items()}
-    papers |= {name: calibrator.paper for name, calibrator in all_feature_calibrators().items()}
-    papers |= {name: loss.paper for name, loss in all_losses().items() if name not in papers}
-    # A metric that is a plain function, as it needs more than predictions; from the same paper as this calibrator.
-    papers["piece"] = replace(papers["density_ratio"], where="eq. 4")
     if not set(text) & set("+()"):
+        papers = _papers_by_name()
         check_known(text, papers, "a metric, loss or calibrator")
-        return (papers[text],)
+        return papers[text]
+    if text.partition("(")[0].strip() in all_losses():
+        parts = (part for part in find_loss(text).modules() if isinstance(part, RowLoss | PenalisedLoss))
+        return tuple(dict.fromkeys(part.paper for part in parts))
     method = find_any_calibrator(text)
     steps = method.steps if isinstance(method, Chain) else (method,)
     return tuple(dict.fromkeys(step.paper for step in steps))
+
+
+def _papers_by_name() -> dict[str, tuple[Paper, ...]]:
+    """Of every metric, calibrator and loss; two where a metric and a loss share a name but no paper."""
+    things: list[tuple[str, Metric | AnyCalibrator]] = [
+        *all_metrics().items(),
+        *all_calibrators().items(),
+        *all_feature_calibrators().items(),
+    ]
+    found = [(name, thing.paper) for name, thing in things]
+    found += [(name, loss.paper) for name, loss in all_losses().items()]
+    # A metric that is a plain function, as it needs more than predictions; from the same paper as this calibrator.
+    found.append(("piece", replace(all_feature_calibrators()["density_ratio"].paper, where="eq. 4")))
+    papers: dict[str, tuple[Paper, ...]] = {}
+    for name, paper in found:
+        known = papers.get(name, ())
+        papers[name] = known if any(paper.title == other.title for other in known) else (*known, paper)
+    return papers
 
 
 def _exported(folder: str, base: type | tuple[type, ...]) -> Iterator[Any]:

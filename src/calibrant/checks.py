@@ -16,6 +16,7 @@ from calibrant.errors import InputError, UnknownNameError
 __all__ = [
     "as_tensor",
     "check_at_least",
+    "check_bool",
     "check_finite",
     "check_known",
     "check_labels",
@@ -142,6 +143,12 @@ def check_at_least(value: int, least: int, name: str) -> None:
         raise InputError(f"{name} must be a whole number; got {value!r}.")
     if value < least:
         raise InputError(f"{name} must be at least {least}; got {value}.")
+
+
+def check_bool(value: object, name: str) -> None:
+    """A switch: True or False, and not a word or a number that Python would take for one."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be True or False; got {value!r}.")
 
 
 def check_known(name: object, known: Iterable[str], what: str) -> None:

@@ -23,7 +23,7 @@ WITH_EPOCHS = [name for name, kind in KINDS.items() if issubclass(kind, ChangesW
 
 # The options that make each loss the cross-entropy.
 LIMITS = {
-    "avuc": ("avuc(weight=0)", "avuc(from_epoch=5)"),
+    "avuc": ("avuc(weight=0)", "avuc(from_epoch=6)"),
     "ce": ("ce",),
     "cpc": ("cpc(discrimination_weight=0,exclusion_weight=0)",),
     "crl": ("crl(weight=0)",),
@@ -47,6 +47,13 @@ LIMITS = {
 NEVER_THE_CROSS_ENTROPY = {"brier": "has no options: it is another proper loss"}
 
 DEPEND_ON_ROW_ORDER = {"crl": "compares each row with the next, and the last with the first"}
+# A class that cannot be has a logit of -inf. To the others such a row is one with fewer classes.
+NOT_FINITE_WITH_A_MASKED_CLASS = {
+    "cpc": "asks that wrong classes draw",
+    "label_smoothing": "wants some probability of every class",
+    "logit_norm": "is the size of the logits",
+    "mbls": "is how far logits lie behind the largest",
+}
 SEE_THE_LEVEL_OF_LOGITS = {"logit_norm": "a shift changes the size of the logits, and no probability"}
 
 
@@ -58,16 +65,18 @@ each_loss = each_of(KINDS)
 
 
 def ready(loss, rows):
-    """The loss as a training loop has it in the second epoch: it knows the samples, and every third was right.
+    """The loss as a training loop has it in the sixth epoch: it knows the samples, and every third was always right.
 
     In evaluation mode, so that a second call sees the same past.
     """
     if isinstance(loss, NeedsSamples):
         loss.remember(rows)
         loss.look_at(torch.arange(rows))
-        loss(F.one_hot(torch.arange(rows) % 3, 3).double(), torch.zeros(rows, dtype=torch.int64))
+        for epoch in range(5):
+            loss.begin_epoch(epoch)
+            loss(F.one_hot(torch.arange(rows) % 3, 3).double(), torch.zeros(rows, dtype=torch.int64))
     if isinstance(loss, ChangesWithEpoch):
-        loss.begin_epoch(1)
+        loss.begin_epoch(5)  # the first with the penalty of avuc
     return loss.eval()
 
 
@@ -229,7 +238,7 @@ class TestDropIn:
             (torch.zeros(2, 5), torch.zeros(3).long(), r"labels must have shape \(2,\)"),
             (torch.zeros(2, 5, 3), torch.zeros(2).long(), r"labels must have shape \(2, 3\)"),
             (torch.zeros(2, 5), torch.tensor([0, 5]), r"labels must lie in 0\.\.4 .* got 5 at row 1"),
-            (torch.zeros(2, 5), torch.tensor([-100, 0]), r"labels must lie in 0\.\.4 .* got -100 at row 0"),
+            (torch.zeros(2, 5), torch.tensor([-100, 0]), "got -100 at row 0. If -100 marks .* ignore_index=-100"),
         ],
     )
     @each_loss
@@ -340,6 +349,20 @@ class TestSlopes:
             value, slope = value_and_slope(made(name, len(labels)), logits.to(dtype), labels)
             assert value.isfinite(), dtype
             assert slope.isfinite().all(), dtype
+
+    @each_loss
+    def test_a_masked_class_leaves_value_and_slope_finite(self, name):
+        logits, labels = batch()
+        logits[torch.arange(24), (labels + 1) % 5] = -torch.inf
+        logits[::2, :][torch.arange(12), (labels[::2] + 2) % 5] = -torch.inf
+        for dtype in (torch.float64, torch.float32, torch.bfloat16):
+            value, slope = value_and_slope(made(name), logits.to(dtype), labels)
+            is_finite = bool(value.isfinite()) and bool(slope.isfinite().all())
+            assert is_finite == (name not in NOT_FINITE_WITH_A_MASKED_CLASS), dtype
+            # Far enough behind is as good as masked.
+            if is_finite:
+                behind = value_and_slope(made(name), logits.clamp(min=-1e4).to(dtype), labels)
+                assert_same([value, slope], behind, rtol=1e-6, atol=1e-7)
 
 
 class TestSymmetries:
@@ -472,6 +495,15 @@ class TestCompiled:
         loss, (logits, labels) = made(name), batch(dtype=torch.float32)
         compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
         assert_same([compiled(logits, labels)], [loss(logits, labels)], rtol=1e-5, atol=0)
+
+    @each_loss
+    def test_no_label_is_ignored_unasked_where_labels_are_not_checked(self, name):
+        # Torch's own cross-entropy counts a row labelled -100 as one with a loss of 0.
+        torch.compiler.reset()
+        loss, (logits, labels) = made(name), batch(dtype=torch.float32)
+        compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+        with pytest.raises((IndexError, RuntimeError), match=r"out of (bounds|range)|index"):
+            compiled(logits, labels.index_fill(0, torch.tensor([3]), -100))
 
 
 class TestMixup:

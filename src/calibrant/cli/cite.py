@@ -17,18 +17,22 @@ def cite(
 ) -> None:
     """Print the paper behind a method, the place in it, and its BibTeX entry; those of every step of a chain."""
     from calibrant.catalogue import find_papers
+    from calibrant.errors import InputError
 
     beside = _papers_beside()
-    papers = (beside[name],) if name in beside else find_papers(name)
+    paper = beside.get(name)
+    if name in beside and paper is None:
+        raise InputError(f"{name} must come from a paper to be cited; it is our own.")
+    papers = find_papers(name) if paper is None else (paper,)
     entries = dict.fromkeys(paper.bibtex for paper in papers)  # two places in one paper are one entry
     print("\n".join(map(str, papers)), *entries, sep="\n\n")
 
 
-def _papers_beside() -> "dict[str, Paper]":
+def _papers_beside() -> "dict[str, Paper | None]":
     """Of what is no metric, loss or calibrator: networks, data sets, and mixup."""
     from calibrant.datasets import all_datasets
     from calibrant.models import all_models
     from calibrant.training import Mixup
 
-    papers = {name: model.paper for name, model in all_models().items() if model.paper is not None}
+    papers = {name: model.paper for name, model in all_models().items()}
     return papers | {name: reader.paper for name, reader in all_datasets().items()} | {Mixup.name: Mixup.paper}

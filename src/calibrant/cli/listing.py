@@ -93,25 +93,20 @@ def _models() -> Iterator[tuple[str, ...]]:
 def _datasets() -> Iterator[tuple[str, ...]]:
     from calibrant.datasets import all_datasets
 
-    at_home = {"digits": "comes with the package", "image_folder": "your own, laid out as ImageNet is"}
     for name, reader in all_datasets().items():
-        where = at_home.get(name, reader.homepage)
-        yield name, reader.title, _CLASSES.get(name, ""), where, "yes" if reader.remote else ""
+        where = "comes with the package" if reader.is_embedded else reader.homepage
+        if reader.n_classes is None:
+            where = "your own, laid out as ImageNet is"
+        is_collection = isinstance(reader.n_classes, tuple)
+        fetched = "yes" if reader.remote else "with a flag" if is_collection else ""
+        yield name, reader.title, _classes(reader.n_classes), where, fetched
 
 
-# Readers know their classes only once they have read them; a person wants to know before. Tests compare.
-_CLASSES = {
-    "bloodmnist": "8",
-    "cifar10": "10",
-    "cifar100": "100",
-    "digits": "10",
-    "fashion_mnist": "10",
-    "medmnist": "2 to 11",  # a part of the collection each
-    "mnist": "10",
-    "newsgroups": "20",
-    "svhn": "10",
-    "tiny_imagenet": "200",
-}
+def _classes(count: int | tuple[int, int] | None) -> str:
+    if isinstance(count, tuple):
+        return f"{count[0]} to {count[1]}"
+    return "" if count is None else str(count)
+
 
 _LISTINGS = {
     Kind.calibrators: _Listing(("name", "what it is", "family", "keeps", "from"), _calibrators),
@@ -123,7 +118,7 @@ _LISTINGS = {
     Kind.losses: _Listing(
         ("name", "what it is", "judges", "soft labels", "from"),
         _losses,
-        "calibrant train --loss NAME, or with options: 'focal(gamma=2)', 'mmce(weight=2,base=focal(gamma=1))'.",
+        "calibrant train --loss NAME, or with options: 'focal(gamma=2)', 'mmce(weight=0.5,base=focal(gamma=1))'.",
     ),
     Kind.metrics: _Listing(("name", "what it is", "family", "better", "from"), _metrics),
     Kind.models: _Listing(

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 
@@ -13,18 +14,25 @@ __all__ = ["warnings_shown"]
 
 @contextmanager
 def warnings_shown(err: Console) -> Iterator[list[str]]:
-    """Our own warnings as one line each; others as Python shows them.
+    """Our own warnings as one line each, at once; others as Python shows them, in the end.
 
     Yields:
-        What was said, once the block has ended.
+        What was said so far.
     """
     said: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield said
-    for warning in caught:
+    others: list[warnings.WarningMessage] = []
+
+    def show(*told: Any, **more: Any) -> None:
+        warning = warnings.WarningMessage(*told, **more)
         if issubclass(warning.category, CalibrantWarning):
             said.append(str(warning.message))
             err.print(f"note: {warning.message}", style="yellow")
         else:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+            others.append(warning)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        yield said
+    for other in others:
+        warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)

@@ -21,7 +21,7 @@ from calibrant.checks import check_known
 from calibrant.cli.notes import warnings_shown
 from calibrant.cli.output import check_folder, standard_error, standard_output
 from calibrant.cli.progress import stages
-from calibrant.datasets import Dataset, DigitsReader, all_splits, download, find_dataset
+from calibrant.datasets import Dataset, all_splits, download, find_dataset
 from calibrant.errors import FileError, FitError, InputError
 from calibrant.maps import Scale
 from calibrant.metrics import accuracy, auroc, ece, nll
@@ -29,9 +29,12 @@ from calibrant.models import all_models
 from calibrant.predictions import Predictions
 from calibrant.sources import load
 from calibrant.training import RECIPES, EpochRecord, Recipe, Run, Speed, train_runs
+from calibrant.training.folder import RunFolder
 from calibrant.training.peers import joined_peers
 
 __all__ = ["TrainingRequest", "run_training"]
+
+_LINES = 10  # that a run says of itself where there is no terminal
 
 
 @final
@@ -59,7 +62,7 @@ class TrainingRequest:
 
 
 def run_training(request: TrainingRequest) -> None:
-    """Carry the request out. All that can be wrong with it is found before the long work."""
+    """Carry the request out. What can be known to be wrong with it without the data is found before they are read."""
     check_known(request.recipe, RECIPES, "--recipe")
     check_known(request.split, all_splits(), "--split")
     for model in request.models:
@@ -69,28 +72,44 @@ def run_training(request: TrainingRequest) -> None:
     device = _device(request.device)
     check_folder(request.out)
     err = standard_error()
-    with warnings_shown(err), stages(err) as stage:
-        dataset = _dataset(request, stage)
+    with warnings_shown(err):
+        with stages(err) as stage:
+            dataset = _dataset(request, stage)
+        for run in runs:
+            if RunFolder(run.folder).is_finished:
+                err.print(f"{run.folder} holds a finished run: nothing is trained there.")
+        try:
+            _train(request, runs, dataset, device, err)
+        except KeyboardInterrupt:
+            err.print("Stopped. The same command goes on from the last checkpoint.")
+            raise
+
+
+def _train(request: TrainingRequest, runs: Sequence[Run], dataset: Dataset, device: torch.device, err: Console) -> None:
     speed = Speed(compiled=request.is_compiled, traced=request.is_traced, judge_every=request.judge_every)
-    with joined_peers(device) as peers, _bars(runs, err, is_shown=peers.is_first) as shown:
-        train_runs(
-            runs,
-            dataset,
-            split=request.split,
-            split_seed=request.split_seed,
-            device=device,
-            speed=speed,
-            peers=peers,
-            after_epoch=shown,
-        )
-        if peers.is_first:
-            with warnings_shown(err):
-                _tell(runs, request.out)
+    with joined_peers(device) as peers:
+        try:
+            with _bars(runs, err, is_shown=peers.is_first) as shown:
+                train_runs(
+                    runs,
+                    dataset,
+                    split=request.split,
+                    split_seed=request.split_seed,
+                    device=device,
+                    speed=speed,
+                    peers=peers,
+                    after_epoch=shown,
+                )
+        finally:
+            # Also where one of several has come apart: the others are finished.
+            finished = [run for run in runs if RunFolder(run.folder).is_finished]
+            if finished and peers.is_first:
+                _tell(finished)
 
 
 def _dataset(request: TrainingRequest, stage: Callable[[str], None]) -> Dataset:
     reader = find_dataset(request.dataset)
-    if request.data is None and not isinstance(reader, DigitsReader):
+    if request.data is None and not reader.is_embedded:
         raise FileError(
             f"--data must name the folder of {reader.title}. Its files are to be had from {reader.homepage}."
         )
@@ -124,6 +143,8 @@ def _runs(request: TrainingRequest, recipe: Recipe) -> list[Run]:
             f"{' and '.join(request.losses)}. Write it as 'focal(gamma=3)'."
         )
     given = list(product(request.models, request.losses, request.seeds))
+    if len(given) > 1 and (request.out / "settings.json").exists():
+        raise FileError(f"--out must be a folder for {len(given)} runs; {request.out} is that of one. Name another.")
     if len(set(given)) < len(given):
         raise InputError("each network, loss and seed must be named once; got one of them twice.")
     runs = []
@@ -135,18 +156,18 @@ def _runs(request: TrainingRequest, recipe: Recipe) -> list[Run]:
 
 
 def _in_a_path(text: str) -> str:
-    return re.sub(r"[^\w.]+", "-", text.replace("=", "")).strip("-")
+    return re.sub(r"[^\w.]+", "-", re.sub(r"[=\s]", "", text)).strip("-")
 
 
 @contextmanager
 def _bars(runs: Sequence[Run], err: Console, *, is_shown: bool) -> Iterator[Callable[[Run, EpochRecord], None]]:
-    """A bar for each run with how it does on the test rows and the time left."""
+    """A bar for each run with the time left and how it does on the test rows; without a terminal, a few lines."""
     columns = (
         TextColumn("{task.fields[run]}", markup=False),
-        BarColumn(24),
+        BarColumn(16),
         MofNCompleteColumn(),
-        TextColumn("{task.description}", markup=False),
         TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False),
     )
     with Progress(*columns, console=err, transient=True, disable=not (err.is_terminal and is_shown)) as progress:
         tasks = {run: progress.add_task("starting", total=run.recipe.epochs, run=run.folder.name) for run in runs}
@@ -156,11 +177,14 @@ def _bars(runs: Sequence[Run], err: Console, *, is_shown: bool) -> Iterator[Call
             if test := record.held_out.get("test"):
                 told += f", test accuracy {test.accuracy:.3f}, ece {test.ece:.3f}"
             progress.update(tasks[run], completed=record.epoch, description=told)
+            epochs = run.recipe.epochs
+            if is_shown and not err.is_terminal and record.epoch % max(1, epochs // _LINES) == 0:
+                err.print(f"{run.folder.name} epoch {record.epoch} of {epochs}: {told}")
 
         yield shown
 
 
-def _tell(runs: Sequence[Run], out: Path) -> None:
+def _tell(runs: Sequence[Run]) -> None:
     """What each run came to, before and after the temperature that its calibration rows ask for."""
     console = standard_output()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -169,7 +193,7 @@ def _tell(runs: Sequence[Run], out: Path) -> None:
     for run in runs:
         table.add_row(run.folder.name, *_numbers(run.folder))
     console.print(table)
-    folder = out if len(runs) == 1 else runs[0].folder
+    folder = runs[0].folder
     console.print(f"calibrant evaluate {folder / 'test.npz'}", style="dim")
     console.print(f"calibrant compare {folder / 'calibration.npz'} {folder / 'test.npz'}", style="dim")
 

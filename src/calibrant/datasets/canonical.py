@@ -193,7 +193,7 @@ def missing_files(reader: DatasetReader, folder: Path, needed: str, lacking: Seq
     """The error for files that are not there."""
     where = f"in {folder}" if folder.is_dir() else f"but {folder} is {_what(folder)}"
     missing = f"; missing: {', '.join(lacking)}" if folder.is_dir() and lacking else ""
-    fetch = ", or let calibrant fetch them: download=True (--download)" if reader.remote else ""
+    fetch = ", or let calibrant fetch them: calibrant.datasets.download(...) (--download)" if reader.remote else ""
     return FileError(f"{reader.name} needs {needed} {where}{missing}. Get them from {reader.homepage}{fetch}.")
 
 

@@ -46,6 +46,7 @@ class CIFAR10(DatasetReader):
 
     name: ClassVar[str] = "cifar10"
     title: ClassVar[str] = "CIFAR-10"
+    n_classes: ClassVar[int] = len(CIFAR10_CLASSES)
     paper: ClassVar[Paper] = _PAPER
     homepage: ClassVar[str] = _HOMEPAGE
     remote: ClassVar[tuple[RemoteFile, ...]] = (
@@ -72,6 +73,7 @@ class CIFAR100(DatasetReader):
 
     name: ClassVar[str] = "cifar100"
     title: ClassVar[str] = "CIFAR-100"
+    n_classes: ClassVar[int] = len(CIFAR100_CLASSES)
     paper: ClassVar[Paper] = _PAPER
     homepage: ClassVar[str] = _HOMEPAGE
     remote: ClassVar[tuple[RemoteFile, ...]] = (

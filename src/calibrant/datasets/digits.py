@@ -59,6 +59,8 @@ class DigitsReader(DatasetReader):
 
     name: ClassVar[str] = "digits"
     title: ClassVar[str] = "Hand-written digits, 8 x 8"
+    n_classes: ClassVar[int] = 10
+    is_embedded: ClassVar[bool] = True
     paper: ClassVar[Paper] = Paper(
         "Alpaydin & Kaynak", 1998, "Optical Recognition of Handwritten Digits", "doi:10.24432/C50P49"
     )

@@ -19,24 +19,32 @@ def download(reader: DatasetReader, folder: Path) -> list[Path]:
     """Fetch the files of a data set into a folder, check them, and unpack those that must be.
 
     A file that is there and whole is not fetched again. A new one takes its name only when its digest is right, so a
-    broken connection leaves nothing that looks like data.
+    broken connection leaves nothing that looks like data. For data that come with the package there is nothing to do.
 
     Args:
         reader: Of the data set.
         folder: Where the files go; it is made if it is not there.
 
     Returns:
-        The files, in the order of ``reader.remote``.
+        The files, in the order of ``reader.remote``; none where the data come with the package.
 
     Raises:
-        InputError: If the package that fetches (pooch) is not installed, or the data set has no stable address.
+        InputError: If the package that fetches (pooch) is not installed, or the data set has no stable address, or is a
+            collection of which no part was chosen.
         FileError: If a file cannot be fetched, or what came is not what was published.
+
+    Example:
+        >>> from calibrant.datasets import DigitsReader
+        >>> download(DigitsReader(), Path("data"))
+        []
     """
     folder = Path(folder)
+    if reader.is_embedded:
+        return []
     if not reader.remote:
         raise InputError(
-            f"{reader.name} cannot be fetched: it has no stable address. Get its files from {reader.homepage} and put "
-            f"them into {folder}."
+            f"{reader.name} cannot be fetched: {reader.why_no_remote}. By hand, its files are to be had from "
+            f"{reader.homepage}; put them into {folder}."
         )
     pooch = _pooch()
     folder.mkdir(parents=True, exist_ok=True)

@@ -37,6 +37,7 @@ class MNIST(DatasetReader):
 
     name: ClassVar[str] = "mnist"
     title: ClassVar[str] = "MNIST"
+    n_classes: ClassVar[int] = 10
     paper: ClassVar[Paper] = Paper(
         "LeCun, Bottou, Bengio & Haffner",
         1998,
@@ -65,6 +66,7 @@ class FashionMNIST(DatasetReader):
 
     name: ClassVar[str] = "fashion_mnist"
     title: ClassVar[str] = "Fashion-MNIST"
+    n_classes: ClassVar[int] = 10
     paper: ClassVar[Paper] = Paper(
         "Xiao, Rasul & Vollgraf",
         2017,

@@ -32,6 +32,7 @@ class ImageFolder(DatasetReader):
 
     name: ClassVar[str] = "image_folder"
     title: ClassVar[str] = "Folders of pictures"
+    n_classes: ClassVar[None] = None  # as many as there are folders
     paper: ClassVar[Paper] = Paper(
         "Deng et al.", 2009, "ImageNet: A Large-Scale Hierarchical Image Database", "doi:10.1109/CVPR.2009.5206848"
     )

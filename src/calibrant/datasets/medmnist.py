@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, final
-
-import numpy as np
-import torch
+from typing import ClassVar, final
 
 from calibrant.checks import check_known
-from calibrant.datasets.canonical import find_file
-from calibrant.datasets.dataset import Dataset, Examples, PixelScale
-from calibrant.datasets.integrity import check_file, reading
-from calibrant.datasets.medmnist_flags import MEDMNIST_FLAGS
+from calibrant.datasets.canonical import find_file, missing_files
+from calibrant.datasets.dataset import Dataset
+from calibrant.datasets.integrity import check_file
+from calibrant.datasets.medmnist_archive import read_archive
+from calibrant.datasets.medmnist_flags import MEDMNIST_FLAGS, named_flag
 from calibrant.datasets.reader import DatasetReader, RemoteFile
 from calibrant.errors import FileError, InputError
 from calibrant.paper import Paper
@@ -25,6 +23,8 @@ _PAPER = Paper(
     "doi:10.1038/s41597-022-01721-8",
 )
 _HOMEPAGE = "https://zenodo.org/records/10519652"
+_COUNTS = [len(part.class_names) for part in MEDMNIST_FLAGS.values()]
+_MANY_LABELS = "chestmnist gives it any of fourteen at once"
 
 
 @final
@@ -33,11 +33,13 @@ class MedMNIST(DatasetReader):
     """One part of the MedMNIST collection, with the publisher's own training, validation and test parts.
 
     Reads ``<flag>.npz``. A path to an ``.npz`` file of another name, such as one with larger images or with another
-    division, is read too: it must have the layout, but no digest is known for it. ChestMNIST gives an image several
-    labels at once, and the 3D parts are no pictures; neither can be read.
+    division, is read too: it must have the layout and all of the part's classes, but no digest is known for it. Parts
+    with as many classes and the same channels cannot be told apart by what they hold: the flag must then be right.
+    ChestMNIST gives an image several labels at once, and the 3D parts are no pictures; neither can be read.
 
     Args:
-        flag: Which part, as the collection calls it.
+        flag: Which part, as the collection calls it. None goes by the file's name (``pathmnist.npz``,
+            ``pathmnist_64.npz``); in a folder, by the name of the only such file.
 
     Example:
         >>> MedMNIST("pathmnist").remote[0].name
@@ -46,25 +48,46 @@ class MedMNIST(DatasetReader):
 
     name: ClassVar[str] = "medmnist"
     title: ClassVar[str] = "MedMNIST"
+    n_classes: ClassVar[tuple[int, int]] = (min(_COUNTS), max(_COUNTS))
+    why_no_remote: ClassVar[str] = "it is a collection, and a part must be named, as in medmnist(flag=bloodmnist)"
     paper: ClassVar[Paper] = _PAPER
     homepage: ClassVar[str] = _HOMEPAGE
 
-    flag: str = "pathmnist"
+    flag: str | None = None
 
     def __post_init__(self) -> None:
         if self.flag == "chestmnist":
             raise InputError(
-                "flag must name a part that gives every image one label; chestmnist gives it any of fourteen at once. "
+                f"flag must name a part that gives every image one label; {_MANY_LABELS}. "
                 f"Choose one of {', '.join(MEDMNIST_FLAGS)}."
             )
-        check_known(self.flag, MEDMNIST_FLAGS, "flag")
+        if self.flag is not None:
+            check_known(self.flag, MEDMNIST_FLAGS, "flag")
 
     @property
     def remote(self) -> tuple[RemoteFile, ...]:
-        return (_remote(self.flag),)
+        return () if self.flag is None else (_remote(self.flag),)
 
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:
-        return _read(self, self.flag, Path(folder), checked=checked)
+        path = Path(folder)
+        if self.flag is not None:
+            return _read(self, self.flag, path, checked=checked)
+        if not path.is_file():
+            path = self._only_file(path)
+        return _read(self, _flag_by_name(path), path, checked=checked)
+
+    def _only_file(self, folder: Path) -> Path:
+        """The one file of the folder that bears the name of a part."""
+        found = sorted(path for path in folder.glob("*.npz") if named_flag(path) and path.is_file())
+        if not found:
+            raise missing_files(self, folder, "<flag>.npz, such as pathmnist.npz,", [])
+        if len(found) > 1:
+            raise FileError(
+                f"flag must be given for a folder with several parts; {folder} holds "
+                f"{', '.join(path.name for path in found)}. Write medmnist(flag={named_flag(found[0])}), or name the "
+                "file itself."
+            )
+        return found[0]
 
 
 @final
@@ -77,6 +100,7 @@ class BloodMNIST(DatasetReader):
 
     name: ClassVar[str] = "bloodmnist"
     title: ClassVar[str] = "BloodMNIST"
+    n_classes: ClassVar[int] = len(MEDMNIST_FLAGS["bloodmnist"].class_names)
     paper: ClassVar[Paper] = _PAPER
     homepage: ClassVar[str] = _HOMEPAGE
 
@@ -88,6 +112,17 @@ class BloodMNIST(DatasetReader):
         return _read(self, "bloodmnist", Path(folder), checked=checked)
 
 
+def _flag_by_name(path: Path) -> str:
+    flag = named_flag(path)
+    if flag is None:
+        several = f" A part must give every image one label; {_MANY_LABELS}." * path.name.startswith("chestmnist")
+        raise FileError(
+            f"flag must be given for a file named {path.name}; one of {', '.join(MEDMNIST_FLAGS)}. Write, for blood "
+            f"cells, medmnist(flag=bloodmnist).{several}"
+        )
+    return flag
+
+
 def _remote(flag: str) -> RemoteFile:
     return RemoteFile(f"{_HOMEPAGE}/files/{flag}.npz?download=1", MEDMNIST_FLAGS[flag].digest)
 
@@ -95,50 +130,12 @@ def _remote(flag: str) -> RemoteFile:
 def _read(reader: DatasetReader, flag: str, folder: Path, *, checked: bool) -> Dataset:
     name = f"{flag}.npz"
     path = folder if folder.is_file() else find_file(reader, folder, name)
+    # Some parts differ in nothing that could be checked but in what their classes mean.
+    if (named := named_flag(path)) not in {None, flag}:
+        raise FileError(
+            f"{path} must be {flag}; by its name it is {named}. Read it as medmnist(flag={named}), or, if it is your "
+            "own file, give it another name."
+        )
     if checked and path.name == name:
         check_file(path, digest=MEDMNIST_FLAGS[flag].digest)
-    class_names = MEDMNIST_FLAGS[flag].class_names
-    with reading(path, "NumPy archive (.npz)"), path.open("rb") as file:
-        # NumPy takes anything that does not start like a zip for a pickle.
-        if file.read(2) != b"PK":
-            raise FileError(f"{path} must be a NumPy archive (.npz); it is something else. Download it again.")
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as archive:
-            parts = [_part(archive, part, path, len(class_names)) for part in ("train", "val", "test")]
-    training, validation, test = parts
-    scale = PixelScale.of(training.inputs)
-    return Dataset(flag, class_names, training, test, validation, pixel_scale=scale, augmentation="crop-flip")
-
-
-def _part(archive: Any, part: str, path: Path, n_classes: int) -> Examples:
-    names = f"{part}_images", f"{part}_labels"
-    if absent := [name for name in names if name not in archive.files]:
-        raise FileError(
-            f"{path} must hold train_images, train_labels, val_..., test_...; it lacks {', '.join(absent)} and has "
-            f"{', '.join(archive.files) or 'nothing'}."
-        )
-    images, labels = archive[names[0]], archive[names[1]]
-    if images.dtype != np.uint8 or images.ndim not in {3, 4} or (images.ndim == 4 and images.shape[3] not in {1, 3}):
-        raise FileError(
-            f"{path}: {names[0]} must be bytes of n x height x width, or n x height x width x 3; got {images.dtype} "
-            f"{images.shape}. Volumes (3D) cannot be read as images."
-        )
-    if labels.ndim == 2 and labels.shape[1] > 1:
-        raise FileError(
-            f"{path}: {names[1]} must give every image one label (n x 1); got {labels.shape[1]} labels at once, as in "
-            "ChestMNIST. Such data have no classes of which one is right."
-        )
-    flat = labels.reshape(-1)
-    if labels.dtype.kind not in "iu" or len(flat) != len(images) or not len(images):
-        raise FileError(
-            f"{path}: {names[1]} must be a whole number for each of {len(images):,} images; got {labels.dtype} "
-            f"{labels.shape}."
-        )
-    if flat.min() < 0 or flat.max() >= n_classes:
-        row = int(np.flatnonzero((flat < 0) | (flat >= n_classes))[0])
-        raise FileError(
-            f"{path}: {names[1]} must lie in 0..{n_classes - 1}; got {flat[row]} at image {row}. It is another part of "
-            "the collection: choose its flag."
-        )
-    channels_last = torch.from_numpy(images.reshape(*images.shape[:3], -1))
-    return Examples(channels_last.permute(0, 3, 1, 2).contiguous(), torch.from_numpy(flat.astype(np.int64)))
+    return read_archive(path, flag)

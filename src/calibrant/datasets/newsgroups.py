@@ -87,6 +87,7 @@ class Newsgroups(DatasetReader):
 
     name: ClassVar[str] = "newsgroups"
     title: ClassVar[str] = "20 Newsgroups"
+    n_classes: ClassVar[int] = len(_CATEGORIES)
     paper: ClassVar[Paper] = Paper(
         "Lang", 1995, "NewsWeeder: Learning to Filter Netnews", "doi:10.1016/B978-1-55860-377-6.50048-7"
     )

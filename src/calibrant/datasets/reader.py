@@ -48,6 +48,9 @@ class DatasetReader(ABC):
 
     name: ClassVar[str]  # short: the catalogue's key and the word on the command line
     title: ClassVar[str]  # as people say it
+    n_classes: ClassVar[int | tuple[int, int] | None]  # (fewest, most) of a collection; None where the files decide
+    is_embedded: ClassVar[bool] = False  # whether the data come with the package: nothing to fetch, no folder to name
+    why_no_remote: ClassVar[str] = "it has no stable address"  # said where there are no files to fetch
     paper: ClassVar[Paper]
     homepage: ClassVar[str]  # where a person gets the files
 

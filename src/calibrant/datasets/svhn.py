@@ -28,6 +28,7 @@ class SVHN(DatasetReader):
 
     name: ClassVar[str] = "svhn"
     title: ClassVar[str] = "SVHN"
+    n_classes: ClassVar[int] = 10
     paper: ClassVar[Paper] = Paper(
         "Netzer et al.",
         2011,

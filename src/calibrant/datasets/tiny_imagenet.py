@@ -34,6 +34,7 @@ class TinyImageNet(DatasetReader):
 
     name: ClassVar[str] = "tiny_imagenet"
     title: ClassVar[str] = "Tiny-ImageNet"
+    n_classes: ClassVar[int] = _N_CLASSES
     paper: ClassVar[Paper] = Paper(
         "Le & Yang", 2015, "Tiny ImageNet Visual Recognition Challenge", "Stanford University, course CS 231N"
     )

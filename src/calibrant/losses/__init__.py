@@ -13,11 +13,11 @@ from calibrant.losses.hooks import ChangesWithEpoch, NeedsSamples
 from calibrant.losses.inverse_focal import InverseFocalLoss
 from calibrant.losses.label_smoothing import LabelSmoothingLoss
 from calibrant.losses.logit_norm import LogitNormLoss
-from calibrant.losses.margin import MarginLoss
+from calibrant.losses.margin import MarginLoss, OverClasses
 from calibrant.losses.mdca import MDCALoss
-from calibrant.losses.mmce import MMCELoss
+from calibrant.losses.mmce import MMCELoss, MMCENormalisation
 from calibrant.losses.pairwise import PairwiseConstraintsLoss
-from calibrant.losses.ranking import CorrectnessRankingLoss
+from calibrant.losses.ranking import CorrectnessNormalisation, CorrectnessRankingLoss, RankedScore
 from calibrant.losses.sample_dependent_focal import SampleDependentFocalLoss, focal_gamma
 from calibrant.losses.sb_ece import GapNorm, SBECELoss
 from calibrant.losses.scheduled_focal import ScheduledFocalLoss
@@ -29,6 +29,7 @@ __all__ = [
     "AvUCLoss",
     "BrierLoss",
     "ChangesWithEpoch",
+    "CorrectnessNormalisation",
     "CorrectnessRankingLoss",
     "CrossEntropyLoss",
     "DCALoss",
@@ -43,10 +44,13 @@ __all__ = [
     "Loss",
     "MDCALoss",
     "MMCELoss",
+    "MMCENormalisation",
     "MarginLoss",
     "NeedsSamples",
+    "OverClasses",
     "PairwiseConstraintsLoss",
     "PenalisedLoss",
+    "RankedScore",
     "Reduction",
     "RowLoss",
     "SBECELoss",

@@ -6,6 +6,8 @@ from torch import Tensor
 
 __all__ = ["Answers", "entropies"]
 
+_LOG_OF_NOTHING = -1000.0
+
 
 class Answers(NamedTuple):
     """The probabilities of a batch, how sure its predictions are, and which are right."""
@@ -29,7 +31,11 @@ class Answers(NamedTuple):
         return cls(probs, confidence, (predicted == labels).to(logits.dtype))
 
 
-def entropies(logits: Tensor) -> Tensor:
-    """The entropy of each row's softmax in nats, (n,)."""
-    log_probs = logits.log_softmax(1)
-    return -(log_probs.exp() * log_probs).sum(1)
+def entropies(log_probs: Tensor) -> Tensor:
+    """The entropy of each row in nats, (n,), to which a class of probability 0 adds nothing.
+
+    Args:
+        log_probs: Shape (n, k); -inf where a class is masked.
+    """
+    # e^-1000 is 0 in every type, so the bound changes no term but that of -inf, where 0 times infinity is no number.
+    return -(log_probs.exp() * log_probs.clamp(min=_LOG_OF_NOTHING)).sum(1)

@@ -15,6 +15,7 @@ from calibrant.errors import InputError
 __all__ = ["Batch", "Reduction", "full_precision"]
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
+_TORCH_IGNORES = -100
 
 
 @final
@@ -51,7 +52,7 @@ class Batch:
             logits, labels = logits[kept], labels[kept]
         # A look at the labels of a GPU would wait for it, and break a captured graph.
         if labels.device.type == "cpu" and not torch.compiler.is_compiling():
-            labels = check_labels(labels, k)
+            labels = _checked_labels(labels, k)
         return cls(logits, labels.long(), kept, shape)
 
     def reduced(self, losses: Tensor, reduction: Reduction) -> Tensor:
@@ -70,6 +71,18 @@ def full_precision(logits: Tensor) -> AbstractContextManager[object]:
     # Tensors without numbers know no autocast.
     is_on = device != "meta" and torch.is_autocast_enabled(device)
     return torch.autocast(device, enabled=False) if is_on else nullcontext()
+
+
+def _checked_labels(labels: Tensor, k: int) -> Tensor:
+    try:
+        return check_labels(labels, k)
+    except InputError as error:
+        if not (labels.long() == _TORCH_IGNORES).any():
+            raise
+        raise InputError(
+            f"{error} If {_TORCH_IGNORES} marks rows that do not count, as in torch, give the loss "
+            f"ignore_index={_TORCH_IGNORES}."
+        ) from error
 
 
 def _check_shapes(logits: Tensor, labels: Tensor, *, owner: str, soft: bool, ignore_index: int | None) -> None:

@@ -3,9 +3,9 @@
 from typing import ClassVar, final
 
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
 
 from calibrant.losses.base import RowLoss
+from calibrant.losses.log_loss import log_losses
 from calibrant.paper import Paper
 
 __all__ = ["CrossEntropyLoss"]
@@ -32,4 +32,4 @@ class CrossEntropyLoss(RowLoss):
     takes_soft_labels: ClassVar[bool] = True
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(logits, labels, reduction="none")
+        return log_losses(logits, labels)

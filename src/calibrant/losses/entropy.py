@@ -6,7 +6,9 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # torch's own name for it
 
 from calibrant.checks import check_real_number
+from calibrant.losses.answers import entropies
 from calibrant.losses.base import Reduction, RowLoss
+from calibrant.losses.log_loss import NO_LABEL, log_losses
 from calibrant.paper import Paper
 
 __all__ = ["EntropyRegularisedLoss"]
@@ -23,7 +25,7 @@ class EntropyRegularisedLoss(RowLoss):
 
     Args:
         weight: What the entropy is multiplied by; 0 leaves the cross-entropy. Code that averages the entropy's terms
-            over the classes means k times what it says.
+            over the classes divides by k: its 0.1 is 0.1/k here.
         reduction: See :class:`RowLoss`.
         ignore_index: See :class:`RowLoss`.
 
@@ -54,10 +56,10 @@ class EntropyRegularisedLoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self.weight == 0:
-            return F.cross_entropy(logits, labels, reduction="none")
+            return log_losses(logits, labels)
         log_probs = logits.log_softmax(1)
         if labels.is_floating_point():
             losses = -(labels * log_probs).sum(1)
         else:
-            losses = F.nll_loss(log_probs, labels, reduction="none")
-        return losses + self.weight * (log_probs.exp() * log_probs).sum(1)
+            losses = F.nll_loss(log_probs, labels, reduction="none", ignore_index=NO_LABEL)
+        return losses - self.weight * entropies(log_probs)

@@ -4,10 +4,10 @@ from typing import ClassVar, final
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
 
-from calibrant.checks import check_real_number
+from calibrant.checks import check_bool, check_real_number
 from calibrant.losses.base import Reduction, RowLoss
+from calibrant.losses.log_loss import log_losses
 from calibrant.paper import Paper
 
 __all__ = ["FocalLoss", "focal_weighted", "power"]
@@ -57,11 +57,12 @@ class FocalLoss(RowLoss):
     ) -> None:
         super().__init__(reduction=reduction, ignore_index=ignore_index)
         check_real_number(gamma, "gamma", least=0)
+        check_bool(detach_weight, "detach_weight")
         self.gamma = gamma
         self.detach_weight = detach_weight
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        losses = F.cross_entropy(logits, labels, reduction="none")
+        losses = log_losses(logits, labels)
         return focal_weighted(losses, self.gamma, detach_weight=self.detach_weight)
 
 

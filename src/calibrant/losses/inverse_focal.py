@@ -3,11 +3,11 @@
 from typing import ClassVar, final
 
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
 
-from calibrant.checks import check_real_number
+from calibrant.checks import check_bool, check_real_number
 from calibrant.errors import InputError
 from calibrant.losses.base import Reduction, RowLoss
+from calibrant.losses.log_loss import log_losses
 from calibrant.paper import Paper
 
 __all__ = ["LARGEST_GAMMA", "InverseFocalLoss"]
@@ -67,6 +67,7 @@ class InverseFocalLoss(RowLoss):
     ) -> None:
         super().__init__(reduction=reduction, ignore_index=ignore_index)
         check_real_number(gamma, "gamma", least=0)
+        check_bool(detach_weight, "detach_weight")
         if gamma > LARGEST_GAMMA and not detach_weight:
             raise InputError(
                 f"gamma of the inverse focal loss must be at most {LARGEST_GAMMA:.4f}, or a more probable true class "
@@ -76,6 +77,6 @@ class InverseFocalLoss(RowLoss):
         self.detach_weight = detach_weight
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        losses = F.cross_entropy(logits, labels, reduction="none")
+        losses = log_losses(logits, labels)
         prob = (-(losses.detach() if self.detach_weight else losses)).exp()
         return (1 + prob) ** self.gamma * losses

@@ -3,10 +3,10 @@
 from typing import ClassVar, final
 
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
 
 from calibrant.checks import check_real_number
 from calibrant.losses.base import Reduction, RowLoss
+from calibrant.losses.log_loss import log_losses
 from calibrant.paper import Paper
 
 __all__ = ["LabelSmoothingLoss"]
@@ -54,4 +54,4 @@ class LabelSmoothingLoss(RowLoss):
         self.smoothing = smoothing
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(logits, labels, reduction="none", label_smoothing=self.smoothing)
+        return log_losses(logits, labels, smoothing=self.smoothing)

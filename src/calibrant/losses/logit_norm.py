@@ -4,10 +4,10 @@ from typing import ClassVar, final
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
 
 from calibrant.checks import check_real_number
 from calibrant.losses.base import Reduction, RowLoss
+from calibrant.losses.log_loss import log_losses
 from calibrant.paper import Paper
 
 __all__ = ["LogitNormLoss"]
@@ -65,7 +65,7 @@ class LogitNormLoss(RowLoss):
         self.p = p
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        losses = F.cross_entropy(logits, labels, reduction="none")
+        losses = log_losses(logits, labels)
         return losses if self.weight == 0 else losses + self.weight * _norms(logits, self.p)
 
 

@@ -3,10 +3,10 @@
 from typing import ClassVar, Literal, TypeAlias, final, get_args
 
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
 
 from calibrant.checks import check_known, check_real_number
 from calibrant.losses.base import Reduction, RowLoss
+from calibrant.losses.log_loss import log_losses
 from calibrant.paper import Paper
 
 __all__ = ["MarginLoss", "OverClasses"]
@@ -68,7 +68,7 @@ class MarginLoss(RowLoss):
         self.over_classes = over_classes
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        losses = F.cross_entropy(logits, labels, reduction="none")
+        losses = log_losses(logits, labels)
         if self.weight == 0:
             return losses
         excess = (logits.amax(1, keepdim=True) - self.margin - logits).relu().sum(1)

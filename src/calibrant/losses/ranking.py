@@ -26,7 +26,9 @@ class CorrectnessRankingLoss(PenalisedLoss):
     there is no past and nothing is ranked. It keeps a number for each training sample, so the loop must say which
     samples a batch holds: call :meth:`remember` once, :meth:`begin_epoch` at each epoch and :meth:`look_at` before each
     batch. The history is part of the state that is saved. It grows in training mode only, after the penalty of the
-    batch is known.
+    batch is known. Samples out of range are refused on the CPU only. Where one of the batch was right more often than
+    epochs are past, as when samples are drawn with replacement or the loop never tells the epoch, the highest count of
+    the batch is taken for their number, so that no share is above 1.
 
     Formula: 1/n Σ_i max(0, |r_i − r_j| − sgn(r_i − r_j)(κ_i − κ_j)), j the row after i, the last one's the first; r the
         share of past epochs in which the sample was right, κ its score
@@ -130,19 +132,33 @@ class CorrectnessRankingLoss(PenalisedLoss):
                 f"crl must be told the sample of each row that counts; got {len(self._samples)} for {rows} rows. "
                 "Call look_at(samples) before each batch, with one number a row and none for ignored rows."
             )
+        # A look at the samples of a GPU would wait for it, and break a captured graph.
+        if self._samples.device.type == "cpu" and not torch.compiler.is_compiling():
+            _check_samples(self._samples, len(self.times_right))
         return self.times_right, self._samples
 
     def _often(self, history: Tensor, samples: Tensor) -> Tensor:
-        if self.normalisation == "share":
-            return history[samples] / self.past_epochs
-        least = history.min()
-        # Where all samples were right in all epochs, the paper's code has 0/0.
-        return (history[samples] - least) / (self.past_epochs - least).clamp(min=1)
+        counts, epochs = history[samples], self.past_epochs
+        if self.normalisation == "min-max":
+            least = history.min()
+            # Where all samples were right in all epochs, the paper's code has 0/0.
+            counts, epochs = counts - least, (epochs - least).clamp(min=1)
+        return counts / torch.maximum(epochs, counts.max())
 
     def _scores(self, logits: Tensor, answers: Answers) -> Tensor:
         if self.score == "confidence":
             return answers.confidence
         if self.score == "entropy":
-            return -entropies(logits) / math.log(logits.shape[1])
+            return -entropies(logits.log_softmax(1)) / math.log(logits.shape[1])
         first, second = answers.probs.topk(2, dim=1).values.unbind(1)
         return first - second
+
+
+def _check_samples(samples: Tensor, n: int) -> None:
+    outside = ((samples < 0) | (samples >= n)).nonzero()
+    if outside.numel():
+        row = int(outside[0])
+        raise InputError(
+            f"samples must lie in 0..{n - 1}, as remember({n}) made room for; got {int(samples[row])} at row {row}. "
+            "Call remember(n_samples) with the number of all training samples."
+        )

@@ -5,12 +5,12 @@ from typing import ClassVar, final
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
 
 from calibrant.checks import check_real_number
 from calibrant.errors import InputError
 from calibrant.losses.base import Reduction, RowLoss
 from calibrant.losses.focal import focal_weighted
+from calibrant.losses.log_loss import log_losses
 from calibrant.paper import Paper
 
 __all__ = ["SampleDependentFocalLoss", "focal_gamma"]
@@ -72,7 +72,7 @@ class SampleDependentFocalLoss(RowLoss):
         self.thresholds = tuple(thresholds)
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        losses = F.cross_entropy(logits, labels, reduction="none")
+        losses = log_losses(logits, labels)
         return focal_weighted(losses, self._gamma(losses.detach()))
 
     def _gamma(self, losses: Tensor) -> Tensor:

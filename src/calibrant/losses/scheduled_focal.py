@@ -5,12 +5,12 @@ from typing import ClassVar, final
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
 
 from calibrant.checks import check_at_least, check_real_number
 from calibrant.errors import InputError
 from calibrant.losses.base import Reduction, RowLoss
 from calibrant.losses.focal import focal_weighted
+from calibrant.losses.log_loss import log_losses
 from calibrant.paper import Paper
 
 __all__ = ["ScheduledFocalLoss"]
@@ -87,4 +87,4 @@ class ScheduledFocalLoss(RowLoss):
         self.gamma.fill_(self.gammas[bisect_right(self.starts, epoch) - 1])
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return focal_weighted(F.cross_entropy(logits, labels, reduction="none"), self.gamma)
+        return focal_weighted(log_losses(logits, labels), self.gamma)

@@ -74,7 +74,7 @@ class SoftAvUCLoss(PenalisedLoss):
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         correct = Answers.of(logits, labels).correct
-        entropy = entropies(logits)
+        entropy = entropies(logits.log_softmax(1))
         border = math.log(self.threshold / (1 - self.threshold))
         share = torch.logit(entropy / math.log(logits.shape[1]), eps=_EDGE)
         uncertain = ((share - border) / self.temperature).sigmoid()

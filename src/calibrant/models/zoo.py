@@ -101,9 +101,15 @@ def build_model(
     check_known(name, known, "a network")
     spec = known[name]
     if spec.input_kind == "text" and n_words is None:
-        raise InputError(f"n_words must be given to {name}, which reads texts; got None.")
+        raise InputError(
+            f"{name} reads texts, and the data are images (n_words is None). Take a network that looks at images, such "
+            "as resnet20; or, if they are texts, give n_words."
+        )
     if spec.input_kind == "image" and n_words is not None:
-        raise InputError(f"n_words must be None for {name}, which looks at images; got {n_words}.")
+        raise InputError(
+            f"{name} looks at images, and the data are texts (n_words is {n_words}). Take a network that reads texts, "
+            "such as text_cnn; or, if they are images, leave n_words out."
+        )
     if spec.input_kind == "image":
         check_at_least(image_size, spec.smallest_side, f"image_size for {name}")
     sizes = Sizes(n_classes, in_channels, image_size, n_words or 0)

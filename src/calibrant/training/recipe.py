@@ -80,6 +80,8 @@ class Recipe:
             check_positive(self.clip, "clip")
         if self.nesterov and self.momentum == 0:
             raise InputError("nesterov needs a momentum above 0; got 0.")
+        if self.warmup >= self.epochs:
+            raise InputError(f"warmup must be shorter than the {self.epochs} epochs; got {self.warmup}.")
         self._check_milestones()
 
     def changed(self, changes: Mapping[str, Any]) -> "Recipe":

@@ -9,12 +9,12 @@ from typing import final
 import torch
 from torch import nn
 
-from calibrant.datasets.dataset import Augmentation, Dataset, PixelScale
+from calibrant.datasets.dataset import Dataset, PixelScale
 from calibrant.datasets.splits import split_dataset
-from calibrant.errors import FileError
+from calibrant.errors import FileError, FitError
 from calibrant.losses import Loss, loss_settings
 from calibrant.models import build_model
-from calibrant.training.data import DeviceData, TrainingData
+from calibrant.training.data import TrainingData
 from calibrant.training.folder import RunFolder
 from calibrant.training.inputs import Standardise
 from calibrant.training.peers import ALONE, Peers
@@ -63,31 +63,33 @@ def train_runs(
 
     Raises:
         FileError: If a folder holds another run, or cannot be written.
-        FitError: If the loss or the logits of a run are no longer finite.
+        FitError: If the loss or the logits of a run are no longer finite; the others are finished first.
     """
     speed = speed or Speed()
     data = TrainingData.of(dataset, split_dataset(dataset, split, seed=split_seed))
     digest = data_digest(data)
-    placed: dict[Augmentation | None, DeviceData] = {}
-    folders: dict[RunFolder, RunSettings] = {}
+    recipes = [_settled(run.recipe, data, device) for run in runs]
+    settings = [
+        _settings(run, recipe, dataset, data, split, split_seed, digest)
+        for run, recipe in zip(runs, recipes, strict=True)
+    ]
+    unfinished = [place for place, run in enumerate(runs) if not RunFolder(run.folder).is_finished]
+    placed = {
+        kind: data.on(device, kind) for kind in dict.fromkeys(recipes[place].augmentation for place in unfinished)
+    }
     sessions: dict[Session, tuple[Run, RunFolder]] = {}
-    for run in runs:
-        recipe = _settled(run.recipe, data, device)
-        folder = RunFolder(run.folder)
-        folders[folder] = _settings(run, recipe, dataset, data, split, split_seed, digest)
-        if folder.is_finished:
-            continue
-        if recipe.augmentation not in placed:
-            placed[recipe.augmentation] = data.on(device, recipe.augmentation)
+    for place in unfinished:
+        run, recipe = runs[place], recipes[place]
         model = _built(run.model, dataset, recipe.seed)
         session = Session(model, run.loss, placed[recipe.augmentation], recipe, speed, peers)
-        sessions[session] = run, folder
+        sessions[session] = run, RunFolder(run.folder)
     # Not before all networks stand: a run that is refused leaves no folder in the way of the next try.
-    for folder, settings in folders.items() if peers.is_first else ():
-        folder.begin(settings, device)
+    for run, theirs in zip(runs, settings, strict=True) if peers.is_first else ():
+        RunFolder(run.folder).begin(theirs, device)
     for session, (_, folder) in sessions.items():
         folder.resume(session)
     written = dict.fromkeys(sessions, time.monotonic())
+    failures: list[str] = []
 
     def ended(session: Session, record: EpochRecord) -> None:
         run, folder = sessions[session]
@@ -99,7 +101,12 @@ def train_runs(
                 written[session] = time.monotonic()
         after_epoch(run, record)
 
-    train_together(list(sessions), after_epoch=ended)
+    def failed(session: Session, error: FitError) -> None:
+        failures.append(f"{sessions[session][0].folder}: {error}")
+
+    train_together(list(sessions), after_epoch=ended, after_failure=failed)
+    if failures:
+        raise FitError(" ".join(failures))
 
 
 def load_network(folder: Path) -> nn.Module:

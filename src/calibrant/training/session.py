@@ -43,7 +43,7 @@ class Speed:
     compiled: bool = True
     traced: bool = False
     judge_every: int = 1
-    checkpoint_seconds: float = 30.0
+    checkpoint_seconds: float = 10.0
 
     def __post_init__(self) -> None:
         check_at_least(self.judge_every, 1, "judge_every")

@@ -166,8 +166,24 @@ def test_list_names_every_metric_and_cite_knows_them(calibrant):
     assert calibrant("cite", "nothing")[0] == 2
 
 
+def test_cite_knows_losses_networks_and_data_sets(calibrant):
+    for name, authors in {
+        "inverse_focal": ["Wang"],
+        "entropy": ["Tang", "Pereyra"],  # the metric of Neural Clamping, and the loss
+        "mmce(base=focal)": ["Kumar", "Lin et al."],
+        "resnet110": ["He et al."],
+        "cifar100": ["Krizhevsky"],
+        "mixup": ["Zhang"],
+    }.items():
+        code, out, err = calibrant("cite", name)
+        assert code == 0, err
+        assert all(author in out for author in authors), out
+    code, _, err = calibrant("cite", "digits_cnn")
+    assert (code, "our own" in err) == (2, True)
+
+
 def test_every_command_and_option_has_a_help_text(calibrant):
-    for command in ("evaluate", "fit", "apply", "compare", "list", "cite", "demo"):
+    for command in ("evaluate", "fit", "apply", "compare", "train", "list", "cite", "demo"):
         code, out, _ = calibrant(command, "--help", TERMINAL_WIDTH="200", COLUMNS="200")
         assert code == 0
         options = [line for line in out.splitlines() if "--" in line]

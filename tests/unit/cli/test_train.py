@@ -34,7 +34,8 @@ def rows(out):
 def test_a_run_leaves_predictions_that_the_other_commands_take(calibrant, tmp_path):
     folder = tmp_path / "run"
     code, out, err = calibrant(*DIGITS, "--epochs", 4, "--batch-size", 32, "--trace", "-o", folder)
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert [line.split(":")[0] for line in err.splitlines()] == [f"run epoch {epoch} of 4" for epoch in range(1, 5)]
     assert files(folder) == sorted([*LEFT, "learning.npz"])
     accuracy, nll, ece, auroc, temperature, _, _ = rows(out)["run"]
     assert accuracy > 0.8
@@ -125,7 +126,7 @@ def test_options_reach_the_recipe(calibrant, tmp_path):
         (["--dataset", "cifar10"], ["--data must name the folder of CIFAR-10", "https://www.cs.toronto.edu/~kriz"]),
         (["--dataset", "cifar10", "--data", "nowhere"], ["nowhere is not there", "https://www.cs.toronto.edu/~kriz"]),
         (["--model", "digits_cn"], ["--model must be one of", "Did you mean digits_cnn?"]),
-        (["--model", "text_cnn"], ["text_cnn, which reads texts"]),
+        (["--model", "text_cnn"], ["text_cnn reads texts, and the data are images"]),
         (["--loss", "focall"], ["Did you mean focal?"]),
         (["--loss", "focal(gama=2)"], ["Did you mean gamma?"]),
         (["--loss", "ce(reduction=none)"], ["must be mean or sum to train with it"]),
@@ -179,3 +180,25 @@ def test_every_option_has_a_help_text(calibrant):
     options = [line for line in out.splitlines() if "--" in line]
     assert len(options) > 20
     assert all(len(line.strip("│ ").split("  ")) > 1 for line in options), out
+
+
+def test_several_runs_do_not_go_into_the_folder_of_one(calibrant, tmp_path):
+    (tmp_path / "settings.json").write_text("{}")
+    code, _, err = calibrant(*DIGITS, "--epochs", 1, "--seed", 0, "--seed", 1, "-o", tmp_path)
+    assert code == 2
+    assert "--out must be a folder for 2 runs" in err
+
+
+def test_a_run_that_comes_apart_is_named_and_the_others_are_told(calibrant, tmp_path):
+    losses = ["--loss", "ce", "--loss", "mbls(weight=1e30,margin=0)"]
+    code, out, err = calibrant(*DIGITS, "--epochs", 1, "--batch-size", 64, *losses, "-o", tmp_path)
+    assert code == 2
+    assert "mbls-weight1e30-margin0-seed0: the" in err.replace("\n", "")
+    assert list(rows(out)) == ["digits_cnn-ce-seed0"]
+
+
+def test_a_finished_run_is_said_to_be_finished(calibrant, tmp_path):
+    for said in ("", "holds a finished run"):
+        code, _, err = calibrant(*DIGITS, "--epochs", 1, "--batch-size", 64, "-o", tmp_path / "run")
+        assert code == 0
+        assert said in err

@@ -14,6 +14,8 @@ import pytest
 from calibrant.datasets.cifar import CIFAR10
 from calibrant.datasets.digits import DigitsReader
 from calibrant.datasets.download import download
+from calibrant.datasets.image_folder import ImageFolder
+from calibrant.datasets.medmnist import MedMNIST
 from calibrant.datasets.reader import DatasetReader, RemoteFile
 from calibrant.errors import FileError, InputError
 from calibrant.paper import Paper
@@ -25,6 +27,7 @@ class Remote(DatasetReader):
 
     name: ClassVar[str] = "remote"
     title: ClassVar[str] = "Remote"
+    n_classes: ClassVar[int] = 2
     paper: ClassVar[Paper] = CIFAR10.paper
     homepage: ClassVar[str] = "https://example.org"
 
@@ -110,8 +113,19 @@ def test_an_archive_that_must_be_unpacked_is(server, tmp_path):
 
 
 def test_a_data_set_without_an_address_is_told(tmp_path):
-    with pytest.raises(InputError, match=r"digits cannot be fetched: it has no stable address"):
-        download(DigitsReader(), tmp_path)
+    with pytest.raises(InputError, match=r"image_folder cannot be fetched: it has no stable address\. By hand"):
+        download(ImageFolder(), tmp_path)
+
+
+def test_a_collection_is_fetched_by_parts_only(tmp_path):
+    with pytest.raises(InputError, match=r"a part must be named, as in medmnist\(flag=bloodmnist\)"):
+        download(MedMNIST(), tmp_path)
+
+
+def test_for_what_comes_with_the_package_there_is_nothing_to_fetch(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    assert download(DigitsReader(), tmp_path / "into") == []
+    assert not (tmp_path / "into").exists()
 
 
 def test_a_missing_package_is_told_with_what_to_install(tmp_path, monkeypatch):

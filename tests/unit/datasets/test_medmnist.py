@@ -77,6 +77,96 @@ def test_many_labels_at_once_are_refused(tmp_path):
         MedMNIST("pathmnist").read(tmp_path / "chestmnist.npz")
 
 
+def test_the_channels_are_those_of_the_published_parts():
+    colour = {flag for flag, part in MEDMNIST_FLAGS.items() if part.channels == 3}
+    assert colour == {"pathmnist", "dermamnist", "retinamnist", "bloodmnist"}
+    assert {part.channels for part in MEDMNIST_FLAGS.values()} == {1, 3}
+
+
+@pytest.mark.parametrize(
+    ("flag", "channels", "n_classes", "message"),
+    [
+        ("pathmnist", 3, 8, r"of pathmnist, labels 0 to 8, .*got labels 0 to 7 .*medmnist\(flag=bloodmnist\) if"),
+        ("bloodmnist", 3, 9, r"of bloodmnist, labels 0 to 7, .*got labels 0 to 8 .*medmnist\(flag=pathmnist\) if"),
+        ("bloodmnist", 1, 8, r"and colour images; got labels 0 to 7 and grey images.*medmnist\(flag=tissuemnist\) if"),
+        ("octmnist", 1, 2, r"it is: medmnist\(flag=pneumoniamnist\), medmnist\(flag=breastmnist\)\."),
+        ("dermamnist", 3, 6, r"got labels 0 to 5 .*No part of the collection is like that"),
+    ],
+)
+@pytest.mark.parametrize("checked", [True, False])
+def test_a_file_with_the_classes_or_channels_of_another_part_is_refused(
+    tmp_path, flag, channels, n_classes, message, checked
+):
+    np.savez(tmp_path / "cells.npz", **arrays(channels=channels, n_classes=n_classes))
+    with pytest.raises(FileError, match=message):
+        MedMNIST(flag).read(tmp_path / "cells.npz", checked=checked)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [([0, 1, 2, 4, 5, 6, 7], "0, 1, 2, 4, 5, 6 and 7"), ([3], "3 alone"), ([*range(14), 99], "10, 11, ... and 99")],
+)
+def test_a_class_that_is_in_no_part_of_the_file_is_told(tmp_path, labels, words):
+    held = arrays()
+    for part, n in SIZES.items():
+        held[f"{part}_labels"] = np.resize(labels, n)
+    np.savez(tmp_path / "cells.npz", **held)
+    with pytest.raises(FileError, match=rf"got labels .*{words} and colour images\. No part"):
+        BloodMNIST().read(tmp_path / "cells.npz")
+
+
+def test_a_class_may_be_missing_from_one_part_of_three(tmp_path):
+    held = arrays()
+    held["val_labels"] = np.full((9, 1), 2)
+    np.savez(tmp_path / "cells.npz", **held)
+    assert MedMNIST("bloodmnist").read(tmp_path / "cells.npz").validation.labels.unique().tolist() == [2]
+
+
+@pytest.mark.parametrize("name", ["bloodmnist.npz", "bloodmnist_64.npz", "bloodmnist_224.npz"])
+def test_without_a_flag_the_name_of_the_file_tells_the_part(tmp_path, name):
+    np.savez(tmp_path / name, **arrays())
+    np.savez(tmp_path / "other.npz", **arrays())
+    for place in (tmp_path / name, tmp_path):
+        dataset = MedMNIST().read(place, checked=False)
+        assert (dataset.name, dataset.class_names[0]) == ("bloodmnist", "basophil")
+
+
+def test_without_a_flag_the_official_name_must_be_the_official_file(tmp_path):
+    np.savez(tmp_path / "bloodmnist.npz", **arrays())
+    for place in (tmp_path / "bloodmnist.npz", tmp_path):
+        with pytest.raises(FileError, match="must be the published data, md5:7053d0359d879ad8a5505303e11de1dc"):
+            MedMNIST().read(place)
+
+
+def test_without_a_flag_a_file_of_another_name_is_refused(tmp_path):
+    np.savez(tmp_path / "bloodcells_28.npz", **arrays())
+    with pytest.raises(FileError, match=r"flag must be given for a file named bloodcells_28\.npz; one of pathmnist,"):
+        MedMNIST().read(tmp_path / "bloodcells_28.npz")
+    with pytest.raises(FileError, match=r"medmnist needs <flag>\.npz, such as pathmnist\.npz, in "):
+        MedMNIST().read(tmp_path)
+    with pytest.raises(FileError, match="nowhere is not there"):
+        MedMNIST().read(tmp_path / "nowhere")
+    np.savez(tmp_path / "chestmnist.npz", **arrays())
+    with pytest.raises(FileError, match=r"chestmnist gives it any of fourteen at once"):
+        MedMNIST().read(tmp_path / "chestmnist.npz")
+
+
+def test_without_a_flag_a_folder_of_several_parts_is_refused(tmp_path):
+    np.savez(tmp_path / "pathmnist.npz", **arrays(n_classes=9))
+    np.savez(tmp_path / "bloodmnist_64.npz", **arrays())
+    with pytest.raises(
+        FileError, match=r"holds bloodmnist_64\.npz, pathmnist\.npz\. Write medmnist\(flag=bloodmnist\)"
+    ):
+        MedMNIST().read(tmp_path)
+    assert MedMNIST("pathmnist").read(tmp_path, checked=False).n_classes == 9
+
+
+def test_a_file_named_as_another_part_is_refused_though_its_classes_are_as_many(tmp_path):
+    np.savez(tmp_path / "breastmnist.npz", **arrays(channels=1, n_classes=2))
+    with pytest.raises(FileError, match=r"must be pneumoniamnist; by its name it is breastmnist\."):
+        MedMNIST("pneumoniamnist").read(tmp_path / "breastmnist.npz", checked=False)
+
+
 def test_an_unknown_flag_is_told_with_the_closest():
     with pytest.raises(UnknownNameError, match="Did you mean pathmnist"):
         MedMNIST("pathmist")
@@ -89,8 +179,7 @@ def test_an_unknown_flag_is_told_with_the_closest():
         ({"test_images": np.zeros((11, 28, 28, 3))}, r"test_images must be bytes.*float64"),
         ({"test_images": np.zeros((10, 28, 28, 3), dtype=np.uint8)}, "a whole number for each of 10 images"),
         ({"test_labels": np.full((11, 1), 0.5)}, "test_labels must be a whole number"),
-        ({"test_labels": np.full((11, 1), 8)}, r"test_labels must lie in 0\.\.7; got 8 at image 0.*choose its flag"),
-        ({"test_labels": np.full((11, 1), -1)}, r"test_labels must lie in 0\.\.7; got -1"),
+        ({"test_labels": np.full((11, 1), -1)}, "test_labels must be 0 or more; got -1 at image 0"),
         ({"test_labels": np.array([[{}]] * 11)}, "Object arrays cannot be loaded"),
         ({"train_images": np.zeros((16, 32, 32, 3), dtype=np.uint8)}, "inputs of one shape"),
     ],

@@ -6,8 +6,9 @@ import re
 import pytest
 import torch
 
-from calibrant.datasets import DigitsReader, all_datasets, find_dataset, load_digits
+from calibrant.datasets import DigitsReader, all_datasets, find_dataset, idx, load_digits
 from calibrant.datasets.cifar_classes import CIFAR10_CLASSES, CIFAR100_CLASSES
+from calibrant.datasets.medmnist_flags import MEDMNIST_FLAGS
 from calibrant.errors import FileError, UnknownNameError
 
 NAMES = [
@@ -47,10 +48,31 @@ def test_addresses_and_digests_are_well_formed(reader):
     assert len({file.name for file in reader.remote}) == len(reader.remote)
 
 
-@pytest.mark.parametrize("reader", [r for r in all_datasets().values() if r.name != "digits"], ids=lambda r: r.name)
+@pytest.mark.parametrize("reader", [r for r in all_datasets().values() if not r.is_embedded], ids=lambda r: r.name)
 def test_an_empty_folder_is_an_error_in_words(reader, tmp_path):
     with pytest.raises(FileError, match=rf"{reader.name} needs .*{re.escape(str(tmp_path))}"):
         reader.read(tmp_path)
+
+
+def test_the_number_of_classes_is_known_before_the_files_are_read():
+    counts = [len(part.class_names) for part in MEDMNIST_FLAGS.values()]
+    assert {name: reader.n_classes for name, reader in all_datasets().items()} == {
+        "bloodmnist": len(MEDMNIST_FLAGS["bloodmnist"].class_names),
+        "cifar10": len(CIFAR10_CLASSES),
+        "cifar100": len(CIFAR100_CLASSES),
+        "digits": DigitsReader().read().n_classes,
+        "fashion_mnist": len(idx._FASHION.class_names),
+        "image_folder": None,
+        "medmnist": (min(counts), max(counts)),
+        "mnist": len(idx._MNIST.class_names),
+        "newsgroups": 20,
+        "svhn": 10,
+        "tiny_imagenet": 200,
+    }
+
+
+def test_only_the_digits_come_with_the_package():
+    assert [name for name, reader in all_datasets().items() if reader.is_embedded] == ["digits"]
 
 
 def test_classes_of_cifar_are_different_and_in_alphabetical_order():

@@ -45,14 +45,15 @@ def soft(logits, labels, *, kappa, temperature):
 
 @pytest.mark.parametrize("threshold", [0.3, 0.9])
 def test_a_given_threshold_sorts_rows_into_the_four_groups(threshold):
-    assert AvUCLoss(threshold=threshold).penalty(*batch()).item() == pytest.approx(hard(*batch(), threshold), rel=1e-6)
+    penalty = AvUCLoss(threshold=threshold, from_epoch=0).penalty(*batch())
+    assert penalty.item() == pytest.approx(hard(*batch(), threshold), rel=1e-6)
 
 
 def test_the_own_threshold_is_the_middle_of_the_mean_entropies():
     each = list(rows(*batch()))
     means = [[u for _, right, u in each if right is kind] for kind in (True, False)]
     middle = sum(sum(kind) / len(kind) for kind in means) / 2
-    assert AvUCLoss().penalty(*batch()).item() == pytest.approx(hard(*batch(), middle), rel=1e-6)
+    assert AvUCLoss(from_epoch=0).penalty(*batch()).item() == pytest.approx(hard(*batch(), middle), rel=1e-6)
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -60,7 +61,7 @@ def test_a_batch_of_one_kind_is_split_at_its_mean_entropy(right):
     logits, _ = batch()
     labels = logits.argmax(1) if right else logits.argmin(1)
     mean = sum(u for _, _, u in rows(logits, labels)) / len(labels)
-    assert AvUCLoss().penalty(logits, labels).item() == pytest.approx(hard(logits, labels, mean), rel=1e-6)
+    assert AvUCLoss(from_epoch=0).penalty(logits, labels).item() == pytest.approx(hard(logits, labels, mean), rel=1e-6)
 
 
 def test_the_threshold_has_no_slope():
@@ -69,7 +70,7 @@ def test_the_threshold_has_no_slope():
     means = [[u for _, right, u in each if right is kind] for kind in (True, False)]
     middle = sum(sum(kind) / len(kind) for kind in means) / 2
     slopes = []
-    for loss in (AvUCLoss(), AvUCLoss(threshold=middle)):
+    for loss in (AvUCLoss(from_epoch=0), AvUCLoss(threshold=middle, from_epoch=0)):
         leaf = logits.clone().requires_grad_()
         slopes.append(torch.autograd.grad(loss.penalty(leaf, labels), leaf)[0])
     assert torch.equal(*slopes)
@@ -93,7 +94,7 @@ def test_a_sharp_soft_border_is_a_hard_one():
     assert penalty.item() == pytest.approx(math.log(1 + n[0] / n[1]), rel=1e-5)
 
 
-@pytest.mark.parametrize("loss", [AvUCLoss(threshold=0.5), SoftAvUCLoss(threshold=0.3)])
+@pytest.mark.parametrize("loss", [AvUCLoss(threshold=0.5, from_epoch=0), SoftAvUCLoss(threshold=0.3)])
 def test_certain_and_right_beats_uncertain_and_right(loss):
     labels = torch.tensor([0, 1, 2])
     assert loss.penalty(6 * torch.eye(3), labels) < 0.1 < loss.penalty(torch.eye(3), labels)
@@ -107,8 +108,18 @@ def test_the_warm_up_leaves_the_base_loss_until_its_epoch():
     loss.begin_epoch(1)
     assert torch.equal(loss(logits, labels), plain)
     loss.begin_epoch(2)
-    assert torch.equal(loss(logits, labels), AvUCLoss()(logits, labels))
+    assert torch.equal(loss(logits, labels), AvUCLoss(from_epoch=0)(logits, labels))
     assert loss(logits, labels) > plain
+
+
+def test_there_is_a_warm_up_unless_it_is_declined():
+    logits, labels = batch()
+    loss, at_once = AvUCLoss(), AvUCLoss(from_epoch=0)
+    assert loss.penalty(logits, labels) == 0 < at_once.penalty(logits, labels)
+    loss.begin_epoch(loss.from_epoch - 1)
+    assert loss.penalty(logits, labels) == 0
+    loss.begin_epoch(loss.from_epoch)
+    assert torch.equal(loss.penalty(logits, labels), at_once.penalty(logits, labels))
 
 
 def test_the_warm_up_is_switched_in_place_and_saved():

@@ -23,6 +23,24 @@ def test_a_value_worked_by_hand():
     assert loss.item() == pytest.approx(math.log(2) - 0.1 * 1.5 * math.log(2), rel=1e-12)
 
 
+def test_code_that_averages_over_the_classes_has_a_weight_k_times_ours():
+    log_probs = LOGITS.log_softmax(1)
+    averaged = F.cross_entropy(LOGITS, LABELS) + 0.1 * (log_probs.exp() * log_probs).mean(1).mean()
+    assert torch.isclose(EntropyRegularisedLoss(weight=0.1 / 5)(LOGITS, LABELS), averaged, rtol=1e-12)
+
+
+def test_a_masked_class_is_as_good_as_not_there():
+    masked = torch.cat([LOGITS, torch.full((40, 1), -torch.inf, dtype=torch.float64)], 1).requires_grad_()
+    loss = EntropyRegularisedLoss(weight=0.3)
+    value = loss(masked, LABELS)
+    (slope,) = torch.autograd.grad(value, masked)
+    plain = LOGITS.clone().requires_grad_()
+    expected = loss(plain, LABELS)
+    assert torch.isclose(value, expected, rtol=1e-12)
+    assert torch.allclose(slope[:, :5], torch.autograd.grad(expected, plain)[0], rtol=1e-10)
+    assert slope[:, 5].abs().max() == 0
+
+
 def test_soft_labels_are_weighed_class_by_class():
     soft = torch.randn(40, 5, generator=torch.Generator().manual_seed(2), dtype=torch.float64).softmax(1)
     loss = EntropyRegularisedLoss(weight=0.3, reduction="none")

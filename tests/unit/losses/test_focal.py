@@ -70,3 +70,9 @@ def test_a_detached_weight_gives_the_weighted_gradient_of_the_cross_entropy():
 def test_gamma_out_of_range_is_refused(gamma):
     with pytest.raises(InputError, match="gamma must be at least 0 and finite; got"):
         FocalLoss(gamma=gamma)
+
+
+@pytest.mark.parametrize("switch", ["no", 1, None])
+def test_a_switch_that_is_not_true_or_false_is_refused(switch):
+    with pytest.raises(InputError, match=f"detach_weight must be True or False; got {switch!r}"):
+        FocalLoss(gamma=1.0, detach_weight=switch)

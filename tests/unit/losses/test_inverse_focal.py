@@ -65,3 +65,9 @@ def test_a_gamma_above_the_bound_is_refused_with_what_to_do():
 def test_a_gamma_below_zero_is_refused():
     with pytest.raises(InputError, match="gamma must be at least 0 and finite; got -1"):
         InverseFocalLoss(gamma=-1, detach_weight=True)
+
+
+@pytest.mark.parametrize("switch", ["no", 1, None])
+def test_a_switch_that_is_not_true_or_false_is_refused(switch):
+    with pytest.raises(InputError, match=f"detach_weight must be True or False; got {switch!r}"):
+        InverseFocalLoss(gamma=1.0, detach_weight=switch)

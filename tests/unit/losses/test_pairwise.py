@@ -52,6 +52,17 @@ def test_open_duels_of_wrong_classes_cost_log_two_and_have_no_gradient():
     assert gradient.abs().max() < 1e-15
 
 
+def test_a_masked_class_loses_to_the_true_one_for_nothing():
+    masked = torch.cat([LOGITS, torch.full((20, 1), -torch.inf, dtype=torch.float64)], 1).requires_grad_()
+    loss = PairwiseConstraintsLoss(exclusion_weight=0.0)
+    value = loss(masked, LABELS)
+    (slope,) = torch.autograd.grad(value, masked)
+    plain = F.cross_entropy(LOGITS, LABELS)
+    # One duel more, which costs nothing.
+    assert torch.isclose((value - plain) * 6 / 5, loss(LOGITS, LABELS) - plain, rtol=1e-12)
+    assert slope.isfinite().all()
+
+
 def test_a_shift_of_all_logits_changes_nothing():
     loss = PairwiseConstraintsLoss()
     assert torch.allclose(loss(LOGITS + 100, LABELS), loss(LOGITS, LABELS), rtol=1e-10)

@@ -75,6 +75,26 @@ def test_every_score_and_normalisation_against_loops(score, normalisation):
     assert penalty.item() == pytest.approx(by_loops(often, scores), rel=1e-6)
 
 
+@pytest.mark.parametrize("normalisation", ["share", "min-max"])
+def test_a_loop_that_never_tells_the_epoch_has_no_share_above_1(normalisation):
+    loss = told(3, normalisation=normalisation)
+    loss.look_at(torch.tensor([2, 0, 1]))
+    logits, labels = logits_of([0.9, 0.8, 0.7]), torch.tensor([0, 1, 0])
+    for _ in range(6):
+        loss(logits, labels)
+    assert loss.times_right.tolist() == [0, 6, 6]
+    assert loss.penalty(logits, labels).item() == pytest.approx(by_loops([1, 0, 1], [0.9, 0.8, 0.7]), rel=1e-9)
+
+
+def test_samples_counted_earlier_in_an_epoch_do_not_change_the_shares_of_others():
+    loss = told(4)
+    loss.times_right.copy_(torch.tensor([3, 1, 2, 0]))  # the first was seen in this epoch already
+    loss.begin_epoch(2)
+    loss.look_at(torch.tensor([1, 2, 3]))
+    penalty = loss.penalty(logits_of([0.9, 0.8, 0.7]), torch.tensor([0, 0, 0]))
+    assert penalty.item() == pytest.approx(by_loops([0.5, 1, 0], [0.9, 0.8, 0.7]), rel=1e-9)
+
+
 def test_samples_that_were_always_right_are_not_ranked():
     loss = told(3, normalisation="min-max")
     loss.times_right.fill_(4)
@@ -159,6 +179,8 @@ def test_a_loop_can_tell_what_it_wants():
         (None, [0, 1], r"it was not told. Call remember\(n_samples\) once"),
         (3, None, r"it was not told. Call look_at\(samples\) before each batch"),
         (3, [0], "got 1 for 2 rows. Call look_at"),
+        (3, [0, 3], r"samples must lie in 0..2, .*; got 3 at row 1. Call remember\(n_samples\) with the number of all"),
+        (3, [-1, 0], r"samples must lie in 0..2, .*; got -1 at row 0"),
     ],
 )
 def test_what_was_not_told_is_asked_for(n_samples, samples, message):
