@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, cast, final
 
 import numpy as np
 
-from calibrant.datasets.integrity import reading
+from calibrant.bad_file import reading
 from calibrant.datasets.reader import DatasetReader
 from calibrant.errors import FileError
 

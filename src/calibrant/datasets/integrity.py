@@ -1,32 +1,14 @@
 """Whether a file is whole, and whether it is the published one."""
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from calibrant.errors import FileError, InputError
+from calibrant.bad_file import reading
+from calibrant.errors import FileError
 
-__all__ = ["check_digest", "check_file", "check_size", "content_digest", "file_digest", "reading"]
-
-
-@contextmanager
-def reading(path: Path | str, form: str) -> Iterator[None]:
-    """Turn whatever a lower library raises on a bad file into one error that says which file and what to do."""
-    try:
-        yield
-    except InputError as error:
-        raise error if isinstance(error, FileError) else FileError(f"{path}: {error}") from error
-    except PermissionError as error:
-        raise FileError(f"{path} must be readable; you lack the permission. Ask its owner, or copy it.") from error
-    except Exception as error:
-        reason = (str(error).splitlines() or [""])[0].rstrip(". ") or type(error).__name__
-        raise FileError(
-            f"{path} must be a whole {form}; reading it failed: {reason}. It may have been cut short or damaged; "
-            "download it again."
-        ) from error
+__all__ = ["check_digest", "check_file", "check_size", "content_digest", "file_digest"]
 
 
 def check_size(where: str, expected: int, got: int, *, holds: str = "") -> None:

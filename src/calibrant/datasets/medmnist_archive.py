@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.bad_file import reading
 from calibrant.datasets.dataset import Dataset, Examples, PixelScale
-from calibrant.datasets.integrity import reading
 from calibrant.datasets.medmnist_flags import MEDMNIST_FLAGS
 from calibrant.errors import FileError
 

@@ -12,7 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from calibrant.datasets.integrity import reading
+from calibrant.bad_file import reading
 from calibrant.errors import FileError
 
 __all__ = ["read_pickled_batch"]

@@ -7,9 +7,10 @@ from typing import ClassVar, final
 import numpy as np
 import torch
 
+from calibrant.bad_file import reading
 from calibrant.datasets.canonical import Layout, find_files
 from calibrant.datasets.dataset import Dataset, Examples, PixelScale
-from calibrant.datasets.integrity import check_file, reading
+from calibrant.datasets.integrity import check_file
 from calibrant.datasets.reader import DatasetReader, RemoteFile
 from calibrant.errors import FileError
 from calibrant.paper import Paper

@@ -6,9 +6,9 @@ from typing import ClassVar, final
 
 import torch
 
+from calibrant.bad_file import reading
 from calibrant.datasets.canonical import missing_files
 from calibrant.datasets.dataset import Dataset, Examples, PixelScale
-from calibrant.datasets.integrity import reading
 from calibrant.datasets.pictures import read_pictures, same_size
 from calibrant.datasets.reader import DatasetReader, RemoteFile
 from calibrant.errors import FileError

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
+from calibrant.bad_file import reading
 from calibrant.datasets.canonical import open_file, read_to_end
-from calibrant.datasets.integrity import reading
 from calibrant.errors import FileError
 
 __all__ = ["unpack"]

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.bad_file import reading
 from calibrant.errors import FileError, InputError
-from calibrant.sources.content import Column, Content, as_class_names, as_column, reading
+from calibrant.sources.content import Column, Content, as_class_names, as_column
 
 __all__ = ["open_mapping", "open_npz", "open_safetensors", "open_torch"]
 

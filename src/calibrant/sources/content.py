@@ -4,8 +4,7 @@ Archives and tables differ in everything else. From here on an array of a file a
 thing: a tensor, or the words of a column of class names.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -17,7 +16,7 @@ from torch import Tensor
 from calibrant.checks import as_tensor
 from calibrant.errors import FileError, InputError
 
-__all__ = ["Column", "Content", "Words", "as_class_names", "as_column", "reading"]
+__all__ = ["Column", "Content", "Words", "as_class_names", "as_column"]
 
 
 @final
@@ -71,27 +70,6 @@ class Content:
     def error(self, message: str) -> InputError:
         """The error for this kind of source."""
         return InputError(message) if self.where is None else FileError(message)
-
-
-@contextmanager
-def reading(path: Path, form: str) -> Iterator[None]:
-    """Turn whatever a lower library raises on a bad file into one error that says which file and what to do."""
-    try:
-        yield
-    except InputError as error:
-        raise error if isinstance(error, FileError) else FileError(f"{path}: {error}") from error
-    except PermissionError as error:
-        raise FileError(f"{path} must be readable; you lack the permission. Ask its owner, or copy it.") from error
-    except Exception as error:
-        raise _unreadable(path, form, error) from error
-
-
-def _unreadable(path: Path, form: str, error: Exception) -> FileError:
-    first_line = (str(error).splitlines() or [""])[0].split(". ")[0].rstrip(". ")
-    return FileError(
-        f"{path} must be a whole {form}; reading it failed: {first_line or type(error).__name__}. "
-        "It may have been cut short or damaged, or its ending may not fit what it is; write or download it again."
-    )
 
 
 def as_column(values: object, name: str) -> Column:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, final
 
+from calibrant.bad_file import reading
 from calibrant.errors import FileError, InputError
 from calibrant.maps import Map, ProximityMap
 from calibrant.predictions import Predictions
-from calibrant.sources.content import as_class_names, reading
+from calibrant.sources.content import as_class_names
 from calibrant.sources.fitting_data import about_rows
 from calibrant.sources.formats import existing_file
 from calibrant.sources.map_container import FORMAT, check_map_path, read_container, write_container

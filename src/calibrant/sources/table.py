@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from calibrant.bad_file import reading
 from calibrant.errors import FileError, InputError
 from calibrant.sources.arrow import column_of, shape_of, whole_numbers_if_they_are
-from calibrant.sources.content import Column, Content, as_class_names, reading
+from calibrant.sources.content import Column, Content, as_class_names
 
 __all__ = ["is_frame", "open_arrow", "open_csv", "open_frame", "open_parquet"]
 

@@ -13,10 +13,10 @@ import pytest
 import safetensors.torch
 import torch
 
+from calibrant.bad_file import reading
 from calibrant.errors import FileError
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.sources import load, save
-from calibrant.sources.content import reading
 from calibrant.sources.formats import SUFFIXES
 
 LOGITS = torch.randn(30, 3, generator=torch.Generator().manual_seed(3))
