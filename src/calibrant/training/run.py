@@ -38,6 +38,37 @@ class Run:
     recipe: Recipe
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class _Begun:
+    """A run with its folder, and with everything settled that decides its result."""
+
+    run: Run
+    folder: RunFolder
+    settings: RunSettings
+
+    @classmethod
+    def of(
+        cls, run: Run, dataset: Dataset, data: TrainingData, device: torch.device, division: tuple[str, int, str]
+    ) -> "_Begun":
+        """Settle it; the division is its name, its seed, and the digest of what it gave."""
+        split, split_seed, digest = division
+        settings = RunSettings(
+            dataset=dataset.name,
+            data_digest=digest,
+            split=split,
+            split_seed=split_seed,
+            model=run.model,
+            loss=loss_settings(run.loss),
+            recipe=_settled(run.recipe, data, device),
+            input_shape=tuple(data.training.inputs.shape[1:]),
+            n_words=dataset.n_words,
+            class_names=dataset.class_names,
+            pixel_scale=None if data.pixel_scale is None else asdict(data.pixel_scale),
+        )
+        return cls(run, RunFolder(run.folder), settings)
+
+
 def train_runs(
     runs: Sequence[Run],
     dataset: Dataset,
@@ -68,41 +99,34 @@ def train_runs(
     speed = speed or Speed()
     data = TrainingData.of(dataset, split_dataset(dataset, split, seed=split_seed))
     digest = data_digest(data)
-    recipes = [_settled(run.recipe, data, device) for run in runs]
-    settings = [
-        _settings(run, recipe, dataset, data, split, split_seed, digest)
-        for run, recipe in zip(runs, recipes, strict=True)
-    ]
-    unfinished = [place for place, run in enumerate(runs) if not RunFolder(run.folder).is_finished]
-    placed = {
-        kind: data.on(device, kind) for kind in dict.fromkeys(recipes[place].augmentation for place in unfinished)
-    }
-    sessions: dict[Session, tuple[Run, RunFolder]] = {}
-    for place in unfinished:
-        run, recipe = runs[place], recipes[place]
-        model = _built(run.model, dataset, recipe.seed)
-        session = Session(model, run.loss, placed[recipe.augmentation], recipe, speed, peers)
-        sessions[session] = run, RunFolder(run.folder)
+    begun = [_Begun.of(run, dataset, data, device, division=(split, split_seed, digest)) for run in runs]
+    unfinished = [each for each in begun if not each.folder.is_finished]
+    kinds = dict.fromkeys(each.settings.recipe.augmentation for each in unfinished)
+    placed = {kind: data.on(device, kind) for kind in kinds}
+    sessions: dict[Session, _Begun] = {}
+    for each in unfinished:
+        model, recipe = _built(each.settings), each.settings.recipe
+        sessions[Session(model, each.run.loss, placed[recipe.augmentation], recipe, speed, peers)] = each
     # Not before all networks stand: a run that is refused leaves no folder in the way of the next try.
-    for run, theirs in zip(runs, settings, strict=True) if peers.is_first else ():
-        RunFolder(run.folder).begin(theirs, device)
-    for session, (_, folder) in sessions.items():
-        folder.resume(session)
+    for each in begun if peers.is_first else ():
+        each.folder.begin(each.settings, device)
+    for session, each in sessions.items():
+        each.folder.resume(session)
     written = dict.fromkeys(sessions, time.monotonic())
     failures: list[str] = []
 
     def ended(session: Session, record: EpochRecord) -> None:
-        run, folder = sessions[session]
+        folder = sessions[session].folder
         if peers.is_first:
             if session.is_finished:
                 folder.finish(session, dataset.class_names)
             elif time.monotonic() - written[session] >= speed.checkpoint_seconds:
                 folder.checkpoint(session)
                 written[session] = time.monotonic()
-        after_epoch(run, record)
+        after_epoch(sessions[session].run, record)
 
     def failed(session: Session, error: FitError) -> None:
-        failures.append(f"{sessions[session][0].folder}: {error}")
+        failures.append(f"{sessions[session].folder.path}: {error}")
 
     train_together(list(sessions), after_epoch=ended, after_failure=failed)
     if failures:
@@ -120,9 +144,7 @@ def load_network(folder: Path) -> nn.Module:
     """
     opened = RunFolder(folder)
     settings = opened.settings()
-    shape = settings.input_shape
-    sizes = {} if settings.n_words else {"in_channels": shape[0], "image_size": shape[-1]}
-    model = build_model(settings.model, n_classes=len(settings.class_names), n_words=settings.n_words, **sizes)
+    model = _built(settings)
     try:
         model.load_state_dict(opened.weights())
     except RuntimeError as error:
@@ -144,25 +166,9 @@ def _settled(recipe: Recipe, data: TrainingData, device: torch.device) -> Recipe
     return replace(recipe, precision=precision, augmentation=recipe.augmentation or data.augmentation)
 
 
-def _built(name: str, dataset: Dataset, seed: int) -> nn.Module:
-    shape = dataset.training.inputs.shape[1:]
-    sizes = {} if dataset.n_words else {"in_channels": shape[0], "image_size": shape[-1]}
-    return build_model(name, n_classes=dataset.n_classes, n_words=dataset.n_words, seed=seed, **sizes)
-
-
-def _settings(
-    run: Run, recipe: Recipe, dataset: Dataset, data: TrainingData, split: str, split_seed: int, digest: str
-) -> RunSettings:
-    return RunSettings(
-        dataset=dataset.name,
-        data_digest=digest,
-        split=split,
-        split_seed=split_seed,
-        model=run.model,
-        loss=loss_settings(run.loss),
-        recipe=recipe,
-        input_shape=tuple(data.training.inputs.shape[1:]),
-        n_words=dataset.n_words,
-        class_names=dataset.class_names,
-        pixel_scale=None if data.pixel_scale is None else asdict(data.pixel_scale),
-    )
+def _built(settings: RunSettings) -> nn.Module:
+    """The network with the weights it starts from."""
+    shape, n_words = settings.input_shape, settings.n_words
+    sizes = {} if n_words else {"in_channels": shape[0], "image_size": shape[-1]}
+    n_classes, seed = len(settings.class_names), settings.recipe.seed
+    return build_model(settings.model, n_classes=n_classes, n_words=n_words, seed=seed, **sizes)
