@@ -8,7 +8,7 @@ __all__ = ["write_page"]
 PAGE = Path(__file__).parents[2] / "docs" / "training-study.md"
 
 INTRODUCTION = """\
-# Five losses, two networks: what training does to confidence
+# Five losses: what training does to confidence
 
 <!-- Written by experiments/training/study.py from its records; edit that and page.py. -->
 
@@ -62,7 +62,7 @@ def _recipe(records: list[dict[str, Any]]) -> str:
     return (
         f"{recipe['epochs']} epochs, batch {recipe['batch_size']}, {rate}, weight decay {recipe['weight_decay']:g}, "
         f"{recipe['precision']}; all {len(records)} together took {seconds / 60:.0f} minutes on one {ran_on['device']} "
-        f"(torch {ran_on['torch']}), stops and warm-up not counted."
+        f"(torch {ran_on['torch']}), the epochs that a stop made it do again not counted."
     )
 
 

@@ -1,6 +1,6 @@
 """Train the papers' networks on CIFAR-100 with five losses each, side by side on one accelerator, and judge them.
 
-    python experiments/training/study.py train DATA OUT --network resnet110 --epochs 140
+    python experiments/training/study.py train DATA OUT --network resnet110
     python experiments/training/study.py judge OUT --network resnet110
 
 The first goes on where it stopped, if it was stopped. The second writes a line for each run into records.jsonl, and
@@ -34,7 +34,7 @@ MEASURED = (Accuracy(), NLL(), ECE(), Brier(), AUROC())
 # Losses, and the alpha of mixup, by the name of the run's folder.
 SETS: dict[str, tuple[Recipe, dict[str, tuple[str, float]]]] = {
     "resnet110": (
-        Recipe(epochs=140, batch_size=512, learning_rate=0.4, warmup=5, nesterov=True, weight_decay=5e-4),
+        Recipe(epochs=120, batch_size=512, learning_rate=0.4, warmup=4, nesterov=True, weight_decay=5e-4),
         {
             "ce": ("ce", 0.0),
             "focal": ("focal(gamma=3)", 0.0),

@@ -84,6 +84,17 @@ class Recipe:
             raise InputError(f"warmup must be shorter than the {self.epochs} epochs; got {self.warmup}.")
         self._check_milestones()
 
+    def multiplies_in(self, device_type: str) -> Literal["float32", "bfloat16"]:
+        """What numbers are multiplied in on a device of this type, ``auto`` decided.
+
+        Example:
+            >>> Recipe().multiplies_in("cpu"), Recipe().multiplies_in("cuda")
+            ('float32', 'bfloat16')
+        """
+        if self.precision == "auto":
+            return "bfloat16" if device_type == "cuda" else "float32"
+        return self.precision
+
     def changed(self, changes: Mapping[str, Any]) -> "Recipe":
         """The recipe with other numbers; with other epochs, milestones and warm-up keep their share of them.
 

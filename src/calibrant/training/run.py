@@ -160,9 +160,7 @@ def load_network(folder: Path) -> nn.Module:
 
 def _settled(recipe: Recipe, data: TrainingData, device: torch.device) -> Recipe:
     """The recipe with what it leaves open decided, so that the folder tells it."""
-    precision = recipe.precision
-    if precision == "auto":
-        precision = "bfloat16" if device.type == "cuda" else "float32"
+    precision = recipe.multiplies_in(device.type)
     return replace(recipe, precision=precision, augmentation=recipe.augmentation or data.augmentation)
 
 

@@ -37,7 +37,7 @@ class Step:
         )  # fmt: skip
         self._needy = [module for module in loss.modules() if isinstance(module, NeedsSamples)]
         self._weights = [weight for weight in model.parameters() if weight.requires_grad]
-        self._is_low_precision = _uses_bfloat16(recipe, device)
+        self._is_low_precision = recipe.multiplies_in(device.type) == "bfloat16"
         self._at = torch.zeros(1, dtype=torch.int64, device=device)
         self._rate = torch.zeros((), device=device)
         self.rates = torch.zeros(len(plan.rows), device=device)
@@ -90,7 +90,3 @@ class Step:
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self._is_low_precision, cache_enabled=False):
             logits: Tensor = self._model(inputs)
         return self._peers.gathered(logits.float() if self._is_low_precision else logits)
-
-
-def _uses_bfloat16(recipe: Recipe, device: torch.device) -> bool:
-    return recipe.precision == "bfloat16" or (recipe.precision == "auto" and device.type == "cuda")

@@ -1,0 +1,21 @@
+"""The pages of the studies are what their records say."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(("study", "page"), [("posthoc", "comparison.md"), ("training", "training-study.md")])
+def test_a_studys_page_is_the_one_its_records_give(study, page, tmp_path, monkeypatch):
+    folder = ROOT / "experiments" / study
+    spec = importlib.util.spec_from_file_location(f"{study}_page", folder / "page.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "PAGE", tmp_path / page)
+    lines = (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    module.write_page([json.loads(line) for line in lines])
+    assert (tmp_path / page).read_text(encoding="utf-8") == (ROOT / "docs" / page).read_text(encoding="utf-8")
