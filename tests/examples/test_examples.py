@@ -45,7 +45,7 @@ def test_a_temperature_mends_what_focal_loss_and_mixup_leave(capsys):
 def test_the_ranking_loss_remembers_every_sample_of_an_own_loop(capsys):
     numbers = example("crl_in_own_loop").main()
     assert numbers["accuracy"] > 0.93
-    assert numbers["auroc"] > 0.85
+    assert numbers["auroc"] > 0.9
     # Each sample counts once an epoch: never counted it would be 0, and counted twice it would be above 1.
     assert 0.6 < numbers["often"] < 1
     assert len(printed_lines(capsys)) == 2
