@@ -37,7 +37,15 @@ gain here: after the temperature its error is not below the cross-entropy's and 
 best accuracy, log-loss and Brier score, with an error at its temperature that may be above the cross-entropy's (p =
 .08).
 """,
-    "resnet32": "",
+    "resnet32": """
+**Reading.** These are the settings of *Do Not Be Afraid of Overconfidence*, with its coefficients. Its Tables 1 and 2
+report, as means over seeds, for the cross-entropy an accuracy of 64.64 and an ECE of 19.53, 1.35 at its temperature;
+for label smoothing 63.73, 2.27, 1.37; for focal loss 60.36, 2.34, 2.14. The cross-entropy comes out the same here, and
+so does the finding: focal loss and label smoothing end with an error at their temperature above the cross-entropy's,
+with a worse log-loss and a worse AUROC. Inverse focal loss does what the paper says of it in part: the largest raw
+error of all, and after its temperature one that cannot be told from the cross-entropy's, at the same log-loss, but with
+a better AUROC. A difference of a point between seeds is common in this field; one seed was run.
+""",
 }
 
 
