@@ -27,6 +27,8 @@ _GRID = 65
 _REACH = 1e4
 # Relative error of the answer, and of the rough ones it starts from.
 _FINE, _ROUGH = 2e-6, 2e-3
+# How many times colder or hotter the minimum may be where it is said to be near.
+_NEAR = 1.5
 # Closer to an end of the bracket than this is at the end.
 _INSIDE = 1 + 2e-3
 
@@ -72,7 +74,9 @@ class BestColdness:
     end: Literal["inside", "cold", "hot"]
 
 
-def best_coldness(logits: Tensor, labels: Tensor, *, loss: RowLoss = log_loss) -> BestColdness:
+def best_coldness(
+    logits: Tensor, labels: Tensor, *, loss: RowLoss = log_loss, near: float | None = None
+) -> BestColdness:
     """Minimise the mean loss of ``softmax(coldness * logits)``.
 
     Ever more rows give the start, by steps of third order kept inside a bracket, so that one or two passes over all of
@@ -83,6 +87,8 @@ def best_coldness(logits: Tensor, labels: Tensor, *, loss: RowLoss = log_loss) -
         labels: Shape (n,).
         loss: Of the label's log-probability; the log-loss is convex, others need only have their minimum where the few
             rows have theirs.
+        near: Where the minimum was for about the same logits. It is then looked for there first, from the start on
+            all rows.
     """
     low, high = _allowed(logits)
     around, start, passes = (low, high), (low * high) ** 0.5, 0.0
@@ -93,6 +99,13 @@ def best_coldness(logits: Tensor, labels: Tensor, *, loss: RowLoss = log_loss) -
         seen[:] = [value]
         return slopes
 
+    on_all = partial(derivatives, logits, labels)
+    if near is not None:
+        beside = near / _NEAR, near * _NEAR
+        found = find_root(on_all, start=near, low=beside[0], high=beside[1], tolerance=_FINE)
+        if beside[0] * _INSIDE < found.value < beside[1] / _INSIDE:
+            certificate = Certificate(seen[0], abs(found.residual), found.calls, found.calls)
+            return BestColdness(found.value, certificate, found.low, found.high, "inside")
     for chosen in _subsamples(len(logits), logits.device):
         few = logits.index_select(0, chosen), labels.index_select(0, chosen)
         share = len(chosen) / len(logits)
@@ -101,7 +114,6 @@ def best_coldness(logits: Tensor, labels: Tensor, *, loss: RowLoss = log_loss) -
             passes += _GRID * share
         rough = find_root(partial(derivatives, *few), start=start, low=around[0], high=around[1], tolerance=_ROUGH)
         start, passes = rough.value, passes + rough.calls * share
-    on_all = partial(derivatives, logits, labels)
     found = find_root(on_all, start=start, low=around[0], high=around[1], tolerance=_FINE)
     if around != (low, high) and not around[0] * _INSIDE < found.value < around[1] / _INSIDE:
         # All rows have their minimum elsewhere than the few that the grid was tried on.

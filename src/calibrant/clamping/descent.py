@@ -1,0 +1,236 @@
+"""The δ that minimises the objective, with the head solved exactly for every δ: quasi-Newton steps with a certificate.
+
+A pass gives the logits at δ, and the gradient in δ behind the head that was best at the δ before. The head for this δ
+is then solved on the logits, which costs next to nothing, so the objective's value is exact; in the gradient the head
+lags by one step, and steps shrink to nothing as the optimum comes near.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, final, get_args
+
+import torch
+from torch import Tensor
+
+from calibrant.checks import check_at_least, check_known, check_positive
+from calibrant.clamping.freedom import Basis
+from calibrant.clamping.heads import HeadFit
+from calibrant.clamping.objective import Objective
+from calibrant.clamping.passes import Passes, Precision
+from calibrant.errors import FitError
+from calibrant.maps import Map
+from calibrant.numerics.certificate import Certificate
+from calibrant.numerics.curvature_memory import CurvatureMemory
+
+__all__ = ["Descent", "ExactSolver", "Minimum"]
+
+# The first step, before any curvature is known, is meant to lower the objective by this share.
+_FIRST_GAIN = 0.2
+# A step must bring this share of what the gradient promises (Armijo), or it is tried again at a fraction of its length.
+_ENOUGH = 1e-4
+# By how much at least and at most a step is shortened, and how short one along remembered curvature, or without any,
+# may become.
+_LESS_SHORT, _SHORTER = 0.5, 0.1
+_SHORTEST, _SHORTEST_BLIND = 1e-2, 1e-8
+# A promise below this share of the objective is lost in rounding.
+_NOTHING = 1e-7
+_TINY = 1e-300
+
+
+@final
+@dataclass(frozen=True)
+class ExactSolver:
+    """Quasi-Newton steps in δ over all rows, the head solved exactly for every δ, until the gradient is small.
+
+    Args:
+        tolerance: What the next step promises, at most, relative to all that was gained so far.
+        max_passes: Passes over the rows at most, for one strength of the penalty; a fit that needs more says so.
+        precision: What the network multiplies in on a GPU while δ is learned: ``float32``; ``tensor-float32`` or
+            ``bfloat16``, faster and coarser. The head is fitted to float32 logits in the end.
+
+    Raises:
+        InputError: If a number is out of range.
+    """
+
+    tolerance: float = 1e-3
+    max_passes: int = 100
+    precision: Precision = "float32"
+
+    def __post_init__(self) -> None:
+        check_positive(self.tolerance, "tolerance")
+        check_at_least(self.max_passes, 2, "max_passes")
+        check_known(self.precision, get_args(Precision), "precision")
+
+
+class Minimum(NamedTuple):
+    """Where a descent ended."""
+
+    certificate: Certificate
+    promised: float  # how much lower the next step would have led, at most to first order
+    is_reached: bool  # rather than out of passes
+
+
+class _Point(NamedTuple):
+    coefficients: Tensor  # (p,), float64
+    head: Map
+    loss: float
+    gradient: Tensor  # of the loss alone, (p,), float64
+
+
+@final
+class Descent:
+    """Goes down from where it stands; the penalty may change on the way, as along a path from strong to weak.
+
+    Args:
+        passes: Over the rows to fit.
+        basis: How δ may vary.
+        head: Fits the map behind the network.
+        start: δ to begin with, of an input's shape.
+        known: The curvature of about the same function, if another descent has learned it.
+    """
+
+    def __init__(
+        self, passes: Passes, basis: Basis, head: HeadFit, start: Tensor, *, known: CurvatureMemory | None = None
+    ) -> None:
+        self._passes, self._basis, self._head_fit = passes, basis, head
+        self._memory = known or CurvatureMemory()
+        self._steepness = 0.0
+        self._here: _Point | None = None
+        self._dtype = start.dtype
+        self._start = basis.gathered(start.double()).flatten()
+        self.passes_taken = 0.0
+
+    @property
+    def coefficients(self) -> Tensor:
+        """Where it stands, (p,)."""
+        return self._start if self._here is None else self._here.coefficients
+
+    @property
+    def delta(self) -> Tensor:
+        """δ where it stands, of an input's shape and the start's type."""
+        return self._spread(self.coefficients)
+
+    @property
+    def head(self) -> Map:
+        """The best head for it."""
+        assert self._here is not None, "begin first"
+        return self._here.head
+
+    def plain_head(self) -> Map:
+        """The best head for the rows as they are, where passes see them augmented or coarsely."""
+        return self._head_fit.fit(self._passes.precise_logits(self.delta), self._passes.labels)
+
+    def known_curvature(self) -> CurvatureMemory:
+        """A copy of what it has learned of the function so far."""
+        known = CurvatureMemory()
+        known.restore(self._memory.state())
+        return known
+
+    @property
+    def steepness(self) -> float:
+        """Norm of the loss's gradient where it began."""
+        return self._steepness
+
+    def begin(self, objective: Objective) -> None:
+        """Look at the start: its best head, and the gradient there."""
+        if self._here is not None:
+            return
+        logits = self._passes.logits(self._spread(self._start))
+        self.passes_taken += 0.5
+        head = self._head_fit.fit(logits, self._passes.labels)
+        self._here = self._looked_at(self._start, head, objective)
+        self._steepness = self._steepness or float(self._here.gradient.norm())
+
+    def minimise(
+        self, objective: Objective, solver: ExactSolver, *, after_step: Callable[[], None] = lambda: None
+    ) -> Minimum:
+        """Go to the minimum, or to a kink of the network from which no step leads further down.
+
+        Raises:
+            FitError: If the logits are no longer finite.
+        """
+        self.begin(objective)
+        assert self._here is not None
+        before, steps, highest = self.passes_taken, 0, _value(self._here, objective)
+        while True:
+            here = self._here
+            gradient = here.gradient + objective.pull(here.coefficients)
+            direction = self._direction(here, gradient, objective)
+            gained = highest - _value(here, objective)
+            promised = -0.5 * float(gradient @ direction)
+            left = int(solver.max_passes - (self.passes_taken - before))
+            there = None
+            is_near = promised <= solver.tolerance * gained + _NOTHING * highest
+            if not is_near and left > 0:
+                there = self._step(here, direction, gradient, objective, left)
+            if there is None and (is_near or left <= 0 or not len(self._memory)):
+                break
+            if there is None:
+                # What was learned of the curvature on the other side of a kink is of no use on this one.
+                self._memory = CurvatureMemory()
+                continue
+            self._memory.learn(there.coefficients - here.coefficients, there.gradient - here.gradient)
+            self._here, steps = there, steps + 1
+            after_step()
+        passes = self.passes_taken - before
+        certificate = Certificate(_value(here, objective), float(gradient.abs().max()), steps, passes)
+        return Minimum(certificate, promised, is_reached=is_near or left > 0)
+
+    def state(self) -> dict[str, Tensor]:
+        """What is needed to go on from here."""
+        held = {"coefficients": self.coefficients, **self._memory.state()}
+        return held | {"steepness": torch.tensor(self._steepness), "passes": torch.tensor(self.passes_taken)}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Stand where another stood; its last look is taken again."""
+        device = self._start.device
+        self._start, self._here = state["coefficients"].to(device), None
+        self._memory.restore({name: tensor.to(device) for name, tensor in state.items()})
+        self._steepness, self.passes_taken = float(state["steepness"]), float(state["passes"])
+
+    def _direction(self, here: _Point, gradient: Tensor, objective: Objective) -> Tensor:
+        ridge = objective.ridge(here.coefficients)
+        direction = self._memory.direction(gradient, ridge=ridge)
+        if direction is not None:
+            return direction
+        steepest = _FIRST_GAIN * _value(here, objective) / max(float(gradient @ gradient), _TINY)
+        return -gradient * min(steepest, 1 / ridge if ridge else math.inf)
+
+    def _step(
+        self, here: _Point, direction: Tensor, gradient: Tensor, objective: Objective, left: int
+    ) -> _Point | None:
+        """A point that is lower, or None if none is found."""
+        value, slope, length = _value(here, objective), float(gradient @ direction), 1.0
+        shortest = _SHORTEST if len(self._memory) else _SHORTEST_BLIND
+        for _ in range(left):
+            there = self._looked_at(here.coefficients + length * direction, here.head, objective)
+            excess = _value(there, objective) - value - length * slope
+            if excess <= (_ENOUGH - 1) * length * slope:
+                return there
+            # The lowest point of the parabola through both values and the slope.
+            length *= min(max(-0.5 * length * slope / excess, _SHORTER), _LESS_SHORT)
+            if length < shortest:
+                break
+        return None
+
+    def _looked_at(self, coefficients: Tensor, head: Map, objective: Objective) -> _Point:
+        slope = self._passes.slope(self._spread(coefficients), head, objective)
+        self.passes_taken += 1
+        if not bool(slope.logits.isfinite().all()):
+            norm = float(coefficients.norm())
+            raise FitError(
+                f"logits must stay finite while δ is learned; at ‖δ‖ = {norm:.3g} some are not. Give a larger strength."
+            )
+        labels = self._passes.seen_labels
+        head = self._head_fit.fit(slope.logits, labels, last=head)
+        with torch.no_grad():
+            loss = float(objective.row_losses(head(slope.logits).double(), labels).mean())
+        return _Point(coefficients, head, loss, self._basis.gathered(slope.gradient).flatten())
+
+    def _spread(self, coefficients: Tensor) -> Tensor:
+        return self._basis.spread(coefficients.reshape(self._basis.shape)).to(self._dtype)
+
+
+def _value(point: _Point, objective: Objective) -> float:
+    return point.loss + objective.penalty_of(point.coefficients)
