@@ -1,6 +1,6 @@
 """Train ResNet-32 on the blood cells, five seeds side by side, for the tables of Neural Clamping.
 
-    python experiments/clamping/train_blood.py bloodcells_28.npz OUT
+python experiments/clamping/train_blood.py bloodcells_28.npz OUT
 """
 
 import sys

@@ -129,13 +129,7 @@ class _Fitting:
         )
         chosen = follower.choose(method.strength if isinstance(method.strength, tuple) else None)
         if math.isinf(chosen.strength):
-            nearest = min(chosen.trials, key=lambda trial: trial.gain)
-            told = (
-                f"δ does not help here: of {len(chosen.trials)} strengths the best, λ = {nearest.strength:.3g} a row, "
-                f"changes the log-loss of held-out rows by {nearest.gain:+.5f} ± {nearest.error:.5f} (standard error). "
-                "The answer is δ = 0, the head alone."
-            )
-            return self._head_alone(gamma, chosen.trials)._replace(notes=(told,))
+            return self._head_alone(gamma, chosen.trials)._replace(notes=(_no_help(chosen.trials),))
         best = next(trial for trial in chosen.trials if trial.strength == chosen.strength)
         told = (
             f"δ helps: at λ = {best.strength:.3g} a row it changes the log-loss of held-out rows by {best.gain:+.5f} "
@@ -248,6 +242,17 @@ class _Fitting:
         passes = self.task.passes()
         with torch.no_grad():
             return float(ece(Predictions.from_logits(found.head(passes.precise_logits(found.delta)), passes.labels)))
+
+
+def _no_help(trials: tuple[StrengthTrial, ...]) -> str:
+    if not trials:
+        return "δ was not tried: with any, every fitted row is right, and no temperature is cold enough. It is 0."
+    best = min(trials, key=lambda trial: trial.gain)
+    return (
+        f"δ does not help here: of {len(trials)} strengths the best, λ = {best.strength:.3g} a row, changes the "
+        f"log-loss of held-out rows by {best.gain:+.5f} ± {best.error:.5f} (standard error). The answer is δ = 0, the "
+        "head alone."
+    )
 
 
 def _identity(method: "NeuralClamping", task: ClampingTask, inputs: Tensor) -> dict[str, object]:

@@ -20,6 +20,7 @@ from calibrant.clamping.objective import Objective
 from calibrant.clamping.passes import Passes
 from calibrant.clamping.summary import StrengthTrial
 from calibrant.clamping.task import ClampingTask
+from calibrant.errors import FitError
 from calibrant.losses.log_loss import log_losses
 from calibrant.numerics.curvature_memory import CurvatureMemory
 
@@ -95,7 +96,10 @@ class PathFollower:
         trials: list[StrengthTrial] = []
         lowest, worse = 0.0, 0
         for strength in sorted(strengths or self._default_strengths(), reverse=True):
-            trial = self._tried(len(trials), strength)
+            try:
+                trial = self._tried(len(trials), strength)
+            except FitError:  # held so loosely, δ makes every fitted row right, and no temperature is cold enough
+                break
             trials.append(trial)
             is_better = trial.gain < lowest - _BETTER * trial.error
             lowest, worse = (trial.gain, 0) if is_better else (lowest, worse + 1)
