@@ -1,6 +1,7 @@
 """``python -m benchmarks [QUESTION ...]``: run all, or those named, once and write their sections of RESULTS.md.
 
-Wants ``make benchmarks``' environment. Those about training want only torch, and run on a GPU if there is one.
+Wants ``make benchmarks``' environment. Those about training and clamping want only torch, and run on a
+GPU if there is one.
 """
 
 import importlib
@@ -21,8 +22,9 @@ QUESTIONS = (
     "binning",
     "losses",
     "training",
+    "clamping",
 )
-WITHOUT_PEERS = {"losses", "training"}
+WITHOUT_PEERS = {"losses", "training", "clamping"}
 
 
 def main(*asked: str) -> None:

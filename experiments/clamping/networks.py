@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from calibrant.clamping import InputSpace
-from calibrant.datasets import CIFAR100, BloodMNIST, Dataset, Examples, PixelScale, split_dataset
+from calibrant.datasets import CIFAR100, BloodMNIST, Dataset, Examples, PixelScale, load_digits, split_dataset
 from calibrant.losses import CrossEntropyLoss
-from calibrant.models import build_model
-from calibrant.training import RECIPES, Session, TrainingData, load_network, train_together
+from calibrant.models import DigitsCNN, build_model
+from calibrant.training import RECIPES, Recipe, Session, TrainingData, load_network, train_together
 from calibrant.training.inputs import Standardise
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -100,6 +100,22 @@ def few_blood_cells(given: argparse.Namespace, seeds: Iterable[int]) -> Iterator
         labels = torch.cat([split.training.labels[rest[:CALIBRATION_ROWS]], split.test.labels])
         places = torch.arange(len(labels)).split([CALIBRATION_ROWS, len(split.test.labels)])
         yield _dealt("blood-few", seed, model, _scale(dataset), images.float(), labels, places)
+
+
+def digits(seeds: Iterable[int], *, training_rows: int, calibration_rows: int) -> Iterator[Network]:
+    """A small network on 8 x 8 digits, trained until it knows its few by heart."""
+    known = load_digits()
+    scale = PixelScale((0.0,), (1.0,), peak=1)
+    for seed in seeds:
+        order = torch.randperm(len(known.labels), generator=torch.Generator().manual_seed(seed))
+        few, rest = order.split([training_rows, len(order) - training_rows])
+        data = TrainingData(Examples(known.images[few], known.labels[few]), {}, tuple("0123456789"))
+        recipe = Recipe(epochs=100, batch_size=32, learning_rate=0.05, weight_decay=0.0, seed=seed)
+        torch.manual_seed(seed)
+        model = DigitsCNN()
+        train_together([Session(model, CrossEntropyLoss(), data.on(DEVICE), recipe)])
+        places = rest.split([calibration_rows, len(rest) - calibration_rows])
+        yield _dealt("digits", seed, model, scale, known.images.float(), known.labels, places)
 
 
 def _scale(dataset: Dataset) -> PixelScale:

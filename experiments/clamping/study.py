@@ -2,10 +2,10 @@
 
     python experiments/clamping/study.py pack CIFAR_FOLDER unseen.npz
     python experiments/clamping/study.py clamp PART OUT [--images unseen.npz] [--runs FOLDER] [--blood bloodcells.npz]
-    python experiments/clamping/study.py judge OUT --runs FOLDER --images unseen.npz --blood bloodcells.npz
+    python experiments/clamping/judge.py OUT
 
-``clamp`` wants an accelerator, and goes on where it stopped: one line a fit is added to OUT/records.jsonl. ``judge``
-adds the methods that need logits only, and writes docs/clamping-study.md.
+``clamp`` wants an accelerator for all but the digits, and goes on where it stopped: one line a fit is added to
+OUT/records.jsonl. ``judge.py`` adds the methods that need logits only, and writes docs/clamping-study.md.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from networks import Network, blood_cells, few_blood_cells, pack, unseen
+from networks import Network, blood_cells, digits, few_blood_cells, pack, unseen
 from torch import Tensor
 
 from calibrant.calibrators import StructuredVectorScaling, TemperatureScaling
@@ -80,6 +80,12 @@ def parts(given: argparse.Namespace) -> dict[str, Iterator[tuple[Network, list[F
         "resnet32-10k": ((each, OURS[:2]) for each in unseen(given, "resnet32", range(5), rows=10_000)),
         "resnet32-pattern": ((each, OURS[:2]) for each in unseen(given, "resnet32", range(5), pattern=25.0)),
         "blood": ((each, OURS + PAPER + MORE + STARTS) for each in blood_cells(given, range(5))),
+        "digits-few": (
+            (each, OURS + PAPER + MORE[2:]) for each in digits(range(5), training_rows=100, calibration_rows=1000)
+        ),
+        "digits-many": (
+            (each, OURS + PAPER + MORE[2:]) for each in digits(range(5), training_rows=1000, calibration_rows=400)
+        ),
         "blood-few": ((each, OURS[:2] + MORE[2:]) for each in few_blood_cells(given, range(3))),
     }
 

@@ -1,5 +1,7 @@
 """Neural Clamping: a frozen network calibrated by one δ added to every input and a map behind its logits."""
 
+from calibrant.clamping.ablation import ablation, ablation_of
+from calibrant.clamping.ablation_record import Ablation
 from calibrant.clamping.clamped_file import load_clamped, save_clamped
 from calibrant.clamping.clamped_model import ClampedModel
 from calibrant.clamping.descent import ExactSolver
@@ -12,10 +14,12 @@ from calibrant.clamping.neural_clamping import GAMMA_POOL, NeuralClamping
 from calibrant.clamping.rows import CalibrationRows
 from calibrant.clamping.stochastic import StochasticSolver
 from calibrant.clamping.summary import ClampingSummary, StrengthTrial
+from calibrant.clamping.sweeps import gamma_sweep, start_spread
 from calibrant.clamping.theory import EntropyGain, lemma_residual, theorem_gain
 
 __all__ = [
     "GAMMA_POOL",
+    "Ablation",
     "CalibrationRows",
     "ChannelFreedom",
     "ClampedModel",
@@ -32,10 +36,14 @@ __all__ = [
     "StochasticSolver",
     "StrengthTrial",
     "ZeroStart",
+    "ablation",
+    "ablation_of",
     "efficient_clamping",
     "entropy_gradient",
+    "gamma_sweep",
     "lemma_residual",
     "load_clamped",
     "save_clamped",
+    "start_spread",
     "theorem_gain",
 ]

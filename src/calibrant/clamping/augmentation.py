@@ -30,8 +30,10 @@ def augmented(inputs: Tensor, kind: Augmentation, generator: torch.Generator, sp
         raise InputError(f"only images, (n, c, h, w), can be shifted; got inputs of shape {tuple(inputs.shape)}.")
     n, _, height, width = inputs.shape
     most = min(_PADDING, min(height, width) * _PADDING // _FULL_SIDE)
-    down, right = (torch.randint(2 * most + 1, (n, 1), generator=generator).to(inputs.device) for _ in range(2))
-    mirrored = torch.rand((n, 1), generator=generator).to(inputs.device) < (0.5 if kind == "crop-flip" else 0.0)
+    # Row by row, so that a row meets the same fate in batches of any size.
+    drawn = torch.rand((n, 3, 1), generator=generator, dtype=torch.float64).to(inputs.device)
+    down, right = (drawn[:, axis].mul(2 * most + 1).long() for axis in range(2))
+    mirrored = drawn[:, 2] < (0.5 if kind == "crop-flip" else 0.0)
     border = torch.zeros_like(inputs[0]) if space is None else space.bounds(inputs[0])[0]
     padded = F.pad(inputs - border, (most,) * 4)
     rows = torch.arange(height, device=inputs.device) + down

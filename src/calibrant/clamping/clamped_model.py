@@ -136,6 +136,17 @@ class ClampedModel(nn.Module):
         logits: Tensor = self.head(working(logits_in(self.model(self.perturbed(inputs)))))
         return logits.softmax(dim=1)
 
+    def train(self, mode: bool = True) -> Self:
+        """As of any module; of an exported network, which has no other mode than that of its export, the flag alone."""
+        self.training = mode
+        for part in self.children():
+            try:
+                part.train(mode)
+            except NotImplementedError:  # what torch.export left says so
+                for module in part.modules():
+                    module.training = mode
+        return self
+
     def extra_repr(self) -> str:
         """Shown inside the brackets of the module's name."""
         return f"delta={tuple(self.delta.shape)}, norm={float(self.delta.norm()):.4g}"

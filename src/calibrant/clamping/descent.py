@@ -1,11 +1,13 @@
 """The δ that minimises the objective, with the head solved exactly for every δ: quasi-Newton steps with a certificate.
 
 A pass gives the logits at δ, and the gradient in δ behind the head that was best at the δ before. The head for this δ
-is then solved on the logits, which costs next to nothing, so the objective's value is exact; in the gradient the head
-lags by one step, and steps shrink to nothing as the optimum comes near.
+is then solved on the logits, which costs next to nothing, so the objective's value is exact; in the gradient a
+temperature lags by one step, and steps shrink to nothing as the optimum comes near. A head of more numbers would lead
+astray so; it is solved first, which takes another half pass.
 """
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, final, get_args
@@ -18,8 +20,8 @@ from calibrant.clamping.freedom import Basis
 from calibrant.clamping.heads import HeadFit
 from calibrant.clamping.objective import Objective
 from calibrant.clamping.passes import Passes, Precision
-from calibrant.errors import FitError
-from calibrant.maps import Map
+from calibrant.errors import CalibrantWarning, FitError
+from calibrant.maps import Map, Scale
 from calibrant.numerics.certificate import Certificate
 from calibrant.numerics.curvature_memory import CurvatureMemory
 
@@ -96,6 +98,7 @@ class Descent:
         self._passes, self._basis, self._head_fit = passes, basis, head
         self._memory = known or CurvatureMemory()
         self._steepness = 0.0
+        self._begun_at = math.nan, math.nan  # a strength, and the objective where its descent began
         self._here: _Point | None = None
         self._dtype = start.dtype
         self._start = basis.gathered(start.double()).flatten()
@@ -117,9 +120,14 @@ class Descent:
         assert self._here is not None, "begin first"
         return self._here.head
 
+    def value(self, objective: Objective) -> float:
+        """The objective where it stands."""
+        assert self._here is not None, "begin first"
+        return _value(self._here, objective)
+
     def plain_head(self) -> Map:
         """The best head for the rows as they are, where passes see them augmented or coarsely."""
-        return self._head_fit.fit(self._passes.precise_logits(self.delta), self._passes.labels)
+        return self._fitted(self._passes.precise_logits(self.delta), self._passes.labels)
 
     def known_curvature(self) -> CurvatureMemory:
         """A copy of what it has learned of the function so far."""
@@ -136,10 +144,10 @@ class Descent:
         """Look at the start: its best head, and the gradient there."""
         if self._here is not None:
             return
-        logits = self._passes.logits(self._spread(self._start))
-        self.passes_taken += 0.5
-        head = self._head_fit.fit(logits, self._passes.labels)
-        self._here = self._looked_at(self._start, head, objective)
+        here = self._looked_at(self._start, None, objective)
+        if math.isinf(here.loss):
+            raise FitError("logits must be finite at the first δ; some are not. Give another start, or full precision.")
+        self._here = here
         self._steepness = self._steepness or float(self._here.gradient.norm())
 
     def minimise(
@@ -148,11 +156,14 @@ class Descent:
         """Go to the minimum, or to a kink of the network from which no step leads further down.
 
         Raises:
-            FitError: If the logits are no longer finite.
+            FitError: If a head has no optimum, or logits are not finite to begin with.
         """
         self.begin(objective)
         assert self._here is not None
-        before, steps, highest = self.passes_taken, 0, _value(self._here, objective)
+        before, steps = self.passes_taken, 0
+        if self._begun_at[0] != objective.strength:  # rather than gone on with after a kill
+            self._begun_at = objective.strength, _value(self._here, objective)
+        highest = self._begun_at[1]
         while True:
             here = self._here
             gradient = here.gradient + objective.pull(here.coefficients)
@@ -180,14 +191,23 @@ class Descent:
     def state(self) -> dict[str, Tensor]:
         """What is needed to go on from here."""
         held = {"coefficients": self.coefficients, **self._memory.state()}
-        return held | {"steepness": torch.tensor(self._steepness), "passes": torch.tensor(self.passes_taken)}
+        numbers = {"steepness": self._steepness, "passes": self.passes_taken, "begun_at": self._begun_at}
+        if self._here is not None and isinstance(self._here.head, Scale):
+            # Without them the gradient would be looked for again, and not lag: another way down to the same place.
+            held |= {"gradient": self._here.gradient, "temperature": self._here.head.temperature}
+            numbers |= {"loss": self._here.loss, "n_classes": self._here.head.n_classes}
+        return held | {name: torch.tensor(number, dtype=torch.float64) for name, number in numbers.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Stand where another stood; its last look is taken again."""
-        device = self._start.device
-        self._start, self._here = state["coefficients"].to(device), None
-        self._memory.restore({name: tensor.to(device) for name, tensor in state.items()})
+        """Stand where another stood; behind other heads than a temperature, its last look is taken again."""
+        state = {name: tensor.to(self._start.device) for name, tensor in state.items()}
+        self._start, self._here = state["coefficients"], None
+        if "gradient" in state:
+            head = Scale(state["temperature"], n_classes=int(state["n_classes"]))
+            self._here = _Point(self._start, head, float(state["loss"]), state["gradient"])
+        self._memory.restore(state)
         self._steepness, self.passes_taken = float(state["steepness"]), float(state["passes"])
+        self._begun_at = float(state["begun_at"][0]), float(state["begun_at"][1])
 
     def _direction(self, here: _Point, gradient: Tensor, objective: Objective) -> Tensor:
         ridge = objective.ridge(here.coefficients)
@@ -214,22 +234,40 @@ class Descent:
                 break
         return None
 
-    def _looked_at(self, coefficients: Tensor, head: Map, objective: Objective) -> _Point:
-        slope = self._passes.slope(self._spread(coefficients), head, objective)
+    def _looked_at(self, coefficients: Tensor, head: Map | None, objective: Objective) -> _Point:
+        delta = self._spread(coefficients)
+        if head is None or not self._head_fit.is_temperature:
+            logits = self._passes.logits(delta)
+            self.passes_taken += 0.5
+            if head is None:
+                self._passes.check_finite(logits)
+            elif not bool(logits.isfinite().all()):
+                return _too_far(coefficients, head)
+            head = self._fitted(logits, self._passes.labels, last=head)
+        slope = self._passes.slope(delta, head, objective)
         self.passes_taken += 1
         if not bool(slope.logits.isfinite().all()):
-            norm = float(coefficients.norm())
-            raise FitError(
-                f"logits must stay finite while δ is learned; at ‖δ‖ = {norm:.3g} some are not. Give a larger strength."
-            )
+            return _too_far(coefficients, head)
         labels = self._passes.seen_labels
-        head = self._head_fit.fit(slope.logits, labels, last=head)
+        if self._head_fit.is_temperature or self._passes.augments:  # else it was fitted to these very logits
+            head = self._fitted(slope.logits, labels, last=head)
         with torch.no_grad():
             loss = float(objective.row_losses(head(slope.logits).double(), labels).mean())
         return _Point(coefficients, head, loss, self._basis.gathered(slope.gradient).flatten())
 
+    def _fitted(self, logits: Tensor, labels: Tensor, *, last: Map | None = None) -> Map:
+        with warnings.catch_warnings():
+            # Of heads on the way; the one that is kept is fitted again, and may warn.
+            warnings.simplefilter("ignore", CalibrantWarning)
+            return self._head_fit.fit(logits, labels, last=last)
+
     def _spread(self, coefficients: Tensor) -> Tensor:
         return self._basis.spread(coefficients.reshape(self._basis.shape)).to(self._dtype)
+
+
+def _too_far(coefficients: Tensor, head: Map) -> _Point:
+    """Where logits are not finite: no step ends there."""
+    return _Point(coefficients, head, math.inf, torch.full_like(coefficients, math.nan))
 
 
 def _value(point: _Point, objective: Objective) -> float:

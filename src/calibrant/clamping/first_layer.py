@@ -31,7 +31,7 @@ class FirstLayer:
 
     def share(self, delta: Tensor) -> Tensor:
         """By how much δ moves the layer's output, (1, ...); carries δ's gradient."""
-        moved = self._output(self._probe + delta)
+        moved = self._output(self._probe + delta.to(self._probe))
         with torch.no_grad():
             still = self._output(self._probe)
         return moved - still

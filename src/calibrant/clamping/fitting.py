@@ -23,7 +23,7 @@ from calibrant.clamping.showing import Showing
 from calibrant.clamping.stochastic import StochasticSolver, StochasticState, descend_stochastically
 from calibrant.clamping.summary import StrengthTrial
 from calibrant.clamping.task import ClampingTask
-from calibrant.errors import CalibrantWarning
+from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.maps import Map, Scale
 from calibrant.metrics import ece
 from calibrant.numerics.certificate import Certificate
@@ -56,7 +56,7 @@ def fitted(
     method: "NeuralClamping", model: nn.Module, rows: CalibrationRows, folder: Path | None, progress: "Progress"
 ) -> Found:
     """Carry the fit out. The network comes back as it was."""
-    if model.training:
+    if isinstance(model, nn.Module) and model.training:
         warnings.warn(
             "the network is in training mode, and is left so; it was calibrated in evaluation mode. Call eval() on the "
             "clamped model before you use it.",
@@ -98,8 +98,6 @@ class _Fitting:
     def found(self) -> Found:
         method = self.method
         strength = method.strength
-        if strength == math.inf:
-            return self._head_alone(method.gammas[0], ())
         chooses = strength == "path" or isinstance(strength, tuple)
         if chooses and method.choose_by == "cross-validated-nll":
             return self._cross_validated()
@@ -119,14 +117,22 @@ class _Fitting:
     def _cross_validated(self) -> Found:
         method, gamma = self.method, self.method.gammas[0]
         assert isinstance(method.solver, ExactSolver)
-        follower = PathFollower(
-            self.task,
-            Objective(gamma, penalty=method.penalty, clip=method.clip),
-            method.solver,
-            folds=method.folds,
-            journal=self.journal,
-            told=self.progress,
-        )
+        if len(self.task.rows) < method.folds:
+            raise InputError(
+                f"data must have at least a row for each of {method.folds} folds; got {len(self.task.rows)}. Give more "
+                "rows, or a strength."
+            )
+        try:
+            follower = PathFollower(
+                self.task,
+                Objective(gamma, penalty=method.penalty, clip=method.clip),
+                method.solver,
+                folds=method.folds,
+                journal=self.journal,
+                told=self.progress,
+            )
+        except FitError:  # too few wrong rows to leave some in every fold
+            return self._head_alone(gamma, ())._replace(notes=(_no_help(()),))
         chosen = follower.choose(method.strength if isinstance(method.strength, tuple) else None)
         if math.isinf(chosen.strength):
             return self._head_alone(gamma, chosen.trials)._replace(notes=(_no_help(chosen.trials),))
@@ -140,6 +146,8 @@ class _Fitting:
         return found._replace(trials=chosen.trials, notes=(told, *found.notes))
 
     def _one(self, gamma: float, strength: float, place: int) -> Found:
+        if strength == math.inf:
+            return self._head_alone(gamma, ())
         if isinstance(self.method.solver, StochasticSolver):
             return self._stochastic(gamma, strength, self._start(), f"fit-{place}")
         return self._exact(gamma, strength, self._start(), f"fit-{place}")
@@ -167,20 +175,23 @@ class _Fitting:
                 CalibrantWarning,
                 stacklevel=4,
             )
-        head = descent.head if self.task.sees_rows_plainly else descent.plain_head()
-        return Found(descent.delta, head, strength, gamma, minimum.certificate)
+        self.journal.note(entry, descent.state(), final=True)
+        return Found(descent.delta, self._best_head(descent.delta, gamma), strength, gamma, minimum.certificate)
 
     def _stochastic(self, gamma: float, strength: float, start: Tensor, entry: str) -> Found:
         task, solver = self.task, self.method.solver
         assert isinstance(solver, StochasticSolver)
-        objective, one = self._objective(gamma, strength), torch.ones((), device=start.device)
+        objective, one = self._objective(gamma, strength), torch.ones((), dtype=start.dtype, device=start.device)
         state = StochasticState(start, one, torch.zeros_like(start), torch.zeros_like(one), 0)
+        passes = task.passes()
+        first = float(objective.row_losses(passes.logits(start), passes.labels).double().mean())
+        first += objective.penalty_of(start)
         if (known := self.journal.recall(entry)) is not None:
             values = {name: known[name].to(start.device) for name in StochasticState._fields[:4]}
             state = StochasticState(**values, epochs=int(known["epochs"]))
 
         def after_epoch(now: StochasticState) -> None:
-            self.journal.note(entry, now._asdict() | {"epochs": torch.tensor(now.epochs)})
+            self.journal.note(entry, _noted(now))
             self.progress(f"learning δ and T at λ = {strength:.3g} a row, γ = {gamma:g}", now.epochs)
 
         state = descend_stochastically(
@@ -192,7 +203,7 @@ class _Fitting:
             showing=task.showing,
             after_epoch=after_epoch,
         )
-        passes = task.passes()
+        self.journal.note(entry, _noted(state), final=True)
         head = Scale(state.temperature.double(), n_classes=task.n_classes)
         slope = passes.slope(state.delta, head, objective)
         with torch.no_grad():
@@ -201,16 +212,29 @@ class _Fitting:
         certificate = Certificate(
             loss + objective.penalty_of(state.delta), float(gradient.abs().max()), solver.epochs, solver.epochs + 1.0
         )
+        if not (certificate.objective <= first or passes.augments):
+            warnings.warn(
+                f"the objective rose from {first:.4g} to {certificate.objective:.4g} a row, so the rate "
+                f"{solver.learning_rate:g} is too high for λ = {strength:.3g} a row. Lower either, or use the exact "
+                "solver.",
+                CalibrantWarning,
+                stacklevel=4,
+            )
         return Found(state.delta, head, strength, gamma, certificate, notes=(self._optimum_beside(state, gamma),))
 
     def _optimum_beside(self, state: StochasticState, gamma: float) -> str:
         """The temperature reached, beside the one that would be best at this δ."""
-        best = self._best_head(state.delta, gamma)
-        assert isinstance(best, Scale)
-        return (
-            f"T = {float(state.temperature):.4f} after {state.epochs} epochs; the objective's optimum at this δ is "
-            f"T = {float(best.temperature):.4f}."
+        reached = (
+            f"T = {float(state.temperature):.4f} after {state.epochs} epochs; the objective's optimum at this δ is"
         )
+        try:
+            with warnings.catch_warnings():  # of a head that is not used
+                warnings.simplefilter("ignore", CalibrantWarning)
+                best = self._best_head(state.delta, gamma)
+        except FitError:
+            return f"{reached} T = 0: every row is right there."
+        assert isinstance(best, Scale)
+        return f"{reached} T = {float(best.temperature):.4f}."
 
     def _head_alone(self, gamma: float, trials: tuple[StrengthTrial, ...]) -> Found:
         nothing = self.task.nothing
@@ -236,7 +260,12 @@ class _Fitting:
         start, passes = self._start(), self.task.passes()
         losses = self._objective(gamma, 0.0).row_losses(passes.logits(start), passes.labels)
         tenth = _TENTH * float(losses.double().mean())
-        return tenth if strength == "tenth-of-loss" else tenth / float(start.double().square().sum())
+        if strength == "tenth-of-loss":
+            return tenth
+        term = self._objective(gamma, 1.0).penalty_of(start)
+        if term == 0:
+            raise InputError("strength='tenth-as-term' divides by the size of the first δ; here it is 0. Take another.")
+        return tenth / term
 
     def _calibration_error(self, found: Found) -> float:
         passes = self.task.passes()
@@ -255,11 +284,16 @@ def _no_help(trials: tuple[StrengthTrial, ...]) -> str:
     )
 
 
+def _noted(state: StochasticState) -> dict[str, Tensor]:
+    return state._asdict() | {"epochs": torch.tensor(state.epochs)}
+
+
 def _identity(method: "NeuralClamping", task: ClampingTask, inputs: Tensor) -> dict[str, object]:
     """What decides the result, for the journal."""
     digest = hashlib.sha256(task.rows.labels.numpy().tobytes())
     digest.update(inputs.detach().float().cpu().numpy().tobytes())
     for name, tensor in task.model.state_dict().items():
         digest.update(name.encode())
-        digest.update(str(float(tensor.double().sum())).encode())
+        if isinstance(tensor, Tensor):  # rather than a module's extra state
+            digest.update(str(float(tensor.double().sum())).encode())
     return {"settings": method.settings(), "digest": digest.hexdigest()}

@@ -29,13 +29,13 @@ class HeadFit:
 
     def __init__(self, calibrator: Calibrator, gamma: float) -> None:
         self._calibrator, self._gamma = calibrator, gamma
-        self._is_temperature = isinstance(calibrator, TemperatureScaling)
+        self.is_temperature = isinstance(calibrator, TemperatureScaling)
         if isinstance(calibrator, TemperatureScaling) and calibrator.criterion != "nll":
             raise InputError(
                 f"a temperature head minimises Neural Clamping's own objective; got criterion "
                 f"{calibrator.criterion!r}. Leave it out, and give gamma to NeuralClamping."
             )
-        if not self._is_temperature and gamma > 0:
+        if not self.is_temperature and gamma > 0:
             raise InputError(
                 f"gamma must be 0 with the head {calibrator.name}, which minimises the log-loss; got {gamma}. "
                 "Only a temperature can follow the focal loss."
@@ -52,14 +52,14 @@ class HeadFit:
         Raises:
             FitError: If it has no optimum here.
         """
-        if isinstance(last, Scale) and self._is_temperature and 0 < float(last.temperature) < float("inf"):
+        if isinstance(last, Scale) and self.is_temperature and 0 < float(last.temperature) < float("inf"):
             loss = partial(focal_loss, gamma=self._gamma) if self._gamma > 0 else log_loss
             best = best_coldness(logits, labels, loss=loss, near=1 / float(last.temperature))
             if best.end == "inside":
                 temperature = torch.tensor(1 / best.coldness, dtype=torch.float64, device=logits.device)
                 return Scale(temperature, n_classes=logits.shape[1])
         calibrator = self._calibrator
-        if self._is_temperature and self._gamma > 0:
+        if self.is_temperature and self._gamma > 0:
             calibrator = TemperatureScaling(criterion="focal", gamma=self._gamma)
         try:
             return calibrator.fit(Predictions.from_logits(logits, labels))

@@ -37,8 +37,8 @@ class LoaderRows(RowSource):
         self._is_reading = False
 
     def read(self, chosen: Tensor | None, batch_size: int | None) -> Iterator[ReadBatch]:
-        wanted = torch.arange(self.n_rows) if chosen is None else chosen
-        parts = wanted.split(batch_size or self.n_rows)
+        wanted = torch.arange(len(self._rows)) if chosen is None else chosen
+        parts = wanted.split(batch_size or len(self._rows))
         with self._over([self._rows[part] for part in parts]) as batches:
             for part, batch in zip(parts, batches, strict=True):
                 inputs, labels = pair_in(batch)
@@ -125,7 +125,7 @@ def _rebuilt(
     return DataLoader(
         loader.dataset,
         batch_size=loader.batch_size if order is None else 1,
-        batch_sampler=order,  # type: ignore[arg-type]  # torch asks no more of it than to be iterated
+        batch_sampler=order,  # torch asks no more of it than to be iterated
         collate_fn=collated if loader.collate_fn is default_collate else loader.collate_fn,
         num_workers=loader.num_workers,
         # Where there is nothing to pin for, torch warns.

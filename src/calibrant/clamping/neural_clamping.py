@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -112,6 +113,9 @@ class NeuralClamping:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for several, name in ((self.gamma, "gamma"), (self.strength, "strength")):
+            if several == ():
+                raise InputError(f"{name} must be a number or several to choose from; got none.")
         for gamma in self.gammas:
             check_real_number(gamma, "gamma", least=0)
         if isinstance(self.strength, str):
@@ -185,7 +189,12 @@ class NeuralClamping:
         return self.gamma if isinstance(self.gamma, tuple) else (self.gamma,)
 
     def fit(
-        self, model: nn.Module, data: object, *, folder: Path | None = None, progress: Progress | None = None
+        self,
+        model: nn.Module,
+        data: object,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        progress: Progress | None = None,
     ) -> ClampedModel:
         """The network between δ and its head, fitted on rows that it was not trained on.
 
@@ -210,7 +219,9 @@ class NeuralClamping:
         begun = time.perf_counter()
         rows = CalibrationRows.of(data, batch_size=self.batch_size)
         with gathered_warnings() as warned:
-            found = fitted(self, model, rows, folder, progress or (lambda _what, _passes: None))
+            found = fitted(
+                self, model, rows, None if folder is None else Path(folder), progress or (lambda _what, _passes: None)
+            )
         summary = ClampingSummary(
             settings=self.settings(),
             rows=len(rows),
@@ -237,15 +248,9 @@ class NeuralClamping:
             )
         if self.strength == "path" and self.choose_by == "calibration-ece":
             raise InputError("strength='path' is chosen by held-out log-loss; give candidates for calibration-ece.")
+        if self.strength == "tenth-as-term" and isinstance(self.start, ZeroStart):
+            raise InputError("strength='tenth-as-term' divides by the size of the first δ; give a start that is not 0.")
         if isinstance(self.solver, ExactSolver):
-            if (
-                isinstance(self.strength, str)
-                and self.strength == "tenth-as-term"
-                and isinstance(self.start, ZeroStart)
-            ):
-                raise InputError(
-                    "strength='tenth-as-term' divides by the size of the first δ; give a start that is not 0."
-                )
             return
         if self.strength == "path" or (several and self.choose_by == "cross-validated-nll"):
             raise InputError("the stochastic solver cannot be cross-validated; give a strength, or the exact solver.")

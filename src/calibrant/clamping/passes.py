@@ -69,6 +69,11 @@ class Passes:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def augments(self) -> bool:
+        """Whether passes with a gradient see other rows than those without."""
+        return self._showing.augmentation != "none"
+
     def use_first_layer(self, first: FirstLayer | None) -> None:
         """Add δ behind the network's first layer instead, where that was found to be the same."""
         self._first = first
@@ -83,6 +88,21 @@ class Passes:
         assert found is not None
         return found
 
+    def check_finite(self, logits: Tensor) -> None:
+        """Refuse logits of :meth:`logits` that are not finite, by the row of the data.
+
+        Raises:
+            InputError: If some are not.
+        """
+        broken = (~logits.isfinite().all(dim=1)).nonzero()
+        if len(broken):
+            place = int(broken[0])
+            row = place if self._chosen is None else int(self._chosen[place])
+            raise InputError(
+                f"the network's logits must be finite; got NaN or infinity for row {row}. Look at that input, or at "
+                "the weights."
+            )
+
     def precise_logits(self, delta: Tensor) -> Tensor:
         """Logits as :meth:`logits`, in full precision whatever the passes multiply in."""
         wanted, self._precision = self._precision, "float32"
@@ -91,8 +111,13 @@ class Passes:
         finally:
             self._precision = wanted
 
+    @torch.enable_grad()  # also for callers who have it off
     def slope(self, delta: Tensor, head: Map, objective: Objective) -> Slope:
-        """Logits of every row (of every view of it), and the gradient of their mean loss behind a fixed head."""
+        """Logits of every row (of every view of it), and the gradient of their mean loss behind a fixed head.
+
+        Raises:
+            InputError: If the network or the head lets no gradient through.
+        """
         found: Tensor | None = None
         leaf = delta.detach().clone().requires_grad_()
         with self._multiplying(), _sharing(self._first, leaf) as shared:
@@ -100,6 +125,7 @@ class Passes:
             for inputs, places in self._views_of_batches():
                 logits = shared.called(self._called, inputs)
                 losses = objective.row_losses(head(working(logits)), self.seen_labels[places])
+                _check_gradient(logits, losses, head)
                 (change,) = torch.autograd.grad(losses.sum(), shared.leaf)
                 gradient += change
                 found = _stored(found, logits.detach(), places, len(self.seen_labels))
@@ -139,6 +165,19 @@ class Passes:
                 yield
             finally:
                 torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = flags
+
+
+def _check_gradient(logits: Tensor, losses: Tensor, head: Map) -> None:
+    if not logits.requires_grad:
+        raise InputError(
+            "the network's logits must carry a gradient to its inputs, by which δ is learned; these carry none. Take "
+            "no_grad, inference_mode and detach out of its forward, or give strength=math.inf for the head alone."
+        )
+    if not losses.requires_grad:
+        raise InputError(
+            f"the head must change smoothly with the logits, for δ to be learned before it; got a {type(head).__name__}"
+            " of steps. Take a temperature or another scaling."
+        )
 
 
 def _stored(found: Tensor | None, logits: Tensor, places: Tensor, n: int) -> Tensor:

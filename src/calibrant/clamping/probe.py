@@ -48,7 +48,7 @@ def looked_through(model: nn.Module, rows: CalibrationRows, space: InputSpace | 
         )
     try:
         output = model(inputs.clone())
-    except (RuntimeError, ValueError, IndexError) as error:
+    except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
         raise InputError(
             f"the network must take inputs of shape (n, {', '.join(map(str, rows.input_shape))}); it said: {error}"
         ) from error
@@ -58,7 +58,8 @@ def looked_through(model: nn.Module, rows: CalibrationRows, space: InputSpace | 
     if not bool(logits.isfinite().all()):
         raise InputError("the network's logits must be finite; got NaN or infinity. Look at its weights and inputs.")
     precise = logits.double()
-    if bool((precise >= 0).all()) and bool(((precise.sum(dim=1) - 1).abs() < _SUMS_TO_ONE).all()):
+    off = max(_SUMS_TO_ONE, torch.finfo(logits.dtype).eps)
+    if bool((precise >= 0).all()) and bool(((precise.sum(dim=1) - 1).abs() < off).all()):
         raise InputError(
             "the network must return logits; got probabilities (nothing below 0, and every row adds up to 1). "
             "Leave out its last softmax, or let it return log_softmax."
@@ -74,7 +75,7 @@ def looked_through(model: nn.Module, rows: CalibrationRows, space: InputSpace | 
 def _check_inside(rows: CalibrationRows, space: InputSpace) -> None:
     for inputs, positions in rows.batches(device="cpu"):
         low, high = space.bounds(inputs[0])
-        slack = _ROUNDING * torch.maximum(low.abs(), high.abs()).amax()
+        slack = max(_ROUNDING, 2 * torch.finfo(inputs.dtype).eps) * torch.maximum(low.abs(), high.abs()).amax()
         outside = ((inputs < low - slack) | (inputs > high + slack)).flatten(1).any(dim=1)
         if bool(outside.any()):
             row = int(outside.nonzero()[0])

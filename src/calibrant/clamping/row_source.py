@@ -53,12 +53,13 @@ class TensorRows(RowSource):
         self._in_memory = moved if self._channels_last else inputs
 
     def read(self, chosen: Tensor | None, batch_size: int | None) -> Iterator[ReadBatch]:
-        size = batch_size or self.n_rows
+        n = len(self._labels)
+        size = batch_size or n
         if chosen is None and self._rows is None:
-            positions = torch.arange(self.n_rows).split(size)
+            positions = torch.arange(n).split(size)
             yield from zip(self._inputs.split(size), self._labels.split(size), positions, strict=True)
             return
-        wanted = torch.arange(self.n_rows) if chosen is None else chosen
+        wanted = torch.arange(n) if chosen is None else chosen
         places = wanted if self._rows is None else self._rows[wanted]
         for part, place in zip(wanted.split(size), places.to(self._inputs.device).split(size), strict=True):
             gathered = self._in_memory.index_select(0, place)

@@ -64,6 +64,7 @@ class StochasticState(NamedTuple):
     epochs: int
 
 
+@torch.enable_grad()  # also for callers who have it off
 def descend_stochastically(
     model: nn.Module,
     rows: CalibrationRows,
@@ -92,8 +93,8 @@ def descend_stochastically(
     labels = rows.labels.to(device)
     for epoch in range(state.epochs, solver.epochs):
         chance = showing.chance(epoch)
-        delta, temperature, *speeds = state[:4]
-        delta, temperature = delta.detach().requires_grad_(), temperature.detach().requires_grad_()
+        delta, temperature, *speeds = (each.detach().clone() for each in state[:4])  # the state told before stays
+        delta.requires_grad_(), temperature.requires_grad_()
         order = torch.randperm(len(rows), generator=chance)
         for inputs, places in rows.batches(order, device=device, batch_size=solver.batch_size):
             logits = logits_in(model(showing.moved(showing.augmented(inputs, chance), delta)))

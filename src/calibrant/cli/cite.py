@@ -29,10 +29,12 @@ def cite(
 
 
 def _papers_beside() -> "dict[str, Paper | None]":
-    """Of what is no metric, loss or calibrator: networks, data sets, and mixup."""
+    """Of what is no metric, loss or calibrator of predictions: networks, data sets, mixup and Neural Clamping."""
+    from calibrant.clamping import NeuralClamping
     from calibrant.datasets import all_datasets
     from calibrant.models import all_models
     from calibrant.training import Mixup
 
     papers = {name: model.paper for name, model in all_models().items()}
-    return papers | {name: reader.paper for name, reader in all_datasets().items()} | {Mixup.name: Mixup.paper}
+    papers |= {name: reader.paper for name, reader in all_datasets().items()}
+    return papers | {Mixup.name: Mixup.paper, NeuralClamping.name: NeuralClamping.paper_}

@@ -12,8 +12,9 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for predictions, figures and reports.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Of the network and the split.")] = 0,
 ) -> None:
-    """Train a small network on digits, judge and mend its confidence; then mend a ResNet-110's on CIFAR-100."""
-    from calibrant.cli.demonstration import mend_resnet110, train_and_mend_digits
+    """Train a small network on digits, judge and mend its confidence; mend a ResNet-110's; clamp the small network."""
+    from calibrant.cli.demonstration import clamp_digits, mend_resnet110, train_and_mend_digits
 
     train_and_mend_digits(out, seed)
     mend_resnet110(out / "resnet110", seed)
+    clamp_digits(out, seed)

@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import Progress
 
+from calibrant.cli.clamp_folder import ClampFolder
+from calibrant.cli.clamp_method import MethodText
+from calibrant.cli.clamping import ClampRequest, run_clamping
 from calibrant.cli.comparison import ComparisonRequest, run_comparison
 from calibrant.cli.evaluation import Request, run_evaluation
 from calibrant.datasets import Examples, load_digits, load_resnet110
@@ -13,15 +17,19 @@ from calibrant.losses import CrossEntropyLoss
 from calibrant.models import DigitsCNN
 from calibrant.predictions import Predictions
 from calibrant.sources import save
+from calibrant.sources.atomic import atomic_binary, atomic_path
+from calibrant.sources.tensors import save_tensors
 from calibrant.training import Recipe, Session, TrainingData, predict, train_together
 
-__all__ = ["mend_resnet110", "train_and_mend_digits"]
+__all__ = ["clamp_digits", "mend_resnet110", "train_and_mend_digits"]
 
 # So few that the network learns them by heart and becomes visibly overconfident.
 TRAINING_IMAGES = 100
 CALIBRATION_IMAGES = 500
 EPOCHS = 100
 CLASSES = tuple("0123456789")
+# A few instead of the whole path, for the sake of time.
+STRENGTHS = "1,0.1,0.01"
 
 
 def train_and_mend_digits(out: Path, seed: int) -> None:
@@ -42,12 +50,41 @@ def train_and_mend_digits(out: Path, seed: int) -> None:
         train_together([session], after_epoch=lambda _session, _record: progress.advance(task))
     out.mkdir(parents=True, exist_ok=True)
     for part, rows in (("calibration", calibration), ("test", test)):
-        logits = predict(model, digits.images[rows])
-        save(Predictions.from_logits(logits, digits.labels[rows], class_names=CLASSES), out / f"digits-{part}.npz")
+        images, labels = digits.images[rows], digits.labels[rows]
+        logits = predict(model, images)
+        save(Predictions.from_logits(logits, labels, class_names=CLASSES), out / f"digits-{part}.npz")
+        with atomic_binary(out / f"digits-{part}-images.npz") as file:
+            np.savez_compressed(file, inputs=images.numpy(), labels=labels.numpy())
+    with atomic_path(out / "digits-weights.safetensors") as file:
+        save_tensors({name: values.contiguous() for name, values in model.state_dict().items()}, file)
     judged = out / "digits-test.npz"
     console.print(f"Judging it: calibrant evaluate {judged}", style="bold")
     run_evaluation(Request(judged, figures=out, markdown=out / "report.md", json=out / "report.json", seed=seed))
     _mend(out / "digits-calibration.npz", judged, out, seed)
+
+
+def clamp_digits(out: Path, seed: int) -> None:
+    """Calibrate the same small network at both ends."""
+    calibration, test = (out / f"digits-{part}-images.npz" for part in ("calibration", "test"))
+    weights, folder = out / "digits-weights.safetensors", out / "clamped"
+    Console().print(
+        "\nThe digits again, at both ends of the network: calibrant clamp --model calibrant.models:DigitsCNN "
+        f"--weights {weights} --data {calibration} --test {test} --strength {STRENGTHS} -o {folder}",
+        style="bold",
+    )
+    ClampFolder(folder).forget()  # of another seed, or another version
+    run_clamping(
+        ClampRequest(
+            "calibrant.models:DigitsCNN",
+            calibration,
+            test,
+            folder,
+            weights=weights,
+            method=MethodText(strength=STRENGTHS, seed=seed),
+            device="cpu",
+            figures=folder / "figures",
+        )
+    )
 
 
 def mend_resnet110(out: Path, seed: int) -> None:

@@ -109,7 +109,11 @@ def _classes(count: int | tuple[int, int] | None) -> str:
 
 
 _LISTINGS = {
-    Kind.calibrators: _Listing(("name", "what it is", "family", "keeps", "from"), _calibrators),
+    Kind.calibrators: _Listing(
+        ("name", "what it is", "family", "keeps", "from"),
+        _calibrators,
+        "Neural Clamping works on the network itself and not on its predictions: calibrant clamp.",
+    ),
     Kind.datasets: _Listing(
         ("name", "what it is", "classes", "where to get it", "--download"),
         _datasets,

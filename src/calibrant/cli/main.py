@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli import apply, cite, compare, demo, evaluate, fit, listing, train
+from calibrant.cli import apply, cite, clamp, compare, demo, evaluate, fit, listing, train
 
 __all__ = ["app", "run"]
 
@@ -40,6 +40,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("fit")(fit.fit)
 app.command("apply")(apply.apply)
 app.command("compare")(compare.compare)
+app.command("clamp")(clamp.clamp)
 app.command("train")(train.train)
 app.command("list")(listing.listing)
 app.command("cite")(cite.cite)
@@ -50,6 +51,7 @@ def _as_options(message: str) -> str:
     """What the library says about its arguments, in the words of the command line."""
     message = re.sub(r"kind='([\w-]+)' \(or '([\w-]+)'\)", r"--\1 (or --\2)", message)
     message = re.sub(r"kind='([\w-]+)'", r"--\1", message)
+    message = re.sub(r"\bstrength='([\w-]+)'", r"--strength \1", message)
     message = re.sub(r"\bname=NAME\b", "--features NAME", message)
     return re.sub(r"\b(scores|labels|confidence|correct)=", r"--\1 ", message)
 

@@ -1,6 +1,5 @@
 """What ``calibrant train`` does once torch may be loaded: read, train, write, and say what came of it."""
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from rich.table import Table
 from calibrant.calibrators import TemperatureScaling
 from calibrant.catalogue import find_loss
 from calibrant.checks import check_known
+from calibrant.cli.device import chosen_device
 from calibrant.cli.notes import warnings_shown
 from calibrant.cli.output import check_folder, standard_error, standard_output
 from calibrant.cli.progress import stages
@@ -69,7 +69,7 @@ def run_training(request: TrainingRequest) -> None:
         check_known(model, all_models(), "--model")
     recipe = RECIPES[request.recipe].changed(request.changes)
     runs = _runs(request, recipe)
-    device = _device(request.device)
+    device = chosen_device(request.device)
     check_folder(request.out)
     err = standard_error()
     with warnings_shown(err):
@@ -119,20 +119,6 @@ def _dataset(request: TrainingRequest, stage: Callable[[str], None]) -> Dataset:
         download(reader, folder)
     stage(f"reading {reader.title}")
     return reader.read(folder, checked=request.is_checked)
-
-
-def _device(name: str | None) -> torch.device:
-    if name is None:
-        name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"--device must be one that torch can use here, such as cpu; got {name!r}.") from error
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-        torch.backends.cudnn.benchmark = True
-    return device
 
 
 def _runs(request: TrainingRequest, recipe: Recipe) -> list[Run]:

@@ -7,7 +7,8 @@ from torch import Tensor
 
 __all__ = ["CurvatureMemory"]
 
-# A step along which the gradient hardly turns tells of no curvature that could be divided by.
+# A step across which the gradient turns tells of no curvature that could be divided by; a cosine, so that the units of
+# steps do not matter.
 _LEAST_CURVATURE = 1e-10
 
 
@@ -53,7 +54,7 @@ class CurvatureMemory:
             (step, change + ridge * step, float(step @ change + ridge * (step @ step)))
             for step, change in zip(self._steps, self._changes, strict=True)
         ]
-        pairs = [pair for pair in pairs if pair[2] > _LEAST_CURVATURE * float(pair[0] @ pair[0])]
+        pairs = [pair for pair in pairs if pair[2] > _LEAST_CURVATURE * float(pair[0].norm() * pair[1].norm())]
         if not pairs:
             return None
         aim, shares = gradient.clone(), []

@@ -174,6 +174,7 @@ def test_cite_knows_losses_networks_and_data_sets(calibrant):
         "resnet110": ["He et al."],
         "cifar100": ["Krizhevsky"],
         "mixup": ["Zhang"],
+        "neural_clamping": ["Tang"],
     }.items():
         code, out, err = calibrant("cite", name)
         assert code == 0, err
@@ -183,7 +184,7 @@ def test_cite_knows_losses_networks_and_data_sets(calibrant):
 
 
 def test_every_command_and_option_has_a_help_text(calibrant):
-    for command in ("evaluate", "fit", "apply", "compare", "train", "list", "cite", "demo"):
+    for command in ("evaluate", "fit", "apply", "compare", "clamp", "train", "list", "cite", "demo"):
         code, out, _ = calibrant(command, "--help", TERMINAL_WIDTH="200", COLUMNS="200")
         assert code == 0
         options = [line for line in out.splitlines() if "--" in line]

@@ -115,6 +115,31 @@ class TestBestColdness:
         logits, _ = rows(300, 4)
         assert best_coldness(logits, logits.argmin(1)).end == "hot"
 
+    @pytest.mark.parametrize("gamma", [0.0, 1.0])
+    @pytest.mark.parametrize("share", [1e-3, 0.9, 1.0, 1.49, 1.51, 1e3])
+    def test_where_it_was_said_to_be_near_does_not_change_it(self, share, gamma):
+        logits, labels = rows(2000, 4)
+        loss = partial(focal_loss, gamma=gamma) if gamma else log_loss
+        plain = best_coldness(logits, labels, loss=loss)
+        found = best_coldness(logits, labels, loss=loss, near=share * plain.coldness)
+        assert found.coldness == pytest.approx(plain.coldness, rel=5e-6)
+        assert found.certificate.objective == pytest.approx(plain.certificate.objective, rel=2e-6)
+        assert found.low <= found.coldness <= found.high
+        assert found.end == "inside"
+
+    def test_near_the_minimum_few_rows_are_read_and_no_subsample(self):
+        logits, labels = rows(6000, 7)
+        plain = best_coldness(logits, labels)
+        found = best_coldness(logits, labels, near=1.02 * plain.coldness)
+        assert found.certificate.passes <= 4
+        assert found.certificate.passes == found.certificate.steps
+
+    @pytest.mark.parametrize(("near", "end"), [(1.0, "cold"), (1e3, "cold"), (1.0, "hot"), (1e-3, "hot")])
+    def test_an_end_is_still_an_end_where_another_place_was_said_to_be_near(self, near, end):
+        logits, _ = rows(300, 4)
+        labels = logits.argmax(1) if end == "cold" else logits.argmin(1)
+        assert best_coldness(logits, labels, near=near).end == end
+
     def test_equal_logits_have_no_temperature(self):
         with pytest.raises(FitError, match="logits must differ within a row"):
             best_coldness(torch.ones(20, 3), torch.zeros(20, dtype=torch.int64))

@@ -4,8 +4,8 @@ import math
 
 from calibrant.calibrators import Auto
 from calibrant.report.comparison.board import NOTHING, TEMPERATURE, Entry, Leaderboard
-from calibrant.report.comparison.change import Change
 from calibrant.report.comparison.inaction import headline_for_nothing, step_for_nothing, undecided
+from calibrant.report.comparison.phrases import accuracy_words, difference_words, separation_words
 from calibrant.report.wording import Verdict
 
 __all__ = ["leaderboard_verdict"]
@@ -24,8 +24,8 @@ def leaderboard_verdict(board: Leaderboard) -> Verdict:
             *_undecided(board, chosen),
             *_gains(board, chosen),
             *_alike(board),
-            *_accuracy(chosen),
-            *_separation(chosen),
+            *accuracy_words(chosen),
+            *separation_words(chosen),
             *_calibration(board, chosen),
             *_harmful(board),
             *_failed(board),
@@ -54,14 +54,14 @@ def _undecided(board: Leaderboard, chosen: Entry) -> list[str]:
     change = open_to.against[NOTHING]["nll"]
     if math.isnan(change.p):
         return ["The test rows show no spread at all, so nothing can be said about noise."]
-    found = f"The log-loss of {open_to.name} is {_by(change, 'lower', 'higher')} than doing nothing"
+    found = f"The log-loss of {open_to.name} is {difference_words(change, 'lower', 'higher')} than doing nothing"
     return [f"{found}: the interval has room for a gain that would matter."]
 
 
 def _gains(board: Leaderboard, chosen: Entry) -> list[str]:
     """The log-loss against both rivals."""
     found = [
-        f"{_by(chosen.against[rival]['nll'], 'lower', 'higher')} than {words}"
+        f"{difference_words(chosen.against[rival]['nll'], 'lower', 'higher')} than {words}"
         for rival, words in ((NOTHING, "doing nothing"), (TEMPERATURE, "temperature scaling"))
         if rival in chosen.against
     ]
@@ -82,32 +82,6 @@ def _alike(board: Leaderboard) -> list[str]:
     if not names:
         return []
     return [f"These rows cannot tell {board.best.name} from {_listed(names)}."]
-
-
-def _accuracy(chosen: Entry) -> list[str]:
-    if chosen.name == NOTHING:
-        return []
-    if chosen.changed == 0:
-        return ["It changes no prediction, so accuracy stays what it was."]
-    change = chosen.against[NOTHING]["accuracy"]
-    moved = f"It changes the predicted class of {_percent(chosen.changed)} of rows; accuracy"
-    if not _clear(change):
-        return [f"{moved} moves by {_points(change)}: noise."]
-    word = "rises" if change.value > 0 else "falls"
-    return [f"{moved} {word}, by {_points(change)}."]
-
-
-def _separation(chosen: Entry) -> list[str]:
-    """What it does to the separation of right from wrong."""
-    value = chosen.metrics["auroc"].value
-    if math.isnan(value):  # all answers are right, or all wrong
-        return []
-    change = chosen.against[NOTHING]["auroc"] if NOTHING in chosen.against else None
-    if change is None or math.isnan(change.value):
-        return [f"Confidence separates right from wrong with an AUROC of {value:.4f}."]
-    by = f"{change.value:+.4f} ({change.low:+.4f} to {change.high:+.4f}) against doing nothing"
-    words = ("better" if change.value > 0 else "worse") if _clear(change) else "no differently, beyond noise"
-    return [f"Confidence separates right from wrong {words}: AUROC {value:.4f}, {by}."]
 
 
 def _calibration(board: Leaderboard, chosen: Entry) -> list[str]:
@@ -149,27 +123,6 @@ def _next_steps(board: Leaderboard, chosen: Entry) -> list[str]:
     return [*first, step]
 
 
-def _by(change: Change, below: str, above: str) -> str:
-    """So much lower or higher, with its interval."""
-    word, ends = (below, (-change.high, -change.low)) if change.value <= 0 else (above, (change.low, change.high))
-    return f"{abs(change.value):.4f} ({ends[0]:.4f} to {ends[1]:.4f}) {word}"
-
-
-def _clear(change: Change) -> bool:
-    """Whether the interval leaves 0 out. Uncorrected: the method was not picked by this number."""
-    return change.low > 0 or change.high < 0
-
-
 def _listed(names: list[str]) -> str:
     shown = names if len(names) <= _MOST_NAMED else [*names[: _MOST_NAMED - 1], f"{len(names) - _MOST_NAMED + 1} more"]
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
-def _points(change: Change) -> str:
-    """A difference of shares in percentage points."""
-    value, low, high = (100 * each for each in (change.value, change.low, change.high))
-    return f"{value:+.2f} points ({low:+.2f} to {high:+.2f})"

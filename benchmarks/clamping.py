@@ -1,0 +1,338 @@
+"""Neural Clamping: what a pass costs, how soon the objective of the authors' toolkit is reached, and in what memory.
+
+Where the environment's ``CIFAR100_UNSEEN`` names the archive that experiments/clamping packs, a GPU also calibrates the
+ResNet-110 of experiments/training on its first 5,000 images.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+from torch.utils.data import Dataset
+
+from benchmarks.bounds import Bound
+from benchmarks.device import Place
+from benchmarks.timing import in_turns
+from calibrant.calibrators import TemperatureScaling
+from calibrant.clamping import ExactSolver, FullFreedom, NeuralClamping
+from calibrant.clamping.descent import Descent
+from calibrant.clamping.first_layer import find_first_layer
+from calibrant.clamping.frozen import frozen
+from calibrant.clamping.objective import Objective
+from calibrant.clamping.passes import Precision
+from calibrant.clamping.probe import first_inputs, looked_through
+from calibrant.clamping.rows import CalibrationRows
+from calibrant.clamping.showing import Showing
+from calibrant.clamping.task import ClampingTask
+from calibrant.datasets import load_digits
+from calibrant.models import DigitsCNN, build_model
+
+__all__ = ["report"]
+
+# In times a loop with frozen parameters; in times the toolkit's loop; seconds on a GPU; in times the memory at a
+# quarter of the rows.
+MOST_A_PASS, MOST_TIME, MOST_SECONDS, MOST_MEMORY = 1.1, 0.1, 10.0, 1.2
+SIDE, TRAINED_ON, CALIBRATED_ON, NOISE = 32, 100, 1000, 0.01
+PASSES = 3  # in each look at the clock
+FEW, MANY, BATCH = 2000, 8000, 500
+# The demo of the authors' toolkit: mean focal loss of clipped probabilities, and the norm of δ, not squared.
+DEMO = Objective(gamma=1.0, strength=0.01, penalty="norm", clip=1e-7)
+RATE, MOMENTUM, DEMO_BATCH, EPOCHS, SCALE = 0.01, 0.9, 1000, 100, 0.001
+WEIGHTS = Path(__file__).parents[1] / "experiments/training/resnet110-ce.safetensors"
+CIFAR_MEAN, CIFAR_STD, CIFAR_ROWS = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), 5000
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """A network in evaluation mode, and the rows to calibrate it on, where it is."""
+
+    name: str
+    model: nn.Module
+    inputs: Tensor
+    labels: Tensor
+    batch: int
+
+
+class _Reached(Exception):  # noqa: N818  # not an error
+    """The objective is low enough."""
+
+
+def report() -> str:
+    """The section of the results."""
+    place = Place.best()
+    bounds: list[Bound] = []
+    passes = [_pass(case, place, bounds) for case in _networks(place)]
+    trained = [_digits(place), *_resnet110(place)]
+    reached = [line for case in trained for line in _reached(case, place, bounds)]
+    few, many = (_peak_in_a_process_of_its_own(n) for n in (FEW, MANY))
+    bounds.append(Bound(f"memory with {MANY:,} rows, in times that with {FEW:,}", many / few, at_most=MOST_MEMORY))
+    about_passes = (
+        "A step of the exact solver, with all that it does besides the pass (the temperature fitted anew, the next "
+        "direction), in times a plain loop over the same batches: `cross_entropy(network(x + delta), y).backward()` "
+        "with frozen parameters; and that loop with parameters that take gradients, as in the authors' toolkit. "
+        f"Random weights. {place.about}"
+    )
+    about_reached = (
+        f"The loop of the toolkit's demo, {EPOCHS} epochs in batches of {DEMO_BATCH:,}, rate {RATE:g}, momentum "
+        f"{MOMENTUM:g}, parameters not frozen, without its augmentation; then the exact solver from δ = 0 until the "
+        "same objective is at or below what the loop ended with, evaluated on all calibration rows. One run of each. "
+        f"The small network learned {TRAINED_ON} digits, enlarged to {SIDE} x {SIDE}."
+    )
+    about_memory = (
+        "Peak of a fit above what the process held before it, with a data set that makes its rows as they are read, "
+        f"in batches of {BATCH}, in a process of its own: {few:.0f} MB with {FEW:,} rows, {many:.0f} MB with {MANY:,}."
+    )
+    lines = [
+        f"## Neural Clamping, on {place.title}",
+        "",
+        about_passes,
+        "",
+        "| network | images | batch | plain loop, ms | ours | parameters not frozen |",
+        "|---|---|---|---|---|---|",
+        *passes,
+        "",
+        about_reached,
+        "",
+        "| network | images | solver | seconds | passes | objective | T | norm of δ | loop, in times this |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *reached,
+        "",
+        about_memory,
+        "",
+        *map(str, bounds),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _networks(place: Place) -> list[_Case]:
+    """Of random weights, with labels that are mostly what they say."""
+    sizes = {"resnet20": (5000, 1000), "resnet110": (5000, 1000)} if place.is_gpu else {"resnet20": (128, 64)}
+    models = {"DigitsCNN": (DigitsCNN(image_size=SIDE), 1, 1000, 250)}
+    models |= {name: (build_model(name, n_classes=10), 3, *size) for name, size in sizes.items()}
+    cases = []
+    for name, (model, channels, n, batch) in models.items():
+        chance = torch.Generator().manual_seed(0)
+        inputs = torch.randn(n, channels, SIDE, SIDE, generator=chance)
+        model.eval().requires_grad_(requires_grad=False).to(place.device)
+        inputs = inputs.to(place.device)
+        with torch.no_grad():
+            said = torch.cat([model(part) for part in inputs.split(batch)]).argmax(dim=1)
+        guessed = torch.randint(10, (n,), generator=chance).to(place.device)
+        is_guessed = (torch.rand(n, generator=chance) < 0.3).to(place.device)
+        cases.append(_Case(name, model, inputs, torch.where(is_guessed, guessed, said), batch))
+    return cases
+
+
+def _pass(case: _Case, place: Place, bounds: list[Bound]) -> str:
+    descents: dict[str, Descent] = {}
+
+    def before(name: str) -> None:
+        case.model.requires_grad_(name == "not frozen")
+        if name == "ours":
+            descents[name] = _descent(case)
+            descents[name].begin(DEMO)
+
+    def ours() -> None:
+        minimum = descents["ours"].minimise(DEMO, ExactSolver(tolerance=1e-12, max_passes=PASSES))
+        if minimum.certificate.passes != PASSES:
+            raise ArithmeticError(f"{PASSES} passes were to be timed, and {minimum.certificate.passes} were made.")
+
+    tasks: dict[str, Callable[[], None]] = {
+        "frozen": lambda: _plain_passes(case),
+        "ours": ours,
+        "not frozen": lambda: _plain_passes(case),
+    }
+    times = in_turns(tasks, rounds=4, clock=place.clock, before=before)
+    case.model.requires_grad_(requires_grad=False)
+    ratio = times["ours"] / times["frozen"]
+    bounds.append(Bound(f"a pass over {case.name}, in times the plain loop", ratio, at_most=MOST_A_PASS))
+    return (
+        f"| {case.name} | {len(case.labels):,} | {case.batch:,} | {1000 * times['frozen'] / PASSES:,.0f} | "
+        f"**{ratio:.2f}** | {times['not frozen'] / times['frozen']:.2f} |"
+    )
+
+
+def _plain_passes(case: _Case) -> None:
+    """Gradients to δ as one writes them by hand; those of parameters too, if they take any."""
+    delta = torch.zeros_like(case.inputs[0], requires_grad=True)
+    for _ in range(PASSES):
+        for inputs, labels in zip(case.inputs.split(case.batch), case.labels.split(case.batch), strict=True):
+            F.cross_entropy(case.model(inputs + delta), labels, reduction="sum").backward()
+    case.model.zero_grad()
+
+
+def _descent(case: _Case, precision: Precision = "float32") -> Descent:
+    """What ``NeuralClamping.fit`` makes for one strength; the network must be frozen."""
+    rows = CalibrationRows.of((case.inputs, case.labels), batch_size=case.batch)
+    n_classes = looked_through(case.model, rows)
+    inputs = first_inputs(case.model, rows)
+    task = ClampingTask(
+        model=case.model,
+        rows=rows,
+        basis=FullFreedom().basis(inputs[0]),
+        head=TemperatureScaling(),
+        n_classes=n_classes,
+        nothing=torch.zeros_like(inputs[0]),
+        showing=Showing(),
+        first=find_first_layer(case.model, inputs),
+        batch_size=case.batch,
+        precision=precision,
+    )
+    return task.descent(DEMO.gamma)
+
+
+def _digits(place: Place) -> _Case:
+    """A small network that has learned a hundred digits, and a thousand others."""
+    digits = load_digits()
+    images = F.interpolate(digits.images.float(), size=SIDE, mode="bilinear")
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    few, others = order[:TRAINED_ON], order[TRAINED_ON : TRAINED_ON + CALIBRATED_ON]
+    torch.manual_seed(0)
+    model = DigitsCNN(image_size=SIDE)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(100):
+        for rows in few[torch.randperm(TRAINED_ON)].split(32):
+            optimiser.zero_grad()
+            F.cross_entropy(model(images[rows]), digits.labels[rows]).backward()
+            optimiser.step()
+    inputs, labels = images[others].to(place.device), digits.labels[others].to(place.device)
+    return _Case("DigitsCNN", model.eval().to(place.device), inputs, labels, batch=1000)
+
+
+def _resnet110(place: Place) -> list[_Case]:
+    """The trained network and images it has not seen, where there is a GPU and they are given."""
+    path = os.environ.get("CIFAR100_UNSEEN")
+    if path is None or not place.is_gpu:
+        return []
+    with np.load(path) as archive:
+        images, labels = (torch.from_numpy(archive[name][:CIFAR_ROWS]) for name in ("images", "labels"))
+    mean, std = (torch.tensor(values)[:, None, None] for values in (CIFAR_MEAN, CIFAR_STD))
+    model = build_model("resnet110", n_classes=100)
+    weights = load_file(WEIGHTS)
+    model.load_state_dict({name: each.float() if each.is_floating_point() else each for name, each in weights.items()})
+    inputs = (images.float() / 255 - mean) / std
+    model.eval().to(place.device)
+    return [_Case("resnet110", model, inputs.to(place.device), labels.long().to(place.device), batch=1000)]
+
+
+def _reached(case: _Case, place: Place, bounds: list[Bound]) -> list[str]:
+    """Seconds until the toolkit's objective, by the toolkit's loop and by ours."""
+    start = place.clock()
+    delta, temperature = _toolkit(case)
+    theirs = place.clock() - start
+    target = _objective(case, delta, temperature)
+    head = f"| {case.name} | {len(case.labels):,} |"
+    told = f"{target:.4f} | {temperature:.2f} | {float(delta.norm()):.2f} | 1 |"
+    lines = [f"{head} loop | {theirs:.1f} | {EPOCHS} | {told}"]
+    precisions: tuple[Precision, ...] = ("float32", "bfloat16") if place.is_gpu else ("float32",)
+    for precision in precisions:
+        start = place.clock()
+        with frozen(case.model):
+            descent = _descended(case, precision, target)
+        ours = place.clock() - start
+        found = float(descent.head.temperature)
+        value = _objective(case, descent.delta, found)
+        told = f"{value:.4f} | {found:.2f} | {float(descent.delta.norm()):.2f} | **{theirs / ours:.1f}** |"
+        lines.append(f"{head} ours, {precision} | {ours:.1f} | {descent.passes_taken:g} | {told}")
+        if precision == "float32":
+            what = f"time to the toolkit's objective of {case.name}"
+            bounds.append(Bound(f"objective of {case.name} above the toolkit's", value - target, at_most=1e-6))
+            bounds.append(Bound(f"{what}, in times the toolkit's loop", ours / theirs, at_most=MOST_TIME))
+            if place.is_gpu:
+                bounds.append(Bound(f"{what}, in seconds", ours, at_most=MOST_SECONDS))
+    return lines
+
+
+def _toolkit(case: _Case) -> tuple[Tensor, float]:
+    """δ and T as the toolkit's demo learns them: in evaluation mode, but with parameters that take gradients."""
+    case.model.requires_grad_()
+    torch.manual_seed(0)
+    delta = ((2 * torch.rand(case.inputs.shape[1:]) - 1) * SCALE).to(case.inputs.device).requires_grad_()
+    temperature = torch.ones((), device=delta.device, requires_grad=True)
+    optimiser = torch.optim.SGD([delta, temperature], lr=RATE, momentum=MOMENTUM)
+    for _ in range(EPOCHS):
+        for rows in torch.randperm(len(case.labels), device=delta.device).split(DEMO_BATCH):
+            probs = (case.model(case.inputs[rows] + delta) / temperature).softmax(dim=1)
+            right = probs.clamp(DEMO.clip, 1 - DEMO.clip).gather(1, case.labels[rows][:, None])
+            loss = -((1 - right) ** DEMO.gamma * right.log()).mean() + DEMO.strength * delta.norm()
+            optimiser.zero_grad()
+            case.model.zero_grad()
+            loss.backward()
+            optimiser.step()
+    case.model.requires_grad_(requires_grad=False)
+    return delta.detach(), float(temperature.detach())
+
+
+def _descended(case: _Case, precision: Precision, target: float) -> Descent:
+    """The exact solver, as far as the target."""
+    descent = _descent(case, precision)
+
+    def look() -> None:
+        if descent.value(DEMO) <= target:
+            raise _Reached
+
+    try:
+        descent.minimise(DEMO, ExactSolver(precision=precision), after_step=look)
+    except _Reached:
+        return descent
+    raise ArithmeticError(f"{target} was to be reached; the minimum that was found is {descent.value(DEMO)}.")
+
+
+@torch.no_grad()
+def _objective(case: _Case, delta: Tensor, temperature: float) -> float:
+    """What both minimise, of all rows, added up in float64."""
+    logits = torch.cat([case.model(inputs + delta) for inputs in case.inputs.split(case.batch)]).double()
+    losses = DEMO.row_losses(logits / temperature, case.labels)
+    return float(losses.mean()) + DEMO.penalty_of(delta.flatten())
+
+
+class _Noisy(Dataset[tuple[Tensor, int]]):
+    """As many rows as wanted of a few images, each with noise of its own, made as they are read."""
+
+    def __init__(self, case: _Case, n: int) -> None:
+        self._inputs, self._labels, self._n = case.inputs.cpu(), case.labels.tolist(), n
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, row: int) -> tuple[Tensor, int]:
+        place = row % len(self._labels)
+        noise = torch.randn(self._inputs.shape[1:], generator=torch.Generator().manual_seed(row))
+        return self._inputs[place] + NOISE * noise, self._labels[place]
+
+
+def _peak_in_a_process_of_its_own(n: int) -> float:
+    """Peak of a fit with so many rows, in MB."""
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.clamping", str(n)]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def _print_peak(n: int) -> None:
+    torch.set_num_threads(1)
+    place = Place.best()
+    case = _digits(place)
+    rows = _Noisy(case, n)
+    before = _memory("VmRSS", place)
+    NeuralClamping(strength=1e-3, batch_size=BATCH, solver=ExactSolver(max_passes=3)).fit(case.model, rows)
+    print(_memory("VmHWM", place) - before)
+
+
+def _memory(kind: str, place: Place) -> float:
+    """Held now (VmRSS) or at most so far (VmHWM), in MB: of the process, or on the GPU."""
+    if place.is_gpu:
+        held = torch.cuda.memory_allocated if kind == "VmRSS" else torch.cuda.max_memory_allocated
+        return held(place.device) / 2**20
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.split(f"{kind}:")[1].split()[0]) / 1024
+
+
+if __name__ == "__main__":
+    _print_peak(int(sys.argv[1]))

@@ -1,0 +1,255 @@
+"""What ``calibrant clamp`` does once torch may be loaded: read, fit, judge, draw, write."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import isinf
+from pathlib import Path
+from typing import Any, cast, final
+
+import torch
+from matplotlib.figure import Figure
+from torch import nn
+
+from calibrant.clamping import CalibrationRows, ClampedModel, NeuralClamping, load_clamped, save_clamped
+from calibrant.clamping.clamped_file import network_digest
+from calibrant.clamping.frozen import frozen
+from calibrant.clamping.outputs import logits_in
+from calibrant.clamping.passes import device_of
+from calibrant.clamping.probe import looked_through
+from calibrant.cli.clamp_folder import ClampFolder, digest_of
+from calibrant.cli.clamp_method import MethodText, SpaceText, check_start
+from calibrant.cli.device import chosen_device
+from calibrant.cli.labelled_inputs import InputFile, blamed_on
+from calibrant.cli.networks import Network, read_network
+from calibrant.cli.notes import warnings_shown
+from calibrant.cli.output import check_drawing, check_folder, check_output, standard_error, standard_output
+from calibrant.cli.progress import stages
+from calibrant.cli.writing import write_json, write_page
+from calibrant.diagrams import delta_picture, reliability
+from calibrant.errors import CalibrantError, InputError
+from calibrant.numerics.precision import working
+from calibrant.plots import ThemeName, plot_delta, plot_reliability, save_figures
+from calibrant.predictions import Predictions
+from calibrant.report.clamping.document import clamping_to_document
+from calibrant.report.clamping.judgement import CLAMPED, ClampingJudgement, judge_clamping
+from calibrant.report.clamping.markdown import clamping_to_markdown
+from calibrant.report.clamping.terminal import clamping_to_terminal
+from calibrant.report.comparison.board import NOTHING, TEMPERATURE
+from calibrant.sources import save
+
+__all__ = ["ClampRequest", "run_clamping"]
+
+_SHOWN = 6  # inputs in the picture of δ
+_IMAGE_AXES, _LEAST_SIDE = 3, 2  # of what can be drawn
+
+
+@final
+@dataclass(frozen=True)
+class ClampRequest:
+    """What the person asked for."""
+
+    model: str
+    data: Path
+    test: Path
+    out: Path
+    weights: Path | None = None
+    inputs: str = "inputs"
+    labels: str = "labels"
+    pixels: bool = False
+    space: SpaceText = field(default_factory=SpaceText)
+    method: MethodText = field(default_factory=MethodText)
+    device: str = "auto"
+    n_bins: int = 15
+    resamples: int = 500
+    with_weights: bool = False
+    json: Path | None = None
+    markdown: Path | None = None
+    figures: Path | None = None
+    figure_format: str = "png"
+    theme: str = "light"
+
+    def __post_init__(self) -> None:
+        check_drawing(self.figure_format, self.theme)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """A network, the rows to fit on and those to judge by, and how."""
+
+    network: Network
+    calibration: CalibrationRows
+    test: CalibrationRows
+    method: NeuralClamping
+
+    @classmethod
+    def of(cls, request: ClampRequest, device: torch.device, stage: Callable[[str], None]) -> "_Case":
+        """All that can be wrong with it is found here."""
+        stage(f"loading the network {request.model}")
+        network = read_network(request.model, request.weights, device)
+        space = request.space.space(known=network.space, is_run=network.is_run, pixels=request.pixels)
+        method = request.method.method(space)
+        check_start(method)
+        rows = []
+        for path in (request.data, request.test):
+            stage(f"reading {path}")
+            file = InputFile(path, request.inputs, request.labels)
+            rows.append(file.read(network, pixels=request.pixels, space=space))
+        calibration, test = rows
+        stage("trying the network")
+        with frozen(network.model):
+            with blamed_on(request.data, unless=("the network", "a network")):
+                looked_through(network.model, calibration, space)
+            with blamed_on(request.test):
+                if test.input_shape != calibration.input_shape:
+                    raise InputError(
+                        f"inputs must have the shape of those in {request.data}, (n, "
+                        f"{', '.join(map(str, calibration.input_shape))}); got (n, "
+                        f"{', '.join(map(str, test.input_shape))})."
+                    )
+                looked_through(network.model, test, space)
+        return cls(network, calibration, test, method)
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the result."""
+        plain = self.method.settings()
+        strength = plain["strength"]
+        return {
+            "network": network_digest(self.network.model),
+            "data": digest_of(self.calibration),
+            "test": digest_of(self.test),
+            **plain,
+            "strength": "inf" if isinstance(strength, float) and isinf(strength) else strength,
+        }
+
+    def predictions(self, model: nn.Module, rows: CalibrationRows, path: Path) -> Predictions:
+        """Of the network, or of the clamped one."""
+        device, logits = device_of(model), []
+        with frozen(model), torch.no_grad():
+            for inputs, _ in rows.batches(device=device, batch_size=self.method.batch_size):
+                # A copy, for networks that write into what they are given.
+                logits.append(working(logits_in(model(inputs.clone()))).cpu())
+        with blamed_on(path):
+            names = self.network.class_names
+            return Predictions.from_logits(torch.cat(logits), rows.labels, class_names=names)
+
+
+def run_clamping(request: ClampRequest) -> None:
+    """Carry the request out. All that can be wrong with it is found before the long work."""
+    request.method.method()
+    folder = ClampFolder(request.out)
+    check_folder(request.out)
+    folder.check()
+    for target in (request.json, request.markdown):
+        if target is not None:
+            check_output(target, [request.data, request.test])
+    check_folder(request.figures)
+    device = chosen_device(request.device)
+    out, err = standard_output(), standard_error()
+    with warnings_shown(err) as said, stages(err) as stage:
+        case = _Case.of(request, device, stage)
+        calibration = case.predictions(case.network.model, case.calibration, request.data)
+        before = case.predictions(case.network.model, case.test, request.test)
+        folder.begin(case.settings())
+        try:
+            clamped = _clamped(request, case, folder, stage)
+        except CalibrantError:
+            folder.withdraw()
+            raise
+        except KeyboardInterrupt:
+            err.print("Stopped. The same command goes on from what was found so far.")
+            raise
+        stage("judging")
+        after = case.predictions(clamped, case.test, request.test)
+        found = judge_clamping(
+            clamped,
+            calibration,
+            before,
+            after,
+            head=case.method.head,
+            n_bins=request.n_bins,
+            resamples=request.resamples,
+            seed=request.method.seed,
+        )
+        stage("drawing")
+        pictures = [] if request.figures is None else _draw(request, case, clamped, found, request.figures)
+        written = [
+            folder.clamped,
+            *_write(folder, found),
+            *pictures,
+            *_report(request, folder, found, pictures),
+        ]
+    out.print(clamping_to_terminal(found, source=_source(request), said=said))
+    after_file = folder.path / "after.npz"
+    out.print(f"Next: calibrant evaluate {after_file} --compare {folder.path / 'before.npz'}", style="bold")
+    out.print("Wrote " + ", ".join(str(path) for path in written), style="dim")
+
+
+def _clamped(request: ClampRequest, case: _Case, folder: ClampFolder, stage: Callable[[str], None]) -> ClampedModel:
+    """Fitted, or as an earlier run of this command left it."""
+    if folder.clamped.exists():
+        standard_error().print(f"{folder.path} holds a finished fit: it is judged again, and nothing is fitted.")
+        clamped = load_clamped(folder.clamped, case.network.model)
+    else:
+        clamped = case.method.fit(
+            case.network.model,
+            case.calibration,
+            folder=folder.path,
+            progress=lambda what, passes: stage(f"{what} ({passes:.0f} passes)"),
+        )
+    if request.with_weights or not folder.clamped.exists():
+        save_clamped(clamped, folder.clamped, with_weights=request.with_weights)
+    return clamped
+
+
+def _source(request: ClampRequest) -> str:
+    return f"{request.data.name} → {request.test.name}"
+
+
+def _write(folder: ClampFolder, found: ClampingJudgement) -> list[Path]:
+    """The test rows as the network, temperature scaling and the clamped network see them."""
+    written = []
+    for name, file in ((NOTHING, "before.npz"), (TEMPERATURE, "temperature.npz"), (CLAMPED, "after.npz")):
+        if name in found.predictions:
+            save(found.predictions[name], folder.path / file)
+            written.append(folder.path / file)
+    return written
+
+
+def _report(request: ClampRequest, folder: ClampFolder, found: ClampingJudgement, pictures: list[Path]) -> list[Path]:
+    source = _source(request)
+    return [
+        *write_page(
+            request.markdown or folder.path / "report.md",
+            pictures,
+            lambda figures: clamping_to_markdown(found, source=source, figures=figures),
+        ),
+        *write_json(
+            request.json or folder.path / "report.json",
+            lambda: clamping_to_document(
+                found, network=request.model, calibration=request.data.name, test=request.test.name
+            ),
+        ),
+    ]
+
+
+def _draw(
+    request: ClampRequest, case: _Case, clamped: ClampedModel, found: ClampingJudgement, folder: Path
+) -> list[Path]:
+    """The reliability before and after, and δ, if there is one, where the inputs are images."""
+    theme: ThemeName = "dark" if request.theme == "dark" else "light"
+    before, after = (reliability(found.predictions[name], n_bins=request.n_bins) for name in (NOTHING, CLAMPED))
+    ax = plot_reliability(before, other=after, labels=("before", "clamped"), theme=theme)
+    drawn = {"before_and_after": cast("Figure", ax.figure)}
+    shape = case.test.input_shape
+    if found.moves and len(shape) == _IMAGE_AXES and min(shape[1:]) >= _LEAST_SIDE:
+        some = torch.arange(min(_SHOWN, len(case.test)))
+        inputs, _ = next(case.test.batches(some, device=clamped.delta.device, batch_size=_SHOWN))
+        captions = tuple(_class_name(case, int(label)) for label in case.test.labels[some])
+        drawn["delta"] = plot_delta(delta_picture(clamped, inputs, captions=captions), theme=theme)
+    return save_figures(drawn, folder, formats=[request.figure_format])
+
+
+def _class_name(case: _Case, label: int) -> str:
+    names = case.network.class_names
+    return str(label) if names is None else names[label]

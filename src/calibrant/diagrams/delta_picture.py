@@ -1,0 +1,145 @@
+"""δ as a picture: its signed channels, beside inputs with and without it."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias, final, get_args
+
+import torch
+from torch import Tensor
+
+from calibrant.checks import check_known
+from calibrant.errors import InputError
+
+__all__ = ["Channels", "DeltaPicture", "delta_picture"]
+
+Channels: TypeAlias = Literal["each", "mean"]
+_IMAGES = 4  # axes of a batch of them
+# Of the range: what rounding may put beyond it, far less than a step of 8 bits.
+_ROUNDING = 1e-4
+_NAMES = {1: ("δ",), 3: ("δ, red", "δ, green", "δ, blue")}
+
+
+class PixelSpace(Protocol):
+    """What the inputs are, as :class:`calibrant.clamping.InputSpace` tells it."""
+
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+    def pixels(self, inputs: Tensor) -> Tensor:
+        """Undo the normalisation."""
+        ...
+
+
+class Clamped(Protocol):
+    """What is known of a clamped model, such as :class:`calibrant.clamping.ClampedModel`."""
+
+    @property
+    def delta(self) -> Tensor: ...
+    @property
+    def space(self) -> PixelSpace | None: ...
+    def perturbed(self, inputs: Tensor) -> Tensor:
+        """What the network is fed."""
+        ...
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class DeltaPicture:
+    """All in pixels where the space is known, else in the network's own units."""
+
+    inputs: Tensor  # (m, c, h, w), c is 1 or 3
+    perturbed: Tensor  # the same with δ, not cut off
+    maps: Tensor  # (p, h, w): δ, of each channel or their mean
+    map_names: tuple[str, ...]
+    captions: tuple[str, ...]  # of the inputs
+    low: float  # what is black
+    high: float  # what is white
+    limit: float  # |δ| that has full colour; above 0
+    norm: float  # ‖δ‖ in the network's units, as the penalty has it
+    outside: float  # share of the perturbed inputs' numbers beyond black and white
+    in_pixels: bool
+
+    @property
+    def factor(self) -> float:
+        """How much stronger δ is drawn than the inputs: from black to white, over the |δ| of full colour."""
+        return (self.high - self.low) / self.limit
+
+
+def delta_picture(
+    clamped: Clamped,
+    inputs: Tensor,
+    *,
+    channels: Channels = "each",
+    captions: tuple[str, ...] = (),
+) -> DeltaPicture:
+    """What δ looks like, and what it does to a few inputs.
+
+    Full colour is at the largest |δ| of any pixel, so the maps show where δ is, not how large: the factor tells that.
+    A mean over channels hides a δ that is a change of hue.
+
+    Args:
+        clamped: A clamped model of images.
+        inputs: A few, (m, c, h, w), as the network takes them; other than 1 or 3 channels are shown by their mean.
+        channels: ``each`` of the channels of δ (the mean, if they are other than 1 or 3), or their ``mean``.
+        captions: A word or two for each input, such as its class; or none.
+
+    Raises:
+        InputError: If the inputs are no images or there are none, or captions are not as many.
+
+    Example:
+        >>> from calibrant.clamping import ClampedModel, InputSpace
+        >>> from calibrant.maps import Scale
+        >>> delta = torch.full((1, 2, 2), 0.2)
+        >>> head = Scale(torch.tensor(2.0), n_classes=3)
+        >>> clamped = ClampedModel(torch.nn.Flatten(), delta, head, space=InputSpace(mean=(0.5,), std=(0.5,)))
+        >>> picture = delta_picture(clamped, torch.zeros(1, 1, 2, 2))
+        >>> round(picture.limit, 3), round(picture.factor), round(float(picture.perturbed.mean()), 3)
+        (0.1, 10, 0.6)
+    """
+    check_known(channels, get_args(Channels), "channels")
+    if inputs.ndim != _IMAGES or not len(inputs):
+        raise InputError(
+            f"inputs must be images, of shape (m, channels, height, width), and at least one; got "
+            f"{tuple(inputs.shape)}. Other inputs have no picture; plot clamped.delta itself."
+        )
+    if captions and len(captions) != len(inputs):
+        raise InputError(f"captions must be as many as inputs, {len(inputs)}, or none; got {len(captions)}.")
+    space = clamped.space
+    plain = inputs.detach()
+    moved, delta = clamped.perturbed(plain).detach(), clamped.delta.detach()
+    norm = float(delta.double().norm())
+    if space is not None:
+        # The normalisation is undone by an affine map, of which δ, a difference, needs the slope alone.
+        delta = space.pixels(delta) - space.pixels(torch.zeros_like(delta))
+        plain, moved = space.pixels(plain), space.pixels(moved)
+    delta, plain, moved = (each.float().cpu() for each in (delta, plain, moved))
+    low, high = (space.low, space.high) if space is not None else _range(plain)
+    slack = _ROUNDING * (high - low)
+    maps, names = (delta, _NAMES[len(delta)]) if channels == "each" and len(delta) in _NAMES else _mean_of(delta)
+    return DeltaPicture(
+        inputs=_shown(plain),
+        perturbed=_shown(moved),
+        maps=maps,
+        map_names=names,
+        captions=tuple(captions),
+        low=low,
+        high=high,
+        limit=float(maps.abs().max()) or high - low,
+        norm=norm,
+        outside=float(((moved < low - slack) | (moved > high + slack)).double().mean()),
+        in_pixels=space is not None,
+    )
+
+
+def _range(inputs: Tensor) -> tuple[float, float]:
+    """From the darkest to the lightest of the inputs shown, which need not be all there are."""
+    low, high = float(inputs.min()), float(inputs.max())
+    return (low, high) if low < high else (low, low + 1.0)
+
+
+def _mean_of(delta: Tensor) -> tuple[Tensor, tuple[str, ...]]:
+    return delta.mean(dim=0, keepdim=True), ("δ" if len(delta) == 1 else "δ, mean of channels",)
+
+
+def _shown(images: Tensor) -> Tensor:
+    return images if images.shape[1] in _NAMES else images.mean(dim=1, keepdim=True)

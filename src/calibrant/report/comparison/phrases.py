@@ -1,0 +1,56 @@
+"""Sentences about one method against doing nothing, wherever it stands."""
+
+import math
+
+from calibrant.report.comparison.board import NOTHING, Entry
+from calibrant.report.comparison.change import Change
+
+__all__ = ["accuracy_words", "difference_words", "separation_words"]
+
+
+def accuracy_words(chosen: Entry) -> list[str]:
+    """What it does to predictions and accuracy, if anything was done at all."""
+    if chosen.name == NOTHING:
+        return []
+    if chosen.changed == 0:
+        return ["It changes no prediction, so accuracy stays what it was."]
+    change = chosen.against[NOTHING]["accuracy"]
+    moved = f"It changes the predicted class of {_percent(chosen.changed)} of rows; accuracy"
+    if not _clear(change):
+        return [f"{moved} moves by {_points(change)}: noise."]
+    word = "rises" if change.value > 0 else "falls"
+    return [f"{moved} {word}, by {_points(change)}."]
+
+
+def separation_words(chosen: Entry) -> list[str]:
+    """What it does to the separation of right from wrong."""
+    value = chosen.metrics["auroc"].value
+    if math.isnan(value):  # all answers are right, or all wrong
+        return []
+    change = chosen.against[NOTHING]["auroc"] if NOTHING in chosen.against else None
+    if change is None or math.isnan(change.value):
+        return [f"Confidence separates right from wrong with an AUROC of {value:.4f}."]
+    moved = f"{change.value:+.4f} ({change.low:+.4f} to {change.high:+.4f}) against doing nothing"
+    words = ("better" if change.value > 0 else "worse") if _clear(change) else "no differently, beyond noise"
+    return [f"Confidence separates right from wrong {words}: AUROC {value:.4f}, {moved}."]
+
+
+def difference_words(change: Change, below: str, above: str) -> str:
+    """So much lower or higher, with its interval."""
+    word, ends = (below, (-change.high, -change.low)) if change.value <= 0 else (above, (change.low, change.high))
+    return f"{abs(change.value):.4f} ({ends[0]:.4f} to {ends[1]:.4f}) {word}"
+
+
+def _clear(change: Change) -> bool:
+    """Whether the interval leaves 0 out. Uncorrected: the method was not picked by this number."""
+    return change.low > 0 or change.high < 0
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _points(change: Change) -> str:
+    """A difference of shares in percentage points."""
+    value, low, high = (100 * each for each in (change.value, change.low, change.high))
+    return f"{value:+.2f} points ({low:+.2f} to {high:+.2f})"

@@ -1,0 +1,453 @@
+"""Neural Clamping recovers a known truth, keeps its limits, and answers δ = 0 where there is nothing to find."""
+
+import copy
+import dataclasses
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from calibrant.calibrators import (
+    DoNothing,
+    EnsembleTemperatureScaling,
+    StructuredVectorScaling,
+    TemperatureScaling,
+    VectorScaling,
+)
+from calibrant.clamping import (
+    GAMMA_POOL,
+    CalibrationRows,
+    ChannelFreedom,
+    ExactSolver,
+    InputSpace,
+    LowFrequencies,
+    NeuralClamping,
+    RandomStart,
+    StochasticSolver,
+    ZeroStart,
+)
+from calibrant.datasets import load_digits
+from calibrant.errors import CalibrantWarning, InputError
+from calibrant.metrics import ece
+from calibrant.models import DigitsCNN
+from calibrant.predictions import Predictions
+
+D, K = 6, 4
+TIGHT = ExactSolver(tolerance=1e-8, max_passes=300)
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+
+
+def network(dtype=torch.float64):
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Linear(D, 16), nn.Tanh(), nn.Linear(16, K)).to(dtype).eval()
+    made[2].weight.data.mul_(8)
+    return made
+
+
+@torch.no_grad()
+def data(n=600, *, shift=0.5, temperature=0.5, seed=1, model=None, shape=(D,)):
+    """Labels drawn from softmax(f(x + shift) / T)."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(n, *shape, generator=generator, dtype=torch.float64)
+    probs = ((model or network())(inputs + shift) / temperature).softmax(1)
+    return inputs, torch.multinomial(probs, 1, generator=generator)[:, 0]
+
+
+@torch.no_grad()
+def nll(clamped, rows):
+    return float(F.cross_entropy(clamped(rows[0]), rows[1]))
+
+
+@torch.no_grad()
+def scaled(rows, model=None):
+    """Temperature scaling of the same network on the same rows."""
+    return TemperatureScaling().fit(Predictions.from_logits((model or network())(rows[0]), rows[1]))
+
+
+class TestLimits:
+    def test_without_delta_and_head_it_is_the_network_itself(self):
+        rows = data()
+        clamped = NeuralClamping(head=DoNothing(), strength=math.inf).fit(network(), rows)
+        assert torch.equal(clamped(rows[0]), network()(rows[0]))
+
+    def test_infinite_strength_is_temperature_scaling(self):
+        rows = data()
+        clamped = NeuralClamping(strength=math.inf).fit(network(), rows)
+        assert clamped.temperature == pytest.approx(float(scaled(rows).temperature), rel=1e-6)
+        assert not clamped.delta.any()
+        assert torch.equal(clamped(rows[0]), clamped.head(network()(rows[0])))
+        assert math.isinf(clamped.summary.strength)
+        assert clamped.summary.certificate is None
+
+    def test_so_it_is_for_the_focal_loss(self):
+        rows = data()
+        clamped = NeuralClamping(strength=math.inf, gamma=1.0).fit(network(), rows)
+        with torch.no_grad():
+            logits = network()(rows[0])
+        known = TemperatureScaling(criterion="focal", gamma=1.0).fit(Predictions.from_logits(logits, rows[1]))
+        assert clamped.temperature == pytest.approx(float(known.temperature), rel=1e-6)
+
+    def test_as_the_strength_grows_delta_vanishes_and_the_temperature_becomes_that_of_scaling(self):
+        rows = data()
+        fits = [NeuralClamping(strength=strength).fit(network(), rows) for strength in (1.0, 1e3, 1e8)]
+        norms = [float(clamped.delta.norm()) for clamped in fits]
+        gaps = [abs(clamped.temperature - float(scaled(rows).temperature)) for clamped in fits]
+        assert norms == sorted(norms, reverse=True)
+        assert gaps == sorted(gaps, reverse=True)
+        assert norms[-1] < 1e-8
+        assert gaps[-1] < 1e-6
+
+    def test_as_gamma_goes_to_zero_the_focal_variant_becomes_that_of_the_cross_entropy(self):
+        rows = data()
+        plain, focal, hardly = (
+            NeuralClamping(strength=0.2, gamma=gamma, solver=TIGHT).fit(network(), rows) for gamma in (0.0, 1.0, 1e-7)
+        )
+        assert abs(focal.temperature - plain.temperature) > 0.05
+        assert hardly.temperature == pytest.approx(plain.temperature, rel=1e-5)
+        assert torch.allclose(hardly.delta, plain.delta, atol=1e-4)
+
+
+class TestKnownTruth:
+    def test_a_shift_of_the_inputs_and_a_temperature_are_recovered(self):
+        rows, others = data(1500), data(4000, seed=2)
+        clamped = NeuralClamping(folds=3).fit(network(), rows)
+        assert 0 < clamped.summary.strength < math.inf
+        assert clamped.temperature == pytest.approx(0.5, rel=0.15)
+        assert float(F.cosine_similarity(clamped.delta, torch.full((D,), 0.5).double(), dim=0)) > 0.85
+        with torch.no_grad():
+            alone = float(F.cross_entropy(scaled(rows)(network()(others[0])), others[1]))
+            best = float(F.cross_entropy(network()(others[0] + 0.5) / 0.5, others[1]))
+        assert nll(clamped, others) < alone - 0.8 * (alone - best)
+        assert clamped.summary.notes[0].startswith("δ helps: at λ = ")
+
+    def test_of_a_linear_network_the_shift_of_the_logits_is_recovered(self):
+        torch.manual_seed(3)
+        linear = nn.Linear(D, K).double().eval()
+        rows = data(4000, model=linear, shift=torch.linspace(-1.5, 1.5, D).double())
+        clamped = NeuralClamping(strength=(0.1, 0.003), folds=2).fit(linear, rows)
+        assert clamped.temperature == pytest.approx(0.5, rel=0.15)
+        found, known = (
+            linear.weight.detach() @ each for each in (clamped.delta, torch.linspace(-1.5, 1.5, D).double())
+        )
+        # A shift that all logits share is of no consequence.
+        assert torch.allclose(found - found.mean(), known - known.mean(), atol=0.15)
+
+    def test_where_the_truth_is_a_temperature_alone_the_answer_is_delta_zero_and_says_so(self):
+        torch.manual_seed(3)
+        linear = nn.Linear(D, K).double().eval()
+        linear.weight.data.mul_(3)
+        answers = []
+        # With five folds, one of the seeds 0 to 99 finds a δ by chance; of another network's 60, three did.
+        for seed in range(10):
+            rows = data(400, shift=0.0, temperature=2.0, seed=seed, model=linear)
+            clamped = NeuralClamping(folds=3).fit(linear, rows)
+            answers.append(math.isinf(clamped.summary.strength))
+            if answers[-1]:
+                assert not clamped.delta.any()
+                assert clamped.summary.notes[0].startswith("δ does not help here: of ")
+                assert clamped.summary.notes[0].endswith("The answer is δ = 0, the head alone.")
+                assert clamped.temperature == pytest.approx(float(scaled(rows, linear).temperature), rel=1e-6)
+                assert clamped.summary.trials
+        assert sum(answers) >= 9
+
+    def test_a_shift_of_whole_channels_is_found_with_few_numbers(self):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(2, 6, 3), nn.Tanh(), nn.Flatten(), nn.Linear(24, K)).double().eval()
+        model[3].weight.data.mul_(4)
+        shift = torch.tensor([0.6, -0.4], dtype=torch.float64).reshape(2, 1, 1)
+        rows = data(1500, model=model, shape=(2, 4, 4), shift=shift, temperature=0.5)
+        for freedom in (ChannelFreedom(), LowFrequencies(1)):
+            clamped = NeuralClamping(freedom=freedom, strength=1e-4).fit(model, rows)
+            assert torch.allclose(clamped.delta, shift.expand(2, 4, 4), atol=0.1)
+            assert clamped.delta.flatten(1).std(dim=1).max() < 1e-12
+
+
+class Items(Dataset):
+    def __init__(self, inputs, labels):
+        self.inputs, self.labels = inputs, labels
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, row):
+        return self.inputs[row], int(self.labels[row])
+
+
+def test_the_answer_is_the_same_for_any_kind_of_data_and_any_batch_size():
+    rows = data(200)
+    forms = [
+        (rows, None),
+        (rows, 7),
+        (rows, 200),
+        ((rows[0].numpy(), rows[1].tolist()), 64),
+        (TensorDataset(*rows), None),
+        (Items(*rows), 50),
+        (DataLoader(Items(*rows), batch_size=32, shuffle=True), None),
+        (DataLoader(TensorDataset(*rows), batch_size=13, shuffle=True, drop_last=True), None),
+    ]
+    fits = [NeuralClamping(strength=0.5, batch_size=size).fit(network(), form) for form, size in forms]
+    for clamped in fits[1:]:
+        assert clamped.temperature == pytest.approx(fits[0].temperature, rel=1e-5)
+        assert torch.allclose(clamped.delta, fits[0].delta, atol=1e-5)
+
+
+def test_so_it_is_where_the_strength_is_cross_validated():
+    rows = data(200)
+    forms = [rows, DataLoader(Items(*rows), batch_size=32, shuffle=True)]
+    fits = [NeuralClamping(strength=(1.0, 0.3), folds=2).fit(network(), form) for form in forms]
+    assert fits[0].summary.strength == fits[1].summary.strength
+    assert torch.allclose(fits[0].delta, fits[1].delta, atol=1e-5)
+    for one, other in zip(fits[0].summary.trials, fits[1].summary.trials, strict=True):
+        assert dataclasses.astuple(one) == pytest.approx(dataclasses.astuple(other), rel=1e-5)
+
+
+def test_so_it_is_where_images_are_augmented():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, K)).double().eval()
+    rows = data(100, model=model, shape=(1, 8, 8))
+    method = NeuralClamping(strength=0.1, augmentation="crop-flip", views=2)
+    first, second = (dataclasses.replace(method, batch_size=size).fit(model, rows) for size in (9, 100))
+    assert torch.allclose(first.delta, second.delta, atol=1e-5)
+    # The head is fitted to the images as they are.
+    with torch.no_grad():
+        known = TemperatureScaling().fit(Predictions.from_logits(model(rows[0] + first.delta), rows[1]))
+    assert first.temperature == pytest.approx(float(known.temperature), rel=1e-6)
+
+
+class TestHeads:
+    @pytest.mark.parametrize("head", [VectorScaling(), StructuredVectorScaling(), EnsembleTemperatureScaling()])
+    def test_delta_lowers_the_loss_of_the_calibration_rows_behind_any_head(self, head):
+        rows = data(300)
+        clamped = NeuralClamping(head=head, strength=0.02).fit(network(), rows)
+        alone = NeuralClamping(head=head, strength=math.inf).fit(network(), rows)
+        with torch.no_grad():
+            known = head.fit(Predictions.from_logits(network()(rows[0]), rows[1]))(network()(rows[0]))
+        assert torch.allclose(alone(rows[0]), known)
+        assert nll(clamped, rows) < nll(alone, rows) - 0.002
+        assert float(clamped.delta.norm()) > 0.1
+        with pytest.raises(InputError, match="only a head that divides by a temperature"):
+            _ = clamped.temperature
+
+    def test_a_head_is_cross_validated_too(self):
+        clamped = NeuralClamping(head=VectorScaling(), strength=(0.03,), folds=2).fit(network(), data(300))
+        (trial,) = clamped.summary.trials
+        assert trial.strength == 0.03
+        assert clamped.summary.settings["head"]["method"] == "vector"
+
+    def test_a_focal_loss_is_for_temperatures_only(self):
+        with pytest.raises(InputError, match="gamma must be 0 with the head vector"):
+            NeuralClamping(head=VectorScaling(), gamma=1.0)
+
+
+class TestRules:
+    @pytest.mark.parametrize("penalty", ["squared", "norm"])
+    def test_both_readings_of_the_papers_rule(self, penalty):
+        rows, model = data(100), network()
+        start = RandomStart(0.3)
+        first = start.delta(model, CalibrationRows.of(rows), space=None, seed=5, device=torch.device("cpu"))
+        with torch.no_grad():
+            p = model(rows[0] + first).softmax(1)[range(len(rows[1])), rows[1]]
+        initial = float((-(1 - p) * p.log()).mean())  # γ = 1, T = 1
+        of_loss, as_term = (
+            NeuralClamping(gamma=1.0, strength=rule, start=start, penalty=penalty, seed=5).fit(model, rows)
+            for rule in ("tenth-of-loss", "tenth-as-term")
+        )
+        assert of_loss.summary.strength == pytest.approx(0.1 * initial, rel=1e-9)
+        term = float(first.norm()) ** (2 if penalty == "squared" else 1)
+        assert as_term.summary.strength * term == pytest.approx(0.1 * initial, rel=1e-9)
+
+    def test_gamma_is_chosen_from_the_pool_by_calibration_error_as_in_the_paper(self):
+        assert list(GAMMA_POOL) == pytest.approx([0.05 * step for step in range(21)])
+        rows, pool = data(200), (0.0, 0.5, 2.0)
+        clamped = NeuralClamping(gamma=pool, strength=0.5, choose_by="calibration-ece").fit(network(), rows)
+        errors = {}
+        for gamma in pool:
+            one = NeuralClamping(gamma=gamma, strength=0.5).fit(network(), rows)
+            with torch.no_grad():
+                errors[gamma] = float(ece(Predictions.from_logits(one(rows[0]), rows[1])))
+        best = min(errors, key=errors.get)
+        assert clamped.summary.gamma == best
+        assert f"chosen of 3 fits by calibration error on the rows they were fitted on, {errors[best]:.4f}." in (
+            clamped.summary.notes
+        )
+
+    def test_the_paper_may_choose_both_gamma_and_strength(self):
+        method = NeuralClamping.paper(gamma=(0.0, 1.0), strength=(0.1, 0.01))
+        method = dataclasses.replace(method, solver=StochasticSolver(epochs=2))
+        clamped = method.fit(network(), data())
+        assert clamped.summary.gamma in {0.0, 1.0}
+        assert clamped.summary.strength in {0.1, 0.01}
+        assert "chosen of 4 fits" in clamped.summary.notes[-1]
+
+    def test_several_gammas_can_be_chosen_from_for_the_head_alone(self):
+        rows = data()
+        both = NeuralClamping(gamma=(0.0, 1.0), strength=math.inf, choose_by="calibration-ece").fit(network(), rows)
+        each = [NeuralClamping(gamma=gamma, strength=math.inf).fit(network(), rows) for gamma in (0.0, 1.0)]
+        assert both.temperature == each[int(both.summary.gamma)].temperature
+        assert "chosen of 2 fits" in both.summary.notes[-1]
+
+    def test_candidates_are_cross_validated_by_default(self):
+        clamped = NeuralClamping(strength=(3.0, 0.3, 0.03), folds=2).fit(network(), data())
+        assert clamped.summary.strength == 0.03
+        assert [trial.strength for trial in clamped.summary.trials] == [3.0, 0.3, 0.03]
+
+
+class TestStarts:
+    def test_the_exact_solver_ends_at_the_same_place_from_any_start(self):
+        rows = data(300)
+        fits = [
+            NeuralClamping(strength=0.1, start=start, solver=TIGHT, seed=seed).fit(network(), rows)
+            for start, seed in ((ZeroStart(), 0), (RandomStart(0.5), 0), (RandomStart(0.5), 1))
+        ]
+        for clamped in fits[1:]:
+            assert torch.allclose(clamped.delta, fits[0].delta, atol=2e-3)
+            assert clamped.temperature == pytest.approx(fits[0].temperature, rel=1e-3)
+
+    def test_the_seed_decides_the_stochastic_start(self):
+        method = dataclasses.replace(NeuralClamping.toolkit(), solver=StochasticSolver(epochs=1))
+        first, again, other = (
+            dataclasses.replace(method, seed=seed).fit(network(), data(100)).delta for seed in (0, 0, 1)
+        )
+        assert torch.equal(first, again)
+        assert not torch.equal(first, other)
+
+
+class TestSpace:
+    def test_a_delta_learned_with_clipping_is_used_with_clipping(self):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, K)).double().eval()
+        model[3].weight.data.mul_(6)
+        space = InputSpace(clips=True)
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.rand(500, 3, 2, 2, generator=generator, dtype=torch.float64)
+        with torch.no_grad():
+            probs = model((inputs + 0.4).clamp(0, 1)).mul(2).softmax(1)
+        labels = torch.multinomial(probs, 1, generator=generator)[:, 0]
+        clamped = NeuralClamping(strength=1e-3, space=space).fit(model, (inputs, labels))
+        with torch.no_grad():
+            logits = model((inputs + clamped.delta).clamp(0, 1)) / clamped.temperature
+        assert torch.allclose(clamped(inputs), logits, atol=1e-9)
+        value = float(F.cross_entropy(logits, labels)) + 1e-3 * float(clamped.delta.square().sum())
+        assert clamped.summary.certificate.objective == pytest.approx(value, abs=1e-6)
+
+
+class TestSummary:
+    def test_it_tells_how_the_model_came_about(self):
+        rows = data(300)
+        method = NeuralClamping(strength=0.05, freedom=ChannelFreedom(), space=InputSpace(low=-9.0, high=9.0))
+        summary = method.fit(network(), rows).summary
+        assert (summary.rows, summary.strength, summary.gamma, summary.trials) == (300, 0.05, 0.0, ())
+        assert 0 < summary.seconds < 60
+        assert summary.settings == method.settings()
+        assert json.loads(json.dumps(summary.settings)) == json.loads(json.dumps(method.settings()))
+        value = nll(method.fit(network(), rows), rows)
+        assert value < summary.certificate.objective < value + 0.2
+
+    def test_a_fit_that_runs_out_of_passes_says_so(self):
+        method = NeuralClamping(strength=1e-4, solver=ExactSolver(tolerance=1e-9, max_passes=3))
+        with pytest.warns(CalibrantWarning, match=r"not quite at its optimum after 3 passes.*max_passes"):
+            clamped = method.fit(network(), data(300))
+        assert "not quite at its optimum" in clamped.summary.notes[-1]
+
+    def test_the_head_that_is_kept_tells_how_it_was_fitted(self):
+        head = NeuralClamping(strength=0.05).fit(network(), data(300)).head
+        assert head.summary.method == "temperature"
+        assert head.summary.rows == 300
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"gamma": -1.0}, "gamma must be at least 0"),
+        ({"gamma": ()}, "gamma must be a number or several"),
+        ({"strength": -0.1}, "strength must be at least 0"),
+        ({"strength": float("nan")}, "strength must be at least 0"),
+        ({"strength": ()}, "strength must be a number or several"),
+        ({"strength": (1.0, math.inf)}, "a strength must be at least 0 and finite"),
+        ({"strength": "tenth"}, "strength must be one of path, tenth-of-loss"),
+        ({"choose_by": "ece"}, "choose_by must be one of"),
+        ({"penalty": "l1"}, "penalty must be one of"),
+        ({"augmentation": "flip"}, "augmentation must be one of"),
+        ({"clip": 0.7}, "clip must be between 0 and 0.5"),
+        ({"folds": 1}, "folds must be at least 2"),
+        ({"views": 0}, "views must be at least 1"),
+        ({"gamma": (0.0, 1.0)}, "several gammas can only be chosen from by choose_by='calibration-ece'"),
+        ({"choose_by": "calibration-ece"}, "strength='path' is chosen by held-out log-loss"),
+        ({"strength": "tenth-as-term"}, "divides by the size of the first δ"),
+        ({"strength": "tenth-as-term", "solver": StochasticSolver()}, "divides by the size of the first δ"),
+        ({"solver": StochasticSolver()}, "the stochastic solver cannot be cross-validated"),
+        ({"solver": StochasticSolver(), "strength": (1.0, 2.0)}, "the stochastic solver cannot be cross-validated"),
+        ({"solver": StochasticSolver(), "strength": 1.0, "head": VectorScaling()}, "others need the exact solver"),
+        ({"solver": StochasticSolver(), "strength": 1.0, "freedom": ChannelFreedom()}, "others need the exact solver"),
+        ({"head": TemperatureScaling(criterion="focal")}, "a temperature head minimises"),
+    ],
+)
+def test_options_that_are_out_of_range_or_do_not_go_together_are_refused(options, told):
+    with pytest.raises(InputError, match=told):
+        NeuralClamping(**options)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """A network trained on too few digits, the rows to calibrate it on, and others to judge by."""
+    loaded = load_digits()
+    order = torch.randperm(len(loaded.images), generator=torch.Generator().manual_seed(0))
+    images, labels = loaded.images.float()[order], loaded.labels[order]
+    torch.manual_seed(0)
+    model = DigitsCNN()
+    speeds = [torch.zeros_like(weight) for weight in model.parameters()]
+    for _ in range(60):
+        F.cross_entropy(model(images[:100]), labels[:100]).backward()
+        for weight, speed in zip(model.parameters(), speeds, strict=True):
+            speed.mul_(0.9).add_(weight.grad)
+            weight.data.sub_(0.05 * speed)
+            weight.grad = None
+    return model.eval(), (images[100:500], labels[100:500]), (images[500:], labels[500:])
+
+
+class TestDigits:
+    def test_delta_helps_a_network_trained_on_few_digits(self, digits):
+        model, rows, others = digits
+        clamped = NeuralClamping(strength=(0.1,), folds=2).fit(model, rows)
+        alone = NeuralClamping(strength=math.inf).fit(model, rows)
+        assert math.isfinite(clamped.summary.strength)
+        assert nll(clamped, others) < nll(alone, others) - 0.01
+        right = [float((each(others[0]).argmax(1) == others[1]).float().mean()) for each in (clamped, alone)]
+        assert right[0] >= right[1]
+
+    def test_the_presets_run_on_it(self, digits):
+        model, rows, _ = digits
+        for method in (NeuralClamping.paper(), NeuralClamping.toolkit(augmentation="crop")):
+            clamped = dataclasses.replace(
+                method, solver=dataclasses.replace(method.solver, epochs=1), space=InputSpace()
+            ).fit(model, rows)
+            assert clamped.delta.shape == (1, 8, 8)
+            assert clamped.temperature > 0
+
+    def test_another_precision_changes_nothing_on_a_cpu(self, digits):
+        model, rows, _ = digits
+        fits = [
+            NeuralClamping(strength=1.0, solver=ExactSolver(precision=each)).fit(model, rows)
+            for each in ("float32", "bfloat16", "tensor-float32")
+        ]
+        assert torch.equal(fits[0].delta, fits[1].delta)
+        assert torch.equal(fits[0].delta, fits[2].delta)
+
+    @needs_cuda
+    @pytest.mark.parametrize("method", [NeuralClamping(strength=(0.1, 0.03), folds=2), NeuralClamping.toolkit()])
+    @pytest.mark.parametrize("rows_are_there", [False, True])
+    def test_a_fit_on_an_accelerator_gives_the_same(self, digits, method, rows_are_there):
+        model, (inputs, labels), (others, _) = digits
+        # In float64, which no accelerator rounds by itself.
+        model, inputs, others = copy.deepcopy(model).double(), inputs.double(), others.double()
+        here = method.fit(model, (inputs, labels))
+        rows = (inputs.cuda(), labels.cuda()) if rows_are_there else (inputs, labels)
+        there = method.fit(copy.deepcopy(model).cuda(), rows)
+        assert there.delta.is_cuda
+        assert there.temperature == pytest.approx(here.temperature, rel=1e-4)
+        assert torch.allclose(there.delta.cpu(), here.delta, atol=1e-4)
+        assert torch.allclose(there(others.cuda()).cpu(), here(others), atol=1e-3)

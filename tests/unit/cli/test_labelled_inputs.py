@@ -1,0 +1,90 @@
+"""Inputs from a file become what the network takes, or the file is told."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from calibrant.clamping import InputSpace
+from calibrant.cli.clamp_folder import ClampFolder, digest_of
+from calibrant.cli.clamp_method import SpaceText
+from calibrant.cli.labelled_inputs import InputFile
+from calibrant.cli.networks import Network
+from calibrant.errors import FileError, InputError
+
+PIXELS = np.arange(2 * 3 * 2 * 2, dtype=np.uint8).reshape(2, 3, 2, 2) * 10
+LABELS = np.array([0, 1])
+
+
+@pytest.fixture
+def read(tmp_path):
+    def rows_of(inputs, model=None, *, is_run=False, pixels=False, space=None, labels=LABELS):
+        np.savez(tmp_path / "rows.npz", inputs=inputs, labels=labels)
+        network = Network(model or nn.Linear(2, 2), is_run)
+        rows = InputFile(tmp_path / "rows.npz").read(network, pixels=pixels, space=space)
+        return next(rows.batches(device="cpu"))[0]
+
+    return rows_of
+
+
+def test_pixels_are_scaled_into_the_range_and_normalised_by_channel(read):
+    mean, std = (0.1, 0.2, 0.3), (0.5, 1.0, 2.0)
+    assert torch.equal(read(PIXELS, pixels=True), torch.tensor(PIXELS) / 255)
+    found = read(PIXELS, pixels=True, space=InputSpace(low=-1, high=1, mean=mean, std=std))
+    expected = (PIXELS / 255 * 2 - 1 - np.reshape(mean, (3, 1, 1))) / np.reshape(std, (3, 1, 1))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert found.dtype == torch.float32
+
+
+def test_numbers_take_the_type_of_the_network_s_weights(read):
+    assert read(np.ones((2, 4)), nn.Linear(2, 2).double()).dtype == torch.float64
+    assert read(np.ones((2, 4), dtype=np.float64)).dtype == torch.float32
+    assert read(np.ones((2, 4), dtype=np.float16), nn.Flatten()).dtype == torch.float32
+
+
+def test_a_run_takes_stored_pixels_as_they_are(read):
+    assert torch.equal(read(PIXELS, is_run=True), torch.tensor(PIXELS).float())
+    with pytest.raises(FileError, match="no meaning for tokens"):
+        read(np.ones((2, 4), dtype=np.int64), is_run=True)
+
+
+def test_whole_numbers_that_may_be_pixels_are_not_guessed_to_be(read):
+    with pytest.raises(FileError, match=r"rows.npz: .* got uint8. Give --pixels"):
+        read(PIXELS)
+    with pytest.raises(FileError, match="stored as uint8 for --pixels; got torch.float32"):
+        read(PIXELS.astype(np.float32), pixels=True)
+
+
+def test_the_space_is_what_was_said_or_what_a_run_knows():
+    assert SpaceText().space(known=None, is_run=False, pixels=False) is None
+    assert SpaceText().space(known=None, is_run=False, pixels=True) == InputSpace()
+    assert SpaceText(clips=True).space(known=None, is_run=False, pixels=False) == InputSpace(clips=True)
+    given = SpaceText(high=255, mean="125.3", std="63,62.1,66.7").space(known=None, is_run=False, pixels=False)
+    assert given == InputSpace(high=255, mean=(125.3,), std=(63, 62.1, 66.7))
+    known = InputSpace(high=16)
+    assert SpaceText(clips=True).space(known=known, is_run=True, pixels=False) == InputSpace(high=16, clips=True)
+    with pytest.raises(InputError, match="must be left out with a folder of calibrant train"):
+        SpaceText(low=0.0).space(known=known, is_run=True, pixels=False)
+
+
+def test_a_digest_tells_rows_apart_and_not_how_they_are_batched():
+    from calibrant.clamping import CalibrationRows
+
+    inputs, labels = torch.randn(7, 3, generator=torch.manual_seed(0)), torch.arange(7)
+    digest = digest_of(CalibrationRows.of((inputs, labels)))
+    assert digest == digest_of(CalibrationRows.of((inputs, labels), batch_size=2))
+    assert digest != digest_of(CalibrationRows.of((inputs, labels.flip(0))))
+    assert digest != digest_of(CalibrationRows.of((inputs.flip(0), labels)))
+
+
+def test_a_folder_forgets_what_a_fit_left_and_nothing_else(tmp_path):
+    folder = ClampFolder(tmp_path / "out")
+    folder.begin({"seed": 0})
+    for name in ("after.npz", "clamped.safetensors", "final.journal", "mine.txt"):
+        (folder.path / name).write_text(name)
+    with pytest.raises(FileError, match="seed 1, not 0"):
+        ClampFolder(folder.path).begin({"seed": 1})
+    folder.forget()
+    assert sorted(path.name for path in folder.path.iterdir()) == ["mine.txt", "settings.json"]
+    ClampFolder(folder.path).begin({"seed": 1})  # nothing was found here, so it is in nobody's way
+    ClampFolder(folder.path).begin({"seed": 1})
