@@ -1,13 +1,10 @@
 """The δ that minimises the objective, with the head solved exactly for every δ: quasi-Newton steps with a certificate.
 
-A pass gives the logits at δ, and the gradient in δ behind the head that was best at the δ before. The head for this δ
-is then solved on the logits, which costs next to nothing, so the objective's value is exact; in the gradient a
-temperature lags by one step, and steps shrink to nothing as the optimum comes near. A head of more numbers would lead
-astray so; it is solved first, which takes another half pass.
+Steps follow the curvature learned from those before. A network of ramps has kinks, where the gradient jumps and no
+smooth model holds: there the memory is dropped, and the steepest way tried.
 """
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, final, get_args
@@ -18,9 +15,10 @@ from torch import Tensor
 from calibrant.checks import check_at_least, check_known, check_positive
 from calibrant.clamping.freedom import Basis
 from calibrant.clamping.heads import HeadFit
+from calibrant.clamping.lookout import Lookout, Viewpoint
 from calibrant.clamping.objective import Objective
 from calibrant.clamping.passes import Passes, Precision
-from calibrant.errors import CalibrantWarning, FitError
+from calibrant.errors import FitError
 from calibrant.maps import Map, Scale
 from calibrant.numerics.certificate import Certificate
 from calibrant.numerics.curvature_memory import CurvatureMemory
@@ -35,6 +33,8 @@ _ENOUGH = 1e-4
 # may become.
 _LESS_SHORT, _SHORTER = 0.5, 0.1
 _SHORTEST, _SHORTEST_BLIND = 1e-2, 1e-8
+# A temperature this near the best one, in its logarithm, gives the same gradient.
+_LAG = 1e-3
 # A promise below this share of the objective is lost in rounding.
 _NOTHING = 1e-7
 _TINY = 1e-300
@@ -73,13 +73,6 @@ class Minimum(NamedTuple):
     is_reached: bool  # rather than out of passes
 
 
-class _Point(NamedTuple):
-    coefficients: Tensor  # (p,), float64
-    head: Map
-    loss: float
-    gradient: Tensor  # of the loss alone, (p,), float64
-
-
 @final
 class Descent:
     """Goes down from where it stands; the penalty may change on the way, as along a path from strong to weak.
@@ -95,14 +88,17 @@ class Descent:
     def __init__(
         self, passes: Passes, basis: Basis, head: HeadFit, start: Tensor, *, known: CurvatureMemory | None = None
     ) -> None:
-        self._passes, self._basis, self._head_fit = passes, basis, head
+        self._lookout = Lookout(passes, basis, head, start.dtype)
         self._memory = known or CurvatureMemory()
         self._steepness = 0.0
         self._begun_at = math.nan, math.nan  # a strength, and the objective where its descent began
-        self._here: _Point | None = None
-        self._dtype = start.dtype
+        self._here: Viewpoint | None = None
         self._start = basis.gathered(start.double()).flatten()
-        self.passes_taken = 0.0
+
+    @property
+    def passes_taken(self) -> float:
+        """How often it has read the rows so far."""
+        return self._lookout.passes_taken
 
     @property
     def coefficients(self) -> Tensor:
@@ -112,7 +108,7 @@ class Descent:
     @property
     def delta(self) -> Tensor:
         """δ where it stands, of an input's shape and the start's type."""
-        return self._spread(self.coefficients)
+        return self._lookout.spread(self.coefficients)
 
     @property
     def head(self) -> Map:
@@ -123,11 +119,11 @@ class Descent:
     def value(self, objective: Objective) -> float:
         """The objective where it stands."""
         assert self._here is not None, "begin first"
-        return _value(self._here, objective)
+        return self._here.value(objective)
 
     def plain_head(self) -> Map:
         """The best head for the rows as they are, where passes see them augmented or coarsely."""
-        return self._fitted(self._passes.precise_logits(self.delta), self._passes.labels)
+        return self._lookout.plain_head(self.coefficients)
 
     def known_curvature(self) -> CurvatureMemory:
         """A copy of what it has learned of the function so far."""
@@ -144,7 +140,7 @@ class Descent:
         """Look at the start: its best head, and the gradient there."""
         if self._here is not None:
             return
-        here = self._looked_at(self._start, None, objective)
+        here = self._lookout.look(self._start, None, objective)
         if math.isinf(here.loss):
             raise FitError("logits must be finite at the first δ; some are not. Give another start, or full precision.")
         self._here = here
@@ -162,30 +158,32 @@ class Descent:
         assert self._here is not None
         before, steps = self.passes_taken, 0
         if self._begun_at[0] != objective.strength:  # rather than gone on with after a kill
-            self._begun_at = objective.strength, _value(self._here, objective)
+            self._begun_at = objective.strength, self._here.value(objective)
         highest = self._begun_at[1]
         while True:
             here = self._here
             gradient = here.gradient + objective.pull(here.coefficients)
             direction = self._direction(here, gradient, objective)
-            gained = highest - _value(here, objective)
             promised = -0.5 * float(gradient @ direction)
             left = int(solver.max_passes - (self.passes_taken - before))
+            is_near = promised <= solver.tolerance * (highest - here.value(objective)) + _NOTHING * highest
             there = None
-            is_near = promised <= solver.tolerance * gained + _NOTHING * highest
             if not is_near and left > 0:
                 there = self._step(here, direction, gradient, objective, left)
-            if there is None and (is_near or left <= 0 or not len(self._memory)):
-                break
-            if there is None:
+            if there is not None:
+                self._memory.learn(there.coefficients - here.coefficients, there.gradient - here.gradient)
+                self._here, steps = there, steps + 1
+                after_step()
+            elif left > 0 and here.lag > _LAG:
+                # This gradient was that of another temperature: no step down by it need be one, nor its end an optimum.
+                self._here = self._lookout.look(here.coefficients, here.head, objective)
+            elif left > 0 and not is_near and len(self._memory):
                 # What was learned of the curvature on the other side of a kink is of no use on this one.
                 self._memory = CurvatureMemory()
-                continue
-            self._memory.learn(there.coefficients - here.coefficients, there.gradient - here.gradient)
-            self._here, steps = there, steps + 1
-            after_step()
+            else:
+                break
         passes = self.passes_taken - before
-        certificate = Certificate(_value(here, objective), float(gradient.abs().max()), steps, passes)
+        certificate = Certificate(here.value(objective), float(gradient.abs().max()), steps, passes)
         return Minimum(certificate, promised, is_reached=is_near or left > 0)
 
     def state(self) -> dict[str, Tensor]:
@@ -195,7 +193,7 @@ class Descent:
         if self._here is not None and isinstance(self._here.head, Scale):
             # Without them the gradient would be looked for again, and not lag: another way down to the same place.
             held |= {"gradient": self._here.gradient, "temperature": self._here.head.temperature}
-            numbers |= {"loss": self._here.loss, "n_classes": self._here.head.n_classes}
+            numbers |= {"loss": self._here.loss, "lag": self._here.lag, "n_classes": self._here.head.n_classes}
         return held | {name: torch.tensor(number, dtype=torch.float64) for name, number in numbers.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
@@ -204,28 +202,29 @@ class Descent:
         self._start, self._here = state["coefficients"], None
         if "gradient" in state:
             head = Scale(state["temperature"], n_classes=int(state["n_classes"]))
-            self._here = _Point(self._start, head, float(state["loss"]), state["gradient"])
+            lag, loss = float(state["lag"]), float(state["loss"])
+            self._here = Viewpoint(self._start, head, loss, state["gradient"], lag)
         self._memory.restore(state)
-        self._steepness, self.passes_taken = float(state["steepness"]), float(state["passes"])
+        self._steepness, self._lookout.passes_taken = float(state["steepness"]), float(state["passes"])
         self._begun_at = float(state["begun_at"][0]), float(state["begun_at"][1])
 
-    def _direction(self, here: _Point, gradient: Tensor, objective: Objective) -> Tensor:
+    def _direction(self, here: Viewpoint, gradient: Tensor, objective: Objective) -> Tensor:
         ridge = objective.ridge(here.coefficients)
         direction = self._memory.direction(gradient, ridge=ridge)
         if direction is not None:
             return direction
-        steepest = _FIRST_GAIN * _value(here, objective) / max(float(gradient @ gradient), _TINY)
+        steepest = _FIRST_GAIN * here.value(objective) / max(float(gradient @ gradient), _TINY)
         return -gradient * min(steepest, 1 / ridge if ridge else math.inf)
 
     def _step(
-        self, here: _Point, direction: Tensor, gradient: Tensor, objective: Objective, left: int
-    ) -> _Point | None:
+        self, here: Viewpoint, direction: Tensor, gradient: Tensor, objective: Objective, left: int
+    ) -> Viewpoint | None:
         """A point that is lower, or None if none is found."""
-        value, slope, length = _value(here, objective), float(gradient @ direction), 1.0
+        value, slope, length = here.value(objective), float(gradient @ direction), 1.0
         shortest = _SHORTEST if len(self._memory) else _SHORTEST_BLIND
         for _ in range(left):
-            there = self._looked_at(here.coefficients + length * direction, here.head, objective)
-            excess = _value(there, objective) - value - length * slope
+            there = self._lookout.look(here.coefficients + length * direction, here.head, objective)
+            excess = there.value(objective) - value - length * slope
             if excess <= (_ENOUGH - 1) * length * slope:
                 return there
             # The lowest point of the parabola through both values and the slope.
@@ -233,42 +232,3 @@ class Descent:
             if length < shortest:
                 break
         return None
-
-    def _looked_at(self, coefficients: Tensor, head: Map | None, objective: Objective) -> _Point:
-        delta = self._spread(coefficients)
-        if head is None or not self._head_fit.is_temperature:
-            logits = self._passes.logits(delta)
-            self.passes_taken += 0.5
-            if head is None:
-                self._passes.check_finite(logits)
-            elif not bool(logits.isfinite().all()):
-                return _too_far(coefficients, head)
-            head = self._fitted(logits, self._passes.labels, last=head)
-        slope = self._passes.slope(delta, head, objective)
-        self.passes_taken += 1
-        if not bool(slope.logits.isfinite().all()):
-            return _too_far(coefficients, head)
-        labels = self._passes.seen_labels
-        if self._head_fit.is_temperature or self._passes.augments:  # else it was fitted to these very logits
-            head = self._fitted(slope.logits, labels, last=head)
-        with torch.no_grad():
-            loss = float(objective.row_losses(head(slope.logits).double(), labels).mean())
-        return _Point(coefficients, head, loss, self._basis.gathered(slope.gradient).flatten())
-
-    def _fitted(self, logits: Tensor, labels: Tensor, *, last: Map | None = None) -> Map:
-        with warnings.catch_warnings():
-            # Of heads on the way; the one that is kept is fitted again, and may warn.
-            warnings.simplefilter("ignore", CalibrantWarning)
-            return self._head_fit.fit(logits, labels, last=last)
-
-    def _spread(self, coefficients: Tensor) -> Tensor:
-        return self._basis.spread(coefficients.reshape(self._basis.shape)).to(self._dtype)
-
-
-def _too_far(coefficients: Tensor, head: Map) -> _Point:
-    """Where logits are not finite: no step ends there."""
-    return _Point(coefficients, head, math.inf, torch.full_like(coefficients, math.nan))
-
-
-def _value(point: _Point, objective: Objective) -> float:
-    return point.loss + objective.penalty_of(point.coefficients)

@@ -9,7 +9,6 @@ from torch.nn import functional as F  # noqa: N812
 
 from calibrant.calibrators import (
     DoNothing,
-    EnsembleTemperatureScaling,
     MatrixScaling,
     TemperatureScaling,
     VectorScaling,
@@ -95,7 +94,6 @@ def joint_optimum(kind, objective):
     [
         ("none", DoNothing()),
         ("temperature", TemperatureScaling()),
-        ("vector", VectorScaling()),
         ("matrix", MatrixScaling()),
     ],
 )
@@ -283,7 +281,7 @@ def test_at_its_end_it_stays_there_when_it_is_taken_up_again():
     assert torch.equal(again.delta, first.delta)
 
 
-@pytest.mark.parametrize("head", [DoNothing(), TemperatureScaling(), EnsembleTemperatureScaling()])
+@pytest.mark.parametrize("head", [DoNothing(), TemperatureScaling()])
 def test_no_step_goes_where_logits_are_no_longer_finite(head):
     class Explodes(nn.Module):
         def forward(self, inputs):

@@ -243,30 +243,29 @@ class TestResuming:
         assert len(again.calls) == len(whole.calls) - 4
 
     @pytest.mark.parametrize("method", ["paper", "toolkit"])
-    @pytest.mark.parametrize("after", [1, 4])
-    def test_stochastic_descent_goes_on_to_the_last_bit(self, tmp_path, method, after):
+    def test_stochastic_descent_goes_on_to_the_last_bit(self, tmp_path, method):
         known = METHODS[method].fit(network(), data())
         with pytest.raises(KeyboardInterrupt):
-            METHODS[method].fit(network(), data(), folder=tmp_path, progress=Killer(after))
+            METHODS[method].fit(network(), data(), folder=tmp_path, progress=Killer(4))
         again = Killer()
         found = METHODS[method].fit(network(), data(), folder=tmp_path, progress=again)
         assert torch.equal(found.delta, known.delta)
         assert found.temperature == known.temperature
-        assert len(again.calls) == 6 - after
+        assert len(again.calls) == 2
 
     @pytest.mark.parametrize("method", [PAPER, EXACT])
     def test_of_several_fits_those_that_are_done_are_not_done_again(self, tmp_path, method, monkeypatch):
         # With a journal that would write nothing else in time.
         monkeypatch.setattr("calibrant.clamping.fitting.Journal", Journal)
-        method = dataclasses.replace(method, gamma=(0.0, 0.5, 1.0), strength=1.0, choose_by="calibration-ece")
+        method = dataclasses.replace(method, gamma=(0.0, 1.0), strength=1.0, choose_by="calibration-ece")
         whole = Killer()
         known = method.fit(network(), data(), progress=whole)
-        third = next(place for place, (what, _) in enumerate(whole.calls) if "γ = 1" in what)
+        second = next(place for place, (what, _) in enumerate(whole.calls) if "γ = 1" in what)
         with pytest.raises(KeyboardInterrupt):
-            method.fit(network(), data(), folder=tmp_path, progress=Killer(third + 1))
+            method.fit(network(), data(), folder=tmp_path, progress=Killer(second + 1))
         again = Killer()
         found = method.fit(network(), data(), folder=tmp_path, progress=again)
-        assert {what for what, _ in again.calls} == {what for what, _ in whole.calls[third:]}
+        assert {what for what, _ in again.calls} == {what for what, _ in whole.calls[second:]}
         assert found.summary.gamma == known.summary.gamma
         assert torch.equal(found.delta, known.delta)
 

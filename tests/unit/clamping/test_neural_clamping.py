@@ -431,7 +431,7 @@ class TestDigits:
     def test_another_precision_changes_nothing_on_a_cpu(self, digits):
         model, rows, _ = digits
         fits = [
-            NeuralClamping(strength=1.0, solver=ExactSolver(precision=each)).fit(model, rows)
+            NeuralClamping(strength=30.0, solver=ExactSolver(precision=each)).fit(model, rows)
             for each in ("float32", "bfloat16", "tensor-float32")
         ]
         assert torch.equal(fits[0].delta, fits[1].delta)

@@ -144,7 +144,7 @@ def test_candidates_may_be_given_in_any_order():
 
 
 def test_held_out_rows_are_judged_by_log_loss_whatever_the_objective():
-    plain, focal = (follower(gamma=gamma, solver=TIGHT).choose((0.03,)).trials[0] for gamma in (0.0, 1.0))
+    plain, focal = (follower(gamma=gamma, folds=2).choose((0.1,)).trials[0] for gamma in (0.0, 1.0))
     # Also the baseline is the head that the focal loss gives; both are judged alike.
     assert focal.gain != plain.gain
     assert focal.gain < 0

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.clamping import InputSpace
+from calibrant.clamping import CalibrationRows, InputSpace
 from calibrant.cli.clamp_folder import ClampFolder, digest_of
 from calibrant.cli.clamp_method import SpaceText
 from calibrant.cli.labelled_inputs import InputFile
@@ -51,7 +51,7 @@ def test_a_run_takes_stored_pixels_as_they_are(read):
 def test_whole_numbers_that_may_be_pixels_are_not_guessed_to_be(read):
     with pytest.raises(FileError, match=r"rows.npz: .* got uint8. Give --pixels"):
         read(PIXELS)
-    with pytest.raises(FileError, match="stored as uint8 for --pixels; got torch.float32"):
+    with pytest.raises(FileError, match=r"stored as uint8 for --pixels; got torch.float32"):
         read(PIXELS.astype(np.float32), pixels=True)
 
 
@@ -68,8 +68,6 @@ def test_the_space_is_what_was_said_or_what_a_run_knows():
 
 
 def test_a_digest_tells_rows_apart_and_not_how_they_are_batched():
-    from calibrant.clamping import CalibrationRows
-
     inputs, labels = torch.randn(7, 3, generator=torch.manual_seed(0)), torch.arange(7)
     digest = digest_of(CalibrationRows.of((inputs, labels)))
     assert digest == digest_of(CalibrationRows.of((inputs, labels), batch_size=2))

@@ -7,8 +7,10 @@ import torch
 from safetensors.torch import save_file, save_model
 from torch import nn
 
+from calibrant.clamping import ClampedModel
 from calibrant.cli.networks import read_network
 from calibrant.errors import InputError
+from calibrant.maps import Scale
 
 CPU = torch.device("cpu")
 MODULE = """
@@ -141,6 +143,8 @@ def test_an_exported_network_takes_any_number_of_rows_and_has_its_own_weights(he
     loaded, inputs = model("net.pt2"), torch.randn(7, 3)
     assert torch.allclose(loaded(inputs), network(inputs))
     assert not loaded.training
+    clamped = ClampedModel(loaded, torch.ones(3), Scale(torch.tensor(2.0), n_classes=2))  # no other mode to go to
+    assert torch.allclose(clamped.train().eval()(inputs), network(inputs + 1) / 2)
     with pytest.raises(InputError, match=r"two.pt2 must take any number of rows; it was exported for 2 at a time"):
         model("two.pt2")
     with pytest.raises(InputError, match=r"other.pt2 must be a whole archive of torch.export"):

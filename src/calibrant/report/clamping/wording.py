@@ -67,10 +67,9 @@ def _cross_validated(found: ClampingJudgement) -> list[str]:
         return []
     best = min(found.summary.trials, key=lambda trial: trial.gain)
     chosen = next((trial for trial in found.summary.trials if trial.strength == found.summary.strength), best)
-    which = "chosen" if found.moves else "best"
-    told = (
-        f"the {which} of {len(found.summary.trials)} strengths, λ = {chosen.strength:.3g} a row, changes the log-loss"
-    )
+    n, which = len(found.summary.trials), "chosen" if found.moves else "best"
+    told = f"the {which} of {n} strengths" if n > 1 else "the one strength tried"
+    told += f", λ = {chosen.strength:.3g} a row, changes the log-loss"
     error = f"{chosen.gain:+.4f} ± {chosen.error:.4f} (standard error)"
     return [f"Cross-validated on the calibration rows, {told} by {error} against δ = 0."]
 
