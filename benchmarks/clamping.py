@@ -33,6 +33,7 @@ from calibrant.clamping.rows import CalibrationRows
 from calibrant.clamping.showing import Showing
 from calibrant.clamping.task import ClampingTask
 from calibrant.datasets import load_digits
+from calibrant.maps import Scale
 from calibrant.models import DigitsCNN, build_model
 
 __all__ = ["report"]
@@ -45,7 +46,7 @@ PASSES = 3  # in each look at the clock
 FEW, MANY, BATCH = 2000, 8000, 500
 # The demo of the authors' toolkit: mean focal loss of clipped probabilities, and the norm of δ, not squared.
 DEMO = Objective(gamma=1.0, strength=0.01, penalty="norm", clip=1e-7)
-RATE, MOMENTUM, DEMO_BATCH, EPOCHS, SCALE = 0.01, 0.9, 1000, 100, 0.001
+RATE, MOMENTUM, DEMO_BATCH, DEMO_STEPS, EPOCHS, SCALE = 0.01, 0.9, 1000, 5, 100, 0.001
 WEIGHTS = Path(__file__).parents[1] / "experiments/training/resnet110-ce.safetensors"
 CIFAR_MEAN, CIFAR_STD, CIFAR_ROWS = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), 5000
 
@@ -71,7 +72,13 @@ def report() -> str:
     bounds: list[Bound] = []
     passes = [_pass(case, place, bounds) for case in _networks(place)]
     trained = [_digits(place), *_resnet110(place)]
-    reached = [line for case in trained for line in _reached(case, place, bounds)]
+    # With fewer images than the demo's 5,000, batches that give as many steps as those, too: five an epoch.
+    reached = [
+        line
+        for case in trained
+        for batch in sorted({DEMO_BATCH, len(case.labels) // DEMO_STEPS}, reverse=True)
+        for line in _reached(case, batch, place, bounds)
+    ]
     few, many = (_peak_in_a_process_of_its_own(n) for n in (FEW, MANY))
     bounds.append(Bound(f"memory with {MANY:,} rows, in times that with {FEW:,}", many / few, at_most=MOST_MEMORY))
     about_passes = (
@@ -84,7 +91,8 @@ def report() -> str:
         f"The loop of the toolkit's demo, {EPOCHS} epochs in batches of {DEMO_BATCH:,}, rate {RATE:g}, momentum "
         f"{MOMENTUM:g}, parameters not frozen, without its augmentation; then the exact solver from δ = 0 until the "
         "same objective is at or below what the loop ended with, evaluated on all calibration rows. One run of each. "
-        f"The small network learned {TRAINED_ON} digits, enlarged to {SIDE} x {SIDE}."
+        f"The small network learned {TRAINED_ON} digits, enlarged to {SIDE} x {SIDE}; a thousand images are one batch, "
+        f"so the loop gets a second run in smaller ones, with {DEMO_STEPS} steps an epoch as the demo has on 5,000."
     )
     about_memory = (
         "Peak of a fit above what the process held before it, with a data set that makes its rows as they are read, "
@@ -101,7 +109,7 @@ def report() -> str:
         "",
         about_reached,
         "",
-        "| network | images | solver | seconds | passes | objective | T | norm of δ | loop, in times this |",
+        "| network | images | way | seconds | passes | objective | T | norm of δ | loop, in times this |",
         "|---|---|---|---|---|---|---|---|---|",
         *reached,
         "",
@@ -115,7 +123,7 @@ def report() -> str:
 def _networks(place: Place) -> list[_Case]:
     """Of random weights, with labels that are mostly what they say."""
     sizes = {"resnet20": (5000, 1000), "resnet110": (5000, 1000)} if place.is_gpu else {"resnet20": (128, 64)}
-    models = {"DigitsCNN": (DigitsCNN(image_size=SIDE), 1, 1000, 250)}
+    models: dict[str, tuple[nn.Module, int, int, int]] = {"DigitsCNN": (DigitsCNN(image_size=SIDE), 1, 1000, 250)}
     models |= {name: (build_model(name, n_classes=10), 3, *size) for name, size in sizes.items()}
     cases = []
     for name, (model, channels, n, batch) in models.items():
@@ -223,35 +231,36 @@ def _resnet110(place: Place) -> list[_Case]:
     return [_Case("resnet110", model, inputs.to(place.device), labels.long().to(place.device), batch=1000)]
 
 
-def _reached(case: _Case, place: Place, bounds: list[Bound]) -> list[str]:
+def _reached(case: _Case, batch: int, place: Place, bounds: list[Bound]) -> list[str]:
     """Seconds until the toolkit's objective, by the toolkit's loop and by ours."""
     start = place.clock()
-    delta, temperature = _toolkit(case)
+    delta, temperature = _toolkit(case, batch)
     theirs = place.clock() - start
     target = _objective(case, delta, temperature)
     head = f"| {case.name} | {len(case.labels):,} |"
     told = f"{target:.4f} | {temperature:.2f} | {float(delta.norm()):.2f} | 1 |"
-    lines = [f"{head} loop | {theirs:.1f} | {EPOCHS} | {told}"]
+    lines = [f"{head} loop, batch {batch:,} | {theirs:.1f} | {EPOCHS} | {told}"]
     precisions: tuple[Precision, ...] = ("float32", "bfloat16") if place.is_gpu else ("float32",)
     for precision in precisions:
         start = place.clock()
         with frozen(case.model):
             descent = _descended(case, precision, target)
         ours = place.clock() - start
+        assert isinstance(descent.head, Scale)
         found = float(descent.head.temperature)
         value = _objective(case, descent.delta, found)
         told = f"{value:.4f} | {found:.2f} | {float(descent.delta.norm()):.2f} | **{theirs / ours:.1f}** |"
         lines.append(f"{head} ours, {precision} | {ours:.1f} | {descent.passes_taken:g} | {told}")
         if precision == "float32":
-            what = f"time to the toolkit's objective of {case.name}"
-            bounds.append(Bound(f"objective of {case.name} above the toolkit's", value - target, at_most=1e-6))
-            bounds.append(Bound(f"{what}, in times the toolkit's loop", ours / theirs, at_most=MOST_TIME))
-            if place.is_gpu:
-                bounds.append(Bound(f"{what}, in seconds", ours, at_most=MOST_SECONDS))
+            what = f"time to the objective of the toolkit's loop (batch {batch:,}) over {case.name}"
+            seconds = Bound(f"{what}, in seconds", ours, at_most=MOST_SECONDS)
+            ratio = Bound(f"{what}, in times the loop's", ours / theirs, at_most=MOST_TIME)
+            bounds.append(seconds if place.is_gpu else ratio)
+            bounds.append(Bound("objective there, above the loop's", value - target, at_most=1e-6))
     return lines
 
 
-def _toolkit(case: _Case) -> tuple[Tensor, float]:
+def _toolkit(case: _Case, batch: int) -> tuple[Tensor, float]:
     """δ and T as the toolkit's demo learns them: in evaluation mode, but with parameters that take gradients."""
     case.model.requires_grad_()
     torch.manual_seed(0)
@@ -259,7 +268,7 @@ def _toolkit(case: _Case) -> tuple[Tensor, float]:
     temperature = torch.ones((), device=delta.device, requires_grad=True)
     optimiser = torch.optim.SGD([delta, temperature], lr=RATE, momentum=MOMENTUM)
     for _ in range(EPOCHS):
-        for rows in torch.randperm(len(case.labels), device=delta.device).split(DEMO_BATCH):
+        for rows in torch.randperm(len(case.labels), device=delta.device).split(batch):
             probs = (case.model(case.inputs[rows] + delta) / temperature).softmax(dim=1)
             right = probs.clamp(DEMO.clip, 1 - DEMO.clip).gather(1, case.labels[rows][:, None])
             loss = -((1 - right) ** DEMO.gamma * right.log()).mean() + DEMO.strength * delta.norm()

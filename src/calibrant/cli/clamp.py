@@ -75,8 +75,10 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
 ) -> None:
     """Neural Clamping: learn one δ for all inputs and a temperature for a frozen network, and say whether δ helps."""
-    from calibrant.cli.clamp_method import MethodText, SpaceText
-    from calibrant.cli.clamping import ClampRequest, run_clamping
+    from calibrant.cli.clamp_case import ClampRequest
+    from calibrant.cli.clamp_method import MethodText
+    from calibrant.cli.clamp_space import SpaceText
+    from calibrant.cli.clamping import run_clamping
 
     run_clamping(
         ClampRequest(

@@ -20,60 +20,16 @@ from calibrant.clamping import (
 from calibrant.clamping.freedom import Freedom
 from calibrant.clamping.initialisation import Eta, Start
 from calibrant.clamping.neural_clamping import StrengthRule
+from calibrant.cli.clamp_space import numbers
 from calibrant.errors import InputError
 
-__all__ = ["MethodText", "SpaceText", "check_start", "numbers"]
+__all__ = ["MethodText", "check_start"]
 
 _PRESETS: dict[str, Callable[[], NeuralClamping]] = {
     "default": NeuralClamping,
     "paper": NeuralClamping.paper,
     "toolkit": NeuralClamping.toolkit,
 }
-
-
-@final
-@dataclass(frozen=True)
-class SpaceText:
-    """What was said about the range of a pixel and its normalisation; None where nothing was."""
-
-    low: float | None = None
-    high: float | None = None
-    mean: str | None = None
-    std: str | None = None
-    clips: bool = False
-
-    @property
-    def names_a_range(self) -> bool:
-        """Whether more was said than that δ must not leave it."""
-        return any(each is not None for each in (self.low, self.high, self.mean, self.std))
-
-    def space(self, *, known: InputSpace | None, is_run: bool, pixels: bool) -> InputSpace | None:
-        """What the network's inputs are, as far as it matters.
-
-        Args:
-            known: What a run tells by itself.
-            is_run: Whether the network is a run's.
-            pixels: Whether stored pixels are to be scaled.
-
-        Raises:
-            InputError: If a run's own numbers are contradicted, or these contradict each other.
-        """
-        if is_run:
-            if self.names_a_range or pixels:
-                raise InputError(
-                    "--pixels, --low, --high, --mean and --std must be left out with a folder of calibrant train: its "
-                    "network takes pixels as they were stored, and normalises them itself."
-                )
-            return None if known is None else replace(known, clips=self.clips)
-        if not (self.names_a_range or self.clips or pixels):
-            return None
-        return InputSpace(
-            low=0.0 if self.low is None else self.low,
-            high=1.0 if self.high is None else self.high,
-            mean=None if self.mean is None else numbers(self.mean, "--mean"),
-            std=None if self.std is None else numbers(self.std, "--std"),
-            clips=self.clips,
-        )
 
 
 @final
@@ -146,22 +102,6 @@ def check_start(method: NeuralClamping) -> None:
             "--start data-driven must know the range of a pixel; give --low and --high (--mean and --std, if inputs "
             "are normalised), or take --start data-driven:quantile."
         )
-
-
-def numbers(text: str, option: str) -> tuple[float, ...]:
-    """Numbers with commas between them.
-
-    Raises:
-        InputError: If they are none.
-
-    Example:
-        >>> numbers("0.49, 0.48", "--mean")
-        (0.49, 0.48)
-    """
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError as error:
-        raise InputError(f"{option} must be a number, or numbers with commas between them; got {text!r}.") from error
 
 
 def _one_or_several(values: Sequence[float]) -> float | tuple[float, ...]:

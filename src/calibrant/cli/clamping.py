@@ -1,35 +1,23 @@
 """What ``calibrant clamp`` does once torch may be loaded: read, fit, judge, draw, write."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from math import isinf
 from pathlib import Path
-from typing import Any, cast, final
+from typing import cast
 
 import torch
 from matplotlib.figure import Figure
-from torch import nn
 
-from calibrant.clamping import CalibrationRows, ClampedModel, NeuralClamping, load_clamped, save_clamped
-from calibrant.clamping.clamped_file import network_digest
-from calibrant.clamping.frozen import frozen
-from calibrant.clamping.outputs import logits_in
-from calibrant.clamping.passes import device_of
-from calibrant.clamping.probe import looked_through
-from calibrant.cli.clamp_folder import ClampFolder, digest_of
-from calibrant.cli.clamp_method import MethodText, SpaceText, check_start
+from calibrant.clamping import ClampedModel, load_clamped, save_clamped
+from calibrant.cli.clamp_case import ClampCase, ClampRequest
+from calibrant.cli.clamp_folder import ClampFolder
 from calibrant.cli.device import chosen_device
-from calibrant.cli.labelled_inputs import InputFile, blamed_on
-from calibrant.cli.networks import Network, read_network
 from calibrant.cli.notes import warnings_shown
-from calibrant.cli.output import check_drawing, check_folder, check_output, standard_error, standard_output
+from calibrant.cli.output import check_folder, check_output, standard_error, standard_output
 from calibrant.cli.progress import stages
 from calibrant.cli.writing import write_json, write_page
 from calibrant.diagrams import delta_picture, reliability
-from calibrant.errors import CalibrantError, InputError
-from calibrant.numerics.precision import working
+from calibrant.errors import CalibrantError
 from calibrant.plots import ThemeName, plot_delta, plot_reliability, save_figures
-from calibrant.predictions import Predictions
 from calibrant.report.clamping.document import clamping_to_document
 from calibrant.report.clamping.judgement import CLAMPED, ClampingJudgement, judge_clamping
 from calibrant.report.clamping.markdown import clamping_to_markdown
@@ -37,101 +25,10 @@ from calibrant.report.clamping.terminal import clamping_to_terminal
 from calibrant.report.comparison.board import NOTHING, TEMPERATURE
 from calibrant.sources import save
 
-__all__ = ["ClampRequest", "run_clamping"]
+__all__ = ["run_clamping"]
 
 _SHOWN = 6  # inputs in the picture of δ
 _IMAGE_AXES, _LEAST_SIDE = 3, 2  # of what can be drawn
-
-
-@final
-@dataclass(frozen=True)
-class ClampRequest:
-    """What the person asked for."""
-
-    model: str
-    data: Path
-    test: Path
-    out: Path
-    weights: Path | None = None
-    inputs: str = "inputs"
-    labels: str = "labels"
-    pixels: bool = False
-    space: SpaceText = field(default_factory=SpaceText)
-    method: MethodText = field(default_factory=MethodText)
-    device: str = "auto"
-    n_bins: int = 15
-    resamples: int = 500
-    with_weights: bool = False
-    json: Path | None = None
-    markdown: Path | None = None
-    figures: Path | None = None
-    figure_format: str = "png"
-    theme: str = "light"
-
-    def __post_init__(self) -> None:
-        check_drawing(self.figure_format, self.theme)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class _Case:
-    """A network, the rows to fit on and those to judge by, and how."""
-
-    network: Network
-    calibration: CalibrationRows
-    test: CalibrationRows
-    method: NeuralClamping
-
-    @classmethod
-    def of(cls, request: ClampRequest, device: torch.device, stage: Callable[[str], None]) -> "_Case":
-        """All that can be wrong with it is found here."""
-        stage(f"loading the network {request.model}")
-        network = read_network(request.model, request.weights, device)
-        space = request.space.space(known=network.space, is_run=network.is_run, pixels=request.pixels)
-        method = request.method.method(space)
-        check_start(method)
-        rows = []
-        for path in (request.data, request.test):
-            stage(f"reading {path}")
-            file = InputFile(path, request.inputs, request.labels)
-            rows.append(file.read(network, pixels=request.pixels, space=space))
-        calibration, test = rows
-        stage("trying the network")
-        with frozen(network.model):
-            with blamed_on(request.data, unless=("the network", "a network")):
-                looked_through(network.model, calibration, space)
-            with blamed_on(request.test):
-                if test.input_shape != calibration.input_shape:
-                    raise InputError(
-                        f"inputs must have the shape of those in {request.data}, (n, "
-                        f"{', '.join(map(str, calibration.input_shape))}); got (n, "
-                        f"{', '.join(map(str, test.input_shape))})."
-                    )
-                looked_through(network.model, test, space)
-        return cls(network, calibration, test, method)
-
-    def settings(self) -> dict[str, Any]:
-        """What decides the result."""
-        plain = self.method.settings()
-        strength = plain["strength"]
-        return {
-            "network": network_digest(self.network.model),
-            "data": digest_of(self.calibration),
-            "test": digest_of(self.test),
-            **plain,
-            "strength": "inf" if isinstance(strength, float) and isinf(strength) else strength,
-        }
-
-    def predictions(self, model: nn.Module, rows: CalibrationRows, path: Path) -> Predictions:
-        """Of the network, or of the clamped one."""
-        device, logits = device_of(model), []
-        with frozen(model), torch.no_grad():
-            for inputs, _ in rows.batches(device=device, batch_size=self.method.batch_size):
-                # A copy, for networks that write into what they are given.
-                logits.append(working(logits_in(model(inputs.clone()))).cpu())
-        with blamed_on(path):
-            names = self.network.class_names
-            return Predictions.from_logits(torch.cat(logits), rows.labels, class_names=names)
 
 
 def run_clamping(request: ClampRequest) -> None:
@@ -147,7 +44,7 @@ def run_clamping(request: ClampRequest) -> None:
     device = chosen_device(request.device)
     out, err = standard_output(), standard_error()
     with warnings_shown(err) as said, stages(err) as stage:
-        case = _Case.of(request, device, stage)
+        case = ClampCase.of(request, device, stage)
         calibration = case.predictions(case.network.model, case.calibration, request.data)
         before = case.predictions(case.network.model, case.test, request.test)
         folder.begin(case.settings())
@@ -185,7 +82,7 @@ def run_clamping(request: ClampRequest) -> None:
     out.print("Wrote " + ", ".join(str(path) for path in written), style="dim")
 
 
-def _clamped(request: ClampRequest, case: _Case, folder: ClampFolder, stage: Callable[[str], None]) -> ClampedModel:
+def _clamped(request: ClampRequest, case: ClampCase, folder: ClampFolder, stage: Callable[[str], None]) -> ClampedModel:
     """Fitted, or as an earlier run of this command left it."""
     if folder.clamped.exists():
         standard_error().print(f"{folder.path} holds a finished fit: it is judged again, and nothing is fitted.")
@@ -234,7 +131,7 @@ def _report(request: ClampRequest, folder: ClampFolder, found: ClampingJudgement
 
 
 def _draw(
-    request: ClampRequest, case: _Case, clamped: ClampedModel, found: ClampingJudgement, folder: Path
+    request: ClampRequest, case: ClampCase, clamped: ClampedModel, found: ClampingJudgement, folder: Path
 ) -> list[Path]:
     """The reliability before and after, and δ, if there is one, where the inputs are images."""
     theme: ThemeName = "dark" if request.theme == "dark" else "light"
@@ -250,6 +147,6 @@ def _draw(
     return save_figures(drawn, folder, formats=[request.figure_format])
 
 
-def _class_name(case: _Case, label: int) -> str:
+def _class_name(case: ClampCase, label: int) -> str:
     names = case.network.class_names
     return str(label) if names is None else names[label]

@@ -7,9 +7,10 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
+from calibrant.cli.clamp_case import ClampRequest
 from calibrant.cli.clamp_folder import ClampFolder
 from calibrant.cli.clamp_method import MethodText
-from calibrant.cli.clamping import ClampRequest, run_clamping
+from calibrant.cli.clamping import run_clamping
 from calibrant.cli.comparison import ComparisonRequest, run_comparison
 from calibrant.cli.evaluation import Request, run_evaluation
 from calibrant.datasets import Examples, load_digits, load_resnet110

@@ -7,7 +7,7 @@ from torch import nn
 
 from calibrant.clamping import CalibrationRows, InputSpace
 from calibrant.cli.clamp_folder import ClampFolder, digest_of
-from calibrant.cli.clamp_method import SpaceText
+from calibrant.cli.clamp_space import SpaceText
 from calibrant.cli.labelled_inputs import InputFile
 from calibrant.cli.networks import Network
 from calibrant.errors import FileError, InputError
