@@ -103,6 +103,11 @@ rises, and all variants are better than temperature scaling, but for the paper's
 goes astray for one network. The network has seen 100 images and is calibrated on 1,000: δ moves its features to where
 its training did not bring them. A free δ does more than a smooth one.
 """,
+    "digits-many": """
+**Reading.** The same network, trained on ten times as many digits, has nothing left for δ to do: the default stays at
+or next to 0. Held as loosely as the paper has it, δ makes every calibration image right, so that no temperature is cold
+enough, or a descent that is stopped ends somewhere on the way there, at a higher log-loss on others.
+""",
 }
 
 

@@ -9,7 +9,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("study", "page"), [("posthoc", "comparison.md"), ("training", "training-study.md")])
+@pytest.mark.parametrize(
+    ("study", "page"),
+    [("posthoc", "comparison.md"), ("training", "training-study.md"), ("clamping", "clamping-study.md")],
+)
 def test_a_studys_page_is_the_one_its_records_give(study, page, tmp_path, monkeypatch):
     folder = ROOT / "experiments" / study
     spec = importlib.util.spec_from_file_location(f"{study}_page", folder / "page.py")
