@@ -7,7 +7,7 @@ smooth model holds: there the memory is dropped, and the steepest way tried.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, final, get_args
+from typing import Literal, NamedTuple, final, get_args
 
 import torch
 from torch import Tensor
@@ -70,7 +70,7 @@ class Minimum(NamedTuple):
 
     certificate: Certificate
     promised: float  # how much lower the next step would have led, at most to first order
-    is_reached: bool  # rather than out of passes
+    end: Literal["near", "stuck", "out of passes"]  # stuck: at a kink of the network, where no step leads down
 
 
 @final
@@ -120,6 +120,11 @@ class Descent:
         """The objective where it stands."""
         assert self._here is not None, "begin first"
         return self._here.value(objective)
+
+    def is_true(self, objective: Objective) -> bool:
+        """Whether the loss here is the network's own, and not one that a short way through it made up."""
+        assert self._here is not None, "begin first"
+        return self._lookout.is_true(self._here, objective)
 
     def plain_head(self) -> Map:
         """The best head for the rows as they are, where passes see them augmented or coarsely."""
@@ -184,7 +189,7 @@ class Descent:
                 break
         passes = self.passes_taken - before
         certificate = Certificate(here.value(objective), float(gradient.abs().max()), steps, passes)
-        return Minimum(certificate, promised, is_reached=is_near or left > 0)
+        return Minimum(certificate, promised, "near" if is_near else "stuck" if left > 0 else "out of passes")
 
     def state(self) -> dict[str, Tensor]:
         """What is needed to go on from here."""

@@ -19,7 +19,9 @@ __all__ = ["FirstLayer", "find_first_layer"]
 _LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 # How far logits may differ, relative to their spread, for two ways to be called the same.
 _SAME = 1e-4
-_PROBES = 2  # rows, and perturbations
+_ROWS = 2  # to try it on
+# Of the perturbations tried, in standard deviations of the inputs: networks that clip do so far out.
+_SIZES = (0.1, 3.0, 30.0)
 
 
 @final
@@ -78,14 +80,14 @@ def find_first_layer(model: nn.Module, inputs: Tensor) -> FirstLayer | None:
     if not called or called.count(called[0]) > 1:
         return None
     first = FirstLayer(model, called[0], inputs[:1])
-    return first if _is_the_same(first, model, inputs[:_PROBES]) else None
+    return first if _is_the_same(first, model, inputs[:_ROWS]) else None
 
 
 @torch.no_grad()
 def _is_the_same(first: FirstLayer, model: nn.Module, inputs: Tensor) -> bool:
     generator = torch.Generator().manual_seed(0)
     scale = float(inputs.float().std()) or 1.0
-    for size in (0.1, 3.0)[:_PROBES]:
+    for size in _SIZES:
         delta = (size * scale * torch.randn(inputs.shape[1:], generator=generator)).to(inputs)
         outright = logits_in(model(inputs + delta)).float()
         with first.adding(first.share(delta)):

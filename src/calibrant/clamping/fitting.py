@@ -1,9 +1,8 @@
 """What ``NeuralClamping.fit`` does with a network and its rows: choose γ and λ, and learn δ and the head for them."""
 
-import hashlib
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, final
 
@@ -14,6 +13,7 @@ from calibrant.clamping.descent import ExactSolver
 from calibrant.clamping.first_layer import find_first_layer
 from calibrant.clamping.frozen import frozen
 from calibrant.clamping.heads import HeadFit
+from calibrant.clamping.identity import fit_identity
 from calibrant.clamping.journal import Journal
 from calibrant.clamping.objective import Objective
 from calibrant.clamping.path import PathFollower
@@ -79,7 +79,7 @@ def fitted(
             method.batch_size,
             method.solver.precision if isinstance(method.solver, ExactSolver) else "float32",
         )
-        journal = Journal(folder, _identity(method, task, inputs))
+        journal = Journal(folder, {} if folder is None else fit_identity(method, model, rows))
         found = _Fitting(method, task, journal, progress).found()
         journal.close()
         return found
@@ -167,7 +167,7 @@ class _Fitting:
             self.progress(f"learning δ at λ = {strength:.3g} a row, γ = {gamma:g}", descent.passes_taken)
 
         minimum = descent.minimise(objective, solver, after_step=after_step)
-        if not minimum.is_reached:
+        if minimum.end == "out of passes":
             warnings.warn(
                 f"δ is not quite at its optimum after {minimum.certificate.passes:.0f} passes: the next step promises "
                 f"{minimum.promised:.1e} less of an objective of {minimum.certificate.objective:.4f}. Allow more "
@@ -176,7 +176,13 @@ class _Fitting:
                 stacklevel=4,
             )
         self.journal.note(entry, descent.state(), final=True)
-        return Found(descent.delta, self._best_head(descent.delta, gamma), strength, gamma, minimum.certificate)
+        if self.task.first is not None and not descent.is_true(objective):
+            # The network is not linear as far out as δ has come, so the short way led to another network's optimum.
+            plainly = replace(self, task=replace(self.task, first=None), journal=Journal(None, {}))
+            return plainly._exact(gamma, strength, start, entry)
+        told = () if minimum.end != "stuck" else (_at_a_kink(minimum.promised),)
+        head = self._best_head(descent.delta, gamma)
+        return Found(descent.delta, head, strength, gamma, minimum.certificate, notes=told)
 
     def _stochastic(self, gamma: float, strength: float, start: Tensor, entry: str) -> Found:
         task, solver = self.task, self.method.solver
@@ -273,6 +279,13 @@ class _Fitting:
             return float(ece(Predictions.from_logits(found.head(passes.precise_logits(found.delta)), passes.labels)))
 
 
+def _at_a_kink(promised: float) -> str:
+    return (
+        f"δ ended at a kink of the objective, where no step leads further down; without it the next would promise "
+        f"{promised:.1e} less."
+    )
+
+
 def _no_help(trials: tuple[StrengthTrial, ...]) -> str:
     if not trials:
         return "δ was not tried: with any, every fitted row is right, and no temperature is cold enough. It is 0."
@@ -286,14 +299,3 @@ def _no_help(trials: tuple[StrengthTrial, ...]) -> str:
 
 def _noted(state: StochasticState) -> dict[str, Tensor]:
     return state._asdict() | {"epochs": torch.tensor(state.epochs)}
-
-
-def _identity(method: "NeuralClamping", task: ClampingTask, inputs: Tensor) -> dict[str, object]:
-    """What decides the result, for the journal."""
-    digest = hashlib.sha256(task.rows.labels.numpy().tobytes())
-    digest.update(inputs.detach().float().cpu().numpy().tobytes())
-    for name, tensor in task.model.state_dict().items():
-        digest.update(name.encode())
-        if isinstance(tensor, Tensor):  # rather than a module's extra state
-            digest.update(str(float(tensor.double().sum())).encode())
-    return {"settings": method.settings(), "digest": digest.hexdigest()}

@@ -35,6 +35,11 @@ class HeadFit:
                 f"a temperature head minimises Neural Clamping's own objective; got criterion "
                 f"{calibrator.criterion!r}. Leave it out, and give gamma to NeuralClamping."
             )
+        if calibrator.family not in {"scaling", "baseline"}:
+            raise InputError(
+                f"the head must change smoothly with the logits and minimise a loss, for δ to be learned before it; "
+                f"{calibrator.name} is of the family {calibrator.family}. Take one of the family scaling."
+            )
         if not self.is_temperature and gamma > 0:
             raise InputError(
                 f"gamma must be 0 with the head {calibrator.name}, which minimises the log-loss; got {gamma}. "

@@ -22,6 +22,9 @@ from calibrant.maps import Map, Scale
 
 __all__ = ["Lookout", "Viewpoint"]
 
+# How far two ways to compute a loss may differ by rounding, relative to it; in 16 bits, too.
+_SAME = 1e-2
+
 
 class Viewpoint(NamedTuple):
     """A δ that was looked at."""
@@ -80,6 +83,15 @@ class Lookout:
             loss = float(objective.row_losses(best(slope.logits).double(), labels).mean())
         gradient = self._basis.gathered(slope.gradient).flatten()
         return Viewpoint(coefficients, best, loss, gradient, _apart(head, best))
+
+    def is_true(self, point: Viewpoint, objective: Objective) -> bool:
+        """Whether the loss of a δ is the same when every row goes the whole way through the network."""
+        if self._passes.augments:
+            return True
+        with torch.no_grad():
+            logits = point.head(self._passes.logits(self.spread(point.coefficients)))
+            loss = float(objective.row_losses(logits.double(), self._passes.labels).mean())
+        return abs(loss - point.loss) <= _SAME * max(abs(loss), abs(point.loss))
 
     def plain_head(self, coefficients: Tensor) -> Map:
         """The best head for the rows as they are, where passes see them augmented or coarsely."""

@@ -35,6 +35,9 @@ StrengthRule: TypeAlias = Literal["path", "tenth-of-loss", "tenth-as-term"]
 ChooseBy: TypeAlias = Literal["cross-validated-nll", "calibration-ece"]
 Progress: TypeAlias = Callable[[str, float], None]
 
+# Beyond this, clipping would bend the loss that a temperature is solved for.
+_MOST_CLIP = 1e-3
+
 # The candidates for γ in the paper's Section 3.3.
 GAMMA_POOL = tuple(step / 20 for step in range(21))
 
@@ -113,26 +116,36 @@ class NeuralClamping:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for value, kind, name in (
+            (self.head, Calibrator, "head"),
+            (self.freedom, get_args(Freedom), "freedom"),
+            (self.start, Start, "start"),
+            (self.solver, (ExactSolver, StochasticSolver), "solver"),
+            (self.space, (InputSpace, type(None)), "space"),
+        ):
+            if not isinstance(value, kind):
+                raise InputError(f"{name} must be one of its kind, such as its default; got {value!r}.")
         for several, name in ((self.gamma, "gamma"), (self.strength, "strength")):
-            if several == ():
+            if isinstance(several, tuple) and not several:
                 raise InputError(f"{name} must be a number or several to choose from; got none.")
         for gamma in self.gammas:
             check_real_number(gamma, "gamma", least=0)
+            HeadFit(self.head, gamma)
         if isinstance(self.strength, str):
             check_known(self.strength, get_args(StrengthRule), "strength")
-        elif isinstance(self.strength, tuple):
-            for strength in self.strength:
-                check_real_number(strength, "a strength", least=0)
-        elif self.strength != math.inf:
-            check_real_number(self.strength, "strength", least=0)
+        else:
+            for strength in self.strength if isinstance(self.strength, tuple) else (self.strength,):
+                if strength != math.inf:
+                    check_real_number(strength, "strength", least=0)
         check_known(self.choose_by, get_args(ChooseBy), "choose_by")
         check_known(self.penalty, get_args(Penalty), "penalty")
         check_known(self.augmentation, get_args(Augmentation), "augmentation")
-        check_real_number(self.clip, "clip", least=0, most=0.5)
+        check_real_number(self.clip, "clip", least=0, most=_MOST_CLIP)
         check_at_least(self.folds, 2, "folds")
         check_at_least(self.views, 1, "views")
-        for gamma in self.gammas:
-            HeadFit(self.head, gamma)
+        check_at_least(self.seed, 0, "seed")
+        if self.batch_size is not None:
+            check_at_least(self.batch_size, 1, "batch_size")
         self._check_together()
 
     @classmethod
@@ -233,7 +246,9 @@ class NeuralClamping:
             notes=(*found.notes, *warned),
         )
         with frozen(model):  # which the clamped model, too, would leave in evaluation mode
-            return ClampedModel(model, found.delta, found.head, space=self.space, summary=summary)
+            clamped = ClampedModel(model, found.delta, found.head, space=self.space, summary=summary)
+        clamped.training = model.training  # as the network inside, which is left as it was
+        return clamped
 
     def settings(self) -> dict[str, Any]:
         """The options, as a file can hold them."""
@@ -248,6 +263,13 @@ class NeuralClamping:
             )
         if self.strength == "path" and self.choose_by == "calibration-ece":
             raise InputError("strength='path' is chosen by held-out log-loss; give candidates for calibration-ece.")
+        if self.strength == "path" and self.penalty == "norm":
+            raise InputError(
+                "strength='path' has strengths for the squared penalty only; give some, or penalty='squared'."
+            )
+        chooses = self.strength == "path" or isinstance(self.strength, tuple)
+        if chooses and self.choose_by == "cross-validated-nll" and not isinstance(self.start, ZeroStart):
+            raise InputError("start must be ZeroStart() where strengths are cross-validated, which begins at δ = 0.")
         if self.strength == "tenth-as-term" and isinstance(self.start, ZeroStart):
             raise InputError("strength='tenth-as-term' divides by the size of the first δ; give a start that is not 0.")
         if isinstance(self.solver, ExactSolver):

@@ -88,14 +88,15 @@ class PathFollower:
         """Follow the path.
 
         Args:
-            strengths: To be tried, finite; by default such that their δ promise from 1e-4 to 100 less log-loss, to
+            strengths: To be tried, all of them; by default such that their δ promise from 1e-4 to 100 less log-loss, to
                 first order.
         """
         nowhere = torch.zeros_like(self._folds[0].descent.coefficients)
         best = Chosen(math.inf, nowhere, CurvatureMemory(), ())
         trials: list[StrengthTrial] = []
         lowest, worse = 0.0, 0
-        for strength in sorted(strengths or self._default_strengths(), reverse=True):
+        given = [strength for strength in strengths or () if strength != math.inf]
+        for strength in sorted(given or self._default_strengths(), reverse=True):
             try:
                 trial = self._tried(len(trials), strength)
             except FitError:  # held so loosely, δ makes every fitted row right, and no temperature is cold enough
@@ -106,7 +107,7 @@ class PathFollower:
             if is_better and trial.gain + _MARGIN * trial.error < 0:
                 mean = torch.stack([each.descent.coefficients for each in self._folds]).mean(dim=0)
                 best = Chosen(strength, mean, self._folds[0].descent.known_curvature(), ())
-            if worse >= _PATIENCE:
+            if worse >= _PATIENCE and not given:
                 break
         return best._replace(trials=tuple(trials))
 

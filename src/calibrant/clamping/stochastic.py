@@ -22,6 +22,8 @@ from calibrant.numerics.precision import working
 
 __all__ = ["StochasticSolver", "StochasticState", "descend_stochastically"]
 
+_MOST_MOMENTUM = 0.999
+
 
 @final
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class StochasticSolver:
 
     def __post_init__(self) -> None:
         check_positive(self.learning_rate, "learning_rate")
-        check_real_number(self.momentum, "momentum", least=0, most=1)
+        check_real_number(self.momentum, "momentum", least=0, most=_MOST_MOMENTUM)
         check_at_least(self.batch_size, 1, "batch_size")
         check_at_least(self.epochs, 1, "epochs")
         check_known(self.reduction, ("sum", "mean"), "reduction")

@@ -203,8 +203,8 @@ def test_a_caller_who_has_gradients_off_gets_the_same():
     ("options", "told"),
     [
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
-        ({"momentum": -0.1}, "momentum must be between 0 and 1"),
-        ({"momentum": 1.5}, "momentum must be between 0 and 1"),
+        ({"momentum": -0.1}, "momentum must be between 0 and 0.999"),
+        ({"momentum": 1.5}, "momentum must be between 0 and 0.999"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"epochs": 0}, "epochs must be at least 1"),
         ({"epochs": 1.5}, "epochs must be a whole number"),

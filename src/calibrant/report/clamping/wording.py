@@ -46,19 +46,32 @@ def head_words(name: str) -> str:
 def _headline(found: ClampingJudgement) -> str:
     at = "" if found.temperature is None else f" (T = {found.temperature:.3f})"
     if not found.moves:
-        if found.summary.settings.get("strength") == float("inf"):
-            return f"δ was held at 0, as asked: this is {head_words(found.head)}{at}."
-        if _is_idle(found):
-            return f"δ does not help here, and neither does {head_words(found.head)}{at} beyond noise."
-        return f"δ does not help here: the answer is {head_words(found.head)}{at}, with δ = 0."
+        return _headline_without_delta(found, f"{head_words(found.head)}{at}")
     change, clamped, rival = found.clamped.against[found.rival]["nll"], found.clamped, head_words(found.rival)
     moved = f"the log-loss from {clamped.nll - change.value:.4f} ({rival}) to {clamped.nll:.4f}"
     on = f"on {found.test_rows:,} test rows"
     if change.side == "better":
-        return f"δ helps: it lowers {moved} {on}."
+        told = f"it lowers {moved} {on}."
+        if _has_best_head(found):
+            return f"δ helps: {told}"
+        return f"The clamped network is better: {told} Whether δ did it or its temperature, an ablation tells."
     if change.side == "worse":
         return f"δ does harm here: it raises {moved} {on}. The answer is {rival}."
     return f"δ makes no difference beyond noise, taking {moved} {on}: the simpler answer is {rival}."
+
+
+def _headline_without_delta(found: ClampingJudgement, head: str) -> str:
+    if found.summary.settings.get("strength") == float("inf"):
+        return f"δ was held at 0, as asked: this is {head}."
+    if _is_idle(found):
+        return f"δ does not help here, and neither does {head} beyond noise."
+    return f"δ does not help here: the answer is {head}, with δ = 0."
+
+
+def _has_best_head(found: ClampingJudgement) -> bool:
+    """Whether the head is at the log-loss's optimum, so that nothing but δ can have made the difference."""
+    settings = found.summary.settings
+    return settings.get("gamma", 0) == 0 and settings.get("solver", {}).get("kind", "ExactSolver") == "ExactSolver"
 
 
 def _cross_validated(found: ClampingJudgement) -> list[str]:
