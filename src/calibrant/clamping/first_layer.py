@@ -24,6 +24,14 @@ _ROWS = 2  # to try it on
 _SIZES = (0.1, 3.0, 30.0)
 
 
+class _SeenEnough(Exception):  # noqa: N818  # not an error
+    """The layer's output is there; the rest of the network, which may be deep, need not run."""
+
+    def __init__(self, output: Tensor) -> None:
+        super().__init__()
+        self.output = output
+
+
 @final
 class FirstLayer:
     """The layer, and an input to look at δ's share through."""
@@ -48,14 +56,18 @@ class FirstLayer:
             handle.remove()
 
     def _output(self, inputs: Tensor) -> Tensor:
-        seen: list[Tensor] = []
-        handle = self._layer.register_forward_hook(lambda _layer, _inputs, output: seen.append(output.clone()))
+        def stop(_layer: nn.Module, _inputs: object, output: Tensor) -> None:
+            raise _SeenEnough(output)
+
+        handle = self._layer.register_forward_hook(stop)
         try:
             # A copy, for networks that write into what they are given.
             self._model(inputs.clone())
+        except _SeenEnough as seen:
+            return seen.output
         finally:
             handle.remove()
-        return seen[0]
+        raise AssertionError("the layer was called before, and now is not")
 
 
 def find_first_layer(model: nn.Module, inputs: Tensor) -> FirstLayer | None:
