@@ -131,11 +131,12 @@ class _Fitting:
                 journal=self.journal,
                 told=self.progress,
             )
-        except FitError:  # too few wrong rows to leave some in every fold
-            return self._head_alone(gamma, ())._replace(notes=(_no_help(()),))
+        except FitError as error:  # mostly because too few rows are wrong to leave some in every fold
+            told = f"δ was not tried: the head alone could not be fitted in every fold ({error}). It is 0."
+            return self._head_alone(gamma, ())._replace(notes=(told,))
         chosen = follower.choose(method.strength if isinstance(method.strength, tuple) else None)
         if math.isinf(chosen.strength):
-            return self._head_alone(gamma, chosen.trials)._replace(notes=(_no_help(chosen.trials),))
+            return self._head_alone(gamma, chosen.trials)._replace(notes=(_no_help(chosen.trials), *chosen.notes))
         best = next(trial for trial in chosen.trials if trial.strength == chosen.strength)
         told = (
             f"δ helps: at λ = {best.strength:.3g} a row it changes the log-loss of held-out rows by {best.gain:+.5f} "
@@ -143,7 +144,7 @@ class _Fitting:
         )
         start = self.task.basis.spread(chosen.start.reshape(self.task.basis.shape)).to(self.task.nothing)
         found = self._exact(gamma, chosen.strength, start, "final", known=chosen.known)
-        return found._replace(trials=chosen.trials, notes=(told, *found.notes))
+        return found._replace(trials=chosen.trials, notes=(told, *chosen.notes, *found.notes))
 
     def _one(self, gamma: float, strength: float, place: int) -> Found:
         if strength == math.inf:
@@ -288,7 +289,7 @@ def _at_a_kink(promised: float) -> str:
 
 def _no_help(trials: tuple[StrengthTrial, ...]) -> str:
     if not trials:
-        return "δ was not tried: with any, every fitted row is right, and no temperature is cold enough. It is 0."
+        return "δ was not tried to the end at any strength. It is 0."
     best = min(trials, key=lambda trial: trial.gain)
     return (
         f"δ does not help here: of {len(trials)} strengths the best, λ = {best.strength:.3g} a row, changes the "

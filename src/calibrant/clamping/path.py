@@ -45,6 +45,7 @@ class Chosen(NamedTuple):
     start: Tensor
     known: CurvatureMemory
     trials: tuple[StrengthTrial, ...]
+    notes: tuple[str, ...] = ()  # why the path ended early, if it did
 
 
 class _Fold(NamedTuple):
@@ -94,12 +95,14 @@ class PathFollower:
         nowhere = torch.zeros_like(self._folds[0].descent.coefficients)
         best = Chosen(math.inf, nowhere, CurvatureMemory(), ())
         trials: list[StrengthTrial] = []
+        notes: tuple[str, ...] = ()
         lowest, worse = 0.0, 0
         given = [strength for strength in strengths or () if strength != math.inf]
         for strength in sorted(given or self._default_strengths(), reverse=True):
             try:
                 trial = self._tried(len(trials), strength)
-            except FitError:  # held so loosely, δ makes every fitted row right, and no temperature is cold enough
+            except FitError as error:  # mostly because δ, held so loosely, makes every fitted row right
+                notes = (f"no strength of {strength:.3g} a row or less was tried to the end: {error}",)
                 break
             trials.append(trial)
             is_better = trial.gain < lowest - _BETTER * trial.error
@@ -109,7 +112,7 @@ class PathFollower:
                 best = Chosen(strength, mean, self._folds[0].descent.known_curvature(), ())
             if worse >= _PATIENCE and not given:
                 break
-        return best._replace(trials=tuple(trials))
+        return best._replace(trials=tuple(trials), notes=notes)
 
     def _default_strengths(self) -> list[float]:
         square = sum(each.descent.steepness**2 for each in self._folds) / len(self._folds)
