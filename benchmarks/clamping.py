@@ -23,15 +23,15 @@ from benchmarks.device import Place
 from benchmarks.timing import in_turns
 from calibrant.calibrators import TemperatureScaling
 from calibrant.clamping import ExactSolver, FullFreedom, NeuralClamping
-from calibrant.clamping.descent import Descent
-from calibrant.clamping.first_layer import find_first_layer
-from calibrant.clamping.frozen import frozen
-from calibrant.clamping.objective import Objective
-from calibrant.clamping.passes import Precision
-from calibrant.clamping.probe import first_inputs, looked_through
-from calibrant.clamping.rows import CalibrationRows
-from calibrant.clamping.showing import Showing
-from calibrant.clamping.task import ClampingTask
+from calibrant.clamping.fit.task import ClampingTask
+from calibrant.clamping.learning.descent import Descent
+from calibrant.clamping.learning.objective import Objective
+from calibrant.clamping.learning.passes import Precision
+from calibrant.clamping.network.first_layer import find_first_layer
+from calibrant.clamping.network.frozen import frozen
+from calibrant.clamping.network.probe import first_inputs, looked_through
+from calibrant.clamping.network.showing import Showing
+from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.datasets import load_digits
 from calibrant.maps import Scale
 from calibrant.models import DigitsCNN, build_model

@@ -1,21 +1,21 @@
 """Neural Clamping: a frozen network calibrated by one δ added to every input and a map behind its logits."""
 
-from calibrant.clamping.ablation import ablation, ablation_of
-from calibrant.clamping.ablation_record import Ablation
-from calibrant.clamping.clamped_file import load_clamped, save_clamped
-from calibrant.clamping.clamped_model import ClampedModel
-from calibrant.clamping.descent import ExactSolver
-from calibrant.clamping.efficient import efficient_clamping
-from calibrant.clamping.entropy import EntropyGradient, entropy_gradient
-from calibrant.clamping.freedom import ChannelFreedom, FullFreedom, LowFrequencies
-from calibrant.clamping.initialisation import DataDrivenStart, RandomStart, ZeroStart
-from calibrant.clamping.input_space import InputSpace
+from calibrant.clamping.clamped.clamped_file import load_clamped, save_clamped
+from calibrant.clamping.clamped.clamped_model import ClampedModel
+from calibrant.clamping.clamped.summary import ClampingSummary, StrengthTrial
+from calibrant.clamping.learning.descent import ExactSolver
+from calibrant.clamping.learning.freedom import ChannelFreedom, FullFreedom, LowFrequencies
+from calibrant.clamping.learning.stochastic import StochasticSolver
+from calibrant.clamping.network.input_space import InputSpace
 from calibrant.clamping.neural_clamping import GAMMA_POOL, NeuralClamping
-from calibrant.clamping.rows import CalibrationRows
-from calibrant.clamping.stochastic import StochasticSolver
-from calibrant.clamping.summary import ClampingSummary, StrengthTrial
-from calibrant.clamping.sweeps import gamma_sweep, start_spread
-from calibrant.clamping.theory import EntropyGain, lemma_residual, theorem_gain
+from calibrant.clamping.rows.calibration_rows import CalibrationRows
+from calibrant.clamping.study.ablation import ablation, ablation_of
+from calibrant.clamping.study.ablation_record import Ablation
+from calibrant.clamping.study.sweeps import gamma_sweep, start_spread
+from calibrant.clamping.theory.efficient import efficient_clamping
+from calibrant.clamping.theory.entropy import EntropyGradient, entropy_gradient
+from calibrant.clamping.theory.entropy_gain import EntropyGain, lemma_residual, theorem_gain
+from calibrant.clamping.theory.starts import DataDrivenStart, RandomStart, ZeroStart
 
 __all__ = [
     "GAMMA_POOL",

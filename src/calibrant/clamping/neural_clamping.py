@@ -14,18 +14,18 @@ from torch import nn
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.calibrators.base import gathered_warnings
 from calibrant.checks import check_at_least, check_known, check_real_number
-from calibrant.clamping.augmentation import Augmentation
-from calibrant.clamping.clamped_model import ClampedModel
-from calibrant.clamping.descent import ExactSolver
-from calibrant.clamping.freedom import Freedom, FullFreedom
-from calibrant.clamping.frozen import frozen
-from calibrant.clamping.heads import HeadFit
-from calibrant.clamping.initialisation import RandomStart, Start, ZeroStart
-from calibrant.clamping.input_space import InputSpace
-from calibrant.clamping.objective import Penalty
-from calibrant.clamping.rows import CalibrationRows
-from calibrant.clamping.stochastic import StochasticSolver
-from calibrant.clamping.summary import ClampingSummary
+from calibrant.clamping.clamped.clamped_model import ClampedModel
+from calibrant.clamping.clamped.summary import ClampingSummary
+from calibrant.clamping.learning.descent import ExactSolver
+from calibrant.clamping.learning.freedom import Freedom, FullFreedom
+from calibrant.clamping.learning.heads import HeadFit
+from calibrant.clamping.learning.objective import Penalty
+from calibrant.clamping.learning.stochastic import StochasticSolver
+from calibrant.clamping.network.augmentation import Augmentation
+from calibrant.clamping.network.frozen import frozen
+from calibrant.clamping.network.input_space import InputSpace
+from calibrant.clamping.rows.calibration_rows import CalibrationRows
+from calibrant.clamping.theory.starts import RandomStart, Start, ZeroStart
 from calibrant.errors import InputError
 from calibrant.paper import Paper
 
@@ -227,7 +227,7 @@ class NeuralClamping:
             CalibrantWarning: If the optimum was not reached in the passes allowed, the start is 0 where it should not
                 be, or the network is in training mode.
         """
-        from calibrant.clamping.fitting import fitted
+        from calibrant.clamping.fit.fitting import fitted
 
         begun = time.perf_counter()
         rows = CalibrationRows.of(data, batch_size=self.batch_size)

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from calibrant.clamping import CalibrationRows, NeuralClamping
-from calibrant.clamping.clamped_file import network_digest
-from calibrant.clamping.frozen import frozen
-from calibrant.clamping.outputs import logits_in
-from calibrant.clamping.passes import device_of
-from calibrant.clamping.probe import looked_through
+from calibrant.clamping.clamped.clamped_file import network_digest
+from calibrant.clamping.network.device import device_of
+from calibrant.clamping.network.frozen import frozen
+from calibrant.clamping.network.outputs import logits_in
+from calibrant.clamping.network.probe import looked_through
 from calibrant.cli.clamp_folder import digest_of
 from calibrant.cli.clamp_method import MethodText, check_start
 from calibrant.cli.clamp_space import SpaceText

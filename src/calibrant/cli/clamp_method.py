@@ -17,9 +17,9 @@ from calibrant.clamping import (
     RandomStart,
     ZeroStart,
 )
-from calibrant.clamping.freedom import Freedom
-from calibrant.clamping.initialisation import Eta, Start
+from calibrant.clamping.learning.freedom import Freedom
 from calibrant.clamping.neural_clamping import StrengthRule
+from calibrant.clamping.theory.starts import Eta, Start
 from calibrant.cli.clamp_space import numbers
 from calibrant.errors import InputError
 

@@ -28,7 +28,7 @@ def plot_ablation(diagram: AblationDiagram, *, figure: Figure | None = None, the
     the edge, with its number.
 
     Args:
-        diagram: From :meth:`calibrant.clamping.ablation_record.Ablation.diagram`.
+        diagram: From :meth:`calibrant.clamping.study.ablation_record.Ablation.diagram`.
         figure: Where to draw; a new one unless given.
         theme: "light" or "dark"; the figure takes its background too.
 

@@ -23,7 +23,7 @@ def plot_gamma_sweep(diagram: GammaSweep, *, figure: Figure | None = None, theme
     """Draw the calibration error, the objective and the entropy over γ.
 
     Args:
-        diagram: From :func:`calibrant.clamping.sweeps.gamma_sweep`.
+        diagram: From :func:`calibrant.clamping.study.sweeps.gamma_sweep`.
         figure: Where to draw; a new one unless given.
         theme: "light" or "dark"; the figure takes its background too.
 

@@ -34,7 +34,7 @@ def plot_start_spread(
     The axes do not begin at 0, as the spread is what matters; look at the numbers on them before you call it large.
 
     Args:
-        diagram: From :func:`calibrant.clamping.sweeps.start_spread`.
+        diagram: From :func:`calibrant.clamping.study.sweeps.start_spread`.
         metrics: A panel each.
         figure: Where to draw; a new one unless given.
         theme: "light" or "dark"; the figure takes its background too.

@@ -1,6 +1,6 @@
 """An ablation of Neural Clamping as Markdown: the paper's Table 4, with intervals and paired comparisons."""
 
-from calibrant.clamping.ablation_record import Ablation, AblationComparison, AblationRow
+from calibrant.clamping.study.ablation_record import Ablation, AblationComparison, AblationRow
 from calibrant.report.markdown import table
 from calibrant.report.rows import comparison_rows, interval, number, p_text
 
@@ -14,7 +14,7 @@ def ablation_to_markdown(found: Ablation, *, source: str | None = None) -> str:
     """The ablation as one Markdown page.
 
     Args:
-        found: From :func:`calibrant.clamping.ablation.ablation`.
+        found: From :func:`calibrant.clamping.study.ablation.ablation`.
         source: What was calibrated, for the title.
     """
     planned = [each for each in found.comparisons if each.is_planned]

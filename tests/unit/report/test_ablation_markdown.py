@@ -8,7 +8,7 @@ from torch import nn
 
 from calibrant.calibrators import VectorScaling
 from calibrant.clamping import NeuralClamping
-from calibrant.clamping.ablation import ablation
+from calibrant.clamping.study.ablation import ablation
 from calibrant.metrics import ECE, NLL, Accuracy
 from calibrant.report.ablation import ablation_to_markdown
 

@@ -1,0 +1,1 @@
+"""The frozen network: what it takes and gives, how it is shown inputs, and its first layer."""

@@ -1,0 +1,1 @@
+"""The labelled rows a network is calibrated on, whatever holds them: tensors, a dataset, a loader, a stream."""

@@ -1,0 +1,1 @@
+"""The paper's theory as code: entropy's gradient, the starts it gives, and what it promises."""

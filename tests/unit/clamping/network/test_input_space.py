@@ -1,0 +1,109 @@
+"""Pixels and network inputs: bounds, the way back, and what is refused."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from calibrant.clamping.network.input_space import InputSpace
+from calibrant.errors import InputError
+
+CIFAR = InputSpace(mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
+
+
+def normalised(pixels, space):
+    """Each channel on its own, in the words of the definition."""
+    return torch.stack([(pixels[c] - space.mean[c]) / space.std[c] for c in range(len(space.mean))])
+
+
+def test_the_bounds_are_what_a_black_and_a_white_picture_become():
+    low, high = CIFAR.bounds(torch.zeros(3, 4, 5, dtype=torch.float64))
+    torch.testing.assert_close(low, normalised(torch.zeros(3, 4, 5, dtype=torch.float64), CIFAR))
+    torch.testing.assert_close(high, normalised(torch.ones(3, 4, 5, dtype=torch.float64), CIFAR))
+
+
+def test_bounds_without_a_normalisation_are_the_range_itself():
+    low, high = InputSpace(low=0, high=255).bounds(torch.zeros(2, 3))
+    assert torch.equal(low, torch.zeros(2, 3))
+    assert torch.equal(high, torch.full((2, 3), 255.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(3,), (3, 7), (3, 4, 5), (3, 2, 4, 5)])
+def test_bounds_have_the_shape_and_type_of_what_they_are_for_and_memory_of_their_own(shape, dtype):
+    for edge in CIFAR.bounds(torch.ones(shape, dtype=dtype)):
+        assert edge.shape == shape
+        assert edge.dtype == dtype
+        assert edge.is_contiguous()
+        edge.add_(1)  # refused where entries share memory
+
+
+def test_one_entry_is_for_all_channels_and_may_stand_beside_several():
+    one = InputSpace(mean=(0.5,), std=(0.25,)).bounds(torch.zeros(3, 2, 2))
+    three = InputSpace(mean=(0.5, 0.5, 0.5), std=(0.25,)).bounds(torch.zeros(3, 2, 2))
+    assert all(torch.equal(a, b) for a, b in zip(one, three, strict=True))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (2, 3, 4, 5), (6, 2, 3, 4, 5)])
+def test_pixels_are_what_was_normalised_with_or_without_a_batch_axis(shape):
+    pixels = torch.rand(shape, generator=torch.manual_seed(0), dtype=torch.float64)
+    mean, std = (torch.tensor(values, dtype=torch.float64)[:, None, None] for values in (CIFAR.mean, CIFAR.std))
+    torch.testing.assert_close(CIFAR.pixels((pixels - mean) / std), pixels)
+
+
+def test_vectors_have_their_channels_on_their_only_axis():
+    space = InputSpace(mean=(1.0, 2.0), std=(10.0, 20.0))
+    assert space.pixels(torch.ones(2)).tolist() == [11.0, 22.0]
+    assert space.pixels(torch.ones(5, 2))[3].tolist() == [11.0, 22.0]
+
+
+def test_pixels_of_half_precision_come_in_float32():
+    assert CIFAR.pixels(torch.zeros(3, 2, 2, dtype=torch.bfloat16)).dtype == torch.float32
+
+
+def test_settings_are_plain_json_and_come_back_equal():
+    for space in (InputSpace(), InputSpace(low=-1, high=2, mean=[0.5], std=(0.25,), clips=True), CIFAR):
+        assert InputSpace.from_settings(json.loads(json.dumps(space.settings()))) == space
+    assert isinstance(InputSpace(mean=[0.5]).mean, tuple)
+    assert hash(InputSpace(mean=[0.5])) == hash(InputSpace(mean=(0.5,)))
+
+
+def test_settings_with_other_names_are_refused():
+    for settings in ({"low": 0.0}, InputSpace().settings() | {"peak": 255}):
+        with pytest.raises(InputError, match="must have low, high, mean, std, clips"):
+            InputSpace.from_settings(settings)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"low": 1.0}, "below high; got 1 and 1"),
+        ({"low": 2.0}, "below high"),
+        ({"low": math.nan}, "low must be real and finite; got nan"),
+        ({"high": math.inf}, "high must be real"),
+        ({"high": True}, "high must be real"),
+        ({"high": "1"}, "high must be real"),
+        ({"mean": 0.5}, "mean must be a tuple"),
+        ({"mean": ()}, "mean must be a tuple"),
+        ({"mean": (0.5, math.nan)}, "every mean must be real"),
+        ({"std": (0.5, 0.0)}, "every std must be above 0"),
+        ({"std": (-1.0,)}, "every std must be above 0"),
+        ({"mean": (0.5, 0.5), "std": (1.0, 1.0, 1.0)}, "same channels.*got 2 and 3"),
+        ({"clips": "no"}, "clips must be True or False"),
+    ],
+)
+def test_what_makes_no_space_is_refused(options, said):
+    with pytest.raises(InputError, match=said):
+        InputSpace(**options)
+
+
+def test_inputs_of_other_channels_or_of_whole_numbers_are_refused():
+    with pytest.raises(InputError, match=r"normalisation, 3; got 1 \(shape \(1, 8, 8\)\)"):
+        CIFAR.bounds(torch.zeros(1, 8, 8))
+    with pytest.raises(InputError, match="got 1"):
+        CIFAR.pixels(torch.zeros(3, 1, 8, 8))
+    with pytest.raises(InputError, match="got 0"):
+        InputSpace().bounds(torch.tensor(0.0))
+    with pytest.raises(InputError, match="floating point"):
+        CIFAR.bounds(torch.zeros(3, 8, 8, dtype=torch.uint8))

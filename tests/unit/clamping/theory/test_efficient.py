@@ -1,0 +1,145 @@
+"""The variant without a descent: on a network that has learned the digits, and against its parts by hand."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from calibrant.calibrators import StructuredVectorScaling, TemperatureScaling
+from calibrant.clamping.network.input_space import InputSpace
+from calibrant.clamping.rows.calibration_rows import CalibrationRows
+from calibrant.clamping.theory.efficient import efficient_clamping
+from calibrant.clamping.theory.entropy_gain import lemma_residual, theorem_gain
+from calibrant.clamping.theory.starts import DataDrivenStart, RandomStart, ZeroStart
+from calibrant.datasets import load_digits
+from calibrant.errors import CalibrantWarning, InputError
+from calibrant.predictions import Predictions
+
+CPU = torch.device("cpu")
+SPACE = InputSpace()
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """A network over-fitted to 600 digits, with noise so that some are wrong; and 600 others."""
+    torch.manual_seed(0)
+    images, labels = load_digits()
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Tanh(), nn.Dropout(0.2), nn.Linear(32, 10))
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(80):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model(images[:600] + 0.1 * torch.randn(600, 1, 8, 8)), labels[:600]).backward()
+        optimiser.step()
+    optimiser.zero_grad()
+    return model, images[600:1200], labels[600:1200]
+
+
+def test_the_digits_network_is_clamped_by_the_theorem_and_its_temperature_is_exact(digits):
+    model, images, labels = digits
+    clamped = efficient_clamping(model, (images, labels), space=SPACE)
+    # Pixels that are white nowhere may be made whiter, and black ones that are black everywhere cannot go down.
+    assert clamped.delta.any()
+    moved = images + clamped.delta
+    assert moved.min() > -1e-6
+    assert moved.max() < 1 + 1e-6
+    model.eval()
+    with torch.no_grad():
+        logits = model(moved)
+        torch.testing.assert_close(clamped(images), logits / clamped.temperature, rtol=1e-6, atol=1e-6)
+    assert abs(lemma_residual(Predictions.from_logits(logits, labels), temperature=clamped.temperature)) < 1e-4
+
+
+def test_small_steps_along_the_digits_start_gain_the_entropy_that_is_promised(digits):
+    model, images, labels = digits
+    start = efficient_clamping(model, (images, labels), space=SPACE).delta
+    gain = theorem_gain(model, CalibrationRows.of((images, labels)), delta=start / 1000, device=CPU)
+    assert gain.predicted > 0
+    assert gain.realised == pytest.approx(gain.predicted, rel=0.05)
+
+
+def test_without_a_perturbation_it_is_the_head_alone(digits):
+    model, images, labels = digits
+    clamped = efficient_clamping(model, (images, labels), space=None, start=ZeroStart())
+    with torch.no_grad():
+        known = TemperatureScaling().fit(Predictions.from_logits(model.eval()(images), labels))
+    assert clamped.temperature == pytest.approx(float(known.temperature), rel=1e-5)
+    assert clamped.summary.strength == float("inf")
+
+
+def test_any_head_can_stand_behind_it(digits):
+    model, images, labels = digits
+    head = StructuredVectorScaling()
+    clamped = efficient_clamping(model, (images, labels), space=SPACE, head=head, start=DataDrivenStart("epsilon"))
+    with torch.no_grad():
+        known = head.fit(Predictions.from_logits(model.eval()(images + clamped.delta), labels))
+        torch.testing.assert_close(clamped(images), known(model(images + clamped.delta)), rtol=1e-4, atol=1e-4)
+
+
+def test_a_space_that_clips_is_clipped_for_the_head_too(digits):
+    model, images, labels = digits
+    space = InputSpace(clips=True)
+    clamped = efficient_clamping(
+        model, (images, labels), space=space, start=DataDrivenStart("epsilon", epsilon=0.3), seed=1
+    )
+    with torch.no_grad():
+        logits = model.eval()((images + clamped.delta).clamp(0, 1))
+    assert abs(lemma_residual(Predictions.from_logits(logits, labels), temperature=clamped.temperature)) < 1e-4
+    assert not torch.equal((images + clamped.delta).clamp(0, 1), images + clamped.delta)
+
+
+def test_the_summary_tells_how_it_came_about(digits):
+    model, images, labels = digits
+    clamped = efficient_clamping(
+        model,
+        (images, labels),
+        space=None,
+        head=TemperatureScaling("focal", gamma=0.5),
+        start=RandomStart(0.02),
+        seed=7,
+    )
+    summary = clamped.summary
+    assert summary.settings["method"] == "efficient"
+    assert summary.settings["head"] == {"method": "temperature", "criterion": "focal", "gamma": 0.5, "n_bins": 15}
+    assert summary.settings["start"] == {"name": "random", "scale": 0.02}
+    assert summary.settings["seed"] == 7
+    assert (summary.rows, summary.strength, summary.gamma, summary.certificate) == (600, 0.0, 0.5, None)
+    assert summary.seconds > 0
+    assert clamped.head.summary.certificate is not None
+
+
+def test_what_the_start_warns_of_is_noted():
+    torch.manual_seed(0)
+    images = torch.rand(60, 1, 4, 4)
+    images[0], images[1] = 0, 1
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    labels = torch.multinomial(model(images).softmax(1), 1)[:, 0]
+    with pytest.warns(CalibrantWarning, match="start is δ = 0"):
+        clamped = efficient_clamping(model, (images, labels), space=SPACE)
+    assert any("start is δ = 0" in note for note in clamped.summary.notes)
+
+
+def test_weights_and_what_is_to_be_trained_are_as_they_were(digits):
+    model = copy.deepcopy(digits[0])
+    model[1].bias.requires_grad_(False)
+    before = copy.deepcopy(model.state_dict())
+    efficient_clamping(model, digits[1:], space=SPACE)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert [each.requires_grad for each in model.parameters()] == [True, False, True, True]
+    assert all(each.grad is None for each in model.parameters())
+
+
+def test_a_failed_fit_leaves_the_network_in_its_mode(digits):
+    model = copy.deepcopy(digits[0]).train()
+    with pytest.raises(InputError, match=r"labels must lie in 0\.\.9"):
+        efficient_clamping(model, (digits[1], digits[2] + 5), space=SPACE)
+    assert all(module.training for module in model.modules())
+    assert all(each.requires_grad for each in model.parameters())
+
+
+def test_words_for_methods_are_refused(digits):
+    model, images, labels = digits
+    with pytest.raises(InputError, match="head must be a Calibrator, such as its default; got 'temperature'"):
+        efficient_clamping(model, (images, labels), space=SPACE, head="temperature")
+    with pytest.raises(InputError, match="start must be a Start"):
+        efficient_clamping(model, (images, labels), space=SPACE, start="random")
