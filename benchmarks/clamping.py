@@ -29,8 +29,8 @@ from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.learning.passes import Precision
 from calibrant.clamping.network.first_layer import find_first_layer
 from calibrant.clamping.network.frozen import frozen
-from calibrant.clamping.network.probe import first_inputs, looked_through
-from calibrant.clamping.network.showing import Showing
+from calibrant.clamping.network.input_preparation import InputPreparation
+from calibrant.clamping.network.probe import check_network, first_inputs
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.datasets import load_digits
 from calibrant.maps import Scale
@@ -180,7 +180,7 @@ def _plain_passes(case: _Case) -> None:
 def _descent(case: _Case, precision: Precision = "float32") -> Descent:
     """What ``NeuralClamping.fit`` makes for one strength; the network must be frozen."""
     rows = CalibrationRows.of((case.inputs, case.labels), batch_size=case.batch)
-    n_classes = looked_through(case.model, rows)
+    n_classes = check_network(case.model, rows)
     inputs = first_inputs(case.model, rows)
     task = ClampingTask(
         model=case.model,
@@ -189,8 +189,8 @@ def _descent(case: _Case, precision: Precision = "float32") -> Descent:
         head=TemperatureScaling(),
         n_classes=n_classes,
         nothing=torch.zeros_like(inputs[0]),
-        showing=Showing(),
-        first=find_first_layer(case.model, inputs),
+        preparation=InputPreparation(),
+        first_layer=find_first_layer(case.model, inputs),
         batch_size=case.batch,
         precision=precision,
     )

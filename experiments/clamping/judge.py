@@ -42,7 +42,7 @@ def main(folder: Path) -> None:
     records = {_key(each): each for each in _read(RECORDS)}
     records |= {_key(each): each for each in _read(folder / "records.jsonl")}
     for part, network, seed in sorted({key[:3] for key in records}):
-        file = folder / f"{network}-{seed}.npz"
+        file = folder / f"{part}-{seed}.npz"
         missing = [name for name in METHODS if (part, network, seed, name) not in records]
         if not file.exists() or not missing or part not in {"resnet110", "blood"}:
             continue

@@ -101,7 +101,7 @@ def clamp(given: argparse.Namespace) -> None:
             record = {"part": given.part, "network": network.name, "seed": network.seed, "method": fit.name}
             if _key(record) in done:
                 continue
-            plain = plain or _plain(network, given.out)
+            plain = plain or _plain(network, given.out / f"{given.part}-{network.seed}.npz")
             record |= _fitted(network, fit.make(network), *plain)
             with path.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(record) + "\n")
@@ -111,10 +111,9 @@ def clamp(given: argparse.Namespace) -> None:
             )
 
 
-def _plain(network: Network, out: Path) -> tuple[Predictions, Predictions]:
+def _plain(network: Network, file: Path) -> tuple[Predictions, Predictions]:
     """The test rows as they come out and after a temperature; logits are kept for the methods that want no more."""
     logits = {part: predict(network.model, rows, batch_size=2000) for part, rows in network.inputs.items()}
-    file = out / f"{network.name}-{network.seed}.npz"
     held = {f"{part}_logits": values.half().cpu().numpy() for part, values in logits.items()}
     np.savez(file, **held, **{f"{part}_labels": values.cpu().numpy() for part, values in network.labels.items()})
     calibration, test = (

@@ -14,9 +14,11 @@ from torch import Tensor
 from calibrant.errors import InputError, UnknownNameError
 
 __all__ = [
+    "are_images",
     "as_tensor",
     "check_at_least",
     "check_bool",
+    "check_class_numbers",
     "check_finite",
     "check_known",
     "check_labels",
@@ -25,19 +27,35 @@ __all__ = [
     "check_real_number",
     "check_rows",
     "check_same_length",
+    "check_seed",
     "check_unit_interval",
+    "first_not_finite",
 ]
 
 _INFINITE = float("inf")
+_MOST_SEED = 2**63 - 1  # that torch takes
+_IMAGES = 4  # axes of a batch of images
+
+
+def are_images(inputs: Tensor) -> bool:
+    """Whether this is a batch of images, (n, c, h, w)."""
+    return inputs.ndim == _IMAGES
 
 
 def as_tensor(values: object, name: str) -> Tensor:
     """Take a tensor, an array, or anything torch can read without copying.
 
     Raises:
-        InputError: If torch cannot read it as numbers.
+        InputError: If torch cannot read it as numbers, or it is a tensor without numbers or with gaps.
     """
     if isinstance(values, Tensor):
+        if values.is_meta:
+            raise InputError(f"{name} must hold numbers; got a tensor on the meta device, which holds none. Load them.")
+        if values.is_nested or values.layout != torch.strided:
+            raise InputError(
+                f"{name} must be a plain tensor, rows of one shape; got a {'nested' if values.is_nested else 'sparse'} "
+                "one. Pad it, or pass to_dense()."
+            )
         return values.detach()
     try:
         array = np.asarray(values)  # lists of floats become float64, where torch would make them float32
@@ -49,14 +67,22 @@ def as_tensor(values: object, name: str) -> Tensor:
         ) from error
 
 
-def check_finite(values: Tensor, name: str) -> None:
-    """Every number is finite. One pass that writes nothing, and the place is looked for only if it fails."""
+def first_not_finite(values: Tensor) -> list[int] | None:
+    """Where a number is not finite; None if all are, which one pass tells that writes nothing."""
     if values.numel() == 0:
-        return
-    low, high = torch.aminmax(values)
+        return None
+    low, high = torch.aminmax(values)  # NaN passes through it
     if torch.isfinite(low) and torch.isfinite(high):
+        return None
+    place: list[int] = (~torch.isfinite(values)).nonzero()[0].tolist()
+    return place
+
+
+def check_finite(values: Tensor, name: str) -> None:
+    """Every number is finite."""
+    place = first_not_finite(values)
+    if place is None:
         return
-    place = (~torch.isfinite(values)).nonzero()[0].tolist()
     where = f"row {place[0]}" + (f", class {place[1]}" if len(place) > 1 else "")
     raise InputError(
         f"{name} must be finite; got {values[tuple(place)].item()} at {where}. "
@@ -77,8 +103,8 @@ def check_unit_interval(values: Tensor, name: str) -> None:
     )
 
 
-def check_labels(labels: Tensor, n_classes: int) -> Tensor:
-    """Whole numbers of an integer type in 0..k-1, as int64."""
+def check_class_numbers(labels: Tensor) -> Tensor:
+    """One whole number of an integer type a row, as int64."""
     if labels.ndim != 1:
         raise InputError(
             f"labels must be one number a row, shape (n,); got shape {tuple(labels.shape)}. "
@@ -87,9 +113,14 @@ def check_labels(labels: Tensor, n_classes: int) -> Tensor:
     if labels.is_floating_point() or labels.is_complex():
         raise InputError(
             f"labels must be whole numbers of an integer type; got {labels.dtype}. "
-            "If they are class numbers, convert them: labels.astype(int)."
+            "If they are class numbers, convert them: labels.astype(int) of an array, labels.long() of a tensor."
         )
-    labels = labels.to(torch.int64)
+    return labels.to(torch.int64)
+
+
+def check_labels(labels: Tensor, n_classes: int) -> Tensor:
+    """Whole numbers of an integer type in 0..k-1, as int64."""
+    labels = check_class_numbers(labels)
     outside = ((labels < 0) | (labels >= n_classes)).nonzero()
     if outside.numel():
         row = int(outside[0])
@@ -117,18 +148,32 @@ def check_same_length(first: Tensor, first_name: str, second: Tensor, second_nam
         )
 
 
-def check_positive(value: float, name: str) -> None:
-    """A size that must be above zero, such as a kernel's width."""
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < float("inf"):
+def check_positive(value: object, name: str) -> float:
+    """A size that must be above zero, such as a kernel's width; as Python's own number."""
+    number = _number(value)
+    if not 0 < number < _INFINITE:
         raise InputError(f"{name} must be above 0 and finite; got {value!r}.")
+    return number
 
 
-def check_real_number(value: object, name: str, *, least: float, most: float = float("inf")) -> None:
-    """An option between two bounds, which it may touch where they are finite."""
-    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else float("nan")
+def check_real_number(value: object, name: str, *, least: float, most: float = float("inf")) -> float:
+    """An option between two bounds, which it may touch where they are finite; as Python's own number."""
+    number = _number(value)
     if not (least <= number <= most and abs(number) < _INFINITE):
         bounds = f"at least {least:g} and finite" if most == _INFINITE else f"between {least:g} and {most:g}"
         raise InputError(f"{name} must be {bounds}; got {value!r}.")
+    return number
+
+
+def _number(value: object) -> float:
+    """As Python has it, which a file can hold; NaN if it is none, or too large."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return float("nan")
+    try:
+        number = float(value)
+    except OverflowError:
+        return float("nan")
+    return value if isinstance(value, int) else number
 
 
 def check_rows(n: int) -> None:
@@ -137,12 +182,21 @@ def check_rows(n: int) -> None:
         raise InputError("predictions must have at least one row; got none.")
 
 
-def check_at_least(value: int, least: int, name: str) -> None:
-    """A count that a method needs: a whole number, and not True or False."""
+def check_at_least(value: object, least: int, name: str) -> int:
+    """A count that a method needs: a whole number, and not True or False; as Python's own."""
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise InputError(f"{name} must be a whole number; got {value!r}.")
     if value < least:
         raise InputError(f"{name} must be at least {least}; got {value}.")
+    return int(value)
+
+
+def check_seed(seed: object) -> int:
+    """What torch's generators can be started with; as Python's own number."""
+    number = check_at_least(seed, 0, "seed")
+    if number > _MOST_SEED:
+        raise InputError(f"seed must be at most {_MOST_SEED}; got {number}.")
+    return number
 
 
 def check_bool(value: object, name: str) -> None:
@@ -158,7 +212,7 @@ def check_known(name: object, known: Iterable[str], what: str) -> None:
         UnknownNameError: If it does not.
     """
     names = list(known)
-    if name in names:
+    if isinstance(name, str) and name in names:
         return
     close = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
     hint = f" Did you mean {close[0]}?" if close else ""

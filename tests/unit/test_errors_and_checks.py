@@ -1,5 +1,7 @@
 """The exception tree, and the one wording of the checks."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -12,10 +14,20 @@ from calibrant.checks import (
     check_known,
     check_labels,
     check_positive,
+    check_real_number,
     check_same_length,
+    check_seed,
     check_unit_interval,
 )
-from calibrant.errors import CalibrantError, CalibrantWarning, FileError, FitError, InputError, UnknownNameError
+from calibrant.errors import (
+    CalibrantError,
+    CalibrantWarning,
+    FileError,
+    FitError,
+    InputError,
+    UnknownNameError,
+    in_a_line,
+)
 
 
 class TestTheTree:
@@ -135,3 +147,58 @@ def test_a_size_that_is_not_a_positive_number_is_refused(value):
 def test_a_name_that_is_no_text_is_refused_too():
     with pytest.raises(UnknownNameError, match="score must be one of nll, brier; got 5"):
         check_known(5, ("nll", "brier"), "score")
+    with pytest.raises(UnknownNameError, match="must be one of a, b"):
+        check_known(np.array(["a", "b"]), ["a", "b"], "name")
+
+
+@pytest.mark.parametrize(
+    ("tensor", "told"),
+    [
+        (torch.rand(3, device="meta"), "x must hold numbers; got a tensor on the meta device"),
+        (torch.eye(3).to_sparse(), r"x must be a plain tensor, .* got a sparse one\. Pad it, or pass to_dense"),
+    ],
+)
+def test_a_tensor_without_numbers_or_with_gaps_is_refused(tensor, told):
+    with pytest.raises(InputError, match=told):
+        as_tensor(tensor, "x")
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), np.float64(0.5), 0.5])
+def test_a_number_comes_back_as_one_that_a_file_can_hold(value):
+    for number in (check_real_number(value, "x", least=0), check_positive(value, "x")):
+        assert type(number) is float
+        assert json.dumps(number) == "0.5"
+    assert type(check_at_least(np.int64(3), 1, "n")) is int
+    assert type(check_real_number(1, "x", least=0)) is int
+
+
+@pytest.mark.parametrize("value", [10**400, float("inf"), float("nan"), True, None, "1", 1j, np.array(1.0)])
+def test_what_is_no_finite_number_is_refused(value):
+    with pytest.raises(InputError, match="x must be at least 0 and finite"):
+        check_real_number(value, "x", least=0)
+    with pytest.raises(InputError, match="x must be above 0 and finite"):
+        check_positive(value, "x")
+
+
+def test_a_seed_is_one_that_torch_takes():
+    for seed in (0, 2**63 - 1, np.uint64(2**63 - 1)):
+        assert torch.Generator().manual_seed(check_seed(seed)).initial_seed() == seed
+    for seed, told in ((-1, "at least 0"), (2**63, "at most 9223372036854775807"), (0.0, "a whole number")):
+        with pytest.raises(InputError, match=f"seed must be {told}"):
+            check_seed(seed)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (KeyError("k"), "KeyError: 'k'"),
+        (OSError("no disk.\nat all"), "OSError: no disk"),
+        (NotImplementedError(), "NotImplementedError"),
+        (
+            ValueError("Caught ValueError in DataLoader worker process 0.\nOriginal\nValueError: odd.\n"),
+            "ValueError: odd",
+        ),
+    ],
+)
+def test_an_error_of_others_is_quoted_in_a_line(error, told):
+    assert in_a_line(error) == told

@@ -6,23 +6,25 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, final, get_args
 
+import numpy as np
 from torch import nn
 
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.calibrators.base import gathered_warnings
-from calibrant.checks import check_at_least, check_known, check_real_number
+from calibrant.checks import check_at_least, check_known, check_real_number, check_seed
 from calibrant.clamping.clamped.clamped_model import ClampedModel
 from calibrant.clamping.clamped.summary import ClampingSummary
+from calibrant.clamping.fit.fitting import run_fit
 from calibrant.clamping.learning.descent import ExactSolver
 from calibrant.clamping.learning.freedom import Freedom, FullFreedom
 from calibrant.clamping.learning.heads import HeadFit
 from calibrant.clamping.learning.objective import Penalty
 from calibrant.clamping.learning.stochastic import StochasticSolver
 from calibrant.clamping.network.augmentation import Augmentation
-from calibrant.clamping.network.frozen import frozen
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.theory.starts import RandomStart, Start, ZeroStart
@@ -56,7 +58,8 @@ class NeuralClamping:
     Formula: min over δ and T of Σ_i FL_γ(f(x_i + δ) / T, y_i) + λ ‖δ‖²  (eq. 9), λ = n · strength
 
     Args:
-        head: What stands behind the network; solved anew for every δ.
+        head: What stands behind the network; solved anew for every δ. It must minimise the log-loss of all classes, and
+            a penalty of its own at most (temperature, vector, svs, sms, ets).
         gamma: Of the focal loss; 0 is the cross-entropy. A tuple is tried in separate fits, for ``calibration-ece``.
         strength: Of the penalty, per row; infinity is the head alone. ``path`` tries up to 13, from strong to weak.
             A tuple is tried instead. ``tenth-of-loss`` and ``tenth-as-term`` are the two readings of the paper's rule:
@@ -72,7 +75,8 @@ class NeuralClamping:
         views: How many augmented copies of a row the exact solver sees, the same in every pass.
         space: What the network's inputs are, for starts and clipping that need their range.
         folds: Of the cross-validation.
-        batch_size: Rows at a time; memory grows with it, the answer does not depend on it. None: by their size.
+        batch_size: Rows at a time; memory grows with it, and the answer depends on it by rounding only, unless the
+            network mixes the rows of a batch, of which a warning tells. None: by their size.
         seed: Of folds, starts and orders.
 
     Raises:
@@ -91,7 +95,7 @@ class NeuralClamping:
 
     name: ClassVar[str] = "neural_clamping"
     title: ClassVar[str] = "Neural Clamping"
-    paper_: ClassVar[Paper] = Paper(
+    citation: ClassVar[Paper] = Paper(
         "Tang et al.",
         2024,
         "Neural Clamping: Joint Input Perturbation and Temperature Scaling for Neural Network Calibration",
@@ -126,27 +130,32 @@ class NeuralClamping:
             if not isinstance(value, kind):
                 raise InputError(f"{name} must be one of its kind, such as its default; got {value!r}.")
         for several, name in ((self.gamma, "gamma"), (self.strength, "strength")):
-            if isinstance(several, tuple) and not several:
-                raise InputError(f"{name} must be a number or several to choose from; got none.")
-        for gamma in self.gammas:
-            check_real_number(gamma, "gamma", least=0)
+            if not (several if isinstance(several, tuple) else isinstance(several, str | Real)):
+                raise InputError(f"{name} must be a number, or a tuple of several to choose from; got {several!r}.")
+        gammas = tuple(check_real_number(gamma, "gamma", least=0) for gamma in self.gammas)
+        for gamma in gammas:
             HeadFit(self.head, gamma)
+        self._keep("gamma", gammas if isinstance(self.gamma, tuple) else gammas[0])
         if isinstance(self.strength, str):
             check_known(self.strength, get_args(StrengthRule), "strength")
+        elif isinstance(self.strength, tuple):
+            self._keep("strength", tuple(map(_checked_strength, self.strength)))
         else:
-            for strength in self.strength if isinstance(self.strength, tuple) else (self.strength,):
-                if strength != math.inf:
-                    check_real_number(strength, "strength", least=0)
+            self._keep("strength", _checked_strength(self.strength))
         check_known(self.choose_by, get_args(ChooseBy), "choose_by")
         check_known(self.penalty, get_args(Penalty), "penalty")
         check_known(self.augmentation, get_args(Augmentation), "augmentation")
-        check_real_number(self.clip, "clip", least=0, most=_MOST_CLIP)
-        check_at_least(self.folds, 2, "folds")
-        check_at_least(self.views, 1, "views")
-        check_at_least(self.seed, 0, "seed")
+        self._keep("clip", check_real_number(self.clip, "clip", least=0, most=_MOST_CLIP))
+        self._keep("folds", check_at_least(self.folds, 2, "folds"))
+        self._keep("views", check_at_least(self.views, 1, "views"))
+        self._keep("seed", check_seed(self.seed))
         if self.batch_size is not None:
-            check_at_least(self.batch_size, 1, "batch_size")
+            self._keep("batch_size", check_at_least(self.batch_size, 1, "batch_size"))
         self._check_together()
+
+    def _keep(self, name: str, value: object) -> None:
+        """An option as Python's own number, which a file can hold, where a NumPy one was given."""
+        object.__setattr__(self, name, value)
 
     @classmethod
     def paper(
@@ -207,6 +216,7 @@ class NeuralClamping:
         data: object,
         *,
         folder: str | os.PathLike[str] | None = None,
+        keep_folder: bool = False,
         progress: Progress | None = None,
     ) -> ClampedModel:
         """The network between δ and its head, fitted on rows that it was not trained on.
@@ -216,7 +226,10 @@ class NeuralClamping:
         Args:
             model: Any module from inputs (n, ...) to logits (n, k); also to a tuple, or something with ``logits``.
             data: ``(inputs, labels)``, a ``Dataset`` or a ``DataLoader``, with inputs as the network takes them.
-            folder: Remembers what was found, so that a fit that is killed goes on; emptied in the end.
+            folder: Remembers what was found, so that a fit that is killed goes on. Emptied as the last step before
+                this returns.
+            keep_folder: Leave what it remembers there, as ``.journal`` files to be deleted once the model is saved: a
+                kill in between then costs nothing, and calling this again gives the same model at once.
             progress: Called with what is being done and how many passes over the rows it took so far.
 
         Raises:
@@ -225,15 +238,23 @@ class NeuralClamping:
 
         Warns:
             CalibrantWarning: If the optimum was not reached in the passes allowed, the start is 0 where it should not
-                be, or the network is in training mode.
+                be, the network is in training mode or mixes the rows of a batch, or a stochastic solver cannot shuffle
+                the rows.
         """
-        from calibrant.clamping.fit.fitting import fitted
-
+        if folder is not None and not isinstance(folder, str | os.PathLike):
+            raise InputError(f"folder must be a path, or None to remember nothing; got {folder!r}.")
+        if progress is not None and not callable(progress):
+            raise InputError(f"progress must be a function of a text and a number; got {progress!r}.")
         begun = time.perf_counter()
         rows = CalibrationRows.of(data, batch_size=self.batch_size)
         with gathered_warnings() as warned:
-            found = fitted(
-                self, model, rows, None if folder is None else Path(folder), progress or (lambda _what, _passes: None)
+            found = run_fit(
+                self,
+                model,
+                rows,
+                folder=None if folder is None else Path(folder),
+                keep_folder=keep_folder,
+                progress=progress or (lambda _what, _passes: None),
             )
         summary = ClampingSummary(
             settings=self.settings(),
@@ -245,10 +266,7 @@ class NeuralClamping:
             trials=found.trials,
             notes=(*found.notes, *warned),
         )
-        with frozen(model):  # which the clamped model, too, would leave in evaluation mode
-            clamped = ClampedModel(model, found.delta, found.head, space=self.space, summary=summary)
-        clamped.training = model.training  # as the network inside, which is left as it was
-        return clamped
+        return ClampedModel(model, found.delta, found.head, space=self.space, summary=summary)
 
     def settings(self) -> dict[str, Any]:
         """The options, as a file can hold them."""
@@ -280,11 +298,19 @@ class NeuralClamping:
             raise InputError("the stochastic solver learns a free δ and a temperature; others need the exact solver.")
 
 
+def _checked_strength(value: object) -> float:
+    is_infinite = isinstance(value, Real) and value == math.inf
+    return math.inf if is_infinite else check_real_number(value, "strength", least=0)
+
+
 def _plain(value: object) -> Any:
     if isinstance(value, Calibrator):
         return {"method": value.name, **value.settings()}
     if isinstance(value, Start):
-        return value.settings()
+        return {name: _plain(each) for name, each in value.settings().items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {"kind": type(value).__name__, **dataclasses.asdict(value)}
+        options = {name: _plain(each) for name, each in dataclasses.asdict(value).items()}
+        return {"kind": type(value).__name__, **options}
+    if isinstance(value, np.generic):
+        return value.item()
     return list(value) if isinstance(value, tuple) else value

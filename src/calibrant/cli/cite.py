@@ -37,4 +37,4 @@ def _papers_beside() -> "dict[str, Paper | None]":
 
     papers = {name: model.paper for name, model in all_models().items()}
     papers |= {name: reader.paper for name, reader in all_datasets().items()}
-    return papers | {Mixup.name: Mixup.paper, NeuralClamping.name: NeuralClamping.paper_}
+    return papers | {Mixup.name: Mixup.paper, NeuralClamping.name: NeuralClamping.citation}

@@ -60,10 +60,10 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     ] = "default",
     device: Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda or cuda:1.")] = "auto",
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Rows at a time: memory, not the answer. (by their size)")
+        int | None, typer.Option(min=1, help="Rows at a time: memory and speed. (by their size)")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of folds, starts, orders and resampling.")] = 0,
-    bins: Annotated[int, typer.Option(min=1, help="Bins of the binned errors.")] = 15,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of folds, starts, orders and resampling.")] = 0,
+    bins: Annotated[int, typer.Option(min=1, max=1_000_000, help="Bins of the binned errors.")] = 15,
     resamples: Annotated[int, typer.Option(min=100, help="Draws behind intervals and tests.")] = 500,
     with_weights: Annotated[
         bool, typer.Option("--with-weights", help="Put the network's weights into clamped.safetensors too.")

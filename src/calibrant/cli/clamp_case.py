@@ -2,28 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from math import isinf
 from pathlib import Path
 from typing import Any, final
 
 import torch
-from torch import nn
 
-from calibrant.clamping import CalibrationRows, NeuralClamping
-from calibrant.clamping.clamped.clamped_file import network_digest
-from calibrant.clamping.network.device import device_of
-from calibrant.clamping.network.frozen import frozen
-from calibrant.clamping.network.outputs import logits_in
-from calibrant.clamping.network.probe import looked_through
-from calibrant.cli.clamp_folder import digest_of
+from calibrant.clamping import NeuralClamping
+from calibrant.clamping.fit.identity import rows_digest
+from calibrant.clamping.network.weights import network_digest
+from calibrant.clamping.study.forward_runs import ForwardRuns
 from calibrant.cli.clamp_method import MethodText, check_start
 from calibrant.cli.clamp_space import SpaceText
 from calibrant.cli.labelled_inputs import InputFile, blamed_on
 from calibrant.cli.networks import Network, read_network
 from calibrant.cli.output import check_drawing
 from calibrant.errors import InputError
-from calibrant.numerics.precision import working
-from calibrant.predictions import Predictions
 
 __all__ = ["ClampCase", "ClampRequest"]
 
@@ -63,8 +58,8 @@ class ClampCase:
     """A network, the rows to fit on and those to judge by, and how."""
 
     network: Network
-    calibration: CalibrationRows
-    test: CalibrationRows
+    calibration: ForwardRuns
+    test: ForwardRuns
     method: NeuralClamping
 
     @classmethod
@@ -80,19 +75,18 @@ class ClampCase:
             stage(f"reading {path}")
             file = InputFile(path, request.inputs, request.labels)
             rows.append(file.read(network, pixels=request.pixels, space=space))
-        calibration, test = rows
         stage("trying the network")
-        with frozen(network.model):
-            with blamed_on(request.data, unless=("the network", "a network")):
-                looked_through(network.model, calibration, space)
-            with blamed_on(request.test):
-                if test.input_shape != calibration.input_shape:
-                    raise InputError(
-                        f"inputs must have the shape of those in {request.data}, (n, "
-                        f"{', '.join(map(str, calibration.input_shape))}); got (n, "
-                        f"{', '.join(map(str, test.input_shape))})."
-                    )
-                looked_through(network.model, test, space)
+        runs = partial(
+            ForwardRuns, network.model, space=space, batch_size=method.batch_size, class_names=network.class_names
+        )
+        with blamed_on(request.data, unless=("the network", "a network")):
+            calibration = runs(rows[0])
+        with blamed_on(request.test):
+            shapes = [each.input_shape for each in rows]
+            if shapes[0] != shapes[1]:
+                wanted, got = (f"(n, {', '.join(map(str, shape))})" for shape in shapes)
+                raise InputError(f"inputs must have the shape of those in {request.data}, {wanted}; got {got}.")
+            test = runs(rows[1])
         return cls(network, calibration, test, method)
 
     def settings(self) -> dict[str, Any]:
@@ -101,19 +95,8 @@ class ClampCase:
         strength = plain["strength"]
         return {
             "network": network_digest(self.network.model),
-            "data": digest_of(self.calibration),
-            "test": digest_of(self.test),
+            "data": rows_digest(self.calibration.rows),
+            "test": rows_digest(self.test.rows),
             **plain,
             "strength": "inf" if isinstance(strength, float) and isinf(strength) else strength,
         }
-
-    def predictions(self, model: nn.Module, rows: CalibrationRows, path: Path) -> Predictions:
-        """Of the network, or of the clamped one."""
-        device, logits = device_of(model), []
-        with frozen(model), torch.no_grad():
-            for inputs, _ in rows.batches(device=device, batch_size=self.method.batch_size):
-                # A copy, for networks that write into what they are given.
-                logits.append(working(logits_in(model(inputs.clone()))).cpu())
-        with blamed_on(path):
-            names = self.network.class_names
-            return Predictions.from_logits(torch.cat(logits), rows.labels, class_names=names)

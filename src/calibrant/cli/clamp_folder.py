@@ -3,7 +3,7 @@
 ::
 
     settings.json         what decides the result
-    *.journal             while it runs: what was found so far
+    *.journal             until the model is saved: what was found so far
     clamped.safetensors   δ and the head
     before.npz            logits and labels of the test rows by the network as it is
     temperature.npz       the same behind temperature scaling
@@ -11,19 +11,14 @@
     report.md, report.json
 """
 
-import hashlib
 import json
-from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
-import torch
-
-from calibrant.clamping import CalibrationRows
 from calibrant.errors import FileError
-from calibrant.sources.atomic import atomic_text
+from calibrant.sources.settings_folder import SettingsFolder
 
-__all__ = ["ClampFolder", "digest_of"]
+__all__ = ["ClampFolder"]
 
 _FORMAT = "calibrant.clamp/1"
 _LEFT = ("clamped.safetensors", "before.npz", "temperature.npz", "after.npz", "report.md", "report.json")
@@ -39,6 +34,7 @@ class ClampFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._folder = SettingsFolder(path, _FORMAT, work="fit", command="calibrant clamp")
         self._is_made = False
 
     @property
@@ -52,13 +48,7 @@ class ClampFolder:
         Raises:
             FileError: If it holds something else.
         """
-        if (self.path / "settings.json").exists():
-            self._settings()
-        elif self.path.exists() and not (self.path.is_dir() and all(map(_is_abandoned, self.path.iterdir()))):
-            raise FileError(
-                f"{self.path} must be a new or empty folder, or one that calibrant clamp began; it holds something "
-                "else. Name another."
-            )
+        self._folder.check()
 
     def begin(self, settings: dict[str, Any]) -> None:
         """Make the folder, or see that it holds this very fit.
@@ -72,8 +62,8 @@ class ClampFolder:
         self.check()
         # As they will be read back.
         settings = json.loads(json.dumps(settings))
-        if (self.path / "settings.json").exists():
-            told = _differences(settings, self._settings())
+        if self._folder.is_begun:
+            told = _differences(settings, self._folder.document()["settings"])
             if told and not self._is_bare:
                 raise FileError(
                     f"{self.path} must hold a fit of the same settings to go on with it; here they are "
@@ -82,24 +72,24 @@ class ClampFolder:
             if not told:
                 return
         self._is_made = not self.path.exists()
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"{self.path} could not be made: {error.strerror}.") from error
-        with atomic_text(self.path / "settings.json") as file:
-            json.dump({"format": _FORMAT, "settings": settings}, file, indent=2)
+        self._folder.begin({"settings": settings})
 
     def withdraw(self) -> None:
         """Leave nothing behind of a fit that could not be, unless something was found."""
         if self._is_made and self._is_bare:
-            (self.path / "settings.json").unlink(missing_ok=True)
+            self._folder.settings.unlink(missing_ok=True)
             if not any(self.path.iterdir()):
                 self.path.rmdir()
 
+    def forget_journal(self) -> None:
+        """Delete what a fit would go on from: its model is saved."""
+        for path in self._journal():
+            path.unlink()
+
     def forget(self) -> None:
         """Delete what an earlier fit found and left here, and nothing else, so that any other may begin."""
-        if (self.path / "settings.json").exists():
-            self._settings()
+        if self._folder.is_begun:
+            self.check()
             for path in self._found():
                 path.unlink()
 
@@ -110,33 +100,12 @@ class ClampFolder:
 
     def _found(self) -> list[Path]:
         left = [path for path in (self.path / name for name in _LEFT) if path.exists()]
-        return [*left, *self.path.glob("*.journal")]
+        return [*left, *self._journal()]
 
-    def _settings(self) -> dict[str, Any]:
-        path = self.path / "settings.json"
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise FileError(f"{path} must be the settings of a fit; it cannot be read ({error}).") from error
-        if not isinstance(document, dict) or document.get("format") != _FORMAT:
-            raise FileError(f"{path} must be the settings of a fit by calibrant clamp; it is not. Name another folder.")
-        settings: dict[str, Any] = document["settings"]
-        return settings
-
-
-def digest_of(rows: CalibrationRows) -> str:
-    """A fingerprint of all inputs and labels, in their order."""
-    digest = hashlib.sha256(f"{len(rows)} {rows.input_shape} {rows.input_dtype}".encode())
-    for values in chain([rows.labels], (inputs for inputs, _ in rows.batches(device="cpu"))):
-        digest.update(values.contiguous().view(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()[:16]
+    def _journal(self) -> list[Path]:
+        return list(self.path.glob("*.journal"))
 
 
 def _differences(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
     return [f"{name} {ours.get(name)!r}, not {theirs.get(name)!r}" for name in names]
-
-
-def _is_abandoned(path: Path) -> bool:
-    """Whether this is what a fit that was killed in the middle of a write left."""
-    return path.name.startswith(".calibrant-") and path.suffix == ".tmp"

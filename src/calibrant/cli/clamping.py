@@ -11,6 +11,7 @@ from calibrant.clamping import ClampedModel, load_clamped, save_clamped
 from calibrant.cli.clamp_case import ClampCase, ClampRequest
 from calibrant.cli.clamp_folder import ClampFolder
 from calibrant.cli.device import chosen_device
+from calibrant.cli.labelled_inputs import blamed_on
 from calibrant.cli.notes import warnings_shown
 from calibrant.cli.output import check_folder, check_output, standard_error, standard_output
 from calibrant.cli.progress import stages
@@ -19,7 +20,8 @@ from calibrant.diagrams import delta_picture, reliability
 from calibrant.errors import CalibrantError
 from calibrant.plots import ThemeName, plot_delta, plot_reliability, save_figures
 from calibrant.report.clamping.document import clamping_to_document
-from calibrant.report.clamping.judgement import CLAMPED, ClampingJudgement, judge_clamping
+from calibrant.report.clamping.judgement import CLAMPED, ClampingJudgement
+from calibrant.report.clamping.judging import judge_clamping, needs_refit
 from calibrant.report.clamping.markdown import clamping_to_markdown
 from calibrant.report.clamping.terminal import clamping_to_terminal
 from calibrant.report.comparison.board import NOTHING, TEMPERATURE
@@ -45,8 +47,10 @@ def run_clamping(request: ClampRequest) -> None:
     out, err = standard_output(), standard_error()
     with warnings_shown(err) as said, stages(err) as stage:
         case = ClampCase.of(request, device, stage)
-        calibration = case.predictions(case.network.model, case.calibration, request.data)
-        before = case.predictions(case.network.model, case.test, request.test)
+        with blamed_on(request.data):
+            calibration = case.calibration.at_zero()
+        with blamed_on(request.test):
+            before = case.test.at_zero()
         folder.begin(case.settings())
         try:
             clamped = _clamped(request, case, folder, stage)
@@ -57,12 +61,14 @@ def run_clamping(request: ClampRequest) -> None:
             err.print("Stopped. The same command goes on from what was found so far.")
             raise
         stage("judging")
-        after = case.predictions(clamped, case.test, request.test)
+        with blamed_on(request.test):
+            after = case.test.behind(clamped)
         found = judge_clamping(
             clamped,
             calibration,
             before,
             after,
+            calibration_after=case.calibration.behind(clamped) if needs_refit(clamped) else None,
             head=case.method.head,
             n_bins=request.n_bins,
             resamples=request.resamples,
@@ -90,12 +96,14 @@ def _clamped(request: ClampRequest, case: ClampCase, folder: ClampFolder, stage:
     else:
         clamped = case.method.fit(
             case.network.model,
-            case.calibration,
+            case.calibration.rows,
             folder=folder.path,
+            keep_folder=True,  # until the model is saved
             progress=lambda what, passes: stage(f"{what} ({passes:.0f} passes)"),
         )
     if request.with_weights or not folder.clamped.exists():
         save_clamped(clamped, folder.clamped, with_weights=request.with_weights)
+    folder.forget_journal()
     return clamped
 
 
@@ -138,11 +146,12 @@ def _draw(
     before, after = (reliability(found.predictions[name], n_bins=request.n_bins) for name in (NOTHING, CLAMPED))
     ax = plot_reliability(before, other=after, labels=("before", "clamped"), theme=theme)
     drawn = {"before_and_after": cast("Figure", ax.figure)}
-    shape = case.test.input_shape
+    rows = case.test.rows
+    shape = rows.input_shape
     if found.moves and len(shape) == _IMAGE_AXES and min(shape[1:]) >= _LEAST_SIDE:
-        some = torch.arange(min(_SHOWN, len(case.test)))
-        inputs, _ = next(case.test.batches(some, device=clamped.delta.device, batch_size=_SHOWN))
-        captions = tuple(_class_name(case, int(label)) for label in case.test.labels[some])
+        some = torch.arange(min(_SHOWN, len(rows)))
+        inputs, _ = next(rows.batches(some, device=clamped.delta.device, batch_size=_SHOWN))
+        captions = tuple(_class_name(case, int(label)) for label in rows.labels[some])
         drawn["delta"] = plot_delta(delta_picture(clamped, inputs, captions=captions), theme=theme)
     return save_figures(drawn, folder, formats=[request.figure_format])
 

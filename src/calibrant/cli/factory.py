@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from calibrant.checks import check_known
-from calibrant.errors import InputError
+from calibrant.errors import InputError, in_a_line
 
 __all__ = ["KINDS", "made_by"]
 
@@ -36,7 +36,7 @@ def made_by(text: str) -> nn.Module:
         made = found()
     except Exception as error:
         raise InputError(
-            f"{text} must make the network when called without arguments; it raised {_told(error)}. Wrap it in a "
+            f"{text} must make the network when called without arguments; it raised {in_a_line(error)}. Wrap it in a "
             "function that gives it what it needs."
         ) from error
     if not isinstance(made, nn.Module):
@@ -55,7 +55,7 @@ def _found(module_name: str, name: str) -> object:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             where = f"neither in the folder {Path.cwd()} nor installed"
             raise InputError(f"--model must name a module that is there; {error.name} is {where}.") from error
-        raise InputError(f"the module {module_name} could not be imported: {_told(error)}.") from error
+        raise InputError(f"the module {module_name} could not be imported: {in_a_line(error)}.") from error
     first = name.partition(".")[0]
     if not hasattr(module, first):
         own = [each for each, thing in vars(module).items() if getattr(thing, "__module__", "") == module_name]
@@ -64,9 +64,3 @@ def _found(module_name: str, name: str) -> object:
         return reduce(getattr, name.split("."), module)
     except AttributeError as error:
         raise InputError(f"--model must name something in {module_name}; {error}.") from error
-
-
-def _told(error: Exception) -> str:
-    """The kind of error and the first line of what it says."""
-    said = (str(error).splitlines() or [""])[0].rstrip(".")
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__

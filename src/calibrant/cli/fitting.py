@@ -19,7 +19,7 @@ from calibrant.maps import ChainMap, FitSummary, Identity, Map, Scale
 from calibrant.method_text import AnyCalibrator
 from calibrant.predictions import Predictions
 from calibrant.sources import MapFile, read_map_file, save_map
-from calibrant.sources.map_container import check_map_path
+from calibrant.sources.map_file import MAP_CONTAINER
 from calibrant.sources.map_tree import AnyMap
 
 __all__ = ["run_fit"]
@@ -33,7 +33,7 @@ def run_fit(method: str, file: Path, names: Names, features: str | None, out: Pa
     calibrator = find_any_calibrator(method)
     if isinstance(calibrator, Calibrator):
         refuse_features(features, method)
-    check_map_path(out)
+    MAP_CONTAINER.check_path(out)
     check_output(out, [file])
     err = standard_error()
     with warnings_shown(err) as said, stages(err) as stage:

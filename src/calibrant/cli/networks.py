@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from calibrant.bad_file import reading
 from calibrant.clamping import InputSpace
+from calibrant.clamping.network.frozen import set_evaluating
 from calibrant.cli.factory import KINDS, made_by
 from calibrant.cli.weights import load_weights
 from calibrant.errors import FileError, InputError
@@ -59,13 +60,13 @@ def read_network(text: str, weights: Path | None, device: torch.device) -> Netwo
     if path.is_dir():
         return _of_run(path, device)
     if is_archive:
-        return Network(_still(_exported(path, device)))
+        return Network(_evaluating(_exported(path, device)))
     if ":" not in text:
         raise InputError(f"--model must be {KINDS}; got {text!r}, which is none of them.{_advice(path)}")
     model = made_by(text)
     if weights is not None:
         load_weights(model, weights)
-    return Network(_still(model.to(device)))
+    return Network(_evaluating(model.to(device)))
 
 
 def _advice(path: Path) -> str:
@@ -74,10 +75,8 @@ def _advice(path: Path) -> str:
     return " Weights alone do not tell what the network is: give them as --weights." if path.is_file() else ""
 
 
-def _still(model: nn.Module) -> nn.Module:
-    # Not by eval(), which exported modules refuse.
-    for module in model.modules():
-        module.training = False
+def _evaluating(model: nn.Module) -> nn.Module:
+    set_evaluating(model)
     return model
 
 

@@ -14,7 +14,7 @@ __all__ = ["warnings_shown"]
 
 @contextmanager
 def warnings_shown(err: Console) -> Iterator[list[str]]:
-    """Our own warnings as one line each, at once; others as Python shows them, in the end.
+    """Our own warnings as one line each, at once and once; others as Python shows them, in the end.
 
     Yields:
         What was said so far.
@@ -24,6 +24,8 @@ def warnings_shown(err: Console) -> Iterator[list[str]]:
 
     def show(*told: Any, **more: Any) -> None:
         warning = warnings.WarningMessage(*told, **more)
+        if str(warning.message) in said:
+            return
         if issubclass(warning.category, CalibrantWarning):
             said.append(str(warning.message))
             err.print(f"note: {warning.message}", style="yellow")

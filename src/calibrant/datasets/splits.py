@@ -12,7 +12,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_at_least, check_known
+from calibrant.checks import check_known, check_seed
 from calibrant.datasets.dataset import Dataset, Examples
 from calibrant.errors import CalibrantWarning, InputError
 
@@ -67,7 +67,7 @@ def split_dataset(dataset: Dataset, protocol: str, *, seed: int) -> Split:
         (1168, 129, 500)
     """
     check_known(protocol, _RULES, "protocol")
-    check_at_least(seed, 0, "seed")
+    seed = check_seed(seed)
     rule = _RULES[protocol]
     split = rule.divide(dataset, torch.Generator().manual_seed(seed), rule.title)
     parts = {"training": split.training, "calibration": split.calibration, "test": split.test, "meta": split.meta}

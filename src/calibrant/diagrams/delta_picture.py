@@ -6,13 +6,12 @@ from typing import Literal, Protocol, TypeAlias, final, get_args
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_known
+from calibrant.checks import are_images, check_known
 from calibrant.errors import InputError
 
 __all__ = ["Channels", "DeltaPicture", "delta_picture"]
 
 Channels: TypeAlias = Literal["each", "mean"]
-_IMAGES = 4  # axes of a batch of them
 # Of the range: what rounding may put beyond it, far less than a step of 8 bits.
 _ROUNDING = 1e-4
 _NAMES = {1: ("δ",), 3: ("δ, red", "δ, green", "δ, blue")}
@@ -26,7 +25,7 @@ class PixelSpace(Protocol):
     @property
     def high(self) -> float: ...
     def pixels(self, inputs: Tensor) -> Tensor:
-        """Undo the normalisation."""
+        """Undo the normalisation of a batch."""
         ...
 
 
@@ -97,7 +96,7 @@ def delta_picture(
         (0.1, 10, 0.6)
     """
     check_known(channels, get_args(Channels), "channels")
-    if inputs.ndim != _IMAGES or not len(inputs):
+    if not are_images(inputs) or not len(inputs):
         raise InputError(
             f"inputs must be images, of shape (m, channels, height, width), and at least one; got "
             f"{tuple(inputs.shape)}. Other inputs have no picture; plot clamped.delta itself."
@@ -110,7 +109,7 @@ def delta_picture(
     norm = float(delta.double().norm())
     if space is not None:
         # The normalisation is undone by an affine map, of which δ, a difference, needs the slope alone.
-        delta = space.pixels(delta) - space.pixels(torch.zeros_like(delta))
+        delta = (space.pixels(delta[None]) - space.pixels(torch.zeros_like(delta[None])))[0]
         plain, moved = space.pixels(plain), space.pixels(moved)
     delta, plain, moved = (each.float().cpu() for each in (delta, plain, moved))
     low, high = (space.low, space.high) if space is not None else _range(plain)

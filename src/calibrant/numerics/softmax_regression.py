@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from calibrant.errors import FitError
+from calibrant.errors import FitError, SeparableError
 from calibrant.numerics.affine_loss import AffineLoss, Ridge
 from calibrant.numerics.certificate import Certificate
 from calibrant.numerics.diagonal_loss import DiagonalLoss, ScalarLoss
@@ -105,7 +105,7 @@ def _check_found(best: Minimum, n: int) -> None:
     if best.end in {"apart", "runaway"}:
         lines = best.theta[1:, None] if best.theta.ndim == 1 else best.theta
         whose = f" (those of class {int(lines.abs().amax(dim=1).argmax())} first)" if best.end == "runaway" else ""
-        raise FitError(
+        raise SeparableError(
             f"the {n} calibration rows are separable in part or in all: larger and larger parameters{whose} fit them "
             f"ever better (log-loss {reached.objective:.3g} after {reached.steps} steps), so there are no best ones. "
             "Use a method with a penalty, such as svs or sms, or more rows."

@@ -1,13 +1,14 @@
 """An ablation of Neural Clamping as Markdown: the paper's Table 4, with intervals and paired comparisons."""
 
 from calibrant.clamping.study.ablation_record import Ablation, AblationComparison, AblationRow
+from calibrant.report.clamping.effect import REFITTED, DeltaEffect
+from calibrant.report.clamping.fit_words import cross_validated_words, fit_notes, reservations
 from calibrant.report.markdown import table
-from calibrant.report.rows import comparison_rows, interval, number, p_text
+from calibrant.report.rows import INFLATED, comparison_rows, interval, number
 
 __all__ = ["ablation_to_markdown"]
 
 _ARROWS = {True: " ↓", False: " ↑", None: ""}
-_LEVEL = 0.05
 
 
 def ablation_to_markdown(found: Ablation, *, source: str | None = None) -> str:
@@ -24,30 +25,34 @@ def ablation_to_markdown(found: Ablation, *, source: str | None = None) -> str:
         header = ("metric", each.rival, each.row, "difference", "95 % interval", "p")
         rows = [(f"`{name}`", *rest) for name, *rest in comparison_rows(each.differences)]
         lines += ["", f"## {each.row} against {each.rival}", "", _question(each), "", *table(header, rows, left=1)]
-    if found.clamped.summary is not None and found.clamped.summary.notes:
-        lines += ["", "## Notes of the fit", "", *(f"- {note}" for note in found.clamped.summary.notes)]
+    if notes := _notes(found):
+        lines += ["", "## Notes of the fit", "", *(f"- {note}" for note in notes)]
     lines += ["", _footer(found)]
     return "\n".join(lines) + "\n"
 
 
 def _answer(found: Ablation) -> list[str]:
-    """What δ brings by itself, in a sentence, where the log-loss was measured."""
-    pair = found.comparison("TS on δ*", "TS") or found.comparisons[0]
+    """What δ brings by itself, where the log-loss was measured, and what would change how that is read."""
+    pair = found.comparison(REFITTED, "TS") or found.comparisons[0]
     if found.norm == 0:
         return ["**The fit leaves δ = 0: what it changes is the head alone.**", ""]
     if "nll" not in pair.differences:
         return []
-    change = pair.differences["nll"]
-    words = "δ lowers the log-loss" if change.difference < 0 else "δ raises the log-loss"
-    if not change.p <= _LEVEL:
-        words = "Whether δ changes the log-loss cannot be told from these rows"
-    numbers = f"{change.difference:+.4f} ({change.low:+.4f} … {change.high:+.4f}), p {_told(change.p)}"
-    return [f"**{words}:** `{pair.row}` minus `{pair.rival}` is {numbers}.", ""]
+    effect = DeltaEffect.of(pair.row, pair.rival, found.metrics, pair.differences)
+    kind, still = ("T", "temperature scaling") if pair.rival == "TS" else ("head", "the head alone")
+    held = [] if found.clamped.summary is None else reservations(found.clamped.summary)
+    last = f" But {', and '.join(held)}." if held else ""
+    return [
+        f"**{effect.headline(still, len(found.still))}{last}**",
+        "",
+        effect.sentence(f"with the best {kind} both times"),
+        "",
+    ]
 
 
-def _told(p: float) -> str:
-    text = p_text(p)
-    return text if text.startswith("<") else f"= {text}"
+def _notes(found: Ablation) -> list[str]:
+    summary = found.clamped.summary
+    return [] if summary is None else [*cross_validated_words(summary), *fit_notes(summary)]
 
 
 def _values(found: Ablation) -> list[str]:
@@ -68,7 +73,7 @@ def _line(row: AblationRow, cells: list[str]) -> list[str]:
 
 def _question(pair: AblationComparison) -> str:
     """What a comparison tells."""
-    if pair.row == "TS on δ*":
+    if pair.row == REFITTED:
         return "T by log-loss both times: what δ brings."
     if pair.rival in {"T* only", "head* only"}:
         return "The same head, which was fitted with δ: not a fair trial of the head without it."
@@ -80,6 +85,5 @@ def _footer(found: Ablation) -> str:
     return (
         f"{found.calibration_rows:,} rows to fit, {len(found.still):,} to judge, {found.still.n_classes} classes; "
         f"‖δ*‖ = {found.norm:.4g}; {found.resamples} resamples; seed {found.seed}.{focal} Differences are the row's "
-        "number minus the rival's, on the same test rows; p-values are those of single comparisons. Noise inflates "
-        "calibration errors: their interval is one for the true error, and can lie below the value."
+        f"number minus the rival's, on the same test rows; p-values are those of single comparisons. {INFLATED}"
     )

@@ -21,7 +21,6 @@ def to_document(
 
     ``metrics.<name>`` has ``value``, ``low`` and ``high``, and for calibration errors ``floor`` and ``p``.
     """
-    words = verdict(evaluation)
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "calibrant": version("calibrant"),
@@ -30,7 +29,7 @@ def to_document(
         "classes": evaluation.classes,
         "bins": evaluation.n_bins,
         "seed": evaluation.seed,
-        "verdict": {"headline": words.headline, "findings": words.findings, "next_steps": words.next_steps},
+        "verdict": vars(verdict(evaluation)),
         "metrics": {name: plain_estimate(found) for name, found in evaluation.metrics.items()},
         "splits": {name: split._asdict() for name, split in evaluation.splits.items()},
         "murphy": evaluation.murphy._asdict() | {"refinement": evaluation.murphy.refinement},

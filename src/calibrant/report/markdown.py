@@ -5,10 +5,10 @@ from pathlib import PurePath
 
 from calibrant.evidence import Difference
 from calibrant.report.evaluation import Evaluation
-from calibrant.report.rows import HEADINGS, comparison_rows, metric_rows, part_lines
-from calibrant.report.wording import verdict
+from calibrant.report.rows import HEADINGS, INFLATED, comparison_rows, metric_rows, part_lines
+from calibrant.report.wording import Verdict, verdict
 
-__all__ = ["table", "to_markdown"]
+__all__ = ["opening", "table", "to_markdown"]
 
 
 def to_markdown(
@@ -28,19 +28,8 @@ def to_markdown(
         other: Where the second set came from.
         figures: Pictures to show, as the page should address them.
     """
-    words = verdict(evaluation)
     classes = f", {evaluation.classes} classes" if evaluation.classes else ", top label only"
-    lines = [
-        f"# Calibration report{f': {source}' if source else ''}",
-        "",
-        f"**{words.headline}**",
-        "",
-        *(f"- {finding}" for finding in words.findings),
-        "",
-        "**Next:** " + " ".join(words.next_steps),
-        "",
-        *(line for figure in figures for line in (f"![{figure.stem.replace('_', ' ')}]({figure})", "")),
-    ]
+    lines = opening("Calibration report", verdict(evaluation), source=source, figures=figures)
     for family, rows in metric_rows(evaluation).items():
         if rows:
             cells = [(f"`{r.name}` {r.better}".strip(), r.title, r.value, r.interval, r.floor, r.p) for r in rows]
@@ -54,10 +43,24 @@ def to_markdown(
     lines.append(
         f"{evaluation.n:,} rows{classes}; {evaluation.n_bins} bins; seed {evaluation.seed}. Noise floor: what a "
         "perfectly calibrated model with these confidences would score on average; p: how often such a model would "
-        "score as much. Noise inflates calibration errors: their interval is one for the true error, and can lie below "
-        "the value."
+        f"score as much. {INFLATED}"
     )
     return "\n".join(lines) + "\n"
+
+
+def opening(title: str, words: Verdict, *, source: str | None, figures: Sequence[PurePath]) -> list[str]:
+    """The lines above the tables: title, verdict, next steps and pictures."""
+    return [
+        f"# {title}{f': {source}' if source else ''}",
+        "",
+        f"**{words.headline}**",
+        "",
+        *(f"- {finding}" for finding in words.findings),
+        "",
+        "**Next:** " + " ".join(words.next_steps),
+        "",
+        *(line for figure in figures for line in (f"![{figure.stem.replace('_', ' ')}]({figure})", "")),
+    ]
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 2) -> list[str]:

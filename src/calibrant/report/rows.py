@@ -8,7 +8,17 @@ from calibrant.evidence import Difference, Estimate
 from calibrant.metrics.base import Family
 from calibrant.report.evaluation import Evaluation
 
-__all__ = ["HEADINGS", "Row", "comparison_rows", "interval", "metric_rows", "number", "p_text", "part_lines"]
+__all__ = [
+    "HEADINGS",
+    "INFLATED",
+    "Row",
+    "comparison_rows",
+    "interval",
+    "metric_rows",
+    "number",
+    "p_text",
+    "part_lines",
+]
 
 HEADINGS: dict[Family, str] = {
     "description": "What the predictions look like",
@@ -16,6 +26,8 @@ HEADINGS: dict[Family, str] = {
     "calibration": "Calibration: does confidence mean what it says?",
     "refinement": "Refinement: does confidence tell right from wrong?",
 }
+
+INFLATED = "Noise inflates calibration errors: their interval is one for the true error, and can lie below the value."
 
 
 class Row(NamedTuple):

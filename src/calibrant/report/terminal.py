@@ -10,7 +10,7 @@ from rich.text import Text
 
 from calibrant.evidence import Difference
 from calibrant.report.evaluation import Evaluation
-from calibrant.report.rows import HEADINGS, Row, comparison_rows, metric_rows, part_lines
+from calibrant.report.rows import HEADINGS, INFLATED, Row, comparison_rows, metric_rows, part_lines
 from calibrant.report.wording import Verdict, verdict
 
 __all__ = ["to_terminal", "words_of"]
@@ -50,8 +50,7 @@ def _metrics(evaluation: Evaluation) -> Group:
     parts: list[RenderableType] = [_columns()]
     for heading, rows in families:
         parts += [Text(f"\n{heading}", style="bold"), _columns(rows)]
-    note = "Noise inflates calibration errors. Their interval is one for the true error, and can lie below the value."
-    parts += [Text(f"\n{note}", style="dim"), Text("\nScores taken apart", style="bold")]
+    parts += [Text(f"\n{INFLATED}", style="dim"), Text("\nScores taken apart", style="bold")]
     return Group(*parts, *(Text(line) for line in part_lines(evaluation)))
 
 

@@ -10,20 +10,25 @@ executed.
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any, final
+
+import torch
 
 from calibrant.bad_file import reading
 from calibrant.errors import FileError, InputError
 from calibrant.maps import Map, ProximityMap
 from calibrant.predictions import Predictions
+from calibrant.sources.container import Container
 from calibrant.sources.content import as_class_names
 from calibrant.sources.fitting_data import about_rows
 from calibrant.sources.formats import existing_file
-from calibrant.sources.map_container import FORMAT, check_map_path, read_container, write_container
 from calibrant.sources.map_tree import AnyMap, describe, describe_fit, read_fit, rebuild
 
-__all__ = ["MapFile", "load_feature_map", "load_map", "read_map_file", "save_map"]
+__all__ = ["MAP_CONTAINER", "MapFile", "load_feature_map", "load_map", "read_map_file", "save_map"]
+
+MAP_CONTAINER = Container("calibrant.map", 1, "a map", "Make one with calibrant fit, or with save_map.")
+
+_TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 @final
@@ -74,23 +79,19 @@ def save_map(
         ...     load_map(f"{folder}/map.safetensors")
         Scale(classes=3, temperature=2)
     """
-    check_map_path(path)
+    MAP_CONTAINER.check_path(path)
     if not isinstance(fitted, Map | ProximityMap):
         raise InputError(f"what is saved must be a fitted map; got {type(fitted).__name__}. Call fit first.")
     names = class_names if class_names is not None or fitted_on is None else fitted_on.class_names
     if names is not None and (isinstance(names, str) or len(names) != fitted.n_classes):
         raise InputError(f"class_names must name all {fitted.n_classes} classes; got {names!r}.")
     document = {
-        "format": FORMAT,
-        "calibrant": version("calibrant"),
         "map": describe(fitted),
         **describe_fit(fitted.summary),
         "class_names": None if names is None else [str(name) for name in names],
         **about_rows(fitted, fitted_on, features),
     }
-    # Copies, because the file format refuses tensors that share memory, as those of a map used twice do.
-    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in fitted.state_dict().items()}
-    write_container(path, document, tensors)
+    MAP_CONTAINER.write(path, document, fitted.state_dict())
 
 
 def load_map(path: str | os.PathLike[str]) -> Map:
@@ -129,7 +130,10 @@ def read_map_file(path: str | os.PathLike[str]) -> MapFile:
     """
     file = existing_file(path, holding="a map")
     with reading(file, "map saved by calibrant"):
-        document, tensors = read_container(file)
+        document, tensors = MAP_CONTAINER.read(file)
+        for name, tensor in tensors.items():
+            if tensor.dtype not in _TYPES or tensor.isnan().any():
+                raise InputError(f"the numbers {name!r} must be real and not NaN; got {tensor.dtype}, or NaN in them.")
         made = rebuild(document["map"], tensors)
         made.summary = read_fit(document)
         names = as_class_names(document["class_names"])

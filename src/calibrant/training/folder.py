@@ -27,6 +27,7 @@ from calibrant.errors import FileError, InputError
 from calibrant.predictions import Predictions
 from calibrant.sources import save
 from calibrant.sources.atomic import atomic_binary, atomic_path, atomic_text
+from calibrant.sources.settings_folder import SettingsFolder
 from calibrant.sources.tensors import save_tensors
 from calibrant.training.learning import learned_epochs
 from calibrant.training.record import EpochRecord
@@ -48,6 +49,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._folder = SettingsFolder(path, _FORMAT, work="run", command="calibrant train")
 
     @property
     def is_finished(self) -> bool:
@@ -60,8 +62,8 @@ class RunFolder:
         Raises:
             FileError: If it holds another run or other files, or cannot be written.
         """
-        known = self.path / "settings.json"
-        if known.exists():
+        self._folder.check()
+        if self._folder.is_begun:
             told = settings.differences(self.settings())
             if told:
                 raise FileError(
@@ -69,20 +71,13 @@ class RunFolder:
                     f"{'; '.join(told)}. Name another folder, or delete this one."
                 )
             return
-        if self.path.exists() and not (self.path.is_dir() and all(map(_is_abandoned, self.path.iterdir()))):
-            raise FileError(f"{self.path} must be a new or empty folder, or that of a run; it holds something else.")
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"{self.path} could not be made: {error.strerror}.") from error
         ran_on = {
             "calibrant": _own_version(),
             "torch": torch.__version__,
             "python": platform.python_version(),
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
         }
-        with atomic_text(known) as file:
-            json.dump({"format": _FORMAT, "settings": settings.as_dict(), "ran_on": ran_on}, file, indent=2)
+        self._folder.begin({"settings": settings.as_dict(), "ran_on": ran_on})
 
     def settings(self) -> RunSettings:
         """What decided the result.
@@ -90,11 +85,11 @@ class RunFolder:
         Raises:
             FileError: If this is no run's folder.
         """
-        path = self.path / "settings.json"
-        document = self._document(path)
+        document = self._folder.document()
         try:
             return RunSettings.from_dict(document["settings"])
         except (InputError, KeyError, TypeError, ValueError) as error:
+            path = self._folder.settings
             raise FileError(f"{path} must be the settings of a run; something in it is not right ({error}).") from error
 
     def records(self) -> list[EpochRecord]:
@@ -164,20 +159,6 @@ class RunFolder:
     def _write_records(self, records: Sequence[EpochRecord]) -> None:
         with atomic_text(self.path / "epochs.jsonl") as file:
             file.writelines(json.dumps(record.as_dict()) + "\n" for record in records)
-
-    def _document(self, path: Path) -> dict[str, Any]:
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise FileError(f"{path} must be the settings of a run; it cannot be read ({error}).") from error
-        if not isinstance(document, dict) or document.get("format") != _FORMAT:
-            raise FileError(f"{path} must be the settings of a run made by calibrant train; it is not.")
-        return document
-
-
-def _is_abandoned(path: Path) -> bool:
-    """Whether this is what a run that was killed in the middle of a write left."""
-    return path.name.startswith(".calibrant-") and path.suffix == ".tmp"
 
 
 def _write_tensors(tensors: dict[str, Tensor], path: Path, document: dict[str, Any]) -> None:

@@ -4,7 +4,9 @@ import copy
 import dataclasses
 import json
 import math
+import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -29,6 +31,8 @@ from calibrant.clamping import (
     RandomStart,
     StochasticSolver,
     ZeroStart,
+    load_clamped,
+    save_clamped,
 )
 from calibrant.datasets import load_digits
 from calibrant.errors import CalibrantWarning, InputError
@@ -38,6 +42,7 @@ from calibrant.predictions import Predictions
 
 D, K = 6, 4
 TIGHT = ExactSolver(tolerance=1e-8, max_passes=300)
+BRIEF = {ExactSolver: {"max_passes": 30}, StochasticSolver: {"epochs": 1}}
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
 
 
@@ -248,7 +253,7 @@ class TestRules:
     def test_both_readings_of_the_papers_rule(self, penalty):
         rows, model = data(100), network()
         start = RandomStart(0.3)
-        first = start.delta(model, CalibrationRows.of(rows), space=None, seed=5, device=torch.device("cpu"))
+        first = start.delta(model, CalibrationRows.of(rows), seed=5)
         with torch.no_grad():
             p = model(rows[0] + first).softmax(1)[range(len(rows[1])), rows[1]]
         initial = float((-(1 - p) * p.log()).mean())  # γ = 1, T = 1
@@ -363,18 +368,38 @@ class TestSummary:
     ("options", "told"),
     [
         ({"gamma": -1.0}, "gamma must be at least 0"),
-        ({"gamma": ()}, "gamma must be a number or several"),
+        ({"gamma": ()}, "gamma must be a number, or a tuple of several"),
+        ({"gamma": [0.0, 1.0]}, "gamma must be a number, or a tuple of several"),
+        ({"gamma": None}, "gamma must be a number, or a tuple of several"),
+        ({"gamma": np.array([0.0, 1.0])}, "gamma must be a number, or a tuple of several"),
         ({"strength": -0.1}, "strength must be at least 0"),
         ({"strength": float("nan")}, "strength must be at least 0"),
-        ({"strength": ()}, "strength must be a number or several"),
+        ({"strength": ()}, "strength must be a number, or a tuple of several"),
         ({"strength": (1.0, -1.0)}, "strength must be at least 0"),
-        ({"strength": [1.0]}, "strength must be at least 0"),
+        ({"strength": (1.0, "path")}, "strength must be at least 0"),
+        ({"strength": True}, "strength must be at least 0"),
+        ({"strength": 10**400}, "strength must be at least 0"),
+        ({"strength": -math.inf}, "strength must be at least 0"),
+        ({"strength": [1.0]}, "strength must be a number, or a tuple of several"),
+        ({"strength": None}, "strength must be a number, or a tuple of several"),
+        ({"strength": 1j}, "strength must be a number, or a tuple of several"),
+        ({"strength": np.array(0.1)}, "strength must be a number, or a tuple of several"),
+        ({"strength": torch.tensor([0.1, 0.2])}, "strength must be a number, or a tuple of several"),
         ({"penalty": "norm"}, "strengths for the squared penalty only"),
         ({"start": RandomStart()}, "start must be ZeroStart"),
         ({"head": "temperature"}, "head must be one of its kind"),
         ({"solver": StochasticSolver}, "solver must be one of its kind"),
         ({"space": "pixels"}, "space must be one of its kind"),
         ({"seed": -1}, "seed must be at least 0"),
+        ({"seed": 2**63}, "seed must be at most 9223372036854775807; got 9223372036854775808"),
+        ({"seed": 1.0}, "seed must be a whole number"),
+        ({"seed": None}, "seed must be a whole number"),
+        ({"batch_size": 8.0}, "batch_size must be a whole number"),
+        ({"views": "4"}, "views must be a whole number"),
+        ({"clip": math.nan}, "clip must be between 0 and 0.001"),
+        ({"penalty": np.array(["squared", "norm"])}, "penalty must be one of"),
+        ({"choose_by": None}, "choose_by must be one of"),
+        ({"freedom": ChannelFreedom}, "freedom must be one of its kind"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"strength": "tenth"}, "strength must be one of path, tenth-of-loss"),
         ({"choose_by": "ece"}, "choose_by must be one of"),
@@ -397,6 +422,88 @@ class TestSummary:
 def test_options_that_are_out_of_range_or_do_not_go_together_are_refused(options, told):
     with pytest.raises(InputError, match=told):
         NeuralClamping(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"strength": np.float32(0.5)},
+        {"strength": np.int64(1)},
+        {"strength": np.float32("inf")},
+        {"strength": (np.float32(0.5), 0.25)},
+        {"gamma": np.float32(1.0)},
+        {"gamma": (np.float32(1.0), 0.5), "choose_by": "calibration-ece"},
+        {"clip": np.float32(2**-24)},
+        {"folds": np.int32(3), "views": np.int8(2), "seed": np.uint64(7), "batch_size": np.int64(50)},
+        {"solver": ExactSolver(tolerance=np.float32(2**-10), max_passes=np.int64(9))},
+        {"start": RandomStart(np.float32(0.5)), "solver": StochasticSolver(epochs=np.int64(2))},
+    ],
+)
+def test_options_may_be_numbers_of_numpy_and_are_remembered_as_plain_ones(options, tmp_path):
+    method = NeuralClamping(**({"strength": 0.5} | options))
+    assert json.loads(json.dumps(method.settings()), parse_constant=float) == method.settings()
+    with warnings.catch_warnings():  # of so few passes
+        warnings.simplefilter("ignore", CalibrantWarning)
+        clamped = method.fit(network(), data(100), folder=tmp_path / "journal")
+    save_clamped(clamped, tmp_path / "clamped.safetensors")
+    assert load_clamped(tmp_path / "clamped.safetensors", network()).summary == clamped.summary
+
+
+@pytest.mark.parametrize("seed", [2**45, 2**63 - 1])
+def test_a_seed_may_be_as_large_as_torch_takes(seed):
+    for method in (NeuralClamping(strength=0.5, seed=seed), NeuralClamping.toolkit(seed=seed)):
+        brief = dataclasses.replace(method, solver=dataclasses.replace(method.solver, **BRIEF[type(method.solver)]))
+        assert torch.equal(brief.fit(network(), data(100)).delta, brief.fit(network(), data(100)).delta)
+
+
+class TestStrangeArguments:
+    @pytest.mark.parametrize(
+        ("model", "told"),
+        [
+            (lambda inputs: inputs, "model must be an nn.Module; got function. Wrap a function in a module"),
+            (nn.Linear, "model must be an nn.Module; got type"),
+            (None, "model must be an nn.Module; got NoneType"),
+            (nn.Bilinear(D, D, K).double(), "it said: TypeError: .*missing 1 required positional argument"),
+            (nn.Linear(D, K, device="meta"), "on the meta device"),
+        ],
+    )
+    def test_what_is_no_network_of_one_input_is_refused(self, model, told):
+        with pytest.raises(InputError, match=told):
+            NeuralClamping(strength=1.0).fit(model.eval() if isinstance(model, nn.Module) else model, data(50))
+
+    def test_a_folder_that_is_no_path_and_a_progress_that_is_no_function_are_refused(self):
+        with pytest.raises(InputError, match="folder must be a path, or None to remember nothing; got 3"):
+            NeuralClamping().fit(network(), data(50), folder=3)
+        with pytest.raises(InputError, match="progress must be a function of a text and a number; got True"):
+            NeuralClamping().fit(network(), data(50), progress=True)
+
+    @pytest.mark.parametrize(
+        "method", [NeuralClamping(strength=0.5), NeuralClamping.toolkit(), NeuralClamping(folds=2)]
+    )
+    def test_a_fit_under_inference_mode_is_the_same_fit(self, method):
+        solver = BRIEF[type(method.solver)] if isinstance(method.solver, StochasticSolver) else {}
+        brief = dataclasses.replace(method, solver=dataclasses.replace(method.solver, **solver))
+        model, rows = network(), data(200)
+        known = brief.fit(model, rows)
+        with torch.inference_mode():
+            copies = tuple(each.clone() for each in rows)
+            inside = brief.fit(model, copies)
+        assert torch.equal(inside.delta, known.delta)
+        assert torch.equal(brief.fit(model, copies).delta, known.delta)
+        assert model[0].weight.requires_grad
+
+    def test_an_exported_network_is_fitted_as_the_network_itself(self):
+        model, rows = network(), data(200)
+        batch = torch.export.Dim("n", max=64)
+        exported = torch.export.export(model, (rows[0][:2],), dynamic_shapes=({0: batch},)).module()
+        method = NeuralClamping(strength=0.5, batch_size=64)
+        clamped = method.fit(exported, rows)  # a warning of its mode would be an error
+        assert not clamped.training
+        assert torch.allclose(clamped.delta, method.fit(model, rows).delta, atol=1e-9)
+        with pytest.raises(InputError, match=r"must take a batch, 200 rows; .*Give a smaller batch_size"):
+            NeuralClamping(strength=0.5).fit(exported, rows)
+        with pytest.raises(InputError, match=r"must take a batch, 200 rows"):
+            dataclasses.replace(NeuralClamping.toolkit(), batch_size=64).fit(exported, rows)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from safetensors.torch import save_model
 from torch import nn
 
 from calibrant.clamping import ClampedModel, NeuralClamping, load_clamped
+from calibrant.clamping.study.forward_runs import ForwardRuns
 from calibrant.cli import clamping
 from calibrant.metrics import nll
 from calibrant.predictions import Predictions
@@ -117,6 +118,24 @@ def test_a_shift_of_all_inputs_is_found_and_undone(clamp, tmp_path):
     assert "**0.001** ←" in page
 
 
+@pytest.mark.parametrize(
+    ("more", "judge", "runs"),
+    [(("--strength", 0.01), "clamped", 1), (("--preset", "toolkit"), "TS on δ*", 2)],
+    ids=["solved", "descended"],
+)
+def test_delta_is_judged_behind_the_best_temperature_and_refitted_only_where_that_is_needed(
+    clamp, tmp_path, monkeypatch, more, judge, runs
+):
+    counted, behind = [], ForwardRuns.behind
+    monkeypatch.setattr(ForwardRuns, "behind", lambda *given: counted.append(given) or behind(*given))
+    code, told, err = clamp(tmp_path / "out", *more)
+    assert (code, len(counted)) == (0, runs), err
+    effect = json.loads((tmp_path / "out" / "report.json").read_text())["delta"]["effect"]
+    assert (effect["with"], effect["without"]) == (judge, "temperature")
+    assert effect["changes"]["nll"]["side"] == "better"
+    assert f"{judge} − temperature" in told
+
+
 def test_where_inputs_are_as_they_should_be_the_answer_is_a_temperature(clamp, tmp_path):
     out = tmp_path / "out"
     code, told, err = clamp(out, "--strength", "1,0.1", data="fine-cal.npz", test="fine.npz")
@@ -201,6 +220,43 @@ def test_a_killed_fit_goes_on_and_ends_where_it_would_have(clamp, tmp_path, monk
     assert names(tmp_path / "stopped") == LEFT
     whole, stopped = (load_clamped(tmp_path / name / "clamped.safetensors") for name in ("whole", "stopped"))
     assert torch.equal(whole.delta, stopped.delta)
+
+
+def test_a_kill_between_the_fit_and_its_saving_loses_nothing(clamp, tmp_path, monkeypatch):
+    command, out, steps = ("--strength", "0.1,0.01"), tmp_path / "stopped", []
+    fit, save = NeuralClamping.fit, clamping.save_clamped
+
+    def counted(self, model, data, *, progress, **more):
+        steps.append(0)
+
+        def counting(what, passes):
+            steps[-1] += "λ" in what
+            progress(what, passes)
+
+        return fit(self, model, data, progress=counting, **more)
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(NeuralClamping, "fit", counted)
+    monkeypatch.setattr(clamping, "save_clamped", killed)
+    assert clamp(out, *command)[0] == 130
+    assert "final.journal" in names(out)
+    monkeypatch.setattr(clamping, "save_clamped", save)
+    assert clamp(out, *command)[0] == 0
+    assert steps[1] == 0 < steps[0]
+    assert names(out) == LEFT
+    clamp(tmp_path / "whole", *command)
+    whole, stopped = (load_clamped(tmp_path / name / "clamped.safetensors") for name in ("whole", "stopped"))
+    assert torch.equal(whole.delta, stopped.delta)
+
+
+def test_a_kill_between_saving_and_forgetting_leaves_nothing_either(clamp, tmp_path):
+    out = tmp_path / "out"
+    assert clamp(out, "--strength", "0.01")[0] == 0
+    (out / "final.journal").write_text("left")
+    assert clamp(out, "--strength", "0.01")[0] == 0
+    assert names(out) == LEFT
 
 
 def test_a_fit_that_cannot_be_leaves_nothing_in_the_way(clamp, files, tmp_path):
@@ -307,6 +363,9 @@ def test_presets_and_options_reach_the_method(clamp, tmp_path, monkeypatch):
         (["--pixels"], ["cal.npz: inputs must be stored as uint8 for --pixels"]),
         (["--device", "gpu"], ["--device must be one that torch can use here"]),
         (["--batch-size", "0"], ["--batch-size"]),
+        (["--seed", "-1"], ["'--seed'", "greater than or equal to 0"]),
+        (["--seed", str(2**63)], ["'--seed'", "less than or equal to"]),
+        (["--bins", str(2**63)], ["'--bins'", "less than or equal to"]),
         (["--theme", "pink"], ["light, dark"]),
         (["--json", "nowhere/r.json"], ["there is no folder nowhere"]),
     ],
@@ -335,7 +394,7 @@ def test_bad_files_are_told_in_one_line_and_named(clamp, files, tmp_path):
         "odd.npz": "has x, y. Name the arrays: --inputs NAME",
         "pixels.npz": "Give --pixels to scale 0..255",
         "tokens.npz": "δ has no meaning for tokens",
-        "four.npz": "labels must lie in 0..2 (3 classes from logits); got 3",
+        "four.npz": "labels must lie in 0..2 (3 classes from the logits); got 3",
         "words.npz": "'labels' must be numbers; it is text",
         "pickled.npz": "could run code when read",
         "nan.npz": "must be finite; got nan at row 0",
@@ -352,3 +411,24 @@ def test_bad_files_are_told_in_one_line_and_named(clamp, files, tmp_path):
     code, _, err = clamp(tmp_path / "out", model="clamp_net:Sure")
     assert (code, "calibrant: the network must return logits; got probabilities" in err) == (2, True)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_exported_network_of_a_largest_batch_works_with_batches_as_small(clamp, files, tmp_path):
+    shapes = ({0: torch.export.Dim("n", max=64)},)
+    torch.export.save(torch.export.export(network(), (torch.rand(2, 6),), dynamic_shapes=shapes), files / "most.pt2")
+    code, out, err = clamp(tmp_path / "out", "--strength", "inf", model="most.pt2")
+    assert (code, out) == (2, "")
+    said = " ".join(err.split())
+    assert "the network must take a batch, 400 rows; it takes 16" in said
+    assert "Give a smaller batch_size." in said
+    code, _, err = clamp(tmp_path / "out", "--strength", "inf", "--batch-size", 64, model="most.pt2")
+    assert code == 0, err
+    assert "training mode" not in err
+
+
+def test_a_network_that_mixes_rows_is_told_about_once(clamp, files, tmp_path):
+    mixing = "\n\ndef mixing():\n    return nn.Sequential(build(), nn.Softmax(dim=0), nn.Linear(3, 3))\n"
+    (files / "mixing_net.py").write_text(MODULE + mixing)
+    code, _, err = clamp(tmp_path / "out", "--strength", "inf", model="mixing_net:mixing")
+    assert code == 0, err
+    assert " ".join(err.split()).count("must not depend on the rows beside it") == 1

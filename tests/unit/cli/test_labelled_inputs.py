@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from calibrant.clamping import CalibrationRows, InputSpace
-from calibrant.cli.clamp_folder import ClampFolder, digest_of
+from calibrant.clamping.fit.identity import rows_digest
+from calibrant.cli.clamp_folder import ClampFolder
 from calibrant.cli.clamp_space import SpaceText
 from calibrant.cli.labelled_inputs import InputFile
 from calibrant.cli.networks import Network
@@ -69,10 +70,10 @@ def test_the_space_is_what_was_said_or_what_a_run_knows():
 
 def test_a_digest_tells_rows_apart_and_not_how_they_are_batched():
     inputs, labels = torch.randn(7, 3, generator=torch.manual_seed(0)), torch.arange(7)
-    digest = digest_of(CalibrationRows.of((inputs, labels)))
-    assert digest == digest_of(CalibrationRows.of((inputs, labels), batch_size=2))
-    assert digest != digest_of(CalibrationRows.of((inputs, labels.flip(0))))
-    assert digest != digest_of(CalibrationRows.of((inputs.flip(0), labels)))
+    digest = rows_digest(CalibrationRows.of((inputs, labels)))
+    assert digest == rows_digest(CalibrationRows.of((inputs, labels), batch_size=2))
+    assert digest != rows_digest(CalibrationRows.of((inputs, labels.flip(0))))
+    assert digest != rows_digest(CalibrationRows.of((inputs.flip(0), labels)))
 
 
 def test_a_folder_forgets_what_a_fit_left_and_nothing_else(tmp_path):

@@ -28,9 +28,8 @@ def found(method, *, shift, metrics=METRICS):
 
 def test_the_page_says_first_whether_delta_helps():
     page = ablation_to_markdown(found(NeuralClamping(strength=0.01), shift=1.5), source="a network")
-    assert page.startswith(
-        "# Neural Clamping taken apart: a network\n\n**δ lowers the log-loss:** `TS on δ*` minus `TS`"
-    )
+    assert page.startswith("# Neural Clamping taken apart: a network\n\n**δ helps: it lowers the log-loss from")
+    assert "\n\nδ by itself, with the best T both times: log-loss" in page
     assert "| row | δ | T | nll ↓ | ece ↓ | accuracy ↑ |" in page
     for heading in ("joint against TS", "TS on δ* against TS", "joint against T* only"):
         assert f"## {heading}\n" in page
@@ -40,7 +39,15 @@ def test_the_page_says_first_whether_delta_helps():
 
 def test_where_delta_brings_nothing_the_page_does_not_say_that_it_does():
     page = ablation_to_markdown(found(NeuralClamping(strength=0.1), shift=0.0))
-    assert "**Whether δ changes the log-loss cannot be told from these rows:**" in page
+    assert "\n\n**δ does not change the log-loss beyond noise" in page
+
+
+def test_the_page_judges_delta_by_the_test_rows_and_not_by_what_the_fit_says():
+    page = ablation_to_markdown(found(NeuralClamping(strength=(1.0, 0.1)), shift=1.5))
+    answer = page.splitlines()[2]
+    assert answer.endswith("But the weakest of the strengths tried won, so a weaker one may do better.**")
+    assert "- δ helps: at λ" not in page
+    assert "That is optimistic, as it was picked from 2 on the same folds" in page
 
 
 def test_without_delta_the_page_says_so():
@@ -53,7 +60,7 @@ def test_another_head_and_no_log_loss_have_a_page_too():
         found(NeuralClamping(head=VectorScaling(), strength=0.1), shift=1.0, metrics=(Accuracy(),))
     )
     assert "## joint against head\n" in page
-    assert "log-loss:**" not in page
+    assert "δ by itself" not in page
     assert "TS" not in page
 
 

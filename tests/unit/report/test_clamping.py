@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -9,18 +10,27 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from calibrant.calibrators import StructuredVectorScaling, TemperatureScaling
-from calibrant.clamping import ClampedModel, ClampingSummary, NeuralClamping, StrengthTrial
+from calibrant.calibrators import DoNothing, StructuredVectorScaling, TemperatureScaling
+from calibrant.clamping import (
+    ClampedModel,
+    ClampingSummary,
+    ExactSolver,
+    NeuralClamping,
+    StochasticSolver,
+    StrengthTrial,
+)
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.evidence import compare
 from calibrant.maps import Scale
-from calibrant.metrics import NLL
+from calibrant.metrics import ECE, NLL, Accuracy
 from calibrant.predictions import Predictions
 from calibrant.report.clamping.document import clamping_to_document
-from calibrant.report.clamping.judgement import judge_clamping
+from calibrant.report.clamping.effect import DeltaEffect
+from calibrant.report.clamping.judging import judge_clamping, needs_refit
 from calibrant.report.clamping.markdown import clamping_to_markdown
 from calibrant.report.clamping.terminal import clamping_to_terminal
 from calibrant.report.clamping.wording import clamping_verdict, other_notes
+from calibrant.report.comparison.change import Change
 
 SHIFT = 0.8
 
@@ -30,20 +40,57 @@ def network():
     return nn.Linear(5, 3)
 
 
+STOCHASTIC = {"solver": {"kind": "StochasticSolver"}}
+
+
 def case(
-    delta, temperature=1.0, *, shift=SHIFT, heat=2.0, gamma=0.0, strength=0.1, trials=(), notes=(), n=600, head=None
+    delta,
+    temperature=1.0,
+    *,
+    shift=SHIFT,
+    heat=2.0,
+    gamma=0.0,
+    strength=0.1,
+    trials=(),
+    notes=(),
+    n=600,
+    head=None,
+    settings=None,
+    truth=None,
 ):
     """Labels drawn from softmax(f(x + shift) · heat); a δ that is given, and not learned; all judged on other rows."""
     generator = torch.Generator().manual_seed(3)
     inputs, model = torch.randn(2 * n, 5, generator=generator), network()
     with torch.no_grad():
         labels = (heat * model(inputs + shift)).softmax(1).multinomial(1, generator=generator)[:, 0]
+        if truth is not None:
+            labels[:n] = truth(model, inputs[:n])
         rows = Predictions.from_logits(model(inputs), labels)
-        summary = ClampingSummary({"strength": strength}, n, 1.0, None, strength, gamma, trials, notes)
+        summary = ClampingSummary(
+            {"strength": strength, **(settings or {})}, n, 1.0, None, strength, gamma, trials, notes
+        )
         scale = Scale(torch.tensor(temperature, dtype=torch.float64), n_classes=3)
         clamped = ClampedModel(model, torch.full((5,), float(delta)), scale, summary=summary)
-        after = Predictions.from_logits(clamped(inputs[n:]), labels[n:])
-    return judge_clamping(clamped, rows[:n], rows[n:], after, head=head, resamples=200)
+        after = Predictions.from_logits(clamped(inputs), labels)
+    refit = after[:n] if needs_refit(clamped) else None
+    return judge_clamping(clamped, rows[:n], rows[n:], after[n:], calibration_after=refit, head=head, resamples=200)
+
+
+def fitted(method, *, shift=SHIFT, heat=2.0, n=300):
+    """The same network and labels, with all that a fit says of itself."""
+    generator = torch.Generator().manual_seed(4)
+    inputs, model = torch.randn(2 * n, 5, generator=generator), network().eval()
+    with torch.no_grad():
+        labels = (heat * model(inputs + shift)).softmax(1).multinomial(1, generator=generator)[:, 0]
+        rows = Predictions.from_logits(model(inputs), labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        clamped = method.fit(model, (inputs[:n], labels[:n]))
+    with torch.no_grad():
+        after = Predictions.from_logits(clamped(inputs), labels)
+    return judge_clamping(
+        clamped, rows[:n], rows[n:], after[n:], calibration_after=after[:n], head=method.head, resamples=100
+    )
 
 
 def shown(found):
@@ -74,9 +121,9 @@ def test_a_wrong_delta_does_harm_and_the_answer_is_temperature_scaling():
 
 def test_a_delta_too_small_to_matter_makes_no_difference():
     words = clamping_verdict(case(1e-4, 0.5, shift=0.0, trials=(StrengthTrial(0.1, -0.01, 0.001, 0.1),)))
-    assert words.headline.startswith("δ makes no difference beyond noise")
+    assert words.headline.startswith("δ does not change the log-loss beyond noise")
     assert "more calibration rows" in words.next_steps[-1]
-    assert "the one strength tried, λ = 0.1 a row, changes the log-loss by -0.0100 ± 0.0010" in words.findings[0]
+    assert "the one strength tried, λ = 0.1 a row, changes the log-loss by -0.0100 ± 0.0010" in words.findings[1]
 
 
 def test_no_delta_is_told_with_the_temperature():
@@ -98,23 +145,163 @@ def test_neither_delta_nor_temperature_is_told_too():
     assert words.next_steps == ["Leave the network as it is, or judge on more test rows."]
 
 
-def test_a_head_by_the_focal_loss_must_also_beat_temperature_scaling():
-    # Its own optimum is far from the best temperature, so being better than it alone would prove nothing.
-    found = case(1e-3, 0.5, shift=0.0, gamma=3.0)
-    assert [entry.name for entry in found.entries][2] == "temperature(criterion=focal,gamma=3.0)"
-    assert found.clamped.against[found.head]["nll"].side == "better"
-    assert found.rival == "temperature"
-    assert clamping_verdict(found).headline.startswith("δ makes no difference beyond noise")
+def test_where_the_temperature_is_solved_the_clamped_network_itself_judges_delta():
+    found = case(SHIFT, 0.5)
+    assert (found.effect.moved, found.effect.still) == ("clamped", "temperature")
+    assert found.effect.changes is found.clamped.against["temperature"]  # computed once
+    assert [part.name for part in found.parts] == ["T* only"]
+    assert torch.equal(found.predictions["T* only"].logits, found.predictions["none"].logits / 0.5)
+
+
+@pytest.mark.parametrize("how", [{"settings": STOCHASTIC}, {"gamma": 2.0}, {"gamma": 2.0, "settings": STOCHASTIC}])
+def test_elsewhere_delta_is_judged_by_the_best_temperature_with_it_and_without(how):
+    found = case(SHIFT, 4.0, **how)
+    inputs, labels, model = torch.randn(1200, 5, generator=torch.Generator().manual_seed(3)), None, network()
+    labels = found.predictions["none"].labels
+    with torch.no_grad():
+        moved = Predictions.from_logits(model(inputs[600:] + SHIFT), labels)
+    best = found.find("TS on δ*").map
+    assert float(best.temperature) == pytest.approx(0.5, rel=0.15)  # the heat of 2, whatever T the fit had
+    expected = compare(
+        found.predictions["temperature"], best.transform(moved), [NLL(), ECE(), Accuracy()], resamples=200
+    )
+    for name, change in expected.items():
+        assert found.effect.changes[name].value == pytest.approx(change.difference, abs=1e-6), name
+    assert found.effect.side == "better"
+
+
+def test_a_temperature_that_moved_is_not_taken_for_delta():
+    # All that the clamped network gains over temperature scaling by focal loss, or loses, is T.
+    for heat, temperature in ((2.0, 0.5), (2.0, 3.0)):
+        found = case(1e-3, temperature, shift=0.0, heat=heat, settings=STOCHASTIC)
+        words = clamping_verdict(found)
+        assert words.headline.startswith("δ does not change the log-loss beyond noise")
+        assert words.next_steps[-1].startswith("Use temperature scaling, or clamp with the default preset")
+    assert "But its T = 3.000 leaves the clamped network worse than temperature scaling" in words.headline
+    assert any(finding.startswith("T by itself: it is 3.000, where 0.") for finding in words.findings)
+
+
+def test_a_delta_that_helps_behind_a_bad_temperature_is_told_from_it():
+    words = clamping_verdict(case(SHIFT, 8.0, settings=STOCHASTIC))
+    assert words.headline.startswith("δ helps: it lowers the log-loss from")
+    assert "(T refitted)" in words.headline
+    assert "But its T = 8.000 leaves the clamped network worse than temperature scaling" in words.headline
+    assert words.next_steps[-1].startswith("Use temperature scaling, or clamp with the default preset and --gamma 0")
+    less = clamping_verdict(case(SHIFT, 0.8, settings=STOCHASTIC))
+    assert "Its own T = 0.800 leaves the clamped network at" in less.headline
+    assert less.next_steps[-1].startswith("Clamp with the default preset")
+
+
+def test_a_wrong_delta_does_harm_whatever_its_temperature():
+    assert clamping_verdict(case(-SHIFT, 0.5, gamma=1.0)).headline.startswith("δ does harm here")
+
+
+def test_where_no_temperature_can_be_refitted_nothing_is_said_of_delta():
+    found = case(SHIFT, 0.5, settings=STOCHASTIC, truth=lambda model, inputs: model(inputs + SHIFT).argmax(1))
+    assert found.effect is None
+    words = clamping_verdict(found)
+    assert words.headline.startswith("Whether δ helps cannot be told")
+    assert any(note.startswith("TS on δ* did not fit: ") for note in other_notes(found))
+    document = clamping_to_document(found)
+    assert (document["delta"]["effect"], document["failures"][0]["name"]) == (None, "TS on δ*")
+    assert "TS on δ* did not fit" in shown(found)
+
+
+def test_rows_without_spread_say_nothing_of_delta():
+    change = Change(-0.1, -0.1, -0.1, math.nan, math.nan, "alike")
+    effect = DeltaEffect("clamped", "temperature", 0.5, 0.4, {"nll": change})
+    assert effect.headline("temperature scaling", 1) == (
+        "Whether δ helps cannot be told, as the test rows show no spread: it takes the log-loss from 0.5000 "
+        "(temperature scaling) to 0.4000 on 1 test row."
+    )
+
+
+def test_without_a_head_delta_is_judged_against_the_network_itself():
+    found = fitted(NeuralClamping(head=DoNothing(), strength=0.01))
+    assert (found.effect.moved, found.effect.still, found.parts) == ("clamped", "none", ())
+    words = clamping_verdict(found)
+    assert words.findings[0].startswith("δ by itself, with no head: log-loss")
+    assert "(the network as it is)" in words.headline
+
+
+def test_a_refit_without_its_rows_is_refused():
+    summary = ClampingSummary(STOCHASTIC, 9, 1.0, None, 0.1, 0.0)
+    scale = Scale(torch.tensor(1.0, dtype=torch.float64), n_classes=3)
+    clamped = ClampedModel(network(), torch.ones(5), scale, summary=summary)
+    rows = Predictions.from_logits(torch.randn(40, 3, generator=torch.manual_seed(0)), torch.arange(40) % 3)
+    with pytest.raises(InputError, match="calibration_after must be given"):
+        judge_clamping(clamped, rows[:20], rows[20:], rows[20:], resamples=100)
+    with pytest.raises(InputError, match="head must be the method that fitted"):
+        judge_clamping(clamped, rows[:20], rows[20:], rows[20:], head=StructuredVectorScaling())
+
+
+def test_delta_at_0_by_the_focal_loss_is_told_from_temperature_scaling():
+    found = case(0.0, 3.0, shift=0.0, gamma=3.0, strength=math.inf)
+    words = clamping_verdict(found)
+    assert words.headline.startswith(
+        "δ was held at 0, as asked: this is temperature scaling by the focal loss (T = 3.000)."
+    )
+    assert "By the log-loss it would be better" in words.headline
+    assert found.parts == ()
+    assert words.next_steps == ["Use temperature scaling by the log-loss (--gamma 0)."]
+
+
+def test_what_goes_the_other_way_stands_in_the_headline():
+    better, worse = (Change(-0.1, -0.2, -0.05, 0.001, 0.001, side) for side in ("better", "worse"))
+    effect = DeltaEffect("clamped", "temperature", 0.5, 0.4, {"nll": better, "ece": better, "accuracy": worse})
+    assert effect.headline("temperature scaling", 100) == (
+        "δ helps: it lowers the log-loss from 0.5000 (temperature scaling) to 0.4000 on 100 test rows, though accuracy "
+        "falls by 10.00 points."
+    )
+    found = replace(case(SHIFT, 0.5), effect=effect)
+    assert clamping_verdict(found).next_steps[-1].startswith("If a lower accuracy may be, deploy")
 
 
 def test_another_head_is_judged_alone_too():
-    found = case(SHIFT, 0.5, head=StructuredVectorScaling())
+    found = fitted(NeuralClamping(head=StructuredVectorScaling(), strength=0.01))
     assert [entry.name for entry in found.entries] == ["none", "temperature", "svs", "clamped"]
     assert set(found.clamped.against) == {"none", "temperature", "svs"}
     text = shown(found)
     assert max(map(len, text.splitlines())) <= 120
     assert "clamped − svs" in text
+    assert (found.effect.moved, found.effect.still) == ("clamped", "svs")
+    assert [part.name for part in found.parts] == ["head* only"]
     assert "clamped − temperature" in text
+
+
+@pytest.mark.parametrize(
+    ("method", "shift", "said"),
+    [
+        (NeuralClamping(strength=0.001, solver=ExactSolver(max_passes=2)), SHIFT, "But δ is not quite at its optimum."),
+        (NeuralClamping(strength=(1.0, 0.1)), SHIFT, "But the weakest of the strengths tried won, so a weaker one may"),
+        (
+            replace(NeuralClamping.paper(), solver=StochasticSolver(learning_rate=1.0, epochs=3)),
+            SHIFT,
+            "the objective rose during the fit",
+        ),
+        (NeuralClamping(strength=1e-4), 2.0, "But δ is so large that the network hardly sees its inputs"),
+    ],
+    ids=["passes", "weakest", "rate", "size"],
+)
+def test_what_a_fit_holds_against_its_answer_stands_in_the_headline(method, shift, said):
+    found = fitted(method, shift=shift, heat=1.0)
+    assert said in clamping_verdict(found).headline, found.summary.notes
+
+
+def test_a_delta_that_could_not_be_tried_is_not_said_to_be_of_no_help():
+    found = fitted(NeuralClamping(), shift=0.0, heat=1e3)
+    assert found.summary.notes[0].startswith("δ was not tried")
+    assert clamping_verdict(found).headline.startswith("Whether δ helps is not known, as it could not be tried")
+
+
+def test_the_cross_validated_change_is_called_optimistic_where_it_was_picked():
+    several = tuple(StrengthTrial(strength, -0.01, 0.001, 0.1) for strength in (1.0, 0.1))
+    told = [case(SHIFT, 0.5, trials=trials) for trials in (several, several[1:])]
+    picked, alone = (clamping_verdict(found).findings[1] for found in told)
+    assert picked.endswith(
+        "That is optimistic, as it was picked from 2 on the same folds; the test rows are the honest figure."
+    )
+    assert "optimistic" not in alone
 
 
 def test_notes_of_the_fit_are_told_once():
@@ -147,6 +334,7 @@ def test_rows_that_were_fitted_on_are_told():
         found = judge_clamping(clamped, rows, rows, TemperatureScaling().fit(rows).transform(rows), resamples=100)
     words = clamping_verdict(found)
     assert words.findings[0].startswith("200 of 200 test rows")
-    assert words.next_steps[0].startswith("Settle the warning above first")
+    assert words.headline.startswith("Warning: 200 of 200 test rows are also among the calibration rows. δ was held")
+    assert words.next_steps == ["Settle the warning above first, then clamp again: the answer may be another."]
     with pytest.raises(InputError, match="must have the summary"):
         judge_clamping(ClampedModel(model, torch.zeros(5), clamped.head), rows, rows, rows)

@@ -13,8 +13,8 @@ from calibrant.training.folder import RunFolder
 
 NO_SETTINGS = {
     "{": "it cannot be read",
-    "[]": "made by calibrant train; it is not",
-    '{"format": "calibrant.run/9"}': "made by calibrant train; it is not",
+    "[]": "by calibrant train; it is not",
+    '{"format": "calibrant.run/9"}': "by calibrant train; it is not",
     '{"format": "calibrant.run/1"}': "something in it is not right",
     '{"format": "calibrant.run/1", "settings": {"model": "x"}}': "something in it is not right",
 }

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calibrant.calibrators.absent import some_names
-from calibrant.errors import CalibrantWarning, FitError
+from calibrant.errors import CalibrantWarning, FitError, SeparableError
 from calibrant.numerics.coldest import BestColdness, best_coldness
 from calibrant.numerics.precision import working
 from calibrant.predictions import Predictions
@@ -22,7 +22,7 @@ def coldness_of(predictions: Predictions, name: str) -> BestColdness:
     """
     best = best_coldness(predictions.logits, predictions.labels)
     if best.end == "cold":
-        raise FitError(
+        raise SeparableError(
             f"{name} must have some wrong predictions to learn from; here the label has the largest logit in (almost) "
             f"all {len(predictions)} rows, so larger weights are always better. Fit on more rows."
         )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
 from calibrant.checks import check_at_least, check_known
-from calibrant.errors import CalibrantWarning, FitError, InputError
+from calibrant.errors import CalibrantWarning, InputError, SeparableError
 from calibrant.maps import Scale
 from calibrant.numerics.coldest import best_coldness, focal_loss, log_loss
 from calibrant.numerics.error_grid import errors_at_temperatures
@@ -87,7 +87,7 @@ class TemperatureScaling(Calibrator):
         loss = partial(focal_loss, gamma=self.gamma) if self.criterion == "focal" and self.gamma > 0 else log_loss
         best = best_coldness(predictions.logits, predictions.labels, loss=loss)
         if best.end == "cold":
-            raise FitError(
+            raise SeparableError(
                 "temperature must have a smallest loss above 0; here a smaller one is always better, because the "
                 "label has the largest logit in (almost) every row. Fit on rows with some wrong predictions."
             )

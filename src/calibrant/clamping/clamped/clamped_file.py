@@ -6,34 +6,27 @@ the head is made of, what the inputs are, the summary of the fit, and a fingerpr
 fitted for. Nothing in a file is executed.
 """
 
-import hashlib
-import json
 import os
-from importlib.metadata import version
 from math import isfinite
-from pathlib import Path
 from typing import Any, Never, final
 
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from calibrant.bad_file import reading
 from calibrant.clamping.clamped.clamped_model import ClampedModel
 from calibrant.clamping.clamped.summary import ClampingSummary
 from calibrant.clamping.network.input_space import InputSpace
-from calibrant.errors import FileError, InputError
+from calibrant.clamping.network.weights import network_digest, network_state, put_weights, state_digest
+from calibrant.errors import InputError
 from calibrant.maps import Map
-from calibrant.sources.atomic import atomic_path
+from calibrant.sources.container import Container
 from calibrant.sources.formats import existing_file
 from calibrant.sources.map_tree import describe, describe_fit, read_fit, rebuild
-from calibrant.sources.tensors import save_tensors
 
-__all__ = ["load_clamped", "network_digest", "save_clamped"]
+__all__ = ["load_clamped", "save_clamped"]
 
-_KEY = "calibrant"
-_NAME, _VERSION = "calibrant.clamped", 1
-_ADVICE = "Make one with save_clamped."
+_CONTAINER = Container("calibrant.clamped", 1, "a clamped model", "Make one with save_clamped.")
 _SHOWN = 19  # characters of a fingerprint
 
 
@@ -61,15 +54,12 @@ def save_clamped(clamped: ClampedModel, path: str | os.PathLike[str], *, with_we
         >>> torch.equal(loaded(torch.zeros(1, 2)), clamped(torch.zeros(1, 2)))
         True
     """
-    if not Path(path).name.lower().endswith(".safetensors"):
-        raise FileError(f"the name of a clamped model's file must end in .safetensors; got {os.fspath(path)}.")
+    _CONTAINER.check_path(path)
     if not isinstance(clamped, ClampedModel):
         raise InputError(f"what is saved must be a ClampedModel; got {type(clamped).__name__}. Call fit first.")
     if isinstance(clamped.model, _Absent):
         raise InputError("a clamped model must have its network to be saved; this one was loaded without.")
     document = {
-        "format": f"{_NAME}/{_VERSION}",
-        "calibrant": version("calibrant"),
         "head": describe(clamped.head),
         "head_fit": describe_fit(clamped.head.summary),
         "space": None if clamped.space is None else clamped.space.settings(),
@@ -79,12 +69,8 @@ def save_clamped(clamped: ClampedModel, path: str | os.PathLike[str], *, with_we
     }
     tensors = {"delta": clamped.delta} | {f"head.{name}": values for name, values in clamped.head.state_dict().items()}
     if with_weights:
-        tensors |= {f"network.{name}": values for name, values in _state(clamped.model, whole=True).items()}
-    # Copies, because the file format refuses tensors that share memory, as tied weights do.
-    copied = {name: values.detach().cpu().contiguous().clone() for name, values in tensors.items()}
-    text = json.dumps(_told(document), ensure_ascii=False, allow_nan=False)
-    with atomic_path(path) as file:
-        save_tensors(copied, file, {_KEY: text})
+        tensors |= {f"network.{name}": values for name, values in _whole_state(clamped.model).items()}
+    _CONTAINER.write(path, _told(document), tensors)
 
 
 def load_clamped(path: str | os.PathLike[str], model: nn.Module | None = None) -> ClampedModel:
@@ -101,11 +87,12 @@ def load_clamped(path: str | os.PathLike[str], model: nn.Module | None = None) -
     """
     file = existing_file(path, holding="a clamped model")
     with reading(file, "clamped model saved by calibrant"):
-        document, tensors = _contents(file)
+        document, tensors = _CONTAINER.read(file)
+        document = _heard(document)
         clamped, weights = _rebuilt(document, tensors)
         fitted_for = str(document["network"])
     if model is None:
-        return clamped
+        return clamped.eval()
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     given = network_digest(model)
@@ -116,25 +103,15 @@ def load_clamped(path: str | os.PathLike[str], model: nn.Module | None = None) -
             "another type, if at all, after this."
         )
     if given != fitted_for and weights is not None:
-        _load_weights(model, weights, file)
-    device = next((values.device for values in _state(model).values()), torch.device("cpu"))
+        try:
+            put_weights(model, weights, casts=False)
+        except InputError as error:
+            raise InputError(
+                f"{file} was fitted for another network: {error} Give a model built as that one was."
+            ) from error
+    device = next((values.device for values in network_state(model).values()), torch.device("cpu"))
     clamped.to(device).model = model
     return clamped.eval()
-
-
-def network_digest(model: nn.Module) -> str:
-    """A fingerprint of a network's parameters and buffers: names, types, shapes and every bit.
-
-    Where they lie plays no part, be it the device, the order in memory, or inside what :func:`torch.compile` made.
-
-    Example:
-        >>> layer = nn.Linear(1, 2)
-        >>> with torch.no_grad():
-        ...     _ = layer.weight.fill_(1), layer.bias.zero_()
-        >>> network_digest(layer)[:20]
-        'sha256:e3343ed185572'
-    """
-    return _digest(_state(model))
 
 
 @final
@@ -145,61 +122,21 @@ class _Absent(nn.Module):
         raise InputError("this clamped model was loaded without its network; give it: load_clamped(path, model).")
 
 
-def _state(model: nn.Module, *, whole: bool = False) -> dict[str, Tensor]:
-    """The tensors of a network's ``state_dict`` in the order of their names, a compiled one's as they were before."""
-    state = {_plain_name(name): values for name, values in model.state_dict().items()}
-    others = [name for name, values in state.items() if not isinstance(values, Tensor)]
-    if others and whole:
+def _whole_state(model: nn.Module) -> dict[str, Tensor]:
+    others = [name for name, values in model.state_dict().items() if not isinstance(values, Tensor)]
+    if others:
         raise InputError(
             f"a network whose weights are saved must have only tensors in its state_dict; {others[0]!r} is something "
             "else. Save it yourself, and the clamped model without weights."
         )
-    return {name: state[name] for name in sorted(state) if name not in others}
-
-
-def _digest(state: dict[str, Tensor]) -> str:
-    taken = hashlib.sha256()
-    for name in sorted(state):
-        values = state[name].detach()
-        taken.update(f"{name} {values.dtype} {tuple(values.shape)} ".encode())
-        memory: Any = values.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        taken.update(memory)
-    return f"sha256:{taken.hexdigest()}"
-
-
-def _contents(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    with path.open("rb") as opened:
-        if opened.read(9)[8:] != b"{":  # eight bytes of length, then JSON
-            raise FileError(f"{path} must be a clamped model; it is no safetensors file. {_ADVICE}")
-    with safe_open(str(path), framework="pt") as file:
-        held = list(file.keys())
-        text = (file.metadata() or {}).get(_KEY)
-        if text is None:
-            shown = ", ".join(map(repr, held[:5])) or "nothing"
-            raise FileError(
-                f"{path} must be a clamped model; it is a safetensors file of something else (found {shown}). {_ADVICE}"
-            )
-        document = json.loads(text, object_hook=_heard)
-        _check_format(document, path)
-        return document, {name: file.get_tensor(name).clone() for name in held}
-
-
-def _check_format(document: dict[str, Any], path: Path) -> None:
-    form, _, number = str(document["format"]).partition("/")
-    if form != _NAME or not number.isdecimal():
-        raise FileError(f"{path} must be a clamped model ({_NAME}); it says it is {document['format']!r}. {_ADVICE}")
-    if int(number) > _VERSION:
-        raise FileError(
-            f"{path} was written by a newer calibrant ({document.get('calibrant')}): its format is {_NAME}/{number}, "
-            f"and {version('calibrant')} reads up to {_NAME}/{_VERSION}. Update calibrant."
-        )
+    return network_state(model)
 
 
 def _rebuilt(document: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[ClampedModel, dict[str, Tensor] | None]:
     """All but the network, and its weights if they are there."""
     weights = {name.removeprefix("network."): t for name, t in tensors.items() if name.startswith("network.")}
     numbers = {name.removeprefix("head."): t for name, t in tensors.items() if name.startswith("head.")}
-    if document["with_weights"] and _digest(weights) != document["network"]:
+    if document["with_weights"] and state_digest(weights) != document["network"]:
         raise InputError("the weights in it must be those that it says were saved; they are others.")
     if len(weights) + len(numbers) + 1 != len(tensors):
         raise InputError("the numbers must be those of delta, head and network; got others.")
@@ -213,24 +150,6 @@ def _rebuilt(document: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[Clam
     return clamped, weights if document["with_weights"] else None
 
 
-def _load_weights(model: nn.Module, weights: dict[str, Tensor], path: Path) -> None:
-    own, stored = ({(name, t.dtype, t.shape) for name, t in state.items()} for state in (_state(model), weights))
-    if own != stored:
-        odd = min(name for name, *_ in own ^ stored)
-        raise InputError(
-            f"{path} was fitted for another network: {odd!r} is not in both, or is of another type or shape. Give a "
-            "model built as that one was."
-        )
-    named = {_plain_name(name): name for name in model.state_dict()}
-    # Not strict, because the names were compared, and what else a state may hold is not in the file.
-    model.load_state_dict({named[name]: values for name, values in weights.items()}, strict=False)
-
-
-def _plain_name(name: str) -> str:
-    """Without what torch.compile puts before the names of a module's tensors."""
-    return name.replace("_orig_mod.", "")
-
-
 def _told(value: Any) -> Any:
     """For JSON, which knows no infinity."""
     if isinstance(value, dict):
@@ -240,6 +159,11 @@ def _told(value: Any) -> Any:
     return {"float": str(value)} if isinstance(value, float) and not isfinite(value) else value
 
 
-def _heard(value: dict[str, Any]) -> Any:
-    """The reverse, of every JSON object."""
-    return float(value["float"]) if len(value) == 1 and value.get("float") in ("inf", "-inf", "nan") else value
+def _heard(value: Any) -> Any:
+    """The reverse."""
+    if isinstance(value, list):
+        return [_heard(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    is_number = len(value) == 1 and value.get("float") in ("inf", "-inf", "nan")
+    return float(value["float"]) if is_number else {name: _heard(each) for name, each in value.items()}

@@ -1,12 +1,15 @@
 """The deployed model: a network that is left as it is, δ before it and a calibration map behind it."""
 
+import math
 from collections.abc import Callable
-from typing import Any, Self, final
+from typing import Self, final
 
 import torch
 from torch import Tensor, nn
 
 from calibrant.clamping.clamped.summary import ClampingSummary
+from calibrant.clamping.network.frozen import is_training
+from calibrant.clamping.network.input_preparation import moved
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.clamping.network.outputs import logits_in
 from calibrant.errors import InputError
@@ -23,15 +26,14 @@ class ClampedModel(nn.Module):
     """Inputs in, calibrated logits out: ``head(model(x + δ))``, where the head of Neural Clamping is a division by T.
 
     The same δ is added to every input, in the units that the network is fed. Unlike a map of logits alone it can change
-    predictions, and so the accuracy. With δ = 0 it is ``nn.Sequential(model, head)`` to the last bit: nothing is added
-    and nothing clipped.
+    predictions, and so the accuracy. With δ = 0, also if it becomes 0 later, it is ``nn.Sequential(model, head)`` to
+    the last bit: nothing is changed by the sum, and nothing clipped.
 
-    The network is the very module given and is not copied. It comes out in evaluation mode, the network with it;
+    The network is the very module given, not copied, and stays in its mode; the clamped model takes that mode.
     ``train()`` and ``eval()`` then do what they do to any module, and in training mode dropout and batch statistics
     make the answers another model's. δ and the head lie in buffers, in the ``state_dict`` beside the network; casts to
     fewer digits than float32, such as ``bfloat16()``, leave them alone, and δ takes the inputs' type where it is added.
-    To change δ, build another or use ``load_state_dict``: whether it is 0 is decided there, not in each call, so that
-    :func:`torch.compile` and :func:`torch.export.export` see straight code.
+    :func:`torch.compile` and :func:`torch.export.export` see straight code, which asks no tensor for its value.
 
     Args:
         model: Any network that takes one tensor, (n, ...), and gives logits; see
@@ -60,7 +62,6 @@ class ClampedModel(nn.Module):
     delta: Tensor
     lowest: Tensor | None
     highest: Tensor | None
-    moves: bool  # whether δ is anything but 0
 
     def __init__(
         self,
@@ -76,17 +77,20 @@ class ClampedModel(nn.Module):
             raise InputError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
         if not isinstance(head, Map):
             raise InputError(f"head must be a fitted map of logits (calibrant.maps); got {type(head).__name__}.")
-        self.model, self.head = model, head
-        self.space, self.summary = space, summary
+        self.model, self.head = model, head.train(is_training(model))
+        self._space, self.summary = space, summary
         self.register_buffer("delta", _checked(delta))
         # Looked at without clipping too, so that a normalisation of other channels is found now.
         low, high = (None, None) if space is None else space.bounds(self.delta)
         clips = space is not None and space.clips
         self.register_buffer("lowest", low if clips else None, persistent=False)
         self.register_buffer("highest", high if clips else None, persistent=False)
-        _decide(self)
-        self.register_load_state_dict_post_hook(_decide)  # type: ignore[no-untyped-call]
-        self.eval()
+        self.training = is_training(model)
+
+    @property
+    def space(self) -> InputSpace | None:
+        """What the inputs are; the ends of their range are worked out once, so it cannot be set."""
+        return self._space
 
     @property
     def temperature(self) -> float:
@@ -119,12 +123,11 @@ class ClampedModel(nn.Module):
                 f"inputs must have the shape (n, {', '.join(map(str, self.delta.shape))}) of the δ that is added to "
                 f"each; got {tuple(inputs.shape)}."
             )
-        if not self.moves:
-            return inputs
-        moved = inputs + self.delta.to(inputs)
         if self.lowest is None or self.highest is None:
-            return moved
-        return moved.clamp(self.lowest.to(inputs), self.highest.to(inputs))
+            return moved(inputs, self.delta)
+        still = ~self.delta.any()
+        ends = self.lowest.masked_fill(still, -math.inf), self.highest.masked_fill(still, math.inf)
+        return moved(inputs, self.delta, ends)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Calibrated logits, (n, ...) -> (n, k), in the type of the network's."""
@@ -170,8 +173,3 @@ def _checked(delta: Tensor) -> Tensor:
     if not delta.isfinite().all():
         raise InputError("delta must be finite; got NaN or infinity in it. The fit that made it went astray.")
     return working(delta.detach()).clone(memory_format=torch.contiguous_format)
-
-
-def _decide(clamped: ClampedModel, *_: Any) -> None:
-    """Say whether there is anything to add."""
-    clamped.moves = bool(clamped.delta.any())

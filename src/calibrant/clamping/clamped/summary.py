@@ -16,14 +16,14 @@ class StrengthTrial:
 
     Args:
         strength: λ, per mean loss; infinity is temperature scaling.
-        gain: Change in cross-validated log-loss against λ = ∞; below 0 is better.
-        error: Its standard error.
+        change: In cross-validated log-loss against λ = ∞; below 0 is better.
+        standard_error: Of the change.
         norm: ‖δ‖.
     """
 
     strength: float
-    gain: float
-    error: float
+    change: float
+    standard_error: float
     norm: float
 
 

@@ -1,17 +1,19 @@
 """What decides the result of a fit, so that one that was stopped is gone on with only where it is the same."""
 
 import hashlib
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
-from calibrant.clamping.clamped.clamped_file import network_digest
+from calibrant.clamping.network.weights import network_digest
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 
 if TYPE_CHECKING:
     from calibrant.clamping.neural_clamping import NeuralClamping
 
-__all__ = ["fit_identity"]
+__all__ = ["fit_identity", "rows_digest"]
 
 
 def fit_identity(method: "NeuralClamping", model: nn.Module, rows: CalibrationRows) -> dict[str, Any]:
@@ -19,8 +21,13 @@ def fit_identity(method: "NeuralClamping", model: nn.Module, rows: CalibrationRo
 
     Without the batch size: after running out of memory one goes on with smaller ones.
     """
-    digest = hashlib.sha256(rows.labels.numpy().tobytes())
-    for inputs, _ in rows.batches(device="cpu"):
-        digest.update(inputs.contiguous().float().numpy().tobytes())
     settings = {name: value for name, value in method.settings().items() if name != "batch_size"}
-    return {"settings": settings, "network": network_digest(model), "rows": digest.hexdigest()}
+    return {"settings": settings, "network": network_digest(model), "rows": rows_digest(rows)}
+
+
+def rows_digest(rows: CalibrationRows) -> str:
+    """A fingerprint of all inputs and labels, in their order."""
+    digest = hashlib.sha256(f"{len(rows)} {rows.input_shape} {rows.input_dtype}".encode())
+    for values in chain([rows.labels], (inputs for inputs, _ in rows.batches(device="cpu"))):
+        digest.update(values.contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]

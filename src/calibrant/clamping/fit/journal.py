@@ -63,8 +63,8 @@ class Journal:
             save_tensors(plain, temporary, {"format": _FORMAT, "identity": self._identity})
         self._written = time.monotonic()
 
-    def close(self) -> None:
-        """Forget everything: the fit is done."""
+    def clear(self) -> None:
+        """Forget everything: the fit is done, and safe elsewhere."""
         if self._folder is not None:
             for path in self._folder.glob("*.journal"):
                 path.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from calibrant.clamping.fit.task import ClampingTask
 from calibrant.clamping.learning.descent import Descent, ExactSolver
 from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.learning.passes import Passes
-from calibrant.errors import FitError
+from calibrant.errors import FitError, SeparableError
 from calibrant.losses.log_loss import log_losses
 from calibrant.numerics.curvature_memory import CurvatureMemory
 
@@ -36,6 +36,7 @@ _PATIENCE, _BETTER = 2, 0.1
 _MARGIN = 2.0
 # Folds are solved less tightly than the answer: what is asked there is which strength, not which δ.
 _LOOSER, _FEWER_PASSES = 10.0, 20
+_ALL_RIGHT = "held so loosely, δ makes (almost) every row right that it is fitted to, and the head has no optimum."
 
 
 class Chosen(NamedTuple):
@@ -81,9 +82,13 @@ class PathFollower:
         passes = min(solver.max_passes, _FEWER_PASSES)
         self._solver = replace(solver, tolerance=_LOOSER * solver.tolerance, max_passes=passes)
         self._folds: list[_Fold] = []
-        fold = deal_folds(task.rows.labels, folds, seed=task.showing.seed)
+        fold = deal_folds(task.rows.labels, folds, seed=task.preparation.seed)
+        self._told("cross-validation: looking at δ = 0", 0.0)
+        # The folds begin at the same δ, and one forward run serves all of them.
+        still = task.passes().logits(task.nothing) if task.sees_rows_plainly else None
+        self._shared_passes = 0.0 if still is None else 0.5
         for each in range(folds):
-            self._folds.append(self._begun(fold == each))
+            self._folds.append(self._begun(fold == each, still))
 
     def choose(self, strengths: Sequence[float] | None = None) -> Chosen:
         """Follow the path.
@@ -101,13 +106,16 @@ class PathFollower:
         for strength in sorted(given or self._default_strengths(), reverse=True):
             try:
                 trial = self._tried(len(trials), strength)
-            except FitError as error:  # mostly because δ, held so loosely, makes every fitted row right
+            except SeparableError:
+                notes = (f"no strength of {strength:.3g} a row or less was tried to the end: {_ALL_RIGHT}",)
+                break
+            except FitError as error:  # what was tried before it stands
                 notes = (f"no strength of {strength:.3g} a row or less was tried to the end: {error}",)
                 break
             trials.append(trial)
-            is_better = trial.gain < lowest - _BETTER * trial.error
-            lowest, worse = (trial.gain, 0) if is_better else (lowest, worse + 1)
-            if is_better and trial.gain + _MARGIN * trial.error < 0:
+            is_better = trial.change < lowest - _BETTER * trial.standard_error
+            lowest, worse = (trial.change, 0) if is_better else (lowest, worse + 1)
+            if is_better and trial.change + _MARGIN * trial.standard_error < 0:
                 mean = torch.stack([each.descent.coefficients for each in self._folds]).mean(dim=0)
                 best = Chosen(strength, mean, self._folds[0].descent.known_curvature(), ())
             if worse >= _PATIENCE and not given:
@@ -118,15 +126,17 @@ class PathFollower:
         square = sum(each.descent.steepness**2 for each in self._folds) / len(self._folds)
         return [square / (4 * gain) for gain in _PROMISED_GAINS]
 
-    def _begun(self, is_held_out: Tensor) -> _Fold:
-        self._told("cross-validation: looking at δ = 0", self._passes_taken())
-        descent = self._task.descent(self._objective.gamma, torch.nonzero(~is_held_out).flatten())
-        descent.begin(self._objective)
-        held_out = self._task.passes(torch.nonzero(is_held_out).flatten())
-        return _Fold(descent, held_out, self._held_out_losses(held_out, descent))
+    def _begun(self, is_held_out: Tensor, still: Tensor | None) -> _Fold:
+        """A fold that stands at δ = 0, where the logits of all rows may be known."""
+        fitted, others = (torch.nonzero(chosen).flatten() for chosen in (~is_held_out, is_held_out))
+        descent, held_out = self._task.descent(self._objective.gamma, fitted), self._task.passes(others)
+        descent.begin(self._objective, logits=None if still is None else still[fitted])
+        losses = self._held_out_losses(held_out, descent, logits=None if still is None else still[others])
+        self._told("cross-validation: looking at δ = 0", self._passes_taken() + descent.passes_taken)
+        return _Fold(descent, held_out, losses)
 
     def _passes_taken(self) -> float:
-        return sum(each.descent.passes_taken for each in self._folds)
+        return self._shared_passes + sum(each.descent.passes_taken for each in self._folds)
 
     def _tried(self, number: int, strength: float) -> StrengthTrial:
         objective, changes, norms = replace(self._objective, strength=strength), [], []
@@ -149,8 +159,9 @@ class PathFollower:
         error = float(change.std()) / len(change) ** 0.5
         return StrengthTrial(strength, float(change.mean()), error, sum(norms) / len(norms))
 
-    def _held_out_losses(self, held_out: Passes, descent: Descent) -> Tensor:
+    def _held_out_losses(self, held_out: Passes, descent: Descent, *, logits: Tensor | None = None) -> Tensor:
         """The log-loss of each held-out row, (m,), float64; never the focal loss, which is not proper."""
         head = descent.head if self._task.sees_rows_plainly else descent.plain_head()
+        logits = held_out.precise_logits(descent.delta) if logits is None else logits
         with torch.no_grad():
-            return log_losses(head(held_out.precise_logits(descent.delta)).double(), held_out.labels)
+            return log_losses(head(logits).double(), held_out.labels)

@@ -11,8 +11,9 @@ from calibrant.clamping.learning.freedom import Basis
 from calibrant.clamping.learning.heads import HeadFit
 from calibrant.clamping.learning.passes import Passes, Precision
 from calibrant.clamping.network.first_layer import FirstLayer
-from calibrant.clamping.network.showing import Showing
+from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
+from calibrant.maps import Map
 from calibrant.numerics.curvature_memory import CurvatureMemory
 
 __all__ = ["ClampingTask"]
@@ -29,23 +30,22 @@ class ClampingTask:
     head: Calibrator
     n_classes: int
     nothing: Tensor  # δ = 0, where the network is
-    showing: Showing
-    first: FirstLayer | None
+    preparation: InputPreparation
+    first_layer: FirstLayer | None
     batch_size: int | None
     precision: Precision
 
     def passes(self, chosen: Tensor | None = None) -> Passes:
         """Over all rows, or those chosen by position."""
-        made = Passes(
+        return Passes(
             self.model,
             self.rows,
             chosen,
-            showing=self.showing,
+            preparation=self.preparation,
             batch_size=self.batch_size,
             precision=self.precision,
+            first_layer=self.first_layer,
         )
-        made.use_first_layer(self.first)
-        return made
 
     def descent(
         self,
@@ -59,7 +59,17 @@ class ClampingTask:
         start = self.nothing if start is None else start
         return Descent(self.passes(chosen), self.basis, HeadFit(self.head, gamma), start, known=known)
 
+    def best_head(self, delta: Tensor, gamma: float) -> Map:
+        """The head fitted to all rows as they are, moved by δ, in full precision.
+
+        Raises:
+            FitError: If it has no optimum there.
+        """
+        passes = self.passes()
+        logits = passes.precise_logits(delta)
+        return HeadFit(self.head, gamma).fit(logits, passes.labels, is_moved=bool(delta.any()))
+
     @property
     def sees_rows_plainly(self) -> bool:
         """Whether δ is learned on the rows as they are, in full precision."""
-        return self.showing.n_views == 1 and self.showing.augmentation == "none" and self.precision == "float32"
+        return self.preparation.n_views == 1 and self.preparation.augmentation == "none" and self.precision == "float32"

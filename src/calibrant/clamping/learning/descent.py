@@ -15,9 +15,9 @@ from torch import Tensor
 from calibrant.checks import check_at_least, check_known, check_positive
 from calibrant.clamping.learning.freedom import Basis
 from calibrant.clamping.learning.heads import HeadFit
-from calibrant.clamping.learning.lookout import Lookout, Viewpoint
 from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.learning.passes import Passes, Precision
+from calibrant.clamping.learning.profiled_loss import ProfiledLoss, ProfiledPoint
 from calibrant.errors import FitError
 from calibrant.maps import Map, Scale
 from calibrant.numerics.certificate import Certificate
@@ -68,6 +68,8 @@ class ExactSolver:
 class Minimum(NamedTuple):
     """Where a descent ended."""
 
+    # Of all that is minimised: the mean loss, the penalty on δ, and the head's own where it has one. Its gradient is
+    # that in δ with the head following; of a temperature it may lag, by no more than a thousandth of T.
     certificate: Certificate
     promised: float  # how much lower the next step would have led, at most to first order
     end: Literal["near", "stuck", "out of passes"]  # stuck: at a kink of the network, where no step leads down
@@ -88,17 +90,17 @@ class Descent:
     def __init__(
         self, passes: Passes, basis: Basis, head: HeadFit, start: Tensor, *, known: CurvatureMemory | None = None
     ) -> None:
-        self._lookout = Lookout(passes, basis, head, start.dtype)
+        self._profiled = ProfiledLoss(passes, basis, head, start.dtype)
         self._memory = known or CurvatureMemory()
         self._steepness = 0.0
         self._begun_at = math.nan, math.nan  # a strength, and the objective where its descent began
-        self._here: Viewpoint | None = None
+        self._here: ProfiledPoint | None = None
         self._start = basis.gathered(start.double()).flatten()
 
     @property
     def passes_taken(self) -> float:
         """How often it has read the rows so far."""
-        return self._lookout.passes_taken
+        return self._profiled.passes_taken
 
     @property
     def coefficients(self) -> Tensor:
@@ -108,7 +110,7 @@ class Descent:
     @property
     def delta(self) -> Tensor:
         """δ where it stands, of an input's shape and the start's type."""
-        return self._lookout.spread(self.coefficients)
+        return self._profiled.spread(self.coefficients)
 
     @property
     def head(self) -> Map:
@@ -124,11 +126,11 @@ class Descent:
     def is_true(self, objective: Objective) -> bool:
         """Whether the loss here is the network's own, and not one that a short way through it made up."""
         assert self._here is not None, "begin first"
-        return self._lookout.is_true(self._here, objective)
+        return self._profiled.is_true(self._here, objective)
 
     def plain_head(self) -> Map:
         """The best head for the rows as they are, where passes see them augmented or coarsely."""
-        return self._lookout.plain_head(self.coefficients)
+        return self._profiled.plain_head(self.coefficients)
 
     def known_curvature(self) -> CurvatureMemory:
         """A copy of what it has learned of the function so far."""
@@ -141,11 +143,19 @@ class Descent:
         """Norm of the loss's gradient where it began."""
         return self._steepness
 
-    def begin(self, objective: Objective) -> None:
-        """Look at the start: its best head, and the gradient there."""
+    def begin(self, objective: Objective, *, logits: Tensor | None = None) -> None:
+        """Look at the start: its best head, and the gradient there.
+
+        Args:
+            objective: Its strength does not matter here.
+            logits: Of the rows there, (n, k), as a pass without a gradient gives them, if they are known.
+
+        Raises:
+            FitError: If the head has no optimum there, or logits are not finite.
+        """
         if self._here is not None:
             return
-        here = self._lookout.look(self._start, None, objective)
+        here = self._profiled.at(self._start, None, objective, logits=logits)
         if math.isinf(here.loss):
             raise FitError("logits must be finite at the first δ; some are not. Give another start, or full precision.")
         self._here = here
@@ -181,7 +191,7 @@ class Descent:
                 after_step()
             elif left > 0 and here.lag > _LAG:
                 # This gradient was that of another temperature: no step down by it need be one, nor its end an optimum.
-                self._here = self._lookout.look(here.coefficients, here.head, objective)
+                self._here = self._profiled.at(here.coefficients, here.head, objective)
             elif left > 0 and not is_near and len(self._memory):
                 # What was learned of the curvature on the other side of a kink is of no use on this one.
                 self._memory = CurvatureMemory()
@@ -208,12 +218,12 @@ class Descent:
         if "gradient" in state:
             head = Scale(state["temperature"], n_classes=int(state["n_classes"]))
             lag, loss = float(state["lag"]), float(state["loss"])
-            self._here = Viewpoint(self._start, head, loss, state["gradient"], lag)
+            self._here = ProfiledPoint(self._start, head, loss, state["gradient"], lag)
         self._memory.restore(state)
-        self._steepness, self._lookout.passes_taken = float(state["steepness"]), float(state["passes"])
+        self._steepness, self._profiled.passes_taken = float(state["steepness"]), float(state["passes"])
         self._begun_at = float(state["begun_at"][0]), float(state["begun_at"][1])
 
-    def _direction(self, here: Viewpoint, gradient: Tensor, objective: Objective) -> Tensor:
+    def _direction(self, here: ProfiledPoint, gradient: Tensor, objective: Objective) -> Tensor:
         ridge = objective.ridge(here.coefficients)
         direction = self._memory.direction(gradient, ridge=ridge)
         if direction is not None:
@@ -222,13 +232,13 @@ class Descent:
         return -gradient * min(steepest, 1 / ridge if ridge else math.inf)
 
     def _step(
-        self, here: Viewpoint, direction: Tensor, gradient: Tensor, objective: Objective, left: int
-    ) -> Viewpoint | None:
+        self, here: ProfiledPoint, direction: Tensor, gradient: Tensor, objective: Objective, left: int
+    ) -> ProfiledPoint | None:
         """A point that is lower, or None if none is found."""
         value, slope, length = here.value(objective), float(gradient @ direction), 1.0
         shortest = _SHORTEST if len(self._memory) else _SHORTEST_BLIND
         for _ in range(left):
-            there = self._lookout.look(here.coefficients + length * direction, here.head, objective)
+            there = self._profiled.at(here.coefficients + length * direction, here.head, objective)
             excess = there.value(objective) - value - length * slope
             if excess <= (_ENOUGH - 1) * length * slope:
                 return there

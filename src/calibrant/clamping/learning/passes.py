@@ -11,20 +11,21 @@ from typing import Literal, NamedTuple, TypeAlias, final
 import torch
 from torch import Tensor, nn
 
+from calibrant.checks import are_images
+from calibrant.clamping.learning.first_temperature import FirstTemperature
 from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.network.device import device_of
 from calibrant.clamping.network.first_layer import FirstLayer
+from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.network.outputs import logits_in
-from calibrant.clamping.network.showing import Showing
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import InputError
 from calibrant.maps import Map
 from calibrant.numerics.precision import working
 
-__all__ = ["Passes", "Precision", "Slope"]
+__all__ = ["Passes", "Precision", "Slope", "check_gradient"]
 
 Precision: TypeAlias = Literal["float32", "tensor-float32", "bfloat16"]
-_IMAGES = 4  # axes of a batch of images
 
 
 class Slope(NamedTuple):
@@ -42,9 +43,10 @@ class Passes:
         model: In evaluation mode, its parameters frozen.
         rows: All calibration rows.
         chosen: Which of them, by position; None for all.
-        showing: What is done to the inputs; they are augmented in passes with a gradient only.
+        preparation: What is done to the inputs; they are augmented in passes with a gradient only.
         batch_size: Rows at a time; None leaves it to the rows.
         precision: What is multiplied in, on a GPU.
+        first_layer: Behind which δ is added instead, in passes with a gradient, where that was found to be the same.
     """
 
     def __init__(
@@ -53,17 +55,18 @@ class Passes:
         rows: CalibrationRows,
         chosen: Tensor | None = None,
         *,
-        showing: Showing | None = None,
+        preparation: InputPreparation | None = None,
         batch_size: int | None = None,
         precision: Precision = "float32",
+        first_layer: FirstLayer | None = None,
     ) -> None:
         self.device = device_of(model)
         self._model, self._rows, self._chosen = model, rows, chosen
-        self._showing, self._batch_size, self._precision = showing or Showing(), batch_size, precision
-        self._first: FirstLayer | None = None
+        self._preparation, self._batch_size, self._precision = preparation or InputPreparation(), batch_size, precision
+        self._first_layer = first_layer
         positions = torch.arange(len(rows)) if chosen is None else chosen
         self.labels = rows.labels[positions].to(self.device)
-        self.seen_labels = self.labels.repeat(self._showing.n_views)  # of the rows of a pass with a gradient
+        self.seen_labels = self.labels.repeat(self._preparation.n_views)  # of the rows of a pass with a gradient
         self._place = torch.full((len(rows),), -1)
         self._place[positions] = torch.arange(len(positions))
 
@@ -73,31 +76,25 @@ class Passes:
     @property
     def augments(self) -> bool:
         """Whether passes with a gradient see other rows than those without."""
-        return self._showing.augmentation != "none"
+        return self._preparation.augmentation != "none"
 
-    def use_first_layer(self, first: FirstLayer | None) -> None:
-        """Add δ behind the network's first layer instead, where that was found to be the same."""
-        self._first = first
-
-    @torch.no_grad()
     def logits(self, delta: Tensor) -> Tensor:
         """Logits of every row, (n, k), never augmented."""
-        found: Tensor | None = None
-        with self._multiplying():
-            for inputs, places in self._batches():
-                found = _stored(found, self._called(inputs, delta), places, len(self))
-        assert found is not None
-        return found
+        return self._logits(delta, self._batches(), len(self))
+
+    def seen_logits(self, delta: Tensor) -> Tensor:
+        """Logits of the rows of a pass with a gradient: of every view of every row, (views · n, k)."""
+        return self._logits(delta, self._views_of_batches(), len(self.seen_labels))
 
     def check_finite(self, logits: Tensor) -> None:
-        """Refuse logits of :meth:`logits` that are not finite, by the row of the data.
+        """Refuse logits of :meth:`logits` or :meth:`seen_logits` that are not finite, by the row of the data.
 
         Raises:
             InputError: If some are not.
         """
         broken = (~logits.isfinite().all(dim=1)).nonzero()
         if len(broken):
-            place = int(broken[0])
+            place = int(broken[0]) % len(self)
             row = place if self._chosen is None else int(self._chosen[place])
             raise InputError(
                 f"the network's logits must be finite; got NaN or infinity for row {row}. Look at that input, or at "
@@ -113,20 +110,32 @@ class Passes:
             self._precision = wanted
 
     @torch.enable_grad()  # also for callers who have it off
-    def slope(self, delta: Tensor, head: Map, objective: Objective) -> Slope:
+    def slope(
+        self, delta: Tensor, head: Map, objective: Objective, *, following: FirstTemperature | None = None
+    ) -> Slope:
         """Logits of every row (of every view of it), and the gradient of their mean loss behind a fixed head.
+
+        Args:
+            delta: Of an input's shape.
+            head: Stands still.
+            objective: Its strength does not matter here.
+            following: The one number of the head that does not stand still, if there is one.
 
         Raises:
             InputError: If the network or the head lets no gradient through.
         """
         found: Tensor | None = None
         leaf = delta.detach().clone().requires_grad_()
-        with self._multiplying(), _sharing(self._first, leaf) as shared:
+        with self._multiplying(), _sharing(self._first_layer, leaf) as shared:
             gradient = torch.zeros_like(shared.leaf, dtype=torch.float64)
             for inputs, places in self._views_of_batches():
                 logits = shared.called(self._called, inputs)
-                losses = objective.row_losses(head(working(logits)), self.seen_labels[places])
-                _check_gradient(logits, losses, head)
+                labels = self.seen_labels[places]
+                losses = objective.row_losses(head(working(logits)), labels)
+                check_gradient(logits)
+                _check_smooth(losses, head)
+                if following is not None:
+                    losses = losses + following.row_terms(working(logits), labels)
                 (change,) = torch.autograd.grad(losses.sum(), shared.leaf)
                 gradient += change
                 found = _stored(found, logits.detach(), places, len(self.seen_labels))
@@ -134,20 +143,29 @@ class Passes:
         assert found is not None
         return Slope(found, gradient / len(self.seen_labels))
 
+    @torch.no_grad()
+    def _logits(self, delta: Tensor, batches: Iterator[tuple[Tensor, Tensor]], n: int) -> Tensor:
+        found: Tensor | None = None
+        with self._multiplying():
+            for inputs, places in batches:
+                found = _stored(found, self._called(inputs, delta), places, n)
+        assert found is not None
+        return found
+
     def _called(self, inputs: Tensor, delta: Tensor | None) -> Tensor:
         # A copy even without δ, for networks that write into what they are given.
-        return logits_in(self._model(inputs.clone() if delta is None else self._showing.moved(inputs, delta)))
+        return logits_in(self._model(inputs.clone() if delta is None else self._preparation.moved(inputs, delta)))
 
     def _views_of_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for view in range(self._showing.n_views):
-            chance = self._showing.chance(view)
+        for view in range(self._preparation.n_views):
+            chance = self._preparation.chance(view)
             for inputs, places in self._batches():
-                yield self._showing.augmented(inputs, chance), places + view * len(self)
+                yield self._preparation.augmented(inputs, chance), places + view * len(self)
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         for inputs, positions in self._rows.batches(self._chosen, device=self.device, batch_size=self._batch_size):
             laid_out = inputs
-            if self._precision != "float32" and inputs.ndim == _IMAGES and inputs.is_cuda:
+            if self._precision != "float32" and inputs.is_cuda and are_images(inputs):
                 laid_out = inputs.contiguous(memory_format=torch.channels_last)
             yield laid_out, self._place[positions].to(self.device)
 
@@ -168,12 +186,20 @@ class Passes:
                 torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = flags
 
 
-def _check_gradient(logits: Tensor, losses: Tensor, head: Map) -> None:
+def check_gradient(logits: Tensor) -> None:
+    """Logits follow from δ in a way that can be differentiated.
+
+    Raises:
+        InputError: If they do not.
+    """
     if not logits.requires_grad:
         raise InputError(
             "the network's logits must carry a gradient to its inputs, by which δ is learned; these carry none. Take "
             "no_grad, inference_mode and detach out of its forward, or give strength=math.inf for the head alone."
         )
+
+
+def _check_smooth(losses: Tensor, head: Map) -> None:
     if not losses.requires_grad:
         raise InputError(
             f"the head must change smoothly with the logits, for δ to be learned before it; got a {type(head).__name__}"

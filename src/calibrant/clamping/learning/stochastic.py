@@ -4,6 +4,7 @@ Kept to reproduce them: with these rates T often stops short of its optimum, so 
 batches and the start. The exact solver has none of these.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, final
@@ -13,11 +14,12 @@ from torch import Tensor, nn
 
 from calibrant.checks import check_at_least, check_known, check_positive, check_real_number
 from calibrant.clamping.learning.objective import Objective
+from calibrant.clamping.learning.passes import Passes, check_gradient
 from calibrant.clamping.network.device import device_of
+from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.network.outputs import logits_in
-from calibrant.clamping.network.showing import Showing
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
-from calibrant.errors import FitError
+from calibrant.errors import CalibrantWarning, FitError, SeparableError
 from calibrant.numerics.precision import working
 
 __all__ = ["StochasticSolver", "StochasticState", "descend_stochastically"]
@@ -49,10 +51,13 @@ class StochasticSolver:
     reduction: Literal["sum", "mean"] = "sum"
 
     def __post_init__(self) -> None:
-        check_positive(self.learning_rate, "learning_rate")
-        check_real_number(self.momentum, "momentum", least=0, most=_MOST_MOMENTUM)
-        check_at_least(self.batch_size, 1, "batch_size")
-        check_at_least(self.epochs, 1, "epochs")
+        for name, value in (
+            ("learning_rate", check_positive(self.learning_rate, "learning_rate")),
+            ("momentum", check_real_number(self.momentum, "momentum", least=0, most=_MOST_MOMENTUM)),
+            ("batch_size", check_at_least(self.batch_size, 1, "batch_size")),
+            ("epochs", check_at_least(self.epochs, 1, "epochs")),
+        ):
+            object.__setattr__(self, name, value)  # a NumPy number as Python's own, which a file can hold
         check_known(self.reduction, ("sum", "mean"), "reduction")
 
 
@@ -74,32 +79,46 @@ def descend_stochastically(
     solver: StochasticSolver,
     state: StochasticState,
     *,
-    showing: Showing,
+    preparation: InputPreparation,
     after_epoch: Callable[[StochasticState], None] = lambda _state: None,
 ) -> StochasticState:
     """Train δ and T to the last epoch.
 
     Args:
         model: Frozen, in evaluation mode.
-        rows: Seen in another order in each epoch, drawn from the seed and the epoch.
+        rows: Seen in another order in each epoch, drawn from the seed and the epoch; those of an iterable data set in
+            the order and the batches in which they come, so that the result is another.
         objective: Its strength is per row.
         solver: Rate, batches, epochs.
         state: Where to begin.
-        showing: What is done to the inputs, drawn anew in each epoch; its seed is that of the order, too.
+        preparation: What is done to the inputs, drawn anew in each epoch; its seed is that of the order, too.
         after_epoch: Told where it stands.
 
     Raises:
+        InputError: If the network lets no gradient through, or has no finite logits for a row.
         FitError: If T is no longer above 0, or δ not finite.
+
+    Warns:
+        CalibrantWarning: If the rows are those of an iterable data set.
     """
-    device = device_of(model)
+    if rows.are_streamed:
+        warnings.warn(
+            f"stochastic descent must see its rows in a new order in each epoch, {solver.batch_size} at a time; these "
+            "come in an order and in batches of their own, so that the result is not that of the same rows in tensors. "
+            "Give tensors, or a map-style Dataset.",
+            CalibrantWarning,
+            stacklevel=2,
+        )
+    device, first = device_of(model), state.delta
     labels = rows.labels.to(device)
     for epoch in range(state.epochs, solver.epochs):
-        chance = showing.chance(epoch)
+        chance = preparation.chance(epoch)
         delta, temperature, *speeds = (each.detach().clone() for each in state[:4])  # the state told before stays
         delta.requires_grad_(), temperature.requires_grad_()
         order = torch.randperm(len(rows), generator=chance)
         for inputs, places in rows.batches(order, device=device, batch_size=solver.batch_size):
-            logits = logits_in(model(showing.moved(showing.augmented(inputs, chance), delta)))
+            logits = logits_in(model(preparation.moved(preparation.augmented(inputs, chance), delta)))
+            check_gradient(logits)
             losses = objective.row_losses(working(logits) / temperature, labels[places])
             size = len(places) if solver.reduction == "sum" else 1
             changes = torch.autograd.grad(size * losses.mean(), (delta, temperature))
@@ -109,14 +128,23 @@ def descend_stochastically(
                     speed.mul_(solver.momentum).add_(change)
                     value.sub_(solver.learning_rate * speed)
         state = StochasticState(delta.detach(), temperature.detach(), speeds[0], speeds[1], epoch + 1)
-        _check(state, solver)
+        if not (float(state.temperature) > 0 and bool(state.delta.isfinite().all())):
+            _check_rows(Passes(model, rows, preparation=preparation, batch_size=solver.batch_size), first)
+            raise FitError(
+                f"T must stay above 0 and δ finite; after {state.epochs} epochs at rate {solver.learning_rate:g} and "
+                f"λ = {objective.strength:.3g} a row they are not (T = {float(state.temperature):.3g}). Lower the rate "
+                "or λ, or use the exact solver."
+            )
         after_epoch(state)
     return state
 
 
-def _check(state: StochasticState, solver: StochasticSolver) -> None:
-    if not (float(state.temperature) > 0 and bool(state.delta.isfinite().all())):
-        raise FitError(
-            f"T must stay above 0 and δ finite; after {state.epochs} epochs at rate {solver.learning_rate:g} they are "
-            f"not (T = {float(state.temperature):.3g}). Lower the rate, or use the exact solver."
+def _check_rows(passes: Passes, first: Tensor) -> None:
+    """Whether the rows, with the first δ, are such that a descent at any rate would go astray."""
+    logits = passes.logits(first)
+    passes.check_finite(logits)
+    if bool((logits.argmax(dim=1) == passes.labels).all()):
+        raise SeparableError(
+            "some rows must be wrong for T to have an optimum above 0; at the first δ all are right, and the loss "
+            "falls until T = 0, at any rate. Give other rows, which the network was not trained on."
         )

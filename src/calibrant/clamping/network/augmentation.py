@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  # torch's own name for it
 
+from calibrant.checks import are_images
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.errors import InputError
 
@@ -14,7 +15,6 @@ __all__ = ["Augmentation", "augmented"]
 Augmentation: TypeAlias = Literal["none", "crop", "crop-flip"]
 # Pixels on each side that an image of 32 or more is shifted by, as the papers have it; of smaller ones, in proportion.
 _PADDING, _FULL_SIDE = 4, 32
-_IMAGES = 4  # axes of a batch of images
 
 
 def augmented(inputs: Tensor, kind: Augmentation, generator: torch.Generator, space: InputSpace | None) -> Tensor:
@@ -26,7 +26,7 @@ def augmented(inputs: Tensor, kind: Augmentation, generator: torch.Generator, sp
         generator: On the CPU.
         space: Its lowest pixel fills the border; without one, 0 does.
     """
-    if inputs.ndim != _IMAGES:
+    if not are_images(inputs):
         raise InputError(f"only images, (n, c, h, w), can be shifted; got inputs of shape {tuple(inputs.shape)}.")
     n, _, height, width = inputs.shape
     most = min(_PADDING, min(height, width) * _PADDING // _FULL_SIDE)

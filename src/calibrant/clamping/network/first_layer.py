@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.clamping.network.outputs import logits_in
+from calibrant.errors import InputError
 
 __all__ = ["FirstLayer", "find_first_layer"]
 
@@ -67,7 +68,10 @@ class FirstLayer:
             return seen.output
         finally:
             handle.remove()
-        raise AssertionError("the layer was called before, and now is not")
+        raise InputError(
+            "the network must run through the same layers for any δ; at this one it left out its first. Give a larger "
+            "strength, so that δ stays smaller."
+        )
 
 
 def find_first_layer(model: nn.Module, inputs: Tensor) -> FirstLayer | None:
@@ -92,7 +96,10 @@ def find_first_layer(model: nn.Module, inputs: Tensor) -> FirstLayer | None:
     if not called or called.count(called[0]) > 1:
         return None
     first = FirstLayer(model, called[0], inputs[:1])
-    return first if _is_the_same(first, model, inputs[:_ROWS]) else None
+    try:
+        return first if _is_the_same(first, model, inputs[:_ROWS]) else None
+    except InputError:  # a network that goes different ways
+        return None
 
 
 @torch.no_grad()

@@ -1,18 +1,20 @@
 """A network that stands still while something around it is fitted, and then comes back as it was."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import nn
 
-from calibrant.errors import InputError
+from calibrant.errors import CalibrantWarning, InputError
 
-__all__ = ["frozen"]
+__all__ = ["frozen", "is_exported", "is_training", "set_evaluating", "warn_of_training"]
 
 
 @contextmanager
 def frozen(model: nn.Module) -> Iterator[None]:
-    """Within the block: evaluation mode, and no parameter asks for a gradient.
+    """Within the block: evaluation mode, no parameter asks for a gradient, and δ can, also under ``inference_mode``.
 
     Afterwards every module's mode and every parameter's ``requires_grad`` are what they were, also if the block ends
     by an exception, and also if the block changed them. Gradients already in ``.grad`` are not touched. A BatchNorm
@@ -22,7 +24,7 @@ def frozen(model: nn.Module) -> Iterator[None]:
         model: Any network; parameters that it shares are frozen wherever they are used.
 
     Raises:
-        InputError: If this is no ``nn.Module``.
+        InputError: If this is no ``nn.Module``, or its weights were made under ``inference_mode``.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.Dropout())
@@ -39,16 +41,56 @@ def frozen(model: nn.Module) -> Iterator[None]:
         )
     modes = [(module, module.training) for module in model.modules()]
     wanted = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    if any(each.is_inference() for each in (*model.parameters(), *model.buffers())):
+        raise InputError(
+            "the network's weights must let gradients through to its inputs; these were made under "
+            "torch.inference_mode, and never do. Make the network outside of it."
+        )
+    gradients = torch.is_grad_enabled()
     try:
-        # Not by eval(): exported modules refuse it, and where it is overridden (weights merged, parts switched) train()
-        # need not undo what it did.
-        for module, _ in modes:
-            module.training = False
+        set_evaluating(model)
         for parameter, _ in wanted:
             parameter.requires_grad_(False)
-        yield
+        # Leaving inference_mode alone would switch gradients on.
+        with torch.inference_mode(mode=False), torch.set_grad_enabled(gradients):
+            yield
     finally:
         for module, mode in modes:
             module.training = mode
         for parameter, requires_grad in wanted:
             parameter.requires_grad_(requires_grad)
+
+
+def set_evaluating(model: nn.Module) -> None:
+    """Put every module into evaluation mode.
+
+    Not by ``eval()``: exported modules refuse it, and where it is overridden (weights merged, parts switched)
+    ``train()`` need not undo what it did.
+    """
+    for module in model.modules():
+        module.training = False
+
+
+def is_training(model: nn.Module) -> bool:
+    """Whether it is in training mode; what torch.export made has the mode of its export, whatever its flag says."""
+    return model.training and not is_exported(model)
+
+
+def is_exported(model: nn.Module) -> bool:
+    """Whether torch.export made it."""
+    return isinstance(model, torch.fx.GraphModule) and "train" in vars(model)  # which torch puts there, to refuse it
+
+
+def warn_of_training(model: nn.Module) -> None:
+    """Tell whoever calibrates a network in training mode that it will answer otherwise than it was calibrated.
+
+    Warns:
+        CalibrantWarning: If it is in training mode.
+    """
+    if isinstance(model, nn.Module) and is_training(model):
+        warnings.warn(
+            "the network is in training mode, and is left so; it was calibrated in evaluation mode. Call eval() on the "
+            "clamped model before you use it.",
+            CalibrantWarning,
+            stacklevel=4,
+        )

@@ -15,6 +15,9 @@ from calibrant.numerics.precision import working
 
 __all__ = ["InputSpace"]
 
+# What normalising in float32 may put outside the range, relative to its ends; far less than a step of 8 bits.
+_ROUNDING = 1e-5
+
 
 @final
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class InputSpace:
         >>> space = InputSpace(mean=(0.5,), std=(0.25,))
         >>> [edge.tolist() for edge in space.bounds(torch.zeros(1, 1, 2))]
         [[[[-2.0, -2.0]]], [[[2.0, 2.0]]]]
-        >>> space.pixels(torch.tensor([[[-2.0, 1.0]]])).tolist()
+        >>> space.pixels(torch.tensor([[[-2.0, 1.0]]])).tolist()  # one input of one channel
         [[[0.0, 0.75]]]
     """
 
@@ -83,16 +86,47 @@ class InputSpace:
         low, high = ((edge - mean) / std for edge in (self.low, self.high))
         return low.to(like).expand(like.shape).contiguous(), high.to(like).expand(like.shape).contiguous()
 
+    def check_holds(self, inputs: Tensor, positions: Tensor | None = None) -> None:
+        """Inputs lie in the range, but for what is lost in normalising them.
+
+        Args:
+            inputs: Shape (m, ...), in the network's units.
+            positions: What to call their rows, (m,); None to name no row.
+
+        Raises:
+            InputError: If one does not.
+        """
+        low, high = self.bounds(inputs[0])
+        slack = max(_ROUNDING, 2 * torch.finfo(inputs.dtype).eps) * torch.maximum(low.abs(), high.abs())
+        outside = (inputs < low - slack) | (inputs > high + slack)
+        if not bool(outside.any()):
+            return
+        row, *entry = outside.nonzero()[0].tolist()
+        place = tuple(entry)
+        where = f"at entry {place}" if positions is None else f"at row {int(positions[row])}, entry {place}"
+        raise InputError(
+            f"inputs must lie in the space's range, {float(low[place]):.4g} to {float(high[place]):.4g} as the "
+            f"network takes them; got {float(inputs[row][place]):.4g} {where}. Give the low, high, mean and std with "
+            "which these inputs were made."
+        )
+
     def pixels(self, inputs: Tensor) -> Tensor:
-        """Undo the normalisation, (..., c, h, w) or (..., d) -> the same, in float32 or float64.
+        """Undo the normalisation of a batch; (n, c, ...) -> the same, in float32 or float64.
 
         Nothing is cut off: what δ pushed out of the range is seen to lie there.
 
+        Args:
+            inputs: With a batch axis, channels at dim 1 whatever follows; one input is ``inputs[None]``.
+
         Raises:
-            InputError: If the channels are not as many as those of the normalisation.
+            InputError: If the channels are not as many as those of the normalisation, or the batch axis is missing.
         """
+        if inputs.ndim < 2:  # rows and channels
+            raise InputError(
+                f"inputs must be a batch, (n, c, ...); got shape {tuple(inputs.shape)}. Of one input give inputs[None]."
+            )
         precise = working(inputs)
-        mean, std = (values.to(precise) for values in self._beside(inputs, axis=-3 if inputs.ndim >= 3 else -1))
+        mean, std = (values.to(precise) for values in self._beside(inputs, axis=1))
         return precise * std + mean
 
     def settings(self) -> dict[str, Any]:
@@ -121,10 +155,10 @@ class InputSpace:
         entries, channels = max(len(mean), len(std)), inputs.shape[axis] if inputs.ndim else 0
         if channels == 0 or entries not in {1, channels}:
             raise InputError(
-                f"inputs must have the channels of the normalisation, {entries}; got {channels} (shape "
+                f"inputs must have the channels of the normalisation, {entries}, at dim {axis}; got {channels} (shape "
                 f"{tuple(inputs.shape)}). Give one mean and std for all, or one a channel."
             )
-        beside = (-1, *[1] * (inputs.ndim - 1 - axis % inputs.ndim))
+        beside = (-1, *[1] * (inputs.ndim - 1 - axis))
         return mean.reshape(beside), std.reshape(beside)
 
 

@@ -1,5 +1,6 @@
 """Calibration rows, however they are kept: labels at once, inputs a batch at a time, the same rows at every pass."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from calibrant.checks import check_at_least
 from calibrant.clamping.rows.open_rows import open_rows
-from calibrant.clamping.rows.row_check import check_every_row, check_one_shape, default_batch_size
+from calibrant.clamping.rows.row_check import check_alike, check_every_row, default_batch_size
 from calibrant.clamping.rows.row_source import RowSource
 from calibrant.errors import InputError
 
@@ -67,7 +68,7 @@ class CalibrationRows:
                 not whole numbers from 0.
         """
         if batch_size is not None:
-            check_at_least(batch_size, 1, "batch_size")
+            batch_size = _size(batch_size)
         if isinstance(data, cls):
             size = data.batch_size if batch_size is None else batch_size
             return cls(data.labels, data.input_shape, data.input_dtype, data.source, size)
@@ -78,6 +79,11 @@ class CalibrationRows:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def are_streamed(self) -> bool:
+        """Whether they come in an order and in batches of their own, as from an iterable data set."""
+        return self.source.n_rows is None
 
     def batches(
         self, chosen: Tensor | None = None, *, device: torch.device | str, batch_size: int | None = None
@@ -97,11 +103,11 @@ class CalibrationRows:
         """
         to = torch.device(device)
         if batch_size is not None:
-            check_at_least(batch_size, 1, "batch_size")
+            batch_size = _size(batch_size)
         if chosen is not None:
             chosen = self._positions(chosen)
         size = batch_size or self.batch_size
-        if size is None and self.source.n_rows is not None:
+        if size is None and not self.are_streamed:
             size = default_batch_size(self.input_shape, to)
         return self._pass(chosen, to, size)
 
@@ -123,7 +129,7 @@ class CalibrationRows:
             )
 
     def _check_same(self, inputs: Tensor, labels: Tensor, positions: Tensor) -> None:
-        check_one_shape(inputs, self.input_shape, int(positions[0]))
+        check_alike(inputs, self.input_shape, self.input_dtype, int(positions[0]))
         first = self.labels[positions]
         if torch.equal(first, labels.to(torch.int64)):
             return
@@ -143,12 +149,18 @@ class CalibrationRows:
         outside = chosen[(chosen < 0) | (chosen >= len(self))]
         if len(outside):
             raise InputError(f"chosen must lie in 0..{len(self) - 1}; got {int(outside[0])}.")
-        if self.source.n_rows is None and len(chosen.unique()) < len(chosen):
+        if self.are_streamed and len(chosen.unique()) < len(chosen):
             raise InputError("chosen must name each row once where rows are read as they come; got one twice.")
         return chosen
 
 
+def _size(batch_size: int) -> int:
+    return min(check_at_least(batch_size, 1, "batch_size"), sys.maxsize)
+
+
 def _moved(inputs: Tensor, device: torch.device) -> Tensor:
+    if inputs.is_inference() and not torch.is_inference_mode_enabled():
+        inputs = inputs.clone()  # those made under inference_mode take no part in gradients
     if device.type != "cuda":  # only to there is it safe to go on before the copy has arrived
         return inputs.to(device)
     # From pinned memory the copy runs beside the kernels of the batch before.

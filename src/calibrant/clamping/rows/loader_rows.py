@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from calibrant.clamping.rows.row_batch import collated, pair_in
 from calibrant.clamping.rows.row_source import ReadBatch, RowSource
-from calibrant.errors import InputError
+from calibrant.errors import InputError, in_a_line
 
 __all__ = ["LoaderRows", "StreamRows", "keeping_every_row", "own_batch_size"]
 
@@ -40,8 +40,7 @@ class LoaderRows(RowSource):
         wanted = torch.arange(len(self._rows)) if chosen is None else chosen
         parts = wanted.split(batch_size or len(self._rows))
         with self._over([self._rows[part] for part in parts]) as batches:
-            for part, batch in zip(parts, batches, strict=True):
-                inputs, labels = pair_in(batch)
+            for part, (inputs, labels) in zip(parts, _pairs(batches), strict=True):
                 if len(inputs) != len(part):
                     raise InputError(
                         f"collate_fn must keep every row; from {len(part)} it made {len(inputs)}. "
@@ -80,8 +79,8 @@ class StreamRows(RowSource):
             is_chosen = torch.zeros(int(chosen.max()) + 1, dtype=torch.bool)
             is_chosen[chosen] = True
         end = 0
-        for batch in self._loader:
-            inputs, labels = pair_in(batch)
+        for pair in _pairs(self._loader):
+            inputs, labels = pair
             start, end = end, end + len(inputs)
             positions = torch.arange(start, end)
             if is_chosen is not None:
@@ -92,6 +91,22 @@ class StreamRows(RowSource):
                 yield from zip(inputs.split(size), labels.split(size), positions.split(size), strict=True)
             if is_chosen is not None and end >= len(is_chosen):
                 return
+
+
+def _pairs(loader: DataLoader[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+    """What a loader gives; of what its data set raises, no more than a sentence."""
+    try:
+        for batch in loader:
+            yield pair_in(batch)
+    except InputError:
+        raise
+    except Exception as error:
+        if loader.num_workers:
+            error.with_traceback(None)  # which would keep the workers alive, and tells no more than the error itself
+        raise InputError(
+            f"every row of the data must be readable; the data set or its loader raised {in_a_line(error)}. Mend that "
+            "row, or leave it out."
+        ) from error
 
 
 def own_batch_size(loader: DataLoader[Any]) -> int | None:

@@ -47,7 +47,9 @@ def open_rows(data: object) -> RowSource:
     if isinstance(data, tuple) and len(data) == 2:
         return _of_tensors(as_tensor(data[0], "inputs"), as_tensor(data[1], "labels"))
     got = f"a tuple of {len(data)}" if isinstance(data, tuple) else type(data).__name__
-    raise InputError(f"data must be a tuple (inputs, labels), a Dataset or a DataLoader; got {got}.")
+    raise InputError(
+        f"data must be a tuple (inputs, labels), a Dataset or a DataLoader; got {got}. Pass both in one tuple."
+    )
 
 
 def _of_tensors(inputs: Tensor, labels: Tensor, rows: Tensor | None = None) -> TensorRows:
@@ -85,7 +87,7 @@ def _of_dataset(loader: DataLoader[Any], rows: Tensor) -> RowSource:
     inputs, labels = dataset.tensors
     places = places.where(places >= 0, places + len(labels))  # a subset may count from the end
     is_whole = torch.equal(places, torch.arange(len(labels)))
-    source = _of_tensors(inputs.detach(), labels.detach(), None if is_whole else places)
+    source = _of_tensors(as_tensor(inputs, "inputs"), as_tensor(labels, "labels"), None if is_whole else places)
     source.own_batch_size = own_batch_size(loader)
     return source
 

@@ -7,14 +7,16 @@ from typing import final
 import torch
 from torch import Tensor
 
+from calibrant.checks import check_class_numbers, first_not_finite
 from calibrant.clamping.rows.row_source import RowSource
 from calibrant.errors import InputError
 
-__all__ = ["FoundRows", "check_every_row", "check_one_shape", "default_batch_size"]
+__all__ = ["FoundRows", "check_alike", "check_every_row", "default_batch_size"]
 
 _NUMBERS = 2**20  # of inputs in a batch: 341 images of 3 x 32 x 32
 _ROWS = 1024
 _TIMES_ON_CUDA = 4  # small batches leave a GPU idle
+_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @final
@@ -49,19 +51,23 @@ def check_every_row(source: RowSource, batch_size: int | None) -> FoundRows:
         if not labels:
             shape, dtype = tuple(inputs.shape[1:]), inputs.dtype
         _check_inputs(inputs, row)
-        check_one_shape(inputs, shape, row)
+        check_alike(inputs, shape, dtype, row)
         labels.append(_whole(some, row))
     if not labels:
         raise InputError("data must have at least one row; got none.")
     return FoundRows(torch.cat(labels), shape, dtype)
 
 
-def check_one_shape(inputs: Tensor, shape: tuple[int, ...], row: int) -> None:
-    """Every input has the shape of the first."""
+def check_alike(inputs: Tensor, shape: tuple[int, ...], dtype: torch.dtype, row: int) -> None:
+    """Every input has the shape and the type of the first."""
     if inputs.shape[1:] != shape:
         raise InputError(
             f"inputs must all have one shape, as one δ is added to all; got {shape} at row 0 and "
             f"{tuple(inputs.shape[1:])} at row {row}. Resize, crop or pad them alike."
+        )
+    if inputs.dtype != dtype:
+        raise InputError(
+            f"inputs must all have one type; got {dtype} first, and {inputs.dtype} at row {row}. Convert them alike."
         )
 
 
@@ -87,33 +93,24 @@ def _check_inputs(inputs: Tensor, row: int) -> None:
             "inputs must be floating-point numbers as the network takes them; got torch.uint8, as images are stored. "
             "Convert to float as in training: images.float() / 255, then its normalisation."
         )
-    if not inputs.is_floating_point():
+    if inputs.dtype not in _TYPES:
+        advice = "Convert them to float32, as the network takes them."
+        if not (inputs.is_floating_point() or inputs.is_complex()):
+            advice = (
+                "δ has no meaning for tokens, categories and other whole numbers, between which there is nothing: give "
+                "the network's embeddings of them as inputs."
+            )
+        raise InputError(f"inputs must be floating-point numbers of 16 to 64 bits; got {inputs.dtype}. {advice}")
+    place = first_not_finite(inputs)
+    if place is not None:
         raise InputError(
-            f"inputs must be floating-point numbers; got {inputs.dtype}. δ has no meaning for tokens, categories and "
-            "other whole numbers, between which there is nothing: give the network's embeddings of them as inputs."
+            f"inputs must be finite; got {inputs[tuple(place)].item()} at row {row + place[0]}, "
+            f"entry {tuple(place[1:])}. Remove the row, or mend what prepares it."
         )
-    low, high = torch.aminmax(inputs)  # NaN passes through it, and nothing is written
-    if torch.isfinite(low) and torch.isfinite(high):
-        return
-    place = (~torch.isfinite(inputs)).nonzero()[0].tolist()
-    raise InputError(
-        f"inputs must be finite; got {inputs[tuple(place)].item()} at row {row + place[0]}, "
-        f"entry {tuple(place[1:])}. Remove the row, or mend what prepares it."
-    )
 
 
 def _whole(labels: Tensor, row: int) -> Tensor:
-    if labels.ndim != 1:
-        raise InputError(
-            f"labels must be one number a row, shape (n,); got shape {tuple(labels.shape)}. "
-            "If they are one-hot, pass labels.argmax(1)."
-        )
-    if labels.is_floating_point() or labels.is_complex():
-        raise InputError(
-            f"labels must be whole numbers of an integer type; got {labels.dtype}. "
-            "If they are class numbers, convert them: labels.long()."
-        )
-    labels = labels.to("cpu", torch.int64)
+    labels = check_class_numbers(labels).cpu()
     below = (labels < 0).nonzero()
     if len(below):
         raise InputError(

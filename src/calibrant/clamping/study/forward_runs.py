@@ -1,15 +1,18 @@
 """A network's answers for rows that are moved by δ, to be judged: one forward run for each δ."""
 
+import copy
+from collections.abc import Sequence
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
+from calibrant.clamping.clamped.clamped_model import ClampedModel
 from calibrant.clamping.learning.passes import Passes
 from calibrant.clamping.network.frozen import frozen
+from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.network.input_space import InputSpace
-from calibrant.clamping.network.probe import looked_through
-from calibrant.clamping.network.showing import Showing
+from calibrant.clamping.network.probe import check_network
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import InputError
 from calibrant.predictions import Predictions
@@ -30,6 +33,7 @@ class ForwardRuns:
         data: As ``NeuralClamping.fit`` takes them.
         space: What the inputs are; if it says so, x + δ is clipped, but not where δ is 0.
         batch_size: Rows at a time; None leaves it to the data.
+        class_names: One a class, for the predictions.
 
     Raises:
         InputError: If the network does not take the inputs or gives no logits for the labels, or inputs lie outside the
@@ -42,13 +46,19 @@ class ForwardRuns:
     """
 
     def __init__(
-        self, model: nn.Module, data: object, *, space: InputSpace | None = None, batch_size: int | None = None
+        self,
+        model: nn.Module,
+        data: object,
+        *,
+        space: InputSpace | None = None,
+        batch_size: int | None = None,
+        class_names: Sequence[str] | None = None,
     ) -> None:
         self.rows = CalibrationRows.of(data, batch_size=batch_size)
-        self._model, self._space = model, space
+        self._model, self._space, self._class_names = model, space, class_names
         self._still: Predictions | None = None
         with frozen(model):
-            looked_through(model, self.rows, space)
+            check_network(model, self.rows, space)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -70,7 +80,24 @@ class ForwardRuns:
             self._still = self._run(delta, None)  # as a clamped model whose δ is 0, which clips nothing
         return self._still
 
+    def at_zero(self) -> Predictions:
+        """The network's own logits.
+
+        Raises:
+            InputError: If one is not finite.
+        """
+        return self.at(torch.zeros(self.rows.input_shape))
+
+    def behind(self, clamped: ClampedModel) -> Predictions:
+        """The calibrated logits of a clamped model around this network.
+
+        Raises:
+            InputError: As :meth:`at`.
+        """
+        return copy.deepcopy(clamped.head).cpu().transform(self.at(clamped.delta))
+
     def _run(self, delta: Tensor, space: InputSpace | None) -> Predictions:
         with frozen(self._model), torch.no_grad():
-            passes = Passes(self._model, self.rows, showing=Showing(space))
-            return Predictions.from_logits(passes.precise_logits(delta.to(passes.device)).cpu(), self.rows.labels)
+            passes = Passes(self._model, self.rows, preparation=InputPreparation(space))
+            logits = passes.precise_logits(delta.to(passes.device)).cpu()
+        return Predictions.from_logits(logits, self.rows.labels, class_names=self._class_names)

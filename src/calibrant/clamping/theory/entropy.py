@@ -8,9 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import check_positive, check_real_number
+from calibrant.clamping.network.device import device_of
 from calibrant.clamping.network.frozen import frozen
+from calibrant.clamping.network.input_preparation import moved
 from calibrant.clamping.network.outputs import logits_in
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
+from calibrant.clamping.theory.unlabelled import check_delta, rows_of
 from calibrant.errors import InputError
 
 __all__ = ["EntropyGradient", "entropy_gradient", "mean_entropy"]
@@ -44,13 +47,7 @@ class EntropyGradient:
 
 
 def entropy_gradient(
-    model: nn.Module,
-    rows: CalibrationRows,
-    *,
-    temperature: float = 1.0,
-    quantile: float = 0.0,
-    seed: int = 0,
-    device: torch.device,
+    model: nn.Module, data: object, *, temperature: float = 1.0, quantile: float = 0.0, seed: int = 0
 ) -> EntropyGradient:
     """How the entropy of the answers changes with one δ added to every input, from δ = 0 on; in one pass.
 
@@ -59,21 +56,20 @@ def entropy_gradient(
 
     Args:
         model: From inputs to logits.
-        rows: What it is run on, a batch at a time.
+        data: What it is run on, a batch at a time: inputs alone, (n, ...), for labels play no part; or as
+            ``NeuralClamping.fit`` takes them.
         temperature: T, above 0.
         quantile: Share of the rows, at most 0.5, that may lie beyond ``typical_low`` and beyond ``typical_high``, entry
             by entry. Of many rows 2,000 drawn at random decide (fewer where these hold more than 2^27 numbers): a
             quantile of 0.01 is then truly one of 0.008 to 0.012 or so.
         seed: Of that draw.
-        device: Where the network is.
 
     Raises:
-        InputError: If an option is out of range, or the logits are not finite or cannot be differentiated.
+        InputError: If the data are not what they must be, an option is out of range, or the logits are not finite or
+            cannot be differentiated.
 
     Example:
-        >>> inputs = torch.tensor([[2.0], [4.0]])
-        >>> rows = CalibrationRows.of((inputs, torch.tensor([0, 1])))
-        >>> found = entropy_gradient(nn.Linear(1, 3), rows, device=torch.device("cpu"))
+        >>> found = entropy_gradient(nn.Linear(1, 3), torch.tensor([[2.0], [4.0]]))
         >>> tuple(found.gradient.shape), found.low.item(), found.high.item()
         ((1,), 2.0, 4.0)
 
@@ -82,10 +78,12 @@ def entropy_gradient(
     """
     check_positive(temperature, "temperature")
     check_real_number(quantile, "quantile", least=0, most=0.5)
-    gradient = torch.zeros(rows.input_shape, dtype=torch.float64, device=device)
-    entropies = gradient.new_zeros(len(rows))
+    rows = rows_of(data)
     bounds = _Bounds(_drawn(rows, seed) if quantile else None)
     with frozen(model), torch.enable_grad():
+        device = device_of(model)
+        gradient = torch.zeros(rows.input_shape, dtype=torch.float64, device=device)
+        entropies = gradient.new_zeros(len(rows))
         for inputs, positions in rows.batches(device=device):
             bounds.widen(inputs, positions)
             leaf = inputs.detach().requires_grad_()
@@ -102,17 +100,14 @@ def entropy_gradient(
     return EntropyGradient(gradient, _mean(entropies), *bounds.extremes, *bounds.typical(quantile))
 
 
-def mean_entropy(
-    model: nn.Module, rows: CalibrationRows, *, delta: Tensor, temperature: float = 1.0, device: torch.device
-) -> float:
+def mean_entropy(model: nn.Module, data: object, *, delta: Tensor, temperature: float = 1.0) -> float:
     """Mean entropy of ``softmax(f(x + δ) / T)`` over the rows, in nats.
 
     Args:
         model: From inputs to logits; runs in evaluation mode, and comes back as it was.
-        rows: What it is run on, a batch at a time.
+        data: As of :func:`entropy_gradient`.
         delta: δ, of an input's shape; zeros for the network as it is.
         temperature: T, above 0.
-        device: Where the network is.
 
     Raises:
         InputError: If δ has another shape, the temperature is not above 0, or the logits are not finite.
@@ -120,20 +115,17 @@ def mean_entropy(
     Example:
         >>> network = nn.Linear(1, 2)
         >>> _ = nn.init.zeros_(network.weight), nn.init.zeros_(network.bias)
-        >>> rows = CalibrationRows.of((torch.tensor([[2.0], [4.0]]), torch.tensor([0, 1])))
-        >>> round(mean_entropy(network, rows, delta=torch.zeros(1), device=torch.device("cpu")), 4)  # ln 2
+        >>> round(mean_entropy(network, torch.tensor([[2.0], [4.0]]), delta=torch.zeros(1)), 4)  # ln 2
         0.6931
     """
     check_positive(temperature, "temperature")
-    if delta.shape != rows.input_shape:
-        raise InputError(
-            f"delta must have the shape of one input, {tuple(rows.input_shape)}, without a batch axis; "
-            f"got {tuple(delta.shape)}."
-        )
-    entropies = torch.zeros(len(rows), dtype=torch.float64, device=device)
+    rows = rows_of(data)
+    check_delta(delta, rows)
     with frozen(model), torch.no_grad():
+        device = device_of(model)
+        entropies = torch.zeros(len(rows), dtype=torch.float64, device=device)
         for inputs, positions in rows.batches(device=device):
-            entropies[positions.to(device)] = _entropies(model(inputs + delta.to(inputs)), temperature)
+            entropies[positions.to(device)] = _entropies(model(moved(inputs, delta)), temperature)
     return _mean(entropies)
 
 

@@ -6,14 +6,18 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import check_positive
+from calibrant.clamping.learning.passes import Passes
+from calibrant.clamping.network.frozen import frozen
+from calibrant.clamping.network.probe import check_network
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.theory.entropy import entropy_gradient, mean_entropy
+from calibrant.clamping.theory.unlabelled import check_delta, rows_of
 from calibrant.predictions import Predictions
 
 __all__ = ["EntropyGain", "lemma_residual", "theorem_gain"]
 
 
-def lemma_residual(predictions: Predictions, *, temperature: float) -> float:
+def lemma_residual(model: nn.Module, data: object, *, delta: Tensor | None = None, temperature: float = 1.0) -> float:
     """How far a temperature is from meeting the last constraint of eq. 7, which Lemma 3.1's solution must meet.
 
     The distribution of largest entropy expects, over the rows, the logit that the labels have. That is so at the
@@ -24,28 +28,39 @@ def lemma_residual(predictions: Predictions, *, temperature: float) -> float:
     Formula: mean over rows of z_y − Σ_k z_k q_k, with q = softmax(z / T)
 
     Args:
-        predictions: Logits z of the perturbed inputs x + δ, before any temperature, and labels.
+        model: From inputs to the logits z; a clamped model, whose logits are divided by its T already, or, where there
+            are only logits, ``nn.Identity()``. Runs in evaluation mode, and comes back as it was.
+        data: Inputs and labels, as ``NeuralClamping.fit`` takes them.
+        delta: Added to every input; None for nothing.
         temperature: T, above 0.
 
     Raises:
-        InputError: If the temperature is not above 0.
+        InputError: If the network does not take the inputs or gives no logits for the labels, δ has another shape, or
+            the temperature is not above 0.
 
     Example:
-        >>> predictions = Predictions.from_logits([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]], [0, 0, 1])
-        >>> best = 1 / torch.tensor(2.0).log().item()  # softmax is then (2/3, 1/3)
-        >>> abs(lemma_residual(predictions, temperature=best)) < 1e-7
+        >>> logits, labels = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]).log1p(), torch.tensor([0, 0, 1])
+        >>> abs(lemma_residual(nn.Identity(), (logits, labels))) < 1e-7  # softmax is (2/3, 1/3) here
         True
 
     Reference:
         Neural Clamping, eq. 7 and Lemma 3.1.
     """
     check_positive(temperature, "temperature")
-    total = torch.zeros((), dtype=torch.float64, device=predictions.logits.device)
-    for block in predictions.blocks():
+    rows = CalibrationRows.of(data)
+    delta = torch.zeros(rows.input_shape) if delta is None else delta
+    check_delta(delta, rows)
+    with frozen(model):
+        check_network(model, rows)
+        passes = Passes(model, rows)
+        logits = passes.logits(delta)
+        passes.check_finite(logits)
+    total = torch.zeros((), dtype=torch.float64, device=logits.device)
+    for block in Predictions.from_logits(logits, passes.labels).blocks():
         logits = block.logits.double()
         expected = (logits * (logits / temperature).softmax(dim=1)).sum(dim=1)
         total += (logits.gather(1, block.labels[:, None])[:, 0] - expected).sum()
-    return float(total) / len(predictions)
+    return float(total) / len(rows)
 
 
 class EntropyGain(NamedTuple):
@@ -55,9 +70,7 @@ class EntropyGain(NamedTuple):
     realised: float
 
 
-def theorem_gain(
-    model: nn.Module, rows: CalibrationRows, *, delta: Tensor, temperature: float = 1.0, device: torch.device
-) -> EntropyGain:
+def theorem_gain(model: nn.Module, data: object, *, delta: Tensor, temperature: float = 1.0) -> EntropyGain:
     """Theorem 3.2's first-order gain of entropy beside the true one, in two passes.
 
     The two agree for small δ only, and the realised gain is a difference of two means: of a network in float32, gains
@@ -67,24 +80,22 @@ def theorem_gain(
 
     Args:
         model: From inputs to logits; runs in evaluation mode, and comes back as it was.
-        rows: What it is run on, a batch at a time.
+        data: Inputs, (n, ...), of which labels play no part; or as ``NeuralClamping.fit`` takes them.
         delta: δ, of an input's shape.
         temperature: T, above 0; the same for both.
-        device: Where the network is.
 
     Raises:
         InputError: If δ has another shape, the temperature is not above 0, or the logits are not finite.
 
     Example:
-        >>> inputs, labels = torch.rand(20, 3), torch.arange(20) % 2
-        >>> rows, cpu = CalibrationRows.of((inputs, labels)), torch.device("cpu")
-        >>> theorem_gain(nn.Linear(3, 2), rows, delta=torch.zeros(3), device=cpu)
+        >>> theorem_gain(nn.Linear(3, 2), torch.rand(20, 3), delta=torch.zeros(3))
         EntropyGain(predicted=0.0, realised=0.0)
 
     Reference:
         Neural Clamping, Theorem 3.2.
     """
-    moved = mean_entropy(model, rows, delta=delta, temperature=temperature, device=device)
-    still = entropy_gradient(model, rows, temperature=temperature, device=device)
+    rows = rows_of(data)
+    moved = mean_entropy(model, rows, delta=delta, temperature=temperature)
+    still = entropy_gradient(model, rows, temperature=temperature)
     predicted = float((delta.to(still.gradient) * still.gradient).sum()) / len(rows)
     return EntropyGain(predicted, moved - still.entropy)

@@ -9,10 +9,12 @@ from typing import Any, ClassVar, Literal, TypeAlias, final, get_args
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import check_known, check_positive, check_real_number
+from calibrant.checks import check_known, check_positive, check_real_number, check_seed
+from calibrant.clamping.network.device import device_of
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.theory.entropy import EntropyGradient, entropy_gradient
+from calibrant.clamping.theory.unlabelled import rows_of
 from calibrant.errors import CalibrantWarning, InputError
 
 __all__ = ["DataDrivenStart", "Eta", "RandomStart", "Start", "ZeroStart"]
@@ -27,19 +29,28 @@ class Start(ABC):
 
     name: ClassVar[str]
 
-    @abstractmethod
-    def delta(
-        self, model: nn.Module, rows: CalibrationRows, *, space: InputSpace | None, seed: int, device: torch.device
-    ) -> Tensor:
-        """The first δ, of an input's shape, on the device, in float64 if the inputs are and else in float32.
+    @final
+    def delta(self, model: nn.Module, data: object, *, space: InputSpace | None = None, seed: int = 0) -> Tensor:
+        """The first δ, of an input's shape, where the network is, in float64 if the inputs are and else in float32.
 
         Args:
-            model: The frozen network; comes back as it was.
-            rows: The calibration set.
+            model: From inputs to logits; comes back as it was.
+            data: The calibration set: inputs alone, (n, ...), for labels play no part; or as ``NeuralClamping.fit``
+                takes them.
             space: What the network's inputs are; None if unknown.
             seed: Of whatever is drawn, on the CPU and so alike on every device.
-            device: Where the network is.
+
+        Raises:
+            InputError: If the data are not what they must be, or a start that needs the space has none or one that
+                inputs lie outside of.
         """
+        rows = rows_of(data)
+        found = self._found(model, rows, space, check_seed(seed))
+        return found.to(device_of(model), torch.promote_types(rows.input_dtype, torch.float32))
+
+    @abstractmethod
+    def _found(self, model: nn.Module, rows: CalibrationRows, space: InputSpace | None, seed: int) -> Tensor:
+        """The same on any device and in any type."""
 
     @final
     def settings(self) -> dict[str, Any]:
@@ -53,23 +64,14 @@ class ZeroStart(Start):
     """δ = 0: the start of temperature scaling.
 
     Example:
-        >>> rows = CalibrationRows.of((torch.rand(5, 3), torch.arange(5)))
-        >>> ZeroStart().delta(nn.Linear(3, 5), rows, space=None, seed=0, device=torch.device("cpu"))
+        >>> ZeroStart().delta(nn.Linear(3, 5), torch.rand(5, 3))
         tensor([0., 0., 0.])
     """
 
     name: ClassVar[str] = "zero"
 
-    def delta(
-        self,
-        model: nn.Module,  # noqa: ARG002  # the same wherever it starts
-        rows: CalibrationRows,
-        *,
-        space: InputSpace | None,  # noqa: ARG002
-        seed: int,  # noqa: ARG002
-        device: torch.device,
-    ) -> Tensor:
-        return torch.zeros(rows.input_shape, dtype=_dtype(rows), device=device)
+    def _found(self, _model: nn.Module, rows: CalibrationRows, _space: InputSpace | None, _seed: int) -> Tensor:
+        return torch.zeros(rows.input_shape)
 
 
 @final
@@ -83,9 +85,7 @@ class RandomStart(Start):
         scale: In units of the network's inputs.
 
     Example:
-        >>> rows = CalibrationRows.of((torch.rand(5, 3), torch.arange(5)))
-        >>> first = RandomStart().delta(nn.Linear(3, 5), rows, space=None, seed=0, device=torch.device("cpu"))
-        >>> bool((first.abs() <= 0.01).all())
+        >>> bool((RandomStart().delta(nn.Linear(3, 5), torch.rand(5, 3)).abs() <= 0.01).all())
         True
     """
 
@@ -95,17 +95,9 @@ class RandomStart(Start):
     def __post_init__(self) -> None:
         check_positive(self.scale, "scale")
 
-    def delta(
-        self,
-        model: nn.Module,  # noqa: ARG002  # drawn, whatever the network is
-        rows: CalibrationRows,
-        *,
-        space: InputSpace | None,  # noqa: ARG002
-        seed: int,
-        device: torch.device,
-    ) -> Tensor:
+    def _found(self, _model: nn.Module, rows: CalibrationRows, _space: InputSpace | None, seed: int) -> Tensor:
         drawn = torch.rand(rows.input_shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        return ((2 * drawn - 1) * self.scale).to(device, _dtype(rows))
+        return (2 * drawn - 1) * self.scale
 
 
 @final
@@ -127,10 +119,8 @@ class DataDrivenStart(Start):
         epsilon: That step, in units of the network's inputs.
 
     Example:
-        >>> inputs, labels = torch.rand(20, 3) / 2, torch.arange(20) % 2
-        >>> rows, cpu = CalibrationRows.of((inputs, labels)), torch.device("cpu")
-        >>> first = DataDrivenStart().delta(nn.Linear(3, 2), rows, space=InputSpace(), seed=0, device=cpu)
-        >>> moved = inputs + first
+        >>> inputs = torch.rand(20, 3) / 2
+        >>> moved = inputs + DataDrivenStart().delta(nn.Linear(3, 2), inputs, space=InputSpace())
         >>> bool((moved > -1e-6).all() and (moved < 1 + 1e-6).all())
         True
 
@@ -150,28 +140,21 @@ class DataDrivenStart(Start):
         check_real_number(self.quantile, "quantile", least=0, most=0.5)
         check_positive(self.epsilon, "epsilon")
 
-    def delta(
-        self, model: nn.Module, rows: CalibrationRows, *, space: InputSpace | None, seed: int, device: torch.device
-    ) -> Tensor:
-        """δ̃, of an input's shape.
-
-        Raises:
-            InputError: If the theorem is to be used without a space, or inputs lie outside the space's box.
-        """
+    def _found(self, model: nn.Module, rows: CalibrationRows, space: InputSpace | None, seed: int) -> Tensor:
         if space is None and self.eta == "theorem":
             raise InputError(
                 "space must tell the box that inputs lie in, for Theorem 3.2 to use it; got None. "
                 "Give an InputSpace, or take DataDrivenStart(eta='quantile') or another start."
             )
         left_out = self.quantile if self.eta == "quantile" else 0.0
-        found = entropy_gradient(model, rows, quantile=left_out, seed=seed, device=device)
+        found = entropy_gradient(model, rows, quantile=left_out, seed=seed)
         down, up = self._reach(found, None if space is None else _box(found, space))
         # Theorem 3.2's η.
         zero = torch.zeros_like(down)
         eta = torch.where(found.gradient < 0, down, torch.where(found.gradient > 0, up, zero))
         if not eta.any():
             _warn_of_no_step(found)
-        return (found.gradient.sign() * eta).to(_dtype(rows))
+        return found.gradient.sign() * eta
 
     def _reach(self, found: EntropyGradient, box: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
         """How far each entry may go down and up, in float64."""
@@ -185,23 +168,10 @@ class DataDrivenStart(Start):
         return torch.where(down > rounding, down, 0.0), torch.where(up > rounding, up, 0.0)
 
 
-def _dtype(rows: CalibrationRows) -> torch.dtype:
-    return torch.promote_types(rows.input_dtype, torch.float32)
-
-
 def _box(found: EntropyGradient, space: InputSpace) -> tuple[Tensor, Tensor]:
     """α and β in float64, if the inputs lie between them."""
-    alpha, beta = space.bounds(found.low.double())
-    rounding = _rounding(found, alpha, beta)
-    for values, outside in ((found.low, found.low < alpha - rounding), (found.high, found.high > beta + rounding)):
-        if outside.any():
-            place = tuple(outside.nonzero()[0].tolist())
-            raise InputError(
-                f"inputs must lie in the box of the space, {float(alpha[place]):.4g} to {float(beta[place]):.4g} at "
-                f"entry {place}; got {float(values[place]):.4g}. Its low, high, mean and std must be those with which "
-                "the network's inputs were made."
-            )
-    return alpha, beta
+    space.check_holds(torch.stack((found.low, found.high)))
+    return space.bounds(found.low.double())
 
 
 def _rounding(found: EntropyGradient, alpha: Tensor, beta: Tensor) -> Tensor:
@@ -219,5 +189,5 @@ def _warn_of_no_step(found: EntropyGradient) -> None:
     warnings.warn(
         f"the data-driven start is δ = 0, that of temperature scaling, because {why}.{cure}",
         CalibrantWarning,
-        stacklevel=3,
+        stacklevel=4,
     )

@@ -1,11 +1,13 @@
 """A judgement as JSON, under a versioned schema."""
 
-from importlib.metadata import version
 from typing import Any
 
+from calibrant.report.clamping.effect import DeltaEffect
 from calibrant.report.clamping.judgement import ClampingJudgement
 from calibrant.report.clamping.wording import clamping_verdict
-from calibrant.report.document import plain_estimate, without_nan
+from calibrant.report.comparison.document import entry_to_plain
+from calibrant.report.comparison.terms import terms_to_plain
+from calibrant.report.document import without_nan
 
 __all__ = ["CLAMPING_SCHEMA", "clamping_to_document"]
 
@@ -17,9 +19,11 @@ def clamping_to_document(
 ) -> dict[str, Any]:
     """The judgement as plain data: numbers that do not exist (NaN, infinity) are None.
 
-    ``methods[i]`` has ``name``, ``title``, ``metrics.<name>`` as in an evaluation, ``against.<rival>.<metric>`` as in a
-    leaderboard, ``changed``, ``seconds`` and ``notes``. ``fit`` is the summary of the clamped model; a ``strength`` of
-    None is an infinite one, δ = 0.
+    ``methods[i]`` has ``name``, ``title``, ``failure``, ``metrics.<name>`` as in an evaluation,
+    ``against.<rival>.<metric>`` as in a leaderboard, ``changed``, ``seconds`` and ``notes``; so have the ``parts``, by
+    which δ is told from T, and the ``failures``, which have no numbers. ``delta.effect`` says by which two of these δ
+    is judged, ``with`` it and ``without``, and has their ``changes``; it is None where δ is 0 or a head had no optimum.
+    ``fit`` is the summary of the clamped model; a ``strength`` of None is an infinite one, δ = 0.
 
     Args:
         found: The numbers.
@@ -27,37 +31,25 @@ def clamping_to_document(
         calibration: Where the rows to fit on came from.
         test: Where the rows to judge by came from.
     """
-    words = clamping_verdict(found)
     document: dict[str, Any] = {
         "schema": CLAMPING_SCHEMA,
-        "calibrant": version("calibrant"),
+        **terms_to_plain(found, calibration=calibration, test=test),
         "network": network,
-        "calibration": {"source": calibration, "n": found.calibration_rows},
-        "test": {"source": test, "n": found.test_rows},
-        "classes": found.classes,
-        "bins": found.n_bins,
-        "seed": found.seed,
-        "resamples": found.resamples,
-        "verdict": {"headline": words.headline, "findings": words.findings, "next_steps": words.next_steps},
-        "delta": {"norm": found.norm, "largest": found.largest},
+        "verdict": vars(clamping_verdict(found)),
+        "delta": {"norm": found.norm, "largest": found.largest, "effect": _effect(found.effect)},
         "temperature": found.temperature,
         "head": found.head,
-        "methods": [
-            {
-                "name": entry.name,
-                "title": entry.title,
-                "metrics": {name: plain_estimate(estimate) for name, estimate in entry.metrics.items()},
-                "against": {
-                    rival: {name: vars(change) for name, change in changes.items()}
-                    for rival, changes in entry.against.items()
-                },
-                "changed": entry.changed,
-                "seconds": entry.seconds,
-                "notes": list(entry.notes),
-            }
-            for entry in found.entries
-        ],
+        "methods": [entry_to_plain(entry) for entry in found.entries],
+        "parts": [entry_to_plain(entry) for entry in found.parts],
+        "failures": [entry_to_plain(entry) for entry in found.failures],
         "fit": found.summary.as_dict(),
     }
     plain: dict[str, Any] = without_nan(document)
     return plain
+
+
+def _effect(effect: DeltaEffect | None) -> dict[str, Any] | None:
+    if effect is None:
+        return None
+    changes = {name: vars(change) for name, change in effect.changes.items()}
+    return {"with": effect.moved, "without": effect.still, "changes": changes}

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from calibrant.report.clamping.judgement import CLAMPED, ClampingJudgement
-from calibrant.report.clamping.rows import change_rows, trial_lines, value_rows
-from calibrant.report.clamping.wording import clamping_verdict, head_words, other_notes
-from calibrant.report.markdown import table
+from calibrant.report.clamping.judgement import ClampingJudgement
+from calibrant.report.clamping.rows import change_rows, pairs, part_legend, part_rows, trial_lines, value_rows
+from calibrant.report.clamping.wording import clamping_verdict, other_notes
+from calibrant.report.comparison.terms import rows_words, settings_words
+from calibrant.report.markdown import opening, table
+from calibrant.report.rows import INFLATED
 
 __all__ = ["clamping_to_markdown"]
 
@@ -21,38 +23,34 @@ def clamping_to_markdown(
         source: Where the rows came from, for the title.
         figures: Pictures to show, as the page should address them.
     """
-    words, rivals = clamping_verdict(found), list(reversed(found.clamped.against))
-    headings = [heading for rival in rivals for heading in (f"{CLAMPED} − {rival}", "p")]
+    compared = pairs(found)
+    headings = [heading for pair in compared for heading in (str(pair), "p")]
     lines = [
-        f"# Neural Clamping{f': {source}' if source else ''}",
-        "",
-        f"**{words.headline}**",
-        "",
-        *(f"- {finding}" for finding in words.findings),
-        "",
-        "**Next:** " + " ".join(words.next_steps),
-        "",
-        *(line for figure in figures for line in (f"![{figure.stem.replace('_', ' ')}]({figure})", "")),
+        *opening("Neural Clamping", clamping_verdict(found), source=source, figures=figures),
         *table(["metric", *(f"`{entry.name}`" for entry in found.entries)], value_rows(found), left=1),
         "",
-        *table(["metric", *headings], change_rows(found, rivals), left=1),
+        *table(["metric", *headings], change_rows(found, compared), left=1),
         "",
         "With 95 % intervals; the differences are paired. ▲ better, ▼ worse than the other beyond noise.",
     ]
+    if parts := part_rows(found):
+        header, *cells = parts
+        cells = [[f"`{name}`", *rest] for name, *rest in cells]
+        lines += ["", "## δ and the head taken apart", "", *table(header, cells, left=1), "", part_legend(found)]
     if trials := trial_lines(found):
-        cells = [(f"**{t.strength}** ←" if t.chosen else t.strength, t.gain, t.norm) for t in trials]
+        tried = [(f"**{t.strength}** ←" if t.chosen else t.strength, t.change, t.norm) for t in trials]
         header = ["λ a row", "change of held-out log-loss (± standard error)", "‖δ‖"]
-        lines += ["", "## Strengths tried on the calibration rows", "", *table(header, cells, left=1)]
+        lines += ["", "## Strengths tried on the calibration rows", "", *table(header, tried, left=1)]
     lines += ["", "## The fit", "", *(f"- {fact}" for fact in _facts(found))]
     if notes := other_notes(found):
         lines += ["", "## Notes", "", *(f"- {note}" for note in notes)]
-    lines += ["", _footer(found)]
+    lines += ["", f"{rows_words(found)}; {settings_words(found)}. {INFLATED}"]
     return "\n".join(lines) + "\n"
 
 
 def _facts(found: ClampingJudgement) -> list[str]:
     summary, certificate = found.summary, found.summary.certificate
-    facts = [f"head: {head_words(found.head)}, " + ("δ = 0" if not found.moves else f"‖δ‖ = {found.norm:.4g}")]
+    facts = [f"head: {found.head}, " + ("δ = 0" if not found.moves else f"‖δ‖ = {found.norm:.4g}")]
     if found.temperature is not None:
         facts.append(f"T = {found.temperature:.4f}")
     facts.append(f"λ = {summary.strength:.4g} a row, γ = {summary.gamma:g}; {summary.seconds:.3g} s")
@@ -62,11 +60,3 @@ def _facts(found: ClampingJudgement) -> list[str]:
             f"{certificate.passes:.0f} passes over {summary.rows:,} rows"
         )
     return facts
-
-
-def _footer(found: ClampingJudgement) -> str:
-    return (
-        f"{found.calibration_rows:,} rows to fit, {found.test_rows:,} to judge, {found.classes} classes; "
-        f"{found.n_bins} bins; {found.resamples} resamples; seed {found.seed}. Noise inflates calibration errors: "
-        "their interval is one for the true error, and can lie below the value."
-    )

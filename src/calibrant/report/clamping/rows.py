@@ -1,14 +1,34 @@
 """The lines of a judgement's tables, shared by the terminal and the Markdown page."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from calibrant.evidence import Estimate
-from calibrant.report.clamping.judgement import ClampingJudgement, clamping_metrics
+from calibrant.maps import Scale
+from calibrant.report.clamping.effect import REFITTED
+from calibrant.report.clamping.judgement import CLAMPED, ClampingJudgement, clamping_metrics
+from calibrant.report.comparison.board import Entry
 from calibrant.report.comparison.rows import MARKS, change_text
 from calibrant.report.rows import number, p_text
 
-__all__ = ["TrialLine", "change_rows", "trial_lines", "value_rows"]
+__all__ = ["Pair", "TrialLine", "change_rows", "pairs", "part_legend", "part_rows", "trial_lines", "value_rows"]
+
+_PARTS = {
+    "T* only": "T* only: the clamped network without δ.",
+    "head* only": "head* only: the clamped network without δ.",
+    REFITTED: f"{REFITTED}: T refitted for the log-loss at the same δ.",
+}
+
+
+class Pair(NamedTuple):
+    """Two that are compared."""
+
+    name: str
+    rival: str
+
+    def __str__(self) -> str:
+        return f"{self.name} − {self.rival}"
 
 
 class TrialLine(NamedTuple):
@@ -16,7 +36,7 @@ class TrialLine(NamedTuple):
 
     chosen: bool
     strength: str
-    gain: str
+    change: str
     norm: str
 
 
@@ -29,16 +49,46 @@ def value_rows(found: ClampingJudgement) -> list[list[str]]:
     return rows
 
 
-def change_rows(found: ClampingJudgement, rivals: list[str]) -> list[list[str]]:
-    """A metric, and for every rival the difference with its mark and p-value."""
+def pairs(found: ClampingJudgement) -> list[Pair]:
+    """Who is compared, what tells δ's own doing first; then the head alone, temperature scaling, and doing nothing."""
+    first = [] if found.effect is None else [Pair(found.effect.moved, found.effect.still)]
+    return list(dict.fromkeys([*first, *(Pair(CLAMPED, rival) for rival in reversed(found.clamped.against))]))
+
+
+def change_rows(found: ClampingJudgement, compared: Sequence[Pair]) -> list[list[str]]:
+    """A metric, and for every pair the difference with its mark and p-value."""
     rows = []
     for metric in clamping_metrics():
         row = [metric.name]
-        for rival in rivals:
-            change = found.clamped.against[rival][metric.name]
+        for pair in compared:
+            entry = found.find(pair.name)
+            assert entry is not None, "only what has numbers is compared"
+            change = entry.against[pair.rival][metric.name]
             row += [f"{change_text(change)}{MARKS[change.side] or ' '}", p_text(change.p)]
         rows.append(row)
     return rows
+
+
+def part_rows(found: ClampingJudgement) -> list[list[str]]:
+    """δ and the head taken apart: heading, then who has which, with three metrics; empty where δ is 0."""
+    if not found.parts:
+        return []
+    heading = ["", "δ", *["T"] * (found.temperature is not None), "nll ↓", "ece ↓", "accuracy ↑"]
+    return [heading] + [
+        [
+            entry.name,
+            "δ*" if entry.name in {CLAMPED, REFITTED} else "0",
+            *_temperature(found, entry),
+            *(_value(entry.metrics[name]) for name in ("nll", "ece", "accuracy")),
+        ]
+        for entry in (found.find(found.head), *found.parts, found.clamped)
+        if entry is not None
+    ]
+
+
+def part_legend(found: ClampingJudgement) -> str:
+    """What their names mean."""
+    return " ".join(_PARTS[entry.name] for entry in found.parts)
 
 
 def trial_lines(found: ClampingJudgement) -> list[TrialLine]:
@@ -52,12 +102,18 @@ def trial_lines(found: ClampingJudgement) -> list[TrialLine]:
             TrialLine(
                 trial.strength == found.summary.strength,
                 f"{trial.strength:.3g}",
-                f"{trial.gain:+.5f} ± {trial.error:.5f}",
+                f"{trial.change:+.5f} ± {trial.standard_error:.5f}",
                 f"{trial.norm:.3g}",
             )
             for trial in found.summary.trials
         ),
     ]
+
+
+def _temperature(found: ClampingJudgement, entry: Entry) -> list[str]:
+    if found.temperature is None:
+        return []
+    return [f"{float(entry.map.temperature) if isinstance(entry.map, Scale) else found.temperature:.4f}"]
 
 
 def _value(estimate: Estimate) -> str:

@@ -7,14 +7,16 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from calibrant.report.clamping.judgement import CLAMPED, ClampingJudgement
-from calibrant.report.clamping.rows import change_rows, trial_lines, value_rows
+from calibrant.report.clamping.judgement import ClampingJudgement
+from calibrant.report.clamping.rows import change_rows, pairs, part_legend, part_rows, trial_lines, value_rows
 from calibrant.report.clamping.wording import clamping_verdict, other_notes
+from calibrant.report.comparison.terms import rows_words
+from calibrant.report.rows import INFLATED
 from calibrant.report.terminal import words_of
 
 __all__ = ["clamping_to_terminal"]
 
-_RIVALS = 2  # for which there is room
+_PAIRS = 2  # for which there is room
 _VALUE, _CHANGE = 22, 28  # columns that they need
 
 
@@ -29,28 +31,29 @@ def clamping_to_terminal(
         said: Notes that the person has read already.
     """
     where = f"{source}: " if source else ""
-    title = f"{where}{found.calibration_rows:,} rows to fit, {found.test_rows:,} to judge, {found.classes} classes"
     parts: list[RenderableType] = [
-        Panel(words_of(clamping_verdict(found)), title=title, title_align="left"),
+        Panel(words_of(clamping_verdict(found)), title=f"{where}{rows_words(found)}", title_align="left"),
         _values(found),
         Text(),
         _changes(found),
         Text(_LEGEND, style="dim"),
     ]
+    if rows := part_rows(found):
+        apart = _table(*rows[0])
+        for row in rows[1:]:
+            apart.add_row(*row)
+        parts += [Text("\nδ and the head taken apart", style="bold"), apart, Text(part_legend(found), style="dim")]
     if lines := trial_lines(found):
         trials = _table("  λ a row", "change of held-out log-loss", "‖δ‖")
         for line in lines:
             mark = "→ " if line.chosen else "  "
-            trials.add_row(f"{mark}{line.strength}", line.gain, line.norm, style="bold" * line.chosen)
+            trials.add_row(f"{mark}{line.strength}", line.change, line.norm, style="bold" * line.chosen)
         parts += [Text("\nStrengths tried on the calibration rows (cross-validated)", style="bold"), trials]
     parts += [Text(f"note: {note}", style="yellow") for note in other_notes(found) if note not in said]
     return Group(*parts)
 
 
-_LEGEND = (
-    "With 95 % intervals; the differences are paired: ▲ better, ▼ worse than the other beyond noise. Noise inflates "
-    "calibration errors: their interval is one for the true error, and can lie below the value."
-)
+_LEGEND = f"With 95 % intervals; the differences are paired: ▲ better, ▼ worse than the other beyond noise. {INFLATED}"
 
 
 def _values(found: ClampingJudgement) -> Table:
@@ -61,14 +64,13 @@ def _values(found: ClampingJudgement) -> Table:
 
 
 def _changes(found: ClampingJudgement) -> Table:
-    # The head alone first, then temperature scaling, then doing nothing.
-    rivals = list(reversed(found.clamped.against))[:_RIVALS]
+    compared = pairs(found)[:_PAIRS]
     table = _table("metric")
-    for rival in rivals:
+    for pair in compared:
         # From the left, because a mark that is not there would be cut off at the right.
-        table.add_column(f"{CLAMPED} − {rival}", min_width=_CHANGE)
+        table.add_column(str(pair), min_width=_CHANGE)
         table.add_column("p", justify="right", no_wrap=True)
-    for row in change_rows(found, rivals):
+    for row in change_rows(found, compared):
         table.add_row(*row)
     return table
 

@@ -1,13 +1,13 @@
 """A leaderboard as JSON, under a versioned schema."""
 
-from importlib.metadata import version
 from typing import Any
 
 from calibrant.report.comparison.board import Entry, Leaderboard
+from calibrant.report.comparison.terms import terms_to_plain
 from calibrant.report.comparison.wording import leaderboard_verdict
 from calibrant.report.document import plain_estimate, without_nan
 
-__all__ = ["LEADERBOARD_SCHEMA", "leaderboard_to_document"]
+__all__ = ["LEADERBOARD_SCHEMA", "entry_to_plain", "leaderboard_to_document"]
 
 LEADERBOARD_SCHEMA = "calibrant.leaderboard/1"
 
@@ -27,25 +27,19 @@ def leaderboard_to_document(
         calibration: Where the rows to fit on came from.
         test: Where the rows to judge by came from.
     """
-    words = leaderboard_verdict(board)
     document: dict[str, Any] = {
         "schema": LEADERBOARD_SCHEMA,
-        "calibrant": version("calibrant"),
-        "calibration": {"source": calibration, "n": board.calibration_rows},
-        "test": {"source": test, "n": board.test_rows},
-        "classes": board.classes,
-        "bins": board.n_bins,
-        "seed": board.seed,
-        "resamples": board.resamples,
-        "verdict": {"headline": words.headline, "findings": words.findings, "next_steps": words.next_steps},
+        **terms_to_plain(board, calibration=calibration, test=test),
+        "verdict": vars(leaderboard_verdict(board)),
         "recommended": board.recommended.name,
-        "methods": [_method(entry) for entry in board.entries],
+        "methods": [entry_to_plain(entry) | _to_best(entry) for entry in board.entries],
     }
     plain: dict[str, Any] = without_nan(document)
     return plain
 
 
-def _method(entry: Entry) -> dict[str, Any]:
+def entry_to_plain(entry: Entry) -> dict[str, Any]:
+    """One method: its numbers and their differences to its rivals', or why there are none."""
     found: dict[str, Any] = {"name": entry.name, "title": entry.title, "failure": entry.failure}
     if entry.failure is None:
         found |= {
@@ -54,8 +48,13 @@ def _method(entry: Entry) -> dict[str, Any]:
                 rival: {name: vars(change) for name, change in changes.items()}
                 for rival, changes in entry.against.items()
             },
-            "to_best": None if entry.to_best is None else vars(entry.to_best),
             "changed": entry.changed,
             "seconds": entry.seconds,
         }
     return found | {"notes": list(entry.notes)}
+
+
+def _to_best(entry: Entry) -> dict[str, Any]:
+    if entry.failure is not None:
+        return {}
+    return {"to_best": None if entry.to_best is None else vars(entry.to_best)}

@@ -14,9 +14,10 @@ from calibrant.report.comparison.rows import (
     rival_of,
     rival_words,
 )
+from calibrant.report.comparison.terms import rows_words, settings_words
 from calibrant.report.comparison.wording import leaderboard_verdict
-from calibrant.report.markdown import table
-from calibrant.report.rows import interval, number, p_text
+from calibrant.report.markdown import opening, table
+from calibrant.report.rows import INFLATED, interval, number, p_text
 
 __all__ = ["leaderboard_to_markdown"]
 
@@ -29,17 +30,8 @@ def leaderboard_to_markdown(board: Leaderboard, *, source: str | None = None, fi
         source: Where the rows came from, for the title.
         figures: Pictures to show, as the page should address them.
     """
-    words = leaderboard_verdict(board)
     lines = [
-        f"# Calibration methods compared{f': {source}' if source else ''}",
-        "",
-        f"**{words.headline}**",
-        "",
-        *(f"- {finding}" for finding in words.findings),
-        "",
-        "**Next:** " + " ".join(words.next_steps),
-        "",
-        *(line for figure in figures for line in (f"![{figure.stem.replace('_', ' ')}]({figure})", "")),
+        *opening("Calibration methods compared", leaderboard_verdict(board), source=source, figures=figures),
         *_main_table(board),
         "",
         _legend(board),
@@ -51,7 +43,7 @@ def leaderboard_to_markdown(board: Leaderboard, *, source: str | None = None, fi
     for rival, heading in ((NOTHING, "doing nothing"), (TEMPERATURE, "temperature scaling")):
         if board.find(rival) is not None:
             lines += ["", f"## Against {heading}", "", *_change_table(board, rival)]
-    if notes := note_lines(board):
+    if notes := note_lines(board.entries):
         lines += ["", "## Notes", "", *(f"- {note}" for note in notes)]
     lines += ["", _footer(board)]
     return "\n".join(lines) + "\n"
@@ -109,8 +101,6 @@ def _legend(board: Leaderboard) -> str:
 
 def _footer(board: Leaderboard) -> str:
     return (
-        f"{board.calibration_rows:,} rows to fit, {board.test_rows:,} to judge, {board.classes} classes; "
-        f"{board.n_bins} bins; {board.resamples} resamples; seed {board.seed}. Differences are a method's number "
-        "minus the rival's; their intervals are those of the one difference, not corrected for the number of methods. "
-        "Noise inflates calibration errors: their interval is one for the true error, and can lie below the value."
+        f"{rows_words(board)}; {settings_words(board)}. Differences are a method's number minus the rival's; their "
+        f"intervals are those of the one difference, not corrected for the number of methods. {INFLATED}"
     )

@@ -5,7 +5,7 @@ import math
 from calibrant.report.comparison.board import NOTHING, Entry
 from calibrant.report.comparison.change import Change
 
-__all__ = ["accuracy_words", "difference_words", "separation_words"]
+__all__ = ["accuracy_words", "difference_words", "points_words", "separation_words"]
 
 
 def accuracy_words(chosen: Entry) -> list[str]:
@@ -17,9 +17,9 @@ def accuracy_words(chosen: Entry) -> list[str]:
     change = chosen.against[NOTHING]["accuracy"]
     moved = f"It changes the predicted class of {_percent(chosen.changed)} of rows; accuracy"
     if not _clear(change):
-        return [f"{moved} moves by {_points(change)}: noise."]
+        return [f"{moved} moves by {points_words(change)}: noise."]
     word = "rises" if change.value > 0 else "falls"
-    return [f"{moved} {word}, by {_points(change)}."]
+    return [f"{moved} {word}, by {points_words(change)}."]
 
 
 def separation_words(chosen: Entry) -> list[str]:
@@ -41,6 +41,12 @@ def difference_words(change: Change, below: str, above: str) -> str:
     return f"{abs(change.value):.4f} ({ends[0]:.4f} to {ends[1]:.4f}) {word}"
 
 
+def points_words(change: Change) -> str:
+    """A difference of shares in percentage points, with its interval."""
+    value, low, high = (100 * each for each in (change.value, change.low, change.high))
+    return f"{value:+.2f} points ({low:+.2f} to {high:+.2f})"
+
+
 def _clear(change: Change) -> bool:
     """Whether the interval leaves 0 out. Uncorrected: the method was not picked by this number."""
     return change.low > 0 or change.high < 0
@@ -48,9 +54,3 @@ def _clear(change: Change) -> bool:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
-
-
-def _points(change: Change) -> str:
-    """A difference of shares in percentage points."""
-    value, low, high = (100 * each for each in (change.value, change.low, change.high))
-    return f"{value:+.2f} points ({low:+.2f} to {high:+.2f})"

@@ -1,6 +1,7 @@
 """The lines of a leaderboard's tables, shared by the terminal and the Markdown page."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from calibrant.report.comparison.board import NOTHING, TEMPERATURE, Entry, Leaderboard, leaderboard_metrics
@@ -76,10 +77,10 @@ def change_text(change: Change) -> str:
     return f"{change.value:+.4f} ({change.low:+.4f} … {change.high:+.4f})"
 
 
-def note_lines(board: Leaderboard) -> list[str]:
+def note_lines(entries: Sequence[Entry]) -> list[str]:
     """Why methods did not fit, and what the others warn of."""
-    failed = [f"{entry.name} did not fit: {entry.failure}" for entry in board.entries if entry.failure is not None]
-    return failed + [f"{entry.name}: {note}" for entry in board.fitted for note in entry.notes]
+    failed = [f"{entry.name} did not fit: {entry.failure}" for entry in entries if entry.failure is not None]
+    return failed + [f"{entry.name}: {note}" for entry in entries if entry.failure is None for note in entry.notes]
 
 
 def _best(board: Leaderboard, metric: str) -> str:

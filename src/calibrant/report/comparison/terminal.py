@@ -17,6 +17,7 @@ from calibrant.report.comparison.rows import (
     rival_of,
     rival_words,
 )
+from calibrant.report.comparison.terms import rows_words
 from calibrant.report.comparison.wording import leaderboard_verdict
 from calibrant.report.terminal import words_of
 
@@ -34,13 +35,12 @@ def leaderboard_to_terminal(board: Leaderboard, *, source: str | None = None) ->
         source: Where the rows came from, for the title.
     """
     where = f"{source}: " if source else ""
-    title = f"{where}{board.calibration_rows:,} rows to fit, {board.test_rows:,} to judge, {board.classes} classes"
     parts: list[RenderableType] = [
-        Panel(words_of(leaderboard_verdict(board)), title=title, title_align="left"),
+        Panel(words_of(leaderboard_verdict(board)), title=f"{where}{rows_words(board)}", title_align="left"),
         _table(board),
         Text(_legend(board), style="dim"),
     ]
-    parts += [Text(f"note: {line}", style="yellow") for line in note_lines(board)]
+    parts += [Text(f"note: {line}", style="yellow") for line in note_lines(board.entries)]
     return Group(*parts)
 
 

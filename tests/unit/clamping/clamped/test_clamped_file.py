@@ -11,10 +11,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from calibrant.clamping.clamped.clamped_file import load_clamped, network_digest, save_clamped
+from calibrant.clamping.clamped.clamped_file import load_clamped, save_clamped
 from calibrant.clamping.clamped.clamped_model import ClampedModel
 from calibrant.clamping.clamped.summary import ClampingSummary, StrengthTrial
 from calibrant.clamping.network.input_space import InputSpace
+from calibrant.clamping.network.weights import network_digest
 from calibrant.errors import FileError, InputError
 from calibrant.maps import FitSummary, Map, Scale
 from calibrant.numerics.certificate import Certificate
@@ -90,7 +91,7 @@ def test_delta_keeps_its_type_and_an_absent_one_stays_absent(path, dtype):
     save_clamped(clamped, path)
     loaded = load_clamped(path, some_network())
     assert loaded.delta.dtype == dtype
-    assert loaded.perturbed(inputs := some_inputs()) is inputs
+    assert torch.equal(loaded.perturbed(some_inputs()), some_inputs())
 
 
 def test_the_space_and_both_summaries_come_back(path):
@@ -135,27 +136,6 @@ def test_another_network_is_refused_and_left_as_it_was(saved):
         assert other.training
 
 
-def test_the_digest_sees_names_types_shapes_and_bits_and_nothing_else():
-    network = some_network()
-    known = network_digest(network)
-    assert known == network_digest(some_network())
-    assert known == network_digest(some_network().train().requires_grad_(False))
-    assert known == network_digest(some_network().to(memory_format=torch.channels_last))
-    assert known == network_digest(torch.compile(network, backend="eager"))
-    layers = list(some_network())
-    layers[0] = torch.compile(layers[0], backend="eager")
-    assert known == network_digest(nn.Sequential(*layers))
-    renamed = nn.Sequential(some_network())
-    turned = some_network()
-    turned[4].weight = nn.Parameter(turned[4].weight.reshape(80, 3))
-    others = [renamed, turned, some_network().double(), some_network(seed=1)]
-    assert len({known, *map(network_digest, others)}) == 5
-    empty = nn.Linear(2, 3).requires_grad_(False)
-    empty.load_state_dict({name: torch.zeros_like(values) for name, values in empty.state_dict().items()})
-    assert network_digest(empty.half()) != network_digest(empty.bfloat16())  # the same bits
-    assert network_digest(nn.Flatten()).startswith("sha256:")
-
-
 def test_with_weights_any_network_of_the_same_build_becomes_the_one_it_was_fitted_for(path):
     clamped = some_clamped()
     save_clamped(clamped, path, with_weights=True)
@@ -171,10 +151,14 @@ def test_with_weights_any_network_of_the_same_build_becomes_the_one_it_was_fitte
 
 def test_with_weights_a_network_of_another_build_is_refused_and_left_as_it_was(path):
     save_clamped(some_clamped(), path, with_weights=True)
-    cases = ((some_network(width=3), "0.bias"), (some_network().bfloat16(), "0.bias"), (nn.Linear(2, 3), "0.bias"))
+    cases = (
+        (some_network(width=3), "7 of another shape"),
+        (some_network().bfloat16(), r"of another type \(0\.bias, 0\.weight, 1\.bias, …\)"),
+        (nn.Linear(2, 3), r"2 missing \(bias, weight\), 9 not of it"),
+    )
     for other, odd in cases:
         before = network_digest(other)
-        with pytest.raises(InputError, match=f"fitted for another network: '{odd}' is not in both"):
+        with pytest.raises(InputError, match=f"fitted for another network: weights must be .*{odd}"):
             load_clamped(path, other)
         assert network_digest(other) == before
 

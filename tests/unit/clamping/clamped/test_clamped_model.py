@@ -63,6 +63,11 @@ def scale(temperature=1.7):
     return Scale(torch.tensor(temperature), n_classes=3)
 
 
+def same_bits(one, other):
+    """Unlike torch.equal, which takes -0 for 0."""
+    return torch.equal(one.view(torch.int32), other.view(torch.int32))
+
+
 def test_it_is_the_network_at_x_plus_delta_divided_by_the_temperature():
     network, delta, inputs = some_network(), some_delta(), some_inputs()
     clamped = ClampedModel(network, delta, scale())
@@ -82,8 +87,8 @@ def test_no_delta_is_the_head_behind_the_network_to_the_bit(space):
     network, inputs = some_network(), some_inputs()
     inputs[0, 0, 0, :2] = torch.tensor([-0.0, 7.0])  # neither made +0 nor brought into the range
     clamped = ClampedModel(network, torch.zeros(2, 4, 5), scale(), space=space)
-    assert clamped.perturbed(inputs) is inputs
-    assert torch.equal(clamped(inputs), nn.Sequential(network, scale())(inputs))
+    assert same_bits(clamped.perturbed(inputs), inputs)
+    assert same_bits(clamped(inputs), nn.Sequential(network, scale())(inputs))
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -170,10 +175,10 @@ def test_the_network_is_the_module_given_and_keeps_its_weights_and_gradients():
         assert values.requires_grad == before[name][1]
 
 
-def test_it_comes_in_evaluation_mode_and_trains_like_any_module():
-    network = some_network().train()
-    clamped = ClampedModel(network, some_delta(), scale())
-    assert not any(module.training for module in clamped.modules())
+def test_it_comes_in_the_networks_mode_and_trains_like_any_module():
+    for mode in (True, False):
+        clamped = ClampedModel(some_network().train(mode), some_delta(), scale())
+        assert all(module.training == mode for module in clamped.modules())
     assert torch.equal(clamped(some_inputs()), clamped(some_inputs()))  # no dropout
     assert all(module.training for module in clamped.train().modules())
     assert not any(module.training for module in clamped.eval().modules())
@@ -201,23 +206,54 @@ def test_the_state_holds_delta_head_and_network_and_loads_into_another():
     assert torch.equal(other(some_inputs()), first(some_inputs()))
 
 
-@pytest.mark.parametrize("assign", [False, True])
-def test_a_loaded_delta_decides_anew_whether_there_is_anything_to_add(assign):
-    moved, still = (ClampedModel(some_network(), d, scale()) for d in (some_delta(), torch.zeros(2, 4, 5)))
-    moved_state = copy.deepcopy(moved.state_dict())
-    moved.load_state_dict(still.state_dict(), assign=assign)
-    still.load_state_dict(moved_state, assign=assign)
-    assert moved.perturbed(inputs := some_inputs()) is inputs
-    assert torch.equal(still.perturbed(inputs), inputs + some_delta())
+def set_anew(clamped, delta):
+    clamped.delta = delta
+
+
+WAYS_TO_CHANGE = {
+    "assigned": set_anew,
+    "copied": lambda clamped, delta: clamped.delta.copy_(delta),
+    "in data": lambda clamped, delta: setattr(clamped.delta, "data", delta),
+    "loaded": lambda clamped, delta: clamped.load_state_dict(clamped.state_dict() | {"delta": delta}),
+    "loaded by assignment": lambda clamped, delta: clamped.load_state_dict(
+        clamped.state_dict() | {"delta": delta}, assign=True
+    ),
+}
+
+
+@pytest.mark.parametrize("change", WAYS_TO_CHANGE.values(), ids=WAYS_TO_CHANGE)
+@pytest.mark.parametrize("clips", [False, True])
+@pytest.mark.parametrize("called", ["plain", "compiled"])
+def test_a_delta_that_is_changed_counts_however_it_is_changed(change, clips, called):
+    torch._dynamo.reset()
+    inputs = some_inputs()
+    inputs[0, 0, 0, :2] = torch.tensor([-0.0, 7.0])
+    space = InputSpace(low=-1.0, clips=clips)
+    clamped = ClampedModel(some_network(), torch.zeros(2, 4, 5), scale(), space=space)
+    fed = clamped.perturbed
+    if called == "compiled":
+        fed = torch.compile(fed, backend="eager", fullgraph=True)
+    assert same_bits(fed(inputs), inputs)
+    change(clamped, some_delta())
+    moved = inputs + some_delta()
+    assert torch.equal(fed(inputs), moved.clamp(-1, 1) if clips else moved)
+    change(clamped, torch.zeros(2, 4, 5))
+    assert same_bits(fed(inputs), inputs)
+
+
+def test_a_space_that_is_set_later_is_refused():
+    clamped = ClampedModel(some_network(), some_delta(), scale())
+    with pytest.raises(AttributeError, match="space"):
+        clamped.space = InputSpace(clips=True)
 
 
 def test_a_deep_copy_is_one_of_its_own():
     clamped = ClampedModel(some_network(), some_delta(), scale())
     copied = copy.deepcopy(clamped)
     assert torch.equal(copied(some_inputs()), clamped(some_inputs()))
-    copied.load_state_dict(ClampedModel(some_network(), torch.zeros(2, 4, 5), scale()).state_dict())
-    assert clamped.moves
-    assert not copied.moves
+    copied.delta.zero_()
+    assert torch.equal(clamped.delta, some_delta())
+    assert torch.equal(copied(some_inputs()), some_network()(some_inputs()) / 1.7)
 
 
 def test_fast_memory_layouts_stay():
@@ -253,7 +289,7 @@ def test_only_a_temperature_head_has_a_temperature():
         ({"delta": [0.0, 1.0]}, "tensor of floating point; got list"),
         ({"delta": torch.zeros(2, 4, 5, dtype=torch.int64)}, r"got torch\.int64"),
         ({"delta": torch.full((2, 4, 5), torch.nan)}, "delta must be finite"),
-        ({"space": InputSpace(mean=(0.5, 0.5, 0.5))}, "normalisation, 3; got 2"),
+        ({"space": InputSpace(mean=(0.5, 0.5, 0.5))}, "normalisation, 3, at dim 0; got 2"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(options, said):

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from calibrant.calibrators import IsotonicOneVsRest, VectorScaling
 from calibrant.clamping import DataDrivenStart, ExactSolver, InputSpace, NeuralClamping, StochasticSolver
 from calibrant.clamping.fit.journal import Journal
-from calibrant.errors import CalibrantWarning, FileError, FitError, InputError
+from calibrant.errors import CalibrantWarning, FileError, FitError, InputError, SeparableError
 
 D, K = 6, 4
 EXACT = NeuralClamping(strength=0.05)
@@ -255,6 +255,18 @@ class TestResuming:
             assert len(again.calls) < len(whole.calls)
         assert not list(tmp_path.iterdir())
 
+    @pytest.mark.parametrize("method", METHODS)
+    def test_a_kept_folder_gives_the_same_model_at_once_until_it_is_saved(self, tmp_path, method):
+        first, again = Killer(), Killer()
+        known = METHODS[method].fit(network(), data(), folder=tmp_path, keep_folder=True, progress=first)
+        assert list(tmp_path.glob("*.journal"))
+        found = METHODS[method].fit(network(), data(), folder=tmp_path, progress=again)
+        assert torch.equal(found.delta, known.delta)
+        assert found.temperature == known.temperature
+        assert found.summary.notes == known.summary.notes
+        assert len(again.calls) <= len(first.calls) / 2
+        assert not list(tmp_path.iterdir())
+
     def test_so_does_a_killed_descent(self, tmp_path):
         method = dataclasses.replace(EXACT, solver=ExactSolver(tolerance=1e-6))
         whole, again = Killer(), Killer()
@@ -365,6 +377,14 @@ class TestEdges:
         assert "the head temperature could not be fitted" in told
         assert "Fit on rows with some wrong predictions" in told
 
+    def test_where_delta_makes_every_row_right_a_larger_strength_is_advised(self):
+        inputs, _ = data(40)
+        with torch.no_grad():
+            labels = network()(inputs + 0.8).argmax(1)
+        told = refusal(NeuralClamping(strength=1e-6), network(), (inputs, labels), SeparableError)
+        assert "hold δ, which has brought this about, with a larger strength" in told
+        assert NeuralClamping(strength=1.0).fit(network(), (inputs, labels)).delta.any()
+
     def test_where_hardly_any_is_wrong_the_answer_is_the_head_alone_and_says_so(self):
         inputs, _ = data()
         labels = network()(inputs).argmax(1)
@@ -470,7 +490,7 @@ class TestBadInput:
 
     def test_labels_out_of_range_are_refused(self):
         inputs, labels = data()
-        assert "labels must lie in 0..3 (4 classes from logits); got 4" in refusal(
+        assert "labels must lie in 0..3 (4 classes from the logits); got 4" in refusal(
             EXACT, network(), (inputs, labels + 1)
         )
         assert "labels must be at least 0; got -1" in refusal(EXACT, network(), (inputs, labels - 1))

@@ -61,7 +61,7 @@ def test_without_a_folder_nothing_is_remembered():
     journal = Journal(None, IDENTITY)
     journal.note("fit", entry(), final=True)
     assert journal.recall("fit") is None
-    journal.close()
+    journal.clear()
 
 
 def test_a_closed_journal_leaves_the_folder_to_other_files(tmp_path):
@@ -69,7 +69,7 @@ def test_a_closed_journal_leaves_the_folder_to_other_files(tmp_path):
     journal = Journal(tmp_path, IDENTITY)
     journal.note("a", entry(), final=True)
     journal.note("b", entry(), final=True)
-    journal.close()
+    journal.clear()
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     Journal(tmp_path, {"another": "fit"})
 

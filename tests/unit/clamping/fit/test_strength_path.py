@@ -17,9 +17,9 @@ from calibrant.clamping.fit.task import ClampingTask
 from calibrant.clamping.learning.descent import ExactSolver
 from calibrant.clamping.learning.freedom import FullFreedom
 from calibrant.clamping.learning.objective import Objective
-from calibrant.clamping.network.showing import Showing
+from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
-from calibrant.errors import FitError
+from calibrant.errors import FitError, SeparableError
 
 D, K, N = 6, 4, 300
 TIGHT = ExactSolver(tolerance=1e-8)
@@ -48,7 +48,7 @@ def follower(rows=None, model=None, *, solver=None, folds=3, journal=None, told=
         TemperatureScaling(),
         K,
         nothing,
-        Showing(seed=7),
+        InputPreparation(seed=7),
         None,
         None,
         "float32",
@@ -96,8 +96,8 @@ def test_a_trial_is_what_cross_validation_by_hand_gives():
     change = torch.cat(changes)
     (trial,) = follower(solver=TIGHT).choose((strength,)).trials
     assert trial.strength == strength
-    assert trial.gain == pytest.approx(float(change.mean()), abs=2e-4)
-    assert trial.error == pytest.approx(float(change.std()) / N**0.5, rel=1e-2)
+    assert trial.change == pytest.approx(float(change.mean()), abs=2e-4)
+    assert trial.standard_error == pytest.approx(float(change.std()) / N**0.5, rel=1e-2)
     assert trial.norm == pytest.approx(sum(norms) / 3, rel=1e-2)
 
 
@@ -109,8 +109,8 @@ def test_a_delta_that_really_helps_is_found_from_strong_to_weak(helpful):
     norms = [trial.norm for trial in chosen.trials]
     assert norms == sorted(norms)
     (best,) = [trial for trial in chosen.trials if trial.strength == chosen.strength]
-    assert best.gain + 2 * best.error < 0
-    assert best.gain == pytest.approx(min(trial.gain for trial in chosen.trials), abs=best.error)
+    assert best.change + 2 * best.standard_error < 0
+    assert best.change == pytest.approx(min(trial.change for trial in chosen.trials), abs=best.standard_error)
     # The start for the last fit is where the folds ended, so about as large.
     assert float(chosen.start.norm()) == pytest.approx(best.norm, rel=0.2)
     assert len(chosen.known) > 0
@@ -118,7 +118,7 @@ def test_a_delta_that_really_helps_is_found_from_strong_to_weak(helpful):
 
 def test_the_first_strength_hardly_lets_delta_move(helpful):
     assert helpful.trials[0].norm < 0.05
-    assert abs(helpful.trials[0].gain) < 1e-3
+    assert abs(helpful.trials[0].change) < 1e-3
 
 
 def test_where_no_delta_helps_infinity_is_chosen_after_a_few_tries():
@@ -134,7 +134,7 @@ def test_the_path_is_the_same_in_any_unit_of_the_inputs(helpful):
     assert len(scaled.trials) == len(helpful.trials)
     for one, other in zip(helpful.trials, scaled.trials, strict=True):
         assert other.strength * unit**2 == pytest.approx(one.strength, rel=1e-6)
-        assert other.gain == pytest.approx(one.gain, abs=1e-4)
+        assert other.change == pytest.approx(one.change, abs=1e-4)
         assert other.norm / unit == pytest.approx(one.norm, rel=1e-2)
 
 
@@ -146,8 +146,8 @@ def test_candidates_may_be_given_in_any_order():
 def test_held_out_rows_are_judged_by_log_loss_whatever_the_objective():
     plain, focal = (follower(gamma=gamma, folds=2).choose((0.1,)).trials[0] for gamma in (0.0, 1.0))
     # Also the baseline is the head that the focal loss gives; both are judged alike.
-    assert focal.gain != plain.gain
-    assert focal.gain < 0
+    assert focal.change != plain.change
+    assert focal.change < 0
 
 
 def test_what_is_done_is_told_with_a_growing_count_of_passes():
@@ -156,8 +156,26 @@ def test_what_is_done_is_told_with_a_growing_count_of_passes():
     counts = [passes for _, passes in told]
     assert counts == sorted(counts)
     assert counts[-1] > 3
-    assert told[0][0] == "cross-validation: looking at δ = 0"
-    assert {what for what, _ in told[3:]} == {"cross-validation: λ = 1", "cross-validation: λ = 0.1"}
+    said = [what for what, _ in told]
+    assert said[:4] == ["cross-validation: looking at δ = 0"] * 4
+    assert set(said[4:]) == {"cross-validation: λ = 1", "cross-validation: λ = 0.1"}
+
+
+def test_the_folds_share_one_forward_run_at_no_delta_and_begin_as_each_would_alone():
+    model, ran = network(), []
+    model.register_forward_pre_hook(lambda _module, inputs: ran.append((len(inputs[0]), torch.is_grad_enabled())))
+    begun = follower(model=model)
+    without, behind = (sum(rows for rows, has_gradient in ran if has_gradient == wanted) for wanted in (False, True))
+    assert (without, behind) == (N, 2 * N)  # before: a run over all other rows for every fold, and over its own
+    inputs, labels = data()
+    for place, fold in enumerate(begun._folds):
+        chosen = torch.nonzero(deal_folds(labels, 3, seed=7) != place).flatten()
+        alone = begun._task.descent(0.0, chosen)
+        alone.begin(Objective())
+        assert torch.equal(alone.head.temperature, fold.descent.head.temperature)
+        assert alone.steepness == fold.descent.steepness
+        known = F.cross_entropy(fold.descent.head(network()(inputs)), labels, reduction="none")
+        assert torch.allclose(fold.baseline, known[deal_folds(labels, 3, seed=7) == place])
 
 
 class KilledError(Exception):
@@ -183,14 +201,25 @@ def test_strengths_that_are_done_are_not_done_again_after_a_kill(tmp_path):
     assert "cross-validation: λ = 0.1" in told
 
 
-def test_the_path_ends_where_delta_makes_every_fitted_row_right(monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (SeparableError("no temperature is cold enough"), "δ makes (almost) every row right that it is fitted to"),
+        (FitError("the gradient must fall below 1e-8"), "to the end: the gradient must fall below 1e-8"),
+    ],
+)
+def test_the_path_ends_where_a_head_has_no_optimum_and_says_for_which_reason(monkeypatch, error, said):
     going = follower()
     tried = going._tried
 
     def failing(number, strength):
         if number == 3:
-            raise FitError("no temperature is cold enough")
+            raise error
         return tried(number, strength)
 
     monkeypatch.setattr(going, "_tried", failing)
-    assert len(going.choose().trials) == 3
+    chosen = going.choose()
+    assert len(chosen.trials) == 3
+    (note,) = chosen.notes
+    assert said in note
+    assert ("every row right" in note) == isinstance(error, SeparableError)

@@ -10,6 +10,8 @@ from torch.nn import functional as F  # noqa: N812
 from calibrant.calibrators import (
     DoNothing,
     MatrixScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
     TemperatureScaling,
     VectorScaling,
 )
@@ -132,6 +134,25 @@ def test_with_its_default_settings_it_is_near_the_optimum_in_few_passes(head):
     gap, gained = ended.certificate.objective - lowest, float(value(begun.delta, begun.head, objective)) - lowest
     assert gap < 0.01 * gained
     assert ended.certificate.passes <= 15
+
+
+@pytest.mark.parametrize("head", [StructuredVectorScaling(), StructuredMatrixScaling()])
+def test_behind_a_head_with_a_penalty_of_its_own_it_ends_at_an_optimum_of_all_that_is_minimised(head):
+    objective, going = Objective(strength=0.05), descent(head)
+    ended = going.minimise(objective, TIGHT)
+    assert ended.end == "near"
+    assert ended.certificate.passes < 40
+    assert ended.certificate.gradient < 1e-3
+    lowest = ended.certificate.objective
+
+    def elsewhere(delta):
+        fitted = head.fit(Predictions.from_logits(network()(data()[0] + delta), data()[1]))
+        return fitted.summary.certificate.objective + 0.05 * float(delta.square().sum())
+
+    assert elsewhere(going.delta) == pytest.approx(lowest, abs=1e-9)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        assert elsewhere(going.delta + 0.05 * torch.randn(D, generator=generator, dtype=torch.float64)) > lowest
 
 
 def test_a_certificate_tells_the_gradient_where_it_ended():

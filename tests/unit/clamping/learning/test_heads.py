@@ -3,9 +3,17 @@
 import pytest
 import torch
 
-from calibrant.calibrators import DoNothing, EnsembleTemperatureScaling, TemperatureScaling, VectorScaling
-from calibrant.clamping.learning.heads import HeadFit
-from calibrant.errors import CalibrantWarning, FitError, InputError
+from calibrant.calibrators import (
+    DoNothing,
+    EnsembleTemperatureScaling,
+    MatrixScalingODIR,
+    PlattScaling,
+    StructuredVectorScaling,
+    TemperatureScaling,
+    VectorScaling,
+)
+from calibrant.clamping.learning.heads import HeadFit, own_penalty
+from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableError
 from calibrant.maps import Affine, Identity, Scale
 from calibrant.predictions import Predictions
 
@@ -54,6 +62,47 @@ def test_where_every_row_is_right_there_is_no_temperature_and_the_message_says_w
     logits, _ = rows()
     with pytest.raises(FitError, match=r"behind x \+ δ: temperature must have a smallest loss.*some wrong predictions"):
         HeadFit(TemperatureScaling(), gamma).fit(logits, logits.argmax(1), last=None if last is None else scale(last))
+
+
+@pytest.mark.parametrize("calibrator", [TemperatureScaling(), VectorScaling(), StructuredVectorScaling()])
+def test_where_delta_made_every_row_right_a_larger_strength_is_advised(calibrator):
+    logits, _ = rows()
+    advice = "hold δ, which has brought this about, with a larger strength"
+    for is_moved in (False, True):
+        with pytest.raises(SeparableError) as caught:
+            HeadFit(calibrator, 0.0).fit(logits, logits.argmax(1), is_moved=is_moved)
+        assert (advice in str(caught.value)) == is_moved
+
+
+def test_another_failure_of_a_head_is_not_called_that():
+    logits, labels = rows()
+    with pytest.raises(FitError, match="must see rows of every class") as caught:
+        HeadFit(VectorScaling(), 0.0).fit(logits, labels.clamp(max=2), is_moved=True)
+    assert not isinstance(caught.value, SeparableError)
+    assert "larger strength" not in str(caught.value)
+
+
+def test_a_head_without_a_penalty_has_none_and_one_with_it_has_more():
+    logits, labels = rows()
+    penalties = [
+        own_penalty(HeadFit(calibrator, 0.0).fit(logits, labels), logits, labels)
+        for calibrator in (DoNothing(), VectorScaling(), StructuredVectorScaling())
+    ]
+    assert penalties[:2] == pytest.approx([0.0, 0.0], abs=1e-9)
+    assert penalties[2] > 1e-5
+
+
+@pytest.mark.parametrize(
+    ("calibrator", "said"),
+    [
+        (PlattScaling(), "must minimise the log-loss of all classes at once.*platt minimises something else"),
+        (EnsembleTemperatureScaling("brier"), "ets minimises something else"),
+        (MatrixScalingODIR(), "ms_odir must be given its strength and bias_strength"),
+    ],
+)
+def test_a_head_that_minimises_something_else_is_refused(calibrator, said):
+    with pytest.raises(InputError, match=said):
+        HeadFit(calibrator, 0.0)
 
 
 def test_labels_worse_than_guessing_drive_the_temperature_to_the_edge_with_a_warning():

@@ -12,8 +12,8 @@ from calibrant.clamping.learning.passes import Passes
 from calibrant.clamping.network.device import device_of
 from calibrant.clamping.network.first_layer import find_first_layer
 from calibrant.clamping.network.frozen import frozen
+from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.network.input_space import InputSpace
-from calibrant.clamping.network.showing import Showing
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import InputError
 from calibrant.maps import Affine, Scale
@@ -82,9 +82,10 @@ def test_the_gradient_is_that_of_equation_9_by_finite_differences(
     basis = freedom.basis(torch.zeros(SHAPE))
     coefficients = 0.4 * drawn(*basis.shape, seed=2)
     objective = Objective(gamma, strength, penalty, clip)
-    passes = Passes(model, rows(), showing=Showing(InputSpace(clips=clips)), batch_size=6)
-    if shares_first_layer and not clips:
-        passes.use_first_layer(find_first_layer(model, data()[0][:2]))
+    first = find_first_layer(model, data()[0][:2]) if shares_first_layer and not clips else None
+    passes = Passes(
+        model, rows(), preparation=InputPreparation(InputSpace(clips=clips)), batch_size=6, first_layer=first
+    )
     slope = passes.slope(basis.spread(coefficients), head, objective)
     found = N * (basis.gathered(slope.gradient) + objective.pull(coefficients))
 
@@ -169,12 +170,12 @@ def test_a_network_that_writes_in_place_behind_its_first_layer_can_share_it():
     model.eval().requires_grad_(False)
     inputs, labels = data()
     delta, before = 0.3 * drawn(*SHAPE), inputs.clone()
-    passes = Passes(model, CalibrationRows.of((inputs, labels)), batch_size=6)
-    plain = passes.slope(delta, temperature(), Objective())
-    first = find_first_layer(model, inputs[:2])
+    calibration, first = CalibrationRows.of((inputs, labels)), find_first_layer(model, inputs[:2])
     assert first is not None
-    passes.use_first_layer(first)
-    shared = passes.slope(delta, temperature(), Objective())
+    plain, shared = (
+        Passes(model, calibration, batch_size=6, first_layer=layer).slope(delta, temperature(), Objective())
+        for layer in (None, first)
+    )
     assert torch.allclose(shared.logits, plain.logits, rtol=1e-10)
     assert torch.allclose(shared.gradient, plain.gradient, atol=1e-12)
     assert torch.equal(inputs, before)
@@ -197,7 +198,7 @@ def test_delta_and_head_are_left_alone():
 
 
 class TestViews:
-    SHOWING = Showing(InputSpace(), "crop-flip", views=3, seed=5)
+    PREPARATION = InputPreparation(InputSpace(), "crop-flip", views=3, seed=5)
 
     def images(self):
         return torch.rand(N, 2, 8, 8, generator=torch.Generator().manual_seed(1)), torch.arange(N) % K
@@ -209,9 +210,11 @@ class TestViews:
     @pytest.mark.parametrize("batch_size", [4, 100])
     def test_a_pass_with_a_gradient_sees_every_view_of_every_row(self, batch_size):
         (inputs, labels), delta = self.images(), 0.1 * torch.randn(2, 8, 8, generator=torch.Generator().manual_seed(2))
-        passes = Passes(self.model(), CalibrationRows.of((inputs, labels)), showing=self.SHOWING, batch_size=batch_size)
+        passes = Passes(
+            self.model(), CalibrationRows.of((inputs, labels)), preparation=self.PREPARATION, batch_size=batch_size
+        )
         slope = passes.slope(delta, temperature(), Objective())
-        views = [self.SHOWING.augmented(inputs, self.SHOWING.chance(view)) for view in range(3)]
+        views = [self.PREPARATION.augmented(inputs, self.PREPARATION.chance(view)) for view in range(3)]
         assert torch.equal(passes.seen_labels, labels.repeat(3))
         assert torch.allclose(slope.logits, self.model()(torch.cat(views) + delta), atol=1e-5)
         leaf = delta.clone().requires_grad_()
@@ -220,7 +223,7 @@ class TestViews:
 
     def test_logits_are_never_those_of_augmented_rows(self):
         inputs, labels = self.images()
-        passes = Passes(self.model(), CalibrationRows.of((inputs, labels)), showing=self.SHOWING)
+        passes = Passes(self.model(), CalibrationRows.of((inputs, labels)), preparation=self.PREPARATION)
         assert torch.allclose(passes.logits(torch.zeros(2, 8, 8)), self.model()(inputs), atol=1e-5)
 
 

@@ -1,21 +1,23 @@
 """The stochastic presets are what a plain loop of backward() and SGD does, step by step."""
 
 import dataclasses
+import json
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
 
 from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.learning.stochastic import StochasticSolver, StochasticState, descend_stochastically
-from calibrant.clamping.network.showing import Showing
+from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.neural_clamping import NeuralClamping
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.theory.starts import RandomStart
-from calibrant.errors import CalibrantWarning, FitError, InputError
+from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableError
 
 D, K, N = 6, 4, 1100
-CPU = torch.device("cpu")
 
 
 def network(dtype=torch.float64):
@@ -47,11 +49,11 @@ def plain_loop(method, loss_of, *, lr, momentum=0.0, batch, epochs, dtype=torch.
     """δ and T by hand; only the first δ and the order are the method's own."""
     model, (inputs, labels) = network(dtype), data(dtype)
     rows = CalibrationRows.of((inputs, labels))
-    delta = method.start.delta(model, rows, space=None, seed=method.seed, device=CPU).requires_grad_()
+    delta = method.start.delta(model, rows, space=None, seed=method.seed).requires_grad_()
     temperature = torch.ones((), dtype=dtype, requires_grad=True)
     learned, speeds = (delta, temperature), [0.0, 0.0]
     for epoch in range(epochs):
-        order = torch.randperm(N, generator=Showing(seed=method.seed).chance(epoch))
+        order = torch.randperm(N, generator=InputPreparation(seed=method.seed).chance(epoch))
         for places in order.split(batch):
             loss = loss_of(model(inputs[places] + delta) / temperature, labels[places], delta)
             loss.backward()
@@ -68,7 +70,7 @@ def test_paper_is_equation_9_by_plain_sgd_with_sums(gamma, rule):
     start = RandomStart(0.5 if rule == "tenth-as-term" else 0.01)
     method = with_epochs(NeuralClamping.paper(gamma=gamma, strength=rule, start=start, seed=4), 2)
     model, (inputs, labels) = network(), data()
-    first = start.delta(model, CalibrationRows.of((inputs, labels)), space=None, seed=4, device=CPU)
+    first = start.delta(model, CalibrationRows.of((inputs, labels)), space=None, seed=4)
     initial = focal(model(inputs + first), labels, gamma).sum()
     lam = {"tenth-of-loss": 0.1 * initial, "tenth-as-term": 0.1 * initial / first.square().sum(), 0.02: N * 0.02}[rule]
 
@@ -148,7 +150,7 @@ def go(state, epochs, *, momentum=0.9, states=None, **options):
     after = (lambda _state: None) if states is None else states.append
     rows = CalibrationRows.of(data())
     return descend_stochastically(
-        network(), rows, Objective(1.0, 0.01), solver, state, showing=Showing(seed=1), after_epoch=after
+        network(), rows, Objective(1.0, 0.01), solver, state, preparation=InputPreparation(seed=1), after_epoch=after
     )
 
 
@@ -178,11 +180,86 @@ def test_at_its_last_epoch_there_is_nothing_left_to_do():
 
 def test_a_rate_that_drives_the_temperature_below_zero_is_an_error_that_says_what_to_do():
     inputs, _ = data()
-    rows = CalibrationRows.of((inputs, network()(inputs).argmax(1)))
+    labels = network()(inputs).argmax(1)
+    labels[0] = (labels[0] + 1) % K  # so that there is an optimum
+    rows = CalibrationRows.of((inputs, labels))
     with pytest.raises(FitError, match=r"T must stay above 0 and δ finite.*at rate 1 .*T = -.*use the exact solver"):
         descend_stochastically(
-            network(), rows, Objective(), StochasticSolver(learning_rate=1.0), begin(), showing=Showing()
+            network(), rows, Objective(), StochasticSolver(learning_rate=1.0), begin(), preparation=InputPreparation()
         )
+
+
+@pytest.mark.parametrize("rate", [0.003, 1.0])
+def test_where_all_rows_are_right_the_rate_is_not_blamed(rate):
+    inputs, _ = data()
+    rows = CalibrationRows.of((inputs, network()(inputs).argmax(1)))
+    with pytest.raises(SeparableError, match=r"some rows must be wrong.*until T = 0, at any rate\. Give other rows"):
+        descend_stochastically(
+            network(), rows, Objective(), StochasticSolver(learning_rate=rate), begin(), preparation=InputPreparation()
+        )
+
+
+class Overflowing(nn.Module):
+    """Has no finite logits near one input."""
+
+    def __init__(self, odd):
+        super().__init__()
+        self.network, self.odd = network(), odd
+
+    def forward(self, inputs):
+        is_odd = (inputs - self.odd).abs().amax(dim=1, keepdim=True) < 0.1
+        return self.network(inputs).masked_fill(is_odd, torch.nan)
+
+
+def test_a_row_without_logits_is_named_and_the_rate_is_not_blamed():
+    inputs, labels = data()
+    model, rows = Overflowing(inputs[17]), CalibrationRows.of((inputs, labels))
+    with pytest.raises(InputError, match=r"logits must be finite; got NaN or infinity for row 17\."):
+        descend_stochastically(model, rows, Objective(), StochasticSolver(), begin(), preparation=InputPreparation())
+
+
+def test_a_penalty_that_the_rate_cannot_bear_is_told():
+    rows, solver = CalibrationRows.of(data()), StochasticSolver(epochs=400)
+    state = begin()._replace(delta=torch.ones(D, dtype=torch.float64))
+    with pytest.raises(FitError, match=r"at rate 0\.001 and λ = 50 a row they are not .*Lower the rate or λ"):
+        descend_stochastically(network(), rows, Objective(strength=50.0), solver, state, preparation=InputPreparation())
+
+
+def test_a_network_that_lets_no_gradient_through_is_refused():
+    class Detached(nn.Module):
+        def forward(self, inputs):
+            return network()(inputs.detach())
+
+    with pytest.raises(InputError, match=r"must carry a gradient to its inputs"):
+        descend_stochastically(
+            Detached(),
+            CalibrationRows.of(data()),
+            Objective(),
+            StochasticSolver(),
+            begin(),
+            preparation=InputPreparation(),
+        )
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(list(zip(*data(), strict=True)))
+
+
+def test_rows_that_cannot_be_shuffled_are_told():
+    method = with_epochs(NeuralClamping.toolkit(), 1)
+    with pytest.warns(CalibrantWarning, match=r"a new order in each epoch, 1000 at a time.*Give tensors, or"):
+        streamed = method.fit(network(), DataLoader(Stream(), batch_size=100))
+    whole = method.fit(network(), DataLoader(list(zip(*data(), strict=True)), batch_size=100))  # asked for by number
+    assert torch.equal(whole.delta, method.fit(network(), data()).delta)
+    assert not torch.allclose(streamed.delta, whole.delta, atol=1e-4)
+    assert any("a new order" in note for note in streamed.summary.notes)
+
+
+def test_options_may_be_numbers_of_numpy():
+    solver = StochasticSolver(np.float32(0.5), np.float64(0.25), np.int64(7), np.uint8(2))
+    assert solver == StochasticSolver(0.5, 0.25, 7, 2)
+    assert json.loads(json.dumps(dataclasses.asdict(solver)))["batch_size"] == 7
 
 
 @pytest.mark.parametrize("rule", ["tenth-as-term", 50.0])

@@ -126,10 +126,9 @@ def slopes(model, inputs, first, delta):
     """The plain way, and the short one."""
     data = CalibrationRows.of((inputs, torch.arange(len(inputs)) % K))
     head, objective = Scale(torch.tensor(0.6, dtype=torch.float64), n_classes=K), Objective(0.5)
-    passes = Passes(model, data, batch_size=4)
-    plain = passes.slope(delta, head, objective)
-    passes.use_first_layer(first)
-    return plain, passes.slope(delta, head, objective)
+    return tuple(
+        Passes(model, data, batch_size=4, first_layer=layer).slope(delta, head, objective) for layer in (None, first)
+    )
 
 
 @pytest.mark.parametrize("name", ALLOWED)
@@ -210,8 +209,7 @@ def test_a_network_that_fails_half_way_keeps_no_hook_either():
     first = find_first_layer(model, drawn(5, 6))
     model[1] = nn.Linear(9, K).double()
     data = CalibrationRows.of((drawn(5, 6), torch.arange(5) % K))
-    passes = Passes(model, data)
-    passes.use_first_layer(first)
+    passes = Passes(model, data, first_layer=first)
     with pytest.raises(RuntimeError):
         passes.slope(torch.zeros(6).double(), Scale(torch.tensor(1.0), n_classes=K), Objective())
     assert not any(module._forward_hooks for module in model.modules())
@@ -224,3 +222,15 @@ def test_hooks_that_the_network_has_already_are_kept():
     find_first_layer(model, drawn(5, 6))
     model(drawn(3, 6))
     assert seen[-1] == 3
+
+
+def test_a_network_that_goes_another_way_for_large_inputs_has_none():
+    class Branching(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.small, self.large = nn.Linear(4, 3), nn.Linear(4, 3)
+
+        def forward(self, inputs):
+            return self.small(inputs) if float(inputs.abs().mean()) < 2 else self.large(inputs)
+
+    assert find_first_layer(Branching(), torch.tensor([[0.0, 1.0, 0.5, 0.2], [1.0, 0.1, 0.9, 0.6]])) is None

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.clamping.network.frozen import frozen
+from calibrant.clamping.network.frozen import frozen, is_exported, is_training, warn_of_training
 from calibrant.errors import InputError
 
 
@@ -130,3 +130,47 @@ def test_a_module_that_refuses_eval_is_frozen_all_the_same():
 def test_what_is_no_network_is_refused(thing):
     with pytest.raises(InputError, match=r"model must be an nn\.Module; got .*Wrap a function"), frozen(thing):
         pass
+
+
+def exported():
+    batch = torch.export.Dim("n")
+    return torch.export.export(nn.Linear(4, 3).eval(), (torch.rand(2, 4),), dynamic_shapes=({0: batch},)).module()
+
+
+def test_an_exported_network_is_in_no_training_mode_whatever_its_flag_says():
+    model = exported()
+    assert model.training
+    assert is_exported(model)
+    assert not is_training(model)
+    warn_of_training(model)  # a warning would be an error
+    for other in (nn.Linear(4, 3), torch.fx.symbolic_trace(nn.Linear(4, 3))):
+        assert not is_exported(other)
+        assert is_training(other)
+        assert not is_training(other.eval())
+
+
+def test_within_the_block_a_gradient_can_be_had_also_under_inference_mode():
+    model = network()
+    with torch.inference_mode():
+        with frozen(model), torch.enable_grad():
+            inputs = torch.randn(6, 4, requires_grad=True)
+            (gradient,) = torch.autograd.grad(model(inputs).sum(), inputs)
+        assert torch.is_inference_mode_enabled()
+    assert gradient.abs().sum() > 0
+
+
+def test_whether_gradients_are_taken_is_left_to_the_caller():
+    for wanted in (True, False):
+        with torch.set_grad_enabled(wanted), frozen(nn.Linear(4, 3)):
+            assert torch.is_grad_enabled() == wanted
+
+
+def test_weights_made_under_inference_mode_are_refused_and_left_as_they_were():
+    with torch.inference_mode():
+        model = nn.Linear(4, 3)
+    with (
+        pytest.raises(InputError, match=r"made under torch.inference_mode.*Make the network outside of it"),
+        frozen(model),
+    ):
+        pass
+    assert model.weight.requires_grad

@@ -45,21 +45,19 @@ def test_one_entry_is_for_all_channels_and_may_stand_beside_several():
     assert all(torch.equal(a, b) for a, b in zip(one, three, strict=True))
 
 
-@pytest.mark.parametrize("shape", [(3, 4, 5), (2, 3, 4, 5), (6, 2, 3, 4, 5)])
-def test_pixels_are_what_was_normalised_with_or_without_a_batch_axis(shape):
+# Vectors, series, images and clips; of some, another axis is as long as that of the channels.
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 7), (2, 3, 3), (3, 3, 4, 5), (2, 3, 3, 3), (6, 3, 2, 4, 5)])
+def test_pixels_are_what_was_normalised_with_channels_at_dim_1_whatever_follows(shape):
     pixels = torch.rand(shape, generator=torch.manual_seed(0), dtype=torch.float64)
-    mean, std = (torch.tensor(values, dtype=torch.float64)[:, None, None] for values in (CIFAR.mean, CIFAR.std))
-    torch.testing.assert_close(CIFAR.pixels((pixels - mean) / std), pixels)
-
-
-def test_vectors_have_their_channels_on_their_only_axis():
-    space = InputSpace(mean=(1.0, 2.0), std=(10.0, 20.0))
-    assert space.pixels(torch.ones(2)).tolist() == [11.0, 22.0]
-    assert space.pixels(torch.ones(5, 2))[3].tolist() == [11.0, 22.0]
+    batch = torch.stack([normalised(one, CIFAR) for one in pixels])
+    torch.testing.assert_close(CIFAR.pixels(batch), pixels)
+    low, high = CIFAR.bounds(batch[0])  # of one input, the same channels at dim 0
+    torch.testing.assert_close(CIFAR.pixels(low[None]), torch.zeros_like(pixels[:1]))
+    torch.testing.assert_close(CIFAR.pixels(high[None]), torch.ones_like(pixels[:1]))
 
 
 def test_pixels_of_half_precision_come_in_float32():
-    assert CIFAR.pixels(torch.zeros(3, 2, 2, dtype=torch.bfloat16)).dtype == torch.float32
+    assert CIFAR.pixels(torch.zeros(1, 3, 2, 2, dtype=torch.bfloat16)).dtype == torch.float32
 
 
 def test_settings_are_plain_json_and_come_back_equal():
@@ -99,11 +97,29 @@ def test_what_makes_no_space_is_refused(options, said):
 
 
 def test_inputs_of_other_channels_or_of_whole_numbers_are_refused():
-    with pytest.raises(InputError, match=r"normalisation, 3; got 1 \(shape \(1, 8, 8\)\)"):
+    with pytest.raises(InputError, match=r"normalisation, 3, at dim 0; got 1 \(shape \(1, 8, 8\)\)"):
         CIFAR.bounds(torch.zeros(1, 8, 8))
-    with pytest.raises(InputError, match="got 1"):
+    with pytest.raises(InputError, match="at dim 1; got 1"):
         CIFAR.pixels(torch.zeros(3, 1, 8, 8))
+    with pytest.raises(InputError, match=r"at dim 1; got 8 \(shape \(3, 8, 8\)\)"):
+        CIFAR.pixels(torch.zeros(3, 8, 8))
+    with pytest.raises(InputError, match=r"batch, \(n, c, \.\.\.\); got shape \(3,\)\. Of one input"):
+        CIFAR.pixels(torch.zeros(3))
     with pytest.raises(InputError, match="got 0"):
         InputSpace().bounds(torch.tensor(0.0))
     with pytest.raises(InputError, match="floating point"):
         CIFAR.bounds(torch.zeros(3, 8, 8, dtype=torch.uint8))
+
+
+def test_inputs_beyond_the_range_are_refused_by_entry_and_by_row_where_rows_have_names():
+    space, inputs = InputSpace(mean=(0.5, 0.5), std=(0.25, 0.5)), torch.zeros(2, 2, 3)
+    space.check_holds(inputs)
+    inputs[0, 0, 1], inputs[1, 1, 2] = 2 * (1 + 5e-6), -1 * (1 + 5e-6)  # what normalising may leave
+    space.check_holds(inputs)
+    inputs[1, 1, 2] = -1.5
+    with pytest.raises(
+        InputError, match=r"range, -1 to 1 as .* got -1\.5 at entry \(1, 2\)\. Give the low, high, mean"
+    ):
+        space.check_holds(inputs)
+    with pytest.raises(InputError, match=r"got -1\.5 at row 40, entry \(1, 2\)"):
+        space.check_holds(inputs, torch.tensor([30, 40]))

@@ -1,13 +1,17 @@
 """A network that cannot be used is refused before any work, with what to do."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
 
+from calibrant.clamping.network.frozen import frozen
 from calibrant.clamping.network.input_space import InputSpace
-from calibrant.clamping.network.probe import first_inputs, looked_through
+from calibrant.clamping.network.probe import check_network, first_inputs
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
-from calibrant.errors import InputError
+from calibrant.errors import CalibrantWarning, InputError
 
 
 def rows(n=20, k=3, *, shape=(4,), dtype=torch.float32):
@@ -28,7 +32,7 @@ class Answering(nn.Module):
 
 def refusal(network, data, space=None):
     with pytest.raises(InputError) as caught:
-        looked_through(network.eval(), data, space)
+        check_network(network.eval(), data, space)
     return str(caught.value)
 
 
@@ -47,7 +51,7 @@ def refusal(network, data, space=None):
 def test_the_classes_of_a_usable_network_are_counted(network):
     data = rows()
     before = first_inputs(network, data).clone()
-    assert looked_through(network.eval(), data) == 7
+    assert check_network(network.eval(), data) == 7
     assert torch.equal(first_inputs(network, data), before)
 
 
@@ -69,7 +73,7 @@ def test_logits_that_are_not_finite_are_refused():
 
 def test_inputs_of_another_shape_are_refused_with_what_the_network_said():
     told = refusal(nn.Linear(5, 3), rows())
-    assert "must take inputs of shape (n, 4); it said: mat1 and mat2" in told
+    assert "must take inputs of shape (n, 4); of 16 it said: RuntimeError: mat1 and mat2" in told
     assert "(n, 1, 8, 8)" in refusal(nn.Conv2d(3, 4, 3), rows(shape=(1, 8, 8)))
 
 
@@ -77,18 +81,42 @@ def test_a_network_that_wants_more_than_the_inputs_is_refused():
     assert "must take inputs of shape (n, 6, 4)" in refusal(nn.Bilinear(4, 4, 3), rows(shape=(6, 4)))
 
 
-def test_inputs_of_another_type_are_refused_unless_they_are_cast_anyway():
-    told = refusal(nn.Linear(4, 3).double(), rows())
-    assert told == (
-        "inputs must be of the network's own type, torch.float64; got torch.float32. Convert them, or the network with "
-        "model.float()."
+@pytest.mark.parametrize("error", [KeyError("k"), AttributeError("a"), ZeroDivisionError(), OSError("one\ntwo")])
+def test_whatever_a_network_raises_is_told_in_a_line(error):
+    def breaks(_inputs):
+        raise error
+
+    told = refusal(Answering(breaks), rows())
+    assert f"of 16 it said: {type(error).__name__}" in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    ("own", "given"), list(itertools.permutations([torch.float16, torch.bfloat16, torch.float32, torch.float64], 2))
+)
+def test_inputs_of_another_type_are_refused_with_two_ways_out_that_lead_out(own, given):
+    network = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).to(own).eval()
+    assert refusal(network, rows(dtype=given)) == (
+        f"inputs must be of the network's own type, {own}; got {given}. Convert them to {own}, or the network with "
+        f"model.to({given})."
     )
+    assert check_network(network, rows(dtype=own)) == 3
+    assert check_network(network.to(given), rows(dtype=given)) == 3
+
+
+def test_inputs_of_another_type_are_taken_where_the_network_or_torch_casts_them():
     with torch.autocast("cpu", torch.bfloat16):
-        assert looked_through(nn.Linear(4, 3).bfloat16(), rows()) == 3
+        assert check_network(nn.Linear(4, 3).bfloat16(), rows()) == 3
+    assert check_network(nn.Sequential(Answering(torch.Tensor.double), nn.Linear(4, 3).double()), rows()) == 3
 
 
 def test_labels_out_of_range_are_refused():
-    assert refusal(nn.Linear(4, 2), rows(k=3)) == "labels must lie in 0..1 (2 classes from logits); got 2."
+    told = "labels must lie in 0..1 (2 classes from the logits); got 2 at row 2."
+    assert refusal(nn.Linear(4, 2), rows(k=3)) == told
+
+
+def test_a_network_without_weights_is_refused():
+    assert "on the meta device" in refusal(nn.Linear(4, 3, device="meta"), rows())
 
 
 @pytest.mark.parametrize(
@@ -114,7 +142,7 @@ class TestSpace:
             inputs = ((pixels - 0.4914) / 0.2023).to(dtype)
             data = CalibrationRows.of((inputs, torch.arange(256) % 2))
             network = nn.Sequential(nn.Flatten(), nn.Linear(1, 2)).to(dtype)
-            assert looked_through(network, data, InputSpace(mean=(0.4914,), std=(0.2023,))) == 2
+            assert check_network(network, data, InputSpace(mean=(0.4914,), std=(0.2023,))) == 2
 
     @pytest.mark.parametrize("step", [-1, 1])
     def test_one_pixel_a_step_of_8_bits_outside_is_found_wherever_it_is(self, step):
@@ -122,20 +150,115 @@ class TestSpace:
         inputs[37, 2, 1, 3] = 1 + 1 / 255 if step > 0 else -1 / 255
         data = CalibrationRows.of((inputs, torch.arange(50) % 2), batch_size=8)
         told = refusal(nn.Sequential(nn.Flatten(), nn.Linear(48, 2)), data, InputSpace())
-        assert told.startswith(
-            "inputs must lie in the space's range, 0 to 1 as the network takes them; row 37 goes from"
+        value = "1.004" if step > 0 else "-0.003922"
+        assert told == (
+            f"inputs must lie in the space's range, 0 to 1 as the network takes them; got {value} at row 37, entry "
+            "(2, 1, 3). Give the low, high, mean and std with which these inputs were made."
         )
-        assert "low, high, mean and std" in told
 
     def test_inputs_that_were_not_normalised_are_refused(self):
         data = CalibrationRows.of((torch.rand(50, 3, 4, 4) * 255, torch.arange(50) % 2))
-        assert "row 0 goes from" in refusal(nn.Sequential(nn.Flatten(), nn.Linear(48, 2)), data, InputSpace())
+        assert "at row 0, entry" in refusal(nn.Sequential(nn.Flatten(), nn.Linear(48, 2)), data, InputSpace())
 
     def test_a_normalisation_of_other_channels_is_refused(self):
         told = refusal(nn.Linear(4, 3), rows(), InputSpace(mean=(0.1, 0.2, 0.3)))
-        assert "must have the channels of the normalisation, 3; got 4" in told
+        assert "must have the channels of the normalisation, 3, at dim 0; got 4" in told
 
 
-def test_the_first_inputs_are_a_few_rows_of_any_data():
-    for n in (1, 5, 40):
-        assert first_inputs(nn.Linear(4, 3), rows(n)).shape == (min(n, 16), 4)
+class Stream(IterableDataset):
+    def __iter__(self):
+        generator = torch.Generator().manual_seed(0)
+        return iter([(torch.rand(4, generator=generator), row % 3) for row in range(40)])
+
+
+class TestFewRows:
+    def test_they_are_a_few_of_any_data(self):
+        for n in (1, 5, 40):
+            assert first_inputs(nn.Linear(4, 3), rows(n)).shape == (min(n, 16), 4)
+
+    def test_they_are_as_many_of_a_loader_that_gives_one_at_a_time(self):
+        data = CalibrationRows.of(DataLoader(Stream(), batch_size=1))
+        assert first_inputs(nn.Linear(4, 3), data).shape == (16, 4)
+
+    @pytest.mark.parametrize(("batch_size", "few"), [(1, 2), (2, 2), (7, 7), (100, 16)])
+    def test_they_are_no_more_than_a_batch_but_two(self, batch_size, few):
+        data = CalibrationRows.of(rows(), batch_size=batch_size)
+        assert first_inputs(nn.Linear(4, 3), data).shape == (few, 4)
+
+
+def exported(network, **limits):
+    rows_taken = torch.export.Dim("n", **limits) if limits else None
+    shapes = None if rows_taken is None else ({0: rows_taken},)
+    return torch.export.export(network.eval(), (torch.rand(5, 4),), dynamic_shapes=shapes).module()
+
+
+def count(network, data, **options):
+    with frozen(network):
+        return check_network(network, data, **options)
+
+
+class TestBatches:
+    def test_an_exported_network_of_a_largest_batch_is_refused_until_batches_are_as_small(self):
+        network = exported(nn.Linear(4, 3), min=1, max=8)
+        with pytest.raises(InputError, match=r"of 16 it said: .*<= 8.*give a batch_size that it takes; else export it"):
+            count(network, rows())
+        assert count(network, CalibrationRows.of(rows(), batch_size=8)) == 3
+
+    def test_a_limit_beyond_the_few_rows_is_found_too(self):
+        network, data = exported(nn.Linear(4, 3), min=1, max=64), rows(200)
+        with pytest.raises(InputError, match=r"must take a batch, 200 rows; it takes 16, .*<= 64.*smaller batch_size"):
+            count(network, data)
+        small = CalibrationRows.of(data, batch_size=64)
+        assert count(network, small) == 3
+        with pytest.raises(InputError, match=r"must take a batch, 100 rows"):
+            count(network, small, batch_size=100)
+
+    def test_an_exported_network_of_one_batch_size_is_refused_with_how_to_export_it(self):
+        for network, data in ((exported(nn.Linear(4, 3)), rows()), (exported(nn.Linear(4, 3), min=4), rows())):
+            with pytest.raises(InputError, match=r"said: AssertionError: .*dynamic_shapes=\(\{0: torch.export.Dim"):
+                count(network, data)
+        assert count(exported(nn.Linear(4, 3), min=1), rows()) == 3
+
+    def test_a_network_that_drops_the_batch_axis_of_one_row_is_refused(self):
+        network = nn.Sequential(nn.Linear(4, 3), Answering(torch.squeeze))
+        assert "any number of rows; it takes 16, and of one it said" in refusal(network, rows())
+
+
+def batch_normalised(inputs):
+    return (inputs - inputs.mean(dim=0)) / (inputs.std(dim=0, unbiased=False) + 1)
+
+
+class TestCoupledRows:
+    @pytest.mark.parametrize(
+        "mixes",
+        [
+            batch_normalised,
+            lambda inputs: inputs + inputs.amax(dim=0),
+            lambda inputs: inputs.softmax(dim=0),  # the wrong axis
+            lambda inputs: nn.functional.dropout(inputs, training=True),
+        ],
+    )
+    def test_logits_that_depend_on_the_rows_beside_are_told(self, mixes):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Linear(4, 8), Answering(mixes), nn.Linear(8, 3)).eval()
+        with pytest.warns(CalibrantWarning, match=r"must not depend on the rows beside it.*mixes rows, or for dropout"):
+            assert check_network(network, rows()) == 3
+
+    def test_a_batch_norm_without_running_statistics_is_named(self):
+        layer = nn.BatchNorm2d(3, track_running_stats=False)
+        network = nn.Sequential(nn.Conv2d(1, 3, 3), layer, nn.Flatten(), nn.Linear(12, 3)).eval()
+        with pytest.warns(CalibrantWarning, match=r"BatchNorm '1' keeps no running statistics.*=True"):
+            assert check_network(network, rows(shape=(1, 4, 4))) == 3
+
+    def test_one_that_takes_no_single_row_is_refused_and_named(self):
+        network = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, track_running_stats=False), nn.Linear(5, 3))
+        assert "of one it said: ValueError: Expected more than 1" in (told := refusal(network, rows()))
+        assert "BatchNorm '1' keeps no running statistics" in told
+
+    @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed:UserWarning")  # of processors without bfloat16
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+    def test_rounding_is_no_dependence(self, dtype):
+        torch.manual_seed(0)
+        layers = [part for _ in range(20) for part in (nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU())]
+        network = nn.Sequential(*layers, nn.LayerNorm(64), nn.Linear(64, 3)).to(dtype).eval()
+        assert check_network(network, rows(shape=(64,), dtype=dtype)) == 3  # a warning would be an error

@@ -129,8 +129,7 @@ def test_chosen_rows_come_in_the_order_asked_for_or_as_they_come(kind, chosen, b
         assert list(rows.batches(wanted, device="cpu")) == []
         return
     inputs, positions = read(rows, wanted, batch_size)
-    comes = rows.source.n_rows is None
-    assert torch.equal(positions, wanted.sort().values if comes else wanted)
+    assert torch.equal(positions, wanted.sort().values if rows.are_streamed else wanted)
     assert torch.equal(inputs, INPUTS[positions])
 
 
@@ -259,6 +258,8 @@ def test_workers_and_what_they_do_first_are_kept_and_passes_may_overlap(persiste
 def test_what_a_worker_refuses_is_refused_in_the_same_words():
     with pytest.raises(InputError, match=r"^the rows of .* of one shape; got shapes \(3, 4, 5\) and \(3, 3, 5\)\."):
         CalibrationRows.of(DataLoader(Items(ragged()), batch_size=N, num_workers=1))
+    with pytest.raises(InputError, match=r"the data set or its loader raised KeyError: 'no row 7'\. Mend that row"):
+        CalibrationRows.of(DataLoader(Failing(), batch_size=4, num_workers=1))
 
 
 def test_a_stream_whose_labels_change_is_refused():
@@ -305,6 +306,17 @@ def ragged(row=21):
 class Lengthless(Dataset):
     def __getitem__(self, row):
         return INPUTS[row], 0
+
+
+class Failing(IterableDataset):
+    """Gives what it has, and then fails."""
+
+    def __init__(self, inputs=INPUTS[:7]):
+        self.inputs = inputs
+
+    def __iter__(self):
+        yield from ((one, 0) for one in self.inputs)
+        raise KeyError("no row 7")
 
 
 def as_mapping(items):
@@ -364,6 +376,26 @@ BAD = {
         loader(sampler=WeightedRandomSampler([1.0] + [0.0] * (N - 1), 4)),
         r"at most once; it gave row 0 twice",
     ),
+    "a data set that fails": (
+        Items(INPUTS[:9], LABELS),
+        r"every row .* must be readable; .* IndexError: .*Mend",
+    ),
+    "a stream that fails": (DataLoader(Failing(), batch_size=5), r"raised KeyError: 'no row 7'\. Mend that row"),
+    "ragged in a stream": (DataLoader(Failing(ragged(2)), batch_size=5), r"raised RuntimeError: stack expects"),
+    "two types": (
+        DataLoader(Failing([*INPUTS[:6], *INPUTS.double()]), batch_size=3),
+        r"float32 first, and .*64 at row 6",
+    ),
+    "nowhere": ((INPUTS.to("meta"), LABELS), r"inputs must hold numbers; got a tensor on the meta device"),
+    "labels nowhere": ((INPUTS, LABELS.to("meta")), r"labels must hold numbers"),
+    "nowhere in a data set": (TensorDataset(INPUTS.to("meta"), LABELS), r"inputs must hold numbers"),
+    "sparse": ((INPUTS.flatten(1).to_sparse(), LABELS), r"a plain tensor.*got a sparse one.*to_dense"),
+    "eight bits": (
+        (INPUTS.to(torch.float8_e4m3fn), LABELS),
+        r"16 to 64 bits; got torch\.float8.*Convert them to",
+    ),
+    "complex": ((INPUTS.to(torch.complex64), LABELS), r"got torch\.complex64\. Convert them to float32"),
+    "a list of two": ([INPUTS, LABELS], r"a DataLoader; got list\. Pass both in one tuple"),
     "named rows": (loader(sampler=["a", "b"]), r"the number of each row.*it gave 'a'"),
 }
 
@@ -373,6 +405,23 @@ def test_data_that_cannot_be_fitted_on_are_refused(case):
     data, message = BAD[case]
     with pytest.raises(InputError, match=message):
         CalibrationRows.of(data)
+
+
+@pytest.mark.parametrize("batch_size", [np.int64(5), np.uint8(5), 10**30])
+def test_a_batch_size_may_be_of_numpy_and_larger_than_anything(batch_size):
+    for kind in ("tensors", "data set", "iterable"):
+        rows = CalibrationRows.of(KINDS[kind](), batch_size=batch_size)
+        assert type(rows.batch_size) is int
+        assert torch.equal(read(rows)[0], INPUTS)
+        assert torch.equal(read(rows, batch_size=batch_size)[0], INPUTS)
+
+
+def test_inputs_made_under_inference_mode_can_take_part_in_a_gradient():
+    with torch.inference_mode():
+        data = INPUTS.clone(), LABELS.clone()
+    inputs, _ = next(CalibrationRows.of(data).batches(device="cpu"))
+    assert inputs.requires_grad_().square().sum().backward() is None
+    assert torch.equal(inputs.grad, 2 * INPUTS)
 
 
 @pytest.mark.parametrize("batch_size", [0, -1, 2.5, True])

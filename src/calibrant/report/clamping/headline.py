@@ -1,0 +1,83 @@
+"""The one sentence about a clamped network: whether δ helps, and what would change how that is read."""
+
+from calibrant.report.clamping.effect import REFITTED
+from calibrant.report.clamping.fit_words import is_untried, reservations
+from calibrant.report.clamping.judgement import ClampingJudgement
+from calibrant.report.comparison.board import NOTHING, TEMPERATURE
+from calibrant.report.comparison.phrases import difference_words
+
+__all__ = ["clamping_headline", "head_words", "is_idle"]
+
+
+def clamping_headline(found: ClampingJudgement) -> str:
+    """The answer, and in the same breath what would change how it is read."""
+    warnings = [caution.partition(":")[0] for caution in found.cautions]
+    first = "".join(f"Warning: {warning}. " for warning in warnings)
+    held = reservations(found.summary)
+    last = f" But {', and '.join(held)}." if held else ""
+    return f"{first}{_answer(found)}{last}"
+
+
+def _answer(found: ClampingJudgement) -> str:
+    if not found.moves:
+        return _answer_without_delta(found)
+    effect, rows = found.effect, found.test_rows
+    if effect is None:
+        change = found.clamped.against[found.rival]["nll"]
+        against = f"{difference_words(change, 'lower', 'higher')} than {head_words(found.rival)}"
+        return (
+            f"Whether δ helps cannot be told, as a temperature could not be fitted both with it and without. The "
+            f"clamped network's log-loss is {against}, on {rows:,} test rows."
+        )
+    return effect.headline(head_words(effect.still), rows, answer=head_words(found.rival)) + _beside(found)
+
+
+def _beside(found: ClampingJudgement) -> str:
+    """What the clamped network does against temperature scaling, where δ alone does something else."""
+    rival, temperature = found.clamped.against.get(TEMPERATURE), found.find(TEMPERATURE)
+    if found.effect is None or rival is None or temperature is None:
+        return ""
+    side, own, what = found.effect.side, rival["nll"].side, _head(found)
+    against = f"temperature scaling ({found.clamped.nll:.4f} against {temperature.nll:.4f})"
+    if side == own:
+        is_short = side == "better" and found.clamped.against.get(REFITTED, rival)["nll"].side == "worse"
+        return f" Its own {what} leaves the clamped network at {found.clamped.nll:.4f}." if is_short else ""
+    if side == "better" or own == "worse":
+        return (
+            f" But its {what} leaves the clamped network {'worse' if own == 'worse' else 'no better'} than {against}."
+        )
+    return f" By its {what}, the clamped network is better than {against} all the same." if own == "better" else ""
+
+
+def _head(found: ClampingJudgement) -> str:
+    return "head" if found.temperature is None else f"T = {found.temperature:.3f}"
+
+
+def _answer_without_delta(found: ClampingJudgement) -> str:
+    at = "" if found.temperature is None else f" (T = {found.temperature:.3f})"
+    focal = " by the focal loss" if found.summary.gamma > 0 else ""
+    head = f"{head_words(found.head)}{focal}{at}"
+    best, rival = found.find(TEMPERATURE), found.clamped.against.get(TEMPERATURE)
+    though = ""
+    if focal and best is not None and rival is not None and rival["nll"].side == "worse":
+        though = f" By the log-loss it would be better: {best.nll:.4f} instead of {found.clamped.nll:.4f}."
+    if found.summary.settings.get("strength") == float("inf"):
+        return f"δ was held at 0, as asked: this is {head}.{though}"
+    if is_untried(found.summary):
+        return f"Whether δ helps is not known, as it could not be tried: this is {head}, with δ = 0.{though}"
+    if is_idle(found):
+        return f"δ does not help here, and neither does {head} beyond noise.{though}"
+    return f"δ does not help here: the answer is {head}, with δ = 0.{though}"
+
+
+def head_words(name: str) -> str:
+    """A head without δ."""
+    if name == TEMPERATURE:
+        return "temperature scaling"
+    return "the network as it is" if name == NOTHING else f"{name} alone"
+
+
+def is_idle(found: ClampingJudgement) -> bool:
+    """Whether the network as it is does as well, for all that these rows can tell."""
+    against = found.clamped.against.get(NOTHING)
+    return against is not None and against["nll"].side != "better"
