@@ -44,6 +44,7 @@ MOST_A_PASS, MOST_TIME, MOST_SECONDS, MOST_MEMORY = 1.1, 0.1, 10.0, 1.2
 SIDE, TRAINED_ON, CALIBRATED_ON, NOISE = 32, 100, 1000, 0.01
 PASSES = 3  # in each look at the clock
 FEW, MANY, BATCH = 2000, 8000, 500
+TOO_SHORT = 0.02  # seconds of a loop on a GPU that is all waiting
 # The demo of the authors' toolkit: mean focal loss of clipped probabilities, and the norm of δ, not squared.
 DEMO = Objective(gamma=1.0, strength=0.01, penalty="norm", clip=1e-7)
 RATE, MOMENTUM, DEMO_BATCH, DEMO_STEPS, EPOCHS, SCALE = 0.01, 0.9, 1000, 5, 100, 0.001
@@ -82,10 +83,11 @@ def report() -> str:
     few, many = (_peak_in_a_process_of_its_own(n) for n in (FEW, MANY))
     bounds.append(Bound(f"memory with {MANY:,} rows, in times that with {FEW:,}", many / few, at_most=MOST_MEMORY))
     about_passes = (
-        "A step of the exact solver, with all that it does besides the pass (the temperature fitted anew, the next "
-        "direction), in times a plain loop over the same batches: `cross_entropy(network(x + delta), y).backward()` "
-        "with frozen parameters; and that loop with parameters that take gradients, as in the authors' toolkit. "
-        f"Random weights. {place.about}"
+        "A pass of ours (logits of all rows, and the gradient of their loss in δ), and a step of the exact solver with "
+        "all that it does besides (the temperature fitted anew, the next direction), in times a plain loop over the "
+        "same batches: `cross_entropy(network(x + delta), y).backward()` with frozen parameters; and that loop with "
+        "parameters that take gradients, as in the authors' toolkit. A loop of a few milliseconds measures how long "
+        f"Python takes to tell a GPU its kernels, and is held to no bound. {place.about}"
     )
     about_reached = (
         f"The loop of the toolkit's demo, {EPOCHS} epochs in batches of {DEMO_BATCH:,}, rate {RATE:g}, momentum "
@@ -103,8 +105,8 @@ def report() -> str:
         "",
         about_passes,
         "",
-        "| network | images | batch | plain loop, ms | ours | parameters not frozen |",
-        "|---|---|---|---|---|---|",
+        "| network | images | batch | plain loop, ms | a pass | a step | parameters not frozen |",
+        "|---|---|---|---|---|---|---|",
         *passes,
         "",
         about_reached,
@@ -121,10 +123,13 @@ def report() -> str:
 
 
 def _networks(place: Place) -> list[_Case]:
-    """Of random weights, with labels that are mostly what they say."""
-    sizes = {"resnet20": (5000, 1000), "resnet110": (5000, 1000)} if place.is_gpu else {"resnet20": (128, 64)}
-    models: dict[str, tuple[nn.Module, int, int, int]] = {"DigitsCNN": (DigitsCNN(image_size=SIDE), 1, 1000, 250)}
-    models |= {name: (build_model(name, n_classes=10), 3, *size) for name, size in sizes.items()}
+    """Networks, and noise with labels that are mostly what they say."""
+    models: dict[str, tuple[nn.Module, int, int, int]] = {
+        "DigitsCNN": (DigitsCNN(image_size=SIDE), 1, 1000, 250),
+        "resnet20": (build_model("resnet20", n_classes=10), 3, *((5000, 1000) if place.is_gpu else (128, 64))),
+    }
+    if place.is_gpu:  # trained, as a hundred random layers blow logits up to 1e9, for which there is no temperature
+        models["resnet110"] = (_trained_resnet110(), 3, 5000, 1000)
     cases = []
     for name, (model, channels, n, batch) in models.items():
         chance = torch.Generator().manual_seed(0)
@@ -140,31 +145,40 @@ def _networks(place: Place) -> list[_Case]:
 
 
 def _pass(case: _Case, place: Place, bounds: list[Bound]) -> str:
+    task = _task(case)
+    passes, nothing = task.passes(), task.nothing
+    head = task.best_head(nothing, DEMO.gamma)
     descents: dict[str, Descent] = {}
 
     def before(name: str) -> None:
         case.model.requires_grad_(name == "not frozen")
-        if name == "ours":
-            descents[name] = _descent(case)
+        if name == "step":
+            descents[name] = task.descent(DEMO.gamma)
             descents[name].begin(DEMO)
 
     def ours() -> None:
-        minimum = descents["ours"].minimise(DEMO, ExactSolver(tolerance=1e-12, max_passes=PASSES))
+        for _ in range(PASSES):
+            passes.slope(nothing, head, DEMO)
+
+    def step() -> None:
+        minimum = descents["step"].minimise(DEMO, ExactSolver(tolerance=1e-12, max_passes=PASSES))
         if minimum.certificate.passes != PASSES:
             raise ArithmeticError(f"{PASSES} passes were to be timed, and {minimum.certificate.passes} were made.")
 
     tasks: dict[str, Callable[[], None]] = {
         "frozen": lambda: _plain_passes(case),
         "ours": ours,
+        "step": step,
         "not frozen": lambda: _plain_passes(case),
     }
     times = in_turns(tasks, rounds=4, clock=place.clock, before=before)
     case.model.requires_grad_(requires_grad=False)
-    ratio = times["ours"] / times["frozen"]
-    bounds.append(Bound(f"a pass over {case.name}, in times the plain loop", ratio, at_most=MOST_A_PASS))
+    ratios = {name: times[name] / times["frozen"] for name in tasks}
+    if times["frozen"] / PASSES > TOO_SHORT:
+        bounds.append(Bound(f"a pass over {case.name}, in times the plain loop", ratios["ours"], at_most=MOST_A_PASS))
     return (
         f"| {case.name} | {len(case.labels):,} | {case.batch:,} | {1000 * times['frozen'] / PASSES:,.0f} | "
-        f"**{ratio:.2f}** | {times['not frozen'] / times['frozen']:.2f} |"
+        f"**{ratios['ours']:.2f}** | {ratios['step']:.2f} | {ratios['not frozen']:.2f} |"
     )
 
 
@@ -177,12 +191,12 @@ def _plain_passes(case: _Case) -> None:
     case.model.zero_grad()
 
 
-def _descent(case: _Case, precision: Precision = "float32") -> Descent:
-    """What ``NeuralClamping.fit`` makes for one strength; the network must be frozen."""
+def _task(case: _Case, precision: Precision = "float32") -> ClampingTask:
+    """What ``NeuralClamping.fit`` makes of a network and its rows; the network must be frozen."""
     rows = CalibrationRows.of((case.inputs, case.labels), batch_size=case.batch)
     n_classes = check_network(case.model, rows)
     inputs = first_inputs(case.model, rows)
-    task = ClampingTask(
+    return ClampingTask(
         model=case.model,
         rows=rows,
         basis=FullFreedom().basis(inputs[0]),
@@ -194,7 +208,6 @@ def _descent(case: _Case, precision: Precision = "float32") -> Descent:
         batch_size=case.batch,
         precision=precision,
     )
-    return task.descent(DEMO.gamma)
 
 
 def _digits(place: Place) -> _Case:
@@ -223,12 +236,16 @@ def _resnet110(place: Place) -> list[_Case]:
     with np.load(path) as archive:
         images, labels = (torch.from_numpy(archive[name][:CIFAR_ROWS]) for name in ("images", "labels"))
     mean, std = (torch.tensor(values)[:, None, None] for values in (CIFAR_MEAN, CIFAR_STD))
+    inputs = (images.float() / 255 - mean) / std
+    model = _trained_resnet110().eval().to(place.device)
+    return [_Case("resnet110", model, inputs.to(place.device), labels.long().to(place.device), batch=1000)]
+
+
+def _trained_resnet110() -> nn.Module:
     model = build_model("resnet110", n_classes=100)
     weights = load_file(WEIGHTS)
     model.load_state_dict({name: each.float() if each.is_floating_point() else each for name, each in weights.items()})
-    inputs = (images.float() / 255 - mean) / std
-    model.eval().to(place.device)
-    return [_Case("resnet110", model, inputs.to(place.device), labels.long().to(place.device), batch=1000)]
+    return model
 
 
 def _reached(case: _Case, batch: int, place: Place, bounds: list[Bound]) -> list[str]:
@@ -282,7 +299,7 @@ def _toolkit(case: _Case, batch: int) -> tuple[Tensor, float]:
 
 def _descended(case: _Case, precision: Precision, target: float) -> Descent:
     """The exact solver, as far as the target."""
-    descent = _descent(case, precision)
+    descent = _task(case, precision).descent(DEMO.gamma)
 
     def look() -> None:
         if descent.value(DEMO) <= target:

@@ -86,7 +86,7 @@ def parts(given: argparse.Namespace) -> dict[str, Iterator[tuple[Network, list[F
         "digits-many": (
             (each, OURS + PAPER + MORE[2:]) for each in digits(range(5), training_rows=1000, calibration_rows=400)
         ),
-        "blood-few": ((each, OURS[:2] + MORE[2:]) for each in few_blood_cells(given, range(3))),
+        "blood-few": ((each, OURS[:2]) for each in few_blood_cells(given, range(3))),
     }
 
 
