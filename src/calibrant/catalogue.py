@@ -8,7 +8,7 @@ from typing import Any
 
 from calibrant.calibrators import Calibrator, Chain, FeatureCalibrator
 from calibrant.checks import check_known
-from calibrant.losses import Loss, PenalisedLoss, RowLoss
+from calibrant.losses import Loss, MetaLoss, PenalisedLoss, RowLoss
 from calibrant.method_text import AnyCalibrator, parse_method, without_features
 from calibrant.metrics import Metric
 from calibrant.named_text import NamedKind, read_named
@@ -18,8 +18,10 @@ __all__ = [
     "all_calibrators",
     "all_feature_calibrators",
     "all_losses",
+    "all_meta_losses",
     "all_metrics",
     "find_any_calibrator",
+    "find_any_loss",
     "find_calibrator",
     "find_loss",
     "find_metric",
@@ -123,6 +125,28 @@ def find_loss(text: str) -> Loss:
     return read_named(text, all_losses(), NamedKind("a loss", "ce, focal(gamma=2) or mmce(base=focal)"), find_loss)
 
 
+def all_meta_losses() -> dict[str, MetaLoss]:
+    """Every loss that is learned on held-out rows while the network trains, with its default options, by name.
+
+    Example:
+        >>> all_meta_losses()["meta_focal"].objective
+        'sece'
+    """
+    made: list[MetaLoss] = [kind() for kind in _exported("losses", MetaLoss)]
+    return {loss.name: loss for loss in sorted(made, key=lambda loss: loss.name)}
+
+
+def find_any_loss(text: str) -> Loss | MetaLoss:
+    """The loss that a text describes, as :func:`find_loss`, or one that is learned on the way.
+
+    Example:
+        >>> find_any_loss("meta_focal(objective=dece)").objective
+        'dece'
+    """
+    kind = NamedKind("a loss", "ce, focal(gamma=2), mmce(base=focal) or meta_focal(objective=sece)")
+    return read_named(text, {**all_losses(), **all_meta_losses()}, kind, find_loss)
+
+
 def find_papers(text: str) -> tuple[Paper, ...]:
     """The papers behind what a text describes, each once: those of the steps, for a chain.
 
@@ -141,8 +165,9 @@ def find_papers(text: str) -> tuple[Paper, ...]:
         papers = _papers_by_name()
         check_known(text, papers, "a metric, loss or calibrator")
         return papers[text]
-    if text.partition("(")[0].strip() in all_losses():
-        parts = (part for part in find_loss(text).modules() if isinstance(part, RowLoss | PenalisedLoss))
+    if text.partition("(")[0].strip() in {**all_losses(), **all_meta_losses()}:
+        loss = find_any_loss(text)
+        parts = (part for part in loss.modules() if isinstance(part, RowLoss | PenalisedLoss | MetaLoss))
         return tuple(dict.fromkeys(part.paper for part in parts))
     method = find_any_calibrator(text)
     steps = method.steps if isinstance(method, Chain) else (method,)
@@ -157,7 +182,7 @@ def _papers_by_name() -> dict[str, tuple[Paper, ...]]:
         *all_feature_calibrators().items(),
     ]
     found = [(name, thing.paper) for name, thing in things]
-    found += [(name, loss.paper) for name, loss in all_losses().items()]
+    found += [(name, loss.paper) for name, loss in {**all_losses(), **all_meta_losses()}.items()]
     # A metric that is a plain function, as it needs more than predictions; from the same paper as this calibrator.
     found.append(("piece", replace(all_feature_calibrators()["density_ratio"].paper, where="eq. 4")))
     papers: dict[str, tuple[Paper, ...]] = {}

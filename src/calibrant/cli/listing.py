@@ -69,12 +69,14 @@ def _calibrators() -> Iterator[tuple[str, ...]]:
 
 
 def _losses() -> Iterator[tuple[str, ...]]:
-    from calibrant.catalogue import all_losses
+    from calibrant.catalogue import all_losses, all_meta_losses
     from calibrant.losses import RowLoss
 
     for loss in all_losses().values():
         judges = "rows" if isinstance(loss, RowLoss) else "batch"
         yield loss.name, loss.title, judges, "yes" if loss.takes_soft_labels else "", loss.paper.short
+    for meta in all_meta_losses().values():
+        yield meta.name, f"{meta.title} (needs --split 8:1:1)", "rows", "", meta.paper.short
 
 
 def _models() -> Iterator[tuple[str, ...]]:

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from calibrant.calibrators import TemperatureScaling
-from calibrant.catalogue import find_loss
+from calibrant.catalogue import find_any_loss
 from calibrant.checks import check_known
 from calibrant.cli.device import chosen_device
 from calibrant.cli.notes import warnings_shown
@@ -137,7 +137,7 @@ def _runs(request: TrainingRequest, recipe: Recipe) -> list[Run]:
     for model, loss, seed in given:
         text = loss if request.gamma is None else f"{loss}(gamma={request.gamma})"
         folder = request.out if len(given) == 1 else request.out / f"{model}-{_in_a_path(text)}-seed{seed}"
-        runs.append(Run(folder, model, find_loss(text), replace(recipe, seed=seed)))
+        runs.append(Run(folder, model, find_any_loss(text), replace(recipe, seed=seed)))
     return runs
 
 

@@ -15,6 +15,11 @@ from calibrant.losses.label_smoothing import LabelSmoothingLoss
 from calibrant.losses.logit_norm import LogitNormLoss
 from calibrant.losses.margin import MarginLoss, OverClasses
 from calibrant.losses.mdca import MDCALoss
+from calibrant.losses.meta.base import MetaLoss, MetaObjective
+from calibrant.losses.meta.gamma_net import GammaNet
+from calibrant.losses.meta.meta_focal import MetaFocalLoss
+from calibrant.losses.meta.meta_l2 import L2Unit, MetaL2Loss
+from calibrant.losses.meta.meta_smoothing import MetaSmoothingLoss, SmoothingUnit
 from calibrant.losses.mmce import MMCELoss, MMCENormalisation
 from calibrant.losses.pairwise import PairwiseConstraintsLoss
 from calibrant.losses.ranking import CorrectnessNormalisation, CorrectnessRankingLoss, RankedScore
@@ -37,8 +42,10 @@ __all__ = [
     "DualFocalLoss",
     "EntropyRegularisedLoss",
     "FocalLoss",
+    "GammaNet",
     "GapNorm",
     "InverseFocalLoss",
+    "L2Unit",
     "LabelSmoothingLoss",
     "LogitNormLoss",
     "Loss",
@@ -46,6 +53,11 @@ __all__ = [
     "MMCELoss",
     "MMCENormalisation",
     "MarginLoss",
+    "MetaFocalLoss",
+    "MetaL2Loss",
+    "MetaLoss",
+    "MetaObjective",
+    "MetaSmoothingLoss",
     "NeedsSamples",
     "OverClasses",
     "PairwiseConstraintsLoss",
@@ -57,6 +69,7 @@ __all__ = [
     "SECELoss",
     "SampleDependentFocalLoss",
     "ScheduledFocalLoss",
+    "SmoothingUnit",
     "SoftAvUCLoss",
     "differentiable_ece",
     "differentiable_sece",

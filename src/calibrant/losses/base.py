@@ -2,7 +2,7 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast, get_args
 
 from torch import Tensor, nn
 
@@ -11,7 +11,7 @@ from calibrant.errors import InputError
 from calibrant.losses.batch import Batch, Reduction, full_precision
 from calibrant.paper import Paper
 
-__all__ = ["Loss", "PenalisedLoss", "Reduction", "RowLoss", "loss_settings"]
+__all__ = ["Loss", "PenalisedLoss", "Reduction", "RowLoss", "loss_settings", "options_in_words"]
 
 
 class RowLoss(nn.Module, ABC):
@@ -61,7 +61,7 @@ class RowLoss(nn.Module, ABC):
             return batch.reduced(self.rows(batch.logits, batch.labels), self.reduction)
 
     def extra_repr(self) -> str:
-        return _options_in_words(self)
+        return options_in_words(self)
 
 
 class PenalisedLoss(nn.Module, ABC):
@@ -125,13 +125,18 @@ class PenalisedLoss(nn.Module, ABC):
             return loss + self.weight * size * self.penalty(batch.logits, batch.labels)
 
     def extra_repr(self) -> str:
-        return _options_in_words(self)
+        return options_in_words(self)
 
 
 Loss: TypeAlias = RowLoss | PenalisedLoss
 
 
-def loss_settings(loss: Loss) -> dict[str, Any]:
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+def loss_settings(loss: _Named) -> dict[str, Any]:
     """The name and options of a loss, as a file can hold them.
 
     Example:
@@ -148,7 +153,7 @@ def _checked_index(ignore_index: int | None) -> int | None:
     return ignore_index
 
 
-def _options(loss: Loss) -> list[str]:
+def _options(loss: object) -> list[str]:
     return list(inspect.signature(type(loss)).parameters)
 
 
@@ -158,6 +163,7 @@ def _plain(value: object) -> Any:
     return [_plain(each) for each in cast("tuple[object, ...]", value)] if isinstance(value, tuple) else value
 
 
-def _options_in_words(loss: Loss) -> str:
+def options_in_words(loss: object) -> str:
+    """The options of a loss, for its repr."""
     told = [name for name in _options(loss) if name not in {"base", "reduction", "ignore_index"}]
     return ", ".join(f"{name}={getattr(loss, name)!r}" for name in told)

@@ -2,6 +2,8 @@
 
 from calibrant.training.data import TrainingData
 from calibrant.training.learning import learned_epochs
+from calibrant.training.meta.held_out import features_in_evaluation
+from calibrant.training.meta.regulariser import MetaRegulariser
 from calibrant.training.mixup import MixedBatch, Mixup
 from calibrant.training.predict import predict
 from calibrant.training.recipe import RECIPES, Recipe
@@ -14,6 +16,7 @@ __all__ = [
     "RECIPES",
     "EpochRecord",
     "HeldOutRecord",
+    "MetaRegulariser",
     "MixedBatch",
     "Mixup",
     "Recipe",
@@ -21,6 +24,7 @@ __all__ = [
     "Session",
     "Speed",
     "TrainingData",
+    "features_in_evaluation",
     "learned_epochs",
     "load_network",
     "predict",

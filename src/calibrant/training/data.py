@@ -25,6 +25,7 @@ class TrainingData:
     class_names: tuple[str, ...]
     pixel_scale: PixelScale | None = None
     augmentation: Augmentation = "none"  # the usual one
+    meta: Examples | None = None  # rows that tune a loss which is learned
 
     def __post_init__(self) -> None:
         if self.pixel_scale is None and self.augmentation != "none":
@@ -36,7 +37,7 @@ class TrainingData:
     def of(cls, dataset: Dataset, split: Split) -> "TrainingData":
         """A data set divided by one of the named protocols."""
         held_out = {"calibration": split.calibration, "test": split.test}
-        return cls(split.training, held_out, dataset.class_names, dataset.pixel_scale, dataset.augmentation)
+        return cls(split.training, held_out, dataset.class_names, dataset.pixel_scale, dataset.augmentation, split.meta)
 
     def on(self, device: torch.device, augmentation: Augmentation | None = None) -> "DeviceData":
         """Move everything to a device, once for all networks that train there."""
@@ -49,7 +50,8 @@ class TrainingData:
             return StoredExamples(store, examples.labels.to(device))
 
         held_out = {name: stored(part, "none") for name, part in self.held_out.items()}
-        return DeviceData(stored(self.training, chosen), held_out, device)
+        meta = None if self.meta is None else stored(self.meta, "none")
+        return DeviceData(stored(self.training, chosen), held_out, device, meta)
 
 
 @final
@@ -72,3 +74,4 @@ class DeviceData:
     training: StoredExamples
     held_out: Mapping[str, StoredExamples]
     device: torch.device
+    meta: StoredExamples | None = None

@@ -26,12 +26,13 @@ class EpochPlan:
     mirrored: Tensor  # (steps, b) bool
     partners: Tensor  # (steps, b) int64, a permutation of each step's places
     shares: Tensor  # (steps,) float32, of the row itself where it is mixed with its partner
+    judges: Tensor  # (steps, m) int64, which held-out rows judge a loss that is learned; m is 0 if there are none
 
     def to(self, device: torch.device) -> "EpochPlan":
         return EpochPlan(*(field.to(device, non_blocking=True) for field in self.fields()))
 
     def fields(self) -> tuple[Tensor, ...]:
-        return self.rows, self.shifts, self.mirrored, self.partners, self.shares
+        return self.rows, self.shifts, self.mirrored, self.partners, self.shares, self.judges
 
     def copy_(self, other: "EpochPlan") -> None:
         """Take over another epoch's plan, in the place that captured steps read."""
@@ -45,7 +46,7 @@ def generator_of(seed: int, epoch: int) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
 
 
-def plan_epoch(n: int, batch_size: int, *, seed: int, epoch: int, mixup: float = 0.0) -> EpochPlan:
+def plan_epoch(n: int, batch_size: int, *, seed: int, epoch: int, mixup: float = 0.0, n_judges: int = 0) -> EpochPlan:
     """Draw an epoch.
 
     Args:
@@ -54,6 +55,8 @@ def plan_epoch(n: int, batch_size: int, *, seed: int, epoch: int, mixup: float =
         seed: Of the run.
         epoch: Counted from 0.
         mixup: The α of the Beta distribution that shares are drawn from; 0 leaves every row whole.
+        n_judges: Held-out rows that a batch of judges is drawn from in each step, as large as the training batch if
+            there are as many; 0 draws none.
     """
     chance = generator_of(seed, epoch)
     steps = n // batch_size
@@ -62,7 +65,16 @@ def plan_epoch(n: int, batch_size: int, *, seed: int, epoch: int, mixup: float =
     shifts = torch.randint(2 * PADDING + 1, (*shape, 2), generator=chance)
     mirrored = torch.rand(shape, generator=chance) < 0.5
     partners = torch.rand(shape, generator=chance).argsort(dim=1)
-    return EpochPlan(rows, shifts, mirrored, partners, mixing_shares(steps, mixup, chance))
+    shares = mixing_shares(steps, mixup, chance)
+    return EpochPlan(rows, shifts, mirrored, partners, shares, _judges(n_judges, batch_size, steps, chance))
+
+
+def _judges(n: int, batch_size: int, steps: int, chance: torch.Generator) -> Tensor:
+    """As many rows a step as there are in a batch, or all; each as often as any other, in turns, (steps, m)."""
+    size = min(batch_size, n)
+    rounds = -(-steps * size // n) if n else 0
+    order = [torch.randperm(n, generator=chance) for _ in range(rounds)] or [torch.zeros(0, dtype=torch.int64)]
+    return torch.cat(order)[: steps * size].view(steps, size)
 
 
 def mixing_shares(n: int, alpha: float, chance: torch.Generator) -> Tensor:

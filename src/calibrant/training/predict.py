@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.training.data import StoredExamples
+from calibrant.training.meta.held_out import check_features
 
-__all__ = ["logits_of", "predict"]
+__all__ = ["features_of", "logits_of", "predict"]
 
 _ROWS = 2048  # in a batch
 
@@ -37,6 +38,22 @@ def logits_of(model: nn.Module, examples: StoredExamples) -> Tensor:
     with _evaluating(model):
         rows = torch.arange(len(examples), device=examples.labels.device).split(_ROWS)
         return torch.cat([model(examples.inputs.plain(some)) for some in rows])
+
+
+def features_of(model: nn.Module, examples: StoredExamples) -> Tensor:
+    """What the last layer sees of stored rows, (n, d), unaugmented, in float32 as :func:`logits_of`.
+
+    Args:
+        model: With ``features``; is put into evaluation mode, and then back.
+        examples: On the network's device.
+
+    Raises:
+        InputError: If the network has no features.
+    """
+    network = check_features(model)
+    with _evaluating(model):
+        rows = torch.arange(len(examples), device=examples.labels.device).split(_ROWS)
+        return torch.cat([network.features(examples.inputs.plain(some)) for some in rows])
 
 
 @contextmanager

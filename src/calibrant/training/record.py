@@ -1,7 +1,7 @@
 """What is written down after each epoch: how the network does on training rows and on each held-out part."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
 import torch
@@ -42,6 +42,7 @@ class EpochRecord:
     loss: float  # mean over the steps, of augmented and mixed rows
     accuracy: float  # of the same, in training mode
     held_out: Mapping[str, HeldOutRecord]  # empty after epochs in which nobody looked
+    learned: Mapping[str, float] = field(default_factory=dict)  # of a loss that is learned, such as its mean γ
 
     def as_dict(self) -> dict[str, Any]:
         """As a file can hold it."""

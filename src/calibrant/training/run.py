@@ -12,7 +12,7 @@ from torch import nn
 from calibrant.datasets.dataset import Dataset, PixelScale
 from calibrant.datasets.splits import split_dataset
 from calibrant.errors import FileError, FitError
-from calibrant.losses import Loss, loss_settings
+from calibrant.losses import Loss, MetaLoss, loss_settings
 from calibrant.models import build_model
 from calibrant.training.data import TrainingData
 from calibrant.training.folder import RunFolder
@@ -34,7 +34,7 @@ class Run:
 
     folder: Path
     model: str
-    loss: Loss
+    loss: Loss | MetaLoss
     recipe: Recipe
 
 

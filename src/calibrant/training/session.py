@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -11,14 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import check_at_least, check_real_number
-from calibrant.errors import FitError, InputError
-from calibrant.losses import ChangesWithEpoch, Loss, NeedsSamples
+from calibrant.errors import CalibrantWarning, FitError, InputError
+from calibrant.losses import ChangesWithEpoch, Loss, MetaLoss, NeedsSamples
 from calibrant.training.capture import CapturedStep, compile_blocks
 from calibrant.training.data import DeviceData, StoredExamples
 from calibrant.training.learning import LearningTrace
+from calibrant.training.meta.checks import check_meta
+from calibrant.training.meta.held_out import check_features, features_in_training
+from calibrant.training.meta.regulariser import MetaRegulariser
+from calibrant.training.meta.step import MetaForward
 from calibrant.training.peers import ALONE, Peers
 from calibrant.training.plan import EpochPlan, generator_of, plan_epoch
-from calibrant.training.predict import logits_of
+from calibrant.training.precision import Multiplying
+from calibrant.training.predict import features_of, logits_of
 from calibrant.training.recipe import Recipe
 from calibrant.training.record import EpochRecord, HeldOutRecord, judge
 from calibrant.training.schedule import learning_rates
@@ -56,20 +62,20 @@ class Session:
 
     Args:
         model: Moved to the data's device, and trained in place.
-        loss: Of logits and labels.
+        loss: Of logits and labels; or one that is learned, which needs rows of its own and a network with features.
         data: Training and held-out rows on a device.
         recipe: Everything else that decides the result.
         speed: What is allowed to make it fast.
         peers: Other processes that train the same weights.
 
     Raises:
-        InputError: If there are fewer training rows than a batch, or loss and recipe do not go together.
+        InputError: If there are fewer training rows than a batch, or loss, network, data and recipe do not go together.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        loss: Loss,
+        loss: Loss | MetaLoss,
         data: DeviceData,
         recipe: Recipe,
         speed: Speed | None = None,
@@ -77,20 +83,23 @@ class Session:
     ) -> None:
         n, speed = len(data.training), speed or Speed()
         _check_batches(n, recipe, peers)
-        _check_loss(loss, data, recipe)
+        _check_loss(loss, data, recipe, peers)
         for module in loss.modules():
             if isinstance(module, NeedsSamples):
                 module.remember(n)
         self.model = model.to(data.device).train()
         # Torch's annotations know this keyword only without a device.
         self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.loss = loss.to(data.device).train()
+        self.loss: Loss | MetaLoss = loss.to(data.device).train()
         self.recipe, self.data, self._judge_every = recipe, data, speed.judge_every
         self.epoch = 0
         self.records: list[EpochRecord] = []
         self.trace = LearningTrace(n) if speed.traced else None
         self._plan = self._drawn().to(data.device)
-        self.step = Step(peers.wrapped(self.model, data.device), loss, data.training, self._plan, recipe, peers)
+        self._regulariser = self._settled(loss) if isinstance(loss, MetaLoss) else None
+        self.step = Step(
+            peers.wrapped(self.model, data.device), self._step_loss(), data.training, self._plan, recipe, peers
+        )
         self._is_captured = speed.compiled and data.device.type == "cuda" and peers.count == 1
         self._captured: CapturedStep | None = None
         self._started = 0.0
@@ -143,9 +152,10 @@ class Session:
             held_out = self._judged() if self._is_judged() else {}
             if self.trace is not None:
                 self.trace.add(self.logits(self.data.training), self.data.training.labels)
+            learned = self._told() if held_out else {}
             rate = float(self.step.rates[-1])
         self.epoch += 1
-        record = EpochRecord(self.epoch, time.perf_counter() - self._started, rate, loss, accuracy, held_out)
+        record = EpochRecord(self.epoch, time.perf_counter() - self._started, rate, loss, accuracy, held_out, learned)
         self.records.append(record)
         return record
 
@@ -186,10 +196,47 @@ class Session:
     def _judged(self) -> dict[str, HeldOutRecord]:
         return {name: judge(self.logits(part), part.labels) for name, part in self.data.held_out.items()}
 
+    def _told(self) -> dict[str, float]:
+        """What a loss that is learned has come to, as seen on rows that had no part in it."""
+        if not isinstance(self.loss, MetaLoss):
+            return {}
+        part = self.data.held_out.get("calibration") or next(iter(self.data.held_out.values()))
+        told = self.loss.told(features_of(self.model, part).float())
+        if told.get("gamma_clipped") and not any(record.learned.get("gamma_clipped") for record in self.records):
+            warnings.warn(
+                f"γ is above its limit for {told['gamma_clipped']:.1%} of held-out rows after epoch {self.epoch + 1}, "
+                "and is cut off there. Lower the learning_rate of the loss, or raise its limit.",
+                CalibrantWarning,
+                stacklevel=2,
+            )
+        return told
+
+    def _settled(self, loss: MetaLoss) -> MetaRegulariser:
+        regulariser = MetaRegulariser(loss, check_features(self.model).head, seed=self.recipe.seed)
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            first = self.data.training.inputs.plain(self._plan.rows[0])
+            regulariser.settle(features_in_training(self.model, first))
+        return regulariser
+
+    def _step_loss(self) -> Loss | MetaForward:
+        if isinstance(self.loss, MetaLoss):
+            assert self._regulariser is not None
+            assert self.data.meta is not None
+            multiplying = Multiplying(self.recipe, self.data.device.type)
+            return MetaForward(self.model, self._regulariser, self.data.meta, multiplying)
+        return self.loss
+
     def _drawn(self) -> EpochPlan:
         recipe = self.recipe
-        n = len(self.data.training)
-        return plan_epoch(n, recipe.batch_size, seed=recipe.seed, epoch=self.epoch, mixup=recipe.mixup)
+        n, judges = len(self.data.training), self.data.meta if isinstance(self.loss, MetaLoss) else None
+        return plan_epoch(
+            n,
+            recipe.batch_size,
+            seed=recipe.seed,
+            epoch=self.epoch,
+            mixup=recipe.mixup,
+            n_judges=0 if judges is None else len(judges),
+        )
 
     def _named(self) -> Iterator[tuple[str, str, Tensor]]:
         """All that a step changes and that lasts."""
@@ -198,6 +245,10 @@ class Session:
         for name, weight in self.model.named_parameters():
             for what, tensor in self.step.optimiser.state.get(weight, {}).items():
                 yield "optimiser", f"{what}.{name}", tensor
+        if self._regulariser is not None:
+            for name, each in self.loss.named_parameters():
+                for what, tensor in self._regulariser.optimiser.state[each].items():
+                    yield "meta", f"{what}.{name}", tensor
 
     def _changing(self) -> list[Tensor]:
         """All that a step changes."""
@@ -214,7 +265,10 @@ def _check_batches(n: int, recipe: Recipe, peers: Peers) -> None:
     peers.part_of(recipe.batch_size)
 
 
-def _check_loss(loss: Loss, data: DeviceData, recipe: Recipe) -> None:
+def _check_loss(loss: Loss | MetaLoss, data: DeviceData, recipe: Recipe, peers: Peers) -> None:
+    if isinstance(loss, MetaLoss):
+        check_meta(loss, data, recipe, peers)
+        return
     if loss.reduction == "none":
         raise InputError("the reduction of a loss must be mean or sum to train with it; got none.")
     if not recipe.mixup:

@@ -59,8 +59,10 @@ class RunSettings:
 def data_digest(data: TrainingData) -> str:
     """A fingerprint of all rows, in their order."""
     digest = hashlib.sha256()
-    for part in (data.training, *(data.held_out[name] for name in sorted(data.held_out))):
-        _feed(digest, part)
+    parts = (data.training, *(data.held_out[name] for name in sorted(data.held_out)), data.meta)
+    for part in parts:
+        if part is not None:
+            _feed(digest, part)
     return digest.hexdigest()[:16]
 
 

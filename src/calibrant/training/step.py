@@ -7,9 +7,11 @@ from torch import Tensor, nn
 
 from calibrant.losses import Loss, NeedsSamples
 from calibrant.training.data import StoredExamples
+from calibrant.training.meta.step import MetaForward
 from calibrant.training.mixup import MixedBatch
 from calibrant.training.peers import Peers
 from calibrant.training.plan import EpochPlan
+from calibrant.training.precision import Multiplying
 from calibrant.training.recipe import Recipe
 
 __all__ = ["Step"]
@@ -21,7 +23,7 @@ class Step:
 
     Args:
         model: The network as it is called in training.
-        loss: Of logits and labels.
+        loss: Of logits and labels; or a forward run with a loss that is learned.
         data: Training rows, on the network's device.
         plan: Buffers on that device, filled anew for each epoch.
         recipe: Gives momentum, weight decay, mixing, clipping.
@@ -29,15 +31,22 @@ class Step:
     """
 
     def __init__(
-        self, model: nn.Module, loss: Loss, data: StoredExamples, plan: EpochPlan, recipe: Recipe, peers: Peers
+        self,
+        model: nn.Module,
+        loss: Loss | MetaForward,
+        data: StoredExamples,
+        plan: EpochPlan,
+        recipe: Recipe,
+        peers: Peers,
     ) -> None:
         device = data.labels.device
         self._model, self._loss, self._data, self._plan, self._recipe, self._peers = (
             model, loss, data, plan, recipe, peers,
         )  # fmt: skip
-        self._needy = [module for module in loss.modules() if isinstance(module, NeedsSamples)]
+        parts = () if isinstance(loss, MetaForward) else loss.modules()
+        self._needy = [module for module in parts if isinstance(module, NeedsSamples)]
         self._weights = [weight for weight in model.parameters() if weight.requires_grad]
-        self._is_low_precision = recipe.multiplies_in(device.type) == "bfloat16"
+        self._multiplying = Multiplying(recipe, device.type)
         self._at = torch.zeros(1, dtype=torch.int64, device=device)
         self._rate = torch.zeros((), device=device)
         self.rates = torch.zeros(len(plan.rows), device=device)
@@ -58,7 +67,9 @@ class Step:
 
     def __call__(self) -> None:
         """Train on the batch the plan stands at, and go one further."""
-        rows, shifts, mirrored, partners, share = (field.index_select(0, self._at)[0] for field in self._plan.fields())
+        rows, shifts, mirrored, partners, share, judges = (
+            field.index_select(0, self._at)[0] for field in self._plan.fields()
+        )
         self._rate.copy_(self.rates.index_select(0, self._at)[0])
         labels = self._data.labels.index_select(0, rows)
         for needy in self._needy:
@@ -66,7 +77,9 @@ class Step:
         # Inputs of this process's part only; labels and logits of the whole batch.
         mine = self._peers.part_of(len(rows))
         inputs = self._data.inputs.augmented(rows[mine], shifts[mine], mirrored[mine])
-        if self._recipe.mixup:
+        if isinstance(self._loss, MetaForward):
+            logits, loss = self._loss(inputs, labels, judges, self._rate)
+        elif self._recipe.mixup:
             with_whom = partners[mine]
             others = self._data.inputs.augmented(rows[with_whom], shifts[with_whom], mirrored[with_whom])
             mixed = MixedBatch(torch.lerp(others, inputs, share), labels, labels[partners], share)
@@ -86,7 +99,6 @@ class Step:
 
     def _forward(self, inputs: Tensor) -> Tensor:
         """Everyone's logits."""
-        # bfloat16 copies of the weights are not kept: a captured graph would never renew them.
-        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self._is_low_precision, cache_enabled=False):
+        with self._multiplying():
             logits: Tensor = self._model(inputs)
-        return self._peers.gathered(logits.float() if self._is_low_precision else logits)
+        return self._peers.gathered(logits.float() if self._multiplying.is_low else logits)

@@ -1,0 +1,92 @@
+"""Focal loss with a γ for every row, learned: meta-regularisation."""
+
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from calibrant.checks import check_positive
+from calibrant.losses.focal import focal_weighted
+from calibrant.losses.log_loss import log_losses
+from calibrant.losses.meta.base import MetaLoss, MetaObjective
+from calibrant.losses.meta.gamma_net import GammaNet
+from calibrant.paper import Paper
+
+__all__ = ["MetaFocalLoss"]
+
+
+@final
+class MetaFocalLoss(MetaLoss):
+    """Focal loss whose γ a small network reads off each row's features, tuned on held-out rows.
+
+    γ-Net is asked in training only; the network that is left is like any other. Its γ stays near where it started
+    unless held-out rows pull it away, so look at how γ moved (it is written down every epoch) before crediting it.
+
+    Formula: mean of -(1 - p_y)^γ(x) log p_y, γ(x) by :class:`GammaNet`
+
+    Args:
+        objective: See :class:`MetaLoss`; ``sece`` is the paper's, ``dece`` and ``ce`` its variants.
+        cross_entropy: See :class:`MetaLoss`; the paper adds none.
+        learning_rate: See :class:`MetaLoss`; the paper does not say.
+        temperature: τ of γ-Net.
+        limit: The largest γ.
+
+    Raises:
+        InputError: If an option is out of range.
+
+    Example:
+        >>> loss = MetaFocalLoss()
+        >>> loss.build(8, 3, seed=0)
+        >>> features, labels = torch.randn(4, 8), torch.tensor([0, 1, 2, 0])
+        >>> bool(loss(features, torch.zeros(4, 3), labels, torch.zeros(3, 8)) > 0)
+        True
+    """
+
+    name: ClassVar[str] = "meta_focal"
+    title: ClassVar[str] = "Focal loss with a learned gamma a row (gamma-Net)"
+    paper: ClassVar[Paper] = Paper(
+        "Wang & Golebiowski",
+        2024,
+        "Towards Unbiased Calibration using Meta-Regularization",
+        "arXiv:2303.15057",
+        "eq. 2-4",
+    )
+
+    def __init__(
+        self,
+        *,
+        objective: MetaObjective = "sece",
+        cross_entropy: float = 0.0,
+        learning_rate: float = 1e-3,
+        temperature: float = 0.01,
+        limit: float = 20.0,
+    ) -> None:
+        super().__init__(objective=objective, cross_entropy=cross_entropy, learning_rate=learning_rate)
+        self.temperature = check_positive(temperature, "temperature")
+        self.limit = check_positive(limit, "limit")
+        self.gamma_net: GammaNet | None = None
+
+    def build(self, n_features: int, n_classes: int, *, seed: int) -> None:
+        self.gamma_net = GammaNet(n_features, n_classes, temperature=self.temperature, limit=self.limit, seed=seed)
+
+    def settle(self, features: Tensor) -> None:
+        self._net(features).settle(features)
+
+    def rows(self, features: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+        return focal_weighted(log_losses(logits, labels), self._net(features)(features))
+
+    @torch.no_grad()
+    def told(self, features: Tensor) -> dict[str, float]:
+        """Mean and standard deviation of γ, and the share of rows at its limit."""
+        gamma = self._net(features).unclipped(features).double()
+        clipped = gamma.clamp(max=self.limit)
+        return {
+            "gamma_mean": float(clipped.mean()),
+            "gamma_std": float(clipped.std(correction=0)),
+            "gamma_clipped": float((gamma > self.limit).double().mean()),
+        }
+
+    def _net(self, features: Tensor) -> GammaNet:
+        self.check_built(features)
+        assert self.gamma_net is not None
+        return self.gamma_net

@@ -1,0 +1,97 @@
+"""Label smoothing whose amount is learned: meta-calibration."""
+
+import math
+from typing import ClassVar, Literal, TypeAlias, final, get_args
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.checks import check_known, check_real_number
+from calibrant.errors import InputError
+from calibrant.losses.log_loss import log_losses
+from calibrant.losses.meta.base import MetaLoss, MetaObjective
+from calibrant.paper import Paper
+
+__all__ = ["MetaSmoothingLoss", "SmoothingUnit"]
+
+SmoothingUnit: TypeAlias = Literal["all", "class"]
+_MOST = 0.5
+
+
+@final
+class MetaSmoothingLoss(MetaLoss):
+    """Label smoothing as strong as held-out rows want it, the same for all rows or one for each class.
+
+    Formula: mean of (1 - ε_y) · -log p_y + ε_y/k Σ_j -log p_j, ε = σ(φ)/2
+
+    Args:
+        objective: See :class:`MetaLoss`; ``dece`` is meta-calibration's.
+        cross_entropy: See :class:`MetaLoss`. Meta-calibration's cross-entropy and half an error are 2 here.
+        learning_rate: See :class:`MetaLoss`.
+        start: ε to begin with, between 0 and a half. The public code lets ε itself move and cuts it off at 0 and a
+            half, where it has no slope any more; here it cannot come to either end.
+        unit: Whether ``all`` rows share one ε, or each ``class`` has its own.
+
+    Raises:
+        InputError: If an option is out of range.
+
+    Example:
+        >>> loss = MetaSmoothingLoss(start=0.1)
+        >>> loss.build(8, 3, seed=0)
+        >>> round(loss.told(torch.zeros(1, 8))["smoothing_mean"], 4)
+        0.1
+    """
+
+    name: ClassVar[str] = "meta_smoothing"
+    title: ClassVar[str] = "Label smoothing of a learned amount"
+    paper: ClassVar[Paper] = Paper(
+        "Bohdal et al.",
+        2023,
+        "Meta-Calibration: Learning of Model Calibration Using Differentiable Expected Calibration Error",
+        "arXiv:2106.09613",
+        "Section 3.3",
+    )
+
+    def __init__(
+        self,
+        *,
+        objective: MetaObjective = "dece",
+        cross_entropy: float = 2.0,
+        learning_rate: float = 1e-3,
+        start: float = 0.05,
+        unit: SmoothingUnit = "class",
+    ) -> None:
+        super().__init__(objective=objective, cross_entropy=cross_entropy, learning_rate=learning_rate)
+        self.start = check_real_number(start, "start", least=0, most=_MOST)
+        if start in {0, _MOST}:
+            raise InputError(f"start must be between 0 and {_MOST}, which it could never leave; got {start}.")
+        check_known(unit, get_args(SmoothingUnit), "unit")
+        self.unit = unit
+        self.unbounded: nn.Parameter | None = None
+
+    def build(self, n_features: int, n_classes: int, *, seed: int) -> None:
+        del n_features, seed
+        share = self.start / _MOST
+        size = n_classes if self.unit == "class" else 1
+        self.unbounded = nn.Parameter(torch.full((size,), math.log(share / (1 - share))))
+
+    def rows(self, features: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+        del features
+        smoothing = self._smoothing()
+        each = smoothing[labels] if len(smoothing) > 1 else smoothing
+        return (1 - each) * log_losses(logits, labels) - each * logits.log_softmax(dim=1).mean(dim=1)
+
+    @torch.no_grad()
+    def told(self, features: Tensor) -> dict[str, float]:
+        """Mean, smallest and largest ε."""
+        self.check_built(features)
+        smoothing = self._smoothing().double()
+        return {
+            "smoothing_mean": float(smoothing.mean()),
+            "smoothing_least": float(smoothing.min()),
+            "smoothing_most": float(smoothing.max()),
+        }
+
+    def _smoothing(self) -> Tensor:
+        assert self.unbounded is not None, "forward sees to it"
+        return _MOST * self.unbounded.sigmoid()

@@ -1,0 +1,1 @@
+"""Meta-regularisation: the parameters of a loss, tuned on held-out rows while the network trains."""

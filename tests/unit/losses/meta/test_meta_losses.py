@@ -1,0 +1,190 @@
+"""Losses that are learned: what they are at known parameters, and what they say of them."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+
+from calibrant.catalogue import all_meta_losses, find_any_loss
+from calibrant.errors import InputError
+from calibrant.losses import (
+    CrossEntropyLoss,
+    DECELoss,
+    FocalLoss,
+    GammaNet,
+    LabelSmoothingLoss,
+    MetaFocalLoss,
+    MetaL2Loss,
+    MetaSmoothingLoss,
+    SECELoss,
+    loss_settings,
+)
+
+D, K, N = 6, 4, 50
+
+
+@pytest.fixture(autouse=True)
+def without_gradients():
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture
+def batch():
+    chance = torch.Generator().manual_seed(0)
+    features = torch.randn(N, D, generator=chance, dtype=torch.float64)
+    weight = torch.randn(K, D, generator=chance, dtype=torch.float64)
+    return features, features @ weight.T, torch.randint(K, (N,), generator=chance), weight
+
+
+def built(loss):
+    loss.build(D, K, seed=0)
+    return loss.double()
+
+
+class TestGammaNet:
+    def test_it_is_the_formula_of_the_paper(self, batch):
+        features = batch[0]
+        net = GammaNet(D, K, temperature=0.3, limit=1e9).double()
+        attended = torch.zeros(N, D, dtype=torch.float64)
+        for row in range(N):
+            scores = [float(features[row] @ net.prototypes[:, c]) for c in range(K)]
+            total = sum(math.exp(score) for score in scores)
+            for c in range(K):
+                attended[row] += math.exp(scores[c]) / total * net.prototypes[:, c].detach()
+        assert torch.allclose(net(features), (attended @ net.weight).abs() / 0.3)
+
+    def test_it_has_as_many_parameters_as_the_paper_counts(self):
+        net = GammaNet(512, 100)
+        assert sum(each.numel() for each in net.parameters()) == 51_712
+
+    def test_gamma_is_1_on_average_where_it_is_settled(self, batch):
+        net = GammaNet(D, K).double()
+        net.settle(batch[0])
+        assert float(net(batch[0]).mean()) == pytest.approx(1)
+
+    def test_gamma_does_not_pass_its_limit(self, batch):
+        net = GammaNet(D, K, limit=0.5).double()
+        net.settle(batch[0])
+        assert float(net(batch[0]).max()) == 0.5
+        assert float(net.unclipped(batch[0]).max()) > 0.5
+
+    def test_features_that_are_no_numbers_are_refused(self):
+        with pytest.raises(InputError, match="finite"):
+            GammaNet(D, K).settle(torch.full((3, D), math.nan))
+
+
+class TestLimits:
+    def test_with_gamma_1_everywhere_the_learned_focal_loss_is_the_focal_loss(self, batch):
+        features, logits, labels, weight = batch
+        loss = built(MetaFocalLoss())
+        # One prototype for all classes, so that attention does not matter, and the same γ for each row.
+        loss.gamma_net.prototypes.copy_(torch.ones(D, K))
+        loss.settle(features)
+        assert torch.allclose(loss.gamma_net(features), torch.ones(N, dtype=torch.float64))
+        assert torch.allclose(loss(features, logits, labels, weight), FocalLoss(gamma=1)(logits, labels))
+
+    def test_with_next_to_no_strength_the_learned_decay_is_the_cross_entropy(self, batch):
+        features, logits, labels, weight = batch
+        loss = built(MetaL2Loss(start=1e-30))
+        assert torch.allclose(loss(features, logits, labels, weight), CrossEntropyLoss()(logits, labels))
+
+    @pytest.mark.parametrize(("unit", "shape"), [("class", (K, 1)), ("feature", (1, D)), ("weight", (K, D))])
+    def test_each_unit_has_a_strength_of_its_own(self, batch, unit, shape):
+        weight = batch[3]
+        loss = built(MetaL2Loss(unit=unit))
+        strengths = torch.linspace(0.1, 0.9, shape[0] * shape[1], dtype=torch.float64).reshape(shape)
+        loss.log_strength.copy_(strengths.log())
+        expected = sum(
+            float(strengths[i % shape[0], j % shape[1]] * weight[i, j] ** 2) for i in range(K) for j in range(D)
+        )
+        assert float(loss.penalty(weight)) == pytest.approx(expected)
+
+    @pytest.mark.parametrize("unit", ["all", "class"])
+    def test_learned_smoothing_begins_as_label_smoothing(self, batch, unit):
+        features, logits, labels, weight = batch
+        loss = built(MetaSmoothingLoss(start=0.1, unit=unit))
+        expected = LabelSmoothingLoss(smoothing=0.1)(logits, labels)
+        assert float(loss(features, logits, labels, weight)) == pytest.approx(float(expected), rel=1e-6)
+
+    def test_each_class_has_a_smoothing_of_its_own(self, batch):
+        features, logits, labels, weight = batch
+        loss = built(MetaSmoothingLoss())
+        loss.unbounded.copy_(torch.tensor([-9.0, 0.0, 0.0, 9.0]))
+        smoothing = 0.5 * torch.tensor([-9.0, 0, 0, 9], dtype=torch.float64).sigmoid()
+        by_hand = [
+            F.cross_entropy(logits[i : i + 1], labels[i : i + 1], label_smoothing=float(smoothing[labels[i]]))
+            for i in range(N)
+        ]
+        assert float(loss(features, logits, labels, weight)) == pytest.approx(float(torch.stack(by_hand).mean()))
+
+
+class TestObjectives:
+    def test_held_out_rows_judge_by_the_error_and_as_much_cross_entropy_as_is_asked_for(self, batch):
+        _, logits, labels, _ = batch
+        entropy = float(CrossEntropyLoss()(logits, labels))
+        for objective, error in (("sece", SECELoss()), ("dece", DECELoss())):
+            alone = float(error.penalty(logits, labels))
+            assert float(MetaFocalLoss(objective=objective).held_out(logits, labels)) == pytest.approx(alone)
+            both = MetaFocalLoss(objective=objective, cross_entropy=2.0).held_out(logits, labels)
+            assert float(both) == pytest.approx(alone + 2 * entropy)
+        assert float(MetaFocalLoss(objective="ce").held_out(logits, labels)) == pytest.approx(entropy)
+
+
+class TestTold:
+    def test_it_tells_how_gamma_lies_and_how_often_it_is_cut_off(self, batch):
+        loss = built(MetaFocalLoss(limit=1.0))
+        loss.settle(batch[0])
+        gamma = loss.gamma_net.unclipped(batch[0])
+        told = loss.told(batch[0])
+        assert told["gamma_clipped"] == pytest.approx(float((gamma > 1).double().mean()))
+        assert 0 < told["gamma_clipped"] < 1
+        assert told["gamma_mean"] == pytest.approx(float(gamma.clamp(max=1).mean()))
+        assert told["gamma_std"] == pytest.approx(float(gamma.clamp(max=1).std(correction=0)))
+
+    def test_it_tells_the_strengths_and_the_smoothing(self):
+        features = torch.zeros(1, D, dtype=torch.float64)
+        assert built(MetaL2Loss(start=0.25)).told(features) == pytest.approx(
+            {"l2_mean": 0.25, "l2_least": 0.25, "l2_most": 0.25}
+        )
+        assert built(MetaSmoothingLoss(start=0.2)).told(features)["smoothing_most"] == pytest.approx(0.2)
+
+
+class TestRefusals:
+    def test_one_that_was_not_built_says_so(self, batch):
+        with pytest.raises(InputError, match="must be built"):
+            MetaFocalLoss()(*batch)
+
+    def test_features_with_a_picture_left_in_them_are_refused(self, batch):
+        _, logits, labels, weight = batch
+        with pytest.raises(InputError, match=r"shape \(n, d\).*Pool or flatten"):
+            built(MetaFocalLoss())(torch.zeros(N, D, 2, 2), logits, labels, weight)
+
+    @pytest.mark.parametrize(
+        ("make", "message"),
+        [
+            (lambda: MetaFocalLoss(objective="ece"), "objective"),
+            (lambda: MetaFocalLoss(temperature=0), "temperature"),
+            (lambda: MetaFocalLoss(limit=-1), "limit"),
+            (lambda: MetaFocalLoss(cross_entropy=-1), "cross_entropy"),
+            (lambda: MetaFocalLoss(learning_rate=0), "learning_rate"),
+            (lambda: MetaL2Loss(unit="layer"), "unit"),
+            (lambda: MetaL2Loss(start=0), "start"),
+            (lambda: MetaSmoothingLoss(start=0.5), "start"),
+            (lambda: MetaSmoothingLoss(start=0), "start"),
+            (lambda: MetaSmoothingLoss(unit="row"), "unit"),
+        ],
+    )
+    def test_options_out_of_range_are_told(self, make, message):
+        with pytest.raises(InputError, match=message):
+            make()
+
+
+@pytest.mark.parametrize("name", all_meta_losses())
+def test_each_is_found_by_name_with_its_options_and_tells_them(name):
+    loss = find_any_loss(f"{name}(objective=dece,learning_rate=0.01)")
+    settings = loss_settings(loss)
+    assert settings["loss"] == name
+    assert (settings["objective"], settings["learning_rate"]) == ("dece", 0.01)
+    assert "objective='dece'" in repr(loss)
