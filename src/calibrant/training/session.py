@@ -2,7 +2,6 @@
 
 import math
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -12,19 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import check_at_least, check_real_number
-from calibrant.errors import CalibrantWarning, FitError, InputError
+from calibrant.errors import FitError, InputError
 from calibrant.losses import ChangesWithEpoch, Loss, MetaLoss, NeedsSamples
 from calibrant.training.capture import CapturedStep, compile_blocks
 from calibrant.training.data import DeviceData, StoredExamples
 from calibrant.training.learning import LearningTrace
 from calibrant.training.meta.checks import check_meta
-from calibrant.training.meta.held_out import check_features, features_in_training
-from calibrant.training.meta.regulariser import MetaRegulariser
-from calibrant.training.meta.step import MetaForward
+from calibrant.training.meta.forward import MetaForward
+from calibrant.training.meta.tuning import LossTuning
 from calibrant.training.peers import ALONE, Peers
 from calibrant.training.plan import EpochPlan, generator_of, plan_epoch
-from calibrant.training.precision import Multiplying
-from calibrant.training.predict import features_of, logits_of
+from calibrant.training.predict import logits_of
 from calibrant.training.recipe import Recipe
 from calibrant.training.record import EpochRecord, HeldOutRecord, judge
 from calibrant.training.schedule import learning_rates
@@ -96,10 +93,14 @@ class Session:
         self.records: list[EpochRecord] = []
         self.trace = LearningTrace(n) if speed.traced else None
         self._plan = self._drawn().to(data.device)
-        self._regulariser = self._settled(loss) if isinstance(loss, MetaLoss) else None
-        self.step = Step(
-            peers.wrapped(self.model, data.device), self._step_loss(), data.training, self._plan, recipe, peers
-        )
+        self._tuning: LossTuning | None = None
+        called: Loss | MetaForward
+        if isinstance(loss, MetaLoss):
+            self._tuning = LossTuning(loss, self.model, data, recipe, self._plan.rows[0])
+            called = self._tuning.forward
+        else:
+            called = loss
+        self.step = Step(peers.wrapped(self.model, data.device), called, data.training, self._plan, recipe, peers)
         self._is_captured = speed.compiled and data.device.type == "cuda" and peers.count == 1
         self._captured: CapturedStep | None = None
         self._started = 0.0
@@ -152,7 +153,7 @@ class Session:
             held_out = self._judged() if self._is_judged() else {}
             if self.trace is not None:
                 self.trace.add(self.logits(self.data.training), self.data.training.labels)
-            learned = self._told() if held_out else {}
+            learned = self._tuning.told(self._onlookers(), self.records) if self._tuning and held_out else {}
             rate = float(self.step.rates[-1])
         self.epoch += 1
         record = EpochRecord(self.epoch, time.perf_counter() - self._started, rate, loss, accuracy, held_out, learned)
@@ -196,47 +197,17 @@ class Session:
     def _judged(self) -> dict[str, HeldOutRecord]:
         return {name: judge(self.logits(part), part.labels) for name, part in self.data.held_out.items()}
 
-    def _told(self) -> dict[str, float]:
-        """What a loss that is learned has come to, as seen on rows that had no part in it."""
-        if not isinstance(self.loss, MetaLoss):
-            return {}
-        part = self.data.held_out.get("calibration") or next(iter(self.data.held_out.values()))
-        told = self.loss.told(features_of(self.model, part).float())
-        if told.get("gamma_clipped") and not any(record.learned.get("gamma_clipped") for record in self.records):
-            warnings.warn(
-                f"γ is above its limit for {told['gamma_clipped']:.1%} of held-out rows after epoch {self.epoch + 1}, "
-                "and is cut off there. Lower the learning_rate of the loss, or raise its limit.",
-                CalibrantWarning,
-                stacklevel=2,
-            )
-        return told
-
-    def _settled(self, loss: MetaLoss) -> MetaRegulariser:
-        regulariser = MetaRegulariser(loss, check_features(self.model).head, seed=self.recipe.seed)
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            first = self.data.training.inputs.plain(self._plan.rows[0])
-            regulariser.settle(features_in_training(self.model, first))
-        return regulariser
-
-    def _step_loss(self) -> Loss | MetaForward:
-        if isinstance(self.loss, MetaLoss):
-            assert self._regulariser is not None
-            assert self.data.meta is not None
-            multiplying = Multiplying(self.recipe, self.data.device.type)
-            return MetaForward(self.model, self._regulariser, self.data.meta, multiplying)
-        return self.loss
+    def _onlookers(self) -> StoredExamples:
+        """Held-out rows that have no part in the training."""
+        return self.data.held_out.get("calibration") or next(iter(self.data.held_out.values()))
 
     def _drawn(self) -> EpochPlan:
         recipe = self.recipe
-        n, judges = len(self.data.training), self.data.meta if isinstance(self.loss, MetaLoss) else None
+        n_judges = len(self.data.meta) if self.data.meta and isinstance(self.loss, MetaLoss) else 0
         return plan_epoch(
-            n,
-            recipe.batch_size,
-            seed=recipe.seed,
-            epoch=self.epoch,
-            mixup=recipe.mixup,
-            n_judges=0 if judges is None else len(judges),
-        )
+            len(self.data.training), recipe.batch_size, seed=recipe.seed, epoch=self.epoch, mixup=recipe.mixup,
+            n_judges=n_judges,
+        )  # fmt: skip
 
     def _named(self) -> Iterator[tuple[str, str, Tensor]]:
         """All that a step changes and that lasts."""
@@ -245,10 +216,8 @@ class Session:
         for name, weight in self.model.named_parameters():
             for what, tensor in self.step.optimiser.state.get(weight, {}).items():
                 yield "optimiser", f"{what}.{name}", tensor
-        if self._regulariser is not None:
-            for name, each in self.loss.named_parameters():
-                for what, tensor in self._regulariser.optimiser.state[each].items():
-                    yield "meta", f"{what}.{name}", tensor
+        if self._tuning is not None:
+            yield from (("meta", name, tensor) for name, tensor in self._tuning.optimiser_state())
 
     def _changing(self) -> list[Tensor]:
         """All that a step changes."""

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from calibrant.losses import Loss, NeedsSamples
 from calibrant.training.data import StoredExamples
-from calibrant.training.meta.step import MetaForward
+from calibrant.training.meta.forward import MetaForward
 from calibrant.training.mixup import MixedBatch
 from calibrant.training.peers import Peers
 from calibrant.training.plan import EpochPlan

@@ -60,7 +60,7 @@ def by_hand(regulariser, head, rows, rate):
     gradients = torch.autograd.grad(loss, list(stepped.parameters()))
     with torch.no_grad():
         for part, gradient in zip(stepped.parameters(), gradients, strict=True):
-            part -= rate * gradient
+            part.sub_(rate * gradient)
         return float(regulariser.meta_loss.held_out(stepped(others), others_labels))
 
 

@@ -1,0 +1,172 @@
+"""A network trained with a loss that is learned: resumed to the bit, recorded, and refused where it cannot be."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from calibrant.catalogue import all_meta_losses, find_any_loss
+from calibrant.datasets import Dataset, DigitsReader, split_dataset
+from calibrant.datasets.dataset import Examples
+from calibrant.errors import CalibrantWarning, InputError
+from calibrant.losses import FocalLoss, MetaFocalLoss
+from calibrant.models import build_model
+from calibrant.training import Recipe, Run, Session, Speed, TrainingData, train_runs, train_together
+from calibrant.training.folder import RunFolder
+from calibrant.training.peers import Peers
+
+CPU = torch.device("cpu")
+SMALL = {"epochs": 4, "batch_size": 32, "learning_rate": 0.05, "nesterov": True}
+
+
+class Dropping(nn.Module):
+    """With all that a network may have that changes or is drawn in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Dropout(0.3))
+        self.head = nn.Linear(288, 10)
+
+    def features(self, inputs):
+        return self.body(inputs)
+
+    def forward(self, inputs):
+        return self.head(self.features(inputs))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    whole = DigitsReader().read()
+    return Dataset("digits", whole.class_names, whole.training[:600], whole.test[:200], pixel_scale=whole.pixel_scale)
+
+
+@pytest.fixture(scope="module")
+def data(digits):
+    return TrainingData.of(digits, split_dataset(digits, "8:1:1", seed=0))
+
+
+def session_of(data, loss, *, model=None, **recipe):
+    torch.manual_seed(0)
+    return Session(model or Dropping(), loss, data.on(CPU), Recipe(**{**SMALL, **recipe}), Speed(traced=True))
+
+
+def epochs(session, count):
+    for _ in range(count):
+        session.begin_epoch()
+        for _ in range(session.steps_an_epoch):
+            session.advance()
+        session.end_epoch()
+
+
+def without_time(records):
+    return [replace(record, seconds=0.0) for record in records]
+
+
+@pytest.mark.parametrize("name", all_meta_losses())
+def test_two_epochs_and_two_more_are_four_to_the_last_bit(data, name):
+    straight, first, second = (session_of(data, find_any_loss(name), seed=3) for _ in range(3))
+    with torch.random.fork_rng():
+        epochs(straight, 4)
+        epochs(first, 2)
+        state, records = first.state(), list(first.records)
+        epochs(first, 1)
+        second.restore(state, records)
+        epochs(second, 2)
+    assert any(part.startswith("meta.exp_avg") for part in state)
+    ends = straight.state(), second.state()
+    assert all(torch.equal(ends[0][part], ends[1][part]) for part in ends[0])
+    assert without_time(straight.records) == without_time(second.records)
+
+
+def test_a_loss_that_never_learns_and_has_gamma_1_trains_as_focal_loss_does(data, monkeypatch):
+    def one(net, features):
+        return 1 + 0 * (features @ net.prototypes).sum(dim=1) * net.weight.sum()
+
+    monkeypatch.setattr("calibrant.losses.meta.gamma_net.GammaNet.unclipped", one)
+    learned, plain = session_of(data, MetaFocalLoss()), session_of(data, FocalLoss(gamma=1.0))
+    with torch.random.fork_rng():
+        epochs(learned, 2)
+    with torch.random.fork_rng():
+        epochs(plain, 2)
+    for mine, other in zip(learned.model.parameters(), plain.model.parameters(), strict=True):
+        assert torch.allclose(mine, other, atol=1e-5)
+
+
+def test_gamma_begins_at_1_and_what_becomes_of_it_is_written_down(data):
+    session = session_of(data, MetaFocalLoss(learning_rate=1e-9), epochs=1)
+    with torch.random.fork_rng():
+        epochs(session, 1)
+    told = session.records[0].learned
+    assert set(told) == {"gamma_mean", "gamma_std", "gamma_clipped"}
+    assert 0.3 < told["gamma_mean"] < 3  # on other rows, by a network that has moved
+    assert told["gamma_std"] > 0
+    again = type(session.records[0]).from_dict(json.loads(json.dumps(session.records[0].as_dict())))
+    assert again == session.records[0]
+
+
+def test_gamma_moves_when_it_is_learned(data):
+    session = session_of(data, MetaFocalLoss(learning_rate=1e-4))
+    before = [each.detach().clone() for each in session.loss.parameters()]
+    with torch.random.fork_rng():
+        epochs(session, 2)
+    assert not any(torch.equal(one, other) for one, other in zip(before, session.loss.parameters(), strict=True))
+
+
+def test_a_gamma_that_explodes_is_cut_off_and_told(data):
+    session = session_of(data, MetaFocalLoss(limit=0.5))
+    with torch.random.fork_rng():
+        with pytest.warns(CalibrantWarning, match="above its limit"):
+            epochs(session, 1)
+        epochs(session, 1)  # told once
+    assert all(0 < record.learned["gamma_clipped"] <= 1 for record in session.records)
+
+
+def test_a_run_leaves_what_every_run_leaves_and_its_gammas(digits, tmp_path):
+    run = Run(tmp_path / "run", "digits_cnn", MetaFocalLoss(), Recipe(**{**SMALL, "epochs": 2}))
+    train_runs([run], digits, split="8:1:1", device=CPU)
+    folder = RunFolder(run.folder)
+    assert folder.is_finished
+    assert folder.settings().loss["loss"] == "meta_focal"
+    assert [set(record.learned) for record in folder.records()] == [{"gamma_mean", "gamma_std", "gamma_clipped"}] * 2
+    assert not any("gamma_net" in name for name in folder.weights())
+
+
+def test_it_learns_the_digits(data):
+    networks = {
+        name: build_model("digits_cnn", n_classes=10, in_channels=1, image_size=8) for name in all_meta_losses()
+    }
+    recipe = Recipe(**{**SMALL, "epochs": 8, "learning_rate": 0.1})
+    sessions = {
+        name: Session(network, find_any_loss(name), data.on(CPU), recipe, Speed(judge_every=8))
+        for name, network in networks.items()
+    }
+    train_together(list(sessions.values()))
+    accuracies = {name: session.records[-1].held_out["test"].accuracy for name, session in sessions.items()}
+    assert min(accuracies.values()) > 0.85, accuracies
+
+
+class TestRefusals:
+    def test_data_without_rows_to_tune_on(self, digits):
+        held_out = TrainingData.of(digits, split_dataset(digits, "holdout", seed=0))
+        with pytest.raises(InputError, match="8:1:1"):
+            session_of(held_out, MetaFocalLoss())
+
+    def test_rows_of_one_class_to_tune_on(self, data):
+        alike = Examples(data.meta.inputs, torch.zeros_like(data.meta.labels))
+        with pytest.raises(InputError, match="several classes; got 60 of 1"):
+            session_of(replace(data, meta=alike), MetaFocalLoss())
+
+    def test_mixed_rows(self, data):
+        with pytest.raises(InputError, match="mixup must be 0"):
+            session_of(data, MetaFocalLoss(), mixup=0.2)
+
+    def test_several_processes(self, data):
+        with pytest.raises(InputError, match="one process"):
+            Session(Dropping(), MetaFocalLoss(), data.on(CPU), Recipe(**SMALL), None, Peers(2, 0))
+
+    def test_a_network_without_features(self, data):
+        network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        with pytest.raises(InputError, match="Wrap it"):
+            session_of(data, MetaFocalLoss(), model=network)
