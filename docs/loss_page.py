@@ -3,8 +3,8 @@
 import inspect
 import re
 
-from calibrant.catalogue import all_losses
-from calibrant.losses import ChangesWithEpoch, Loss, NeedsSamples, RowLoss
+from calibrant.catalogue import all_losses, all_meta_losses
+from calibrant.losses import ChangesWithEpoch, Loss, MetaLoss, NeedsSamples, RowLoss
 
 INTRODUCTION = """\
 # Losses: what each one does, and when it misleads
@@ -45,6 +45,13 @@ FAMILIES = {
         "The loss is that of the rows (`base`, the cross-entropy if not given) plus `weight` times a penalty on the "
         "batch; the formula is the penalty's. 0 as `weight` leaves the base loss."
     ),
+    "Losses that are learned": (
+        "These have parameters of their own, tuned on held-out rows while the network trains: the last layer's next "
+        "step is looked ahead to, held-out rows judge the layer that would come out, and the parameters go down the "
+        "slope of that judgement. They look at features, so they do not take the place of `nn.CrossEntropyLoss`: "
+        "`calibrant train --split 8:1:1` trains with them, and `MetaRegulariser` does in "
+        "[a loop of your own](training.md#a-loss-that-is-learned)."
+    ),
 }
 
 # The same for all, and told in the introduction.
@@ -56,13 +63,14 @@ def loss_page() -> str:
     parts = [INTRODUCTION]
     of_rows = [loss for loss in all_losses().values() if isinstance(loss, RowLoss)]
     of_batches = [loss for loss in all_losses().values() if not isinstance(loss, RowLoss)]
-    for (heading, words), losses in zip(FAMILIES.items(), (of_rows, of_batches), strict=True):
+    learned = list(all_meta_losses().values())
+    for (heading, words), losses in zip(FAMILIES.items(), (of_rows, of_batches, learned), strict=True):
         parts.append(f"## {heading}\n\n{words}\n")
         parts += [entry(loss) for loss in losses]
     return "\n".join(parts)
 
 
-def entry(loss: Loss) -> str:
+def entry(loss: Loss | MetaLoss) -> str:
     """One loss, from its docstring."""
     text = _without_roles(inspect.cleandoc(loss.__doc__ or ""))
     body, *sections = re.split(r"^(Args|Raises|Example):\n", text, flags=re.MULTILINE)
@@ -74,14 +82,17 @@ def entry(loss: Loss) -> str:
         lines += [" ".join(paragraph.split()), ""]
     lines += [
         f"- **Formula**: `{' '.join(formula.replace('`', '').split())}`",
-        f"- **Soft labels**: {'yes' if loss.takes_soft_labels else 'no'}",
-        *_hooks(loss),
+        *([] if isinstance(loss, MetaLoss) else _about_calling(loss)),
         f"- **From**: {paper.short}, {paper.link}{where}",
         f"- **Use**: `from calibrant.losses import {type(loss).__name__}`, or `calibrant train --loss {loss.name}`",
         "",
         *_options(loss, arguments),
     ]
     return "\n".join(lines)
+
+
+def _about_calling(loss: Loss) -> list[str]:
+    return [f"- **Soft labels**: {'yes' if loss.takes_soft_labels else 'no'}", *_hooks(loss)]
 
 
 def _hooks(loss: Loss) -> list[str]:
@@ -91,7 +102,7 @@ def _hooks(loss: Loss) -> list[str]:
     return [f"- **Asks of the loop**: {', '.join(told)} ([how](training.md#losses-that-ask-for-more))"] if told else []
 
 
-def _options(loss: Loss, arguments: str) -> list[str]:
+def _options(loss: Loss | MetaLoss, arguments: str) -> list[str]:
     """A table of the loss's own options, their defaults and what the docstring says of them."""
     entries = re.split(r"^    (\w+): ", arguments, flags=re.MULTILINE)[1:]
     meaning = {name: " ".join(value.split()) for name, value in zip(entries[::2], entries[1::2], strict=True)}

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812  # torch's own name for it
 
 FOLDER = Path(__file__).parents[2] / "examples"
-NAMES = {"crl_in_own_loop", "hugging_face", "lightning_module", "own_loop"}
+NAMES = {"crl_in_own_loop", "hugging_face", "lightning_module", "meta_in_own_loop", "own_loop"}
 # Lightning remarks on many cores and on an idle GPU, and asks torch in a way that a newer one warns of.
 LIGHTNING_WARNINGS = ("ignore:.*does not have many workers", "ignore:GPU available but not used", "ignore:.*LeafSpec")
 
@@ -49,6 +49,15 @@ def test_the_ranking_loss_remembers_every_sample_of_an_own_loop(capsys):
     # Each sample counts once an epoch: never counted it would be 0, and counted twice it would be above 1.
     assert 0.6 < numbers["often"] < 1
     assert len(printed_lines(capsys)) == 2
+
+
+def test_a_learned_loss_moves_its_gammas_in_an_own_loop(capsys):
+    numbers = example("meta_in_own_loop").main()
+    assert numbers["accuracy"] > 0.93
+    assert numbers["ece"] < 0.15
+    assert abs(numbers["gamma_mean"] - 1) > 0.05  # where it began
+    assert numbers["gamma_clipped"] == 0
+    assert printed_lines(capsys)[0] == f"accuracy {numbers['accuracy']:.3f}, ece {numbers['ece']:.3f}"
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,18 @@
 
 from calibrant.datasets.bundled import BundledPredictions, load_resnet110
 from calibrant.datasets.cifar import CIFAR10, CIFAR100
+from calibrant.datasets.corruptions import Corruption, all_corruptions, corrupt
 from calibrant.datasets.dataset import Augmentation, Dataset, Examples, PixelScale
 from calibrant.datasets.digits import Digits, DigitsReader, load_digits
 from calibrant.datasets.download import download
 from calibrant.datasets.idx import MNIST, FashionMNIST
+from calibrant.datasets.image_arrays import ImageLayout
 from calibrant.datasets.image_folder import ImageFolder
 from calibrant.datasets.medmnist import BloodMNIST, MedMNIST
 from calibrant.datasets.newsgroups import Newsgroups
 from calibrant.datasets.reader import DatasetReader, RemoteFile
 from calibrant.datasets.shelf import all_datasets, find_dataset
+from calibrant.datasets.shifted import read_shifted
 from calibrant.datasets.splits import Split, all_splits, split_dataset
 from calibrant.datasets.svhn import SVHN
 from calibrant.datasets.tiny_imagenet import TinyImageNet
@@ -23,6 +26,7 @@ __all__ = [
     "Augmentation",
     "BloodMNIST",
     "BundledPredictions",
+    "Corruption",
     "Dataset",
     "DatasetReader",
     "Digits",
@@ -30,17 +34,21 @@ __all__ = [
     "Examples",
     "FashionMNIST",
     "ImageFolder",
+    "ImageLayout",
     "MedMNIST",
     "Newsgroups",
     "PixelScale",
     "RemoteFile",
     "Split",
     "TinyImageNet",
+    "all_corruptions",
     "all_datasets",
     "all_splits",
+    "corrupt",
     "download",
     "find_dataset",
     "load_digits",
     "load_resnet110",
+    "read_shifted",
     "split_dataset",
 ]

@@ -26,8 +26,11 @@ class MetaFocalLoss(MetaLoss):
 
     Args:
         objective: See :class:`MetaLoss`; ``sece`` is the paper's, ``dece`` and ``ce`` its variants.
-        cross_entropy: See :class:`MetaLoss`; the paper adds none.
-        learning_rate: See :class:`MetaLoss`; the paper does not say.
+        cross_entropy: See :class:`MetaLoss`. 0 is the paper's eq. 2, by which γ can run away to its limit, as a network
+            that learns nothing more becomes no more sure; its Section 4.3 speaks of both, and meta-calibration's 2 is
+            the default.
+        learning_rate: See :class:`MetaLoss`. The paper does not say; at meta-calibration's 1e-3, τ lets γ jump by whole
+            numbers from step to step.
         temperature: τ of γ-Net.
         limit: The largest γ.
 
@@ -56,8 +59,8 @@ class MetaFocalLoss(MetaLoss):
         self,
         *,
         objective: MetaObjective = "sece",
-        cross_entropy: float = 0.0,
-        learning_rate: float = 1e-3,
+        cross_entropy: float = 2.0,
+        learning_rate: float = 1e-4,
         temperature: float = 0.01,
         limit: float = 20.0,
     ) -> None:

@@ -14,10 +14,10 @@ from calibrant.training import MetaRegulariser, features_in_evaluation
 
 D, K, N = 5, 3, 40
 LOSSES = [
-    lambda: MetaFocalLoss(temperature=1.0),
-    lambda: MetaFocalLoss(objective="dece", temperature=1.0),
+    lambda: MetaFocalLoss(temperature=1.0, cross_entropy=0.0),
+    lambda: MetaFocalLoss(objective="dece", temperature=1.0, cross_entropy=0.0),
     lambda: MetaFocalLoss(objective="ce", temperature=1.0),
-    lambda: MetaFocalLoss(objective="sece", cross_entropy=2.0, temperature=1.0),
+    lambda: MetaFocalLoss(objective="sece", temperature=1.0),
     lambda: MetaL2Loss(start=0.01, unit="weight"),
     lambda: MetaSmoothingLoss(objective="sece"),
 ]
