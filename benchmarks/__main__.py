@@ -1,6 +1,6 @@
 """``python -m benchmarks [QUESTION ...]``: run all, or those named, once and write their sections of RESULTS.md.
 
-Wants ``make benchmarks``' environment. Those about training and clamping want only torch, and run on a
+Wants ``make benchmarks``' environment. Those about training, clamping and learned losses want only torch, and run on a
 GPU if there is one.
 """
 
@@ -23,8 +23,9 @@ QUESTIONS = (
     "losses",
     "training",
     "clamping",
+    "meta",
 )
-WITHOUT_PEERS = {"losses", "training", "clamping"}
+WITHOUT_PEERS = {"losses", "training", "clamping", "meta"}
 
 
 def main(*asked: str) -> None:

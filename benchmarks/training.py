@@ -14,7 +14,7 @@ from calibrant.losses import CrossEntropyLoss
 from calibrant.models import build_model
 from calibrant.training import Recipe, Session, Speed, TrainingData, train_together
 
-__all__ = ["random_images", "report"]
+__all__ = ["one_epoch_each", "random_images", "report"]
 
 CLASSES, PADDING = 10, 4
 SCALE = PixelScale((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
@@ -80,7 +80,7 @@ def _measure(network: str, size: _Size, place: Place) -> list[str]:
     sessions = [Session(model, CrossEntropyLoss(), stored, size.recipe, Speed(traced=False)) for model in models]
     counts = {"plain": 1} | {f"session {count}": count for count in size.at_once}
     tasks = {"plain": _plain_loop(network, data.training, size.recipe, place)}
-    tasks |= {f"session {count}": _together(sessions[:count]) for count in size.at_once}
+    tasks |= {f"session {count}": one_epoch_each(sessions[:count]) for count in size.at_once}
     first = in_turns(tasks, rounds=1, clock=place.clock)
     times = in_turns(tasks, rounds=size.rounds, clock=place.clock)
     lines = []
@@ -93,7 +93,7 @@ def _measure(network: str, size: _Size, place: Place) -> list[str]:
     return lines
 
 
-def _together(sessions: list[Session]) -> Callable[[], None]:
+def one_epoch_each(sessions: list[Session]) -> Callable[[], None]:
     """One epoch of each, however many they have had."""
 
     def train() -> None:

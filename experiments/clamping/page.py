@@ -122,10 +122,10 @@ log-loss; accuracy and ECE stay as they are. Augmented calibration images do not
     "resnet32-pattern": """
 **Reading.** A check that the method can do what it is for. The same strong noise lies on every image, calibration and
 test alike, as with a dirty lens; no network was trained with it. δ learns to take most of it away, from 5,000 images,
-and does so on the others too: accuracy rises from 9 to 56 %, and the log-loss falls by more than half. The ECE is higher than
-that of temperature scaling, which is calibrated on a network that hardly knows anything: δ was fitted on the rows that
-T was fitted on, and makes T too small for others. Where δ is that large, fit the head again on rows that δ has not
-seen.
+and does so on the others too: accuracy rises from 9 to 56 %, and the log-loss falls by more than half. The ECE is
+higher than that of temperature scaling, which is calibrated on a network that hardly knows anything: δ was fitted on
+the rows that T was fitted on, and makes T too small for others. Where δ is that large, fit the head again on rows that
+δ has not seen.
 """,
     "blood-few": """
 **Reading.** Here δ helps on real images. The network has seen 600 blood cells, and 5,000 others calibrate it: the
