@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         save_clamped,
         start_spread,
     )
+    from calibrant.confidence import ConfidNet, TrustScore, load_confidence, save_confidence
     from calibrant.datasets import Dataset, Examples, Split, all_datasets, all_splits, find_dataset, split_dataset
     from calibrant.errors import CalibrantError, CalibrantWarning, FileError, FitError, InputError, UnknownNameError
     from calibrant.evidence import Difference, Estimate, compare, estimate
@@ -168,26 +169,27 @@ if TYPE_CHECKING:
 __all__ = [
     "Ablation", "Auto", "AvUCLoss", "BayesianBinning", "BetaCalibration", "BiasCorrectedTemperature", "BinMeanShift",
     "BrierLoss", "CalibrantError", "CalibrantWarning", "Calibrator", "Chain", "ClampedModel", "ClampingSummary",
-    "ClasswiseHistogramBinning", "CorrectnessRankingLoss", "CrossEntropyLoss", "DCALoss", "DECELoss", "Dataset",
-    "DensityRatioCalibration", "DiagonalOrderPreserving", "Difference", "DirichletODIR", "DoNothing", "DualFocalLoss",
-    "EnsembleTemperatureScaling", "EntropyRegularisedLoss", "EpochRecord", "Estimate", "Evaluation", "Examples",
-    "FeatureCalibrator", "FileError", "FitError", "FitSummary", "FocalLoss", "HistogramBinning", "IMax", "InputError",
-    "InputSpace", "InverseFocalLoss", "IsotonicOneVsRest", "IsotonicPooled", "IsotonicRegression", "LabelSmoothingLoss",
-    "Leaderboard", "LogitNormLoss", "Loss", "MDCALoss", "MMCELoss", "Map", "MapFile", "MarginLoss", "MatrixScaling",
-    "MatrixScalingODIR", "Metric", "Mixup", "NeuralClamping", "OrderInvariant", "OrderPreserving",
-    "PairwiseConstraintsLoss", "Paper", "PenalisedLoss", "PlattScaling", "Predictions", "QuadraticScaling", "Recipe",
-    "RowLoss", "Run", "SBECELoss", "SECELoss", "SampleDependentFocalLoss", "ScalingBinning", "ScalingBinningMarginal",
-    "ScheduledFocalLoss", "Session", "SoftAvUCLoss", "Speed", "SplineCalibration", "Split", "StructuredMatrixScaling",
-    "StructuredVectorScaling", "Tally", "TemperatureScaling", "TopLabel", "TrainingData", "UnknownNameError",
-    "VectorScaling", "VennAbers", "VennAbersInterval", "Verdict", "ablation", "accuracy", "ace", "all_calibrators",
-    "all_datasets", "all_feature_calibrators", "all_losses", "all_metrics", "all_models", "all_splits", "augrc",
-    "aupr_error", "aupr_success", "aurc", "auroc", "brier", "build_model", "calibration_refinement", "compare",
-    "differentiable_ece", "differentiable_sece", "e_aurc", "ece", "ece_l1_debiased", "ece_l2_debiased",
-    "efficient_clamping", "entropy", "estimate", "evaluate", "find_any_calibrator", "find_calibrator", "find_dataset",
-    "find_loss", "find_metric", "focal_gamma", "fpr95", "gamma_sweep", "kde_ece", "ks", "leaderboard", "load",
-    "load_clamped", "load_feature_map", "load_features", "load_map", "load_network", "loss_settings", "mce", "mmce",
-    "murphy", "nll", "oe", "piece", "read_map_file", "refinement_terms", "save", "save_clamped", "save_map", "sce",
-    "sece", "sece_printed", "skce", "smece", "split_dataset", "start_spread", "tl_ece", "top_brier", "train_runs",
+    "ClasswiseHistogramBinning", "ConfidNet", "CorrectnessRankingLoss", "CrossEntropyLoss", "DCALoss", "DECELoss",
+    "Dataset", "DensityRatioCalibration", "DiagonalOrderPreserving", "Difference", "DirichletODIR", "DoNothing",
+    "DualFocalLoss", "EnsembleTemperatureScaling", "EntropyRegularisedLoss", "EpochRecord", "Estimate", "Evaluation",
+    "Examples", "FeatureCalibrator", "FileError", "FitError", "FitSummary", "FocalLoss", "HistogramBinning", "IMax",
+    "InputError", "InputSpace", "InverseFocalLoss", "IsotonicOneVsRest", "IsotonicPooled", "IsotonicRegression",
+    "LabelSmoothingLoss", "Leaderboard", "LogitNormLoss", "Loss", "MDCALoss", "MMCELoss", "Map", "MapFile",
+    "MarginLoss", "MatrixScaling", "MatrixScalingODIR", "Metric", "Mixup", "NeuralClamping", "OrderInvariant",
+    "OrderPreserving", "PairwiseConstraintsLoss", "Paper", "PenalisedLoss", "PlattScaling", "Predictions",
+    "QuadraticScaling", "Recipe", "RowLoss", "Run", "SBECELoss", "SECELoss", "SampleDependentFocalLoss",
+    "ScalingBinning", "ScalingBinningMarginal", "ScheduledFocalLoss", "Session", "SoftAvUCLoss", "Speed",
+    "SplineCalibration", "Split", "StructuredMatrixScaling", "StructuredVectorScaling", "Tally", "TemperatureScaling",
+    "TopLabel", "TrainingData", "TrustScore", "UnknownNameError", "VectorScaling", "VennAbers", "VennAbersInterval",
+    "Verdict", "ablation", "accuracy", "ace", "all_calibrators", "all_datasets", "all_feature_calibrators",
+    "all_losses", "all_metrics", "all_models", "all_splits", "augrc", "aupr_error", "aupr_success", "aurc", "auroc",
+    "brier", "build_model", "calibration_refinement", "compare", "differentiable_ece", "differentiable_sece", "e_aurc",
+    "ece", "ece_l1_debiased", "ece_l2_debiased", "efficient_clamping", "entropy", "estimate", "evaluate",
+    "find_any_calibrator", "find_calibrator", "find_dataset", "find_loss", "find_metric", "focal_gamma", "fpr95",
+    "gamma_sweep", "kde_ece", "ks", "leaderboard", "load", "load_clamped", "load_confidence", "load_feature_map",
+    "load_features", "load_map", "load_network", "loss_settings", "mce", "mmce", "murphy", "nll", "oe", "piece",
+    "read_map_file", "refinement_terms", "save", "save_clamped", "save_confidence", "save_map", "sce", "sece",
+    "sece_printed", "skce", "smece", "split_dataset", "start_spread", "tl_ece", "top_brier", "train_runs",
     "train_together", "venn_abers_interval", "verdict",
 ]
 
@@ -209,6 +211,7 @@ _HOMES = {
         "Ablation ClampedModel ClampingSummary InputSpace NeuralClamping ablation efficient_clamping gamma_sweep "
         "load_clamped save_clamped start_spread "
     ),
+    "confidence": "ConfidNet TrustScore load_confidence save_confidence",
     "datasets": "Dataset Examples Split all_datasets all_splits find_dataset split_dataset",
     "errors": "CalibrantError CalibrantWarning FileError FitError InputError UnknownNameError",
     "evidence": "Difference Estimate compare estimate",

@@ -29,12 +29,14 @@ def cite(
 
 
 def _papers_beside() -> "dict[str, Paper | None]":
-    """Of what is no metric, loss or calibrator of predictions: networks, data sets, mixup and Neural Clamping."""
+    """Of what is no metric, loss or calibrator of predictions: networks, data sets, mixup, clamping, confidences."""
     from calibrant.clamping import NeuralClamping
+    from calibrant.confidence import ConfidNet, TrustScore
     from calibrant.datasets import all_datasets
     from calibrant.models import all_models
     from calibrant.training import Mixup
 
     papers = {name: model.paper for name, model in all_models().items()}
     papers |= {name: reader.paper for name, reader in all_datasets().items()}
-    return papers | {Mixup.name: Mixup.paper, NeuralClamping.name: NeuralClamping.citation}
+    papers |= {method.name: method.paper for method in (Mixup, ConfidNet, TrustScore)}
+    return papers | {NeuralClamping.name: NeuralClamping.citation}

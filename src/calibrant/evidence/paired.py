@@ -92,8 +92,11 @@ class Contest:
 
     def differences(self, first: dict[str, Tensor], second: dict[str, Tensor]) -> dict[str, Difference]:
         """Second minus first, from the values of each."""
-        groups = self._weights.shape[1]
-        return {m.name: _difference(m, first[m.name], second[m.name], groups) for m in self.metrics}
+        return {m.name: self.difference(m, first[m.name], second[m.name]) for m in self.metrics}
+
+    def difference(self, metric: Metric, first: Tensor, second: Tensor) -> Difference:
+        """The same of one metric."""
+        return _difference(metric, first, second, self._weights.shape[1])
 
 
 def _check_pair(first: Predictions | TopLabel, second: Predictions | TopLabel) -> None:

@@ -175,6 +175,8 @@ def test_cite_knows_losses_networks_and_data_sets(calibrant):
         "cifar100": ["Krizhevsky"],
         "mixup": ["Zhang"],
         "neural_clamping": ["Tang"],
+        "confidnet": ["Corbière"],
+        "trust_score": ["Jiang"],
     }.items():
         code, out, err = calibrant("cite", name)
         assert code == 0, err

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
 from calibrant.evidence import Difference
+from calibrant.evidence.holm import holm
 from calibrant.metrics import Metric
 
 __all__ = ["Change", "Side", "changes", "holm"]
@@ -46,23 +47,6 @@ def changes(metric: Metric, differences: Mapping[str, Difference], *, planned: s
         )
         for name, d in differences.items()
     }
-
-
-def holm(p: Mapping[str, float]) -> dict[str, float]:
-    """Holm's p-values: calling those up to .05 real is wrong about any of them in at most 5 of 100 cases.
-
-    Reference: Holm (1979), A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics.
-
-    Example:
-        >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
-        {'a': 0.03, 'b': 0.06, 'c': 0.06}
-    """
-    known = sorted((value, name) for name, value in p.items() if not math.isnan(value))
-    corrected, reached = dict(p), 0.0
-    for place, (value, name) in enumerate(known):
-        reached = max(reached, min(1.0, (len(known) - place) * value))
-        corrected[name] = reached
-    return corrected
 
 
 def _p(found: Difference) -> float:

@@ -1,0 +1,24 @@
+"""Scores that take the place of the softmax confidence: learned from features, or asked of the training rows.
+
+Both leave every prediction as it is, and give a :class:`~calibrant.top_label.TopLabel` that all metrics take.
+"""
+
+from calibrant.confidence.chosen_epoch import ChosenEpoch
+from calibrant.confidence.confidence_file import AnyConfidence, load_confidence, save_confidence
+from calibrant.confidence.confidence_head import ConfidenceHead
+from calibrant.confidence.confidnet import ConfidNet
+from calibrant.confidence.learned_confidence import LearnedConfidence
+from calibrant.confidence.neighbour_confidence import NeighbourConfidence
+from calibrant.confidence.trust_score import TrustScore
+
+__all__ = [
+    "AnyConfidence",
+    "ChosenEpoch",
+    "ConfidNet",
+    "ConfidenceHead",
+    "LearnedConfidence",
+    "NeighbourConfidence",
+    "TrustScore",
+    "load_confidence",
+    "save_confidence",
+]

@@ -1,0 +1,149 @@
+"""``save_confidence`` and ``load_confidence``: a fitted confidence in one safetensors file, with how it came about.
+
+The numbers are tensors: of a head its weights, after ``head.``, and those of a fine-tuned copy after ``encoder.``; of a
+trust score the rows it looks among, and their classes. The metadata has one JSON document under the key ``calibrant``:
+the format's version, which kind it is, its sizes, the summary of the fit, and a fingerprint of the classifier that it
+was fitted for. Nothing in a file is executed.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.bad_file import reading
+from calibrant.confidence.chosen_epoch import ChosenEpoch
+from calibrant.confidence.confidence_head import ConfidenceHead
+from calibrant.confidence.fine_tuning import encoder_copy
+from calibrant.confidence.frozen_network import device_of, network_digest
+from calibrant.confidence.learned_confidence import LearnedConfidence
+from calibrant.confidence.neighbour_confidence import NeighbourConfidence
+from calibrant.errors import InputError
+from calibrant.sources.container import Container
+from calibrant.sources.formats import existing_file
+from calibrant.sources.map_tree import describe_fit, read_fit
+
+__all__ = ["AnyConfidence", "load_confidence", "save_confidence"]
+
+AnyConfidence: TypeAlias = ConfidenceHead | LearnedConfidence | NeighbourConfidence
+
+_CONTAINER = Container("calibrant.confidence", 1, "a confidence", "Make one with save_confidence.")
+
+
+def save_confidence(fitted: AnyConfidence, path: str | os.PathLike[str]) -> None:
+    """Write what ConfidNet or TrustScore fitted to a ``.safetensors`` file; whole or not at all.
+
+    The classifier itself is not in it, only a fingerprint; a fine-tuned copy of its encoder is.
+
+    Args:
+        fitted: A head, one behind its classifier, or a trust score.
+        path: Where to; the folder must exist, and a file there is replaced.
+
+    Raises:
+        FileError: If the path does not end in ``.safetensors``, or cannot be written.
+        InputError: If it is something else.
+
+    Example:
+        >>> import tempfile
+        >>> trust = NeighbourConfidence(torch.tensor([[0.0], [4.0]]), torch.tensor([0, 1]), n_classes=2)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_confidence(trust, f"{folder}/trust.safetensors")
+        ...     load_confidence(f"{folder}/trust.safetensors")
+        NeighbourConfidence(classes=2, rows=2, features=1)
+    """
+    _CONTAINER.check_path(path)
+    document: dict[str, Any]
+    if isinstance(fitted, NeighbourConfidence):
+        document = {"kind": "trust_score", "sizes": fitted.settings(), "fit": describe_fit(fitted.summary)}
+        _CONTAINER.write(path, document, fitted.state_dict())
+        return
+    if not isinstance(fitted, ConfidenceHead | LearnedConfidence):
+        raise InputError(f"what is saved must be a fitted confidence; got {type(fitted).__name__}. Call fit first.")
+    head = fitted if isinstance(fitted, ConfidenceHead) else fitted.head
+    encoder = fitted.encoder if isinstance(fitted, LearnedConfidence) else None
+    document = {
+        "kind": "confidnet",
+        "sizes": head.settings(),
+        "fit": describe_fit(head.summary),
+        "choice": None if head.choice is None else asdict(head.choice),
+        "network": network_digest(fitted.model) if isinstance(fitted, LearnedConfidence) else None,
+        "fine_tuned": encoder is not None,
+    }
+    tensors = {f"head.{name}": values for name, values in head.state_dict().items()}
+    if encoder is not None:
+        tensors |= {f"encoder.{name}": values for name, values in encoder.state_dict().items()}
+    _CONTAINER.write(path, document, tensors)
+
+
+def load_confidence(path: str | os.PathLike[str], model: nn.Module | None = None) -> AnyConfidence:
+    """The confidence in a file, in evaluation mode.
+
+    Args:
+        path: Left by :func:`save_confidence`.
+        model: The classifier that it was fitted for, with the weights it had, which is not copied; for what
+            ``ConfidNet.fit`` made.
+
+    Returns:
+        Of the kind that was saved; with a classifier on its device, else on the CPU.
+
+    Raises:
+        FileError: If the file is cut short, holds something else, or was written by a newer version.
+        InputError: If it was fitted for another classifier, or one is needed and not given, or given and not needed.
+    """
+    file = existing_file(path, holding="a confidence")
+    with reading(file, "confidence saved by calibrant"):
+        document, tensors = _CONTAINER.read(file)
+        _check_numbers(tensors)
+        read = _READERS.get(document["kind"])
+        if read is None:
+            raise InputError(f"it must hold what {' or '.join(_READERS)} fitted; it says {document['kind']!r}.")
+        loaded = read(document, tensors)
+        loaded.eval()
+        network = document.get("network")
+    if network is None or not isinstance(loaded, ConfidenceHead):
+        if model is not None:
+            raise InputError(f"{file} holds a confidence that is asked with features; load it without a classifier.")
+        return loaded
+    if model is None:
+        raise InputError(f"{file} was fitted for a classifier; give it: load_confidence(path, model).")
+    if network_digest(model) != network:
+        raise InputError(
+            f"{file} was fitted for another classifier: the weights are not those of the model given. Load its weights "
+            "into the model first; cast it to another type, if at all, after this."
+        )
+    encoder = encoder_copy(model, trained=False) if document["fine_tuned"] else None
+    with reading(file, "confidence saved by calibrant"):
+        if encoder is not None:
+            encoder.load_state_dict(_after("encoder.", tensors))
+        return LearnedConfidence(model, loaded.to(device_of(model)), encoder=encoder).eval()
+
+
+def _head(document: dict[str, Any], tensors: dict[str, Tensor]) -> ConfidenceHead:
+    head = ConfidenceHead(**document["sizes"])
+    head.requires_grad_(requires_grad=False).load_state_dict(_after("head.", tensors))
+    head.summary = read_fit(document["fit"])
+    head.choice = None if document["choice"] is None else ChosenEpoch(**document["choice"])
+    return head
+
+
+def _neighbours(document: dict[str, Any], tensors: dict[str, Tensor]) -> NeighbourConfidence:
+    neighbours = NeighbourConfidence(tensors["reference"], tensors["classes"], **document["sizes"])
+    neighbours.summary = read_fit(document["fit"])
+    return neighbours
+
+
+_READERS: dict[str, Callable[[dict[str, Any], dict[str, Tensor]], ConfidenceHead | NeighbourConfidence]]
+_READERS = {"confidnet": _head, "trust_score": _neighbours}
+
+
+def _after(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): values for name, values in tensors.items() if name.startswith(prefix)}
+
+
+def _check_numbers(tensors: dict[str, Tensor]) -> None:
+    for name, values in tensors.items():
+        if values.is_complex() or (values.is_floating_point() and not torch.isfinite(values).all()):
+            raise InputError(f"the numbers {name!r} must be real and finite; they are not.")

@@ -1,0 +1,50 @@
+"""A copy of the classifier's encoder, which may change to suit the confidence while the classifier stays."""
+
+import copy
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+from calibrant.confidence.confidence_head import ConfidenceHead
+from calibrant.confidence.frozen_network import device_of, features_of
+from calibrant.confidence.labelled_rows import LabelledRows
+from calibrant.confidence.training_stage import Answers
+from calibrant.errors import InputError, in_a_line
+
+__all__ = ["answers_of_inputs", "encoder_copy"]
+
+
+def encoder_copy(model: nn.Module, *, trained: bool) -> nn.Module:
+    """A copy of the network without its last layer, in evaluation mode, so that batch statistics and dropout rest.
+
+    Args:
+        model: With ``features`` and ``head``; it is left alone.
+        trained: Whether the copy's weights take gradients.
+
+    Raises:
+        InputError: If it cannot be copied.
+    """
+    try:
+        # What torch.compile made holds the network itself under this name.
+        encoder = copy.deepcopy(getattr(model, "_orig_mod", model))
+    except Exception as error:
+        raise InputError(
+            f"a network that is fine-tuned must let itself be copied; copying raised {in_a_line(error)}. Give "
+            "fine_tune_epochs=0, or a network without what cannot be copied."
+        ) from error
+    encoder.head = nn.Identity()
+    for module in encoder.modules():
+        module.training = False
+    for weights in encoder.parameters():
+        weights.requires_grad_(trained and weights.is_floating_point())
+    return encoder
+
+
+def answers_of_inputs(encoder: nn.Module, head: ConfidenceHead, rows: LabelledRows, *, batch_size: int) -> Answers:
+    """Log-odds of rows by their numbers, whose inputs go through the encoder each time."""
+
+    def answers(chosen: Tensor) -> Iterator[Tensor]:
+        for inputs, _ in rows.batches(chosen, device=device_of(head), batch_size=batch_size):
+            yield head(features_of(encoder, inputs))
+
+    return answers

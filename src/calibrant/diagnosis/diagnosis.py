@@ -1,0 +1,133 @@
+"""Everything at once: run folders in, one record out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from calibrant.calibrators import Calibrator
+from calibrant.checks import check_at_least
+from calibrant.diagnosis.against import compared_with
+from calibrant.diagnosis.calibratability import Calibratability, calibratability
+from calibrant.diagnosis.candidate import grouped, reference_of
+from calibrant.diagnosis.coefficient import CoefficientCurve, coefficient_curves
+from calibrant.diagnosis.direction import Direction, directions
+from calibrant.diagnosis.fitting import MAPS
+from calibrant.diagnosis.judged import judge_candidates
+from calibrant.diagnosis.learned import LearnedEpochs, learned_epoch_groups
+from calibrant.diagnosis.over_epochs import EpochCurves, epoch_curves
+from calibrant.diagnosis.record import Record
+from calibrant.diagnosis.refinement import Refinement, refinement
+from calibrant.diagnosis.runs import DiagnosedRun
+from calibrant.diagnosis.validation_size import ValidationSize, validation_sizes
+from calibrant.diagnosis.verdict import Verdict, verdict
+
+__all__ = ["CandidateSummary", "Diagnosis", "diagnose"]
+
+
+@final
+@dataclass(frozen=True)
+class CandidateSummary(Record):
+    """Who a candidate is."""
+
+    name: str
+    words: str
+    seeds: tuple[int, ...]
+    folders: tuple[str, ...]
+    calibration_rows: int
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Diagnosis(Record):
+    """What is found about all candidates; in their order, but for the verdicts, which leave the reference out."""
+
+    candidates: tuple[CandidateSummary, ...]
+    reference: str
+    maps: tuple[str, ...]  # "none", then those that were fitted
+    n: int  # test rows
+    n_bins: int
+    resamples: int
+    seed: int
+    verdicts: tuple[Verdict, ...]
+    calibratability: tuple[Calibratability, ...]
+    refinement: tuple[Refinement, ...]
+    directions: tuple[Direction, ...]
+    coefficients: tuple[CoefficientCurve, ...]
+    validation_sizes: tuple[ValidationSize, ...]
+    epochs: tuple[EpochCurves, ...]
+    learned: tuple[LearnedEpochs, ...]
+
+
+def diagnose(
+    runs: Sequence[DiagnosedRun],
+    *,
+    reference: str | None = None,
+    maps: Sequence[Calibrator] = MAPS,
+    n_bins: int = 15,
+    draws: int = 3,
+    resamples: int = 500,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] = lambda _what, _done, _of: None,
+) -> Diagnosis:
+    """Judge ways to train by what they leave to post-hoc calibration, and by how well confidence separates errors.
+
+    Args:
+        runs: From :func:`~calibrant.diagnosis.runs.read_runs`.
+        reference: The candidate that the others are held against; None takes plain cross-entropy, or else the first.
+        maps: What may be fitted on the calibration rows; a temperature must be among them.
+        n_bins: Of the ECE.
+        draws: Of calibration rows, for the curves over their number; 0 leaves these out.
+        resamples: Bootstrap draws of the test rows.
+        seed: Of all draws.
+        progress: Called with what is being done, how much of it is done, and how much there is.
+
+    Raises:
+        UnknownNameError: If there is no such reference.
+        InputError: If an option is out of range.
+    """
+    check_at_least(draws, 0, "draws")
+    check_at_least(resamples, 2, "resamples")
+    candidates = grouped(runs)
+    rival_name = reference_of(candidates, reference).name
+    judged = judge_candidates(
+        candidates, maps=maps, n_bins=n_bins, progress=lambda run, done, of: progress(f"judging {run}", done, of)
+    )
+    progress("comparing", 0, 1)
+    against = compared_with(judged, rival_name, resamples=resamples, seed=seed)
+    rival = judged.find(rival_name)
+    held = [(each, against.get(each.name, {})) for each in judged.candidates]
+    sizes: tuple[ValidationSize, ...] = ()
+    if draws:
+        sizes = validation_sizes(
+            judged, draws=draws, seed=seed, progress=lambda run, done, of: progress(f"refitting {run}", done, of)
+        )
+    curves = [epoch_curves(each) for each in candidates]
+    is_traced = any(run.is_traced for run in runs)
+    return Diagnosis(
+        candidates=tuple(
+            CandidateSummary(
+                each.name,
+                each.candidate.words,
+                each.candidate.seeds,
+                tuple(str(run.path) for run in each.candidate.runs),
+                each.runs[0].calibration_rows,
+            )
+            for each in judged.candidates
+        ),
+        reference=rival_name,
+        maps=judged.map_names,
+        n=judged.n,
+        n_bins=n_bins,
+        resamples=resamples,
+        seed=seed,
+        verdicts=tuple(
+            verdict(each, rival, found, n=judged.n, candidates=len(against)) for each, found in held if found
+        ),
+        calibratability=tuple(calibratability(each, rival, found) for each, found in held),
+        refinement=tuple(refinement(each, rival, found, n_bins=n_bins) for each, found in held),
+        directions=tuple(found for each in judged.candidates for found in directions(each)),
+        coefficients=coefficient_curves(judged),
+        validation_sizes=sizes,
+        epochs=tuple(curve for curve in curves if curve is not None),
+        learned=learned_epoch_groups(candidates) if is_traced else (),
+    )

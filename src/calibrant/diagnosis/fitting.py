@@ -1,0 +1,43 @@
+"""The maps that a diagnosis fits after training, and how it fits one."""
+
+import warnings
+from typing import NamedTuple
+
+from calibrant.calibrators import Calibrator, HistogramBinning, StructuredVectorScaling, TemperatureScaling
+from calibrant.errors import CalibrantError, CalibrantWarning
+from calibrant.maps import Map
+from calibrant.predictions import Predictions
+
+__all__ = ["MAPS", "PAPER_MAPS", "RAW", "TEMPERATURE", "TriedFit", "try_fit"]
+
+RAW = "none"
+TEMPERATURE = TemperatureScaling.name
+MAPS: tuple[Calibrator, ...] = (TemperatureScaling(), HistogramBinning(), StructuredVectorScaling())
+# As in "Rethinking Calibration": the temperature with the lowest ECE of a grid, and bins of equal width.
+PAPER_MAPS: tuple[Calibrator, ...] = (
+    TemperatureScaling(criterion="ece-overconfidence"), HistogramBinning(bins="equal_width"), StructuredVectorScaling(),
+)  # fmt: skip
+
+
+class TriedFit(NamedTuple):
+    """A map, or why there is none; and what its fit warned of."""
+
+    map: Map | None
+    failure: str | None
+    notes: tuple[str, ...]
+
+
+def try_fit(method: Calibrator, calibration: Predictions) -> TriedFit:
+    """Fit a map; our own errors and warnings become words, because one map that fails must not end a diagnosis."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            fitted, failure = method.fit(calibration), None
+        except CalibrantError as error:
+            fitted, failure = None, str(error)
+    ours = [each for each in caught if issubclass(each.category, CalibrantWarning)]
+    for other in caught:
+        if other not in ours:
+            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+    told = () if fitted is None or fitted.summary is None else fitted.summary.notes
+    return TriedFit(fitted, failure, tuple(dict.fromkeys([*told, *(str(each.message) for each in ours)])))

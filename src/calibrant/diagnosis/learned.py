@@ -1,0 +1,135 @@
+"""When training rows were learned, and whether the network still tells early from late: its top logits by group."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import numpy as np
+
+from calibrant.checks import check_at_least
+from calibrant.diagnosis.candidate import Candidate
+from calibrant.diagnosis.over_seeds import Spread, spread
+from calibrant.diagnosis.record import Record
+from calibrant.errors import InputError
+
+__all__ = ["LearnedEpochs", "LearnedGroup", "learned_epoch_groups"]
+
+
+@final
+@dataclass(frozen=True)
+class LearnedGroup(Record):
+    """Training rows that were learned in the same epochs; over all runs of the candidate."""
+
+    first: int | None  # epoch, counted from 1; None for rows that were never learned
+    last: int | None
+    rows: int
+    share: float
+    mean: float  # of the top logit; NaN without rows
+    std: float
+    counts: tuple[int, ...]  # of the top logits, between the edges
+
+
+@final
+@dataclass(frozen=True)
+class LearnedEpochs(Record):
+    """One candidate's top logits by when a row was learned. Groups and edges are the same for all candidates.
+
+    ``rank_correlation`` is Spearman's, of the epoch in which a row was learned (never is last) and its top logit:
+    clearly negative where late rows keep lower logits, near 0 where the network no longer tells hard rows from easy
+    ones.
+    """
+
+    candidate: str
+    runs: int
+    edges: tuple[float, ...]
+    groups: tuple[LearnedGroup, ...]  # by rising epoch; those never learned last
+    rank_correlation: Spread  # NaN for a run whose rows were all learned in one epoch
+
+
+class _Traced(NamedTuple):
+    """One run: the epoch of each row, whether it was learned at all, and its top logit."""
+
+    epoch: np.ndarray
+    never: np.ndarray
+    logit: np.ndarray
+
+
+def learned_epoch_groups(
+    candidates: Sequence[Candidate], *, groups: int = 4, n_bins: int = 40
+) -> tuple[LearnedEpochs, ...]:
+    """Histograms of top logits by learned epoch, of the candidates whose runs were traced.
+
+    The groups are epochs that divide the learned rows of all runs into parts about as equal as whole epochs allow. (The
+    paper does not say how it divides them.)
+
+    Args:
+        candidates: From :func:`~calibrant.diagnosis.candidate.grouped`; runs without a trace are left out.
+        groups: At most so many, beside the rows that were never learned.
+        n_bins: Of the top logit.
+
+    Raises:
+        InputError: If no run was traced.
+
+    Reference:
+        Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence,
+        Figure 5.
+    """
+    check_at_least(groups, 1, "groups")
+    check_at_least(n_bins, 1, "n_bins")
+    traced = {each.name: _traces(each) for each in candidates}
+    traced = {name: runs for name, runs in traced.items() if runs}
+    if not traced:
+        raise InputError("a run must have been traced to tell when rows were learned; none was. Train with --trace.")
+    everything = [run for runs in traced.values() for run in runs]
+    bounds = _bounds(np.concatenate([run.epoch[~run.never] for run in everything]), groups)
+    logits = [run.logit for run in everything]
+    low, high = min(float(each.min()) for each in logits), max(float(each.max()) for each in logits)
+    edges = np.linspace(low, high if high > low else low + 1, n_bins + 1)
+    return tuple(_of_candidate(name, runs, bounds, edges) for name, runs in traced.items())
+
+
+def _traces(candidate: Candidate) -> list[_Traced]:
+    found = []
+    for run in candidate.runs:
+        if (learning := run.learning) is not None:
+            epoch = learning.learned_epoch.numpy()
+            found.append(_Traced(epoch, epoch > run.settings.recipe.epochs, learning.max_logit.double().numpy()))
+    return found
+
+
+def _bounds(epochs: np.ndarray, groups: int) -> list[tuple[int, int]]:
+    """First and last epoch of each group."""
+    if not epochs.size:
+        return []
+    shares = np.arange(1, groups + 1) / groups
+    lasts = np.unique(np.quantile(epochs, shares, method="inverted_cdf").astype(int)).tolist()
+    firsts = [1, *(last + 1 for last in lasts[:-1])]
+    return list(zip(firsts, lasts, strict=True))
+
+
+def _of_candidate(name: str, runs: list[_Traced], bounds: list[tuple[int, int]], edges: np.ndarray) -> LearnedEpochs:
+    epoch, never, logit = (np.concatenate([run[column] for run in runs]) for column in range(3))
+    members = [(first, last, ~never & (epoch >= first) & (epoch <= last)) for first, last in bounds]
+    groups = [_group(first, last, logit, chosen, edges) for first, last, chosen in members]
+    groups.append(_group(None, None, logit, never, edges))
+    correlation = spread([_rank_correlation(run) for run in runs])
+    return LearnedEpochs(name, len(runs), tuple(edges.tolist()), tuple(groups), correlation)
+
+
+def _group(
+    first: int | None, last: int | None, logit: np.ndarray, chosen: np.ndarray, edges: np.ndarray
+) -> LearnedGroup:
+    mine = logit[chosen]
+    counts, _ = np.histogram(mine, edges)
+    mean, std = (float(mine.mean()), float(mine.std())) if mine.size else (math.nan, math.nan)
+    return LearnedGroup(first, last, int(mine.size), mine.size / logit.size, mean, std, tuple(counts.tolist()))
+
+
+def _rank_correlation(run: _Traced) -> float:
+    from scipy.stats import rankdata
+
+    epochs, logits = rankdata(run.epoch), rankdata(run.logit)
+    if epochs.std() == 0 or logits.std() == 0:
+        return math.nan
+    return float(np.corrcoef(epochs, logits)[0, 1])

@@ -1,0 +1,129 @@
+"""Candidates called by what tells them apart, and by no more: ``label_smoothing(0.05)``, ``ce mixup=1``."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from calibrant.catalogue import all_losses, all_meta_losses
+from calibrant.diagnosis.options import Option, flattened
+from calibrant.losses import Loss, MetaLoss, loss_settings
+
+__all__ = ["CandidateName", "names_of"]
+
+_LOSS = "loss."
+_NAME = "loss.loss"
+# What other options decide, or what only tells that something else differs: told where nothing else tells two apart.
+_HIDDEN = {"data_digest", "class_names", "input_shape", "n_words", "pixel_scale", "recipe.milestones", "recipe.warmup"}
+_PROPER = {"Brier"}
+
+
+class CandidateName(NamedTuple):
+    """What a table calls a candidate, and what a sentence calls it."""
+
+    short: str
+    words: str
+
+
+def names_of(candidates: Sequence[Mapping[str, Option]]) -> list[CandidateName]:
+    """A short name for each candidate, no two the same.
+
+    The loss, with those of its options that are unusual or that differ among candidates of that loss; and whatever else
+    differs: the network before it, the rest behind, where it is not switched off.
+
+    Args:
+        candidates: The options of each, by path, no two the same.
+
+    Example:
+        >>> [name.short for name in names_of([{"loss.loss": "focal", "loss.gamma": gamma} for gamma in (1.0, 3.0)])]
+        ['focal(1)', 'focal(3)']
+        >>> names_of([{"loss.loss": "ce", "recipe.mixup": alpha} for alpha in (0.0, 0.2)])[1]
+        CandidateName(short='ce mixup=0.2', words='cross-entropy with mixup 0.2')
+    """
+    told = _differing(candidates)
+    shown = [path for path in told if not path.startswith(_LOSS) and path.partition(".")[0] not in _HIDDEN | {"loss"}]
+    names = [_name(one, candidates, [path for path in shown if path not in _HIDDEN]) for one in candidates]
+    short = [name.short for name in names]
+    return [
+        name if short.count(name.short) == 1 else _in_full(one, name, told)
+        for name, one in zip(names, candidates, strict=True)
+    ]
+
+
+def _name(one: Mapping[str, Option], all_of_them: Sequence[Mapping[str, Option]], others: list[str]) -> CandidateName:
+    loss = str(one[_NAME])
+    known = {**all_losses(), **all_meta_losses()}
+    told = set(_differing([each for each in all_of_them if each[_NAME] == loss]))
+    told |= {path for path, value in _usual(one, known).items() if one.get(path, value) != value}
+    options = {_called(path): value for path, value in one.items() if path in told and path.startswith(_LOSS)}
+    rest = {path.removeprefix("recipe."): one[path] for path in others if path in one and not _is_off(path, one[path])}
+    model = rest.pop("model", None)
+    short, words = loss, _within_a_sentence(known[loss].title) if loss in known else loss
+    if options:
+        bare = len(options) == 1 and all(_is_number(value) for value in options.values())
+        listed = ", ".join(_text(value) if bare else f"{name}={_text(value)}" for name, value in options.items())
+        short, words = f"{short}({listed})", _with_options(words, options)
+    for name, value in rest.items():
+        short += f" {name}={_text(value)}"
+    if rest:
+        words += " with " + " and ".join(f"{name.replace('_', ' ')} {_text(value)}" for name, value in rest.items())
+    return CandidateName(*((short, words) if model is None else (f"{model} {short}", f"{words} on {model}")))
+
+
+def _with_options(words: str, options: Mapping[str, Option]) -> str:
+    """``label smoothing 0.1``, where the title names the number; else ``focal loss (gamma 3)``."""
+    (name, value), *more = options.items()
+    if not more and _is_number(value) and name in words:
+        return f"{words} {_text(value)}"
+    return f"{words} ({', '.join(f'{name} {_text(value)}' for name, value in options.items())})"
+
+
+def _in_full(one: Mapping[str, Option], name: CandidateName, told: Iterable[str]) -> CandidateName:
+    """For two that would be called the same: everything in which any candidates differ."""
+    listed = ", ".join(f"{path}={_text(one[path])}" for path in told if path in one)
+    return CandidateName(f"{name.short} [{listed}]", f"{name.words} ({listed})")
+
+
+def _usual(one: Mapping[str, Option], known: Mapping[str, Loss | MetaLoss], above: str = _LOSS) -> dict[str, Option]:
+    """The options that its loss has unless told otherwise, by path; and those of losses inside it."""
+    loss = one.get(f"{above}loss")
+    if loss not in known:
+        return {}
+    usual = flattened(loss_settings(known[str(loss)]), above)
+    for path in one:
+        inside = path.removesuffix("loss")
+        if path.endswith(".loss") and path.startswith(above) and inside.count(".") == above.count(".") + 1:
+            usual |= {name: value for name, value in _usual(one, known, inside).items() if name != path}
+    return usual
+
+
+def _called(path: str) -> str:
+    """An option of a loss by its name; a loss inside another by the option that it stands for."""
+    return path.removeprefix(_LOSS).removesuffix(".loss")
+
+
+def _within_a_sentence(title: str) -> str:
+    first = title.partition(" ")[0]
+    return title if first in _PROPER or not title[1:2].islower() else title[0].lower() + title[1:]
+
+
+def _differing(candidates: Sequence[Mapping[str, Option]]) -> list[str]:
+    """The paths whose values are not the same everywhere, in their order."""
+    missing = object()
+    paths = dict.fromkeys(path for one in candidates for path in one)
+    return [path for path in paths if len({repr(one.get(path, missing)) for one in candidates}) > 1]
+
+
+def _is_off(path: str, value: Option) -> bool:
+    """Whether it says that something is not done, which goes without saying."""
+    return value is None or value is False or (path == "recipe.mixup" and value == 0)
+
+
+def _is_number(value: Option) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _text(value: Option) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)

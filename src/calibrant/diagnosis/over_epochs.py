@@ -1,0 +1,84 @@
+"""Numbers over the epochs of training, from the records that the runs wrote."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from calibrant.diagnosis.candidate import Candidate
+from calibrant.diagnosis.record import Record
+from calibrant.training.record import EpochRecord, HeldOutRecord
+
+__all__ = ["Band", "EpochCurves", "epoch_curves"]
+
+_NUMBERS = ("optimal_ece", "ece", "temperature", "accuracy", "nll", "max_logit")
+
+
+@final
+@dataclass(frozen=True)
+class Band(Record):
+    """A number epoch by epoch: its mean over runs, and the range from the lowest run to the highest."""
+
+    mean: tuple[float, ...]
+    lowest: tuple[float, ...]
+    highest: tuple[float, ...]
+
+
+@final
+@dataclass(frozen=True)
+class EpochCurves(Record):
+    """One candidate on one held-out part, after each epoch in which all its runs looked.
+
+    ``optimal_ece`` and ``temperature`` are an oracle's: searched on the very rows of that part. ``rise`` is by how much
+    the mean optimal ECE of the end lies above its lowest; the lowest of many noisy numbers is too low, so a small rise
+    is nothing.
+    """
+
+    candidate: str
+    part: str
+    runs: int
+    epochs: tuple[int, ...]
+    numbers: Mapping[str, Band]  # optimal_ece, ece, temperature, accuracy, nll, max_logit
+    lowest_epoch: int  # where the mean optimal ECE is lowest
+    rise: float
+
+
+def epoch_curves(candidate: Candidate, part: str = "test") -> EpochCurves | None:
+    """The curves of a candidate; None where its runs have no epoch in common at which that part was looked at.
+
+    Args:
+        candidate: From :func:`~calibrant.diagnosis.candidate.grouped`.
+        part: ``test`` or ``calibration``.
+
+    Reference:
+        Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence,
+        Figure 4.
+    """
+    runs = [_looks(run.records, part) for run in candidate.runs]
+    epochs = sorted(set(runs[0]).intersection(*runs[1:]))
+    if not epochs:
+        return None
+    numbers = {
+        name: _band(np.array([[_number(run[epoch], name) for epoch in epochs] for run in runs])) for name in _NUMBERS
+    }
+    optimal = numbers["optimal_ece"].mean
+    lowest = int(np.argmin(optimal))
+    return EpochCurves(
+        candidate.name, part, len(runs), tuple(epochs), numbers, epochs[lowest], optimal[-1] - optimal[lowest]
+    )
+
+
+def _looks(records: tuple[EpochRecord, ...], part: str) -> dict[int, HeldOutRecord]:
+    return {record.epoch: record.held_out[part] for record in records if part in record.held_out}
+
+
+def _number(record: HeldOutRecord, name: str) -> float:
+    value = getattr(record, name)
+    return math.nan if value is None else float(value)
+
+
+def _band(values: np.ndarray) -> Band:
+    """Over the runs, (runs, epochs); an epoch in which one has no number has none."""
+    return Band(*(tuple(each.tolist()) for each in (values.mean(0), values.min(0), values.max(0))))

@@ -1,0 +1,187 @@
+"""Confidences in files: what is saved comes back, a head only behind its own classifier, and every bad file is told."""
+
+import copy
+import dataclasses
+import json
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from calibrant import Predictions, save_map
+from calibrant.confidence import (
+    ConfidenceHead,
+    ConfidNet,
+    LearnedConfidence,
+    NeighbourConfidence,
+    TrustScore,
+    load_confidence,
+    save_confidence,
+)
+from calibrant.errors import FileError, InputError
+from calibrant.maps import Scale
+
+QUICK = ConfidNet(layers=3, units=8, epochs=3, learning_rate=0.01, batch_size=64)
+TUNED = dataclasses.replace(QUICK, choose_by="mse", fine_tune_epochs=2, fine_tune_learning_rate=0.01)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "confidence.safetensors"
+
+
+@pytest.fixture
+def trust(rows):
+    return TrustScore(alpha=0.1).fit(*rows)
+
+
+def contents(path):
+    """The document and the tensors of a file, read without our own code."""
+    with safe_open(str(path), framework="pt") as file:
+        held = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+        return json.loads(file.metadata()["calibrant"], parse_constant=pytest.fail), held
+
+
+def rewrite(path, document, tensors):
+    save_file(tensors, path, metadata={"calibrant": json.dumps(document)})
+
+
+@pytest.mark.parametrize("method", [QUICK, TUNED], ids=["plain", "fine-tuned"])
+def test_a_learned_confidence_comes_back_to_the_last_bit(path, network, rows, method):
+    learned = method.fit(network, rows)
+    assert (learned.encoder is not None) == (method is TUNED)
+    save_confidence(learned, path)
+    loaded = load_confidence(path, network.train())
+    assert isinstance(loaded, LearnedConfidence)
+    assert loaded.model is network
+    assert not any(module.training for module in loaded.modules())
+    assert not any(each.requires_grad for each in loaded.head.parameters())
+    wanted = learned.eval()(rows[0])
+    assert all(torch.equal(a, b) for a, b in zip(loaded(rows[0]), wanted, strict=True))
+    assert loaded.head.summary == learned.head.summary
+    assert loaded.head.choice == learned.head.choice
+
+
+def test_a_head_comes_back_without_a_classifier(path, network, rows):
+    head = QUICK.fit(network, rows).head
+    save_confidence(head, path)
+    loaded = load_confidence(path)
+    assert isinstance(loaded, ConfidenceHead)
+    assert torch.equal(loaded(rows[0]), head(rows[0]))
+
+
+def test_a_trust_score_comes_back_to_the_last_bit(path, trust, other_rows):
+    save_confidence(trust, path)
+    loaded = load_confidence(path)
+    assert isinstance(loaded, NeighbourConfidence)
+    assert torch.equal(loaded(*other_rows), trust(*other_rows))
+    assert loaded.reference.dtype == torch.float32
+    assert loaded.summary == trust.summary
+
+
+def test_the_classifier_itself_is_not_in_the_file(path, network, rows):
+    save_confidence(QUICK.fit(network, rows), path)
+    document, held = contents(path)
+    assert all(name.startswith("head.") for name in held)
+    assert document["format"] == "calibrant.confidence/1"
+    assert document["network"].startswith("sha256:")
+
+
+def test_another_classifier_is_refused(path, network, rows):
+    save_confidence(QUICK.fit(network, rows), path)
+    other = copy.deepcopy(network)
+    with torch.no_grad():
+        other.head.bias[0] += 1e-6
+    with pytest.raises(InputError, match="was fitted for another classifier"):
+        load_confidence(path, other)
+    assert load_confidence(path, copy.deepcopy(network)).model is not network
+
+
+def test_a_classifier_is_given_where_it_is_needed_and_only_there(path, network, rows, trust):
+    save_confidence(QUICK.fit(network, rows), path)
+    with pytest.raises(InputError, match=r"give it: load_confidence\(path, model\)"):
+        load_confidence(path)
+    save_confidence(trust, path)
+    with pytest.raises(InputError, match="load it without a classifier"):
+        load_confidence(path, network)
+
+
+def test_something_else_is_not_saved(path):
+    with pytest.raises(InputError, match="must be a fitted confidence; got TrustScore"):
+        save_confidence(TrustScore(), path)
+    with pytest.raises(FileError, match=r"must end in .safetensors"):
+        save_confidence(ConfidenceHead(2), path.with_suffix(".pt"))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda document, _: document.update(kind="guess"), "it says 'guess'"),
+        (lambda document, _: document.update(format="calibrant.confidence/2"), "written by a newer calibrant"),
+        (lambda document, _: document.update(format="calibrant.map/1"), "must be a confidence"),
+        (lambda document, _: document["sizes"].update(n_features=5), "must be a whole confidence"),
+        (lambda document, _: document["sizes"].update(layers="many"), "layers must be a whole number"),
+        (lambda document, _: document.pop("fit"), "must be a whole confidence"),
+        (lambda _, held: held.pop("head.layers.0.bias"), "must be a whole confidence"),
+        (lambda _, held: held["head.layers.0.bias"].fill_(torch.nan), "must be real and finite"),
+    ],
+)
+def test_a_file_that_was_tampered_with_is_told(path, network, rows, change, told):
+    save_confidence(QUICK.fit(network, rows).head, path)
+    document, held = contents(path)
+    change(document, held)
+    rewrite(path, document, held)
+    with pytest.raises(FileError, match=told):
+        load_confidence(path)
+
+
+def test_rows_of_a_trust_score_that_do_not_fit_are_told(path, trust):
+    save_confidence(trust, path)
+    document, held = contents(path)
+    rewrite(path, document, {**held, "classes": held["classes"][1:].clone()})
+    with pytest.raises(FileError, match="same number of rows"):
+        load_confidence(path)
+
+
+def test_an_encoder_of_another_shape_is_told(path, network, rows):
+    save_confidence(TUNED.fit(network, rows), path)
+    document, held = contents(path)
+    held.pop("encoder.body.0.weight")
+    rewrite(path, document, held)
+    with pytest.raises(FileError, match="must be a whole confidence"):
+        load_confidence(path, network)
+
+
+def test_files_of_other_things_are_told(path, tmp_path):
+    with pytest.raises(FileError, match="there is none"):
+        load_confidence(path)
+    path.write_bytes(b"no such thing at all")
+    with pytest.raises(FileError, match="no safetensors file"):
+        load_confidence(path)
+    save_file({"a": torch.zeros(1)}, path)
+    with pytest.raises(FileError, match="safetensors file of something else"):
+        load_confidence(path)
+    save_map(Scale(torch.tensor(2.0), n_classes=2), tmp_path / "map.safetensors")
+    with pytest.raises(FileError, match=r"it says it is 'calibrant.map/1'"):
+        load_confidence(tmp_path / "map.safetensors")
+
+
+def test_a_loaded_head_answers_as_before_in_a_top_label(path, network, rows):
+    learned = QUICK.fit(network, rows)
+    save_confidence(learned.head, path)
+    with torch.no_grad():
+        predictions = Predictions.from_logits(network(rows[0]), rows[1])
+        features = network.features(rows[0])
+    assert torch.allclose(
+        load_confidence(path).top_label(predictions, features).log_odds, learned.top_label(rows).log_odds, atol=1e-5
+    )
+
+
+def test_a_compiled_classifier_is_the_same_classifier(path, network, rows):
+    compiled = torch.compile(network, backend="eager")
+    learned = TUNED.fit(compiled, rows)
+    save_confidence(learned, path)
+    assert torch.equal(load_confidence(path, network).confidence(rows[0]), learned.confidence(rows[0]))
+    assert isinstance(load_confidence(path, compiled), LearnedConfidence)

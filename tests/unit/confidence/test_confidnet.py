@@ -1,0 +1,429 @@
+"""ConfidNet: what it learns, that the classifier stays as it is, and what it refuses."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from calibrant import Predictions, auroc
+from calibrant.confidence import ConfidenceHead, ConfidNet, LearnedConfidence
+from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableError, UnknownNameError
+from calibrant.models import build_model
+
+QUICK = ConfidNet(layers=3, units=16, epochs=6, learning_rate=0.02, batch_size=64)
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+
+
+def predictions_of(network, rows):
+    with torch.no_grad():
+        return Predictions.from_logits(network(rows[0]), rows[1])
+
+
+def weights_of(module):
+    return torch.cat([each.detach().flatten() for each in module.parameters()])
+
+
+def test_it_separates_right_from_wrong_where_the_softmax_cannot(network, rows, other_rows):
+    learned = QUICK.fit(network, rows)
+    before, after = predictions_of(network, other_rows), learned.top_label(other_rows)
+    assert auroc(before) < 0.6
+    assert auroc(after) > 0.95
+    assert torch.equal(after.correct, before.correct)
+
+
+def test_predictions_are_those_of_the_network_to_the_last_bit(network, rows, other_rows):
+    learned = QUICK.fit(network, rows)
+    logits, log_odds = learned(other_rows[0])
+    assert learned.model is network
+    assert torch.equal(logits, network(other_rows[0]))
+    assert log_odds.shape == (500,)
+    confidence = learned.confidence(other_rows[0])
+    assert confidence.min() > 0
+    assert confidence.max() < 1
+    assert torch.allclose(confidence.logit(), log_odds.detach().double())
+
+
+def test_confidences_that_round_to_one_still_differ_in_their_log_odds():
+    head = ConfidenceHead(1, layers=1)
+    with torch.no_grad():
+        head.layers[0].weight.fill_(1)
+        head.layers[0].bias.zero_()
+    predictions = Predictions.from_logits([[0.0, 1.0], [0.0, 1.0]], [1, 0])
+    top = head.top_label(predictions, [[60.0], [50.0]])
+    assert top.confidence.tolist() == [1.0, 1.0]
+    assert auroc(top) == 1.0
+
+
+def test_it_learns_the_mean_true_class_probability_of_rows_it_cannot_tell_apart():
+    generator = torch.Generator().manual_seed(0)
+    group = torch.randint(0, 3, (1500,), generator=generator)
+    logits = 2 * torch.randn(1500, 4, generator=generator)
+    labels = torch.where(group == 0, logits.argmax(1), torch.where(group == 1, logits.argmin(1), 2))
+    predictions = Predictions.from_logits(logits, labels)
+    features = nn.functional.one_hot(group, 3).float()
+    head = ConfidNet(layers=2, units=16, epochs=30, learning_rate=0.02, choose_by="mse").fit_features(
+        predictions, features
+    )
+    target = logits.softmax(1).gather(1, labels[:, None])[:, 0]
+    for each in range(3):
+        found = head.confidence(torch.eye(3)[each : each + 1])
+        assert float(found) == pytest.approx(float(target[group == each].mean()), abs=0.05)
+
+
+def test_the_epoch_that_is_kept_is_the_one_that_is_best_on_the_held_out_rows(network, rows):
+    told = []
+    method = dataclasses.replace(QUICK, learning_rate=0.05, epochs=15, choose_by="auroc")
+    head = method.fit(network, rows, progress=lambda text, epochs: told.append((text, epochs))).head
+    values = [float(text.rsplit(" ", 1)[1]) for text, _ in told]
+    assert [epochs for _, epochs in told] == list(range(1, 16))
+    assert head.choice.epochs == 15
+    assert head.choice.value == pytest.approx(max(values), abs=1e-3)
+    assert head.choice.epoch < 15
+    stopped_there = dataclasses.replace(method, epochs=head.choice.epoch).fit(network, rows).head
+    assert torch.equal(weights_of(stopped_there), weights_of(head))
+
+
+def test_the_choice_tells_how_good_the_softmax_is_on_the_same_rows(network, rows):
+    head = QUICK.fit(network, rows).head
+    assert head.choice.held_out == 60
+    assert head.choice.criterion == "aupr_error"
+    assert head.choice.softmax_value < 0.5 < head.choice.value
+    assert head.choice.beats_softmax
+    assert head.summary.method == "confidnet"
+    assert head.summary.rows == 600
+    assert head.summary.settings["units"] == 16
+    assert "against" in head.summary.notes[0]
+
+
+def test_it_says_when_it_is_no_better_than_the_softmax():
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(600, 3, generator=generator)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    head = QUICK.fit_features(Predictions.from_logits(logits, labels), torch.zeros(600, 2))
+    assert not head.choice.beats_softmax
+    assert "no better than the softmax" in head.summary.notes[-1]
+
+
+def test_the_same_seed_gives_the_same_head_and_moves_no_other_random_numbers(network, rows):
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first, second = QUICK.fit(network, rows), QUICK.fit(network, rows)
+    other = dataclasses.replace(QUICK, seed=1).fit(network, rows)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(weights_of(first.head), weights_of(second.head))
+    assert not torch.equal(weights_of(first.head), weights_of(other.head))
+
+
+def test_the_head_is_the_same_from_a_model_and_from_its_cached_features(network, rows):
+    with torch.no_grad():
+        features = network.features(rows[0])
+    cached = QUICK.fit_features(predictions_of(network, rows), features)
+    assert torch.allclose(weights_of(cached), weights_of(QUICK.fit(network, rows).head), atol=1e-5)
+
+
+class Numbered(Dataset):
+    def __init__(self, rows, broken=None):
+        self.rows, self.broken = rows, broken
+
+    def __len__(self):
+        return len(self.rows[1])
+
+    def __getitem__(self, row):
+        if row == self.broken:
+            raise OSError("this file is damaged")
+        return self.rows[0][row], int(self.rows[1][row])
+
+
+def test_tensors_arrays_data_sets_and_loaders_give_the_same_head(network, rows):
+    wanted = weights_of(QUICK.fit(network, rows).head)
+    arrays = rows[0].numpy(), rows[1].numpy().astype(np.int32)
+    for data in (
+        arrays,
+        TensorDataset(*rows),
+        Numbered(rows),
+        DataLoader(TensorDataset(*rows), batch_size=64),
+    ):
+        assert torch.allclose(weights_of(QUICK.fit(network, data).head), wanted, atol=1e-5)
+
+
+def test_a_loader_that_shuffles_is_read_once(network, rows, other_rows):
+    loader = DataLoader(TensorDataset(*rows), batch_size=50, shuffle=True, generator=torch.Generator().manual_seed(0))
+    learned = QUICK.fit(network, loader)
+    assert auroc(learned.top_label(DataLoader(Numbered(other_rows), batch_size=70))) > 0.95
+
+
+@pytest.mark.parametrize("tuned", [0, 2])
+def test_the_network_comes_back_as_it_was(network, rows, tuned, state_of, same_state):
+    network.train()
+    network.body[0].eval()  # modes that eval() and train() would not bring back
+    network.head.bias.requires_grad_(False)
+    network.head.weight.grad = torch.ones_like(network.head.weight)
+    before = state_of(network)
+    dataclasses.replace(QUICK, epochs=2, fine_tune_epochs=tuned).fit(network, rows)
+    assert same_state(before, state_of(network))
+
+
+@pytest.mark.parametrize("tuned", [0, 2])
+def test_the_network_comes_back_as_it_was_after_an_exception(network, rows, tuned, state_of, same_state):
+    def stop(_text, epochs):
+        if epochs == 1 + tuned:
+            raise KeyboardInterrupt
+
+    network.train()
+    before = state_of(network)
+    method = dataclasses.replace(QUICK, epochs=2, fine_tune_epochs=tuned)
+    with pytest.raises(KeyboardInterrupt):
+        method.fit(network, rows, progress=stop)
+    with pytest.raises(InputError, match="OSError: this file is damaged"):
+        method.fit(network, Numbered(rows, broken=300))
+    assert same_state(before, state_of(network))
+
+
+def test_dropout_and_batch_statistics_play_no_part_in_training_mode(network, rows):
+    asleep = QUICK.fit(network, rows)
+    assert torch.equal(weights_of(QUICK.fit(network.train(), rows).head), weights_of(asleep.head))
+
+
+def test_it_fits_where_gradients_are_switched_off(network, rows):
+    wanted = weights_of(QUICK.fit(network, rows).head)
+    with torch.no_grad():
+        assert torch.equal(weights_of(QUICK.fit(network, rows).head), wanted)
+    with torch.inference_mode():
+        inputs = rows[0].clone()
+        assert torch.equal(weights_of(QUICK.fit(network, (inputs, rows[1])).head), wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_networks_of_other_precision_are_taken(network, rows, dtype):
+    learned = QUICK.fit(network.to(dtype), (rows[0].to(dtype), rows[1]))
+    assert next(learned.head.parameters()).dtype == torch.float32
+    assert auroc(learned.top_label((rows[0].to(dtype), rows[1]))) > 0.9
+
+
+def test_a_network_of_the_library_is_taken():
+    digits = build_model("digits_cnn", n_classes=10, in_channels=1, image_size=8)
+    inputs = torch.rand(60, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    learned = dataclasses.replace(QUICK, epochs=1).fit(digits, (inputs, torch.arange(60) % 10))
+    assert learned.head.n_features == 110
+
+
+def test_a_fine_tuned_copy_learns_what_the_features_had_lost(rows, other_rows, network):
+    class Blind(nn.Module):
+        """The same, but its second feature, which tells, is all but gone."""
+
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor([1.0, 1e-3, 1.0, 1.0]))
+            self.head = network.head
+
+        def features(self, inputs):
+            return inputs * self.scale
+
+        def forward(self, inputs):
+            return self.head(self.features(inputs))
+
+    blind = Blind()
+    method = dataclasses.replace(QUICK, choose_by="mse", epochs=3, fine_tune_epochs=25, fine_tune_learning_rate=0.02)
+    plain = dataclasses.replace(method, fine_tune_epochs=0).fit(blind, rows)
+    told = []
+    learned = method.fit(blind, rows, progress=lambda text, epochs: told.append((text, epochs)))
+    assert [epochs for _, epochs in told] == list(range(1, 29))
+    assert told[-1][0].startswith("fine-tuning, epoch 25 of 25")
+    assert learned.head.choice.fine_tuned > 0
+    assert learned.head.choice.value < plain.head.choice.value
+    assert auroc(learned.top_label(other_rows)) > auroc(plain.top_label(other_rows)) + 0.2
+    assert float(blind.scale.detach()[1]) == pytest.approx(1e-3)
+    assert float(learned.encoder.scale[1]) > 1e-2
+    assert not any(each.requires_grad for each in learned.encoder.parameters())
+    assert torch.equal(learned(other_rows[0])[0], blind(other_rows[0]))
+
+
+def test_fine_tuning_that_does_not_help_is_taken_back(network, rows):
+    plain = QUICK.fit(network, rows)
+    method = dataclasses.replace(QUICK, fine_tune_epochs=2, fine_tune_learning_rate=10.0)
+    learned = method.fit(network, rows)
+    assert learned.encoder is None
+    assert learned.head.choice.fine_tuned == 0
+    assert torch.equal(weights_of(learned.head), weights_of(plain.head))
+
+
+def test_fine_tuning_leaves_batch_statistics_of_the_copy_alone(network, rows):
+    method = dataclasses.replace(QUICK, epochs=1, choose_by="mse", fine_tune_epochs=3, fine_tune_learning_rate=0.01)
+    learned = method.fit(network, rows)
+    assert not torch.equal(learned.encoder.body[0].weight, network.body[0].weight)
+    assert torch.equal(learned.encoder.body[0].running_mean, network.body[0].running_mean)
+    assert learned.encoder.body[0].num_batches_tracked == network.body[0].num_batches_tracked
+
+
+def test_fine_tuning_reads_data_sets_too_and_refuses_loaders(network, rows):
+    method = dataclasses.replace(QUICK, epochs=1, choose_by="mse", fine_tune_epochs=2, fine_tune_learning_rate=0.01)
+    from_tensors, from_items = method.fit(network, rows), method.fit(network, Numbered(rows))
+    assert torch.allclose(weights_of(from_tensors.encoder), weights_of(from_items.encoder), atol=1e-5)
+    with pytest.raises(InputError, match="needs them by number; got a DataLoader"):
+        method.fit(network, DataLoader(TensorDataset(*rows)))
+    with pytest.raises(InputError, match="fine_tune_epochs must be 0"):
+        method.fit_features(predictions_of(network, rows), rows[0])
+
+
+def test_a_network_that_cannot_be_copied_cannot_be_fine_tuned(network, rows):
+    network.cache = network.head(torch.zeros(1, 4, requires_grad=True))  # no leaf, which torch does not copy
+    with pytest.raises(InputError, match="must let itself be copied; copying raised RuntimeError"):
+        dataclasses.replace(QUICK, epochs=1, fine_tune_epochs=1).fit(network, rows)
+
+
+def test_rows_that_are_all_right_cannot_be_ranked(network, rows):
+    right = rows[0], predictions_of(network, rows).predicted
+    with pytest.raises(SeparableError, match=r"600 rows 0 are answered wrong.*choose_by='mse'"):
+        QUICK.fit(network, right)
+    with pytest.warns(CalibrantWarning, match="No row is answered wrong"):
+        learned = dataclasses.replace(QUICK, choose_by="mse", epochs=1).fit(network, right)
+    assert "No row is answered wrong" in learned.head.summary.notes[-1]
+
+
+def test_training_that_diverges_is_told(network, rows):
+    wild = dataclasses.replace(QUICK, learning_rate=1e30)
+    with pytest.raises(FitError, match="lower learning rate"):
+        wild.fit(network, rows)
+
+
+def test_a_network_without_features_is_told_how_to_be_wrapped(rows):
+    with pytest.raises(InputError, match=r"Linear has not a method features and a layer head. Wrap it: an nn.Module"):
+        QUICK.fit(nn.Linear(4, 2), rows)
+    with pytest.raises(InputError, match=r"model must be a torch.nn.Module; got function"):
+        QUICK.fit(lambda inputs: inputs, rows)
+
+
+def test_features_that_are_a_layer_are_not_taken_for_the_last_ones(network, rows):
+    layered = nn.Module()
+    layered.features, layered.head = nn.Linear(4, 4), network.head
+    with pytest.raises(InputError, match="has not a method features"):
+        QUICK.fit(layered, rows)
+
+
+class Bent(nn.Module):
+    """A network whose features are made by a function that a test gives."""
+
+    def __init__(self, features, head, forward=None):
+        super().__init__()
+        self.made, self.head, self.whole = features, head, forward
+
+    def features(self, inputs):
+        return self.made(inputs)
+
+    def forward(self, inputs):
+        return self.head(self.made(inputs)) if self.whole is None else self.whole(inputs)
+
+
+@pytest.mark.parametrize(
+    ("bent", "told"),
+    [
+        (lambda head: Bent(lambda x: x[:, :, None], head), r"shape \(n, d\).*got shape \(64, 4, 1\)|\(8, 4, 1\)"),
+        (lambda head: Bent(lambda x: (x, x), head), "got tuple"),
+        (lambda head: Bent(lambda x: x[:1], head), "a row for each of 8 inputs; got 1"),
+        (lambda head: Bent(lambda x: x / 0, head), "features must be finite"),
+        (lambda head: Bent(lambda x: x, head, lambda x: 2 * head(x)), r"must be head\(features\(x\)\)"),
+        (lambda head: Bent(lambda x: x, head, lambda x: head(x)[:, 0]), r"logits of shape \(n, k\)"),
+        (lambda head: Bent(lambda x: x, head, lambda x: {"logits": head(x)}), "got dict"),
+    ],
+)
+def test_features_that_are_none_are_told(network, rows, bent, told):
+    with pytest.raises(InputError, match=told):
+        QUICK.fit(bent(network.head), rows)
+
+
+def test_a_number_that_is_not_finite_is_found_in_its_rows(network, rows):
+    inputs = rows[0].clone()
+    inputs[200, 2] = torch.nan
+    with pytest.raises(InputError, match=r"rows 192 to 255 of the data: features must be finite; got nan at row 8"):
+        QUICK.fit(network, (inputs, rows[1]))
+    with pytest.raises(InputError, match="features must be finite; got nan at row 200, column 2"):
+        QUICK.fit_features(predictions_of(network, rows), inputs)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ((torch.zeros(3, 4), torch.tensor([0, 1, 2])), "labels must lie in 0..1"),
+        ((torch.zeros(3, 4), torch.zeros(3)), "whole numbers of an integer type"),
+        ((torch.zeros(3, 4), torch.zeros(2, dtype=torch.long)), "same number of rows"),
+        ((torch.zeros(0, 4), torch.zeros(0, dtype=torch.long)), "at least one row"),
+        ((torch.zeros(1, 4), torch.zeros(1, dtype=torch.long)), "at least two rows"),
+        ((torch.tensor(1.0), torch.tensor(1)), "got a single number"),
+        (torch.zeros(3, 4), "data must be a tuple"),
+        ((torch.zeros(3, 4),), "got a tuple of 1"),
+        (DataLoader(TensorDataset(torch.zeros(3, 4))), "a batch must be a pair"),
+        (DataLoader(TensorDataset(torch.zeros(3, 4), torch.zeros(3, 1, 1).long())), "one number a row"),
+    ],
+)
+def test_data_that_are_no_labelled_rows_are_told(network, data, told):
+    with pytest.raises(InputError, match=told):
+        dataclasses.replace(QUICK, choose_by="mse").fit(network, data)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"layers": 0}, "layers must be at least 1"),
+        ({"units": 2.5}, "units must be a whole number"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"fine_tune_epochs": -1}, "fine_tune_epochs must be at least 0"),
+        ({"learning_rate": 0.0}, "learning_rate must be above 0"),
+        ({"held_out": 1.0}, "held_out must be below 1"),
+        ({"held_out": 0}, "held_out must be above 0"),
+        ({"seed": -1}, "seed must be at least 0"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, told):
+    with pytest.raises(InputError, match=told):
+        ConfidNet(**options)
+
+
+def test_a_criterion_that_does_not_exist_is_refused():
+    with pytest.raises(UnknownNameError, match="Did you mean auroc"):
+        ConfidNet(choose_by="aurok")
+
+
+def test_options_of_numpy_become_pythons_own():
+    assert type(ConfidNet(epochs=np.int64(3)).settings()["epochs"]) is int
+
+
+def test_progress_must_be_a_function(network, rows):
+    with pytest.raises(InputError, match="progress must be a function"):
+        QUICK.fit(network, rows, progress=True)
+
+
+def test_features_of_another_width_or_number_are_refused(network, rows):
+    head = QUICK.fit(network, rows).head
+    predictions = predictions_of(network, rows)
+    with pytest.raises(InputError, match="fitted on 4 features a row; got 3"):
+        head.top_label(predictions, torch.zeros(600, 3))
+    with pytest.raises(InputError, match="as many rows as the predictions, 600; got 5"):
+        head.top_label(predictions, torch.zeros(5, 4))
+    with pytest.raises(InputError, match="must be finite"):
+        head.top_label(predictions, torch.full((600, 4), torch.nan))
+
+
+def test_a_head_of_another_kind_is_refused(network):
+    with pytest.raises(InputError, match="head must be a ConfidenceHead"):
+        LearnedConfidence(network, nn.Linear(4, 1))
+
+
+def test_top_label_leaves_modes_as_they_are_and_ignores_them(network, rows, state_of, same_state):
+    learned = QUICK.fit(network, rows)
+    asleep = learned.top_label(rows)
+    learned.train()
+    before = state_of(learned)
+    assert torch.equal(learned.top_label(rows, batch_size=7).correct, asleep.correct)
+    assert same_state(before, state_of(learned))
+
+
+@needs_cuda
+@pytest.mark.parametrize("tuned", [0, 2])
+def test_it_fits_on_an_accelerator(network, rows, other_rows, tuned):
+    method = dataclasses.replace(QUICK, fine_tune_epochs=tuned, fine_tune_learning_rate=1e-4)
+    learned = method.fit(network.cuda(), rows)
+    assert next(learned.head.parameters()).is_cuda
+    assert auroc(learned.top_label(other_rows)) > 0.95

@@ -1,0 +1,178 @@
+"""What the tests of diagnosis share: real runs on a few digits, and folders written by hand whose logits are known."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from calibrant.calibrators import TemperatureScaling
+from calibrant.catalogue import find_any_loss
+from calibrant.datasets import Dataset, DigitsReader
+from calibrant.diagnosis import (
+    MAPS,
+    Candidate,
+    Judged,
+    JudgedCandidate,
+    JudgedRun,
+    Oracle,
+    Outcome,
+    grouped,
+    judge_candidates,
+    read_runs,
+)
+from calibrant.losses import loss_settings
+from calibrant.predictions import Predictions, TopLabel
+from calibrant.sources import save
+from calibrant.training import EpochRecord, HeldOutRecord, Recipe, Run, Speed, train_runs
+from calibrant.training.folder import RunFolder
+from calibrant.training.settings import RunSettings
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """Two losses with two seeds each, trained on 320 digits for two epochs and traced, by name of their folder."""
+    whole = DigitsReader().read()
+    digits = Dataset("digits", whole.class_names, whole.training[:320], whole.test[:200], pixel_scale=whole.pixel_scale)
+    out = tmp_path_factory.mktemp("trained")
+    recipe = {"epochs": 2, "batch_size": 32, "learning_rate": 0.05}
+    runs = [
+        Run(out / f"{loss.partition('(')[0]}-{seed}", "digits_cnn", find_any_loss(loss), Recipe(**recipe, seed=seed))
+        for loss in ("ce", "label_smoothing(smoothing=0.1)")
+        for seed in (0, 1)
+    ]
+    train_runs(runs, digits, split="half-test", device=CPU, speed=Speed(traced=True))
+    return {run.folder.name: run.folder for run in runs}
+
+
+def settings_of(loss="ce", seed=0, *, k=4, model="digits_cnn", split="holdout", class_names=None, **recipe):
+    chosen = {"epochs": 3, "precision": "float32", "augmentation": "none"} | recipe
+    return RunSettings(
+        dataset="made",
+        data_digest="0123456789abcdef",
+        split=split,
+        split_seed=0,
+        model=model,
+        loss=loss_settings(find_any_loss(loss)),
+        recipe=Recipe(**chosen, seed=seed),
+        input_shape=(1, 8, 8),
+        n_words=None,
+        class_names=class_names or tuple(f"class {j}" for j in range(k)),
+        pixel_scale=None,
+    )
+
+
+def rows_of(n, part, *, k=4, scale=3.0, noise=0.0, seed=0):
+    """Labels drawn from a softmax that is the same for all runs; logits too cold by ``scale``, and noisy by run."""
+    chance = torch.Generator().manual_seed({"calibration": 1, "test": 2}[part])
+    logits = 1.5 * torch.randn(n, k, generator=chance, dtype=torch.float64)
+    labels = logits.softmax(1).multinomial(1, generator=chance)[:, 0]
+    own = torch.Generator().manual_seed(1000 + seed)
+    return Predictions.from_logits(
+        scale * (logits + noise * torch.randn(n, k, generator=own, dtype=torch.float64)), labels
+    )
+
+
+def write_run(path, settings, calibration, test, *, records=(), learning=None):
+    """A finished run's folder, as training would have left it."""
+    RunFolder(path).begin(settings, CPU)
+    for name, rows in (("calibration", calibration), ("test", test)):
+        named = Predictions.from_logits(rows.logits, rows.labels, class_names=settings.class_names)
+        save(named, path / f"{name}.npz")
+    (path / "epochs.jsonl").write_text("".join(json.dumps(record.as_dict()) + "\n" for record in records))
+    if learning is not None:
+        epoch, logit = learning
+        np.savez_compressed(
+            path / "learning.npz",
+            learned_epoch=np.asarray(epoch, dtype=np.int32),
+            max_logit=np.asarray(logit, dtype=np.float32),
+        )
+    save_file({"weight": torch.zeros(1)}, str(path / "weights.safetensors"))
+    return path
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Write a run by hand: its loss and seed, and how its logits come about."""
+
+    def make(loss="ce", seed=0, *, name=None, n=400, k=4, scale=3.0, noise=0.0, records=(), learning=None, **settings):
+        # Losses differ in what their logits are, and so do seeds.
+        own = 10 * sum(map(ord, loss)) + seed
+        parts = [rows_of(n, part, k=k, scale=scale, noise=noise, seed=own) for part in ("calibration", "test")]
+        path = tmp_path / (name or f"run {len(list(tmp_path.iterdir()))}")
+        return write_run(path, settings_of(loss, seed, k=k, **settings), *parts, records=records, learning=learning)
+
+    return make
+
+
+@pytest.fixture
+def judged_of():
+    """The runs of these folders, grouped and judged by a temperature alone unless told."""
+
+    def judge(*paths, maps=MAPS[:1]):
+        return judge_candidates(grouped(read_runs(paths)), maps=maps)
+
+    return judge
+
+
+@pytest.fixture
+def judged_tops():
+    """Candidates made of answers alone: by name, the answers of each run, as they are and after a temperature."""
+
+    def make(n_bins=15, scaled=None, **tops):
+        def run(name, seed, top):
+            after = top if scaled is None else scaled[name][seed]
+            outcomes = {
+                "none": Outcome(top, {}),
+                "temperature": Outcome(after, {}, None if after is not None else "it could not be fitted"),
+            }
+            return JudgedRun(seed, outcomes, 1.0, Oracle(0.0, 1.0), {}, 100)
+
+        candidates = tuple(
+            JudgedCandidate(
+                Candidate(name, name, {"loss.loss": name}, ()),
+                tuple(run(name, seed, top) for seed, top in enumerate(runs)),
+            )
+            for name, runs in tops.items()
+        )
+        first = next(iter(tops.values()))[0]
+        return Judged(candidates, (TemperatureScaling(),), n_bins, len(first))
+
+    return make
+
+
+def answers(n=600, *, overconfidence=0.0, separation=1.0, seed=0, rows=0):
+    """Answers whose true log-odds are known, claimed too high by a shift; worse separated where they are noisy."""
+    difficulty = np.random.default_rng([rows, 1]).normal(1.0, 1.5, n)
+    right = np.random.default_rng([rows, 2]).random(n) < 1 / (1 + np.exp(-difficulty))
+    own = np.random.default_rng([seed, 3])
+    claimed = separation * difficulty + (1 - separation) * own.normal(1.0, 1.5, n) + overconfidence
+    return TopLabel(torch.from_numpy(1 / (1 + np.exp(-claimed))), torch.from_numpy(right))
+
+
+def looked(accuracy=0.8, ece=0.1, temperature=1.5, optimal_ece=0.02):
+    return HeldOutRecord(accuracy, 0.7, ece, temperature, optimal_ece, 9.0)
+
+
+def epoch_record(epoch, **parts):
+    return EpochRecord(epoch, 1.0, 0.1, 1.0, 0.5, parts)
+
+
+@pytest.fixture
+def hands():
+    """The pieces that a test puts together itself."""
+
+    class Hands:
+        settings = staticmethod(settings_of)
+        rows = staticmethod(rows_of)
+        write = staticmethod(write_run)
+        answers = staticmethod(answers)
+        looked = staticmethod(looked)
+        epoch = staticmethod(epoch_record)
+        path = Path
+
+    return Hands

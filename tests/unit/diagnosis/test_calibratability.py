@@ -1,0 +1,66 @@
+"""Calibratability: ECE before and after, over runs, beside a reference."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from calibrant.diagnosis import calibratability, compared_with
+from calibrant.metrics import ece
+
+
+@pytest.fixture
+def both(made, judged_of):
+    """Three runs of cross-entropy, too cold; three of a loss that is warmer, but noisier."""
+    plain = [made("ce", seed, scale=3.0, noise=0.1) for seed in range(3)]
+    smooth = [made("label_smoothing", seed, scale=1.0, noise=0.5) for seed in range(3)]
+    return judged_of(*plain, *smooth)
+
+
+def test_the_numbers_are_means_and_deviations_over_seeds(both):
+    reference, candidate = both.candidates
+    against = compared_with(both, "ce", resamples=100)
+    found = calibratability(candidate, reference, against[candidate.name])
+    raw = [ece(run.test) for run in candidate.candidate.runs]
+    assert found.ece["none"].values == pytest.approx(raw)
+    assert (found.ece["none"].mean, found.ece["none"].std) == pytest.approx((np.mean(raw), np.std(raw, ddof=1)))
+    assert found.seeds == (0, 1, 2)
+    assert found.temperature.values == tuple(run.temperature for run in candidate.runs)
+    assert found.optimal_ece.values == tuple(run.oracle.ece for run in candidate.runs)
+    scaled = found.ece["temperature"].values
+    assert all(low <= high + 1e-6 for low, high in zip(found.optimal_ece.values, scaled, strict=True))
+    assert found.against["none"] == against[candidate.name]["none"]["ece"]
+    assert found.failures == {}
+
+
+def test_runs_are_tested_against_the_references_runs_under_every_map_and_the_oracle(both):
+    reference, candidate = both.candidates
+    found = calibratability(candidate, reference, {})
+    assert list(found.t_tests) == ["none", "temperature", "oracle"]
+    ours, theirs = (each.over_runs("none", "ece").values for each in (candidate, reference))
+    assert found.t_tests["none"].p == pytest.approx(stats.ttest_ind(ours, theirs, equal_var=False).pvalue)
+    assert found.t_tests["none"].side == "lower"
+    oracle = [[run.oracle.ece for run in each.runs] for each in (candidate, reference)]
+    assert found.t_tests["oracle"].p == pytest.approx(stats.ttest_ind(*oracle, equal_var=False).pvalue)
+
+
+def test_the_reference_is_not_held_against_itself(both):
+    reference = both.candidates[0]
+    found = calibratability(reference, reference, {})
+    assert found.t_tests == found.against == {}
+
+
+def test_a_temperature_mends_what_is_cold_alike_everywhere(both):
+    found = calibratability(both.candidates[0], both.candidates[0], {})
+    assert found.temperature.mean == pytest.approx(3.0, rel=0.15)
+    assert found.ece["temperature"].mean < 0.5 * found.ece["none"].mean
+
+
+def test_a_fit_that_failed_is_told_and_left_out_of_the_means(judged_tops, hands):
+    top = hands.answers()
+    judged = judged_tops(ce=[top, top], scaled={"ce": [top, None]})
+    (candidate,) = judged.candidates
+    found = calibratability(candidate, candidate, {})
+    assert found.failures == {"temperature, seed 1": "it could not be fitted"}
+    assert math.isnan(found.ece["temperature"].values[1])

@@ -1,0 +1,180 @@
+"""The two-sided verdict: right in words for every combination of sides."""
+
+import math
+from itertools import product
+
+import pytest
+
+from calibrant.diagnosis import compared_with, verdict
+from calibrant.diagnosis.against import Against
+from calibrant.diagnosis.verdict import _overall
+from calibrant.diagnosis.verdict_words import basis_words, verdict_words
+
+NAN = math.nan
+SIDES = ("better", "worse", "alike")
+
+
+def against(side, value, reference, *, metric="ece", covers_seeds=True):
+    return Against(metric, value, reference, value - reference, -1.0, 1.0, 0.5, 0.5, side, covers_seeds, {})
+
+
+# The numbers of each side: of errors, lower is better.
+RAW = {"better": (0.021, 0.094), "worse": (0.094, 0.021), "alike": (0.093, 0.094)}
+SCALED = {"better": (0.008, 0.011), "worse": (0.028, 0.011), "alike": (0.012, 0.011)}
+AUROC = {"better": (0.9, 0.87), "worse": (0.81, 0.87), "alike": (0.87, 0.868)}
+
+
+def said(raw, scaled, auroc, accuracy="alike", *, covers_seeds=True, words="label smoothing 0.1"):
+    numbers = {"better": (0.78, 0.75), "worse": (0.72, 0.75), "alike": (0.75, 0.75)}[accuracy]
+    missing = against("alike", NAN, 0.011)
+    return verdict_words(
+        words,
+        "cross-entropy",
+        raw=against(raw, *RAW[raw], covers_seeds=covers_seeds),
+        scaled=missing if scaled == "missing" else against(scaled, *SCALED[scaled]),
+        auroc=against("alike", NAN, 0.87) if auroc == "missing" else against(auroc, *AUROC[auroc], metric="auroc"),
+        accuracy=against(accuracy, *numbers, metric="accuracy"),
+    )
+
+
+def test_the_verdict_of_the_papers_reads_as_it_should():
+    assert said("better", "worse", "worse") == (
+        "Label smoothing 0.1 lowers raw ECE from .094 to .021, but after temperature scaling it is .028 against .011 "
+        "for cross-entropy, and it separates errors worse: AUROC .81 against .87."
+    )
+
+
+RAW_WORDS = {
+    "better": "Label smoothing 0.1 lowers raw ECE from .094 to .021",
+    "worse": "Label smoothing 0.1 raises raw ECE from .021 to .094",
+    "alike": "Label smoothing 0.1 does not change raw ECE beyond noise (.093 against .094 for cross-entropy)",
+}
+SCALED_WORDS = {
+    ("better", "better"): ", and after temperature scaling it is still lower: .008 against .011 for cross-entropy",
+    ("better", "worse"): ", but after temperature scaling it is .028 against .011 for cross-entropy",
+    ("worse", "better"): ", but after temperature scaling it is .008 against .011 for cross-entropy",
+    ("worse", "worse"): ", and after temperature scaling it is still higher: .028 against .011 for cross-entropy",
+    ("alike", "better"): ", but after temperature scaling it is lower: .008 against .011 for cross-entropy",
+    ("alike", "worse"): ", but after temperature scaling it is higher: .028 against .011 for cross-entropy",
+} | {
+    (raw, "alike"): (
+        ", but after temperature scaling the two do not differ beyond noise: .012 against .011 for cross-entropy"
+    ) for raw in ("better", "worse")
+} | {(raw, "missing"): "; temperature scaling could not be fitted" for raw in SIDES}  # fmt: skip
+AUROC_WORDS = {
+    "better": "it separates errors better: AUROC .90 against .87.",
+    "worse": "it separates errors worse: AUROC .81 against .87.",
+    "alike": "it separates errors neither better nor worse: AUROC .87 against .87.",
+}
+BOTH_ALIKE = (
+    "Label smoothing 0.1 does not change ECE beyond noise, neither raw (.093 against .094 for cross-entropy) nor after "
+    "temperature scaling (.012 against .011)"
+)
+
+
+def joint(raw, scaled, auroc):
+    """ "and" where it goes the way of what was said last, "but" where it turns."""
+    if auroc == "alike":
+        return "and"
+    last = {"missing": raw}.get(scaled, scaled)
+    if last == "alike":
+        return "but" if raw == "alike" else "and"
+    return "and" if last == auroc else "but"
+
+
+@pytest.mark.parametrize(("raw", "scaled", "auroc"), list(product(SIDES, (*SIDES, "missing"), (*SIDES, "missing"))))
+def test_every_combination_is_put_into_the_right_words(raw, scaled, auroc):
+    found = said(raw, scaled, auroc)
+    if {raw, scaled, auroc} <= {"alike", "missing"}:
+        after = {
+            "alike": "after temperature scaling .012 against .011",
+            "missing": "no number after temperature scaling, which could not be fitted",
+        }[scaled]
+        end = ", AUROC .87 against .87." if auroc == "alike" else "."
+        start = "Label smoothing 0.1 and cross-entropy do not differ beyond noise: raw ECE .093 against .094, "
+        assert found == start + after + end
+        return
+    start = BOTH_ALIKE if raw == scaled == "alike" else RAW_WORDS[raw] + SCALED_WORDS[raw, scaled]
+    end = "." if auroc == "missing" else f", {joint(raw, scaled, auroc)} {AUROC_WORDS[auroc]}"
+    assert found == start + end
+
+
+def test_accuracy_is_told_where_it_differs():
+    assert said("better", "worse", "worse", "worse").endswith("against .87. Its accuracy is lower: .720 against .750.")
+    assert said("alike", "alike", "alike", "better").endswith(" Its accuracy is higher: .780 against .750.")
+    assert "accuracy" not in said("better", "worse", "worse")
+
+
+def test_one_run_of_each_is_said_to_be_no_more():
+    found = said("better", "worse", "worse", covers_seeds=False)
+    assert found.startswith("In one run each, label smoothing 0.1 lowers raw ECE")
+    assert said("alike", "alike", "alike", covers_seeds=False).startswith("In one run each, label smoothing 0.1 and ")
+
+
+def test_numbers_that_differ_beyond_noise_are_told_apart_and_others_are_not_stretched():
+    numbers = {"scaled": against("alike", 0.01, 0.01), "accuracy": against("alike", 0.7, 0.7)}
+    near = {"raw": against("worse", 0.02134, 0.02131), "auroc": against("better", 0.8749, 0.8721, metric="auroc")}
+    words = verdict_words("b", "a", **near, **numbers)
+    assert "raises raw ECE from .02131 to .02134" in words
+    assert "AUROC .875 against .872" in words
+    same = {"raw": against("alike", 0.02134, 0.02131), "auroc": against("better", 0.9, 0.8, metric="auroc")}
+    assert "(.021 against .021 for a)" in verdict_words("b", "a", **same, **numbers)
+
+
+def test_a_perfect_auroc_keeps_its_one():
+    numbers = {"raw": against("better", 0.1, 0.2), "scaled": against("alike", 0.01, 0.01)}
+    words = verdict_words("b", "a", **numbers, auroc=against("better", 1.0, 0.9), accuracy=against("alike", 0.7, 0.7))
+    assert "AUROC 1.00 against .90" in words
+
+
+@pytest.mark.parametrize(
+    ("runs", "candidates", "text"),
+    [
+        ((1, 1), 1, "One run each, {}: the noise of rows is known, that of seeds is not."),
+        ((3, 5), 1, "3 runs against 5 runs, {}: the noise of rows and of seeds."),
+        (
+            (1, 3),
+            1,
+            (
+                "1 run against 3 runs, {}: the noise of rows and of seeds, where a single run is taken to vary as "
+                "those of the other side do."
+            ),
+        ),
+        (
+            (2, 2),
+            4,
+            "2 runs against 2 runs, {}: the noise of rows and of seeds. Corrected for 4 comparisons at once (Holm).",
+        ),
+    ],
+)
+def test_the_basis_is_told(runs, candidates, text):
+    assert basis_words(*runs, n=10_000, candidates=candidates) == text.format("on the same 10,000 test rows")
+
+
+@pytest.mark.parametrize(
+    ("sides", "overall"),
+    [({"alike"}, "alike"), ({"alike", "better"}, "better"), ({"worse"}, "worse"), (set(SIDES), "mixed")],
+)
+def test_overall_is_mixed_where_sides_disagree(sides, overall):
+    assert _overall(sides) == overall
+
+
+def test_the_verdict_is_drawn_from_runs(judged_tops, hands):
+    # Overconfident, but separating well, and mended by a temperature; against less so but noisy, which none mends.
+    def runs(seeds, **options):
+        return [hands.answers(n=2000, seed=seed, **options) for seed in seeds]
+
+    plain, mended = runs((0, 1, 2), overconfidence=0.8, separation=0.98), runs((0, 1, 2), separation=0.98)
+    noisy = runs((3, 4, 5), overconfidence=0.35, separation=0.5)
+    judged = judged_tops(ce=plain, ls=noisy, scaled={"ce": mended, "ls": noisy})
+    against = compared_with(judged, "ce", resamples=200)["ls"]
+    found = verdict(judged.find("ls"), judged.find("ce"), against, n=2000, candidates=1)
+    assert (found.raw_ece.side, found.ece_after_temperature.side, found.auroc.side) == ("better", "worse", "worse")
+    assert (found.overall, found.accuracy.side) == ("mixed", "alike")
+    assert found.words.startswith("Ls lowers raw ECE from ")
+    assert ", but after temperature scaling it is " in found.words
+    assert "and it separates errors worse: AUROC " in found.words
+    assert found.basis.startswith("3 runs against 3 runs, on the same 2,000 test rows")
+    alone = judged_tops(ce=plain[:1], ls=plain[:1])
+    same = compared_with(alone, "ce", resamples=50)["ls"]
+    assert "do not differ beyond noise" in verdict(*reversed(alone.candidates), same, n=2000, candidates=1).words
