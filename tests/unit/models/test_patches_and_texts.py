@@ -126,9 +126,11 @@ class TestTexts:
     @pytest.mark.parametrize("length", [1, 2, 7, 16, 33])
     @pytest.mark.parametrize("more", [1, 2, 5, 64])
     def test_longer_padding_gives_the_same_logits_in_training_too(self, network, length, more):
+        # In float64: statistics of a few words that come out almost alike blow up what float32 rounds.
+        network.double()
         texts = torch.randint(1, 100, (3, length))
         assert network.training
-        torch.testing.assert_close(network(F.pad(texts, (0, more))), network(texts), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(network(F.pad(texts, (0, more))), network(texts), rtol=1e-10, atol=1e-10)
 
     def test_a_text_does_not_depend_on_what_it_is_batched_with(self, network):
         network.eval()

@@ -36,7 +36,7 @@ class MetaL2Loss(MetaLoss):
     Example:
         >>> loss = MetaL2Loss(start=0.5)
         >>> loss.build(8, 3, seed=0)
-        >>> round(float(loss.penalty(torch.ones(3, 8))), 4)
+        >>> round(loss.penalty(torch.ones(3, 8)).item(), 4)
         12.0
     """
 
