@@ -13,7 +13,12 @@ from calibrant.diagnosis.oracle import Oracle, oracle_temperature
 from calibrant.diagnosis.over_epochs import Band, EpochCurves, epoch_curves
 from calibrant.diagnosis.over_seeds import Spread, TwoSample, spread, two_sample
 from calibrant.diagnosis.refinement import DensityCurves, Refinement, RefinementRow, ScoreSplit, refinement
+from calibrant.diagnosis.run_data import clean_examples, read_run_dataset
 from calibrant.diagnosis.runs import DiagnosedRun, LearnedRows, read_runs
+from calibrant.diagnosis.shift_levels import ShiftLevel
+from calibrant.diagnosis.shift_panel import ShiftPanel, shift_panel
+from calibrant.diagnosis.shift_rows import ShiftRow, ShiftSummary
+from calibrant.diagnosis.shifted_sets import ShiftedSet, corrupted_sets, stored_sets
 from calibrant.diagnosis.validation_size import SizePoint, ValidationSize, validation_sizes
 from calibrant.diagnosis.verdict import Verdict, verdict
 
@@ -43,14 +48,21 @@ __all__ = [
     "Refinement",
     "RefinementRow",
     "ScoreSplit",
+    "ShiftLevel",
+    "ShiftPanel",
+    "ShiftRow",
+    "ShiftSummary",
+    "ShiftedSet",
     "SizePoint",
     "Spread",
     "TwoSample",
     "ValidationSize",
     "Verdict",
     "calibratability",
+    "clean_examples",
     "coefficient_curves",
     "compared_with",
+    "corrupted_sets",
     "diagnose",
     "directions",
     "epoch_curves",
@@ -58,10 +70,13 @@ __all__ = [
     "judge_candidates",
     "learned_epoch_groups",
     "oracle_temperature",
+    "read_run_dataset",
     "read_runs",
     "reference_of",
     "refinement",
+    "shift_panel",
     "spread",
+    "stored_sets",
     "two_sample",
     "validation_sizes",
     "verdict",

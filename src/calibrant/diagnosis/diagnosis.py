@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
+import torch
+
 from calibrant.calibrators import Calibrator
 from calibrant.checks import check_at_least
 from calibrant.diagnosis.against import compared_with
@@ -18,6 +20,8 @@ from calibrant.diagnosis.over_epochs import EpochCurves, epoch_curves
 from calibrant.diagnosis.record import Record
 from calibrant.diagnosis.refinement import Refinement, refinement
 from calibrant.diagnosis.runs import DiagnosedRun
+from calibrant.diagnosis.shift_panel import ShiftPanel, shift_panel
+from calibrant.diagnosis.shifted_sets import ShiftedSet
 from calibrant.diagnosis.validation_size import ValidationSize, validation_sizes
 from calibrant.diagnosis.verdict import Verdict, verdict
 
@@ -56,9 +60,10 @@ class Diagnosis(Record):
     validation_sizes: tuple[ValidationSize, ...]
     epochs: tuple[EpochCurves, ...]
     learned: tuple[LearnedEpochs, ...]
+    shift: ShiftPanel | None = None  # None where no shifted set was given
 
 
-def diagnose(
+def diagnose(  # noqa: PLR0913  # each is one thing that a person may want otherwise
     runs: Sequence[DiagnosedRun],
     *,
     reference: str | None = None,
@@ -67,6 +72,8 @@ def diagnose(
     draws: int = 3,
     resamples: int = 500,
     seed: int = 0,
+    sets: Sequence[ShiftedSet] = (),
+    device: torch.device | None = None,
     progress: Callable[[str, int, int], None] = lambda _what, _done, _of: None,
 ) -> Diagnosis:
     """Judge ways to train by what they leave to post-hoc calibration, and by how well confidence separates errors.
@@ -79,11 +86,13 @@ def diagnose(
         draws: Of calibration rows, for the curves over their number; 0 leaves these out.
         resamples: Bootstrap draws of the test rows.
         seed: Of all draws.
+        sets: Shifted ones, to judge the networks and their maps on as well.
+        device: Where the networks run on those; None is the CPU.
         progress: Called with what is being done, how much of it is done, and how much there is.
 
     Raises:
         UnknownNameError: If there is no such reference.
-        InputError: If an option is out of range.
+        InputError: If an option is out of range, or a shifted set does not suit the networks.
     """
     check_at_least(draws, 0, "draws")
     check_at_least(resamples, 2, "resamples")
@@ -100,6 +109,17 @@ def diagnose(
     if draws:
         sizes = validation_sizes(
             judged, draws=draws, seed=seed, progress=lambda run, done, of: progress(f"refitting {run}", done, of)
+        )
+    shift = None
+    if sets:
+        shift = shift_panel(
+            judged,
+            sets,
+            reference=rival_name,
+            device=device or torch.device("cpu"),
+            resamples=resamples,
+            seed=seed,
+            progress=progress,
         )
     curves = [epoch_curves(each) for each in candidates]
     is_traced = any(run.is_traced for run in runs)
@@ -130,4 +150,5 @@ def diagnose(
         validation_sizes=sizes,
         epochs=tuple(curve for curve in curves if curve is not None),
         learned=learned_epoch_groups(candidates) if is_traced else (),
+        shift=shift,
     )

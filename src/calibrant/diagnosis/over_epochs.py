@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
@@ -33,7 +33,8 @@ class EpochCurves(Record):
 
     ``optimal_ece`` and ``temperature`` are an oracle's: searched on the very rows of that part. ``rise`` is by how much
     the mean optimal ECE of the end lies above its lowest; the lowest of many noisy numbers is too low, so a small rise
-    is nothing.
+    is nothing. ``learned`` is of a loss that is learned, in the same epochs: of γ-Net, the mean and the standard
+    deviation of γ over the rows set apart to calibrate, and the share of these at its limit.
     """
 
     candidate: str
@@ -43,6 +44,7 @@ class EpochCurves(Record):
     numbers: Mapping[str, Band]  # optimal_ece, ece, temperature, accuracy, nll, max_logit
     lowest_epoch: int  # where the mean optimal ECE is lowest
     rise: float
+    learned: Mapping[str, Band] = field(default_factory=dict)  # gamma_mean, gamma_std, gamma_clipped; or another loss's
 
 
 def epoch_curves(candidate: Candidate, part: str = "test") -> EpochCurves | None:
@@ -66,8 +68,22 @@ def epoch_curves(candidate: Candidate, part: str = "test") -> EpochCurves | None
     optimal = numbers["optimal_ece"].mean
     lowest = int(np.argmin(optimal))
     return EpochCurves(
-        candidate.name, part, len(runs), tuple(epochs), numbers, epochs[lowest], optimal[-1] - optimal[lowest]
+        candidate=candidate.name,
+        part=part,
+        runs=len(runs),
+        epochs=tuple(epochs),
+        numbers=numbers,
+        lowest_epoch=epochs[lowest],
+        rise=optimal[-1] - optimal[lowest],
+        learned=_learned(candidate, epochs),
     )
+
+
+def _learned(candidate: Candidate, epochs: list[int]) -> dict[str, Band]:
+    """What all runs tell of a loss that is learned; nothing of others."""
+    runs = [{record.epoch: record.learned for record in run.records} for run in candidate.runs]
+    names = [name for name in runs[0][epochs[0]] if all(name in run[epoch] for run in runs for epoch in epochs)]
+    return {name: _band(np.array([[run[epoch][name] for epoch in epochs] for run in runs])) for name in names}
 
 
 def _looks(records: tuple[EpochRecord, ...], part: str) -> dict[int, HeldOutRecord]:

@@ -5,14 +5,13 @@ from pathlib import Path
 
 from calibrant.datasets import Dataset, DatasetReader, Examples, MedMNIST, all_datasets, split_dataset
 from calibrant.datasets.medmnist_flags import MEDMNIST_FLAGS
+from calibrant.diagnosis.run_images import check_sees_images
 from calibrant.diagnosis.runs import DiagnosedRun
 from calibrant.errors import FileError, InputError
 from calibrant.training.data import TrainingData
 from calibrant.training.settings import data_digest
 
-__all__ = ["check_sees_images", "read_run_dataset", "clean_examples"]
-
-_IMAGE = 3  # axes: channels, rows, columns
+__all__ = ["clean_examples", "read_run_dataset"]
 
 
 def read_run_dataset(runs: Sequence[DiagnosedRun], folder: Path | None = None, *, checked: bool = True) -> Dataset:
@@ -62,21 +61,6 @@ def clean_examples(runs: Sequence[DiagnosedRun], dataset: Dataset) -> Examples:
             examples = _checked(run, dataset)
             known.add(key)
     return examples
-
-
-def check_sees_images(run: DiagnosedRun) -> None:
-    """A run whose inputs can be shifted: pictures, and not words.
-
-    Raises:
-        InputError: If it is of texts, or of plain numbers.
-    """
-    settings = run.settings
-    if settings.n_words is not None or len(settings.input_shape) != _IMAGE:
-        kind = "texts" if settings.n_words is not None else f"inputs of shape {settings.input_shape}"
-        raise InputError(
-            f"a network that is judged on shifted images must take images; {run.path} was trained on {kind} "
-            f"({settings.dataset}), which no corruption is made for. Diagnose it without a shift."
-        )
 
 
 def _reader_of(run: DiagnosedRun) -> DatasetReader:

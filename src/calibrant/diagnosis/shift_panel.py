@@ -1,65 +1,28 @@
 """The shift panel: the same networks and the same maps, judged on images that neither was made for."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import final
 
 import torch
 from torch import nn
 
 from calibrant.checks import check_at_least, check_known
-from calibrant.datasets import Examples
-from calibrant.diagnosis.against import Against, compared_with
-from calibrant.diagnosis.direction import Direction, directions
+from calibrant.diagnosis.against import compared_with
 from calibrant.diagnosis.judged import Judged, JudgedCandidate, JudgedRun, outcome_of
 from calibrant.diagnosis.oracle import Oracle
-from calibrant.diagnosis.over_seeds import Spread, spread
 from calibrant.diagnosis.record import Record
-from calibrant.diagnosis.runs import DiagnosedRun
+from calibrant.diagnosis.run_images import check_suits
 from calibrant.diagnosis.shift_levels import ShiftLevel, shift_levels
-from calibrant.diagnosis.shifted_sets import ShiftedSet, ShiftSource, check_suits
+from calibrant.diagnosis.shift_rows import CLEAN, ShiftRow, ShiftSummary, shift_rows
+from calibrant.diagnosis.shifted_sets import ShiftedSet
 from calibrant.errors import InputError
 from calibrant.predictions import Predictions
 from calibrant.training import load_network, predict
 
-__all__ = ["CLEAN", "ShiftPanel", "ShiftRow", "ShiftSummary", "shift_panel"]
-
-CLEAN = "clean"  # the test rows as they are
-_METRICS = ("accuracy", "ece", "nll", "brier", "auroc")
-_GAP = "gap"
-
-
-@final
-@dataclass(frozen=True)
-class ShiftSummary(Record):
-    """What a set is."""
-
-    name: str
-    source: ShiftSource
-    severity: int | None
-    n: int
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class ShiftRow(Record):
-    """One candidate under one map on one set, over its runs.
-
-    The maps were fitted on clean calibration rows. A map that mends the clean rows need not mend these: what a
-    temperature takes off suits the accuracy there, and accuracy falls here.
-    """
-
-    candidate: str
-    map: str
-    shift: str  # "clean" for the test rows as they are
-    source: ShiftSource
-    severity: int | None  # None for a shift that has no severities
-    n: int
-    metrics: Mapping[str, Spread]  # accuracy, ece, nll, brier, auroc, and gap: mean confidence minus accuracy
-    change: Mapping[str, Spread]  # of each against the clean rows, run by run
-    direction: Direction
-    against: Mapping[str, Against]  # the reference on these rows: ece, auroc, accuracy; empty for it, and see the panel
+__all__ = ["ShiftPanel", "shift_panel"]
 
 
 @final
@@ -67,15 +30,15 @@ class ShiftRow(Record):
 class ShiftPanel(Record):
     """All sets, the clean rows first.
 
-    A set without severities is held against the reference row by row (``against``). Those with severities are many and
-    of the same pictures; they are held against it in their mean, over seeds (``levels``).
+    A set without severities is held against the reference row by row (``against`` of its rows). Sets with severities
+    are many, and of the same pictures; they are held against it in their mean, over seeds (``levels``).
     """
 
     reference: str
-    maps: tuple[str, ...]
+    maps: tuple[str, ...]  # "none", then those that were fitted
     sets: tuple[ShiftSummary, ...]
     rows: tuple[ShiftRow, ...]  # by set, then by candidate, then by map
-    levels: tuple[ShiftLevel, ...]  # means over corruptions by severity, the clean rows (severity 0) first
+    levels: tuple[ShiftLevel, ...]  # means over corruptions, the clean rows (severity 0) first
 
 
 def shift_panel(
@@ -88,21 +51,20 @@ def shift_panel(
     seed: int = 0,
     progress: Callable[[str, int, int], None] = lambda _what, _done, _of: None,
 ) -> ShiftPanel:
-    """Run every network on every set; nothing is fitted.
+    """Run every network on every set, under the maps that clean calibration rows gave; nothing is fitted.
 
-    All networks are held on the device, and one set at a time. Accuracy that falls where confidence does not is what a
-    shift does to most networks; how much of it is the shift's and how much the way to train is told only beside the
-    clean rows, which every row is.
+    The device holds all networks, and one set at a time. Numbers on the clean rows are those that the runs have kept:
+    on another device than they were trained on, logits differ in their last digits, and these are in every change.
 
     Args:
-        judged: From :func:`~calibrant.diagnosis.judged.judge_candidates`; its maps are those judged here.
+        judged: From :func:`~calibrant.diagnosis.judged.judge_candidates`, with its maps.
         sets: From :func:`~calibrant.diagnosis.shifted_sets.corrupted_sets` and
             :func:`~calibrant.diagnosis.shifted_sets.stored_sets`.
         reference: The candidate that the others are held against.
         device: Where the networks run.
-        resamples: Bootstrap draws of the rows of sets without severities.
+        resamples: Bootstrap draws of the rows of a set without severities.
         seed: Of the draws.
-        progress: Called with what is being done, how many networks and sets are done, and how many there are.
+        progress: Called with what is being done, how many passes of a network over a set are, and how many there are.
 
     Raises:
         InputError: If there is no set, one is there twice, or one does not suit the networks.
@@ -110,30 +72,64 @@ def shift_panel(
         FileError: If a run's weights cannot be read.
 
     Reference:
-        Hendrycks & Dietterich (2019), Benchmarking Neural Network Robustness to Common Corruptions and Perturbations
-        (means over corruptions by severity); Singh et al. (2021), On the Dark Side of Calibration for Modern Neural
-        Networks, Table 3 (natural shifts).
+        Singh et al. (2021), On the Dark Side of Calibration for Modern Neural Networks, Table 3 (natural shifts).
     """
     check_at_least(resamples, 2, "resamples")
     check_known(reference, [each.name for each in judged.candidates], "a candidate")
-    _check_sets(sets)
-    networks = {
-        run.path: load_network(run.path).to(device) for each in judged.candidates for run in each.candidate.runs
+    _check_different(sets)
+    paths = [run.path for each in judged.candidates for run in each.candidate.runs]
+    networks = {path: load_network(path).to(device) for path in paths}
+    summaries = [ShiftSummary(CLEAN, CLEAN, None, judged.n)]
+    clean = shift_rows(judged, summaries[0])
+    rows, done, total = list(clean), 0, len(sets) * len(paths)
+
+    def network_of(path: Path, on: ShiftedSet) -> nn.Module:
+        nonlocal done
+        progress(f"{path.name} on {on.title}", done, total)
+        done += 1
+        return networks[path]
+
+    for each in sets:
+        progress(f"making {each.title}", done, total)
+        found = _judged_on(judged, each, device, network_of)
+        summaries.append(ShiftSummary(each.name, each.source, each.severity, found.n))
+        is_one = each.severity is None
+        against = compared_with(found, reference, resamples=resamples, seed=seed) if is_one else None
+        rows += shift_rows(found, summaries[-1], clean=clean, against=against)
+    return ShiftPanel(reference, judged.map_names, tuple(summaries), tuple(rows), shift_levels(rows, reference))
+
+
+def _check_different(sets: Sequence[ShiftedSet]) -> None:
+    if not sets:
+        raise InputError("there must be a shifted set to judge networks on; got none.")
+    titles = [(each.source, each.title) for each in sets]
+    twice = next((title for title in titles if titles.count(title) > 1), None)
+    if twice is not None:
+        raise InputError(f"each shifted set must have its own name; {twice[1]} is there twice. Name one otherwise.")
+
+
+def _judged_on(
+    judged: Judged, shifted: ShiftedSet, device: torch.device, network_of: Callable[[Path, ShiftedSet], nn.Module]
+) -> Judged:
+    """Every run judged on another set; the set is dropped at the end."""
+    examples = shifted.make(device)
+    images, labels = examples.inputs.to(device), examples.labels.cpu()
+    candidates = []
+    for each in judged.candidates:
+        runs = []
+        for run, before in zip(each.candidate.runs, each.runs, strict=True):
+            check_suits(examples, run, shifted.title)
+            logits = predict(network_of(run.path, shifted), images)
+            # Where the clean rows were judged: sums of another device would differ in the last digits.
+            runs.append(_under_maps(Predictions.from_logits(logits.cpu(), labels), before, judged.n_bins))
+        candidates.append(JudgedCandidate(each.candidate, tuple(runs)))
+    return replace(judged, candidates=tuple(candidates), n=len(labels))
+
+
+def _under_maps(rows: Predictions, before: JudgedRun, n_bins: int) -> JudgedRun:
+    outcomes = {
+        # A map that could not be fitted is not to be had here either.
+        name: outcome if outcome.top is None else outcome_of(rows, outcome.map, n_bins=n_bins, notes=outcome.notes)
+        for name, outcome in before.outcomes.items()
     }
-    summaries = [ShiftSummary(CLEAN, "clean", None, judged.n)]
-    rows = [*_rows(judged, judged, summaries[0], {})]
-    total = len(sets) * len(networks)
-    for place, shifted in enumerate(sets):
-        progress(f"making {shifted.title}", place * len(networks), total)
-        examples = shifted.make(device)
-        found = _judged_on(
-            judged, examples, networks, shifted.title, device,
-            lambda run, done, of=place: progress(f"{run} on {sets[of].title}", of * len(networks) + done, total),
-        )  # fmt: skip
-        summaries.append(ShiftSummary(shifted.name, shifted.source, shifted.severity, found.n))
-        against = {} if shifted.severity is not None else compared_with(
-            found, reference, resamples=resamples, seed=seed
-        )  # fmt: skip
-        rows += _rows(found, judged, summaries[-1], against)
-    levels = shift_levels(rows, reference)
-    return ShiftPanel(reference, judged.map_names, tuple(summaries), tuple(rows), levels)
+    return replace(before, outcomes=outcomes, oracle=Oracle(math.nan, math.nan), splits={})

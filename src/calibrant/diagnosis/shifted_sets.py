@@ -9,14 +9,15 @@ from typing import Literal, TypeAlias, final
 
 import torch
 
-from calibrant.checks import are_images, check_at_least, check_known, check_labels, check_seed
+from calibrant.checks import check_at_least, check_known, check_seed
 from calibrant.datasets import Dataset, Examples, ImageLayout, all_corruptions, corrupt, read_shifted
 from calibrant.datasets.corruptions import MOST_SEVERE
-from calibrant.diagnosis.run_data import check_sees_images, clean_examples
+from calibrant.diagnosis.run_data import clean_examples
+from calibrant.diagnosis.run_images import check_sees_images, check_suits, peak_of
 from calibrant.diagnosis.runs import DiagnosedRun
 from calibrant.errors import InputError
 
-__all__ = ["SEVERITIES", "ShiftSource", "ShiftedSet", "check_suits", "corrupted_sets", "stored_sets"]
+__all__ = ["SEVERITIES", "ShiftSource", "ShiftedSet", "corrupted_sets", "stored_sets"]
 
 ShiftSource: TypeAlias = Literal["clean", "corruption", "file"]
 _PathLike: TypeAlias = str | os.PathLike[str]
@@ -78,7 +79,7 @@ def corrupted_sets(
     for name in names or ():
         check_known(name, known, "a corruption")
     test = clean_examples(runs, dataset)
-    peak = _peak_of(runs[0])
+    peak = peak_of(runs[0])
     return tuple(
         ShiftedSet(name, severity, "corruption", partial(_corrupted, test, name, severity, seed, peak))
         for name in (known if names is None else names)
@@ -120,35 +121,7 @@ def stored_sets(
     if n != MOST_SEVERE * len(test) or not torch.equal(examples.labels, test.repeat(MOST_SEVERE)):
         return (ShiftedSet(called, None, "file", lambda _device: read()),)
     parts = {severity: slice((severity - 1) * len(test), severity * len(test)) for severity in SEVERITIES}
-    return tuple(
-        ShiftedSet(called, severity, "file", partial(_part, read, rows)) for severity, rows in parts.items()
-    )
-
-
-def check_suits(examples: Examples, run: DiagnosedRun, what: str) -> None:
-    """Images that a run's network can take, with labels that it can give.
-
-    Raises:
-        InputError: If they are not.
-    """
-    check_sees_images(run)
-    images, shape = examples.inputs, run.settings.input_shape
-    if not are_images(images) or tuple(images.shape[1:]) != shape or images.dtype != torch.uint8 or not len(images):
-        raise InputError(
-            f"images of a shifted set must be of the size and channels that the networks take, {shape} in uint8, at "
-            f"least one; {what} has shape {tuple(images.shape)} in {images.dtype}, and {run.path} cannot take it. "
-            "Resize them, or diagnose without them."
-        )
-    peak = _peak_of(run)
-    if (most := int(images.max())) > peak:
-        raise InputError(
-            f"images of a shifted set must lie in 0..{peak}, as the pixels of {run.settings.dataset} do; {what} has "
-            f"{most}. Scale them as those are."
-        )
-    try:
-        check_labels(examples.labels, len(run.settings.class_names))
-    except InputError as error:
-        raise InputError(f"{what}: {error}") from error
+    return tuple(ShiftedSet(called, severity, "file", partial(_part, read, rows)) for severity, rows in parts.items())
 
 
 def _corrupted(test: Examples, name: str, severity: int, seed: int, peak: int, device: torch.device) -> Examples:
@@ -158,11 +131,6 @@ def _corrupted(test: Examples, name: str, severity: int, seed: int, peak: int, d
 
 def _part(read: Callable[[], Examples], rows: slice, _device: torch.device) -> Examples:
     return read()[rows]
-
-
-def _peak_of(run: DiagnosedRun) -> int:
-    scale = run.settings.pixel_scale
-    return 255 if scale is None else int(scale["peak"])
 
 
 def _name_of(path: _PathLike | tuple[_PathLike, _PathLike]) -> str:

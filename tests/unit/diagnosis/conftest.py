@@ -1,12 +1,11 @@
 """What the tests of diagnosis share: real runs on a few digits, and folders written by hand whose logits are known."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from made_runs import CPU, rows_of, settings_of, write_run
 
 from calibrant.calibrators import TemperatureScaling
 from calibrant.catalogue import find_any_loss
@@ -23,14 +22,8 @@ from calibrant.diagnosis import (
     judge_candidates,
     read_runs,
 )
-from calibrant.losses import loss_settings
-from calibrant.predictions import Predictions, TopLabel
-from calibrant.sources import save
+from calibrant.predictions import TopLabel
 from calibrant.training import EpochRecord, HeldOutRecord, Recipe, Run, Speed, train_runs
-from calibrant.training.folder import RunFolder
-from calibrant.training.settings import RunSettings
-
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="session")
@@ -47,52 +40,6 @@ def trained(tmp_path_factory):
     ]
     train_runs(runs, digits, split="half-test", device=CPU, speed=Speed(traced=True))
     return {run.folder.name: run.folder for run in runs}
-
-
-def settings_of(loss="ce", seed=0, *, k=4, model="digits_cnn", split="holdout", class_names=None, **recipe):
-    chosen = {"epochs": 3, "precision": "float32", "augmentation": "none"} | recipe
-    return RunSettings(
-        dataset="made",
-        data_digest="0123456789abcdef",
-        split=split,
-        split_seed=0,
-        model=model,
-        loss=loss_settings(find_any_loss(loss)),
-        recipe=Recipe(**chosen, seed=seed),
-        input_shape=(1, 8, 8),
-        n_words=None,
-        class_names=class_names or tuple(f"class {j}" for j in range(k)),
-        pixel_scale=None,
-    )
-
-
-def rows_of(n, part, *, k=4, scale=3.0, noise=0.0, seed=0):
-    """Labels drawn from a softmax that is the same for all runs; logits too cold by ``scale``, and noisy by run."""
-    chance = torch.Generator().manual_seed({"calibration": 1, "test": 2}[part])
-    logits = 1.5 * torch.randn(n, k, generator=chance, dtype=torch.float64)
-    labels = logits.softmax(1).multinomial(1, generator=chance)[:, 0]
-    own = torch.Generator().manual_seed(1000 + seed)
-    return Predictions.from_logits(
-        scale * (logits + noise * torch.randn(n, k, generator=own, dtype=torch.float64)), labels
-    )
-
-
-def write_run(path, settings, calibration, test, *, records=(), learning=None):
-    """A finished run's folder, as training would have left it."""
-    RunFolder(path).begin(settings, CPU)
-    for name, rows in (("calibration", calibration), ("test", test)):
-        named = Predictions.from_logits(rows.logits, rows.labels, class_names=settings.class_names)
-        save(named, path / f"{name}.npz")
-    (path / "epochs.jsonl").write_text("".join(json.dumps(record.as_dict()) + "\n" for record in records))
-    if learning is not None:
-        epoch, logit = learning
-        np.savez_compressed(
-            path / "learning.npz",
-            learned_epoch=np.asarray(epoch, dtype=np.int32),
-            max_logit=np.asarray(logit, dtype=np.float32),
-        )
-    save_file({"weight": torch.zeros(1)}, str(path / "weights.safetensors"))
-    return path
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Numbers over the epochs, from the runs' records."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -59,3 +60,21 @@ def test_trained_runs_have_curves_of_both_parts(trained):
     last = [run.records[-1].held_out["test"].accuracy for run in found.runs]
     assert test.numbers["accuracy"].mean[-1] == pytest.approx(sum(last) / 2)
     assert test.numbers["accuracy"].mean != calibration.numbers["accuracy"].mean
+
+
+def test_what_a_loss_has_learned_is_there_as_far_as_all_runs_tell_it(made, hands):
+    told = ([{"gamma_mean": 1.0, "gamma_std": 0.5}, {"gamma_mean": 1.4, "gamma_std": 0.6}],
+            [{"gamma_mean": 2.0, "gamma_std": 0.1}, {"gamma_mean": 1.6}])  # fmt: skip
+    paths = [
+        made(seed=seed, records=[replace(hands.epoch(place + 1, test=hands.looked()), learned=each)
+                                 for place, each in enumerate(of_run)])
+        for seed, of_run in enumerate(told)
+    ]  # fmt: skip
+    found = epoch_curves(grouped(read_runs(paths))[0])
+    assert list(found.learned) == ["gamma_mean"]
+    assert found.learned["gamma_mean"].mean == pytest.approx((1.5, 1.5))
+    assert found.learned["gamma_mean"].highest == (2.0, 1.6)
+
+
+def test_a_loss_that_is_not_learned_tells_nothing(candidate):
+    assert epoch_curves(candidate([0.04])).learned == {}
