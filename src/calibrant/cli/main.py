@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli import apply, cite, clamp, compare, demo, evaluate, fit, listing, train
+from calibrant.cli import apply, cite, clamp, compare, demo, diagnose, evaluate, fit, listing, train
 
 __all__ = ["app", "run"]
 
@@ -42,6 +42,7 @@ app.command("apply")(apply.apply)
 app.command("compare")(compare.compare)
 app.command("clamp")(clamp.clamp)
 app.command("train")(train.train)
+app.command("diagnose")(diagnose.diagnose)
 app.command("list")(listing.listing)
 app.command("cite")(cite.cite)
 app.command("demo")(demo.demo)
@@ -52,6 +53,7 @@ def _as_options(message: str) -> str:
     message = re.sub(r"kind='([\w-]+)' \(or '([\w-]+)'\)", r"--\1 (or --\2)", message)
     message = re.sub(r"kind='([\w-]+)'", r"--\1", message)
     message = re.sub(r"\bstrength='([\w-]+)'", r"--strength \1", message)
+    message = re.sub(r"^the folder of (.+) must be named, to", r"--data must name the folder of \1, to", message)
     message = re.sub(r"\bname=NAME\b", "--features NAME", message)
     return re.sub(r"\b(scores|labels|confidence|correct)=", r"--\1 ", message)
 

@@ -182,6 +182,8 @@ def _tell(runs: Sequence[Run]) -> None:
     folder = runs[0].folder
     console.print(f"calibrant evaluate {folder / 'test.npz'}", style="dim")
     console.print(f"calibrant compare {folder / 'calibration.npz'} {folder / 'test.npz'}", style="dim")
+    if len(runs) > 1:
+        console.print(f"calibrant diagnose {folder.parent}", style="dim")
 
 
 def _numbers(folder: Path) -> list[str]:

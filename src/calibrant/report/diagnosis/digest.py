@@ -1,0 +1,57 @@
+"""The curves of a diagnosis in a line a candidate, for where there is no room for tables."""
+
+import math
+
+from calibrant.diagnosis import Diagnosis
+from calibrant.diagnosis.fitting import RAW, TEMPERATURE
+from calibrant.report.diagnosis.cells import brief
+from calibrant.report.diagnosis.curves import Grid
+from calibrant.report.diagnosis.rows import in_order
+
+__all__ = ["coefficient_lines", "digest_grid"]
+
+
+def digest_grid(found: Diagnosis) -> Grid | None:
+    """By candidate: ECE after temperature scaling on few and all rows; the oracle's lowest and last; learned late."""
+    columns: dict[str, dict[str, str]] = {}
+    for size in found.validation_sizes:
+        # Where some fits failed, the others are the lucky ones.
+        few = next((point for point in size.points if not point.failed[TEMPERATURE]), size.points[-1])
+        all_rows = size.points[-1].ece[TEMPERATURE].mean
+        text = f"{brief(few.ece[TEMPERATURE].mean)} ({few.rows:,} rows) → {brief(all_rows)}"
+        columns.setdefault("temperature on few rows → all", {})[size.candidate] = text
+    for curves in found.epochs:
+        mean = curves.numbers["optimal_ece"].mean
+        lowest = mean[curves.epochs.index(curves.lowest_epoch)]
+        text = f"{brief(lowest)} (epoch {curves.lowest_epoch}) → {brief(mean[-1])}"
+        columns.setdefault("optimal ECE: lowest → end", {})[curves.candidate] = text
+    for learned in found.learned:
+        columns.setdefault("learned late, top logit", {})[learned.candidate] = _correlation(
+            learned.rank_correlation.mean
+        )
+    if not columns:
+        return None
+    rows = [
+        [one.candidate, *(column.get(one.candidate, "–") for column in columns.values())]
+        for one in in_order(found, found.calibratability)
+    ]
+    return Grid("", ["candidate", *columns], rows)
+
+
+def coefficient_lines(found: Diagnosis) -> list[str]:
+    """A line for every curve: the ECE along it, as it is, after temperature scaling, and the oracle's."""
+    lines = []
+    for curve in found.coefficients:
+        values = ", ".join(f"{point.value:g}" for point in curve.points)
+        told = {
+            "ECE": [point.ece[RAW].mean for point in curve.points],
+            "after temperature": [point.ece[TEMPERATURE].mean for point in curve.points],
+            "optimal": [point.optimal_ece.mean for point in curve.points],
+        }
+        numbers = "; ".join(f"{name} {', '.join(map(brief, errors))}" for name, errors in told.items())
+        lines.append(f"{curve.loss}, {curve.option.rpartition('.')[2]} {values}: {numbers}")
+    return lines
+
+
+def _correlation(value: float) -> str:
+    return "–" if math.isnan(value) else f"ρ = {value:+.2f}"

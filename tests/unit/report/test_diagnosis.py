@@ -1,0 +1,401 @@
+"""A diagnosis in words and tables: what stands where, what is marked, and what must be said beside it."""
+
+import dataclasses
+import io
+import json
+import math
+import re
+
+import pytest
+from made_runs import rows_of, settings_of, write_run
+from rich.console import Console
+
+from calibrant.diagnosis import (
+    Band,
+    ShiftPanel,
+    ShiftRow,
+    ShiftSummary,
+    Spread,
+    TwoSample,
+    diagnose,
+    read_runs,
+    spread,
+)
+from calibrant.diagnosis.shift_levels import shift_levels
+from calibrant.report.diagnosis.cells import Cell, brief, in_full, signed
+from calibrant.report.diagnosis.curves import epoch_grids, loss_grids, shown_epochs, size_grids
+from calibrant.report.diagnosis.digest import coefficient_lines, digest_grid
+from calibrant.report.diagnosis.document import diagnosis_to_document
+from calibrant.report.diagnosis.legends import marks_legend
+from calibrant.report.diagnosis.markdown import diagnosis_to_markdown
+from calibrant.report.diagnosis.rows import calibratability_lines
+from calibrant.report.diagnosis.shift import shift_grids
+from calibrant.report.diagnosis.terminal import diagnosis_to_terminal
+from calibrant.report.diagnosis.under_shift import shift_words
+from calibrant.report.diagnosis.wording import diagnosis_words, note_lines, runs_words
+from calibrant.training import EpochRecord, HeldOutRecord
+
+SMOOTH = "label_smoothing(0.1)"
+
+
+def epochs(n):
+    """Records whose optimal ECE falls to the middle and rises again."""
+    looks = [HeldOutRecord(0.6, 1.0, 0.2, 2.0, 0.02 + 0.001 * abs(epoch - n // 2), 5.0) for epoch in range(1, n + 1)]
+    return [EpochRecord(place, 1.0, 0.1, 1.0, 0.5, {"test": look}) for place, look in enumerate(looks, 1)]
+
+
+def make(folder, loss, seed, *, scale, **more):
+    parts = [rows_of(250, part, scale=scale, noise=0.05, seed=seed) for part in ("calibration", "test")]
+    name = f"{loss.partition('(')[0]}{scale}-{seed}"
+    return write_run(folder / name, settings_of(loss, seed, epochs=20), *parts, **more)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Label smoothing before the reference, and far more overconfident; cross-entropy traced."""
+    folder = tmp_path_factory.mktemp("runs")
+    traced = ([1, 2, 3, 21], [9.0, 7.0, 5.0, 2.0])
+    return [
+        *(make(folder, "label_smoothing(smoothing=0.1)", seed, scale=8.0, records=epochs(20)) for seed in (0, 1)),
+        *(make(folder, "label_smoothing(smoothing=0.05)", seed, scale=2.0, records=epochs(20)) for seed in (0, 1)),
+        *(make(folder, "ce", seed, scale=2.0, records=epochs(20), learning=traced) for seed in (0, 1)),
+    ]
+
+
+@pytest.fixture(scope="module")
+def found(folders):
+    return diagnose(read_runs(folders), resamples=100, draws=1)
+
+
+@pytest.fixture(scope="module")
+def pair(folders):
+    return diagnose(read_runs([*folders[:2], *folders[4:]]), resamples=100, draws=0)
+
+
+@pytest.fixture(scope="module")
+def alone(folders):
+    return diagnose(read_runs(folders[4:5]), resamples=100, draws=0)
+
+
+def shown(found, width=100):
+    stream = io.StringIO()
+    Console(width=width, markup=False, file=stream).print(diagnosis_to_terminal(found, source="runs"))
+    return stream.getvalue()
+
+
+def cells_of(page, heading, candidate):
+    """The cells of a candidate's first row in the table under a heading."""
+    table = page.partition(f"## {heading}")[2].partition("\n## ")[0]
+    row = next(line for line in table.splitlines() if line.startswith(f"| `{candidate}`"))
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+def test_a_page_tells_verdicts_then_tables_then_curves_in_order(found):
+    page = diagnosis_to_markdown(found, source="runs")
+    headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    assert headings == [
+        "Diagnosis: runs",
+        "Calibratability: what a map can still mend",
+        "Refinement: does confidence tell right from wrong?",
+        "Log-loss and Brier score taken apart",
+        "Murphy's parts, and the terms of equation 9",
+        "The direction of miscalibration",
+        "Over a coefficient: `loss.smoothing` of `label_smoothing`",
+        "How many calibration rows a map needs",
+        "Optimal ECE over epochs",
+        "When rows were learned",
+        "Every ECE against that of `ce`",
+        "Runs",
+    ]
+    for verdict in found.verdicts:
+        assert verdict.words in page.partition("## Calibratability")[0]
+    assert found.verdicts[0].basis in page
+
+
+def test_every_row_of_a_table_has_as_many_cells_as_its_header(found):
+    page = diagnosis_to_markdown(found)
+    for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
+        assert len({line.count("|") for line in table.splitlines()}) == 1, table
+    assert "nan" not in page.lower()
+
+
+def test_the_reference_stands_first_whatever_the_order_of_folders(found):
+    page = diagnosis_to_markdown(found)
+    for heading in ("Calibratability", "Refinement", "Log-loss", "Murphy", "The direction", "How many", "Optimal ECE"):
+        table = page.partition(f"## {heading}")[2]
+        assert next(re.finditer(r"^\| `(.+?)`", table, re.MULTILINE))[1] == "ce"
+    names = [line.split()[0] for line in shown(found).splitlines() if re.match(r"(ce|label)\S* +[.+-]", line)]
+    assert names[::3] == ["ce"] * (len(names) // 3)
+
+
+def test_a_cell_is_the_mean_and_deviation_of_the_runs_with_the_marks_of_both_tests(found):
+    smooth = next(each for each in found.calibratability if each.candidate == SMOOTH)
+    raw = smooth.ece["none"]
+    assert (smooth.against["none"].side, smooth.t_tests["none"].side) == ("worse", "higher")
+    cells = cells_of(diagnosis_to_markdown(found), "Calibratability", SMOOTH)
+    assert cells[2] == f"{raw.mean:.4f} ± {raw.std:.4f} ▲✗"
+    assert cells[6].startswith(f"{smooth.optimal_ece.mean:.4f}")
+    assert cells[7] == f"{smooth.temperature.mean:.3f} ± {smooth.temperature.std:.3f}"
+    line = next(line for line in shown(found).splitlines() if line.startswith(SMOOTH))
+    assert f"{brief(raw.mean)}±{brief(raw.std)}▲✗" in line
+
+
+def test_marks_say_what_they_are_and_are_not(found, pair, alone):
+    said = marks_legend(found)
+    assert "corrected for 2 comparisons (Holm)" in said
+    assert "rows and of seeds" in said
+    assert "not corrected, and blind to the noise of rows" in said
+    assert "corrected for" not in marks_legend(pair)
+    assert marks_legend(alone) == ""
+
+
+def test_a_single_run_has_neither_deviations_nor_marks(alone):
+    page, text = diagnosis_to_markdown(alone), shown(alone)
+    assert "nothing to hold it against" in text
+    assert "train with more seeds" in diagnosis_words(alone).next_steps[0]
+    for mark in "±▲▼✓✗":
+        assert mark not in page.partition("## When rows were learned")[0]
+        assert mark not in text
+
+
+def test_one_candidate_against_the_reference_is_told_in_the_headline_alone(pair):
+    words = diagnosis_words(pair)
+    assert words.headline == pair.verdicts[0].words
+    assert words.findings[1:] == [pair.verdicts[0].basis]
+    assert words.findings[0].startswith("Cross-entropy itself: accuracy .")
+    assert "third seed" in words.next_steps[0]
+
+
+def test_several_candidates_are_counted_by_side(found):
+    first, second = found.verdicts
+    better = dataclasses.replace(first.ece_after_temperature, side="better")
+    worse = dataclasses.replace(first.auroc, side="worse")
+    counted = dataclasses.replace(
+        found,
+        verdicts=(
+            dataclasses.replace(first, ece_after_temperature=better, auroc=worse),
+            dataclasses.replace(second, auroc=dataclasses.replace(second.auroc, side="worse")),
+        ),
+    )
+    headline = diagnosis_words(counted).headline
+    assert headline == (
+        f"2 ways to train against cross-entropy: after temperature scaling 1 is better calibrated ({first.candidate}); "
+        f"2 separate errors worse ({first.candidate}, {second.candidate})."
+    )
+    alike = dataclasses.replace(first.auroc, side="alike")
+    quiet = tuple(dataclasses.replace(each, ece_after_temperature=alike, auroc=alike) for each in found.verdicts)
+    assert "none is better or worse calibrated beyond noise; none separates errors better or worse" in (
+        diagnosis_words(dataclasses.replace(found, verdicts=quiet)).headline
+    )
+
+
+def test_what_a_verdict_rests_on_stands_beside_it_where_they_differ(found):
+    first, second = found.verdicts
+    assert diagnosis_words(found).findings[-1] == first.basis
+    mixed = dataclasses.replace(found, verdicts=(first, dataclasses.replace(second, basis="One run each.")))
+    findings = diagnosis_words(mixed).findings
+    assert findings[-1] == f"{second.words} (One run each)"
+
+
+def test_equation_9_is_not_sold_as_an_identity(found):
+    page = diagnosis_to_markdown(found)
+    assert "α − β − γ (eq. 9)" in page
+    assert "is not an identity" in page
+
+
+def test_the_terminal_fits_100_columns_with_thirteen_candidates_and_cuts_nothing(found):
+    renamed = [f"meta_focal(objective=sece, net={place})" if place == 3 else f"loss {place}" for place in range(13)]
+
+    def copies(records):
+        other = next(record for record in records if record.candidate == SMOOTH)
+        return tuple(dataclasses.replace(other, candidate=name) for name in renamed)
+
+    words = dataclasses.replace(found.candidates[0], words="cross-entropy")
+    many = dataclasses.replace(
+        found,
+        reference=renamed[0],
+        candidates=tuple(dataclasses.replace(words, name=name) for name in renamed),
+        verdicts=copies(found.verdicts)[1:],
+        calibratability=copies(found.calibratability),
+        refinement=copies(found.refinement),
+        directions=tuple(
+            dataclasses.replace(one, candidate=name)
+            for name in renamed
+            for one in found.directions
+            if one.candidate == SMOOTH
+        ),
+        validation_sizes=copies(found.validation_sizes),
+        epochs=copies(found.epochs),
+    )
+    text = shown(many)
+    assert max(map(len, text.splitlines())) <= 100
+    assert "…" not in text
+    for name in renamed[:3]:
+        assert sum(line.startswith(f"{name} ") for line in text.splitlines()) == 4
+
+
+def test_a_map_that_failed_in_one_run_is_told_with_its_reason_and_counted(found):
+    smooth, *others = found.calibratability
+    ece = dict(smooth.ece) | {"svs": spread([0.1, math.nan]), "histogram": spread([math.nan, math.nan])}
+    broken = dataclasses.replace(
+        smooth, ece=ece, failures={"svs, seed 1": "there were too few rows."}, notes=("temperature: it is at a bound",)
+    )
+    noted = [dataclasses.replace(each, notes=("temperature: it is at a bound",)) for each in others]
+    changed = dataclasses.replace(found, calibratability=(broken, *noted))
+    notes = note_lines(changed)
+    assert f"{smooth.candidate}: svs, seed 1: not fitted, because there were too few rows." in notes
+    assert f"{smooth.candidate}, {', '.join(each.candidate for each in others)}: temperature: it is at a bound" in notes
+    page = diagnosis_to_markdown(changed)
+    assert all(f"- {note}" in page for note in notes)
+    cells = cells_of(page, "Calibratability", smooth.candidate)
+    assert cells[4].startswith("–")
+    assert cells[5].startswith("0.1000 (1 of 2 runs)")
+    assert "note: " in shown(changed)
+
+
+def test_the_document_is_plain_json_under_its_schema_without_what_only_pictures_need(found):
+    document = json.loads(json.dumps(diagnosis_to_document(found), allow_nan=False))
+    assert document["schema"] == "calibrant.diagnosis/1"
+    assert (document["reference"], document["n"], document["bins"], document["shift"]) == ("ce", 250, 15, None)
+    assert document["verdict"]["headline"] == diagnosis_words(found).headline
+    assert document["calibratability"][0]["ece"]["none"]["values"] == list(found.calibratability[0].ece["none"].values)
+    density = document["refinement"][0]["rows"][0]["density"]
+    assert set(density) == {"median_right", "median_wrong"}
+
+
+def test_few_epochs_are_shown_the_first_and_the_last_among_them(found):
+    curve = found.epochs[0]
+    chosen = shown_epochs(curve)
+    assert (chosen[0], chosen[-1], len(chosen)) == (1, 20, 7)
+    assert shown_epochs(dataclasses.replace(curve, epochs=(5,))) == [5]
+    assert shown_epochs(dataclasses.replace(curve, epochs=(5, 10))) == [5, 10]
+    grid = epoch_grids(found)[0]
+    assert grid.rows[0][-3:] == ["0.0200", "10", "+0.0100"]
+
+
+def test_candidates_with_other_calibration_rows_get_a_table_of_their_own(found):
+    first, *others = found.validation_sizes
+    fewer = dataclasses.replace(first, points=first.points[1:])
+    assert len(size_grids(found)) == 1
+    assert len(size_grids(dataclasses.replace(found, validation_sizes=(fewer, *others)))) == 2
+
+
+def test_the_digest_passes_over_sizes_where_only_lucky_fits_remain(found):
+    sizes = found.validation_sizes[0]
+    lucky = dataclasses.replace(sizes.points[0], failed=dict(sizes.points[0].failed) | {"temperature": 1})
+    changed = dataclasses.replace(
+        found, validation_sizes=(dataclasses.replace(sizes, points=(lucky, *sizes.points[1:])),)
+    )
+    grid = digest_grid(changed)
+    row = next(row for row in grid.rows if row[0] == sizes.candidate)
+    assert f"({sizes.points[1].rows} rows)" in row[1]
+
+
+def test_a_coefficient_is_one_line_in_the_terminal(found):
+    (line,) = coefficient_lines(found)
+    assert line.startswith("label_smoothing, smoothing 0.05, 0.1: ECE .")
+    assert line in shown(found, width=200)
+
+
+def test_a_title_counts_runs_and_ways_to_train(found, alone):
+    assert runs_words(found) == "6 runs of 3 ways to train, 250 test rows"
+    assert runs_words(alone) == "1 run, 250 test rows"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0941, ".094"), (-0.5, "-.500"), (-0.0001, ".000"), (2.5, "2.500"), (0.9999, "1.000")]
+)
+def test_a_share_is_written_without_its_zero(value, text):
+    assert brief(value) == text
+    assert signed(value) == (text if text.startswith("-") else f"+{text}")
+
+
+def test_numbers_that_are_not_there_are_dashes():
+    nothing = spread([math.nan, math.nan])
+    assert (brief(math.nan), signed(math.nan), in_full(nothing), Cell(nothing).in_full()) == ("–",) * 4
+
+
+def test_a_test_that_could_not_be_made_leaves_no_mark():
+    note = TwoSample(0.1, math.nan, math.nan, math.nan, "alike", "one run only")
+    assert Cell(Spread(0.1, math.nan, 0.1, 0.1, (0.1,)), note).marks == ""
+
+
+def test_the_oracle_is_called_one(found):
+    assert "an oracle, and no method" in diagnosis_to_markdown(found)
+    assert list(calibratability_lines(found)[0].cells)[-3:] == ["optimal", "T", "optimal T"]
+
+
+def test_what_a_learned_loss_learned_is_a_line_for_each_number(found):
+    curve = found.epochs[0]
+    band = Band(tuple(range(1, 21)), tuple(range(20)), tuple(range(2, 22)))
+    learned = dataclasses.replace(curve, learned={"gamma_mean": band, "gamma_std": band})
+    changed = dataclasses.replace(found, epochs=(learned, *found.epochs[1:]))
+    (grid,) = loss_grids(changed)
+    assert [row[:3] for row in grid.rows] == [
+        [f"`{curve.candidate}`", name, "1.0000 (0.0000 … 2.0000)"] for name in ("gamma_mean", "gamma_std")
+    ]
+    assert "## What learned losses learned" in diagnosis_to_markdown(changed)
+    assert "What learned losses" not in diagnosis_to_markdown(found)
+
+
+def panel_of(found):
+    """A shift of two corruptions at two severities and one file, for the reference and one other; its map failed."""
+    names, direction = ("ece", "accuracy", "auroc", "nll", "brier", "gap"), found.directions[0]
+    rows = []
+    corrupted = [(shift, "corruption", severity) for shift in ("fog", "frost") for severity in (1, 5)]
+    sets = [("clean", "clean", None), *corrupted, ("v2", "file", None)]
+    for place, (shift, source, severity) in enumerate(sets):
+        for candidate in ("ce", SMOOTH):
+            for name in found.maps:
+                values = (
+                    [math.nan] * 2 if name == "svs" else [0.1 * place + 0.1 * (candidate != "ce"), 0.1 * place + 0.11]
+                )
+                metrics = {metric: spread(values) for metric in names}
+                against = {"ece": dataclasses.replace(found.verdicts[0].raw_ece, side="better")}
+                rows.append(
+                    ShiftRow(
+                        candidate=candidate, map=name, shift=shift, source=source, severity=severity, n=50,
+                        metrics=metrics, change=metrics, direction=dataclasses.replace(direction, gap=metrics["gap"]),
+                        against=against if source == "file" and candidate != "ce" else {},
+                    )
+                )  # fmt: skip
+    keys = dict.fromkeys((row.shift, row.source, row.severity) for row in rows)
+    return ShiftPanel(
+        "ce", found.maps, tuple(ShiftSummary(*key, 50) for key in keys), tuple(rows), shift_levels(rows, "ce")
+    )
+
+
+def test_a_shift_is_told_by_severity_by_corruption_and_by_file(found):
+    panel = panel_of(found)
+    titles = [grid.title for grid in shift_grids(panel)]
+    assert titles == [
+        *(f"{words}, mean over fog, frost" for words in ("ECE", "Mean confidence − accuracy", "Accuracy", "AUROC")),
+        "ECE at severity 5, by corruption",
+        "v2, 50 rows",
+    ]
+    severities = shift_grids(panel)[0]
+    assert severities.header == ["candidate", "map", "clean", "severity 1", "severity 5"]
+    assert severities.rows[0][2:] == ["0.0550 ± 0.0778", "0.2550 ± 0.0778", "0.3550 ± 0.0778"]
+    assert severities.rows[3] == ["`ce`", "svs", "–", "–", "–"]
+    assert shift_grids(panel)[-1].rows[4][3].endswith("✓")
+
+
+def test_a_shift_in_words_says_what_it_does_and_who_is_better_there(found):
+    said = shift_words(panel_of(found), {"ce": "cross-entropy", SMOOTH: "label smoothing 0.1"})
+    assert said[0].startswith("Under 2 corruptions at severity 5, the accuracy of cross-entropy goes from .055 to .355")
+    assert said[1].endswith(f"temperature from .055 to .555 (lower for {SMOOTH}).")
+
+
+def test_a_page_and_a_terminal_with_a_shift_have_all_of_it(found):
+    shifted = dataclasses.replace(
+        found,
+        shift=panel_of(found),
+        calibratability=tuple(each for each in found.calibratability if each.candidate in {"ce", SMOOTH}),
+    )
+    page, text = diagnosis_to_markdown(shifted), shown(shifted)
+    assert "## Under a shift" in page
+    assert "nan" not in page.lower()
+    assert "Shift: clean → 2 corruptions at severity 5" in text
+    assert "Shift: clean → v2 (50 rows)" in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert diagnosis_to_document(shifted)["shift"]["levels"]
