@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from calibrant.cli.options import MOST_SEED
+
 __all__ = ["clamp"]
 
 
@@ -62,7 +64,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Rows at a time: memory and speed. (by their size)")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of folds, starts, orders and resampling.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of folds, starts, orders and resampling.")] = 0,
     bins: Annotated[int, typer.Option(min=1, max=1_000_000, help="Bins of the binned errors.")] = 15,
     resamples: Annotated[int, typer.Option(min=100, help="Draws behind intervals and tests.")] = 500,
     with_weights: Annotated[

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli.options import Logits, Names, Probs, Scores, TrueLabels, one_kind
+from calibrant.cli.options import MOST_SEED, Logits, Names, Probs, Scores, TrueLabels, one_kind
 
 __all__ = ["compare"]
 
@@ -27,7 +27,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     scores: Scores = None,
     labels: TrueLabels = None,
     bins: Annotated[int, typer.Option(min=1, help="Bins of the binned errors.")] = 15,
-    seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of the resampling.")] = 0,
     resamples: Annotated[int, typer.Option(min=100, help="Draws behind intervals and tests.")] = 500,
     json: Annotated[Path | None, typer.Option(help="Write the leaderboard as JSON here.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the leaderboard as Markdown here.")] = None,

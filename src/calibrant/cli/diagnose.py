@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from calibrant.cli.options import MOST_SEED
+
 __all__ = ["diagnose"]
 
 
@@ -48,7 +50,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
         int, typer.Option(min=0, help="Draws of calibration rows, for the curves over their number; 0: no curves.")
     ] = 3,
     resamples: Annotated[int, typer.Option(min=100, help="Draws behind intervals and tests.")] = 500,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of all draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of all draws.")] = 0,
     json: Annotated[Path | None, typer.Option(help="Write the diagnosis as JSON here.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the diagnosis as Markdown here.")] = None,
     figures: Annotated[Path | None, typer.Option(help="Write the figures into this folder.")] = None,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from calibrant.cli.options import Logits, Names, PredictionsFile, Probs, Scores, TrueLabels, one_kind
+from calibrant.cli.options import MOST_SEED, Logits, Names, PredictionsFile, Probs, Scores, TrueLabels, one_kind
 
 __all__ = ["evaluate"]
 
@@ -20,7 +20,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     confidence: Annotated[str | None, typer.Option(help="Name of the confidence (top label).")] = None,
     correct: Annotated[str | None, typer.Option(help="Name of the correctness (top label).")] = None,
     bins: Annotated[int, typer.Option(min=1, help="Bins of the binned errors.")] = 15,
-    seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of the resampling.")] = 0,
     resamples: Annotated[int, typer.Option(min=100, help="Draws behind intervals and noise floors.")] = 1000,
     json: Annotated[Path | None, typer.Option(help="Write the report as JSON here.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown here.")] = None,

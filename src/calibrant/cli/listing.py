@@ -13,6 +13,7 @@ class Kind(StrEnum):
     """What can be listed."""
 
     calibrators = "calibrators"
+    corruptions = "corruptions"
     datasets = "datasets"
     losses = "losses"
     metrics = "metrics"
@@ -104,6 +105,14 @@ def _datasets() -> Iterator[tuple[str, ...]]:
         yield name, reader.title, _classes(reader.n_classes), where, fetched
 
 
+def _corruptions() -> Iterator[tuple[str, ...]]:
+    from calibrant.datasets import all_corruptions
+
+    for each in all_corruptions().values():
+        strengths = ", ".join(f"{strength:g}" for strength in each.strengths)
+        yield each.name, each.title, f"{each.unit}: {strengths}", each.paper.short
+
+
 def _classes(count: int | tuple[int, int] | None) -> str:
     if isinstance(count, tuple):
         return f"{count[0]} to {count[1]}"
@@ -115,6 +124,11 @@ _LISTINGS = {
         ("name", "what it is", "family", "keeps", "from"),
         _calibrators,
         "Neural Clamping works on the network itself and not on its predictions: calibrant clamp.",
+    ),
+    Kind.corruptions: _Listing(
+        ("name", "what it is", "at severities 1 to 5", "from"),
+        _corruptions,
+        "calibrant diagnose RUN --corrupt NAME judges networks under them.",
     ),
     Kind.datasets: _Listing(
         ("name", "what it is", "classes", "where to get it", "--download"),

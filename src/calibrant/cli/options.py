@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias, final
 import typer
 
 __all__ = [
+    "MOST_SEED",
     "Features",
     "Logits",
     "MapOut",
@@ -18,6 +19,8 @@ __all__ = [
     "TrueLabels",
     "one_kind",
 ]
+
+MOST_SEED = 2**63 - 1  # the largest that every generator takes
 
 PredictionsFile: TypeAlias = Annotated[
     Path, typer.Argument(help="npz, csv, parquet, feather, arrow, safetensors or pt.", show_default=False)

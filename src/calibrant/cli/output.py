@@ -36,7 +36,7 @@ def check_output(out: Path, read: Iterable[Path]) -> None:
         raise FileError(f"{out} could not be written: it is a folder. Name a file.")
     for each in read:
         if out.exists() and each.exists() and out.samefile(each):
-            raise FileError(f"--out must not be a file that is read; got {each} for both. Name another file.")
+            raise FileError(f"{out} must not be written to: it is a file that is read. Name another.")
 
 
 def check_folder(folder: Path | None) -> None:

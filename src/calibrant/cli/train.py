@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from calibrant.cli.options import MOST_SEED
+
 __all__ = ["train"]
 
 
@@ -24,7 +26,8 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     ] = None,
     gamma: Annotated[float | None, typer.Option(help="Short for the option of that name of a single loss.")] = None,
     seed: Annotated[
-        list[int] | None, typer.Option(help="Of weights, order and augmentation. Several as well. (0)")
+        list[int] | None,
+        typer.Option(min=0, max=MOST_SEED, help="Of weights, order and augmentation. Several as well. (0)"),
     ] = None,
     recipe: Annotated[
         str, typer.Option(help="default, or a paper's: overconfidence, dark-side, meta-regularization.")
@@ -39,7 +42,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     clip: Annotated[float | None, typer.Option(help="The largest norm of a step's gradient.")] = None,
     precision: Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")] = None,
     split: Annotated[str, typer.Option(help="Who calibrates: holdout, half-test, official or 8:1:1.")] = "holdout",
-    split_seed: Annotated[int, typer.Option(help="Of that division.")] = 0,
+    split_seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of that division.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1. (a GPU if there is one)")] = None,
     no_compile: Annotated[bool, typer.Option("--no-compile", help="Start at once, and run slower, on a GPU.")] = False,
     trace: Annotated[

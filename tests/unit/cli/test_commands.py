@@ -154,6 +154,32 @@ def test_help_is_quick_and_loads_no_torch():
     assert time.perf_counter() - start < 5  # a tenth of this on an idle machine
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("compare", "a.npz", "b.npz"),
+        ("evaluate", "a.npz"),
+        ("demo",),
+        ("train", "--dataset", "digits", "-o", "out"),
+        ("diagnose", "out"),
+        ("clamp", "--model", "a:b", "--data", "a.npz", "--test", "b.npz", "-o", "out"),
+    ],
+    ids=lambda command: command[0],
+)
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_no_generator_takes_is_refused_before_anything_is_read(calibrant, command, seed):
+    code, _, err = calibrant(*command, "--seed", seed)
+    assert code == 2
+    assert "--seed" in err
+
+
+def test_list_names_every_corruption_with_its_strengths(calibrant):
+    code, out, err = calibrant("list", "corruptions")
+    assert code == 0, err
+    assert "gaussian_noise" in out
+    assert "jpeg_compression" in out
+
+
 def test_list_names_every_metric_and_cite_knows_them(calibrant):
     code, out, _ = calibrant("list", "metrics")
     assert code == 0

@@ -142,7 +142,7 @@ def test_a_folder_of_stopped_runs_alone_is_refused(calibrant, made):
         (["runs", "--figures", "file"], "file is a file"),
         (["runs", "--json", "absent/d.json"], "there is no folder"),
         (["runs", "--markdown", "runs"], "it is a folder"),
-        (["runs", "--json", "runs/ce-0/test.npz"], "must not be a file that is read"),
+        (["runs", "--json", "runs/ce-0/test.npz"], "must not be written to"),
         (["runs", "--corrupt", "fog"], "--corrupt must be one of brightness"),
         (["runs", "--corrupt", " , "], "--corrupt must be common, all, or some of"),
         (["runs", "--corrupt", "all", "--severity", "0"], "--severity must be 1 to 5"),
