@@ -28,13 +28,13 @@ from calibrant.clamping.learning.descent import Descent
 from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.learning.passes import Precision
 from calibrant.clamping.network.first_layer import find_first_layer
-from calibrant.clamping.network.frozen import frozen
 from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.network.probe import check_network, first_inputs
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.datasets import load_digits
 from calibrant.maps import Scale
 from calibrant.models import DigitsCNN, build_model
+from calibrant.networks.frozen import frozen
 
 __all__ = ["report"]
 

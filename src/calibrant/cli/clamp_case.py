@@ -11,7 +11,6 @@ import torch
 
 from calibrant.clamping import NeuralClamping
 from calibrant.clamping.fit.identity import rows_digest
-from calibrant.clamping.network.weights import network_digest
 from calibrant.clamping.study.forward_runs import ForwardRuns
 from calibrant.cli.clamp_method import MethodText, check_start
 from calibrant.cli.clamp_space import SpaceText
@@ -19,6 +18,7 @@ from calibrant.cli.labelled_inputs import InputFile, blamed_on
 from calibrant.cli.networks import Network, read_network
 from calibrant.cli.output import check_drawing
 from calibrant.errors import InputError
+from calibrant.networks.weights import network_digest
 
 __all__ = ["ClampCase", "ClampRequest"]
 

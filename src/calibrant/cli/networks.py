@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from calibrant.bad_file import reading
 from calibrant.clamping import InputSpace
-from calibrant.clamping.network.frozen import set_evaluating
 from calibrant.cli.factory import KINDS, made_by
 from calibrant.cli.weights import load_weights
 from calibrant.errors import FileError, InputError
+from calibrant.networks.frozen import set_evaluating
 from calibrant.sources.formats import existing_file
 from calibrant.training import load_network
 from calibrant.training.folder import RunFolder

@@ -6,8 +6,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from calibrant.bad_file import reading
-from calibrant.clamping.network.weights import put_weights
 from calibrant.errors import FileError
+from calibrant.networks.weights import put_weights
 from calibrant.sources.formats import existing_file
 
 __all__ = ["load_weights"]

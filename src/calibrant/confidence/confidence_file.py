@@ -18,10 +18,11 @@ from calibrant.bad_file import reading
 from calibrant.confidence.chosen_epoch import ChosenEpoch
 from calibrant.confidence.confidence_head import ConfidenceHead
 from calibrant.confidence.fine_tuning import encoder_copy
-from calibrant.confidence.frozen_network import device_of, network_digest
 from calibrant.confidence.learned_confidence import LearnedConfidence
 from calibrant.confidence.neighbour_confidence import NeighbourConfidence
 from calibrant.errors import InputError
+from calibrant.networks.device import device_of
+from calibrant.networks.weights import network_digest
 from calibrant.sources.container import Container
 from calibrant.sources.formats import existing_file
 from calibrant.sources.map_tree import describe_fit, read_fit

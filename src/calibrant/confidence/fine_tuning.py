@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from calibrant.confidence.confidence_head import ConfidenceHead
-from calibrant.confidence.frozen_network import device_of, features_of
 from calibrant.confidence.labelled_rows import LabelledRows
+from calibrant.confidence.network_features import features_of
 from calibrant.confidence.training_stage import Answers
 from calibrant.errors import InputError, in_a_line
+from calibrant.networks.device import device_of
 
 __all__ = ["answers_of_inputs", "encoder_copy"]
 

@@ -6,9 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import check_labels
-from calibrant.confidence.frozen_network import asked, check_network, device_of, features_of, with_features
 from calibrant.confidence.labelled_rows import LabelledRows
+from calibrant.confidence.network_features import check_network, features_of
 from calibrant.errors import InputError
+from calibrant.networks.device import device_of
+from calibrant.networks.features import with_features
+from calibrant.networks.frozen import frozen
 from calibrant.numerics.neighbours import as_features
 from calibrant.predictions import Predictions
 
@@ -60,7 +63,7 @@ def gathered_from_model(model: nn.Module, rows: LabelledRows, *, batch_size: int
     network = with_features(model)
     parts: list[Gathered] = []
     start = 0
-    with asked(model):
+    with frozen(model), torch.no_grad():
         for inputs, labels in rows.batches(device=device_of(model), batch_size=batch_size):
             try:
                 if not parts:

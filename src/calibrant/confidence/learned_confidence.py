@@ -6,9 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.confidence.confidence_head import ConfidenceHead
-from calibrant.confidence.frozen_network import asked, device_of, features_of, with_features
 from calibrant.confidence.labelled_rows import LabelledRows
+from calibrant.confidence.network_features import features_of
 from calibrant.errors import InputError
+from calibrant.networks.device import device_of
+from calibrant.networks.features import with_features
+from calibrant.networks.frozen import frozen
 from calibrant.predictions import Predictions
 from calibrant.top_label import TopLabel
 
@@ -72,7 +75,7 @@ class LearnedConfidence(nn.Module):
             InputError: If the data are not labelled inputs of this classifier.
         """
         log_odds, correct = [], []
-        with asked(self):
+        with frozen(self), torch.no_grad():
             for inputs, labels in LabelledRows(data).batches(device=device_of(self.model), batch_size=batch_size):
                 logits, sure = self(inputs)
                 log_odds.append(sure.double())

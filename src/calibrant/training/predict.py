@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from calibrant.networks.features import with_features
 from calibrant.training.data import StoredExamples
-from calibrant.training.meta.held_out import check_features
 
 __all__ = ["features_of", "logits_of", "predict"]
 
@@ -50,7 +50,7 @@ def features_of(model: nn.Module, examples: StoredExamples) -> Tensor:
     Raises:
         InputError: If the network has no features.
     """
-    network = check_features(model)
+    network = with_features(model)
     with _evaluating(model):
         rows = torch.arange(len(examples), device=examples.labels.device).split(_ROWS)
         return torch.cat([network.features(examples.inputs.plain(some)) for some in rows])

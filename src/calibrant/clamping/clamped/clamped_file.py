@@ -17,9 +17,9 @@ from calibrant.bad_file import reading
 from calibrant.clamping.clamped.clamped_model import ClampedModel
 from calibrant.clamping.clamped.summary import ClampingSummary
 from calibrant.clamping.network.input_space import InputSpace
-from calibrant.clamping.network.weights import network_digest, network_state, put_weights, state_digest
 from calibrant.errors import InputError
 from calibrant.maps import Map
+from calibrant.networks.weights import network_digest, network_state, put_weights, state_digest
 from calibrant.sources.container import Container
 from calibrant.sources.formats import existing_file
 from calibrant.sources.map_tree import describe, describe_fit, read_fit, rebuild

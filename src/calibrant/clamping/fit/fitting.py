@@ -16,10 +16,10 @@ from calibrant.clamping.fit.size_note import notes_of_size
 from calibrant.clamping.fit.task import ClampingTask
 from calibrant.clamping.learning.descent import ExactSolver
 from calibrant.clamping.network.first_layer import find_first_layer
-from calibrant.clamping.network.frozen import frozen, warn_of_training
 from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.network.probe import check_network, first_inputs
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
+from calibrant.networks.frozen import frozen, warn_of_training
 from calibrant.numerics.precision import working
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from calibrant.clamping.network.weights import network_digest
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
+from calibrant.networks.weights import network_digest
 
 if TYPE_CHECKING:
     from calibrant.clamping.neural_clamping import NeuralClamping

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from calibrant.checks import are_images
 from calibrant.clamping.learning.first_temperature import FirstTemperature
 from calibrant.clamping.learning.objective import Objective
-from calibrant.clamping.network.device import device_of
 from calibrant.clamping.network.first_layer import FirstLayer
 from calibrant.clamping.network.input_preparation import InputPreparation
-from calibrant.clamping.network.outputs import logits_in
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import InputError
 from calibrant.maps import Map
+from calibrant.networks.device import device_of
+from calibrant.networks.outputs import logits_in
 from calibrant.numerics.precision import working
 
 __all__ = ["Passes", "Precision", "Slope", "check_gradient"]

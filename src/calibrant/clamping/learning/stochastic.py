@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from calibrant.checks import check_at_least, check_known, check_positive, check_real_number
 from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.learning.passes import Passes, check_gradient
-from calibrant.clamping.network.device import device_of
 from calibrant.clamping.network.input_preparation import InputPreparation
-from calibrant.clamping.network.outputs import logits_in
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import CalibrantWarning, FitError, SeparableError
+from calibrant.networks.device import device_of
+from calibrant.networks.outputs import logits_in
 from calibrant.numerics.precision import working
 
 __all__ = ["StochasticSolver", "StochasticState", "descend_stochastically"]

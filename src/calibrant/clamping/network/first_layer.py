@@ -12,8 +12,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from calibrant.clamping.network.outputs import logits_in
 from calibrant.errors import InputError
+from calibrant.networks.outputs import logits_in
 
 __all__ = ["FirstLayer", "find_first_layer"]
 

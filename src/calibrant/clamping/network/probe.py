@@ -7,12 +7,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from calibrant.checks import check_labels
-from calibrant.clamping.network.device import device_of
-from calibrant.clamping.network.frozen import is_exported
 from calibrant.clamping.network.input_space import InputSpace
-from calibrant.clamping.network.outputs import logits_in
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import CalibrantWarning, InputError, in_a_line
+from calibrant.networks.device import device_of
+from calibrant.networks.frozen import is_exported
+from calibrant.networks.outputs import logits_in
 
 __all__ = ["check_network", "first_inputs"]
 

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from calibrant.clamping.clamped.clamped_model import ClampedModel
 from calibrant.clamping.learning.passes import Passes
-from calibrant.clamping.network.frozen import frozen
 from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.clamping.network.probe import check_network
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import InputError
+from calibrant.networks.frozen import frozen
 from calibrant.predictions import Predictions
 
 __all__ = ["ForwardRuns"]

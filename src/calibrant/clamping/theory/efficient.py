@@ -10,13 +10,13 @@ from calibrant.checks import check_seed
 from calibrant.clamping.clamped.clamped_model import ClampedModel
 from calibrant.clamping.clamped.summary import ClampingSummary
 from calibrant.clamping.learning.passes import Passes
-from calibrant.clamping.network.frozen import frozen, warn_of_training
 from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.clamping.network.probe import check_network
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.theory.starts import DataDrivenStart, Start
 from calibrant.errors import InputError
+from calibrant.networks.frozen import frozen, warn_of_training
 from calibrant.predictions import Predictions
 
 __all__ = ["efficient_clamping"]

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import check_positive, check_real_number
-from calibrant.clamping.network.device import device_of
-from calibrant.clamping.network.frozen import frozen
 from calibrant.clamping.network.input_preparation import moved
-from calibrant.clamping.network.outputs import logits_in
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.theory.unlabelled import check_delta, rows_of
 from calibrant.errors import InputError
+from calibrant.networks.device import device_of
+from calibrant.networks.frozen import frozen
+from calibrant.networks.outputs import logits_in
 
 __all__ = ["EntropyGradient", "entropy_gradient", "mean_entropy"]
 

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from calibrant.checks import check_positive
 from calibrant.clamping.learning.passes import Passes
-from calibrant.clamping.network.frozen import frozen
 from calibrant.clamping.network.probe import check_network
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.theory.entropy import entropy_gradient, mean_entropy
 from calibrant.clamping.theory.unlabelled import check_delta, rows_of
+from calibrant.networks.frozen import frozen
 from calibrant.predictions import Predictions
 
 __all__ = ["EntropyGain", "lemma_residual", "theorem_gain"]

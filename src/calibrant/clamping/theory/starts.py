@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import check_known, check_positive, check_real_number, check_seed
-from calibrant.clamping.network.device import device_of
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.theory.entropy import EntropyGradient, entropy_gradient
 from calibrant.clamping.theory.unlabelled import rows_of
 from calibrant.errors import CalibrantWarning, InputError
+from calibrant.networks.device import device_of
 
 __all__ = ["DataDrivenStart", "Eta", "RandomStart", "Start", "ZeroStart"]
 

@@ -4,8 +4,9 @@ from typing import final
 
 from torch import Tensor, nn
 
+from calibrant.networks.features import with_features
 from calibrant.training.data import StoredExamples
-from calibrant.training.meta.held_out import check_features, features_in_evaluation
+from calibrant.training.meta.held_out import features_in_evaluation
 from calibrant.training.meta.regulariser import MetaRegulariser
 from calibrant.training.precision import Multiplying
 
@@ -26,7 +27,7 @@ class MetaForward:
     def __init__(
         self, model: nn.Module, regulariser: MetaRegulariser, held_out: StoredExamples, multiplying: Multiplying
     ) -> None:
-        self._model, self._network = model, check_features(model)
+        self._model, self._network = model, with_features(model)
         self._regulariser, self._held_out, self._multiplying = regulariser, held_out, multiplying
 
     def __call__(self, inputs: Tensor, labels: Tensor, judges: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:

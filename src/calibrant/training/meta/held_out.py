@@ -1,14 +1,11 @@
 """Features of held-out rows in the middle of training, as if nobody had looked."""
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 
-from calibrant.errors import InputError
-from calibrant.models.network import Network
+from calibrant.networks.features import with_features
 
-__all__ = ["check_features", "features_in_evaluation", "features_in_training"]
+__all__ = ["features_in_evaluation", "features_in_training"]
 
 
 def features_in_evaluation(model: nn.Module, inputs: Tensor) -> Tensor:
@@ -21,7 +18,7 @@ def features_in_evaluation(model: nn.Module, inputs: Tensor) -> Tensor:
     Raises:
         InputError: If the network has no features.
     """
-    network, was_training = check_features(model), model.training
+    network, was_training = with_features(model), model.training
     model.eval()
     try:
         with torch.no_grad():
@@ -43,22 +40,7 @@ def features_in_training(model: nn.Module, inputs: Tensor) -> Tensor:
     """
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     try:
-        return check_features(model).features(inputs)
+        return with_features(model).features(inputs)
     finally:
         for name, buffer in model.named_buffers():
             buffer.copy_(before[name])
-
-
-def check_features(model: nn.Module) -> Network:
-    """The network, seen as one that shows its features.
-
-    Raises:
-        InputError: If it does not.
-    """
-    if callable(getattr(model, "features", None)) and isinstance(getattr(model, "head", None), nn.Linear):
-        return cast("Network", model)
-    raise InputError(
-        f"a network must have features(inputs), (n, d), and a head, an nn.Linear that makes logits of them, for a loss "
-        f"that is learned; {type(model).__name__} has not. Wrap it: a module whose features() runs all but the last "
-        "layer, whose head is that layer, and whose forward(x) is head(features(x))."
-    )

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from calibrant.errors import CalibrantWarning
 from calibrant.losses import MetaLoss
+from calibrant.networks.features import with_features
 from calibrant.training.data import DeviceData, StoredExamples
 from calibrant.training.meta.forward import MetaForward
-from calibrant.training.meta.held_out import check_features, features_in_training
+from calibrant.training.meta.held_out import features_in_training
 from calibrant.training.meta.regulariser import MetaRegulariser
 from calibrant.training.precision import Multiplying
 from calibrant.training.predict import features_of
@@ -39,7 +40,7 @@ class LossTuning:
     def __init__(self, loss: MetaLoss, model: nn.Module, data: DeviceData, recipe: Recipe, first: Tensor) -> None:
         assert data.meta is not None, "check_meta sees to it"
         self._loss, self._model = loss, model
-        self._regulariser = MetaRegulariser(loss, check_features(model).head, seed=recipe.seed)
+        self._regulariser = MetaRegulariser(loss, with_features(model).head, seed=recipe.seed)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             self._regulariser.settle(features_in_training(model, data.training.inputs.plain(first)))
         self.forward = MetaForward(model, self._regulariser, data.meta, Multiplying(recipe, data.device.type))

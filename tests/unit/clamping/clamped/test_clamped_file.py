@@ -15,9 +15,9 @@ from calibrant.clamping.clamped.clamped_file import load_clamped, save_clamped
 from calibrant.clamping.clamped.clamped_model import ClampedModel
 from calibrant.clamping.clamped.summary import ClampingSummary, StrengthTrial
 from calibrant.clamping.network.input_space import InputSpace
-from calibrant.clamping.network.weights import network_digest
 from calibrant.errors import FileError, InputError
 from calibrant.maps import FitSummary, Map, Scale
+from calibrant.networks.weights import network_digest
 from calibrant.numerics.certificate import Certificate
 from calibrant.sources import load_map, save_map
 

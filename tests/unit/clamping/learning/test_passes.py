@@ -9,14 +9,14 @@ from calibrant.calibrators import IsotonicOneVsRest, VectorScaling
 from calibrant.clamping.learning.freedom import ChannelFreedom, FullFreedom, LowFrequencies
 from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.learning.passes import Passes
-from calibrant.clamping.network.device import device_of
 from calibrant.clamping.network.first_layer import find_first_layer
-from calibrant.clamping.network.frozen import frozen
 from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import InputError
 from calibrant.maps import Affine, Scale
+from calibrant.networks.device import device_of
+from calibrant.networks.frozen import frozen
 from calibrant.predictions import Predictions
 
 N, K, SHAPE = 17, 4, (2, 3, 4)

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from calibrant.clamping.network.frozen import frozen
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.clamping.network.probe import check_network, first_inputs
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import CalibrantWarning, InputError
+from calibrant.networks.frozen import frozen
 
 
 def rows(n=20, k=3, *, shape=(4,), dtype=torch.float32):

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.clamping.network.weights import network_digest, network_state, put_weights
 from calibrant.errors import InputError
+from calibrant.networks.weights import network_digest, network_state, put_weights
 
 
 def some_network(seed=0):

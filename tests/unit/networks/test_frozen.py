@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.clamping.network.frozen import frozen, is_exported, is_training, warn_of_training
 from calibrant.errors import InputError
+from calibrant.networks.frozen import frozen, is_exported, is_training, warn_of_training
 
 
 def network():

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from calibrant.clamping.network.outputs import logits_in
 from calibrant.errors import InputError
+from calibrant.networks.outputs import logits_in
 
 LOGITS = torch.arange(6.0).reshape(3, 2)
 OTHER = torch.zeros(3, 7)
