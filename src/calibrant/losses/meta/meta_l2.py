@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import check_known, check_positive
+from calibrant.losses.dece import DECELoss
 from calibrant.losses.log_loss import log_losses
 from calibrant.losses.meta.base import MetaLoss, MetaObjective
 from calibrant.paper import Paper
@@ -42,13 +43,7 @@ class MetaL2Loss(MetaLoss):
 
     name: ClassVar[str] = "meta_l2"
     title: ClassVar[str] = "Cross-entropy with a learned weight decay of the last layer"
-    paper: ClassVar[Paper] = Paper(
-        "Bohdal et al.",
-        2023,
-        "Meta-Calibration: Learning of Model Calibration Using Differentiable Expected Calibration Error",
-        "arXiv:2106.09613",
-        "Section 3.3",
-    )
+    paper: ClassVar[Paper] = DECELoss.paper
 
     def __init__(
         self,

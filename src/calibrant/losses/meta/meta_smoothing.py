@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from calibrant.checks import check_known, check_real_number
 from calibrant.errors import InputError
+from calibrant.losses.dece import DECELoss
 from calibrant.losses.log_loss import log_losses
 from calibrant.losses.meta.base import MetaLoss, MetaObjective
 from calibrant.paper import Paper
@@ -44,13 +45,7 @@ class MetaSmoothingLoss(MetaLoss):
 
     name: ClassVar[str] = "meta_smoothing"
     title: ClassVar[str] = "Label smoothing of a learned amount"
-    paper: ClassVar[Paper] = Paper(
-        "Bohdal et al.",
-        2023,
-        "Meta-Calibration: Learning of Model Calibration Using Differentiable Expected Calibration Error",
-        "arXiv:2106.09613",
-        "Section 3.3",
-    )
+    paper: ClassVar[Paper] = DECELoss.paper
 
     def __init__(
         self,
