@@ -15,7 +15,6 @@ HENDRYCKS = Paper(
     2019,
     "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations",
     "arXiv:1903.12261",
-    "Section 4.1",
 )
 
 
