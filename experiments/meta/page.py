@@ -9,7 +9,7 @@ __all__ = ["write_page"]
 PAGE = Path(__file__).parents[2] / "docs" / "meta-study.md"
 
 INTRODUCTION = """\
-# Twelve ways to train: raw, mended, and told apart
+# Thirteen ways to train: raw, mended, and told apart
 
 <!-- Written by experiments/meta/study.py from its records; edit that and page.py. -->
 
@@ -32,6 +32,7 @@ TITLES = {
     "ce-sece": "CE-SECE (learned decay)",
     "flg-dece": "FLγ-DECE (γ-Net)",
     "flg-sece": "FLγ-SECE (γ-Net)",
+    "flg-sece-alone": "FLγ-SECE by eq. 2: no CE",
 }
 # Error, NLL, ECE, MCE, ACE, classwise ECE.
 PUBLISHED = {
