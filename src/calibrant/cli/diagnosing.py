@@ -106,7 +106,7 @@ def _folders(given: Sequence[Path], err: Console) -> Iterator[Path]:
         inside = (
             [] if (path / "settings.json").exists() else sorted(file.parent for file in path.glob("*/settings.json"))
         )
-        finished = [folder for folder in inside if RunFolder(folder).is_finished]
+        finished = [folder for folder in inside if RunFolder(folder).has_answers]
         for folder in inside if finished else ():
             if folder not in finished:
                 err.print(f"note: {folder} was stopped before its end, and is left out.", style="yellow")

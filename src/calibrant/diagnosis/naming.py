@@ -26,8 +26,8 @@ class CandidateName(NamedTuple):
 def names_of(candidates: Sequence[Mapping[str, Option]]) -> list[CandidateName]:
     """A short name for each candidate, no two the same.
 
-    The loss, with those of its options that are unusual or that differ among candidates of that loss; and whatever else
-    differs: the network before it, the rest behind, where it is not switched off.
+    The loss, with those of its options that are unusual, or else the first that differs among candidates of that loss;
+    and whatever else differs: the network before it, the rest behind, where it is not switched off.
 
     Args:
         candidates: The options of each, by path, no two the same.
@@ -51,14 +51,13 @@ def names_of(candidates: Sequence[Mapping[str, Option]]) -> list[CandidateName]:
 def _name(one: Mapping[str, Option], all_of_them: Sequence[Mapping[str, Option]], others: list[str]) -> CandidateName:
     loss = str(one[_NAME])
     known = {**all_losses(), **all_meta_losses()}
-    told = set(_differing([each for each in all_of_them if each[_NAME] == loss]))
-    told |= {path for path, value in _usual(one, known).items() if one.get(path, value) != value}
-    options = {_called(path): value for path, value in one.items() if path in told and path.startswith(_LOSS)}
+    differing = set(_differing([each for each in all_of_them if each[_NAME] == loss]))
+    options = {_called(path): one[path] for path in _told_options(one, differing, _usual(one, known))}
     rest = {path.removeprefix("recipe."): one[path] for path in others if path in one and not _is_off(path, one[path])}
     model = rest.pop("model", None)
     short, words = loss, _within_a_sentence(known[loss].title) if loss in known else loss
     if options:
-        bare = len(options) == 1 and all(_is_number(value) for value in options.values())
+        bare = _is_clear(list(options.values()), alone=sum(path.startswith(_LOSS) for path in differing) <= 1)
         listed = ", ".join(_text(value) if bare else f"{name}={_text(value)}" for name, value in options.items())
         short, words = f"{short}({listed})", _with_options(words, options)
     for name, value in rest.items():
@@ -68,12 +67,25 @@ def _name(one: Mapping[str, Option], all_of_them: Sequence[Mapping[str, Option]]
     return CandidateName(*((short, words) if model is None else (f"{model} {short}", f"{words} on {model}")))
 
 
+def _told_options(one: Mapping[str, Option], differing: set[str], usual: Mapping[str, Option]) -> list[str]:
+    """Of a loss's options those that are unusual; if none is, the first in which candidates of this loss differ."""
+    mine = [path for path in one if path.startswith(_LOSS) and path != _NAME]
+    unusual = [path for path in mine if (path in usual or path in differing) and one[path] != usual.get(path)]
+    return unusual or [path for path in mine if path in differing][:1]
+
+
+def _is_clear(values: list[Option], *, alone: bool) -> bool:
+    """Whether one sees without its name what is meant: a word, or the number of an option that alone is told."""
+    return len(values) == 1 and (isinstance(values[0], str) or (alone and _is_number(values[0])))
+
+
 def _with_options(words: str, options: Mapping[str, Option]) -> str:
     """``label smoothing 0.1``, where the title names the number; else ``focal loss (gamma 3)``."""
     (name, value), *more = options.items()
     if not more and _is_number(value) and name in words:
         return f"{words} {_text(value)}"
-    return f"{words} ({', '.join(f'{name} {_text(value)}' for name, value in options.items())})"
+    listed = ", ".join(f"{name} {_text(value)}" for name, value in options.items())
+    return f"{words[:-1]}, {listed})" if words.endswith(")") else f"{words} ({listed})"
 
 
 def _in_full(one: Mapping[str, Option], name: CandidateName, told: Iterable[str]) -> CandidateName:

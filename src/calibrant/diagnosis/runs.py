@@ -115,7 +115,7 @@ def _read(path: Path) -> DiagnosedRun:
             f"{path} must be the folder of a run that calibrant train has left; it has no settings.json.{hint}"
         )
     settings = folder.settings()
-    if not folder.is_finished:
+    if not folder.has_answers:
         raise FileError(
             f"{path} must hold a finished run; this one was stopped before its end. Repeat its calibrant train, which "
             "goes on from where it stopped."

@@ -56,6 +56,17 @@ class RunFolder:
         """Whether the run has come to its end."""
         return (self.path / "weights.safetensors").exists()
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether it says what the trained network makes of the test rows; a finished run does, also without weights.
+
+        Raises:
+            FileError: If this is no run's folder.
+        """
+        if self.is_finished:
+            return True
+        return (self.path / "test.npz").exists() and len(self.records()) == self.settings().recipe.epochs
+
     def begin(self, settings: RunSettings, device: torch.device) -> None:
         """Make the folder, or see that it holds this very run.
 

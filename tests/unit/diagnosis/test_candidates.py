@@ -51,18 +51,29 @@ def test_an_option_is_told_where_it_differs_or_is_unusual(called):
     assert short(both) == ["label_smoothing(0.05)", "label_smoothing(0.1)"]
     assert short(called(("focal(detach_weight=true)", {}))) == ["focal(detach_weight=true)"]
     mixed = called(("focal(gamma=1)", {}), ("focal(gamma=3,detach_weight=true)", {}))
-    assert short(mixed) == ["focal(gamma=1, detach_weight=false)", "focal(gamma=3, detach_weight=true)"]
+    assert short(mixed) == ["focal(gamma=1)", "focal(detach_weight=true)"]
+    learned = called(
+        ("meta_focal(objective=dece)", {}), ("meta_focal", {}), ("meta_focal(cross_entropy=0)", {}),
+        ("meta_focal(objective=dece,cross_entropy=0)", {}),
+    )  # fmt: skip
+    assert short(learned) == [
+        "meta_focal(dece)",
+        "meta_focal(sece)",
+        "meta_focal(cross_entropy=0)",
+        "meta_focal(objective=dece, cross_entropy=0)",
+    ]
+    assert learned[0].words.endswith("(gamma-Net, objective dece)")
 
 
 def test_a_loss_inside_another_is_told_by_its_own_unusual_options(called):
     names = called(("mmce", {}), ("mmce(base=focal)", {}), ("mmce(base=focal(gamma=2))", {}))
     assert short(names) == [
-        "mmce(base=ce)",
-        "mmce(base=focal, base.gamma=3, base.detach_weight=false)",
-        "mmce(base=focal, base.gamma=2, base.detach_weight=false)",
+        "mmce(ce)",
+        "mmce(focal)",
+        "mmce(base=focal, base.gamma=2)",
     ]
     assert short(called(("ce", {}), ("mmce(base=focal(gamma=2))", {})))[1] == "mmce(base=focal, base.gamma=2)"
-    assert short(called(("ce", {}), ("mmce(base=focal)", {})))[1] == "mmce(base=focal)"
+    assert short(called(("ce", {}), ("mmce(base=focal)", {})))[1] == "mmce(focal)"
 
 
 def test_network_and_recipe_are_told_where_they_differ(called):

@@ -60,6 +60,16 @@ def test_an_unfinished_run_is_refused(made):
         read_runs([path])
 
 
+def test_a_run_that_came_without_its_weights_is_read(made, hands):
+    path = made(records=[hands.epoch(1), hands.epoch(2)], epochs=2)
+    (path / "weights.safetensors").unlink()
+    (run,) = read_runs([path])
+    assert len(run.test.labels) == 400
+    (path / "test.npz").unlink()  # stopped while it wrote what it had come to
+    with pytest.raises(FileError, match="was stopped before its end"):
+        read_runs([path])
+
+
 @pytest.mark.parametrize(("part", "said"), [("calibration", "set apart to calibrate"), ("test", "to judge")])
 def test_a_run_without_one_of_its_parts_is_refused(made, part, said):
     path = made()

@@ -1,5 +1,7 @@
 """Coefficient sensitivity: the ECE along the one number in which candidates differ."""
 
+from collections.abc import Sequence
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -17,7 +19,7 @@ from calibrant.plots.style import Theme, ThemeName, theme_named
 __all__ = ["plot_coefficients"]
 
 _HEIGHT, _WIDTH = 2.4, 3.4  # inches a panel
-_LONGEST_NAME = 24
+_LONGEST_NAME = 20
 
 
 def plot_coefficients(diagnosis: Diagnosis, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
@@ -55,13 +57,20 @@ def plot_coefficients(diagnosis: Diagnosis, *, figure: Figure | None = None, the
     draw_head(grid.head, colours, "Sensitivity to the coefficient", detail, handles)
     for place, curve in enumerate(diagnosis.coefficients):
         ax = grid.figure.add_subplot(grid.cells[place][0])
-        _draw_curve(ax, curve, looks, colours)
+        _draw_curve(ax, curve, _ends(curve, diagnosis.coefficients), looks, colours)
         if not grid.is_left(place):
             ax.set_ylabel("")
     return grid.figure
 
 
-def _draw_curve(ax: Axes, curve: CoefficientCurve, looks: list[MapLook], theme: Theme) -> None:
+def _ends(curve: CoefficientCurve, curves: Sequence[CoefficientCurve]) -> str:
+    """The candidates at its ends, where the loss and the name of the number do not tell it from another curve."""
+    if sum((each.loss, each.option) == (curve.loss, curve.option) for each in curves) == 1:
+        return ""
+    return " to ".join(shortened(point.candidate, _LONGEST_NAME) for point in (curve.points[0], curve.points[-1]))
+
+
+def _draw_curve(ax: Axes, curve: CoefficientCurve, detail: str, looks: list[MapLook], theme: Theme) -> None:
     bare_axes(ax, theme)
     horizontal_lines(ax, theme)
     x, highest = [point.value for point in curve.points], []
@@ -74,5 +83,4 @@ def _draw_curve(ax: Axes, curve: CoefficientCurve, looks: list[MapLook], theme: 
     ax.yaxis.set_major_formatter(percent_ticks())
     values_across(ax, x, by_factors=are_wide(x))
     name_axes(ax, theme, curve.option.partition(".")[2].replace("_", " "), "ECE, %")
-    ends = [shortened(point.candidate, _LONGEST_NAME) for point in (curve.points[0], curve.points[-1])]
-    panel_title(ax, theme, curve.loss, " to ".join(ends))
+    panel_title(ax, theme, curve.loss, detail)

@@ -20,7 +20,7 @@ _IN_THREES = {3, 5, 6, 9}  # panels, that fill rows of three better than rows of
 # Inches: across, that title and key need; down, of these, of the words above a panel, and of what is below all.
 _NARROWEST, _HEAD, _WORDS, _FOOT = 9.0, 0.74, 0.62, 0.75
 _KEY = 1.64  # an entry of the key
-_LETTER, _MARGIN = 0.1, 0.4  # across: a letter of a title, and beside a panel
+_LETTER, _MARGIN = 0.1, 0.55  # across: a letter of a title, and beside a panel
 _BETWEEN, _GAP, _EDGE = 0.06, 0.1, 0.07  # between panels, between rows of candidates, above and below all
 
 
