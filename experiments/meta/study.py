@@ -1,34 +1,34 @@
-"""Thirteen ways to train ResNet-18 on CIFAR-100, three seeds each, side by side on one accelerator; then diagnosed.
+"""Thirteen ways to train ResNet-18 on CIFAR-100, three seeds each, side by side on one accelerator; then judged.
 
-    python experiments/meta/study.py train DATA OUT [--seed 0 --seed 1 --seed 2] [--only NAME] [--epochs 60]
-    python experiments/meta/study.py diagnose OUT
+    python experiments/meta/study.py train DATA OUT [--seed 0 --seed 1 --seed 2] [--only NAME] [--epochs 40]
+    python experiments/meta/study.py judge OUT
+    python experiments/meta/study.py shift DATA OUT
+    python experiments/meta/study.py confidence DATA OUT
 
 The division (8:1:1), the losses and their options are those of "Towards Unbiased Calibration using Meta-Regularization"
-(Table 1); the schedule is shorter. The first goes on where it stopped, if it was stopped. The second writes a line for
-each run into records.jsonl, what ``calibrant diagnose`` finds into diagnosis.json, and docs/meta-study.md from both.
+(Table 1); the schedule is shorter. The first goes on where it stopped, if it was stopped. The others read its folders,
+``judge`` without their weights too; each replaces its own lines in records.jsonl, draws its figures, and writes
+docs/meta-study.md anew. ``shift`` and ``confidence`` want an accelerator.
 """
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
-from page import write_page
+from confidences import confidence_lines
+from judged import diagnosed, figures_of, run_lines, way_lines
+from records import keep
+from shifted import panel_of, shift_figure, shift_lines
 
-from calibrant.calibrators import TemperatureScaling
 from calibrant.catalogue import find_any_loss
 from calibrant.datasets import CIFAR100
-from calibrant.diagnosis import DiagnosedRun, diagnose, read_runs
-from calibrant.metrics import ACE, AUROC, ECE, MCE, NLL, SCE, Accuracy
-from calibrant.predictions import Predictions
+from calibrant.diagnosis import read_runs
 from calibrant.training import RECIPES, EpochRecord, Run, Speed, train_runs
 
-HERE = Path(__file__).parent
-MEASURED = (Accuracy(), NLL(), ECE(), MCE(), ACE(), SCE(), AUROC())
-NETWORK, SPLIT, EPOCHS, BATCH = "resnet18", "8:1:1", 60, 256
+NETWORK, SPLIT, EPOCHS, BATCH = "resnet18", "8:1:1", 40, 256
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 # The loss and the alpha of mixup, by the name of the run's folder.
 WAYS = {
     "ce": ("ce", 0.0),
@@ -65,61 +65,44 @@ def train(data: Path, out: Path, seeds: list[int], only: list[str], epochs: int)
         since = time.perf_counter() - start
         print(f"{since:7.1f} s {run.folder.name} {record.epoch} {words}{dict(record.learned)}", flush=True)
 
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     speed = Speed(judge_every=10, checkpoint_seconds=60)
-    train_runs(runs, CIFAR100().read(data), split=SPLIT, device=device, speed=speed, after_epoch=told)
-
-
-def judge(out: Path) -> None:
-    """Measure every finished run, diagnose all together, and write what is found."""
-    runs = read_runs(sorted(path.parent for path in out.glob("*/weights.safetensors")))
-    records = [_measured(run) for run in runs]
-    lines = "".join(json.dumps(record) + "\n" for record in records)
-    (HERE / "records.jsonl").write_text(lines, encoding="utf-8")
-    found = diagnose(runs, progress=lambda what, done, of: print(what, done, of, flush=True)).as_dict()
-    (HERE / "diagnosis.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
-    write_page(records, found)
-
-
-def _measured(run: DiagnosedRun) -> dict[str, Any]:
-    test = run.test
-    name, _, seed = run.path.name.rpartition("-")
-    fitted = TemperatureScaling().fit(run.calibration)
-    return {
-        "run": name,
-        "seed": int(seed),
-        "loss": run.settings.loss,
-        "mixup": run.settings.recipe.mixup,
-        "epochs": run.settings.recipe.epochs,
-        "batch_size": run.settings.recipe.batch_size,
-        "seconds": round(sum(record.seconds for record in run.records), 1),
-        "none": _numbers(test),
-        "ts": _numbers(fitted.transform(test)),
-        "T": float(fitted.temperature),
-        "learned": [dict(record.learned, epoch=record.epoch) for record in run.records if record.learned],
-    }
-
-
-def _numbers(predictions: Predictions) -> dict[str, float]:
-    return {metric.name: round(float(metric(predictions)), 6) for metric in MEASURED}
+    train_runs(runs, CIFAR100().read(data), split=SPLIT, device=DEVICE, speed=speed, after_epoch=told)
 
 
 def main() -> None:
     """Read the arguments and do what they say."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    training = commands.add_parser("train")
-    training.add_argument("data", type=Path)
-    training.add_argument("out", type=Path)
-    training.add_argument("--seed", type=int, action="append")
-    training.add_argument("--only", action="append", choices=WAYS, default=[])
-    training.add_argument("--epochs", type=int, default=EPOCHS)
-    commands.add_parser("diagnose").add_argument("out", type=Path)
+    for command in ("train", "judge", "shift", "confidence"):
+        arguments = commands.add_parser(command)
+        if command != "judge":
+            arguments.add_argument("data", type=Path)
+        arguments.add_argument("out", type=Path)
+        if command == "train":
+            arguments.add_argument("--seed", type=int, action="append")
+            arguments.add_argument("--only", action="append", choices=WAYS, default=[])
+            arguments.add_argument("--epochs", type=int, default=EPOCHS)
     given = parser.parse_args()
     if given.command == "train":
         train(given.data, given.out, given.seed or [0, 1, 2], given.only, given.epochs)
+        return
+    # In the order of the page, which is also that of the tables and figures.
+    runs = read_runs([path for way in WAYS for path in sorted(given.out.glob(f"{way}-[0-9]"))])
+    if given.command == "judge":
+        keep(run_lines(runs), about="run")
+        found = diagnosed(runs)
+        keep(way_lines(found), about="way")
+        figures_of(found)
+    elif given.command == "shift":
+        panel, ways = panel_of(runs, CIFAR100().read(given.data), DEVICE)
+        keep(shift_lines(panel, ways), about="shift")
+        shift_figure(panel)
     else:
-        judge(given.out)
+        plain = [run for run in runs if run.path.name.startswith("ce-")]
+        keep(
+            confidence_lines([run.path for run in plain], CIFAR100().read(given.data), SPLIT, DEVICE),
+            about="confidence",
+        )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,12 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     ("study", "page"),
-    [("posthoc", "comparison.md"), ("training", "training-study.md"), ("clamping", "clamping-study.md")],
+    [
+        ("posthoc", "comparison.md"),
+        ("training", "training-study.md"),
+        ("clamping", "clamping-study.md"),
+        ("meta", "meta-study.md"),
+    ],
 )
 def test_a_studys_page_is_the_one_its_records_give(study, page, tmp_path, monkeypatch):
     folder = ROOT / "experiments" / study

@@ -14,10 +14,10 @@ from calibrant.checks import check_at_least, check_known, check_positive, check_
 from calibrant.confidence.best_epoch import BestEpoch
 from calibrant.confidence.chosen_epoch import ChosenEpoch, chosen_epoch
 from calibrant.confidence.confidence_head import ConfidenceHead
-from calibrant.confidence.fine_tuning import answers_of_inputs, encoder_copy
+from calibrant.confidence.fine_tuning import answers_of_inputs, check_numbered, encoder_copy
 from calibrant.confidence.gathering import Gathered, gathered_from_model, gathered_from_predictions
 from calibrant.confidence.held_out import ChooseEpochBy, Parts, split_rows
-from calibrant.confidence.labelled_rows import LabelledRows
+from calibrant.confidence.labelled_batches import rows_as_given
 from calibrant.confidence.learned_confidence import LearnedConfidence
 from calibrant.confidence.training_stage import Progress, Stage
 from calibrant.errors import CalibrantWarning, InputError
@@ -126,9 +126,9 @@ class ConfidNet:
         """
         begun = time.perf_counter()
         told = _checked(progress)
-        rows = LabelledRows(data)
+        rows = rows_as_given(data)
         if self.fine_tune_epochs:
-            rows.check_numbered("fine-tuning")
+            check_numbered(rows)
         # Whoever calls this may have switched gradients off.
         with torch.inference_mode(mode=False), torch.enable_grad():
             known = gathered_from_model(model, rows, batch_size=self.batch_size)

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import check_labels
-from calibrant.confidence.labelled_rows import LabelledRows
+from calibrant.confidence.labelled_batches import labelled_batches
 from calibrant.confidence.network_features import check_network, features_of
 from calibrant.errors import InputError
+from calibrant.labelled_rows.row_source import RowSource
 from calibrant.networks.device import device_of
 from calibrant.networks.features import with_features
 from calibrant.networks.frozen import frozen
@@ -49,7 +50,7 @@ def gathered_from_predictions(predictions: Predictions, features: object) -> Gat
     return Gathered(rows, *(each.to(rows.device) for each in known))
 
 
-def gathered_from_model(model: nn.Module, rows: LabelledRows, *, batch_size: int) -> Gathered:
+def gathered_from_model(model: nn.Module, rows: RowSource, *, batch_size: int) -> Gathered:
     """From one pass of the network over labelled inputs, in evaluation mode and without gradients.
 
     Args:
@@ -62,9 +63,8 @@ def gathered_from_model(model: nn.Module, rows: LabelledRows, *, batch_size: int
     """
     network = with_features(model)
     parts: list[Gathered] = []
-    start = 0
     with frozen(model), torch.no_grad():
-        for inputs, labels in rows.batches(device=device_of(model), batch_size=batch_size):
+        for inputs, labels, positions in labelled_batches(rows, device=device_of(model), batch_size=batch_size):
             try:
                 if not parts:
                     check_network(model, inputs[:_TRIED])
@@ -72,9 +72,9 @@ def gathered_from_model(model: nn.Module, rows: LabelledRows, *, batch_size: int
                 logits = network.head(features)
                 predictions = Predictions.from_logits(logits, check_labels(labels, logits.shape[1]))
             except InputError as error:
-                raise InputError(f"rows {start:,} to {start + len(labels) - 1:,} of the data: {error}") from error
+                first, last = int(positions[0]), int(positions[-1])
+                raise InputError(f"rows {first:,} to {last:,} of the data: {error}") from error
             parts.append(gathered_from_predictions(predictions, features))
-            start += len(labels)
     return Gathered(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 

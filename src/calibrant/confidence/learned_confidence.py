@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.confidence.confidence_head import ConfidenceHead
-from calibrant.confidence.labelled_rows import LabelledRows
+from calibrant.confidence.labelled_batches import labelled_batches, rows_as_given
 from calibrant.confidence.network_features import features_of
 from calibrant.errors import InputError
 from calibrant.networks.device import device_of
@@ -75,8 +75,9 @@ class LearnedConfidence(nn.Module):
             InputError: If the data are not labelled inputs of this classifier.
         """
         log_odds, correct = [], []
+        rows, device = rows_as_given(data), device_of(self.model)
         with frozen(self), torch.no_grad():
-            for inputs, labels in LabelledRows(data).batches(device=device_of(self.model), batch_size=batch_size):
+            for inputs, labels, _ in labelled_batches(rows, device=device, batch_size=batch_size):
                 logits, sure = self(inputs)
                 log_odds.append(sure.double())
                 correct.append(Predictions.from_logits(logits, labels).correct)

@@ -20,8 +20,8 @@ Overall: TypeAlias = Literal["better", "worse", "mixed", "alike"]
 class Verdict(Record):
     """A candidate against the reference, in numbers and in words.
 
-    ``overall`` weighs ECE as it is, ECE after temperature scaling, and AUROC: "better" or "worse" where all that differ
-    beyond noise point one way, "mixed" where they do not, "alike" where none differs.
+    ``overall`` weighs ECE after temperature scaling and AUROC: "better" or "worse" where all that differs beyond noise
+    points one way, "mixed" where it does not, "alike" where nothing differs. ECE as it is has no say: a map mends it.
     """
 
     candidate: str
@@ -54,7 +54,6 @@ def verdict(
     """
     raw, scaled = against[RAW]["ece"], against[TEMPERATURE]["ece"]
     auroc, accuracy = against[RAW]["auroc"], against[RAW]["accuracy"]
-    sides = {raw.side, scaled.side, auroc.side}
     return Verdict(
         candidate=candidate.name,
         reference=reference.name,
@@ -62,7 +61,7 @@ def verdict(
         ece_after_temperature=scaled,
         auroc=auroc,
         accuracy=accuracy,
-        overall=_overall(sides),
+        overall=_overall({scaled.side, auroc.side}),
         words=verdict_words(
             candidate.candidate.words,
             reference.candidate.words,

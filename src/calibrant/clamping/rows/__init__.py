@@ -1,1 +1,1 @@
-"""The labelled rows a network is calibrated on, whatever holds them: tensors, a dataset, a loader, a stream."""
+"""The rows that δ is fitted on: those it can be added to, the same at every pass."""

@@ -1,6 +1,5 @@
 """Calibration rows, however they are kept: labels at once, inputs a batch at a time, the same rows at every pass."""
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
@@ -8,11 +7,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_at_least
-from calibrant.clamping.rows.open_rows import open_rows
-from calibrant.clamping.rows.row_check import check_alike, check_every_row, default_batch_size
-from calibrant.clamping.rows.row_source import RowSource
+from calibrant.clamping.rows.row_check import check_alike, check_every_row
 from calibrant.errors import InputError
+from calibrant.labelled_rows.batch_size import check_batch_size, default_batch_size
+from calibrant.labelled_rows.open_rows import open_rows
+from calibrant.labelled_rows.reading import moved
+from calibrant.labelled_rows.row_source import RowSource
 
 __all__ = ["CalibrationRows"]
 
@@ -68,7 +68,7 @@ class CalibrationRows:
                 not whole numbers from 0.
         """
         if batch_size is not None:
-            batch_size = _size(batch_size)
+            batch_size = check_batch_size(batch_size)
         if isinstance(data, cls):
             size = data.batch_size if batch_size is None else batch_size
             return cls(data.labels, data.input_shape, data.input_dtype, data.source, size)
@@ -103,7 +103,7 @@ class CalibrationRows:
         """
         to = torch.device(device)
         if batch_size is not None:
-            batch_size = _size(batch_size)
+            batch_size = check_batch_size(batch_size)
         if chosen is not None:
             chosen = self._positions(chosen)
         size = batch_size or self.batch_size
@@ -121,7 +121,7 @@ class CalibrationRows:
             if came > expected:
                 break
             self._check_same(inputs, labels, positions)
-            yield _moved(inputs, device), positions
+            yield moved(inputs, device), positions
         if came != expected:
             raise InputError(
                 f"data must give the same rows at every pass; {expected:,} were to come, and "
@@ -152,16 +152,3 @@ class CalibrationRows:
         if self.are_streamed and len(chosen.unique()) < len(chosen):
             raise InputError("chosen must name each row once where rows are read as they come; got one twice.")
         return chosen
-
-
-def _size(batch_size: int) -> int:
-    return min(check_at_least(batch_size, 1, "batch_size"), sys.maxsize)
-
-
-def _moved(inputs: Tensor, device: torch.device) -> Tensor:
-    if inputs.is_inference() and not torch.is_inference_mode_enabled():
-        inputs = inputs.clone()  # those made under inference_mode take no part in gradients
-    if device.type != "cuda":  # only to there is it safe to go on before the copy has arrived
-        return inputs.to(device)
-    # From pinned memory the copy runs beside the kernels of the batch before.
-    return (inputs.pin_memory() if inputs.device.type == "cpu" else inputs).to(device, non_blocking=True)

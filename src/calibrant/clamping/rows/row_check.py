@@ -1,21 +1,19 @@
 """The first pass over calibration rows: all labels, and whether every input is one that δ can be added to."""
 
 from dataclasses import dataclass
-from math import prod
 from typing import final
 
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_class_numbers, first_not_finite
-from calibrant.clamping.rows.row_source import RowSource
+from calibrant.checks import first_not_finite
 from calibrant.errors import InputError
+from calibrant.labelled_rows.batch_size import default_batch_size
+from calibrant.labelled_rows.reading import read_checked
+from calibrant.labelled_rows.row_source import RowSource
 
-__all__ = ["FoundRows", "check_alike", "check_every_row", "default_batch_size"]
+__all__ = ["FoundRows", "check_alike", "check_every_row"]
 
-_NUMBERS = 2**20  # of inputs in a batch: 341 images of 3 x 32 x 32
-_ROWS = 1024
-_TIMES_ON_CUDA = 4  # small batches leave a GPU idle
 _TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -46,15 +44,13 @@ def check_every_row(source: RowSource, batch_size: int | None) -> FoundRows:
     shape: tuple[int, ...] = ()
     dtype = torch.float32
     labels: list[Tensor] = []
-    for inputs, some, positions in source.read(None, batch_size) if source.n_rows != 0 else ():
+    for inputs, some, positions in read_checked(source, batch_size):
         row = int(positions[0])
         if not labels:
             shape, dtype = tuple(inputs.shape[1:]), inputs.dtype
         _check_inputs(inputs, row)
         check_alike(inputs, shape, dtype, row)
-        labels.append(_whole(some, row))
-    if not labels:
-        raise InputError("data must have at least one row; got none.")
+        labels.append(some)
     return FoundRows(torch.cat(labels), shape, dtype)
 
 
@@ -69,17 +65,6 @@ def check_alike(inputs: Tensor, shape: tuple[int, ...], dtype: torch.dtype, row:
         raise InputError(
             f"inputs must all have one type; got {dtype} first, and {inputs.dtype} at row {row}. Convert them alike."
         )
-
-
-def default_batch_size(input_shape: tuple[int, ...], device: torch.device) -> int:
-    """Rows that hold about a million numbers, at most 1,024; on a GPU four times as many.
-
-    Example:
-        >>> default_batch_size((3, 32, 32), torch.device("cpu"))
-        341
-    """
-    rows = min(max(_NUMBERS // max(prod(input_shape), 1), 1), _ROWS)
-    return rows * (_TIMES_ON_CUDA if device.type == "cuda" else 1)
 
 
 def _check_inputs(inputs: Tensor, row: int) -> None:
@@ -107,14 +92,3 @@ def _check_inputs(inputs: Tensor, row: int) -> None:
             f"inputs must be finite; got {inputs[tuple(place)].item()} at row {row + place[0]}, "
             f"entry {tuple(place[1:])}. Remove the row, or mend what prepares it."
         )
-
-
-def _whole(labels: Tensor, row: int) -> Tensor:
-    labels = check_class_numbers(labels).cpu()
-    below = (labels < 0).nonzero()
-    if len(below):
-        raise InputError(
-            f"labels must be at least 0; got {int(labels[below[0]])} at row {row + int(below[0])}. "
-            "Remove rows without a label."
-        )
-    return labels

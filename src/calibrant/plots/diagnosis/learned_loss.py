@@ -58,7 +58,11 @@ def plot_learned_loss(diagnosis: Diagnosis, *, figure: Figure | None = None, the
         Line2D([], [], label="spread: γ ± standard deviation, else smallest and largest", **_spread_look(colours)),
     ]
     draw_head(
-        grid.head, colours, "What the loss has learned", "on the rows set apart to calibrate, after each epoch", handles
+        grid.head,
+        colours,
+        "What the loss has learned",
+        "on the rows set apart to calibrate, after epochs in which they were looked at",
+        handles,
     )
     for place, curve in enumerate(curves):
         ax = grid.figure.add_subplot(grid.cells[place][0])

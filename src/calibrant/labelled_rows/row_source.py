@@ -1,4 +1,4 @@
-"""Where calibration rows are read from, and the plainest of the places: tensors."""
+"""Where labelled rows are read from, and the plainest of the places: tensors."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ class TensorRows(RowSource):
         self._rows = rows
         self.n_rows = len(self._labels)
         # Gathering rows would undo channels-last, at three times the cost; gathered in the order of memory it does not.
-        moved = inputs.movedim(1, -1)
+        moved = inputs.movedim(1, -1) if inputs.ndim > 1 else inputs
         self._channels_last = moved.is_contiguous() and not inputs.is_contiguous()
         self._in_memory = moved if self._channels_last else inputs
 

@@ -18,10 +18,10 @@ from torch.utils.data import (
     default_collate,
 )
 
-from calibrant.checks import as_tensor, check_same_length
-from calibrant.clamping.rows.loader_rows import LoaderRows, StreamRows, keeping_every_row, own_batch_size
-from calibrant.clamping.rows.row_source import RowSource, TensorRows
+from calibrant.checks import as_tensor, check_class_numbers, check_same_length
 from calibrant.errors import InputError
+from calibrant.labelled_rows.loader_rows import LoaderRows, StreamRows, keeping_every_row, own_batch_size
+from calibrant.labelled_rows.row_source import RowSource, TensorRows
 
 __all__ = ["open_rows"]
 
@@ -53,13 +53,10 @@ def open_rows(data: object) -> RowSource:
 
 
 def _of_tensors(inputs: Tensor, labels: Tensor, rows: Tensor | None = None) -> TensorRows:
-    if inputs.ndim < 2:
-        raise InputError(
-            f"inputs must be one input a row, shape (n, ...); got shape {tuple(inputs.shape)}. "
-            "A single number a row has shape (n, 1)."
-        )
+    if inputs.ndim == 0:
+        raise InputError("inputs must be one input a row, shape (n, ...); got a single number.")
     check_same_length(inputs, "inputs", labels, "labels")
-    return TensorRows(inputs, labels, rows)
+    return TensorRows(inputs, check_class_numbers(labels), rows)
 
 
 def _of_loader(loader: DataLoader[Any]) -> RowSource:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
-from calibrant.clamping.rows.row_batch import collated, pair_in
-from calibrant.clamping.rows.row_source import ReadBatch, RowSource
 from calibrant.errors import InputError, in_a_line
+from calibrant.labelled_rows.row_batch import collated, pair_in
+from calibrant.labelled_rows.row_source import ReadBatch, RowSource
 
 __all__ = ["LoaderRows", "StreamRows", "keeping_every_row", "own_batch_size"]
 

@@ -1,0 +1,1 @@
+"""Labelled inputs as a person has them, read in batches: tensors, a data set, a loader, a stream."""
