@@ -9,6 +9,8 @@ from calibrant.confidence.held_out import ChooseEpochBy, Parts, held_out_value, 
 
 __all__ = ["ChosenEpoch", "chosen_epoch"]
 
+_ENOUGH_TO_TELL = 100
+
 
 @final
 @dataclass(frozen=True)
@@ -37,6 +39,20 @@ class ChosenEpoch:
     def beats_softmax(self) -> bool:
         """Whether it is better than the network's own confidence there."""
         return is_better(self.criterion, self.value, self.softmax_value)
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the head is not worth having, where enough rows tell that it is not.
+
+        By ``mse`` they do not: for every right answer the softmax confidence is itself what is learned.
+        """
+        if self.beats_softmax or self.criterion == "mse" or self.held_out < _ENOUGH_TO_TELL:
+            return None
+        return (
+            f"the learned confidence separates errors no better than the softmax's ({self.criterion} {self.value:.3g} "
+            f"against {self.softmax_value:.3g} on {self.held_out:,} held-out rows). Take the softmax, or give more "
+            "rows that the network was not trained on."
+        )
 
     def notes(self) -> tuple[str, ...]:
         """The same in sentences."""

@@ -27,6 +27,8 @@ from calibrant.predictions import Predictions
 
 __all__ = ["ConfidNet"]
 
+_NO_MISTAKE = "No row is answered wrong, so no mistake was seen. Give rows that the network was not trained on."
+
 
 @final
 @dataclass(frozen=True)
@@ -123,6 +125,9 @@ class ConfidNet:
             InputError: If the network shows no features, or they are not finite; or labels are out of range.
             SeparableError: If answers are to be ranked, and (almost) all are right or all wrong.
             FitError: If training diverges.
+
+        Warns:
+            CalibrantWarning: If no answer is wrong, or the softmax separates held-out rows as well.
         """
         begun = time.perf_counter()
         told = _checked(progress)
@@ -158,6 +163,9 @@ class ConfidNet:
             InputError: If the features are not finite, or not of these rows; or if this is to be fine-tuned.
             SeparableError: As of :meth:`fit`.
             FitError: If training diverges.
+
+        Warns:
+            CalibrantWarning: As :meth:`fit`.
         """
         if self.fine_tune_epochs:
             raise InputError("fine_tune_epochs must be 0 where there is no network; use fit(model, data).")
@@ -197,9 +205,10 @@ class ConfidNet:
         """Tell the head how it came about."""
         notes = choice.notes()
         if known.correct.all():
-            seen = "No row is answered wrong, so no mistake was seen. Give rows that the network was not trained on."
-            warnings.warn(seen, CalibrantWarning, stacklevel=3)
-            notes = (*notes, seen)
+            notes = (*notes, _NO_MISTAKE)
+            warnings.warn(_NO_MISTAKE, CalibrantWarning, stacklevel=3)
+        elif choice.doubt is not None:
+            warnings.warn(choice.doubt, CalibrantWarning, stacklevel=3)
         head.choice = choice
         head.summary = FitSummary(self.name, self.settings(), len(known.correct), seconds, notes=notes)
         head.eval().requires_grad_(requires_grad=False).zero_grad()

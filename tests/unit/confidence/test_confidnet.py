@@ -105,6 +105,9 @@ def test_it_says_when_it_is_no_better_than_the_softmax():
     head = QUICK.fit_features(Predictions.from_logits(logits, labels), torch.zeros(600, 2))
     assert not head.choice.beats_softmax
     assert "no better than the softmax" in head.summary.notes[-1]
+    rows = Predictions.from_logits(logits.repeat(2, 1), labels.repeat(2))
+    with pytest.warns(CalibrantWarning, match=r"no better than the softmax's \(aupr_error .* on 120 held-out rows\)"):
+        QUICK.fit_features(rows, torch.zeros(1200, 2))
 
 
 def test_the_same_seed_gives_the_same_head_and_moves_no_other_random_numbers(network, rows):
