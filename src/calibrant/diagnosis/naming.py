@@ -52,12 +52,13 @@ def _name(one: Mapping[str, Option], all_of_them: Sequence[Mapping[str, Option]]
     loss = str(one[_NAME])
     known = {**all_losses(), **all_meta_losses()}
     differing = set(_differing([each for each in all_of_them if each[_NAME] == loss]))
-    options = {_called(path): one[path] for path in _told_options(one, differing, _usual(one, known))}
+    paths = _told_options(one, differing, _usual(one, known))
+    options = {_called(path): one[path] for path in paths}
     rest = {path.removeprefix("recipe."): one[path] for path in others if path in one and not _is_off(path, one[path])}
     model = rest.pop("model", None)
     short, words = loss, _within_a_sentence(known[loss].title) if loss in known else loss
     if options:
-        bare = _is_clear(list(options.values()), alone=sum(path.startswith(_LOSS) for path in differing) <= 1)
+        bare = paths == _mine(one)[:1]  # what a loss is asked for first goes without its name: focal(3)
         listed = ", ".join(_text(value) if bare else f"{name}={_text(value)}" for name, value in options.items())
         short, words = f"{short}({listed})", _with_options(words, options)
     for name, value in rest.items():
@@ -69,14 +70,13 @@ def _name(one: Mapping[str, Option], all_of_them: Sequence[Mapping[str, Option]]
 
 def _told_options(one: Mapping[str, Option], differing: set[str], usual: Mapping[str, Option]) -> list[str]:
     """Of a loss's options those that are unusual; if none is, the first in which candidates of this loss differ."""
-    mine = [path for path in one if path.startswith(_LOSS) and path != _NAME]
+    mine = _mine(one)
     unusual = [path for path in mine if (path in usual or path in differing) and one[path] != usual.get(path)]
     return unusual or [path for path in mine if path in differing][:1]
 
 
-def _is_clear(values: list[Option], *, alone: bool) -> bool:
-    """Whether one sees without its name what is meant: a word, or the number of an option that alone is told."""
-    return len(values) == 1 and (isinstance(values[0], str) or (alone and _is_number(values[0])))
+def _mine(one: Mapping[str, Option]) -> list[str]:
+    return [path for path in one if path.startswith(_LOSS) and path != _NAME]
 
 
 def _with_options(words: str, options: Mapping[str, Option]) -> str:
