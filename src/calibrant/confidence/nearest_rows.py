@@ -4,6 +4,9 @@ Among many rows in few dimensions that is SciPy's tree. In many dimensions a tre
 a time; the search by matrix products that proximities use is several times faster, and runs on a GPU. For 1,000 rows
 among 40,000 of ten classes, on two cores: 0.04 s by tree and 0.3 s by products in 4 dimensions, 0.5 s and 0.3 s in 16,
 some 10 s and 1.5 s in 512, where scikit-learn's own search by products takes as long as this one.
+
+Products find the nearest row, and differences then measure how far it is. Where rows lie apart by more than 1e7 times
+the distance to their nearest, products round that away, and another row that is about as near may be taken.
 """
 
 import torch
