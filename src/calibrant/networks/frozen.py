@@ -9,7 +9,7 @@ from torch import nn
 
 from calibrant.errors import CalibrantWarning, InputError
 
-__all__ = ["frozen", "is_exported", "is_training", "set_evaluating", "warn_of_training"]
+__all__ = ["evaluating", "frozen", "is_exported", "is_training", "set_evaluating", "warn_of_training"]
 
 
 @contextmanager
@@ -59,6 +59,31 @@ def frozen(model: nn.Module) -> Iterator[None]:
             module.training = mode
         for parameter, requires_grad in wanted:
             parameter.requires_grad_(requires_grad)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Within the block: evaluation mode. Afterwards the modules that were in training mode, and no others, are again.
+
+    Args:
+        model: Any network.
+
+    Example:
+        >>> model = nn.Sequential(nn.BatchNorm1d(3).eval(), nn.Dropout())
+        >>> with evaluating(model):
+        ...     print(model[1].training)
+        False
+        >>> print(model[0].training, model[1].training)
+        False True
+    """
+    in_training = [module for module in model.modules() if module.training]
+    try:
+        for module in in_training:
+            module.training = False
+        yield
+    finally:
+        for module in in_training:
+            module.training = True
 
 
 def set_evaluating(model: nn.Module) -> None:

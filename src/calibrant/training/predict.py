@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.networks.features import with_features
+from calibrant.networks.frozen import evaluating
 from calibrant.training.data import StoredExamples
 
 __all__ = ["features_of", "logits_of", "predict"]
@@ -18,11 +19,11 @@ def predict(model: nn.Module, inputs: Tensor, *, batch_size: int = 1024) -> Tens
     """Logits of all inputs, (n, k), on the inputs' device.
 
     Args:
-        model: Is put into evaluation mode, and then back.
+        model: Is put into evaluation mode; then each module is back in its own.
         inputs: As the network takes them, (n, ...).
         batch_size: Rows at a time; memory grows with it.
     """
-    with _evaluating(model):
+    with _looking(model):
         return torch.cat([model(batch) for batch in inputs.split(batch_size)])
 
 
@@ -32,10 +33,10 @@ def logits_of(model: nn.Module, examples: StoredExamples) -> Tensor:
     A logit of 16 in bfloat16 is off by up to 0.03, which is no way to judge a confidence.
 
     Args:
-        model: Is put into evaluation mode, and then back.
+        model: Is put into evaluation mode; then each module is back in its own.
         examples: On the network's device.
     """
-    with _evaluating(model):
+    with _looking(model):
         rows = torch.arange(len(examples), device=examples.labels.device).split(_ROWS)
         return torch.cat([model(examples.inputs.plain(some)) for some in rows])
 
@@ -44,25 +45,20 @@ def features_of(model: nn.Module, examples: StoredExamples) -> Tensor:
     """What the last layer sees of stored rows, (n, d), unaugmented, in float32 as :func:`logits_of`.
 
     Args:
-        model: With ``features``; is put into evaluation mode, and then back.
+        model: With ``features``; is put into evaluation mode; then each module is back in its own.
         examples: On the network's device.
 
     Raises:
         InputError: If the network has no features.
     """
     network = with_features(model)
-    with _evaluating(model):
+    with _looking(model):
         rows = torch.arange(len(examples), device=examples.labels.device).split(_ROWS)
         return torch.cat([network.features(examples.inputs.plain(some)) for some in rows])
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    was_training = model.training
-    model.eval()
-    try:
-        # Not compiled again for evaluation: the time that takes is not won back.
-        with torch.no_grad(), torch.compiler.set_stance("force_eager"):
-            yield
-    finally:
-        model.train(was_training)
+def _looking(model: nn.Module) -> Iterator[None]:
+    # Not compiled again for evaluation: the time that takes is not won back.
+    with evaluating(model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        yield

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.networks.features import with_features
+from calibrant.networks.frozen import evaluating
 
 __all__ = ["features_in_evaluation", "features_in_training"]
 
@@ -12,19 +13,15 @@ def features_in_evaluation(model: nn.Module, inputs: Tensor) -> Tensor:
     """Features (n, d) without a gradient, in evaluation mode: running statistics neither move nor see these rows.
 
     Args:
-        model: With ``features`` and ``head``; comes back in the mode it was in.
+        model: With ``features`` and ``head``; each of its modules comes back in the mode it was in.
         inputs: As the network takes them.
 
     Raises:
         InputError: If the network has no features.
     """
-    network, was_training = with_features(model), model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            return network.features(inputs)
-    finally:
-        model.train(was_training)
+    network = with_features(model)
+    with evaluating(model), torch.no_grad():
+        return network.features(inputs)
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from torch.nn import functional as F  # noqa: N812  # torch's own name for it
 
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.losses import CrossEntropyLoss, MetaFocalLoss, MetaL2Loss, MetaSmoothingLoss
-from calibrant.training import MetaRegulariser, features_in_evaluation
+from calibrant.training import MetaRegulariser, features_in_evaluation, predict
 
 D, K, N = 5, 3, 40
 LOSSES = [
@@ -120,6 +120,18 @@ def test_nothing_of_the_network_sees_the_held_out_rows():
     expected = torch.autograd.grad(((1 - (-losses).exp()) ** gamma * losses).mean(), list(model.parameters()))
     for one, other in zip(mine, expected, strict=True):
         assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_parts_of_a_network_that_somebody_froze_stay_frozen():
+    model = Small().train()
+    model.body[1].eval()
+    for look in (features_in_evaluation, predict):
+        look(model, torch.randn(3, 4))
+        frozen = [module for module in model.modules() if not module.training]
+        assert frozen == [model.body[1]]
+    model.eval()
+    features_in_evaluation(model, torch.randn(3, 4))
+    assert not any(module.training for module in model.modules())
 
 
 def test_training_moves_only_the_network_and_learning_only_the_loss(rows):
