@@ -30,7 +30,7 @@ from calibrant.predictions import Predictions
 from calibrant.sources import load
 from calibrant.training import RECIPES, EpochRecord, Recipe, Run, Speed, train_runs
 from calibrant.training.folder import RunFolder
-from calibrant.training.peers import joined_peers
+from calibrant.training.peers import Peers, joined_peers
 
 __all__ = ["TrainingRequest", "run_training"]
 
@@ -75,9 +75,6 @@ def run_training(request: TrainingRequest) -> None:
     with warnings_shown(err):
         with stages(err) as stage:
             dataset = _dataset(request, stage)
-        for run in runs:
-            if RunFolder(run.folder).is_finished:
-                err.print(f"{run.folder} holds a finished run: nothing is trained there.")
         try:
             _train(request, runs, dataset, device, err)
         except KeyboardInterrupt:
@@ -88,6 +85,11 @@ def run_training(request: TrainingRequest) -> None:
 def _train(request: TrainingRequest, runs: Sequence[Run], dataset: Dataset, device: torch.device, err: Console) -> None:
     speed = Speed(compiled=request.is_compiled, traced=request.is_traced, judge_every=request.judge_every)
     with joined_peers(device) as peers:
+
+        def found_finished(run: Run) -> None:
+            if peers.is_first:
+                err.print(f"{run.folder} holds a finished run: nothing is trained there.")
+
         try:
             with _bars(runs, err, is_shown=peers.is_first) as shown:
                 train_runs(
@@ -98,13 +100,13 @@ def _train(request: TrainingRequest, runs: Sequence[Run], dataset: Dataset, devi
                     device=device,
                     speed=speed,
                     peers=peers,
+                    found_finished=found_finished,
                     after_epoch=shown,
                 )
-        finally:
-            # Also where one of several has come apart: the others are finished.
-            finished = [run for run in runs if RunFolder(run.folder).is_finished]
-            if finished and peers.is_first:
-                _tell(finished)
+        except (FitError, KeyboardInterrupt):  # one of several has come apart, or all were stopped: some are finished
+            _tell(runs, peers)
+            raise
+        _tell(runs, peers)
 
 
 def _dataset(request: TrainingRequest, stage: Callable[[str], None]) -> Dataset:
@@ -170,8 +172,11 @@ def _bars(runs: Sequence[Run], err: Console, *, is_shown: bool) -> Iterator[Call
         yield shown
 
 
-def _tell(runs: Sequence[Run]) -> None:
-    """What each run came to, before and after the temperature that its calibration rows ask for."""
+def _tell(runs: Sequence[Run], peers: Peers) -> None:
+    """What each finished run came to, before and after the temperature that its calibration rows ask for."""
+    runs = [run for run in runs if RunFolder(run.folder).is_finished]
+    if not runs or not peers.is_first:
+        return
     console = standard_output()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("run", "accuracy", "nll", "ece", "auroc", "T", "nll at T", "ece at T"):

@@ -202,3 +202,13 @@ def test_a_finished_run_is_said_to_be_finished(calibrant, tmp_path):
         code, _, err = calibrant(*DIGITS, "--epochs", 1, "--batch-size", 64, "-o", tmp_path / "run")
         assert code == 0
         assert said in err.replace("\n", "")  # the console may break the line
+
+
+def test_a_folder_of_another_finished_run_is_refused_without_its_numbers(calibrant, tmp_path):
+    command = (*DIGITS, "--epochs", 1, "--batch-size", 64, "-o", tmp_path / "run")
+    code, _, err = calibrant(*command)
+    assert code == 0, err
+    code, out, err = calibrant(*command, "--loss", "focal")
+    assert (code, out) == (2, "")
+    assert "must hold a run of the same settings" in err
+    assert "nothing is trained there" not in err.replace("\n", " ")
