@@ -85,11 +85,7 @@ def run_training(request: TrainingRequest) -> None:
 def _train(request: TrainingRequest, runs: Sequence[Run], dataset: Dataset, device: torch.device, err: Console) -> None:
     speed = Speed(compiled=request.is_compiled, traced=request.is_traced, judge_every=request.judge_every)
     with joined_peers(device) as peers:
-
-        def found_finished(run: Run) -> None:
-            if peers.is_first:
-                err.print(f"{run.folder} holds a finished run: nothing is trained there.")
-
+        finished = [run for run in runs if RunFolder(run.folder).is_finished]
         try:
             with _bars(runs, err, is_shown=peers.is_first) as shown:
                 train_runs(
@@ -100,12 +96,14 @@ def _train(request: TrainingRequest, runs: Sequence[Run], dataset: Dataset, devi
                     device=device,
                     speed=speed,
                     peers=peers,
-                    found_finished=found_finished,
                     after_epoch=shown,
                 )
         except (FitError, KeyboardInterrupt):  # one of several has come apart, or all were stopped: some are finished
             _tell(runs, peers)
             raise
+        # Not before: only now is it known that a folder holds this very run.
+        for run in finished if peers.is_first else ():
+            err.print(f"{run.folder} holds a finished run: nothing is trained there.")
         _tell(runs, peers)
 
 
@@ -158,7 +156,14 @@ def _bars(runs: Sequence[Run], err: Console, *, is_shown: bool) -> Iterator[Call
         TextColumn("{task.description}", markup=False),
     )
     with Progress(*columns, console=err, transient=True, disable=not (err.is_terminal and is_shown)) as progress:
-        tasks = {run: progress.add_task("starting", total=run.recipe.epochs, run=run.folder.name) for run in runs}
+        tasks = {
+            run: progress.add_task(
+                "finished before" if RunFolder(run.folder).is_finished else "starting",
+                total=run.recipe.epochs,
+                run=run.folder.name,
+            )
+            for run in runs
+        }
 
         def shown(run: Run, record: EpochRecord) -> None:
             told = f"loss {record.loss:.3f}"

@@ -78,7 +78,6 @@ def train_runs(
     device: torch.device,
     speed: Speed | None = None,
     peers: Peers = ALONE,
-    found_finished: Callable[[Run], None] = lambda _run: None,
     after_epoch: Callable[[Run, EpochRecord], None] = lambda _run, _record: None,
 ) -> None:
     """Train networks side by side on one data set; each goes on from its folder's checkpoint, if there is one.
@@ -91,7 +90,6 @@ def train_runs(
         device: Where to compute.
         speed: What is allowed to make it fast.
         peers: Other processes that train the same weights; only the first writes.
-        found_finished: Called with each run whose folder holds it to its end, before any other is trained.
         after_epoch: Called after each epoch of each run.
 
     Raises:
@@ -112,9 +110,6 @@ def train_runs(
     # Not before all networks stand: a run that is refused leaves no folder in the way of the next try.
     for each in begun if peers.is_first else ():
         each.folder.begin(each.settings, device)
-    for each in begun:
-        if each not in unfinished:
-            found_finished(each.run)
     for session, each in sessions.items():
         each.folder.resume(session)
     written = dict.fromkeys(sessions, time.monotonic())
