@@ -15,14 +15,14 @@ from calibrant.diagrams import confidence_density
 from calibrant.metrics import murphy, refinement_terms
 from calibrant.predictions import TopLabel
 
-__all__ = ["NOT_AN_IDENTITY", "DensityCurves", "Refinement", "RefinementRow", "ScoreSplit", "refinement"]
+__all__ = ["NOT_AN_IDENTITY", "SEPARATION", "DensityCurves", "Refinement", "RefinementRow", "ScoreSplit", "refinement"]
 
 NOT_AN_IDENTITY = (
     "equation 9 (ECE = α − β − γ) is not an identity: its right side is no calibration error. Exact is ECE = mean "
     "confidence − accuracy where no bin is underconfident (equation 7), and ECE ≥ its size always."
 )
-_RANKINGS = ("auroc", "aupr_success", "aupr_error", "aurc", "e_aurc")
-_SCORES = ("nll", "brier", "top_brier")
+# Right answers, and AUROC, AUPR of right and of wrong ones, AURC, E-AURC; then log-loss and Brier scores.
+SEPARATION = ("accuracy", "auroc", "aupr_success", "aupr_error", "aurc", "e_aurc", "nll", "brier", "top_brier")
 _MURPHY = ("reliability", "resolution", "uncertainty", "within_bin", "refinement")
 _TERMS = ("alpha", "beta", "gamma", "equation_9", "ece", "confidence_minus_accuracy", "overconfident_bins")
 
@@ -47,11 +47,11 @@ class RefinementRow(Record):
     ``murphy`` divides the top-label Brier score: reliability is what calibration could still mend, refinement
     (uncertainty − resolution) what it cannot. Both are of binned answers, and noise inflates reliability and resolution
     alike, by about accuracy · (1 − accuracy)/n a bin. AUPR and AURC depend on accuracy: compare them among candidates
-    of the same.
+    of the same. A map may change answers (structured vector scaling does): the accuracy is that after it.
     """
 
     map: str
-    metrics: Mapping[str, Spread]  # AUROC, AUPR of right and of wrong answers, AURC, E-AURC, log-loss, Brier scores
+    metrics: Mapping[str, Spread]  # those of SEPARATION
     t_tests: Mapping[str, TwoSample]  # of each against the reference's runs under this map; empty for the reference
     auroc_against: Against | None  # on the same rows
     murphy: Mapping[str, Spread]
@@ -116,7 +116,7 @@ def refinement(
 def _row(
     name: str, candidate: JudgedCandidate, rival: JudgedCandidate | None, auroc: Against | None, n_bins: int
 ) -> RefinementRow:
-    metrics = {metric: candidate.over_runs(name, metric) for metric in (*_RANKINGS, *_SCORES)}
+    metrics = {metric: candidate.over_runs(name, metric) for metric in SEPARATION}
     tests = {} if rival is None else {
         metric: two_sample(rival.over_runs(name, metric).values, found.values) for metric, found in metrics.items()
     }  # fmt: skip

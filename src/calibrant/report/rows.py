@@ -98,6 +98,15 @@ def interval(found: Estimate) -> str:
     return f"{number(found.low)} … {number(found.high)}"
 
 
-def p_text(p: float | None) -> str:
-    """A p-value as far as the draws can tell it."""
-    return "" if p is None else "–" if math.isnan(p) else "< .002" if p < 0.002 else f"{p:.3f}"
+def p_text(p: float | None, *, drawn: bool = True) -> str:
+    """A p-value as far as draws can tell it; one that rests on no draws in full.
+
+    Example:
+        >>> p_text(0.0312), p_text(4e-6), p_text(4e-6, drawn=False)
+        ('0.031', '< .002', '4e-06')
+    """
+    if p is None or math.isnan(p):
+        return "" if p is None else "–"
+    if drawn and p < 0.002:
+        return "< .002"
+    return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}" if p >= 1e-12 else "< 1e-12"

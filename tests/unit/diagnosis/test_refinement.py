@@ -9,7 +9,7 @@ from scipy.stats import ttest_ind
 from calibrant.diagnosis import MAPS, compared_with, read_runs, refinement
 from calibrant.diagnosis.refinement import NOT_AN_IDENTITY
 from calibrant.diagrams import confidence_density
-from calibrant.metrics import aurc, auroc, calibration_refinement, murphy, nll, refinement_terms
+from calibrant.metrics import accuracy, aurc, auroc, calibration_refinement, murphy, nll, refinement_terms
 from calibrant.predictions import TopLabel
 
 
@@ -29,7 +29,7 @@ def test_every_row_holds_the_numbers_of_its_map(both):
         rows = {"none": run.test} | {each.name: each.fit(run.calibration).transform(run.test) for each in MAPS[:2]}
         for row in found.rows:
             mapped = rows[row.map]
-            for metric in (auroc, aurc, nll):
+            for metric in (accuracy, auroc, aurc, nll):
                 assert row.metrics[metric.__name__].values[place] == pytest.approx(metric(mapped), abs=1e-9)
             assert row.murphy["reliability"].values[place] == pytest.approx(murphy(mapped).reliability, abs=1e-9)
             assert row.murphy["refinement"].values[place] == pytest.approx(murphy(mapped).refinement, abs=1e-9)
@@ -38,6 +38,14 @@ def test_every_row_holds_the_numbers_of_its_map(both):
     ours, theirs = (each.over_runs("none", "auroc").values for each in (candidate, reference))
     assert found.rows[0].t_tests["auroc"].p == pytest.approx(ttest_ind(ours, theirs, equal_var=False).pvalue)
     assert found.note == NOT_AN_IDENTITY
+
+
+def test_a_map_that_changes_answers_has_its_own_accuracy(made, judged_of):
+    candidate = judged_of(made(noise=0.8), maps=MAPS).candidates[0]
+    (run,) = candidate.candidate.runs
+    found = {row.map: row.metrics["accuracy"].mean for row in refinement(candidate, candidate, {}).rows}
+    assert found["none"] == found["temperature"] == accuracy(run.test)
+    assert found["svs"] == accuracy(MAPS[2].fit(run.calibration).transform(run.test)) != found["none"]
 
 
 def test_the_parts_add_up_to_the_score(both):

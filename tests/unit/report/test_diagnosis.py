@@ -26,13 +26,14 @@ from calibrant.report.diagnosis.cells import Cell, brief, in_full, signed
 from calibrant.report.diagnosis.curves import epoch_grids, loss_grids, shown_epochs, size_grids
 from calibrant.report.diagnosis.digest import coefficient_lines, digest_grid
 from calibrant.report.diagnosis.document import diagnosis_to_document
-from calibrant.report.diagnosis.legends import marks_legend
+from calibrant.report.diagnosis.legends import marks_legend, shift_legend
 from calibrant.report.diagnosis.markdown import diagnosis_to_markdown
 from calibrant.report.diagnosis.rows import calibratability_lines
 from calibrant.report.diagnosis.shift import shift_grids
 from calibrant.report.diagnosis.terminal import diagnosis_to_terminal
 from calibrant.report.diagnosis.under_shift import shift_words
 from calibrant.report.diagnosis.wording import diagnosis_words, note_lines, runs_words
+from calibrant.report.rows import p_text
 from calibrant.training import EpochRecord, HeldOutRecord
 
 SMOOTH = "label_smoothing(0.1)"
@@ -147,6 +148,12 @@ def test_marks_say_what_they_are_and_are_not(found, pair, alone):
     assert "not corrected, and blind to the noise of rows" in said
     assert "corrected for" not in marks_legend(pair)
     assert marks_legend(alone) == ""
+    first, second = found.verdicts
+    single = dataclasses.replace(second, raw_ece=dataclasses.replace(second.raw_ece, covers_seeds=False))
+    some = dataclasses.replace(found, verdicts=(first, single))
+    assert "noise of rows, and of seeds where either has several runs" in marks_legend(some)
+    none = dataclasses.replace(found, verdicts=(single,))
+    assert "noise of rows. " in marks_legend(none)
 
 
 def test_a_single_run_has_neither_deviations_nor_marks(alone):
@@ -269,6 +276,7 @@ def test_few_epochs_are_shown_the_first_and_the_last_among_them(found):
     assert (chosen[0], chosen[-1], len(chosen)) == (1, 20, 7)
     assert shown_epochs(dataclasses.replace(curve, epochs=(5,))) == [5]
     assert shown_epochs(dataclasses.replace(curve, epochs=(5, 10))) == [5, 10]
+    assert shown_epochs(dataclasses.replace(curve, epochs=tuple(range(1, 9)))) == list(range(1, 9))
     grid = epoch_grids(found)[0]
     assert grid.rows[0][-3:] == ["0.0200", "10", "+0.0100"]
 
@@ -332,10 +340,20 @@ def test_what_a_learned_loss_learned_is_a_line_for_each_number(found):
     changed = dataclasses.replace(found, epochs=(learned, *found.epochs[1:]))
     (grid,) = loss_grids(changed)
     assert [row[:3] for row in grid.rows] == [
-        [f"`{curve.candidate}`", name, "1.0000 (0.0000 … 2.0000)"] for name in ("gamma_mean", "gamma_std")
+        [f"`{curve.candidate}`", name, "1.000 (0.000 … 2.000)"] for name in ("gamma_mean", "gamma_std")
     ]
-    assert "## What learned losses learned" in diagnosis_to_markdown(changed)
+    page = diagnosis_to_markdown(changed)
+    legend = page.partition("## What learned losses learned")[2].partition("\n## ")[0]
+    assert "γ is that of the rows set apart to calibrate" in legend
+    assert "test rows" not in legend
     assert "What learned losses" not in diagnosis_to_markdown(found)
+
+
+def test_learned_numbers_of_any_size_are_told_apart(found):
+    band = Band((5.01e-4,) * 20, (4.98e-4,) * 20, (5.04e-4,) * 20)
+    learned = dataclasses.replace(found.epochs[0], learned={"l2_mean": band})
+    (grid,) = loss_grids(dataclasses.replace(found, epochs=(learned,)))
+    assert grid.rows[0][2] == "0.0005010 (0.0004980 … 0.0005040)"
 
 
 def panel_of(found):
@@ -384,6 +402,52 @@ def test_a_shift_in_words_says_what_it_does_and_who_is_better_there(found):
     said = shift_words(panel_of(found), {"ce": "cross-entropy", SMOOTH: "label smoothing 0.1"})
     assert said[0].startswith("Under 2 corruptions at severity 5, the accuracy of cross-entropy goes from .055 to .355")
     assert said[1].endswith(f"temperature from .055 to .555 (lower for {SMOOTH}).")
+
+
+def test_a_sentence_about_a_shift_claims_nothing_that_only_a_t_test_of_runs_says(found):
+    panel = panel_of(found)
+    lower = TwoSample(-0.1, -5.0, 4.0, 0.007, "lower", None)
+    levels = [
+        dataclasses.replace(level, t_tests=dict.fromkeys(level.metrics, lower)) if level.candidate == SMOOTH else level
+        for level in panel.levels
+    ]
+    panel = dataclasses.replace(panel, levels=tuple(levels))
+    said = shift_words(panel, {"ce": "cross-entropy", SMOOTH: "label smoothing 0.1"})
+    assert said[0].endswith("temperature from .055 to .355.")
+    assert "▼" in shift_grids(panel)[0].rows[4][2]
+    assert "by a t-test of runs at .05: not corrected, and blind to the noise of rows" in shift_legend(panel)
+    assert "✓ better" in shift_legend(panel)
+    assert "▼" not in shift_legend(dataclasses.replace(panel, levels=()))
+
+
+def test_accuracy_is_told_after_each_map(found):
+    page = diagnosis_to_markdown(found)
+    table = page.partition("## Refinement")[2].partition("\n## ")[0]
+    assert "| candidate | map | accuracy ↑ | auroc ↑ |" in table
+    mine = next(each for each in found.refinement if each.candidate == "ce")
+    told = [line.split("|")[3].strip() for line in table.splitlines() if line.startswith("| `ce`")]
+    assert told == [in_full(row.metrics["accuracy"]) for row in mine.rows]
+    document = diagnosis_to_document(found)["refinement"][0]["rows"][3]
+    assert (document["map"], set(document["metrics"]) >= {"accuracy", "auroc"}) == ("svs", True)
+    assert "go with its own accuracy" in table
+
+
+@pytest.mark.parametrize(
+    ("p", "drawn", "text"),
+    [(0.031, True, "0.031"), (4e-6, True, "< .002"), (4e-6, False, "4e-06"), (0.0015, False, "0.002"),
+     (0.0, False, "< 1e-12"), (math.nan, False, "–"), (None, True, "")],
+)  # fmt: skip
+def test_a_p_value_is_told_as_far_as_it_is_known(p, drawn, text):
+    assert p_text(p, drawn=drawn) == text
+
+
+def test_t_tests_are_not_told_to_the_resolution_of_a_bootstrap(found):
+    sure = TwoSample(0.1, 30.0, 4.0, 4e-6, "higher", None)
+    changed = [dataclasses.replace(each, t_tests=dict.fromkeys(each.t_tests, sure)) for each in found.calibratability]
+    table = diagnosis_to_markdown(dataclasses.replace(found, calibratability=tuple(changed))).partition("## Every")[2]
+    row = next(line for line in table.splitlines() if line.startswith(f"| `{SMOOTH}` | as it is"))
+    assert row.split("|")[-2].strip() == "4e-06"
+    assert "< .002" not in table  # with several runs no p rests on counted draws
 
 
 def test_a_page_and_a_terminal_with_a_shift_have_all_of_it(found):

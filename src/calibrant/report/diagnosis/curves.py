@@ -19,7 +19,8 @@ __all__ = [
     "size_grids",
 ]
 
-_MOST_EPOCHS = 7  # columns
+_ALL_EPOCHS, _MOST_EPOCHS = 10, 7  # columns: so many are shown without a gap, and so many of more
+_LEARNED = "#.4g"  # a weight decay may be of any size
 
 _Found = TypeVar("_Found")
 
@@ -96,24 +97,24 @@ def epoch_grids(found: Diagnosis) -> list[Grid]:
 
 
 def shown_epochs(curves: EpochCurves) -> list[int]:
-    """A few, evenly spaced, the first and the last among them."""
-    last = len(curves.epochs) - 1
-    steps = min(last, _MOST_EPOCHS - 1)
-    places = [round(step * last / steps) for step in range(steps + 1)] if steps else [0]
-    return [curves.epochs[place] for place in places]
+    """All of a few; of more some, evenly spaced, the first and the last among them."""
+    if len(curves.epochs) <= _ALL_EPOCHS:
+        return list(curves.epochs)
+    step = (len(curves.epochs) - 1) / (_MOST_EPOCHS - 1)
+    return [curves.epochs[round(place * step)] for place in range(_MOST_EPOCHS)]
 
 
 def _epoch_cells(curves: EpochCurves, shown: Sequence[int]) -> list[str]:
     band = curves.numbers["optimal_ece"]
-    cells = _band_cells(curves, band, shown)
+    cells = _band_cells(curves, band, shown, ".4f")
     lowest = band.mean[curves.epochs.index(curves.lowest_epoch)]
     return [*cells, f"{lowest:.4f}", str(curves.lowest_epoch), f"{curves.rise:+.4f}"]
 
 
-def _band_cells(curves: EpochCurves, band: Band, shown: Sequence[int]) -> list[str]:
+def _band_cells(curves: EpochCurves, band: Band, shown: Sequence[int], form: str) -> list[str]:
     places = [curves.epochs.index(epoch) for epoch in shown]
-    ranges = [f" ({band.lowest[place]:.4f} … {band.highest[place]:.4f})" * (curves.runs > 1) for place in places]
-    return [f"{band.mean[place]:.4f}{told}" for place, told in zip(places, ranges, strict=True)]
+    ranges = [f" ({band.lowest[place]:{form}} … {band.highest[place]:{form}})" * (curves.runs > 1) for place in places]
+    return [f"{band.mean[place]:{form}}{told}" for place, told in zip(places, ranges, strict=True)]
 
 
 def loss_grids(found: Diagnosis) -> list[Grid]:
@@ -123,7 +124,7 @@ def loss_grids(found: Diagnosis) -> list[Grid]:
     for members in _alike(learned, lambda one: one.epochs):
         shown = shown_epochs(members[0])
         rows = [
-            [f"`{one.candidate}`", name, *_band_cells(one, band, shown)]
+            [f"`{one.candidate}`", name, *_band_cells(one, band, shown, _LEARNED)]
             for one in members
             for name, band in one.learned.items()
         ]

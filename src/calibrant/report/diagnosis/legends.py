@@ -1,6 +1,6 @@
 """What must be said below a diagnosis' tables for them not to mislead; once for the terminal and the page."""
 
-from calibrant.diagnosis import Diagnosis
+from calibrant.diagnosis import Diagnosis, ShiftPanel
 from calibrant.diagnosis.refinement import NOT_AN_IDENTITY
 
 __all__ = [
@@ -11,21 +11,20 @@ __all__ = [
     "LEARNED",
     "LOSSES",
     "REFINEMENT",
-    "SHIFT",
     "SPLITS",
     "calibratability_legend",
     "marks_legend",
+    "shift_legend",
     "sizes_legend",
 ]
 
-LOSSES = "On the test rows, after so many epochs; mean over runs, and the range of runs."
+_BLIND = "not corrected, and blind to the noise of rows"  # what such a t-test is
+
+LOSSES = "After so many epochs; mean over runs, and the range of runs. γ is that of the rows set apart to calibrate."
 REFINEMENT = (
     "auroc as it is and after each map: a temperature hardly changes the order of confidences, bins lose some of it. "
-    "aupr and aurc depend on accuracy: compare them among candidates of the same."
-)
-SHIFT = (
-    "Nothing is fitted on shifted rows: the maps are those of the clean calibration rows. Severity 3 of one corruption "
-    "is not as bad as severity 3 of another."
+    "aupr and aurc depend on accuracy: compare them among candidates of the same. A map that changes answers, as svs "
+    "does, makes another classifier: its ece and auroc go with its own accuracy."
 )
 SPLITS = (
     "By a temperature that is cross-fitted on the test rows: calibration is what it mends, refinement what remains. A "
@@ -63,15 +62,14 @@ def marks_legend(found: Diagnosis) -> str:
     """What the marks mean; empty where there are none."""
     if not found.verdicts:
         return ""
-    covers = any(verdict.raw_ece.covers_seeds for verdict in found.verdicts)
-    noise = "of rows and of seeds" if covers else "of rows"
+    covers = {verdict.raw_ece.covers_seeds for verdict in found.verdicts}
+    seeds = ", and of seeds where either has several runs" if len(covers) > 1 else " and of seeds" * any(covers)
     corrected = f", corrected for {len(found.verdicts)} comparisons (Holm)" if len(found.verdicts) > 1 else ""
-    said = f"✓ better, ✗ worse than {found.reference} on the same rows beyond the noise {noise}{corrected}."
+    said = f"✓ better, ✗ worse than {found.reference} on the same rows beyond the noise of rows{seeds}{corrected}."
     if not any(test.note is None for each in found.calibratability for test in each.t_tests.values()):
         return said
     return (
-        f"{said} ▲ higher, ▼ lower than {found.reference} by a t-test of runs at .05, as in Wang et al. 2021: not "
-        "corrected, and blind to the noise of rows."
+        f"{said} ▲ higher, ▼ lower than {found.reference} by a t-test of runs at .05, as in Wang et al. 2021: {_BLIND}."
     )
 
 
@@ -82,6 +80,19 @@ def sizes_legend(found: Diagnosis) -> str:
         f"ECE after maps fitted on so many calibration rows, mean over runs and {draws} draw{'s' * (draws > 1)}; the "
         "last column is all of them, once."
     )
+
+
+def shift_legend(panel: ShiftPanel) -> str:
+    """Below the tables of shifts."""
+    said = (
+        "Nothing is fitted on shifted rows: the maps are those of the clean calibration rows. Severity 3 of one "
+        "corruption is not as bad as severity 3 of another."
+    )
+    if any(test.note is None for level in panel.levels for test in level.t_tests.values()):
+        said += f" ▲ higher, ▼ lower than {panel.reference} there by a t-test of runs at .05: {_BLIND}."
+    if any(row.against for row in panel.rows):
+        said += f" ✓ better, ✗ worse than {panel.reference} on the rows of a file, as above."
+    return said
 
 
 def _has_seeds(found: Diagnosis) -> bool:

@@ -5,6 +5,7 @@ from pathlib import PurePath
 
 from calibrant.diagnosis import Diagnosis
 from calibrant.diagnosis.fitting import RAW
+from calibrant.diagnosis.refinement import SEPARATION
 from calibrant.report.diagnosis.cells import direction_text
 from calibrant.report.diagnosis.curves import Grid, coefficient_grids, epoch_grids, learned_grid, loss_grids, size_grids
 from calibrant.report.diagnosis.legends import (
@@ -15,15 +16,13 @@ from calibrant.report.diagnosis.legends import (
     LEARNED,
     LOSSES,
     REFINEMENT,
-    SHIFT,
     SPLITS,
     calibratability_legend,
     marks_legend,
+    shift_legend,
     sizes_legend,
 )
 from calibrant.report.diagnosis.rows import (
-    RANKINGS,
-    SCORES,
     calibratability_lines,
     direction_lines,
     in_order,
@@ -96,7 +95,7 @@ def _calibratability(found: Diagnosis) -> list[str]:
 
 
 def _refinement(found: Diagnosis) -> list[str]:
-    header = ["candidate", "map", *(_heading(name) for name in (*RANKINGS, *SCORES))]
+    header = ["candidate", "map", *(_heading(name) for name in SEPARATION)]
     rows = [
         [f"`{line.candidate}`", map_words(line.map), *(cell.in_full() for cell in line.cells.values())]
         for line in refinement_lines(found)
@@ -154,7 +153,7 @@ def _grid(grid: Grid, *, left: int) -> list[str]:
 def _shift(found: Diagnosis) -> list[str]:
     if found.shift is None:
         return []
-    lines = ["## Under a shift", "", SHIFT, ""]
+    lines = ["## Under a shift", "", shift_legend(found.shift), ""]
     for grid in shift_grids(found.shift):
         lines += [f"**{grid.title}**", "", *_grid(grid, left=2), ""]
     return lines
@@ -168,9 +167,10 @@ def _tests(found: Diagnosis) -> list[str]:
             test = one.t_tests[name]
             rows.append([
                 f"`{one.candidate}`", map_words(name), f"{against.difference:+.4f}",
-                f"{against.low:+.4f} … {against.high:+.4f}", p_text(against.p), p_text(against.corrected_p),
+                f"{against.low:+.4f} … {against.high:+.4f}",
+                *(p_text(p, drawn=not against.covers_seeds) for p in (against.p, against.corrected_p)),
                 "" if test.note is not None else f"{test.t:.2f} ({test.df:.1f})",
-                "" if test.note is not None else p_text(test.p),
+                "" if test.note is not None else p_text(test.p, drawn=False),
             ])  # fmt: skip
     if not rows:
         return []

@@ -6,11 +6,10 @@ from typing import NamedTuple, Protocol, TypeVar
 from calibrant.diagnosis import Diagnosis, Direction, Refinement, RefinementRow
 from calibrant.diagnosis.calibratability import ORACLE
 from calibrant.diagnosis.fitting import RAW
+from calibrant.diagnosis.refinement import SEPARATION
 from calibrant.report.diagnosis.cells import Cell
 
 __all__ = [
-    "RANKINGS",
-    "SCORES",
     "Line",
     "calibratability_lines",
     "direction_lines",
@@ -20,9 +19,6 @@ __all__ = [
     "split_lines",
     "term_lines",
 ]
-
-RANKINGS = ("auroc", "aupr_success", "aupr_error", "aurc", "e_aurc")
-SCORES = ("nll", "brier", "top_brier")
 
 
 class _OfCandidate(Protocol):
@@ -74,14 +70,14 @@ def calibratability_lines(found: Diagnosis) -> list[Line]:
 
 
 def refinement_lines(found: Diagnosis) -> list[Line]:
-    """A candidate under a map a line: how confidence ranks right and wrong answers, and what scores it earns."""
+    """A candidate under a map a line: its accuracy, how confidence ranks right and wrong answers, and its scores."""
     return [
         Line(
             one.candidate,
             row.map,
             {
                 name: Cell(row.metrics[name], row.t_tests.get(name), row.auroc_against if name == "auroc" else None)
-                for name in (*RANKINGS, *SCORES)
+                for name in SEPARATION
             },
         )
         for one, row in _rows(found)

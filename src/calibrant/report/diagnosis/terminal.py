@@ -13,7 +13,7 @@ from calibrant.diagnosis.against import Side
 from calibrant.diagnosis.fitting import RAW, TEMPERATURE
 from calibrant.report.diagnosis.cells import Cell, brief, signed
 from calibrant.report.diagnosis.digest import coefficient_lines, digest_grid
-from calibrant.report.diagnosis.legends import REFINEMENT, SHIFT, calibratability_legend, marks_legend
+from calibrant.report.diagnosis.legends import REFINEMENT, calibratability_legend, marks_legend, shift_legend
 from calibrant.report.diagnosis.rows import (
     Line,
     calibratability_lines,
@@ -121,7 +121,7 @@ def _shift(found: Diagnosis) -> list[RenderableType]:
         }
         header = ["accuracy", "ece as it is", "ece temperature", "auroc", "conf. − acc."]
         parts += [_title(f"Shift: clean → {under.title}"), _table(header, rows)]
-    return [*parts, Text(f"{SHIFT} conf. − acc.: after temperature.", style="dim")]
+    return [*parts, Text(f"{shift_legend(found.shift)} conf. − acc.: after temperature.", style="dim")]
 
 
 def _moved(line: ShiftLine, metric: str) -> Text:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from calibrant.diagnosis import ShiftLevel, ShiftPanel, ShiftRow, Spread
+from calibrant.diagnosis.against import Side
 from calibrant.diagnosis.fitting import RAW, TEMPERATURE
 from calibrant.diagnosis.shift_rows import CLEAN
 from calibrant.report.diagnosis.cells import Cell, brief
@@ -43,7 +44,7 @@ def under_shifts(panel: ShiftPanel) -> list[UnderShift]:
 
 
 def shift_words(panel: ShiftPanel, words: Mapping[str, str]) -> list[str]:
-    """A sentence for each shift: what it does to the reference, and who is better or worse after a temperature.
+    """A sentence for each shift: what it does to the reference; on files, who is better or worse after a temperature.
 
     Args:
         panel: The numbers.
@@ -64,14 +65,15 @@ def _change(line: ShiftLine, metric: str) -> str:
 
 
 def _others(under: UnderShift) -> str:
-    """Those whose ECE after a temperature is lower or higher than the reference's there."""
-    told: dict[str, list[str]] = {"lower": [], "higher": []}
+    """Those whose ECE after a temperature is lower or higher than the reference's there, beyond noise."""
+    told: dict[Side, list[str]] = {"better": [], "worse": []}
     for (candidate, name), line in under.lines.items():
-        cell = line.shifted["ece"]
-        side = {"better": "lower", "worse": "higher"}.get(cell.side) if cell.test is None else cell.test.side
+        # A t-test of runs alone, which is all that means over corruptions have, is too little for a sentence.
+        side = line.shifted["ece"].side
         if name == TEMPERATURE and side in told:
             told[side].append(candidate)
-    parts = [f"{side} for {', '.join(names)}" for side, names in told.items() if names]
+    words = {"better": "lower", "worse": "higher"}
+    parts = [f"{words[side]} for {', '.join(names)}" for side, names in told.items() if names]
     return f" ({'; '.join(parts)})" if parts else ""
 
 
