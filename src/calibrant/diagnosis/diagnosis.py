@@ -38,6 +38,7 @@ class CandidateSummary(Record):
     seeds: tuple[int, ...]
     folders: tuple[str, ...]
     calibration_rows: int
+    notes: tuple[str, ...] = ()  # which runs lack something, and what is left out for that
 
 
 @final
@@ -59,7 +60,7 @@ class Diagnosis(Record):
     coefficients: tuple[CoefficientCurve, ...]
     validation_sizes: tuple[ValidationSize, ...]
     epochs: tuple[EpochCurves, ...]
-    learned: tuple[LearnedEpochs, ...]
+    learned_epochs: tuple[LearnedEpochs, ...]
     shift: ShiftPanel | None = None  # None where no shifted set was given
 
 
@@ -131,6 +132,7 @@ def diagnose(  # noqa: PLR0913  # each is one thing that a person may want other
                 each.candidate.seeds,
                 tuple(str(run.path) for run in each.candidate.runs),
                 each.runs[0].calibration_rows,
+                tuple(_note(run) for run in each.candidate.runs if not run.is_recorded),
             )
             for each in judged.candidates
         ),
@@ -149,6 +151,11 @@ def diagnose(  # noqa: PLR0913  # each is one thing that a person may want other
         coefficients=coefficient_curves(judged),
         validation_sizes=sizes,
         epochs=tuple(curve for curve in curves if curve is not None),
-        learned=learned_epoch_groups(candidates) if is_traced else (),
+        learned_epochs=learned_epoch_groups(candidates) if is_traced else (),
         shift=shift,
     )
+
+
+def _note(run: DiagnosedRun) -> str:
+    recorded = f"{len(run.records)} of {run.settings.recipe.epochs} records"
+    return f"seed {run.seed}: epochs.jsonl has {recorded}, so the run is left out of the curves over epochs"

@@ -1,7 +1,7 @@
 """Numbers over the epochs of training, from the records that the runs wrote."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -50,6 +50,8 @@ class EpochCurves(Record):
 def epoch_curves(candidate: Candidate, part: str = "test") -> EpochCurves | None:
     """The curves of a candidate; None where its runs have no epoch in common at which that part was looked at.
 
+    A run that lacks the records of some epochs is left out: its curve would end before its training did.
+
     Args:
         candidate: From :func:`~calibrant.diagnosis.candidate.grouped`.
         part: ``test`` or ``calibration``.
@@ -58,8 +60,9 @@ def epoch_curves(candidate: Candidate, part: str = "test") -> EpochCurves | None
         Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence,
         Figure 4.
     """
-    runs = [_looks(run.records, part) for run in candidate.runs]
-    epochs = sorted(set(runs[0]).intersection(*runs[1:]))
+    records = [run.records for run in candidate.runs if run.is_recorded]
+    runs = [_looks(each, part) for each in records]
+    epochs = sorted(set(runs[0]).intersection(*runs[1:])) if runs else []
     if not epochs:
         return None
     numbers = {
@@ -75,13 +78,13 @@ def epoch_curves(candidate: Candidate, part: str = "test") -> EpochCurves | None
         numbers=numbers,
         lowest_epoch=epochs[lowest],
         rise=optimal[-1] - optimal[lowest],
-        learned=_learned(candidate, epochs),
+        learned=_learned(records, epochs),
     )
 
 
-def _learned(candidate: Candidate, epochs: list[int]) -> dict[str, Band]:
+def _learned(records: Sequence[Sequence[EpochRecord]], epochs: list[int]) -> dict[str, Band]:
     """What all runs tell of a loss that is learned; nothing of others."""
-    runs = [{record.epoch: record.learned for record in run.records} for run in candidate.runs]
+    runs = [{record.epoch: record.learned for record in of_run} for of_run in records]
     names = [name for name in runs[0][epochs[0]] if all(name in run[epoch] for run in runs for epoch in epochs)]
     return {name: _band(np.array([[run[epoch][name] for epoch in epochs] for run in runs])) for name in names}
 

@@ -60,6 +60,11 @@ class DiagnosedRun:
         return self._part("test")
 
     @property
+    def is_recorded(self) -> bool:
+        """Whether there is a record of each of its epochs; if not, the last one is not that of the end."""
+        return len(self.records) == self.settings.recipe.epochs
+
+    @property
     def is_traced(self) -> bool:
         """Whether it was written down when each training row was learned."""
         return (self.path / "learning.npz").exists()

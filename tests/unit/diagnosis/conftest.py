@@ -47,6 +47,7 @@ def made(tmp_path):
     """Write a run by hand: its loss and seed, and how its logits come about."""
 
     def make(loss="ce", seed=0, *, name=None, n=400, k=4, scale=3.0, noise=0.0, records=(), learning=None, **settings):
+        settings.setdefault("epochs", len(records) or 3)
         # Losses differ in what their logits are, and so do seeds.
         own = 10 * sum(map(ord, loss)) + seed
         parts = [rows_of(n, part, k=k, scale=scale, noise=noise, seed=own) for part in ("calibration", "test")]

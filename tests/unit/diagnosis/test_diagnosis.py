@@ -23,7 +23,7 @@ def test_trained_runs_are_diagnosed_from_their_folders(found):
     assert found.coefficients == ()
     assert [each.points[-1].rows for each in found.validation_sizes] == [100, 100]
     assert [each.epochs for each in found.epochs] == [(1, 2), (1, 2)]
-    assert [each.runs for each in found.learned] == [2, 2]
+    assert [each.runs for each in found.learned_epochs] == [2, 2]
 
 
 def test_verdict_and_tables_tell_the_same_numbers(found):
@@ -43,7 +43,7 @@ def test_it_can_be_written_as_json(found):
     assert set(plain["calibratability"][1]["against"]["none"]["by_seed"]) == {"0", "1"}
     assert set(plain) == {"candidates", "reference", "maps", "n", "n_bins", "resamples", "seed", "verdicts",
                           "calibratability", "refinement", "directions", "coefficients", "validation_sizes", "epochs",
-                          "learned", "shift"}  # fmt: skip
+                          "learned_epochs", "shift"}  # fmt: skip
 
 
 def test_the_same_seed_gives_the_same_diagnosis(found, trained):
@@ -54,7 +54,7 @@ def test_the_same_seed_gives_the_same_diagnosis(found, trained):
 def test_a_single_run_is_diagnosed_without_a_verdict(made):
     alone = diagnose(read_runs([made()]), resamples=50, draws=0)
     assert isinstance(alone, Diagnosis)
-    assert alone.verdicts == alone.validation_sizes == alone.learned == alone.epochs == ()
+    assert alone.verdicts == alone.validation_sizes == alone.learned_epochs == alone.epochs == ()
     json.dumps(alone.as_dict(), allow_nan=False)
 
 

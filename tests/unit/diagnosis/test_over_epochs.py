@@ -78,3 +78,13 @@ def test_what_a_loss_has_learned_is_there_as_far_as_all_runs_tell_it(made, hands
 
 def test_a_loss_that_is_not_learned_tells_nothing(candidate):
     assert epoch_curves(candidate([0.04])).learned == {}
+
+
+def test_a_run_without_the_records_of_some_epochs_has_no_curves(made, hands):
+    records = [hands.epoch(epoch, test=hands.looked(optimal_ece=0.01 * epoch)) for epoch in range(1, 5)]
+    paths = [made(seed=seed, records=records[:kept], epochs=4) for seed, kept in enumerate((4, 3, 0))]
+    runs = read_runs(paths)
+    assert [run.is_recorded for run in runs] == [True, False, False]
+    found = epoch_curves(grouped(runs)[0])
+    assert (found.runs, found.epochs) == (1, (1, 2, 3, 4))
+    assert epoch_curves(grouped(runs[1:])[0]) is None

@@ -288,15 +288,32 @@ def test_candidates_with_other_calibration_rows_get_a_table_of_their_own(found):
     assert len(size_grids(dataclasses.replace(found, validation_sizes=(fewer, *others)))) == 2
 
 
-def test_the_digest_passes_over_sizes_where_only_lucky_fits_remain(found):
-    sizes = found.validation_sizes[0]
-    lucky = dataclasses.replace(sizes.points[0], failed=dict(sizes.points[0].failed) | {"temperature": 1})
-    changed = dataclasses.replace(
-        found, validation_sizes=(dataclasses.replace(sizes, points=(lucky, *sizes.points[1:])),)
-    )
-    grid = digest_grid(changed)
-    row = next(row for row in grid.rows if row[0] == sizes.candidate)
-    assert f"({sizes.points[1].rows} rows)" in row[1]
+def test_the_digest_takes_the_fewest_rows_on_which_all_fits_of_all_candidates_came_to_something(found):
+    first, *others = found.validation_sizes
+    lucky = dataclasses.replace(first.points[0], failed=dict(first.points[0].failed) | {"temperature": 1})
+    changed = dataclasses.replace(first, points=(lucky, *first.points[1:]))
+    assert digest_grid(found).header[1] == f"temperature on {first.points[0].rows} rows → all"
+    grid = digest_grid(dataclasses.replace(found, validation_sizes=(changed, *others)))
+    assert grid.header[1] == f"temperature on {first.points[1].rows} rows → all"
+    for size in found.validation_sizes:
+        row = next(row for row in grid.rows if row[0] == size.candidate)
+        means = [point.ece["temperature"].mean for point in (size.points[1], size.points[-1])]
+        assert row[1] == " → ".join(map(brief, means))
+    alone = dataclasses.replace(first, points=(lucky, first.points[-1]))
+    nothing = digest_grid(dataclasses.replace(found, validation_sizes=(alone, *others)))
+    assert nothing.header[1] == "temperature on all rows"
+
+
+def test_a_run_that_lacks_records_is_judged_but_not_in_the_curves_and_that_is_said(folders, tmp_path):
+    parts = [rows_of(250, part, scale=2.0, noise=0.05, seed=7) for part in ("calibration", "test")]
+    short = write_run(tmp_path / "short", settings_of("ce", 7, epochs=20), *parts, records=epochs(20)[:3])
+    found = diagnose(read_runs([*folders[:2], *folders[4:], short]), resamples=100, draws=0)
+    note = "ce: seed 7: epochs.jsonl has 3 of 20 records, so the run is left out of the curves over epochs"
+    assert note_lines(found) == [note]
+    assert f"- {note}" in diagnosis_to_markdown(found)
+    curves = next(each for each in found.epochs if each.candidate == "ce")
+    assert (curves.runs, curves.epochs[-1]) == (2, 20)
+    assert len(found.calibratability[1].ece["none"].values) == 3
 
 
 def test_a_coefficient_is_one_line_in_the_terminal(found):

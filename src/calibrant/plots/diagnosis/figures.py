@@ -37,7 +37,7 @@ def diagnosis_figures(diagnosis: Diagnosis, *, theme: ThemeName = "light") -> di
         ("validation_sizes", plot_validation_sizes, bool(diagnosis.validation_sizes)),
         ("epochs", plot_over_epochs, bool(diagnosis.epochs)),
         ("learned_loss", plot_learned_loss, any(curve.learned for curve in diagnosis.epochs)),
-        ("learned_epochs", plot_learned_epochs, bool(diagnosis.learned)),
+        ("learned_epochs", plot_learned_epochs, bool(diagnosis.learned_epochs)),
     ]
     made = {name: plot(diagnosis, theme=theme) for name, plot, there in drawn if there}
     return made if diagnosis.shift is None else made | _shift_figures(diagnosis.shift, theme)

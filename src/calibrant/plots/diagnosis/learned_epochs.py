@@ -42,7 +42,7 @@ def plot_learned_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, t
         Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence,
         Figure 5.
     """
-    found = diagnosis.learned
+    found = diagnosis.learned_epochs
     if not found:
         raise InputError("a run must have been traced to tell when rows were learned; none was. Train with --trace.")
     colours = theme_named(theme)

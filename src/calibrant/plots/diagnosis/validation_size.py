@@ -24,7 +24,8 @@ def plot_validation_sizes(diagnosis: Diagnosis, *, figure: Figure | None = None,
     """Draw the ECE after each map over the number of rows it was fitted on, with the range over runs and draws.
 
     The range narrows towards all rows also because draws then share most of them. Where the network as it is lies far
-    above all panels, an arrow with its number stands in for its line.
+    above all panels, an arrow with its number stands in for its line. Fits that failed are counted above a panel, and
+    are in no mean.
 
     Args:
         diagnosis: From :func:`calibrant.diagnosis.diagnose`, with draws.
@@ -80,4 +81,15 @@ def _draw_curve(ax: Axes, curve: ValidationSize, looks: list[MapLook], top: floa
     ax.yaxis.set_major_locator(MaxNLocator(4))
     ax.yaxis.set_major_formatter(percent_ticks())
     values_across(ax, x, by_factors=True)
-    panel_title(ax, theme, curve.candidate)
+    panel_title(ax, theme, curve.candidate, _failures(curve))
+
+
+def _failures(curve: ValidationSize) -> str:
+    """How many fits of all maps failed: what is drawn is the mean of the others, and those were the lucky ones."""
+    failed = [(sum(point.failed.values()), point) for point in curve.points if any(point.failed.values())]
+    if not failed:
+        return ""
+    (first, point), *more = failed
+    tried = sum(len(each.values) for each in point.ece.values())
+    others = (f", {count} at {other.rows:,}" for count, other in more)
+    return f"{first} of {tried} fits failed at {point.rows:,} rows{''.join(others)}"

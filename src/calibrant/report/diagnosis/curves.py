@@ -134,13 +134,13 @@ def loss_grids(found: Diagnosis) -> list[Grid]:
 
 def learned_grid(found: Diagnosis) -> Grid | None:
     """A line for every candidate whose runs were traced: share of rows and their top logits, by group."""
-    if not found.learned:
+    if not found.learned_epochs:
         return None
-    groups = found.learned[0].groups
+    groups = found.learned_epochs[0].groups
     header = ["candidate", *(group_words(group) for group in groups), "rank correlation"]
     rows = [
         [f"`{one.candidate}`", *(_group_text(group) for group in one.groups), in_full(one.rank_correlation, 3)]
-        for one in in_order(found, found.learned)
+        for one in in_order(found, found.learned_epochs)
     ]
     return Grid("", header, rows)
 

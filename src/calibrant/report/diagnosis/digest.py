@@ -14,18 +14,18 @@ __all__ = ["coefficient_lines", "digest_grid"]
 def digest_grid(found: Diagnosis) -> Grid | None:
     """By candidate: ECE after temperature scaling on few and all rows; the oracle's lowest and last; learned late."""
     columns: dict[str, dict[str, str]] = {}
+    few = _few(found)
     for size in found.validation_sizes:
-        # Where some fits failed, the others are the lucky ones.
-        few = next((point for point in size.points if not point.failed[TEMPERATURE]), size.points[-1])
-        all_rows = size.points[-1].ece[TEMPERATURE].mean
-        text = f"{brief(few.ece[TEMPERATURE].mean)} ({few.rows:,} rows) → {brief(all_rows)}"
-        columns.setdefault("temperature on few rows → all", {})[size.candidate] = text
+        errors = {point.rows: point.ece[TEMPERATURE].mean for point in size.points}
+        heading = "temperature on all rows" if few is None else f"temperature on {few:,} rows → all"
+        start = "" if few is None else f"{brief(errors[few])} → "
+        columns.setdefault(heading, {})[size.candidate] = f"{start}{brief(size.points[-1].ece[TEMPERATURE].mean)}"
     for curves in found.epochs:
         mean = curves.numbers["optimal_ece"].mean
         lowest = mean[curves.epochs.index(curves.lowest_epoch)]
         text = f"{brief(lowest)} (epoch {curves.lowest_epoch}) → {brief(mean[-1])}"
         columns.setdefault("optimal ECE: lowest → end", {})[curves.candidate] = text
-    for learned in found.learned:
+    for learned in found.learned_epochs:
         columns.setdefault("learned late, top logit", {})[learned.candidate] = _correlation(
             learned.rank_correlation.mean
         )
@@ -36,6 +36,14 @@ def digest_grid(found: Diagnosis) -> Grid | None:
         for one in in_order(found, found.calibratability)
     ]
     return Grid("", ["candidate", *columns], rows)
+
+
+def _few(found: Diagnosis) -> int | None:
+    """The fewest rows on which a temperature could be fitted in all runs and draws: of others the lucky ones remain."""
+    fitted = [
+        {point.rows for point in size.points[:-1] if not point.failed[TEMPERATURE]} for size in found.validation_sizes
+    ]
+    return min(set.intersection(*fitted), default=None) if fitted else None
 
 
 def coefficient_lines(found: Diagnosis) -> list[str]:

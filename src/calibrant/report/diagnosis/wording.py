@@ -42,8 +42,11 @@ def runs_words(found: Diagnosis) -> str:
 
 
 def note_lines(found: Diagnosis) -> list[str]:
-    """Why maps could not be fitted, and what those that were warn of; what several candidates share is said once."""
+    """What runs lack, why maps could not be fitted, and what others warn of; what candidates share is said once."""
     said: dict[str, list[str]] = {}
+    for one in found.candidates:
+        for note in one.notes:
+            said.setdefault(note, []).append(one.name)
     for each in found.calibratability:
         for where, why in each.failures.items():
             said.setdefault(f"{where}: not fitted, because {why}", []).append(each.candidate)

@@ -160,14 +160,14 @@ class Maker:
             coefficients=(self.curve(),),
             validation_sizes=tuple(map(self.sizes, places)),
             epochs=tuple(self.epochs(place, learned=place == len(self.names) - 1) for place in places),
-            learned=tuple(map(self.learned, places)),
+            learned_epochs=tuple(map(self.learned, places)),
             shift=self.shift(),
         )
 
     @staticmethod
     def bare(found):
         """Of runs that were not traced, not looked at, and alike in nothing."""
-        return replace(found, coefficients=(), validation_sizes=(), epochs=(), learned=(), shift=None)
+        return replace(found, coefficients=(), validation_sizes=(), epochs=(), learned_epochs=(), shift=None)
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def without_numbers(found):
             )
             for each in found.epochs
         ),
-        learned=tuple(replace(each, rank_correlation=NOTHING) for each in found.learned),
+        learned_epochs=tuple(replace(each, rank_correlation=NOTHING) for each in found.learned_epochs),
         shift=replace(
             found.shift,
             levels=tuple(replace(each, metrics=dict(each.metrics) | {"auroc": NOTHING}) for each in found.shift.levels),

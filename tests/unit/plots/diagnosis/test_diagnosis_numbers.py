@@ -175,6 +175,17 @@ def test_a_raw_error_far_above_is_told_and_not_drawn(maker):
     assert "▴ as it is 70.0 %" in words_of(figure)
 
 
+def test_fits_that_failed_on_few_rows_are_counted_above_their_panel(maker):
+    found = maker(2).diagnosis()
+    first, *others = found.validation_sizes[1].points
+    tried = sum(len(each.values) for each in first.ece.values())
+    failed = (replace(first, failed={"temperature": 4, "svs": 3}), replace(others[0], failed={"svs": 1}), *others[1:])
+    changed = replace(found.validation_sizes[1], points=failed)
+    figure = plot_validation_sizes(replace(found, validation_sizes=(found.validation_sizes[0], changed)))
+    said = [text for text in words_of(figure) if "failed" in text]
+    assert said == [f"7 of {tried} fits failed at 100 rows, 1 at 200"]
+
+
 def test_epochs_show_errors_above_and_the_temperature_below(maker):
     found = maker().diagnosis()
     figure = plot_over_epochs(found)
@@ -220,8 +231,8 @@ def test_learned_groups_are_histograms_from_the_first_epoch_down(maker):
     ax = panels_of(plot_learned_epochs(found))[0]
     stairs = [patch.get_data() for patch in ax.patches]
     assert [each.baseline for each in stairs] == [2, 1]  # the group without rows has none
-    for each, group in zip(stairs, found.learned[0].groups, strict=False):
-        assert each.edges.tolist() == list(found.learned[0].edges)
+    for each, group in zip(stairs, found.learned_epochs[0].groups, strict=False):
+        assert each.edges.tolist() == list(found.learned_epochs[0].edges)
         heights = np.array(each.values) - each.baseline
         assert heights / heights.max() == pytest.approx(np.array(group.counts) / max(group.counts))
     assert [label.get_text() for label in ax.get_yticklabels()] == ["never", "2–4", "1"]
