@@ -55,7 +55,8 @@ def _as_options(message: str) -> str:
     message = re.sub(r"\bstrength='([\w-]+)'", r"--strength \1", message)
     message = re.sub(r"^the folder of (.+) must be named, to", r"--data must name the folder of \1, to", message)
     message = re.sub(r"\bname=NAME\b", "--features NAME", message)
-    return re.sub(r"\b(scores|labels|confidence|correct)=", r"--\1 ", message)
+    # An argument stands alone, or before a name in quotes; labels=labels is code to be copied.
+    return re.sub(r"\b(scores|labels|confidence|correct)=(?=NAME\b|['\"\s])", r"--\1 ", message)
 
 
 def run() -> None:

@@ -28,11 +28,12 @@ def as_images(images: np.ndarray, *, where: str, layout: ImageLayout = "auto") -
     """
     if images.dtype != np.uint8:
         cure = (
-            "If they lie in 0..1, save (images * 255).round().astype('uint8')"
+            "If they lie in 0..1, save (images * full).round().astype('uint8'), where full is the brightest pixel of "
+            "the data set, mostly 255"
             if images.dtype.kind == "f"
             else "Save images.astype('uint8'), if all lie in 0..255"
         )
-        raise FileError(f"{where} must be pixels as a camera stores them, uint8 in 0..255; got {images.dtype}. {cure}.")
+        raise FileError(f"{where} must be pixels as their data set stores them, in uint8; got {images.dtype}. {cure}.")
     if images.ndim == 3:
         images = images[:, None]
         layout = "channels_first"

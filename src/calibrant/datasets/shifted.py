@@ -18,6 +18,7 @@ __all__ = ["read_shifted"]
 _PathLike: TypeAlias = str | os.PathLike[str]
 
 _IMAGES = ("images", "data", "inputs", "x")
+_BOTH_IN_ONE = "Write one with numpy.savez(path, images=images, labels=labels)."
 _LABELS = ("labels", "targets", "y")
 
 
@@ -82,12 +83,9 @@ def _stored(path: _PathLike | tuple[_PathLike, _PathLike]) -> _Stored:
         return _from_pair(*_pair_in(file))
     ending = file.suffix.lower()
     if ending == ".npy":
-        return _from_pair(file, _labels_beside(file))
+        return _from_pair(file, _found_beside(file))
     if ending != ".npz":
-        raise FileError(
-            f"a file of shifted images must end in .npz or .npy; got {file}. Write one with numpy.savez(path, "
-            "images=images, labels=labels)."
-        )
+        raise FileError(f"a file of shifted images must end in .npz or .npy; got {file}. {_BOTH_IN_ONE}")
     names: list[str] = []
 
     def choose(held: Sequence[str]) -> Sequence[str]:
@@ -117,6 +115,16 @@ def _labels_beside(images: Path) -> Path:
     return images.with_name("labels.npy")
 
 
+def _found_beside(images: Path) -> Path:
+    labels = _labels_beside(images)
+    if images.is_file() and not labels.exists():
+        raise FileError(
+            f"{images} must have its labels beside it, in {labels.name}; there is no such file. Save them there with "
+            f"numpy.save, or both in one .npz file. {_BOTH_IN_ONE}"
+        )
+    return labels
+
+
 def _pair_in(folder: Path) -> tuple[Path, Path]:
     files = sorted(folder.glob("*.npy"))
     found = [file for file in files if file.stem.endswith(("data", "images")) and _labels_beside(file).is_file()]
@@ -124,5 +132,5 @@ def _pair_in(folder: Path) -> tuple[Path, Path]:
         return found[0], _labels_beside(found[0])
     names = [file.name for file in found or files or sorted(folder.iterdir())]
     listed = f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}" or "nothing"
-    cure = "Name the one that you mean" if found else "Name the file of images, or both files"
+    cure = "Name the one that you mean" if found else "Name the file of images"
     raise FileError(f"{folder} must hold one pair ..._data.npy and ..._labels.npy; found {listed}. {cure}.")

@@ -43,6 +43,7 @@ def made(tmp_path):
     make("others/named", "ce", 2, class_names=("w", "x", "y", "z"))
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("no run")
+    np.save(tmp_path / "alone.npy", np.zeros((5, 8, 8), dtype=np.uint8))
     return tmp_path
 
 
@@ -151,6 +152,8 @@ def test_a_folder_of_stopped_runs_alone_is_refused(calibrant, made):
         (["runs", "--shift", "absent.npz"], "--shift must name a file or folder of images; there is no"),
         (["runs", "--shift", "file", "--shift", "file"], "--shift must name each file once"),
         (["runs", "--shift", "file"], "must end in .npz or .npy"),
+        (["runs", "--shift", "file"], "numpy.savez(path, images=images, labels=labels)"),
+        (["runs", "--shift", "alone.npy"], "alone.npy must have its labels beside it, in labels.npy"),
         (["runs", "--corrupt", "common"], "'made'"),
     ],
 )

@@ -87,8 +87,13 @@ def test_an_empty_folder_and_missing_files_are_told(tmp_path):
             read_shifted(tmp_path / missing)
     images, labels = pair(tmp_path)
     labels.unlink()
-    with pytest.raises(FileError, match=r"v6_labels\.npy must be an existing file; there is none"):
+    said = r"v6_data\.npy must have its labels beside it, in cifar10\.1_v6_labels\.npy; there is no such file.*savez\("
+    with pytest.raises(FileError, match=said):
         read_shifted(images)
+    with pytest.raises(FileError, match=r"found cifar10\.1_v6_data\.npy\. Name the file of images\.$"):
+        read_shifted(tmp_path)
+    with pytest.raises(FileError, match=r"v6_labels\.npy must be an existing file; there is none"):
+        read_shifted((images, labels))
     with pytest.raises(FileError, match="must be an existing file; it is a folder"):
         read_shifted((images, tmp_path))
 
@@ -111,7 +116,10 @@ def test_a_shape_that_may_be_read_both_ways_asks_for_the_layout(tmp_path):
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (IMAGES / 255, r"uint8 in 0\.\.255; got float64\. If they lie in 0\.\.1, save \(images \* 255\)\.round\(\)"),
+        (
+            IMAGES / 255,
+            r"in uint8; got float64\. If they lie in 0\.\.1, save \(images \* full\)\.round\(\).*mostly 255",
+        ),
         (IMAGES.astype(np.int64), r"got int64\. Save images\.astype\('uint8'\)"),
         (IMAGES.reshape(6, -1), r"be images, .*got shape \(6, 216\)"),
         (IMAGES[..., :2], r"one or three channels; got shape \(6, 8, 9, 2\)"),
