@@ -86,10 +86,9 @@ def _draw_curve(ax: Axes, curve: ValidationSize, looks: list[MapLook], top: floa
 
 def _failures(curve: ValidationSize) -> str:
     """How many fits of all maps failed: what is drawn is the mean of the others, and those were the lucky ones."""
-    failed = [(sum(point.failed.values()), point) for point in curve.points if any(point.failed.values())]
-    if not failed:
+    points = [point for point in curve.points if any(point.failed.values())]
+    if not points:
         return ""
-    (first, point), *more = failed
-    tried = sum(len(each.values) for each in point.ece.values())
-    others = (f", {count} at {other.rows:,}" for count, other in more)
-    return f"{first} of {tried} fits failed at {point.rows:,} rows{''.join(others)}"
+    failed = sum(sum(point.failed.values()) for point in points)
+    tried = sum(len(each.values) for point in points for each in point.ece.values())
+    return f"{failed} of {tried} fits failed at {'up to ' * (len(points) > 1)}{points[-1].rows:,} rows"

@@ -177,13 +177,16 @@ def test_a_raw_error_far_above_is_told_and_not_drawn(maker):
 
 def test_fits_that_failed_on_few_rows_are_counted_above_their_panel(maker):
     found = maker(2).diagnosis()
-    first, *others = found.validation_sizes[1].points
+    first, second, *others = found.validation_sizes[1].points
     tried = sum(len(each.values) for each in first.ece.values())
-    failed = (replace(first, failed={"temperature": 4, "svs": 3}), replace(others[0], failed={"svs": 1}), *others[1:])
-    changed = replace(found.validation_sizes[1], points=failed)
-    figure = plot_validation_sizes(replace(found, validation_sizes=(found.validation_sizes[0], changed)))
-    said = [text for text in words_of(figure) if "failed" in text]
-    assert said == [f"7 of {tried} fits failed at 100 rows, 1 at 200"]
+    once, again = replace(first, failed={"temperature": 4, "svs": 3}), replace(second, failed={"svs": 1})
+    for points, said in (
+        ((once, second, *others), f"7 of {tried} fits failed at 100 rows"),
+        ((once, again, *others), f"8 of {2 * tried} fits failed at up to 200 rows"),
+    ):
+        sizes = (found.validation_sizes[0], replace(found.validation_sizes[1], points=points))
+        figure = plot_validation_sizes(replace(found, validation_sizes=sizes))
+        assert [text for text in words_of(figure) if "failed" in text] == [said]
 
 
 def test_epochs_show_errors_above_and_the_temperature_below(maker):
