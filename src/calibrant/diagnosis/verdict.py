@@ -8,7 +8,7 @@ from calibrant.diagnosis.against import Against, Side
 from calibrant.diagnosis.fitting import RAW, TEMPERATURE
 from calibrant.diagnosis.judged import JudgedCandidate
 from calibrant.diagnosis.record import Record
-from calibrant.diagnosis.verdict_words import basis_words, verdict_words
+from calibrant.diagnosis.verdict_words import basis_words, reference_words, verdict_words
 
 __all__ = ["Overall", "Verdict", "verdict"]
 
@@ -64,7 +64,7 @@ def verdict(
         overall=_overall({scaled.side, auroc.side}),
         words=verdict_words(
             candidate.candidate.words,
-            reference.candidate.words,
+            reference_words(reference.candidate.words),
             raw=raw,
             scaled=scaled,
             auroc=auroc,

@@ -1,12 +1,14 @@
 """The two-sided verdict in words: right for every combination of better, worse, alike and not to be had."""
 
 import math
+from collections.abc import Mapping
 
 from calibrant.diagnosis.against import Against
 
-__all__ = ["basis_words", "verdict_words"]
+__all__ = ["basis_words", "reference_words", "verdict_words"]
 
 _MOST_DIGITS = 5
+_LONGEST_NAME = 40  # of a reference that many sentences name
 
 
 def verdict_words(
@@ -24,12 +26,25 @@ def verdict_words(
         auroc: As they are.
         accuracy: As they are.
     """
+    no_auroc = _no_auroc({candidate: (auroc.value, accuracy.value), reference: (auroc.reference, accuracy.reference)})
     if raw.side == scaled.side == auroc.side == "alike":
-        said = f"{candidate} and {reference} do not differ beyond noise: {_all_alike(raw, scaled, auroc)}."
+        parts = [_all_alike(raw, scaled), no_auroc or f"AUROC {_pair(auroc, 2)}"]
+        said = f"{candidate} and {reference} do not differ beyond noise: {', '.join(parts)}."
     else:
-        said = f"{_ece_words(candidate, reference, raw, scaled)}{_auroc_words(raw, scaled, auroc)}."
+        separation = f"; there is {no_auroc}" if no_auroc else _auroc_words(raw, scaled, auroc)
+        said = f"{_ece_words(candidate, reference, raw, scaled)}{separation}."
     said = said[0].upper() + said[1:] if raw.covers_seeds else f"In one run each, {said}"
     return said + _accuracy_words(accuracy)
+
+
+def reference_words(words: str) -> str:
+    """What sentences call the reference: a long name is told once, and not in every one.
+
+    Example:
+        >>> reference_words("cross-entropy")
+        'cross-entropy'
+    """
+    return words if len(words) <= _LONGEST_NAME else "the reference"
 
 
 def basis_words(runs: int, reference_runs: int, *, n: int, candidates: int) -> str:
@@ -56,13 +71,20 @@ def _count(runs: int) -> str:
     return "1 run" if runs == 1 else f"{runs} runs"
 
 
-def _all_alike(raw: Against, scaled: Against, auroc: Against) -> str:
-    parts = [f"raw ECE {_pair(raw, 3)}"]
-    parts.append("no number after temperature scaling, which could not be fitted" if _is_missing(scaled) else
-                 f"after temperature scaling {_pair(scaled, 3)}")  # fmt: skip
-    if not _is_missing(auroc):
-        parts.append(f"AUROC {_pair(auroc, 2)}")
-    return ", ".join(parts)
+def _all_alike(raw: Against, scaled: Against) -> str:
+    after = "no number after temperature scaling, which could not be fitted" if _is_missing(scaled) else (
+        f"after temperature scaling {_pair(scaled, 3)}"
+    )  # fmt: skip
+    return f"raw ECE {_pair(raw, 3)}, {after}"
+
+
+def _no_auroc(found: Mapping[str, tuple[float, float]]) -> str:
+    """Why there is none, from the AUROC and the accuracy of both; empty where both have one."""
+    shares = {name: accuracy for name, (auroc, accuracy) in found.items() if math.isnan(auroc)}
+    if not shares:
+        return ""
+    how = " or ".join(dict.fromkeys("right" if share > 0.5 else "wrong" for share in shares.values()))
+    return f"no AUROC, because all answers of {' and of '.join(shares)} are {how}"
 
 
 def _ece_words(candidate: str, reference: str, raw: Against, scaled: Against) -> str:
@@ -95,8 +117,6 @@ def _after_temperature(raw: Against, scaled: Against) -> str:
 
 
 def _auroc_words(raw: Against, scaled: Against, auroc: Against) -> str:
-    if _is_missing(auroc):
-        return ""
     if auroc.side == "alike":
         return f", and it separates errors neither better nor worse: AUROC {_pair(auroc, 2)}"
     # What was said last, unless that was that nothing differs.

@@ -8,7 +8,7 @@ import pytest
 from calibrant.diagnosis import compared_with, verdict
 from calibrant.diagnosis.against import Against
 from calibrant.diagnosis.verdict import _overall
-from calibrant.diagnosis.verdict_words import basis_words, verdict_words
+from calibrant.diagnosis.verdict_words import basis_words, reference_words, verdict_words
 
 NAN = math.nan
 SIDES = ("better", "worse", "alike")
@@ -66,6 +66,7 @@ AUROC_WORDS = {
     "worse": "it separates errors worse: AUROC .81 against .87.",
     "alike": "it separates errors neither better nor worse: AUROC .87 against .87.",
 }
+NO_AUROC = "no AUROC, because all answers of label smoothing 0.1 are right"
 BOTH_ALIKE = (
     "Label smoothing 0.1 does not change ECE beyond noise, neither raw (.093 against .094 for cross-entropy) nor after "
     "temperature scaling (.012 against .011)"
@@ -90,12 +91,12 @@ def test_every_combination_is_put_into_the_right_words(raw, scaled, auroc):
             "alike": "after temperature scaling .012 against .011",
             "missing": "no number after temperature scaling, which could not be fitted",
         }[scaled]
-        end = ", AUROC .87 against .87." if auroc == "alike" else "."
+        end = ", AUROC .87 against .87." if auroc == "alike" else f", {NO_AUROC}."
         start = "Label smoothing 0.1 and cross-entropy do not differ beyond noise: raw ECE .093 against .094, "
         assert found == start + after + end
         return
     start = BOTH_ALIKE if raw == scaled == "alike" else RAW_WORDS[raw] + SCALED_WORDS[raw, scaled]
-    end = "." if auroc == "missing" else f", {joint(raw, scaled, auroc)} {AUROC_WORDS[auroc]}"
+    end = f"; there is {NO_AUROC}." if auroc == "missing" else f", {joint(raw, scaled, auroc)} {AUROC_WORDS[auroc]}"
     assert found == start + end
 
 
@@ -119,6 +120,23 @@ def test_numbers_that_differ_beyond_noise_are_told_apart_and_others_are_not_stre
     assert "AUROC .875 against .872" in words
     same = {"raw": against("alike", 0.02134, 0.02131), "auroc": against("better", 0.9, 0.8, metric="auroc")}
     assert "(.021 against .021 for a)" in verdict_words("b", "a", **same, **numbers)
+
+
+@pytest.mark.parametrize(
+    ("aurocs", "accuracies", "said"),
+    [((NAN, 0.87), (1.0, 0.9), "of b are right"), ((0.87, NAN), (0.9, 0.0), "of a are wrong"),
+     ((NAN, NAN), (1.0, 1.0), "of b and of a are right"), ((NAN, NAN), (0.0, 1.0), "of b and of a are wrong or right")],
+)  # fmt: skip
+def test_why_there_is_no_auroc_is_said(aurocs, accuracies, said):
+    numbers = {"raw": against("better", 0.1, 0.2), "scaled": against("alike", 0.01, 0.01)}
+    accuracy = against("alike", *accuracies, metric="accuracy")
+    words = verdict_words("b", "a", **numbers, auroc=against("alike", *aurocs, metric="auroc"), accuracy=accuracy)
+    assert words.endswith(f"; there is no AUROC, because all answers {said}.")
+
+
+def test_a_long_name_of_the_reference_is_not_in_every_sentence():
+    assert reference_words("cross-entropy with mixup 0.2") == "cross-entropy with mixup 0.2"
+    assert reference_words("cross-entropy with split holdout and epochs 2 and batch size 32") == "the reference"
 
 
 def test_a_perfect_auroc_keeps_its_one():

@@ -173,6 +173,24 @@ def test_one_candidate_against_the_reference_is_told_in_the_headline_alone(pair)
     assert "third seed" in words.next_steps[0]
 
 
+def test_a_long_name_of_the_reference_is_told_once(found):
+    long = "cross-entropy with split holdout and epochs 2 and batch size 32 and learning rate 0.02"
+    renamed = [dataclasses.replace(each, words=long) if each.name == "ce" else each for each in found.candidates]
+    words = diagnosis_words(dataclasses.replace(found, candidates=tuple(renamed), shift=panel_of(found)))
+    assert words.findings[0].startswith(f"C{long[1:]}, the reference, itself: accuracy .")
+    assert words.headline.startswith("2 ways to train against the reference: ")
+    assert "the accuracy of the reference goes from" in words.findings[-1]
+    assert " ".join([words.headline, *words.findings]).lower().count("batch size") == 1
+
+
+def test_a_reference_without_errors_has_no_auroc_and_that_is_said(found):
+    mine = next(each for each in found.refinement if each.candidate == "ce")
+    row = dataclasses.replace(mine.rows[0], metrics=dict(mine.rows[0].metrics) | {"auroc": spread([math.nan])})
+    others = [dataclasses.replace(each, rows=(row,)) if each is mine else each for each in found.refinement]
+    said = diagnosis_words(dataclasses.replace(found, refinement=tuple(others))).findings[0]
+    assert said.endswith("no AUROC, as its answers are all right or all wrong.")
+
+
 def test_several_candidates_are_counted_by_side(found):
     first, second = found.verdicts
     better = dataclasses.replace(first.ece_after_temperature, side="better")
@@ -416,7 +434,7 @@ def test_a_shift_is_told_by_severity_by_corruption_and_by_file(found):
 
 
 def test_a_shift_in_words_says_what_it_does_and_who_is_better_there(found):
-    said = shift_words(panel_of(found), {"ce": "cross-entropy", SMOOTH: "label smoothing 0.1"})
+    said = shift_words(panel_of(found), "cross-entropy")
     assert said[0].startswith("Under 2 corruptions at severity 5, the accuracy of cross-entropy goes from .055 to .355")
     assert said[1].endswith(f"temperature from .055 to .555 (lower for {SMOOTH}).")
 
@@ -429,7 +447,7 @@ def test_a_sentence_about_a_shift_claims_nothing_that_only_a_t_test_of_runs_says
         for level in panel.levels
     ]
     panel = dataclasses.replace(panel, levels=tuple(levels))
-    said = shift_words(panel, {"ce": "cross-entropy", SMOOTH: "label smoothing 0.1"})
+    said = shift_words(panel, "cross-entropy")
     assert said[0].endswith("temperature from .055 to .355.")
     assert "▼" in shift_grids(panel)[0].rows[4][2]
     assert "by a t-test of runs at .05: not corrected, and blind to the noise of rows" in shift_legend(panel)

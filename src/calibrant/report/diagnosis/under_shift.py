@@ -43,17 +43,17 @@ def under_shifts(panel: ShiftPanel) -> list[UnderShift]:
     return found
 
 
-def shift_words(panel: ShiftPanel, words: Mapping[str, str]) -> list[str]:
+def shift_words(panel: ShiftPanel, reference: str) -> list[str]:
     """A sentence for each shift: what it does to the reference; on files, who is better or worse after a temperature.
 
     Args:
         panel: The numbers.
-        words: What a sentence calls each candidate, by its name.
+        reference: What a sentence calls the reference.
     """
     said = []
     for under in under_shifts(panel):
         raw, scaled = (under.lines[panel.reference, name] for name in (RAW, TEMPERATURE))
-        start = f"Under {under.title}, the accuracy of {words[panel.reference]} goes from {_change(raw, 'accuracy')}"
+        start = f"Under {under.title}, the accuracy of {reference} goes from {_change(raw, 'accuracy')}"
         said.append(
             f"{start} and its ECE after the clean rows' temperature from {_change(scaled, 'ece')}{_others(under)}."
         )

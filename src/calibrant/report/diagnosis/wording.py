@@ -1,10 +1,12 @@
 """A diagnosis in words: what is better and worse than the reference, on which side, and what that rests on."""
 
+import math
 from collections.abc import Iterable
 
 from calibrant.diagnosis import Diagnosis, Verdict
 from calibrant.diagnosis.against import Side
 from calibrant.diagnosis.fitting import RAW, TEMPERATURE
+from calibrant.diagnosis.verdict_words import reference_words
 from calibrant.report.diagnosis.cells import brief
 from calibrant.report.diagnosis.under_shift import shift_words
 from calibrant.report.wording import Verdict as Words
@@ -56,15 +58,15 @@ def note_lines(found: Diagnosis) -> list[str]:
 
 
 def _headline(found: Diagnosis) -> str:
-    reference = _reference_words(found)
     if not found.verdicts:
-        return f"One way to train, {reference}: there is nothing to hold it against."
+        return f"One way to train, {_reference_in_full(found)}: there is nothing to hold it against."
     if len(found.verdicts) == 1:
         return found.verdicts[0].words
     calibrated = _sides(found.verdicts, "ece_after_temperature", "is", "are", "{} calibrated")
     separated = _sides(found.verdicts, "auroc", "separates", "separate", "errors {}")
     return (
-        f"{len(found.verdicts)} ways to train against {reference}: after temperature scaling {calibrated}; {separated}."
+        f"{len(found.verdicts)} ways to train against {_reference(found)}: after temperature scaling {calibrated}; "
+        f"{separated}."
     )
 
 
@@ -86,18 +88,24 @@ def _of_reference(found: Diagnosis) -> list[str]:
     auroc = next(each for each in found.refinement if each.candidate == found.reference).rows[0].metrics["auroc"]
     direction = next(each for each in found.directions if (each.candidate, each.map) == (found.reference, RAW))
     claim = "" if direction.side == "neither" else f", {direction.side}"
-    name = _reference_words(found)
+    name = _reference_in_full(found)
+    if name != _reference(found):
+        name += f", {_reference(found)},"
+    separation = (
+        "no AUROC, as its answers are all right or all wrong"
+        if math.isnan(auroc.mean)
+        else f"AUROC {brief(auroc.mean)}"
+    )
     said = (
         f"{name[0].upper()}{name[1:]} itself: accuracy {brief(mine.accuracy.mean)}, ECE "
         f"{brief(mine.ece[RAW].mean)}{claim}, after temperature scaling {brief(mine.ece[TEMPERATURE].mean)}, "
-        f"AUROC {brief(auroc.mean)}."
+        f"{separation}."
     )
     return [said]
 
 
 def _shift(found: Diagnosis) -> list[str]:
-    words = {each.name: each.words for each in found.candidates}
-    return [] if found.shift is None else shift_words(found.shift, words)
+    return [] if found.shift is None else shift_words(found.shift, _reference(found))
 
 
 def _next_steps(found: Diagnosis) -> list[str]:
@@ -116,7 +124,11 @@ def _next_steps(found: Diagnosis) -> list[str]:
     return steps
 
 
-def _reference_words(found: Diagnosis) -> str:
+def _reference(found: Diagnosis) -> str:
+    return reference_words(_reference_in_full(found))
+
+
+def _reference_in_full(found: Diagnosis) -> str:
     return next(each.words for each in found.candidates if each.name == found.reference)
 
 
