@@ -35,7 +35,7 @@ def main() -> dict[str, float]:
             optimiser.step()
 
     judged = Predictions.from_logits(predict(model, images[test]), labels[test])
-    gamma = regulariser.meta_loss.told(features_in_evaluation(model, images[test]))
+    gamma = regulariser.describe(features_in_evaluation(model, images[test]))
     print(f"accuracy {accuracy(judged):.3f}, ece {ece(judged):.3f}")
     print(f"γ of test rows {gamma['gamma_mean']:.2f} ± {gamma['gamma_std']:.2f}")
     return {"accuracy": float(accuracy(judged)), "ece": float(ece(judged)), **gamma}

@@ -106,7 +106,8 @@ def train_runs(
     sessions: dict[Session, _Begun] = {}
     for each in unfinished:
         model, recipe = _built(each.settings), each.settings.recipe
-        sessions[Session(model, each.run.loss, placed[recipe.augmentation], recipe, speed, peers)] = each
+        name, rows = str(each.folder.path), placed[recipe.augmentation]
+        sessions[Session(model, each.run.loss, rows, recipe, speed, peers, name=name)] = each
     # Not before all networks stand: a run that is refused leaves no folder in the way of the next try.
     for each in begun if peers.is_first else ():
         each.folder.begin(each.settings, device)

@@ -64,6 +64,7 @@ class Session:
         recipe: Everything else that decides the result.
         speed: What is allowed to make it fast.
         peers: Other processes that train the same weights.
+        name: What warnings call it, such as its folder.
 
     Raises:
         InputError: If there are fewer training rows than a batch, or loss, network, data and recipe do not go together.
@@ -77,6 +78,8 @@ class Session:
         recipe: Recipe,
         speed: Speed | None = None,
         peers: Peers = ALONE,
+        *,
+        name: str | None = None,
     ) -> None:
         n, speed = len(data.training), speed or Speed()
         _check_batches(n, recipe, peers)
@@ -96,7 +99,7 @@ class Session:
         self._tuning: LossTuning | None = None
         called: Loss | MetaForward
         if isinstance(loss, MetaLoss):
-            self._tuning = LossTuning(loss, self.model, data, recipe, self._plan.rows[0])
+            self._tuning = LossTuning(loss, self.model, data, recipe, self._plan.rows[0], name=name)
             called = self._tuning.forward
         else:
             called = loss
@@ -153,7 +156,7 @@ class Session:
             held_out = self._judged() if self._is_judged() else {}
             if self.trace is not None:
                 self.trace.add(self.logits(self.data.training), self.data.training.labels)
-            learned = self._tuning.told(self._onlookers(), self.records) if self._tuning and held_out else {}
+            learned = self._tuning.describe(self._onlookers()) if self._tuning and held_out else {}
             rate = float(self.step.rates[-1])
         self.epoch += 1
         record = EpochRecord(self.epoch, time.perf_counter() - self._started, rate, loss, accuracy, held_out, learned)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import ClassVar, Literal, TypeAlias, get_args
 
+import torch
 from torch import Tensor, nn
 
 from calibrant.checks import check_known, check_positive, check_real_number
@@ -17,6 +18,7 @@ from calibrant.paper import Paper
 __all__ = ["MetaLoss", "MetaObjective"]
 
 MetaObjective: TypeAlias = Literal["sece", "dece", "ce"]
+_CROSS_ENTROPY = 2.0  # what every one of them has, unless told otherwise
 _PENALTIES = {"sece": SECELoss, "dece": DECELoss}
 
 
@@ -30,8 +32,11 @@ class MetaLoss(nn.Module, ABC):
         objective: What held-out rows judge φ by: ``sece`` or ``dece``, two differentiable calibration errors, or
             ``ce``, the cross-entropy.
         cross_entropy: How much of the cross-entropy is added to that error. The error alone is also low for a network
-            that knows nothing and says so.
+            that knows nothing and says so. Not with ``ce``, to which there is none to add.
         learning_rate: Of φ, by Adam.
+
+    Raises:
+        InputError: If an option is out of range, or ``cross_entropy`` is given with ``ce``.
     """
 
     name: ClassVar[str]
@@ -43,14 +48,25 @@ class MetaLoss(nn.Module, ABC):
         check_known(objective, get_args(MetaObjective), "objective")
         check_real_number(cross_entropy, "cross_entropy", least=0)
         check_positive(learning_rate, "learning_rate")
+        if objective == "ce" and cross_entropy != _CROSS_ENTROPY:
+            raise InputError(
+                f"cross_entropy must be left out with objective ce, which is nothing else; got {cross_entropy}."
+            )
         self.objective = objective
         self.cross_entropy = cross_entropy
         self.learning_rate = learning_rate
         self._error = _PENALTIES[objective]() if objective in _PENALTIES else None
+        self._n_features = 0
+        self.is_initialised = False  # saved with φ
 
-    @abstractmethod
     def build(self, n_features: int, n_classes: int, *, seed: int) -> None:
         """Make the parameters for a last layer of this size, replacing any there are."""
+        self._n_features, self.is_initialised = n_features, False
+        self.make(n_features, n_classes, seed=seed)
+
+    @abstractmethod
+    def make(self, n_features: int, n_classes: int, *, seed: int) -> None:
+        """Make the parameters; :meth:`build` calls it."""
 
     @abstractmethod
     def rows(self, features: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
@@ -64,11 +80,17 @@ class MetaLoss(nn.Module, ABC):
         """
 
     @abstractmethod
-    def told(self, features: Tensor) -> dict[str, float]:
-        """What is worth writing down of φ, as seen on some rows' features (n, d)."""
+    def describe(self, features: Tensor) -> dict[str, float]:
+        """The numbers worth writing down of φ, as seen on some rows' features (n, d)."""
 
-    def settle(self, features: Tensor) -> None:  # most have nothing to do
-        """Bring φ to where training should begin, as seen on the first rows' features (n, d)."""
+    def doubt(self, features: Tensor) -> str | None:
+        """What is wrong with φ, as seen on some rows' features (n, d), and what to do about it; None if nothing is."""
+        self.check_built(features)
+        return None
+
+    def initialise(self, features: Tensor) -> None:
+        """Bring φ to where training should begin, as seen on the first rows' features (n, d); most have it there."""
+        self.check_built(features)
 
     def penalty(self, weight: Tensor) -> Tensor:
         """What is added for the last layer's weights, (k, d); nothing unless a loss says so."""
@@ -88,6 +110,11 @@ class MetaLoss(nn.Module, ABC):
                 not called.
         """
         self.check_built(features)
+        if features.shape[:1] != logits.shape[:1]:
+            raise InputError(
+                f"features and logits must be of the same rows; got {len(features)} and {len(logits)}. Take both from "
+                "one batch."
+            )
         batch = Batch.of(logits, labels, owner=self.name, ignore_index=None, soft=False)
         with full_precision(logits):
             losses = self.rows(features.detach().to(batch.logits.dtype), batch.logits, batch.labels)
@@ -109,16 +136,26 @@ class MetaLoss(nn.Module, ABC):
                 return error
             return error + self.cross_entropy * log_losses(batch.logits, batch.labels).mean()
 
-    def check_built(self, features: Tensor) -> None:
+    def check_built(self, features: Tensor, name: str = "features") -> None:
         """The parameters are there, and for features of this size.
 
         Raises:
             InputError: If not.
         """
-        if not any(True for _ in self.parameters()):
+        if not self._n_features:
             raise InputError(f"{self.name} must be built for a last layer before it is called: MetaRegulariser does.")
         if features.ndim != 2:
-            raise InputError(f"features must have shape (n, d); got {tuple(features.shape)}. Pool or flatten them.")
+            raise InputError(f"{name} must have shape (n, d); got {tuple(features.shape)}. Pool or flatten them.")
+        if features.shape[1] != self._n_features:
+            raise InputError(
+                f"{name} must be what the last layer takes, {self._n_features} numbers a row; got {features.shape[1]}."
+            )
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor(self.is_initialised)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.is_initialised = bool(state)
 
     def extra_repr(self) -> str:
         return options_in_words(self)

@@ -30,7 +30,7 @@ class GammaNet(nn.Module):
 
     Example:
         >>> net = GammaNet(8, 3)
-        >>> net.settle(torch.randn(32, 8))
+        >>> net.initialise(torch.randn(32, 8))
         >>> tuple(net(torch.randn(5, 8)).shape)
         (5,)
     """
@@ -60,7 +60,7 @@ class GammaNet(nn.Module):
         return (attention @ (self.prototypes.T @ self.weight)).abs() / self.temperature
 
     @torch.no_grad()
-    def settle(self, features: Tensor) -> None:
+    def initialise(self, features: Tensor) -> None:
         """Scale w so that γ is 1 on average over these rows, (n, d): the focal loss of γ = 1, to begin with.
 
         Raises:

@@ -29,7 +29,7 @@ class MetaFocalLoss(MetaLoss):
         objective: See :class:`MetaLoss`; ``sece`` is the paper's, ``dece`` and ``ce`` its variants.
         cross_entropy: See :class:`MetaLoss`. 0 is the paper's eq. 2, by which γ can run away to its limit, as a network
             that learns nothing more becomes no more sure; its Section 4.3 speaks of both, and meta-calibration's 2 is
-            the default.
+            the default. Not with ``ce``.
         learning_rate: See :class:`MetaLoss`. The paper does not say; at meta-calibration's 1e-3, τ lets γ jump by whole
             numbers from step to step.
         temperature: τ of γ-Net.
@@ -70,17 +70,18 @@ class MetaFocalLoss(MetaLoss):
         self.limit = check_positive(limit, "limit")
         self.gamma_net: GammaNet | None = None
 
-    def build(self, n_features: int, n_classes: int, *, seed: int) -> None:
+    def make(self, n_features: int, n_classes: int, *, seed: int) -> None:
         self.gamma_net = GammaNet(n_features, n_classes, temperature=self.temperature, limit=self.limit, seed=seed)
 
-    def settle(self, features: Tensor) -> None:
-        self._net(features).settle(features)
+    def initialise(self, features: Tensor) -> None:
+        """Scale γ-Net so that γ is 1 on average over these rows, (n, d)."""
+        self._net(features).initialise(features)
 
     def rows(self, features: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
         return focal_weighted(log_losses(logits, labels), self._net(features)(features))
 
     @torch.no_grad()
-    def told(self, features: Tensor) -> dict[str, float]:
+    def describe(self, features: Tensor) -> dict[str, float]:
         """Mean and standard deviation of γ, and the share of rows at its limit."""
         gamma = self._net(features).unclipped(features).double()
         clipped = gamma.clamp(max=self.limit)
@@ -89,6 +90,18 @@ class MetaFocalLoss(MetaLoss):
             "gamma_std": float(clipped.std(correction=0)),
             "gamma_clipped": float((gamma > self.limit).double().mean()),
         }
+
+    @torch.no_grad()
+    def doubt(self, features: Tensor) -> str | None:
+        """That γ has run away to its limit."""
+        above = float((self._net(features).unclipped(features) > self.limit).double().mean())
+        if not above:
+            return None
+        advice = "" if self.objective == "ce" else ", or give it more cross_entropy"
+        return (
+            f"γ is above its limit for {above:.1%} of rows and cut off there, where it has no slope. Lower the loss's "
+            f"learning_rate{advice}."
+        )
 
     def _net(self, features: Tensor) -> GammaNet:
         self.check_built(features)

@@ -25,7 +25,8 @@ class MetaL2Loss(MetaLoss):
 
     Args:
         objective: See :class:`MetaLoss`; ``dece`` is meta-calibration's.
-        cross_entropy: See :class:`MetaLoss`. Meta-calibration's cross-entropy and half an error are 2 here.
+        cross_entropy: See :class:`MetaLoss`. Meta-calibration's cross-entropy and half an error are 2 here. Not with
+            ``ce``.
         learning_rate: See :class:`MetaLoss`.
         start: Every exp(φ) to begin with. The logarithm is what is learned, so that none falls below 0.
         unit: What has a φ of its own: each ``class`` (a row of the weights), each ``feature`` (a column) or each
@@ -60,7 +61,7 @@ class MetaL2Loss(MetaLoss):
         self.unit = unit
         self.log_strength: nn.Parameter | None = None
 
-    def build(self, n_features: int, n_classes: int, *, seed: int) -> None:
+    def make(self, n_features: int, n_classes: int, *, seed: int) -> None:
         del seed
         shapes = {"class": (n_classes, 1), "feature": (1, n_features), "weight": (n_classes, n_features)}
         self.log_strength = nn.Parameter(torch.full(shapes[self.unit], math.log(self.start)))
@@ -74,7 +75,7 @@ class MetaL2Loss(MetaLoss):
         return (self.log_strength.exp() * weight.square()).sum()
 
     @torch.no_grad()
-    def told(self, features: Tensor) -> dict[str, float]:
+    def describe(self, features: Tensor) -> dict[str, float]:
         """Mean, smallest and largest strength."""
         self.check_built(features)
         assert self.log_strength is not None

@@ -27,7 +27,8 @@ class MetaSmoothingLoss(MetaLoss):
 
     Args:
         objective: See :class:`MetaLoss`; ``dece`` is meta-calibration's.
-        cross_entropy: See :class:`MetaLoss`. Meta-calibration's cross-entropy and half an error are 2 here.
+        cross_entropy: See :class:`MetaLoss`. Meta-calibration's cross-entropy and half an error are 2 here. Not with
+            ``ce``.
         learning_rate: See :class:`MetaLoss`.
         start: ε to begin with, between 0 and a half. The public code lets ε itself move and cuts it off at 0 and a
             half, where it has no slope any more; here it cannot come to either end.
@@ -39,7 +40,7 @@ class MetaSmoothingLoss(MetaLoss):
     Example:
         >>> loss = MetaSmoothingLoss(start=0.1)
         >>> loss.build(8, 3, seed=0)
-        >>> round(loss.told(torch.zeros(1, 8))["smoothing_mean"], 4)
+        >>> round(loss.describe(torch.zeros(1, 8))["smoothing_mean"], 4)
         0.1
     """
 
@@ -64,7 +65,7 @@ class MetaSmoothingLoss(MetaLoss):
         self.unit = unit
         self.unbounded: nn.Parameter | None = None
 
-    def build(self, n_features: int, n_classes: int, *, seed: int) -> None:
+    def make(self, n_features: int, n_classes: int, *, seed: int) -> None:
         del n_features, seed
         share = self.start / _MOST
         size = n_classes if self.unit == "class" else 1
@@ -77,7 +78,7 @@ class MetaSmoothingLoss(MetaLoss):
         return (1 - each) * log_losses(logits, labels) - each * logits.log_softmax(dim=1).mean(dim=1)
 
     @torch.no_grad()
-    def told(self, features: Tensor) -> dict[str, float]:
+    def describe(self, features: Tensor) -> dict[str, float]:
         """Mean, smallest and largest ε."""
         self.check_built(features)
         smoothing = self._smoothing().double()

@@ -25,6 +25,11 @@ def check_meta(loss: MetaLoss, data: DeviceData, recipe: Recipe, peers: Peers) -
             f"{loss.name} must be tuned on rows of several classes; got {len(data.meta)} of "
             f"{len(data.meta.labels.unique())}. Set more rows apart."
         )
+    if recipe.batch_size < 2:
+        raise InputError(
+            f"batch_size must be at least 2 with {loss.name}, which as many held-out rows judge in each step; got "
+            f"{recipe.batch_size}."
+        )
     if recipe.mixup:
         raise InputError(f"mixup must be 0 with {loss.name}, whose features are those of single rows.")
     if peers.count > 1:

@@ -1,6 +1,7 @@
 """The parameters of a loss moved so that, after the network's next step, held-out rows come out better."""
 
 import warnings
+from collections.abc import Iterator, Mapping
 from typing import final
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F  # noqa: N812  # torch's own name for it
 
+from calibrant.checks import check_real_number
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.losses import MetaLoss
 from calibrant.numerics.precision import working
@@ -30,6 +32,7 @@ class MetaRegulariser:
         loss: Its parameters are made here, anew.
         head: The network's last layer.
         seed: Of the first parameters.
+        name: What warnings call it, such as a run's folder.
 
     Raises:
         InputError: If the loss or the head is not of its kind.
@@ -43,7 +46,7 @@ class MetaRegulariser:
         >>> loss = regulariser.loss(features[:16], head(features[:16]), labels[:16])
     """
 
-    def __init__(self, loss: MetaLoss, head: nn.Linear, *, seed: int = 0) -> None:
+    def __init__(self, loss: MetaLoss, head: nn.Linear, *, seed: int = 0, name: str | None = None) -> None:
         if not isinstance(loss, MetaLoss):
             raise InputError(f"loss must be one that is learned, such as MetaFocalLoss(); got {type(loss).__name__}.")
         if not isinstance(head, nn.Linear):
@@ -51,7 +54,8 @@ class MetaRegulariser:
                 f"head must be the network's last layer, an nn.Linear; got {type(head).__name__}. A network is fit for "
                 "this if it has features(inputs), (n, d), and a head that makes logits of them."
             )
-        self._head, self._is_settled, self._has_warned = head, False, False
+        self._head, self._name = head, name
+        self._warned_of: set[str] = set()
         loss.build(head.in_features, head.out_features, seed=seed)
         self.meta_loss = loss.to(head.weight.device, working(head.weight).dtype)
         self._phi = list(self.meta_loss.parameters())
@@ -65,10 +69,57 @@ class MetaRegulariser:
                 "exp_avg_sq": torch.zeros_like(each),
             }
 
-    def settle(self, features: Tensor) -> None:
-        """Bring φ to where training begins, as seen on rows' features (n, d); :meth:`learn` does, if nobody did."""
-        self.meta_loss.settle(features.detach().to(self._phi[0].dtype))
-        self._is_settled = True
+    def initialise(self, features: Tensor) -> None:
+        """Bring φ to where training begins, as seen on rows' features (n, d).
+
+        :meth:`learn` and :meth:`loss` do with the first rows they see, if neither this nor :meth:`load_state_dict` was
+        called.
+
+        Raises:
+            InputError: If the features are not the head's, or not finite.
+        """
+        self.meta_loss.initialise(self._known(features))
+        self.meta_loss.is_initialised = True
+
+    def describe(self, features: Tensor) -> dict[str, float]:
+        """What φ has come to, as seen on rows' features (n, d): of γ-Net, how γ lies, and the share at its limit.
+
+        Warns:
+            CalibrantWarning: If γ is above its limit; once.
+        """
+        self._look_at(features)
+        return self.meta_loss.describe(self._known(features))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything that learning depends on, beside the options: φ, and what Adam remembers of it.
+
+        These are the very tensors, not copies, as torch has it.
+        """
+        phi = {f"loss.{name}": tensor for name, tensor in self.meta_loss.state_dict().items()}
+        return phi | {f"optimiser.{name}": tensor for name, tensor in self.optimiser_state()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from where :meth:`state_dict` was called, in the same memory.
+
+        Raises:
+            InputError: If the state is not one of this loss and head.
+        """
+        mine, theirs = (
+            {name: getattr(each, "shape", None) for name, each in one.items()} for one in (self.state_dict(), state)
+        )
+        if mine != theirs:
+            raise InputError("the state must be one of this loss and head; its names or shapes are not.")
+        self.meta_loss.load_state_dict(
+            {name.removeprefix("loss."): each for name, each in state.items() if name.startswith("loss.")}
+        )
+        for name, tensor in self.optimiser_state():
+            tensor.copy_(state[f"optimiser.{name}"])
+
+    def optimiser_state(self) -> Iterator[tuple[str, Tensor]]:
+        """What Adam remembers of φ, by name."""
+        for name, each in self.meta_loss.named_parameters():
+            for what, tensor in self.optimiser.state[each].items():
+                yield f"{what}.{name}", tensor
 
     def learn(
         self,
@@ -86,20 +137,24 @@ class MetaRegulariser:
             labels: Shape (n,).
             held_out_features: Of rows that train nothing else, (m, d); see :func:`features_in_evaluation`.
             held_out_labels: Shape (m,).
-            rate: The learning rate of the step that is looked ahead to.
+            rate: The learning rate of the step that is looked ahead to; a tensor's number is not looked at.
 
         Raises:
-            InputError: If there are fewer than two held-out rows, or features on the CPU are not finite.
+            InputError: If features are not the head's, there are fewer than two held-out rows, the rate is below 0 or
+                not finite, or features on the CPU are not finite.
 
         Warns:
-            CalibrantWarning: If a held-out batch on the CPU is of one class; once.
+            CalibrantWarning: On the CPU, once each: if a held-out batch is of one class, φ's gradient is not finite,
+                or γ is above its limit. On a GPU, where a look would wait, :meth:`describe` tells the last.
         """
-        self._check(features, held_out_features, held_out_labels)
-        if not self._is_settled:
-            self.settle(features)
+        self._check(features, held_out_features, held_out_labels, rate)
+        if not self.meta_loss.is_initialised:
+            self.initialise(features)
         gradients = torch.autograd.grad(
             self.look_ahead(features, labels, held_out_features, held_out_labels, rate=rate), self._phi
         )
+        if features.device.type == "cpu":
+            self._look_at(features, gradients)
         for each, gradient in zip(self._phi, gradients, strict=True):
             # In a deep network's first steps, features in evaluation mode can be beyond any number.
             each.grad = gradient.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
@@ -125,6 +180,7 @@ class MetaRegulariser:
             held_out_labels: As there.
             rate: As there.
         """
+        self._check_sizes(features, held_out_features)
         head = self._head
         # Copies, so that nothing of this reaches the layer itself or what lies before it.
         layer = [
@@ -145,23 +201,48 @@ class MetaRegulariser:
             features: Shape (n, d); without a gradient here, but for those that come by the logits.
             logits: Shape (n, k), the head's answer to them.
             labels: Shape (n,).
+
+        Raises:
+            InputError: If features are not the head's, or not of the logits' rows.
         """
+        if not self.meta_loss.is_initialised:
+            self.initialise(features)
         standing = {name: each.detach() for name, each in self.meta_loss.named_parameters()}
         found: Tensor = functional_call(self.meta_loss, standing, (features, logits, labels, self._head.weight))
         return found
 
-    def _check(self, features: Tensor, held_out: Tensor, labels: Tensor) -> None:
+    def _known(self, features: Tensor) -> Tensor:
+        return features.detach().to(self._phi[0].dtype)
+
+    def _check_sizes(self, features: Tensor, held_out: Tensor) -> None:
+        self.meta_loss.check_built(features)
+        self.meta_loss.check_built(held_out, "held_out_features")
+
+    def _check(self, features: Tensor, held_out: Tensor, labels: Tensor, rate: float | Tensor) -> None:
+        self._check_sizes(features, held_out)
         if len(held_out) < 2:
             raise InputError(f"a held-out batch must have two rows or more to judge by; got {len(held_out)}.")
+        if not isinstance(rate, Tensor):
+            check_real_number(rate, "rate", least=0)
         if features.device.type != "cpu":  # a look would wait for a GPU, and break a captured graph
             return
         for rows, name in ((features, "features"), (held_out, "held_out_features")):
             if not bool(rows.isfinite().all()):
                 raise InputError(f"{name} must be finite; some are not. Lower the learning rate, or clip the gradient.")
-        if not self._has_warned and bool((labels == labels[0]).all()):
-            self._has_warned = True
-            warnings.warn(
-                f"a held-out batch is all of class {int(labels[0])}, and says nothing of the others: shuffle its rows.",
-                CalibrantWarning,
-                stacklevel=3,
+        if "class" not in self._warned_of and bool((labels == labels[0]).all()):
+            self._warn(
+                "class",
+                f"a held-out batch of {len(labels)} rows is all of class {int(labels[0])}, and says nothing of the "
+                "others: shuffle the rows, or take more at a time (a larger batch_size).",
             )
+
+    def _look_at(self, features: Tensor, gradients: tuple[Tensor, ...] = ()) -> None:
+        """Warn of what has come of φ, and of its gradient; once it was seen, nobody looks again."""
+        if "doubt" not in self._warned_of and (doubt := self.meta_loss.doubt(self._known(features))):
+            self._warn("doubt", doubt)
+        if "gradient" not in self._warned_of and not all(bool(each.isfinite().all()) for each in gradients):
+            self._warn("gradient", "a gradient of the learned loss is not finite; where it is not, 0 is taken.")
+
+    def _warn(self, of: str, words: str) -> None:
+        self._warned_of.add(of)
+        warnings.warn(f"{self._name}: {words}" if self._name else words, CalibrantWarning, stacklevel=4)

@@ -59,20 +59,20 @@ class TestGammaNet:
         net = GammaNet(512, 100)
         assert sum(each.numel() for each in net.parameters()) == 51_712
 
-    def test_gamma_is_1_on_average_where_it_is_settled(self, batch):
+    def test_gamma_is_1_on_average_where_it_is_initialised(self, batch):
         net = GammaNet(D, K).double()
-        net.settle(batch[0])
+        net.initialise(batch[0])
         assert float(net(batch[0]).mean()) == pytest.approx(1)
 
     def test_gamma_does_not_pass_its_limit(self, batch):
         net = GammaNet(D, K, limit=0.5).double()
-        net.settle(batch[0])
+        net.initialise(batch[0])
         assert float(net(batch[0]).max()) == 0.5
         assert float(net.unclipped(batch[0]).max()) > 0.5
 
     def test_features_that_are_no_numbers_are_refused(self):
         with pytest.raises(InputError, match="finite"):
-            GammaNet(D, K).settle(torch.full((3, D), math.nan))
+            GammaNet(D, K).initialise(torch.full((3, D), math.nan))
 
 
 class TestLimits:
@@ -81,7 +81,7 @@ class TestLimits:
         loss = built(MetaFocalLoss())
         # One prototype for all classes, so that attention does not matter, and the same γ for each row.
         loss.gamma_net.prototypes.copy_(torch.ones(D, K))
-        loss.settle(features)
+        loss.initialise(features)
         assert torch.allclose(loss.gamma_net(features), torch.ones(N, dtype=torch.float64))
         assert torch.allclose(loss(features, logits, labels, weight), FocalLoss(gamma=1)(logits, labels))
 
@@ -137,9 +137,9 @@ class TestObjectives:
 class TestTold:
     def test_it_tells_how_gamma_lies_and_how_often_it_is_cut_off(self, batch):
         loss = built(MetaFocalLoss(limit=1.0))
-        loss.settle(batch[0])
+        loss.initialise(batch[0])
         gamma = loss.gamma_net.unclipped(batch[0])
-        told = loss.told(batch[0])
+        told = loss.describe(batch[0])
         assert told["gamma_clipped"] == pytest.approx(float((gamma > 1).double().mean()))
         assert 0 < told["gamma_clipped"] < 1
         assert told["gamma_mean"] == pytest.approx(float(gamma.clamp(max=1).mean()))
@@ -147,10 +147,10 @@ class TestTold:
 
     def test_it_tells_the_strengths_and_the_smoothing(self):
         features = torch.zeros(1, D, dtype=torch.float64)
-        assert built(MetaL2Loss(start=0.25)).told(features) == pytest.approx(
+        assert built(MetaL2Loss(start=0.25)).describe(features) == pytest.approx(
             {"l2_mean": 0.25, "l2_least": 0.25, "l2_most": 0.25}
         )
-        assert built(MetaSmoothingLoss(start=0.2)).told(features)["smoothing_most"] == pytest.approx(0.2)
+        assert built(MetaSmoothingLoss(start=0.2)).describe(features)["smoothing_most"] == pytest.approx(0.2)
 
 
 class TestRefusals:
@@ -170,6 +170,8 @@ class TestRefusals:
             (lambda: MetaFocalLoss(temperature=0), "temperature"),
             (lambda: MetaFocalLoss(limit=-1), "limit"),
             (lambda: MetaFocalLoss(cross_entropy=-1), "cross_entropy"),
+            (lambda: MetaFocalLoss(objective="ce", cross_entropy=7.0), "cross_entropy must be left out.*7.0"),
+            (lambda: MetaL2Loss(objective="ce", cross_entropy=0), "cross_entropy must be left out"),
             (lambda: MetaFocalLoss(learning_rate=0), "learning_rate"),
             (lambda: MetaL2Loss(unit="layer"), "unit"),
             (lambda: MetaL2Loss(start=0), "start"),

@@ -1,6 +1,7 @@
 """A network trained with a loss that is learned: resumed to the bit, recorded, and refused where it cannot be."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -147,7 +148,24 @@ def test_it_learns_the_digits(data):
     assert min(accuracies.values()) > 0.85, accuracies
 
 
+def test_a_run_whose_gamma_is_cut_off_is_warned_of_by_its_folder(digits, tmp_path):
+    run = Run(tmp_path / "run", "digits_cnn", MetaFocalLoss(limit=0.5), Recipe(**{**SMALL, "epochs": 1}))
+    with pytest.warns(CalibrantWarning, match=f"^{re.escape(str(run.folder))}: γ is above its limit"):
+        train_runs([run], digits, split="8:1:1", device=CPU)
+
+
 class TestRefusals:
+    def test_a_batch_of_one_row_leaves_no_folder(self, digits, tmp_path):
+        run = Run(tmp_path / "run", "digits_cnn", MetaFocalLoss(), Recipe(**{**SMALL, "batch_size": 1}))
+        with pytest.raises(InputError, match="batch_size must be at least 2 with meta_focal"):
+            train_runs([run], digits, split="8:1:1", device=CPU)
+        assert not run.folder.exists()
+
+    def test_batches_too_small_to_hold_several_classes_are_told_what_to_do(self, data):
+        session = session_of(data, MetaFocalLoss(), batch_size=2)
+        with torch.random.fork_rng(), pytest.warns(CalibrantWarning, match="of 2 rows is all of .* larger batch_size"):
+            epochs(session, 1)
+
     def test_data_without_rows_to_tune_on(self, digits):
         held_out = TrainingData.of(digits, split_dataset(digits, "holdout", seed=0))
         with pytest.raises(InputError, match="8:1:1"):

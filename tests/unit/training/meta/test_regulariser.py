@@ -1,6 +1,7 @@
 """The gradient of a loss's own parameters, one step ahead: right, and seen by nothing else."""
 
 import copy
+import io
 import math
 
 import pytest
@@ -68,7 +69,7 @@ def by_hand(regulariser, head, rows, rate):
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_gradient_is_that_of_finite_differences_through_one_step(make, bias, rows):
     regulariser, head = regulariser_of(make, bias=bias)
-    regulariser.settle(rows[0])
+    regulariser.initialise(rows[0])
     phi = list(regulariser.meta_loss.parameters())
     value = regulariser.look_ahead(*rows, rate=0.7)
     assert float(value.detach()) == pytest.approx(by_hand(regulariser, head, rows, 0.7), rel=1e-12)
@@ -137,20 +138,125 @@ def test_parts_of_a_network_that_somebody_froze_stay_frozen():
 def test_training_moves_only_the_network_and_learning_only_the_loss(rows):
     regulariser, head = regulariser_of(MetaFocalLoss)
     features, labels = rows[:2]
-    regulariser.settle(features)
+    regulariser.initialise(features)
     regulariser.loss(features, head(features), labels).backward()
     assert all(each.grad is None for each in regulariser.meta_loss.parameters())
     assert head.weight.grad is not None
 
 
-def test_gamma_is_1_on_average_over_the_first_batch_unless_somebody_settled_it(rows):
+def test_gamma_is_1_on_average_over_the_first_batch_unless_somebody_initialised_it(rows):
     regulariser, _ = regulariser_of(lambda: MetaFocalLoss(learning_rate=1e-12))
     regulariser.learn(*rows, rate=0.1)
-    assert regulariser.meta_loss.told(rows[0])["gamma_mean"] == pytest.approx(1, abs=1e-6)
+    assert regulariser.describe(rows[0])["gamma_mean"] == pytest.approx(1, abs=1e-6)
     other, _ = regulariser_of(lambda: MetaFocalLoss(learning_rate=1e-12))
-    other.settle(10 * rows[2])
+    other.initialise(10 * rows[2])
     other.learn(*rows, rate=0.1)
-    assert other.meta_loss.told(rows[0])["gamma_mean"] != pytest.approx(1, abs=1e-3)
+    assert other.describe(rows[0])["gamma_mean"] != pytest.approx(1, abs=1e-3)
+
+
+def test_gamma_is_1_on_average_in_a_warm_up_that_does_not_learn_too(rows):
+    regulariser, head = regulariser_of(MetaFocalLoss)
+    regulariser.loss(rows[0], head(rows[0]), rows[1])
+    assert regulariser.describe(rows[0])["gamma_mean"] == pytest.approx(1, abs=1e-6)
+    before = [each.detach().clone() for each in regulariser.meta_loss.parameters()]
+    regulariser.loss(rows[2], head(rows[2]), rows[3])
+    assert all(map(torch.equal, before, regulariser.meta_loss.parameters()))
+
+
+def in_own_loop(model, regulariser, optimiser, steps):
+    """Train as a person would; each step draws its rows by its number."""
+    for step in steps:
+        chance = torch.Generator().manual_seed(step)
+        inputs, held_out = torch.randn(2, N, 4, generator=chance)
+        labels, held_out_labels = (inputs.sum(1) > 0).long(), (held_out.sum(1) > 0).long()
+        features = model.features(inputs)
+        seen = features_in_evaluation(model, held_out)
+        regulariser.learn(features, labels, seen, held_out_labels, rate=0.1)
+        optimiser.zero_grad()
+        regulariser.loss(features, model.head(features), labels).backward()
+        optimiser.step()
+
+
+@pytest.mark.parametrize("make", [lambda: MetaFocalLoss(learning_rate=0.01), MetaL2Loss, MetaSmoothingLoss])
+@pytest.mark.parametrize("steps_before", [0, 5])
+def test_an_own_loop_that_was_stopped_goes_on_to_the_last_bit(make, steps_before):
+    def begun():
+        torch.manual_seed(0)
+        model = Small()
+        model.body[3] = nn.Identity()  # what is drawn in a step is no business of the loss
+        return model, MetaRegulariser(make(), model.head), torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    straight, first, second = begun(), begun(), begun()
+    in_own_loop(*straight, range(12))
+    in_own_loop(*first, range(steps_before))
+    file = io.BytesIO()
+    torch.save([part.state_dict() for part in first], file)
+    in_own_loop(*first, range(7))  # which moves the tensors that were saved
+    file.seek(0)
+    for part, state in zip(second, torch.load(file), strict=True):
+        part.load_state_dict(state)
+    in_own_loop(*second, range(steps_before, 12))
+    for one, other in zip(straight[:2], second[:2], strict=True):
+        ends = one.state_dict(), other.state_dict()
+        assert ends[0].keys() == ends[1].keys()
+        assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+def test_the_parameters_alone_can_be_loaded_and_are_not_begun_anew(rows):
+    first, _ = regulariser_of(lambda: MetaFocalLoss(learning_rate=0.01))
+    for _ in range(30):
+        first.learn(*rows, rate=0.1)
+    gamma = first.describe(rows[0])["gamma_mean"]
+    assert gamma != pytest.approx(1, abs=0.1)
+    second, _ = regulariser_of(lambda: MetaFocalLoss(learning_rate=1e-12))
+    second.meta_loss.load_state_dict(first.meta_loss.state_dict())
+    second.learn(*rows, rate=0.1)
+    assert second.describe(rows[0])["gamma_mean"] == pytest.approx(gamma, abs=1e-6)
+
+
+def test_a_state_is_loaded_into_the_same_memory(rows):
+    regulariser, _ = regulariser_of(MetaFocalLoss)
+    places = {name: tensor.data_ptr() for name, tensor in regulariser.state_dict().items() if "_extra" not in name}
+    regulariser.learn(*rows, rate=0.1)
+    regulariser.load_state_dict(copy.deepcopy(regulariser.state_dict()))
+    after = regulariser.state_dict()
+    assert all(after[name].data_ptr() == place for name, place in places.items())
+
+
+def test_a_loss_in_a_second_regulariser_begins_anew(rows):
+    loss = MetaFocalLoss(learning_rate=1e-12)
+    for scale in (1, 3):
+        regulariser = MetaRegulariser(loss, nn.Linear(D, K, dtype=torch.float64))
+        regulariser.learn(scale * rows[0], rows[1], rows[2], rows[3], rate=0.1)
+        assert regulariser.describe(scale * rows[0])["gamma_mean"] == pytest.approx(1, abs=1e-6)
+
+
+class TestWarnings:
+    def test_a_gamma_that_ran_away_is_told_once_with_what_to_do(self, rows):
+        regulariser, _ = regulariser_of(lambda: MetaFocalLoss(learning_rate=10.0))
+        regulariser.learn(*rows, rate=0.1)
+        with pytest.warns(CalibrantWarning, match="limit.*learning_rate, or give it more cross_entropy") as told:
+            regulariser.learn(*rows, rate=0.1)
+        assert told[0].filename == __file__
+        regulariser.learn(*rows, rate=0.1)
+        assert regulariser.describe(rows[0])["gamma_clipped"] == 1
+
+    def test_whoever_asks_what_gamma_has_come_to_is_told_too(self, rows):
+        head = nn.Linear(D, K, dtype=torch.float64)
+        regulariser = MetaRegulariser(MetaFocalLoss(objective="ce", limit=0.5), head, name="this run")
+        regulariser.initialise(rows[0])
+        with pytest.warns(CalibrantWarning, match=r"^this run: γ is above its limit .* learning_rate\.$"):
+            regulariser.describe(rows[0])
+        regulariser.describe(rows[0])
+
+    def test_a_gradient_that_is_dropped_is_told_once(self, rows):
+        regulariser, _ = regulariser_of(MetaFocalLoss)
+        regulariser.initialise(rows[0])
+        before = [each.detach().clone() for each in regulariser.meta_loss.parameters()]
+        with pytest.warns(CalibrantWarning, match="gradient of the learned loss is not finite"):
+            regulariser.learn(*rows, rate=torch.tensor(math.nan))
+        regulariser.learn(*rows, rate=torch.tensor(math.nan))
+        assert all(map(torch.equal, before, regulariser.meta_loss.parameters()))
 
 
 def test_a_layer_in_half_precision_is_looked_ahead_of_in_full(rows):
@@ -186,6 +292,54 @@ class TestRefusals:
         with pytest.warns(CalibrantWarning, match="all of class 0"):
             regulariser.learn(*rows[:3], alike, rate=0.1)
         regulariser.learn(*rows[:3], alike, rate=0.1)
+
+    @pytest.mark.parametrize("rate", [math.nan, math.inf, -0.1, True, None])
+    def test_a_rate_that_is_none(self, rate, rows):
+        regulariser, _ = regulariser_of(MetaFocalLoss)
+        with pytest.raises(InputError, match="rate must be at least 0"):
+            regulariser.learn(*rows, rate=rate)
+
+    def test_a_rate_of_0_as_a_warm_up_begins_with_is_none_of_them(self, rows):
+        regulariser, _ = regulariser_of(MetaFocalLoss)
+        regulariser.learn(*rows, rate=0.0)
+
+    @pytest.mark.parametrize("make", LOSSES)
+    @pytest.mark.parametrize(("which", "name"), [(0, "^features"), (2, "^held_out_features")])
+    def test_features_of_another_size_are_refused_before_anything_moves(self, make, which, name, rows):
+        regulariser, head = regulariser_of(make)
+        for wrong, message in (
+            (torch.zeros(N, D + 2, dtype=torch.float64), f"{name} must be .* {D} numbers a row; got {D + 2}"),
+            (rows[which][:, :, None, None], rf"{name} must have shape \(n, d\).*Pool or flatten"),
+        ):
+            given = [*rows[:which], wrong, *rows[which + 1 :]]
+            for look in (regulariser.learn, regulariser.look_ahead):
+                with pytest.raises(InputError, match=message):
+                    look(*given, rate=0.1)
+            if which == 0:
+                with pytest.raises(InputError, match=message):
+                    regulariser.loss(wrong, head(rows[0]), rows[1])
+                for look in (regulariser.describe, regulariser.initialise):
+                    with pytest.raises(InputError, match=message):
+                        look(wrong)
+        assert not regulariser.meta_loss.is_initialised
+
+    @pytest.mark.parametrize("make", LOSSES)
+    def test_features_of_other_rows_than_the_logits(self, make, rows):
+        regulariser, head = regulariser_of(make)
+        with pytest.raises(InputError, match=f"same rows; got 5 and {N}"):
+            regulariser.loss(rows[0][:5], head(rows[0]), rows[1])
+
+    def test_a_state_of_another_loss_or_head(self):
+        regulariser, _ = regulariser_of(MetaFocalLoss)
+        others = [
+            MetaRegulariser(MetaFocalLoss(), nn.Linear(D + 1, K)).state_dict(),
+            regulariser_of(MetaL2Loss)[0].state_dict(),
+            regulariser.meta_loss.state_dict(),
+            regulariser.optimiser.state_dict(),
+        ]
+        for state in others:
+            with pytest.raises(InputError, match="of this loss and head"):
+                regulariser.load_state_dict(state)
 
     @pytest.mark.parametrize("which", [0, 2])
     def test_features_that_are_no_numbers_are_refused(self, which, rows):
