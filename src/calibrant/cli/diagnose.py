@@ -21,6 +21,13 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
         str | None,
         typer.Option(help="The way to train that the others are held against, as the tables call it. (plain ce)"),
     ] = None,
+    maps: Annotated[
+        str | None,
+        typer.Option(
+            help="What is fitted on calibration rows: names with commas between them, as in `calibrant compare`, "
+            "temperature among them; paper: as in Wang et al. 2021. (temperature,histogram,svs)"
+        ),
+    ] = None,
     shift: Annotated[
         list[Path] | None,
         typer.Option(
@@ -65,6 +72,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
         DiagnosisRequest(
             runs=tuple(runs),
             reference=reference,
+            maps=maps,
             shift=ShiftRequest(
                 files=tuple(shift or ()),
                 corrupt=corrupt,

@@ -7,14 +7,18 @@ from typing import final
 
 from rich.console import Console
 
+from calibrant.calibrators import Calibrator
+from calibrant.catalogue import find_calibrator
 from calibrant.checks import check_known
 from calibrant.cli.notes import warnings_shown
 from calibrant.cli.output import check_drawing, check_folder, check_output, standard_error, standard_output
 from calibrant.cli.progress import counted
 from calibrant.cli.shifting import ShiftRequest
 from calibrant.cli.writing import write_json, write_page
-from calibrant.diagnosis import Diagnosis, diagnose, grouped, read_runs
-from calibrant.errors import FileError
+from calibrant.diagnosis import MAPS, PAPER_MAPS, Diagnosis, diagnose, grouped, read_runs
+from calibrant.diagnosis.fitting import check_maps
+from calibrant.errors import FileError, InputError
+from calibrant.option_text import split_outside_brackets
 from calibrant.plots import ThemeName, save_figures
 from calibrant.plots.diagnosis import diagnosis_figures
 from calibrant.report.diagnosis.document import diagnosis_to_document
@@ -35,6 +39,7 @@ class DiagnosisRequest:
 
     runs: tuple[Path, ...]
     reference: str | None = None
+    maps: str | None = None
     shift: ShiftRequest = field(default_factory=ShiftRequest)
     n_bins: int = 15
     draws: int = 3
@@ -59,6 +64,7 @@ def run_diagnosis(request: DiagnosisRequest) -> None:
             check_output(target, [*(folder / name for folder in folders for name in _READ), *request.shift.files])
     check_folder(request.figures)
     request.shift.check()
+    maps = _maps(request.maps)
     with warnings_shown(err), counted(err) as count:
         count("reading the runs", 0, len(folders))
         runs = read_runs(folders)
@@ -67,6 +73,7 @@ def run_diagnosis(request: DiagnosisRequest) -> None:
         found = diagnose(
             runs,
             reference=request.reference,
+            maps=maps,
             n_bins=request.n_bins,
             draws=request.draws,
             resamples=request.resamples,
@@ -111,6 +118,18 @@ def _folders(given: Sequence[Path], err: Console) -> Iterator[Path]:
             if folder not in finished:
                 err.print(f"note: {folder} was stopped before its end, and is left out.", style="yellow")
         yield from finished or inside or [path]
+
+
+def _maps(text: str | None) -> tuple[Calibrator, ...]:
+    """Those that were named; ``paper`` stands for several."""
+    if text is None:
+        return MAPS
+    words = [word.strip() for word in split_outside_brackets(text, ",")]
+    if not all(words):
+        raise InputError(f"--maps must be paper, or names with commas between them; got {text!r}.")
+    found = [each for word in words for each in (PAPER_MAPS if word == "paper" else [find_calibrator(word)])]
+    check_maps(found, "--maps")
+    return tuple(found)
 
 
 def _source(given: Sequence[Path]) -> str:

@@ -1,8 +1,8 @@
 """Everything at once: run folders in, one record out."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
 
 import torch
 
@@ -62,6 +62,7 @@ class Diagnosis(Record):
     epochs: tuple[EpochCurves, ...]
     learned_epochs: tuple[LearnedEpochs, ...]
     shift: ShiftPanel | None = None  # None where no shifted set was given
+    map_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # the options of each map, by its name
 
 
 def diagnose(  # noqa: PLR0913  # each is one thing that a person may want otherwise
@@ -153,6 +154,7 @@ def diagnose(  # noqa: PLR0913  # each is one thing that a person may want other
         epochs=tuple(curve for curve in curves if curve is not None),
         learned_epochs=learned_epoch_groups(candidates) if is_traced else (),
         shift=shift,
+        map_settings={each.name: each.settings() for each in maps},
     )
 
 

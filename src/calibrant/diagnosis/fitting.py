@@ -1,14 +1,15 @@
 """The maps that a diagnosis fits after training, and how it fits one."""
 
 import warnings
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from calibrant.calibrators import Calibrator, HistogramBinning, StructuredVectorScaling, TemperatureScaling
-from calibrant.errors import CalibrantError, CalibrantWarning
+from calibrant.errors import CalibrantError, CalibrantWarning, InputError
 from calibrant.maps import Map
 from calibrant.predictions import Predictions
 
-__all__ = ["MAPS", "PAPER_MAPS", "RAW", "TEMPERATURE", "TriedFit", "try_fit"]
+__all__ = ["MAPS", "PAPER_MAPS", "RAW", "TEMPERATURE", "TriedFit", "check_maps", "try_fit"]
 
 RAW = "none"
 TEMPERATURE = TemperatureScaling.name
@@ -17,6 +18,20 @@ MAPS: tuple[Calibrator, ...] = (TemperatureScaling(), HistogramBinning(), Struct
 PAPER_MAPS: tuple[Calibrator, ...] = (
     TemperatureScaling(criterion="ece-overconfidence"), HistogramBinning(bins="equal_width"), StructuredVectorScaling(),
 )  # fmt: skip
+
+
+def check_maps(maps: Sequence[Calibrator], name: str) -> None:
+    """Maps that can be told apart, with a temperature, which verdicts go by.
+
+    Raises:
+        InputError: If they are not.
+    """
+    names = [each.name for each in maps]
+    if TEMPERATURE not in names or len(set(names)) < len(names) or RAW in names:
+        raise InputError(
+            f"{name} must be different methods, temperature among them; got {', '.join(names) or 'none'}. "
+            "Nothing at all is judged anyway."
+        )
 
 
 class TriedFit(NamedTuple):

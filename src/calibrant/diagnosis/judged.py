@@ -11,11 +11,11 @@ from typing import final
 from calibrant.calibrators import Calibrator
 from calibrant.checks import check_at_least
 from calibrant.diagnosis.candidate import Candidate
-from calibrant.diagnosis.fitting import MAPS, RAW, TEMPERATURE, try_fit
+from calibrant.diagnosis.fitting import MAPS, RAW, TEMPERATURE, check_maps, try_fit
 from calibrant.diagnosis.oracle import Oracle, oracle_temperature
 from calibrant.diagnosis.over_seeds import Spread, spread
 from calibrant.diagnosis.runs import DiagnosedRun
-from calibrant.errors import FitError, InputError
+from calibrant.errors import FitError
 from calibrant.maps import Map, Scale
 from calibrant.metrics import (
     AURC,
@@ -128,12 +128,7 @@ def judge_candidates(
         InputError: If there is no temperature among the maps, or two of the same name.
     """
     check_at_least(n_bins, 1, "n_bins")
-    names = [each.name for each in maps]
-    if TEMPERATURE not in names or len(set(names)) < len(names) or RAW in names:
-        raise InputError(
-            f"maps must be different methods, temperature among them; got {', '.join(names) or 'none'}. "
-            "Nothing at all is judged anyway."
-        )
+    check_maps(maps, "maps")
     total = sum(len(each.runs) for each in candidates)
     done, found = 0, []
     for candidate in candidates:

@@ -114,6 +114,27 @@ def test_another_reference_turns_the_comparison_round(calibrant, made):
     assert [(each["candidate"], each["reference"]) for each in found["verdicts"]] == [("ce", "label_smoothing(0.1)")]
 
 
+def test_other_maps_may_be_asked_for(calibrant, made):
+    target = made / "d.json"
+    code, out, err = calibrant("diagnose", made / "runs", *QUICK, "--maps", "isotonic, temperature", "--json", target)
+    assert code == 0, err
+    assert json.loads(target.read_text())["maps"] == ["none", "isotonic", "temperature"]
+    assert "candidate accuracy as it is isotonic temperature optimal T" in " ".join(out.split())
+
+
+def test_the_maps_of_the_paper_have_a_name_of_their_own_and_their_options_are_told(calibrant, made):
+    target = made / "d.json"
+    code, out, err = calibrant("diagnose", made / "runs", *QUICK, "--maps", "paper", "--json", target)
+    assert code == 0, err
+    settings = json.loads(target.read_text())["map_settings"]
+    assert settings["temperature"]["criterion"] == "ece-overconfidence"
+    assert settings["histogram"]["bins"] == "equal_width"
+    said = " ".join(out.split())
+    assert "(temperature with criterion ece-overconfidence, histogram with bins equal_width)" in said
+    code, out, err = calibrant("diagnose", made / "runs", *QUICK)
+    assert (code, " with criterion" in out) == (0, False)
+
+
 def test_of_a_folder_of_runs_those_that_were_stopped_are_left_out_and_named(calibrant, made):
     (made / "runs/ce-1/weights.safetensors").unlink()
     code, out, err = calibrant("diagnose", made / "runs", *QUICK)
@@ -151,6 +172,13 @@ def test_a_folder_of_stopped_runs_alone_is_refused(calibrant, made):
         (["runs", "--data", "empty"], "--data must stand beside --corrupt"),
         (["runs", "--shift", "absent.npz"], "--shift must name a file or folder of images; there is no"),
         (["runs", "--shift", "file", "--shift", "file"], "--shift must name each file once"),
+        (
+            ["runs", "--maps", "histogram,svs"],
+            "--maps must be different methods, temperature among them; got histogram",
+        ),
+        (["runs", "--maps", "paper,temperature"], "--maps must be different methods, temperature among them; got temp"),
+        (["runs", "--maps", "temperature,,svs"], "--maps must be paper, or names with commas between them"),
+        (["runs", "--maps", "temperatur"], "Did you mean temperature"),
         (["runs", "--shift", "file"], "must end in .npz or .npy"),
         (["runs", "--shift", "file"], "numpy.savez(path, images=images, labels=labels)"),
         (["runs", "--shift", "alone.npy"], "alone.npy must have its labels beside it, in labels.npy"),

@@ -43,7 +43,7 @@ def test_it_can_be_written_as_json(found):
     assert set(plain["calibratability"][1]["against"]["none"]["by_seed"]) == {"0", "1"}
     assert set(plain) == {"candidates", "reference", "maps", "n", "n_bins", "resamples", "seed", "verdicts",
                           "calibratability", "refinement", "directions", "coefficients", "validation_sizes", "epochs",
-                          "learned_epochs", "shift"}  # fmt: skip
+                          "learned_epochs", "shift", "map_settings"}  # fmt: skip
 
 
 def test_the_same_seed_gives_the_same_diagnosis(found, trained):

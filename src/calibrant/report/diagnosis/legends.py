@@ -1,5 +1,6 @@
 """What must be said below a diagnosis' tables for them not to mislead; once for the terminal and the page."""
 
+from calibrant.catalogue import all_calibrators
 from calibrant.diagnosis import Diagnosis, ShiftPanel
 from calibrant.diagnosis.refinement import NOT_AN_IDENTITY
 
@@ -53,7 +54,8 @@ def calibratability_legend(found: Diagnosis) -> str:
     """Below the ECEs."""
     seeds = " Mean ± standard deviation over seeds." if _has_seeds(found) else ""
     return (
-        f"ECE with {found.n_bins} bins: as the network is, then after each map, fitted on its calibration rows. "
+        f"ECE with {found.n_bins} bins: as the network is, then after each map, fitted on its calibration rows"
+        f"{_unusual(found)}. "
         f"optimal: the lowest of any temperature, searched on the test rows; an oracle, and no method.{seeds}"
     )
 
@@ -93,6 +95,18 @@ def shift_legend(panel: ShiftPanel) -> str:
     if any(row.against for row in panel.rows):
         said += f" ✓ better, ✗ worse than {panel.reference} on the rows of a file, as above."
     return said
+
+
+def _unusual(found: Diagnosis) -> str:
+    """The options of maps that are not as a person gets them by the name alone."""
+    known = all_calibrators()
+    told = [
+        f"{name} with {option} {value}"
+        for name, options in found.map_settings.items()
+        for option, value in options.items()
+        if name in known and value != known[name].settings()[option]
+    ]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _has_seeds(found: Diagnosis) -> bool:
