@@ -11,6 +11,7 @@ from calibrant.checks import check_at_least
 from calibrant.diagnosis.against import compared_with
 from calibrant.diagnosis.calibratability import Calibratability, calibratability
 from calibrant.diagnosis.candidate import grouped, reference_of
+from calibrant.diagnosis.candidate_notes import candidate_notes
 from calibrant.diagnosis.coefficient import CoefficientCurve, coefficient_curves
 from calibrant.diagnosis.direction import Direction, directions
 from calibrant.diagnosis.fitting import MAPS
@@ -38,7 +39,7 @@ class CandidateSummary(Record):
     seeds: tuple[int, ...]
     folders: tuple[str, ...]
     calibration_rows: int
-    notes: tuple[str, ...] = ()  # which runs lack something, and what is left out for that
+    notes: tuple[str, ...] = ()  # what a reader should know of its runs
 
 
 @final
@@ -133,7 +134,7 @@ def diagnose(  # noqa: PLR0913  # each is one thing that a person may want other
                 each.candidate.seeds,
                 tuple(str(run.path) for run in each.candidate.runs),
                 each.runs[0].calibration_rows,
-                tuple(_note(run) for run in each.candidate.runs if not run.is_recorded),
+                tuple(candidate_notes(each.candidate)),
             )
             for each in judged.candidates
         ),
@@ -156,8 +157,3 @@ def diagnose(  # noqa: PLR0913  # each is one thing that a person may want other
         shift=shift,
         map_settings={each.name: each.settings() for each in maps},
     )
-
-
-def _note(run: DiagnosedRun) -> str:
-    recorded = f"{len(run.records)} of {run.settings.recipe.epochs} records"
-    return f"seed {run.seed}: epochs.jsonl has {recorded}, so the run is left out of the curves over epochs"
