@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from calibrant.confidence.confidence_head import ConfidenceHead
 from calibrant.confidence.labelled_batches import labelled_batches, rows_as_given
-from calibrant.confidence.network_features import features_of
+from calibrant.confidence.network_features import features_of, running_on
 from calibrant.errors import InputError
 from calibrant.networks.device import device_of
 from calibrant.networks.features import with_features
@@ -62,7 +62,8 @@ class LearnedConfidence(nn.Module):
     @torch.no_grad()
     def confidence(self, inputs: Tensor) -> Tensor:
         """Between 0 and 1, (n, ...) -> (n,), float64."""
-        return self(inputs)[1].double().sigmoid()
+        with running_on(inputs):
+            return self(inputs)[1].double().sigmoid()
 
     def top_label(self, data: object, *, batch_size: int = 512) -> TopLabel:
         """The classifier's answers to labelled inputs, with the learned confidence, in evaluation mode.
@@ -78,7 +79,8 @@ class LearnedConfidence(nn.Module):
         rows, device = rows_as_given(data), device_of(self.model)
         with frozen(self), torch.no_grad():
             for inputs, labels, _ in labelled_batches(rows, device=device, batch_size=batch_size):
-                logits, sure = self(inputs)
+                with running_on(inputs):
+                    logits, sure = self(inputs)
                 log_odds.append(sure.double())
                 correct.append(Predictions.from_logits(logits, labels).correct)
         joined = torch.cat(log_odds)

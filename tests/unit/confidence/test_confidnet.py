@@ -409,6 +409,19 @@ def test_features_of_another_width_or_number_are_refused(network, rows):
         head.top_label(predictions, torch.full((600, 4), torch.nan))
 
 
+def test_inputs_that_the_network_cannot_take_are_told_by_their_shape(network, rows):
+    learned = QUICK.fit(network, rows)
+    wrong = torch.zeros(600, 7)
+    told = r"inputs of shape \(n, 7\) and type torch.float32; it said: RuntimeError"
+    for look in (
+        lambda: QUICK.fit(network, (wrong, rows[1])),
+        lambda: learned.top_label((wrong, rows[1])),
+        lambda: learned.confidence(wrong),
+    ):
+        with pytest.raises(InputError, match=told):
+            look()
+
+
 def test_a_head_of_another_kind_is_refused(network):
     with pytest.raises(InputError, match="head must be a ConfidenceHead"):
         LearnedConfidence(network, nn.Linear(4, 1))
