@@ -29,7 +29,7 @@ from calibrant.report.terminal import words_of
 
 __all__ = ["diagnosis_to_terminal"]
 
-_NAME = 22  # columns of a candidate's name, which is folded where it is longer
+_NAME = 34  # columns of a candidate's name at most; it is folded where it is longer, or the terminal narrow
 _STYLES: dict[Side, str] = {"better": "green", "worse": "red", "alike": ""}
 _MARKS = {"accuracy": 1, "optimal": 1, "T": 0}  # columns with fewer than two tests
 _SHOWN = ("aupr_error", "aurc")
