@@ -5,23 +5,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
-import torch
-
 from calibrant.diagnosis.record import Record
-from calibrant.errors import FitError
-from calibrant.numerics.coldest import best_coldness
-from calibrant.numerics.error_grid import errors_at_temperatures
+from calibrant.numerics.lowest_error import lowest_error
 from calibrant.predictions import Predictions
 
 __all__ = ["Oracle", "oracle_temperature"]
-
-_TEMPERATURES = 101  # as in the records of epochs, so that the two agree
 
 
 @final
 @dataclass(frozen=True)
 class Oracle(Record):
-    """The lowest ECE of any temperature tried on the test rows themselves, and that temperature."""
+    """The lowest ECE of any temperature on the test rows themselves, and that temperature."""
 
     ece: float
     temperature: float
@@ -33,26 +27,21 @@ def oracle_temperature(test: Predictions, *, also: Iterable[float] = (), n_bins:
     It is what "Rethinking Calibration" calls the optimal ECE: how far a temperature could get, without the luck of the
     calibration rows. It flatters, since it is chosen on the rows it is judged on, the more so the fewer they are.
 
+    All temperatures are searched, as a rule in steps of 1e-5 of one: see :mod:`calibrant.numerics.lowest_error`. Rows
+    that are all right get the coldest there is, and those that are all wrong the hottest.
+
     Args:
         test: The rows that judge.
-        also: Temperatures to try beside those within a factor of two of the one with the lowest log-loss; with those
-            that others were fitted, the optimal ECE is a bound on theirs.
+        also: Temperatures to try beside the others, such as those that were fitted elsewhere; NaN is passed over.
         n_bins: Of the ECE.
 
     Example:
+        >>> import torch
         >>> logits = torch.randn(4000, 5, generator=torch.manual_seed(0))
         >>> labels = logits.softmax(1).multinomial(1, generator=torch.manual_seed(1))[:, 0]
         >>> found = oracle_temperature(Predictions.from_logits(3 * logits, labels))
         >>> 2.5 < found.temperature < 3.5, found.ece < 0.02
         (True, True)
     """
-    try:
-        middle = 1 / best_coldness(test.logits, test.labels).coldness
-    except FitError:  # logits that are all alike, as of a network that has died
-        middle = 1.0
-    around = middle * torch.logspace(-1, 1, _TEMPERATURES, base=2, dtype=torch.float64)
-    known = [temperature for temperature in (1.0, *also) if not math.isnan(temperature)]
-    tried = torch.cat([around, torch.tensor(known, dtype=torch.float64)])
-    errors = errors_at_temperatures(test.logits, test.labels, tried, n_bins=n_bins)
-    best = int(errors.argmin())
-    return Oracle(float(errors[best]), float(tried[best]))
+    known = [temperature for temperature in also if not math.isnan(temperature)]
+    return Oracle(*lowest_error(test.logits, test.labels, also=known, n_bins=n_bins))
