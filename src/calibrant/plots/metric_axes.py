@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from matplotlib.axis import Axis
-from matplotlib.ticker import MaxNLocator, PercentFormatter, ScalarFormatter
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
-from calibrant.plots.layout import percent
+from calibrant.plots.layout import percent, percent_ticks
 
 __all__ = ["MetricAxis", "metric_axis"]
 
@@ -22,7 +22,7 @@ class MetricAxis(NamedTuple):
         """Ticks at round numbers, at most so many steps."""
         axis.set_major_locator(MaxNLocator(most))
         plain = ScalarFormatter(useOffset=False)
-        axis.set_major_formatter(PercentFormatter(1.0, symbol="") if self.in_percent else plain)
+        axis.set_major_formatter(percent_ticks() if self.in_percent else plain)
 
 
 # Shares and errors of shares are read in percent.

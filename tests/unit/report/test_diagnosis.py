@@ -31,7 +31,7 @@ from calibrant.report.diagnosis.markdown import diagnosis_to_markdown
 from calibrant.report.diagnosis.rows import calibratability_lines
 from calibrant.report.diagnosis.shift import shift_grids
 from calibrant.report.diagnosis.terminal import diagnosis_to_terminal
-from calibrant.report.diagnosis.under_shift import shift_words
+from calibrant.report.diagnosis.under_shift import shift_words, under_shifts
 from calibrant.report.diagnosis.wording import diagnosis_words, note_lines, runs_words
 from calibrant.report.rows import p_text
 from calibrant.training import EpochRecord, HeldOutRecord
@@ -483,6 +483,12 @@ def test_t_tests_are_not_told_to_the_resolution_of_a_bootstrap(found):
     row = next(line for line in table.splitlines() if line.startswith(f"| `{SMOOTH}` | as it is"))
     assert row.split("|")[-2].strip() == "4e-06"
     assert "< .002" not in table  # with several runs no p rests on counted draws
+
+
+def test_a_shifted_set_of_one_row_has_no_rows(found):
+    panel = panel_of(found)
+    panel = dataclasses.replace(panel, sets=tuple(dataclasses.replace(each, n=1) for each in panel.sets))
+    assert [each.title for each in under_shifts(panel)][-1] == "v2 (1 row)"
 
 
 def test_a_page_and_a_terminal_with_a_shift_have_all_of_it(found):

@@ -12,7 +12,7 @@ from calibrant.diagnosis.calibratability import ORACLE
 from calibrant.diagnosis.fitting import RAW, TEMPERATURE
 from calibrant.plots.diagnosis.looks import MapLook, map_looks
 from calibrant.plots.diagnosis.panels import shortened
-from calibrant.plots.diagnosis.ranges import percents_across
+from calibrant.plots.diagnosis.ranges import percents_across, seeds_words
 from calibrant.plots.head import draw_head
 from calibrant.plots.layout import bare_axes, new_figure
 from calibrant.plots.style import SIZES, Theme, ThemeName, theme_named
@@ -73,11 +73,12 @@ def _draw_marks(
             ax.plot(found.mean, y, linestyle="none", color=look.line["color"], zorder=3, **look.mark)
             if row.candidate == reference and look.name == TEMPERATURE:
                 ax.axvline(found.mean, color=theme.muted, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    names = shortened([row.candidate for row in rows], _LONGEST_NAME)
     drawn = [_spread(row, look.name) for row in rows for look in looks]
     by_factors = percents_across(ax, [end for each in drawn for end in (each.lowest, each.highest)])
     words = "← better    ECE, %" + ("  (by factors)" if by_factors else "")
     ax.set_xlabel(words, color=theme.muted, fontsize=SIZES["label"])
-    ax.set_yticks(range(len(rows)), [shortened(row.candidate, _LONGEST_NAME) for row in rows])
+    ax.set_yticks(range(len(rows)), list(names.values()))
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0, labelcolor=theme.ink)
     ax.spines["left"].set_visible(False)
@@ -113,11 +114,12 @@ def _spread(row: Calibratability, name: str) -> Spread:
 
 
 def _draw_head(ax: Axes, diagnosis: Diagnosis, looks: Sequence[MapLook], theme: Theme) -> None:
+    names = shortened([row.candidate for row in diagnosis.calibratability], _LONGEST_NAME)
     failed = sum(len(row.failures) for row in diagnosis.calibratability)
     parts = [
-        "mean and range over seeds",
+        seeds_words(len(each.seeds) for each in diagnosis.candidates),
         f"{diagnosis.n:,} test rows",
-        f"dashed line: {shortened(diagnosis.reference, _LONGEST_NAME)} after temperature scaling",
+        f"dashed line: {names[diagnosis.reference]} after temperature scaling",
         *([f"{failed} fit{'s' * (failed > 1)} failed"] if failed else []),
     ]
     handles: list[Line2D] = [look.handle(lined=False) for look in looks]

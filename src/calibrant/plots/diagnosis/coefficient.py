@@ -11,7 +11,7 @@ from calibrant.diagnosis.calibratability import ORACLE
 from calibrant.errors import InputError
 from calibrant.plots.diagnosis.looks import MapLook, map_looks
 from calibrant.plots.diagnosis.panels import panel_grid, panel_title, shortened
-from calibrant.plots.diagnosis.ranges import are_wide, band_of, draw_range, room_above, values_across
+from calibrant.plots.diagnosis.ranges import are_wide, band_of, draw_range, room_above, seeds_words, values_across
 from calibrant.plots.head import draw_head
 from calibrant.plots.layout import bare_axes, horizontal_lines, name_axes, percent_ticks
 from calibrant.plots.style import Theme, ThemeName, theme_named
@@ -50,14 +50,19 @@ def plot_coefficients(diagnosis: Diagnosis, *, figure: Figure | None = None, the
     colours = theme_named(theme)
     looks = map_looks(diagnosis.maps, colours)
     grid = panel_grid(
-        len(diagnosis.coefficients), colours, figure=figure, heights=(_HEIGHT,), width=_WIDTH, keys=len(looks)
+        [curve.loss for curve in diagnosis.coefficients],
+        colours,
+        figure=figure,
+        heights=(_HEIGHT,),
+        width=_WIDTH,
+        keys=len(looks),
     )
-    detail = f"mean and range over seeds  ·  {diagnosis.n:,} test rows"
+    detail = f"{seeds_words(len(each.seeds) for each in diagnosis.candidates)}  ·  {diagnosis.n:,} test rows"
     handles = [look.handle(lined=True) for look in looks]
     draw_head(grid.head, colours, "Sensitivity to the coefficient", detail, handles)
     for place, curve in enumerate(diagnosis.coefficients):
         ax = grid.figure.add_subplot(grid.cells[place][0])
-        _draw_curve(ax, curve, _ends(curve, diagnosis.coefficients), looks, colours)
+        _draw_curve(ax, curve, grid.names[place], _ends(curve, diagnosis.coefficients), looks, colours)
         if not grid.is_left(place):
             ax.set_ylabel("")
     return grid.figure
@@ -67,10 +72,10 @@ def _ends(curve: CoefficientCurve, curves: Sequence[CoefficientCurve]) -> str:
     """The candidates at its ends, where the loss and the name of the number do not tell it from another curve."""
     if sum((each.loss, each.option) == (curve.loss, curve.option) for each in curves) == 1:
         return ""
-    return " to ".join(shortened(point.candidate, _LONGEST_NAME) for point in (curve.points[0], curve.points[-1]))
+    return " to ".join(shortened([curve.points[place].candidate for place in (0, -1)], _LONGEST_NAME).values())
 
 
-def _draw_curve(ax: Axes, curve: CoefficientCurve, detail: str, looks: list[MapLook], theme: Theme) -> None:
+def _draw_curve(ax: Axes, curve: CoefficientCurve, name: str, detail: str, looks: list[MapLook], theme: Theme) -> None:
     bare_axes(ax, theme)
     horizontal_lines(ax, theme)
     x, highest = [point.value for point in curve.points], []
@@ -83,4 +88,4 @@ def _draw_curve(ax: Axes, curve: CoefficientCurve, detail: str, looks: list[MapL
     ax.yaxis.set_major_formatter(percent_ticks())
     values_across(ax, x, by_factors=are_wide(x))
     name_axes(ax, theme, curve.option.partition(".")[2].replace("_", " "), "ECE, %")
-    panel_title(ax, theme, curve.loss, detail)
+    panel_title(ax, theme, name, detail)

@@ -38,12 +38,15 @@ def plot_densities(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
         Singh et al. (2021), On the Dark Side of Calibration for Modern Neural Networks, arXiv:2106.09385, Figure 2.
     """
     colours = theme_named(theme)
-    grid = panel_grid(len(diagnosis.refinement), colours, figure=figure, heights=(_HEIGHT, _HEIGHT))
+    grid = panel_grid(
+        [each.candidate for each in diagnosis.refinement], colours, figure=figure, heights=(_HEIGHT, _HEIGHT)
+    )
     handles = [
         Patch(label="right answers", linewidth=0.8, **_look(colours, right=True)),
         Patch(label="wrong answers", linewidth=0.8, **_look(colours, right=False)),
     ]
-    detail = f"densities over {diagnosis.n:,} test rows, mean over seeds, each to its own height; lines: medians"
+    seeds = ", mean over seeds" * any(len(each.seeds) > 1 for each in diagnosis.candidates)
+    detail = f"densities over {diagnosis.n:,} test rows{seeds}, each to its own height; lines: medians"
     draw_head(grid.head, colours, "Confidence of right and wrong answers", detail, handles)
     for place, each in enumerate(diagnosis.refinement):
         for line, (name, words) in enumerate(((RAW, "as it is"), (TEMPERATURE, "after TS"))):
@@ -52,7 +55,7 @@ def plot_densities(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
             _draw(ax, row, colours, words if grid.is_left(place) else "")
             ax.tick_params(labelbottom=bool(line) and grid.is_lowest(place))
             if not line:
-                panel_title(ax, colours, each.candidate, _detail(each))
+                panel_title(ax, colours, grid.names[place], _detail(each))
     grid.name_axes(colours, "Confidence, %")
     return grid.figure
 

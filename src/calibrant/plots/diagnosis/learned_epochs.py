@@ -47,23 +47,24 @@ def plot_learned_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, t
         raise InputError("a run must have been traced to tell when rows were learned; none was. Train with --trace.")
     colours = theme_named(theme)
     groups = len(found[0].groups)
-    grid = panel_grid(len(found), colours, figure=figure, heights=(_LINE * groups,))
+    grid = panel_grid([each.candidate for each in found], colours, figure=figure, heights=(_LINE * groups,))
     handles = [
         Patch(label="learned", linewidth=0.8, **_look(colours, never=False)),
         Patch(label="never learned", linewidth=0.8, **_look(colours, never=True)),
         Line2D([], [], label="mean", color=colours.ink, linestyle="none", marker="|", markersize=9, markeredgewidth=2),
     ]
-    detail = "training rows by the epoch from which they are answered right; their share on the right  ·  all seeds"
+    detail = "training rows by the epoch from which they are answered right; their share on the right"
+    detail += "  ·  all seeds" * any(len(each.seeds) > 1 for each in diagnosis.candidates)
     draw_head(grid.head, colours, "Top logits by when rows were learned", detail, handles)
     for place, each in enumerate(found):
         ax = grid.figure.add_subplot(grid.cells[place][0])
-        _draw(ax, each, colours)
+        _draw(ax, each, grid.names[place], colours)
         ax.tick_params(labelleft=grid.is_left(place), labelbottom=grid.is_lowest(place))
     grid.name_axes(colours, "Top logit in the end", "Learned in epoch")
     return grid.figure
 
 
-def _draw(ax: Axes, found: LearnedEpochs, theme: Theme) -> None:
+def _draw(ax: Axes, found: LearnedEpochs, name: str, theme: Theme) -> None:
     bare_axes(ax, theme)
     lines = len(found.groups)
     for place, group in enumerate(found.groups):
@@ -88,7 +89,7 @@ def _draw(ax: Axes, found: LearnedEpochs, theme: Theme) -> None:
     correlation = found.rank_correlation.mean
     known = correlation == correlation  # noqa: PLR0124  # not NaN
     told = f"rank correlation {correlation:+.2f}".replace("-", "−") if known else "all learned in one epoch"
-    panel_title(ax, theme, found.candidate, told)
+    panel_title(ax, theme, name, told)
 
 
 def _look(theme: Theme, *, never: bool) -> Look:

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -51,12 +52,14 @@ def plot_learned_loss(diagnosis: Diagnosis, *, figure: Figure | None = None, the
     if not curves:
         raise InputError("a candidate's loss must be one that is learned, such as meta_focal; none is.")
     colours = theme_named(theme)
-    grid = panel_grid(len(curves), colours, figure=figure, heights=(_HEIGHT,), width=_WIDTH)
-    handles = [
+    grid = panel_grid([curve.candidate for curve in curves], colours, figure=figure, heights=(_HEIGHT,), width=_WIDTH)
+    handles: list[Artist] = [
         Line2D([], [], label="mean", **_mean_look(colours)),
-        Patch(label="range of the mean over seeds", facecolor=colours.under, alpha=BAND, linewidth=0),
         Line2D([], [], label="spread: γ ± standard deviation, else smallest and largest", **_spread_look(colours)),
     ]
+    if any(len(each.seeds) > 1 for each in diagnosis.candidates):
+        band = Patch(label="range of the mean over seeds", facecolor=colours.under, alpha=BAND, linewidth=0)
+        handles.insert(1, band)
     draw_head(
         grid.head,
         colours,
@@ -66,7 +69,7 @@ def plot_learned_loss(diagnosis: Diagnosis, *, figure: Figure | None = None, the
     )
     for place, curve in enumerate(curves):
         ax = grid.figure.add_subplot(grid.cells[place][0])
-        _draw(ax, curve, colours)
+        _draw(ax, curve, grid.names[place], colours)
     grid.name_axes(colours, "Epoch")
     return grid.figure
 
@@ -75,7 +78,7 @@ def _prefix(curve: EpochCurves) -> str | None:
     return next((name.removesuffix("_mean") for name in curve.learned if name.endswith("_mean")), None)
 
 
-def _draw(ax: Axes, curve: EpochCurves, theme: Theme) -> None:
+def _draw(ax: Axes, curve: EpochCurves, name: str, theme: Theme) -> None:
     bare_axes(ax, theme)
     horizontal_lines(ax, theme)
     prefix = _prefix(curve)
@@ -91,7 +94,7 @@ def _draw(ax: Axes, curve: EpochCurves, theme: Theme) -> None:
     last = f"{told.words} = {curve.learned[f'{prefix}_mean'].mean[-1]:.3g} in the end"
     clipped = curve.learned.get("gamma_clipped")
     most = max(clipped.highest) if clipped is not None else 0.0
-    panel_title(ax, theme, curve.candidate, last + (f"  ·  up to {percent(most)} of rows at the limit" if most else ""))
+    panel_title(ax, theme, name, last + (f"  ·  up to {percent(most)} of rows at the limit" if most else ""))
 
 
 def _told(curve: EpochCurves, prefix: str) -> _Told:

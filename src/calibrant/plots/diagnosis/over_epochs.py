@@ -8,7 +8,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from calibrant.diagnosis import Diagnosis, EpochCurves
 from calibrant.errors import InputError
 from calibrant.plots.diagnosis.panels import panel_grid, panel_title
-from calibrant.plots.diagnosis.ranges import draw_range, known, room_above
+from calibrant.plots.diagnosis.ranges import draw_range, known, room_above, seeds_words
 from calibrant.plots.head import draw_head
 from calibrant.plots.layout import bare_axes, horizontal_lines, percent_ticks
 from calibrant.plots.style import SIZES, Look, Theme, ThemeName, theme_named
@@ -43,13 +43,14 @@ def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, them
     if not curves:
         raise InputError("a candidate's runs must have looked at test rows in the same epochs; none have.")
     colours = theme_named(theme)
-    grid = panel_grid(len(curves), colours, figure=figure, heights=_HEIGHTS)
+    grid = panel_grid([curve.candidate for curve in curves], colours, figure=figure, heights=_HEIGHTS)
     handles = [
         Line2D([], [], label="ECE", **_ece_look(colours)),
         Line2D([], [], label="optimal ECE (oracle)", **_optimal_look(colours)),
         Line2D([], [], label="T of lowest log-loss", **_temperature_look(colours)),
     ]
-    detail = f"on the {curves[0].part} rows, mean and range over seeds  ·  {diagnosis.n:,} rows"
+    seeds = seeds_words(len(each.seeds) for each in diagnosis.candidates)
+    detail = f"on the {curves[0].part} rows, {seeds}  ·  {diagnosis.n:,} rows"
     draw_head(grid.head, colours, "Calibration over the epochs of training", detail, handles)
     errors: Axes | None = None
     temperatures: Axes | None = None
@@ -57,7 +58,7 @@ def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, them
         upper = grid.figure.add_subplot(grid.cells[place][0], sharey=errors)
         lower = grid.figure.add_subplot(grid.cells[place][1], sharex=upper, sharey=temperatures)
         errors, temperatures = errors or upper, temperatures or lower
-        _draw(upper, lower, curve, colours)
+        _draw(upper, lower, curve, grid.names[place], colours)
         for ax in (upper, lower):
             ax.tick_params(labelleft=grid.is_left(place))
         if grid.is_left(place):
@@ -77,7 +78,7 @@ def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, them
     return grid.figure
 
 
-def _draw(upper: Axes, lower: Axes, curve: EpochCurves, theme: Theme) -> None:
+def _draw(upper: Axes, lower: Axes, curve: EpochCurves, name: str, theme: Theme) -> None:
     for ax in (upper, lower):
         bare_axes(ax, theme)
         horizontal_lines(ax, theme)
@@ -91,7 +92,7 @@ def _draw(upper: Axes, lower: Axes, curve: EpochCurves, theme: Theme) -> None:
     upper.yaxis.set_major_formatter(percent_ticks())
     lower.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     rise = f", then +{100 * curve.rise:.1f}" if curve.rise > 0 else ""
-    panel_title(upper, theme, curve.candidate, f"optimal lowest at epoch {curve.lowest_epoch}{rise}")
+    panel_title(upper, theme, name, f"optimal lowest at epoch {curve.lowest_epoch}{rise}")
 
 
 def _ece_look(theme: Theme) -> Look:

@@ -1,9 +1,11 @@
 """Small multiples: a panel a candidate, in the order of the diagnosis, under one title and key."""
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import cast, final
+from itertools import chain
+from typing import final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -33,6 +35,7 @@ class PanelGrid:
     head: Axes
     cells: tuple[tuple[SubplotSpec, ...], ...]
     columns: int
+    names: tuple[str, ...]  # of the panels, as far as there is room
 
     def is_left(self, place: int) -> bool:
         """Whether a candidate is the first of its row."""
@@ -50,7 +53,7 @@ class PanelGrid:
 
 
 def panel_grid(
-    count: int,
+    names: Sequence[str],
     theme: Theme,
     *,
     figure: Figure | None,
@@ -61,13 +64,14 @@ def panel_grid(
     """Divide a figure so that panels are about as large as asked for.
 
     Args:
-        count: Of candidates.
+        names: Of candidates, or what else has panels.
         theme: Of the figure.
         figure: A new one unless given.
         heights: Of each candidate's panels, from the top; in inches.
         width: Of a candidate.
         keys: Entries of the key with long words, for which the figure must be wide enough.
     """
+    count = len(names)
     columns = 3 if count in _IN_THREES else min(_MOST_COLUMNS, count)
     rows, lines = math.ceil(count / columns), len(heights)
     if figure is None:
@@ -82,17 +86,13 @@ def panel_grid(
         tuple(grid[1 + place // columns * (lines + 1) + line, place % columns] for line in range(lines))
         for place in range(count)
     )
-    return PanelGrid(figure, figure.add_subplot(grid[0, :]), cells, columns)
+    short = shortened(names, int((figure.get_figwidth() / columns - _MARGIN) / _LETTER))
+    return PanelGrid(figure, figure.add_subplot(grid[0, :]), cells, columns, tuple(short[name] for name in names))
 
 
 def panel_title(ax: Axes, theme: Theme, name: str, detail: str = "") -> None:
     """A candidate's name, and its numbers under it."""
-    place = ax.get_subplotspec()
-    columns = 1 if place is None else place.get_gridspec().ncols
-    shown = shortened(name, int((cast("Figure", ax.figure).get_figwidth() / columns - _MARGIN) / _LETTER))
-    ax.set_title(
-        shown, loc="left", color=theme.ink, fontsize=SIZES["label"], fontweight="bold", pad=18 if detail else 6
-    )
+    ax.set_title(name, loc="left", color=theme.ink, fontsize=SIZES["label"], fontweight="bold", pad=18 if detail else 6)
     told = ax.annotate(
         detail, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", color=theme.muted,
         fontsize=SIZES["note"], va="bottom", annotation_clip=False,
@@ -100,14 +100,41 @@ def panel_title(ax: Axes, theme: Theme, name: str, detail: str = "") -> None:
     told.set_in_layout(False)  # above it the title makes room
 
 
-def shortened(name: str, longest: int) -> str:
-    """A name without its middle where it is too long: candidates often differ at the end.
+def shortened(names: Iterable[str], longest: int) -> dict[str, str]:
+    """Names without their middle where they are too long, each by its name; no two become the same.
+
+    Of those that would, the words that they share are left out, but for the first where it has room; at last they are
+    numbered.
 
     Example:
-        >>> shortened("label_smoothing(smoothing=0.05)", 20)
-        'label_smoo…ing=0.05)'
+        >>> list(shortened(["label_smoothing(smoothing=0.05)"], 20).values())
+        ['label_smoo…ing=0.05)']
+        >>> list(shortened([f"ce split=holdout epochs={epochs} learning_rate=0.02" for epochs in (2, 5)], 20).values())
+        ['ce epochs=2', 'ce epochs=5']
     """
+    short = {name: _without_middle(name, longest) for name in names}
+    for alike in _alike(short):
+        shared = set.intersection(*(set(name.split()) for name in alike))
+        for name in alike:
+            first, *words = name.split()
+            told = " ".join([first, *(word for word in words if word not in shared)])
+            if len(told) > longest and first in shared:
+                told = told.replace(f"{first} ", "…", 1)
+            short[name] = _without_middle(told, longest)
+    for place, name in enumerate(chain.from_iterable(_alike(short)), start=1):
+        number = f" ({place})"
+        short[name] = _without_middle(short[name], longest - len(number)) + number
+    return short
+
+
+def _alike(short: dict[str, str]) -> list[list[str]]:
+    """Names that became the same."""
+    often = Counter(short.values())
+    return [[name for name in short if short[name] == each] for each in often if often[each] > 1]
+
+
+def _without_middle(name: str, longest: int) -> str:
     if len(name) <= longest:
         return name
-    tail = (longest - 1) // 2
+    tail = (longest - 1) // 2  # kept, since candidates often differ at the end
     return f"{name[: longest - 1 - tail]}…{name[-tail:]}"

@@ -12,7 +12,16 @@ from calibrant.plots.diagnosis.looks import BAND
 from calibrant.plots.layout import percent_ticks
 from calibrant.plots.style import Look
 
-__all__ = ["are_wide", "band_of", "draw_range", "known", "percents_across", "room_above", "values_across"]
+__all__ = [
+    "are_wide",
+    "band_of",
+    "draw_range",
+    "known",
+    "percents_across",
+    "room_above",
+    "seeds_words",
+    "values_across",
+]
 
 _FEW = 12  # points that are marked one by one
 _APART = 0.16  # of the width, between the numbers of two ticks
@@ -39,6 +48,11 @@ def draw_range(ax: Axes, x: Sequence[float], band: Band, line: Look, mark: Look 
     else:
         ax.vlines(x, band.lowest, band.highest, color=line["color"], linewidth=1.4, zorder=2)
     ax.plot(x, band.mean, zorder=3, **line, **marked)
+
+
+def seeds_words(runs: Iterable[int]) -> str:
+    """What marks and ranges are of, by how many runs each candidate has."""
+    return "mean and range over seeds" if max(runs, default=1) > 1 else "single runs"
 
 
 def known(values: Iterable[float]) -> list[float]:

@@ -13,7 +13,7 @@ from calibrant.diagnosis.shifted_sets import ShiftSource
 from calibrant.errors import InputError
 from calibrant.plots.diagnosis.looks import MapLook, map_looks
 from calibrant.plots.diagnosis.panels import panel_grid, panel_title
-from calibrant.plots.diagnosis.ranges import band_of, draw_range, known, room_above
+from calibrant.plots.diagnosis.ranges import band_of, draw_range, known, room_above, seeds_words
 from calibrant.plots.head import draw_head
 from calibrant.plots.layout import bare_axes, horizontal_lines, percent_ticks
 from calibrant.plots.style import SIZES, Look, Theme, ThemeName, theme_named
@@ -53,20 +53,21 @@ def plot_shift(
         raise InputError(f"a set of source {source!r} must have severities to be drawn over them; none has.")
     colours = theme_named(theme)
     looks = map_looks((RAW, TEMPERATURE), colours, oracle=False)
-    grid = panel_grid(len(levels), colours, figure=figure, heights=_HEIGHTS)
+    grid = panel_grid(list(levels), colours, figure=figure, heights=_HEIGHTS)
     shifts = list(dict.fromkeys(name for level in panel.levels if level.source == source for name in level.shifts))[1:]
     over = f"mean over {len(shifts)} corruptions" if len(shifts) > 1 else str(shifts[0]).replace("_", " ")
+    seeds = seeds_words(len(row.metrics["ece"].values) for row in panel.rows)
     handles: list[Line2D] = [look.handle(lined=True) for look in looks]
     handles.append(Line2D([], [], label="accuracy, the same for both", **_either_look(colours)))
     draw_head(
         grid.head,
         colours,
         "Under corruption",
-        f"{over}; mean and range over seeds  ·  gap: mean confidence minus accuracy",
+        f"{over}; {seeds}  ·  gap: mean confidence minus accuracy",
         handles,
     )
     first: dict[str, Axes] = {}
-    for place, (name, by_map) in enumerate(levels.items()):
+    for place, by_map in enumerate(levels.values()):
         for line, metric in enumerate(_METRICS):
             ax = grid.figure.add_subplot(grid.cells[place][line], sharey=first.get(metric))
             first.setdefault(metric, ax)
@@ -75,7 +76,7 @@ def plot_shift(
             if grid.is_left(place):
                 ax.set_ylabel(_METRICS[metric], color=colours.muted, fontsize=SIZES["label"])
             if not line:
-                panel_title(ax, colours, name, _gaps(by_map))
+                panel_title(ax, colours, grid.names[place], _gaps(by_map))
     for metric, ax in first.items():
         _limits(ax, metric, [level for by_map in levels.values() for of_map in by_map.values() for level in of_map])
     grid.name_axes(colours, "Severity")

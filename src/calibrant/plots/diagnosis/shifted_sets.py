@@ -12,7 +12,7 @@ from calibrant.diagnosis.fitting import RAW, TEMPERATURE
 from calibrant.errors import InputError
 from calibrant.plots.diagnosis.looks import MapLook, map_looks
 from calibrant.plots.diagnosis.panels import shortened
-from calibrant.plots.diagnosis.ranges import known
+from calibrant.plots.diagnosis.ranges import known, seeds_words
 from calibrant.plots.head import draw_head
 from calibrant.plots.layout import bare_axes, new_figure
 from calibrant.plots.metric_axes import metric_axis
@@ -49,6 +49,7 @@ def plot_shifted_sets(panel: ShiftPanel, *, figure: Figure | None = None, theme:
     colours = theme_named(theme)
     names = list(dict.fromkeys(row.candidate for row in panel.rows))
     looks = map_looks((RAW, TEMPERATURE), colours, oracle=False)
+    titles = shortened([each.shift for each in sets], _LONGEST_NAME)
     body = _LINE * len(names)
     if figure is None:
         figure = new_figure(colours, width=_WIDTH, height=_HEAD + (body + _SET) * len(sets) + _FOOT)
@@ -57,7 +58,7 @@ def plot_shifted_sets(panel: ShiftPanel, *, figure: Figure | None = None, theme:
     handles.append(
         Line2D([], [], label="accuracy, the same for both", linestyle="none", color=colours.ink, **_either_mark())
     )
-    detail = "mean and range over seeds; maps fitted on clean rows"
+    detail = f"{seeds_words(len(row.metrics['ece'].values) for row in panel.rows)}; maps fitted on clean rows"
     draw_head(figure.add_subplot(grid[0, :]), colours, "Under natural shift", detail, handles)
     for column, metric in enumerate(_METRICS):
         shared: Axes | None = None
@@ -68,7 +69,7 @@ def plot_shifted_sets(panel: ShiftPanel, *, figure: Figure | None = None, theme:
             _draw(ax, [row for row in panel.rows if _is_of(row, each)], names, metric, looks, colours)
             ax.tick_params(labelbottom=line == len(sets) - 1)
             if not column:
-                words = f"{shortened(each.shift, _LONGEST_NAME)}, {each.n:,} rows"
+                words = f"{titles[each.shift]}, {each.n:,} row{'s' * (each.n != 1)}"
                 ax.set_title(words, loc="left", color=colours.ink, fontsize=SIZES["label"], fontweight="bold", pad=5)
         assert shared is not None, "there are sets"
         axis = metric_axis(metric)
@@ -109,7 +110,7 @@ def _frame(ax: Axes, names: Sequence[str], lines: int, theme: Theme) -> None:
     bare_axes(ax, theme)
     ax.hlines([place + 0.5 for place in range(lines - 1)], 0, 1, transform=ax.get_yaxis_transform(),
               color=theme.faint, linewidth=0.8, zorder=0)  # fmt: skip
-    ax.set_yticks(range(lines), [shortened(name, _LONGEST_NAME) for name in names] or [""] * lines)
+    ax.set_yticks(range(lines), list(shortened(names, _LONGEST_NAME).values()) or [""] * lines)
     ax.set_ylim(lines - 0.5, -0.5)
     ax.tick_params(axis="y", length=0, labelcolor=theme.ink)
     ax.spines["left"].set_visible(False)

@@ -12,7 +12,7 @@ from calibrant.diagnosis import Diagnosis, Verdict
 from calibrant.diagnosis.fitting import RAW, TEMPERATURE
 from calibrant.plots.diagnosis.labels import NamedPoint, name_points
 from calibrant.plots.diagnosis.panels import shortened
-from calibrant.plots.diagnosis.ranges import percents_across
+from calibrant.plots.diagnosis.ranges import percents_across, seeds_words
 from calibrant.plots.dots import dot_look
 from calibrant.plots.head import draw_head
 from calibrant.plots.layout import bare_axes, name_axes, new_figure, percent_ticks
@@ -47,7 +47,9 @@ def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
     if figure is None:
         figure = new_figure(colours, width=_WIDTH, height=_HEIGHT)
     grid = figure.add_gridspec(2, 1, height_ratios=(_HEAD, _HEIGHT - _HEAD))
-    _draw_head(figure.add_subplot(grid[0]), diagnosis, [each.name for each in points if each not in shown], colours)
+    names = shortened([each.name for each in points], _LONGEST_NAME)
+    missing = [names[each.name] for each in points if each not in shown]
+    _draw_head(figure.add_subplot(grid[0]), diagnosis, missing, colours)
     ax = figure.add_subplot(grid[1])
     bare_axes(ax, colours)
     verdicts = {each.candidate: each for each in diagnosis.verdicts}
@@ -67,7 +69,7 @@ def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
     )  # fmt: skip
     better.set_in_layout(False)
     figure.draw_without_rendering()
-    named = [each._replace(name=shortened(each.name, _LONGEST_NAME)) for each in shown]
+    named = [each._replace(name=names[each.name]) for each in shown]
     name_points(ax, named, colours, taken=[better.get_window_extent()])
     return figure
 
@@ -111,15 +113,14 @@ def _frame(ax: Axes, points: Sequence[NamedPoint], theme: Theme) -> None:
 
 
 def _draw_head(ax: Axes, diagnosis: Diagnosis, missing: Sequence[str], theme: Theme) -> None:
-    reference = shortened(diagnosis.reference, _LONGEST_NAME)
-    kinds: list[tuple[str, Look]] = [(f"{reference} (dashed lines)", _reference_look(theme))]
+    kinds: list[tuple[str, Look]] = [("reference (dashed lines)", _reference_look(theme))]
     if diagnosis.verdicts:
         kinds.append(("better", dot_look("better", theme)))
         kinds.append(("worse", dot_look("worse", theme)))
         kinds.append(("better and worse", _mixed_look(theme)))
         kinds.append(("cannot be told from it", dot_look("alike", theme)))
     handles = [Line2D([], [], label=words, linestyle="none", **look) for words, look in kinds]
-    parts = [f"mean and range over seeds  ·  {diagnosis.n:,} test rows"]
+    parts = [f"{seeds_words(len(each.seeds) for each in diagnosis.candidates)}  ·  {diagnosis.n:,} test rows"]
     if missing:
-        parts.append(f"not to be had for {', '.join(shortened(name, _LONGEST_NAME) for name in missing)}")
+        parts.append(f"not to be had for {', '.join(missing)}")
     draw_head(ax, theme, "What temperature scaling leaves, and how errors are separated", "  ·  ".join(parts), handles)

@@ -47,9 +47,12 @@ def plot_validation_sizes(diagnosis: Diagnosis, *, figure: Figure | None = None,
         raise InputError("a diagnosis must have draws of calibration rows; this one has none. Diagnose with draws=3.")
     colours = theme_named(theme)
     looks = map_looks(diagnosis.maps, colours, oracle=False)
-    grid = panel_grid(len(curves), colours, figure=figure, heights=(_HEIGHT,), keys=len(looks))
+    grid = panel_grid(
+        [curve.candidate for curve in curves], colours, figure=figure, heights=(_HEIGHT,), keys=len(looks)
+    )
     draws = curves[0].draws
-    detail = f"mean and range over seeds and {draws} draw{'s' * (draws > 1)} of rows  ·  {diagnosis.n:,} test rows"
+    seeds = "seeds and " * any(len(each.seeds) > 1 for each in diagnosis.candidates)
+    detail = f"mean and range over {seeds}{draws} draw{'s' * (draws > 1)} of rows  ·  {diagnosis.n:,} test rows"
     handles = [look.handle(lined=True) for look in looks]
     draw_head(grid.head, colours, "How many calibration rows a map needs", detail, handles)
     after = room_above([each.highest for curve in curves for point in curve.points for each in point.ece.values()])
@@ -57,13 +60,13 @@ def plot_validation_sizes(diagnosis: Diagnosis, *, figure: Figure | None = None,
     top = max(after, *(room_above([each]) for each in raw if each <= _ABOVE * after), after)
     for place, curve in enumerate(curves):
         ax = grid.figure.add_subplot(grid.cells[place][0])
-        _draw_curve(ax, curve, looks, top, colours)
+        _draw_curve(ax, curve, grid.names[place], looks, top, colours)
         ax.tick_params(labelleft=grid.is_left(place))
     grid.name_axes(colours, "Calibration rows", "ECE, %")
     return grid.figure
 
 
-def _draw_curve(ax: Axes, curve: ValidationSize, looks: list[MapLook], top: float, theme: Theme) -> None:
+def _draw_curve(ax: Axes, curve: ValidationSize, name: str, looks: list[MapLook], top: float, theme: Theme) -> None:
     bare_axes(ax, theme)
     horizontal_lines(ax, theme)
     x = [float(point.rows) for point in curve.points]
@@ -81,7 +84,7 @@ def _draw_curve(ax: Axes, curve: ValidationSize, looks: list[MapLook], top: floa
     ax.yaxis.set_major_locator(MaxNLocator(4))
     ax.yaxis.set_major_formatter(percent_ticks())
     values_across(ax, x, by_factors=True)
-    panel_title(ax, theme, curve.candidate, _failures(curve))
+    panel_title(ax, theme, name, _failures(curve))
 
 
 def _failures(curve: ValidationSize) -> str:

@@ -39,7 +39,7 @@ def under_shifts(panel: ShiftPanel) -> list[UnderShift]:
     for each in panel.sets:
         if each.severity is None and each.source != CLEAN:
             rows = [row for row in panel.rows if (row.shift, row.source) == (each.shift, each.source)]
-            found.append(UnderShift(f"{each.shift} ({each.n:,} rows)", _of_rows(rows, clean)))
+            found.append(UnderShift(f"{each.shift} ({each.n:,} row{'s' * (each.n != 1)})", _of_rows(rows, clean)))
     return found
 
 

@@ -8,6 +8,7 @@ from matplotlib.colors import same_color
 
 from calibrant.diagnosis import spread
 from calibrant.plots.diagnosis import (
+    diagnosis_figures,
     plot_calibratability,
     plot_coefficients,
     plot_densities,
@@ -115,7 +116,7 @@ def test_the_map_has_every_candidate_at_its_numbers_with_its_name(maker):
         (able.ece["temperature"].mean, fine.rows[0].metrics["auroc"].mean)
         for able, fine in zip(found.calibratability, found.refinement, strict=True)
     ]
-    assert {shortened(each.name, 26) for each in found.candidates} <= set(words_of(figure))
+    assert set(shortened([each.name for each in found.candidates], 26).values()) <= set(words_of(figure))
 
 
 def test_names_on_the_map_cover_neither_each_other_nor_a_point(maker):
@@ -298,7 +299,59 @@ def test_natural_shift_stands_below_the_clean_rows_on_the_same_axes(maker):
 
 
 def test_a_long_name_loses_its_middle():
-    assert shortened("label_smoothing(0.05)", 30) == "label_smoothing(0.05)"
-    short = [shortened(f"meta_focal(objective=sece, learning_rate={rate})", 20) for rate in (0.001, 0.002)]
-    assert len(set(short)) == 2
-    assert all(len(each) == 20 for each in short)
+    assert shortened(["label_smoothing(0.05)"], 30) == {"label_smoothing(0.05)": "label_smoothing(0.05)"}
+    short = shortened([f"meta_focal(objective=sece, learning_rate={rate})" for rate in (0.001, 0.002)], 20)
+    assert len(set(short.values())) == 2
+    assert all(len(each) == 20 for each in short.values())
+
+
+def test_no_two_names_of_a_figure_become_the_same():
+    ways = [f"epochs={epochs} batch_size={size}" for epochs in (2, 5) for size in (32, 64)]
+    names = [f"ce split=holdout {way} learning_rate=0.02" for way in ways]
+    assert list(shortened(names, 26).values()) == [f"ce {way}" for way in ways]
+    names = [f"meta_focal(objective=sece) split=holdout {way} learning_rate=0.02" for way in ways]
+    assert list(shortened(names, 26).values()) == [f"…{way}" for way in ways]
+    same_words = [f"meta_focal(objective={'x' * 9}{place}{'y' * 30})" for place in range(12)]
+    short = shortened([*names, *same_words, "mmce"], 20).values()
+    assert len(set(short)) == len(short)
+    assert max(map(len, short)) == 20
+
+
+@pytest.mark.parametrize("draw", [plot_calibratability, plot_two_sided, plot_densities, plot_over_epochs])
+def test_candidates_told_apart_in_the_middle_of_their_names_are_told_apart_in_a_figure(maker, draw):
+    made = maker(2)
+    made.names = tuple(f"ce split=holdout epochs={epochs} batch_size=32 learning_rate=0.02" for epochs in (2, 5))
+    found = made.diagnosis()
+    figure = draw(replace(found, reference=made.names[0], shift=None))
+    ticks = {label.get_text() for ax in figure.axes for label in ax.get_yticklabels()}
+    titles = {ax._left_title.get_text() for ax in figure.axes}
+    assert {"ce epochs=2", "ce epochs=5"} <= ticks | titles | set(words_of(figure))
+
+
+def test_the_key_of_the_map_has_room_whatever_the_reference_is_called(maker):
+    made = maker(2)
+    made.names = ("meta_focal(objective=sece) mixup=0.2 batch_size=512", "ce")
+    figure = plot_two_sided(replace(made.diagnosis(), reference=made.names[0], verdicts=(made.verdict(1),)))
+    figure.draw_without_rendering()
+    (legend,) = (ax.get_legend() for ax in figure.axes if ax.get_legend())
+    assert legend.get_window_extent().x1 <= figure.bbox.x1
+
+
+@pytest.mark.parametrize(("seeds", "is_range"), [(1, False), (2, True)])
+def test_single_runs_are_not_called_a_mean_over_seeds(maker, seeds, is_range):
+    figures = diagnosis_figures(maker(3, seeds).diagnosis())
+    assert len(figures) > 8
+    for name, figure in figures.items():
+        words = [
+            *words_of(figure),
+            *(each.get_text() for ax in figure.axes if ax.get_legend() for each in ax.get_legend().texts),
+        ]
+        assert any("seeds" in each for each in words) == is_range, name
+
+
+def test_ticks_in_percent_are_as_short_as_they_can_be(maker):
+    figure = plot_shifted_sets(maker().diagnosis().shift)
+    figure.draw_without_rendering()
+    ticks = [label.get_text() for ax in panels_of(figure) for label in ax.get_xticklabels()]
+    assert any(ticks)
+    assert not [tick for tick in ticks if tick.endswith(".0")]
