@@ -106,11 +106,11 @@ here: less than γ-Net has as it is. The large MCE of label smoothing .1 is that
 none has, and four have a significantly higher one. Label smoothing .05 shows it best: first of all as it is, tenth of
 thirteen after a temperature. That is the finding of *Do Not Be Afraid of Overconfidence*; the remedy it proposes, the
 inverse focal loss, is not one here: 3.16 against 1.63, with that paper's own temperature (`--maps paper`) 2.3 against
-1.6, and by the oracle 2.05 against 1.34, at the highest AUROC of all (86.24, which a t-test over seeds tells from cross-entropy,
-and the corrected comparison does not). MMCE has the lowest
-ECE after a temperature and nearly the highest AUROC, both within noise, at .7 points of accuracy. No AUROC but that of
-eq. 2 differs from cross-entropy's beyond noise. Where a temperature is not enough, bins are: after histogram binning
-all ways are alike, between 1.3 and 2.1.
+1.6, and by the oracle 2.05 against 1.34, at the highest AUROC of all (86.24, which a t-test over seeds tells from
+cross-entropy, and the corrected comparison does not). MMCE has the lowest ECE after a temperature and nearly the
+highest AUROC, both within noise, at .7 points of accuracy. No AUROC but that of eq. 2 differs from cross-entropy's
+beyond noise. Where a temperature is not enough, bins are: after histogram binning all ways are
+alike, between 1.3 and 2.1.
 
 ![ECE of each way as it is, after each map and at the best temperature, with its place among
 all](images/meta-study/calibratability.png)
