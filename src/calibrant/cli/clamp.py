@@ -81,6 +81,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     from calibrant.cli.clamp_method import MethodText
     from calibrant.cli.clamp_space import SpaceText
     from calibrant.cli.clamping import run_clamping
+    from calibrant.cli.writing import Reports
 
     run_clamping(
         ClampRequest(
@@ -108,10 +109,6 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
             n_bins=bins,
             resamples=resamples,
             with_weights=with_weights,
-            json=json,
-            markdown=markdown,
-            figures=figures,
-            figure_format=figure_format,
-            theme=theme,
+            reports=Reports(json, markdown, figures, figure_format, theme),
         )
     )

@@ -16,7 +16,7 @@ from calibrant.cli.clamp_method import MethodText, check_start
 from calibrant.cli.clamp_space import SpaceText
 from calibrant.cli.labelled_inputs import InputFile, blamed_on
 from calibrant.cli.networks import Network, read_network
-from calibrant.cli.output import check_drawing
+from calibrant.cli.writing import Reports
 from calibrant.errors import InputError
 from calibrant.networks.weights import network_digest
 
@@ -42,14 +42,7 @@ class ClampRequest:
     n_bins: int = 15
     resamples: int = 500
     with_weights: bool = False
-    json: Path | None = None
-    markdown: Path | None = None
-    figures: Path | None = None
-    figure_format: str = "png"
-    theme: str = "light"
-
-    def __post_init__(self) -> None:
-        check_drawing(self.figure_format, self.theme)
+    reports: Reports = field(default_factory=Reports)
 
 
 @final

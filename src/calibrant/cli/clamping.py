@@ -13,12 +13,12 @@ from calibrant.cli.clamp_folder import ClampFolder
 from calibrant.cli.device import chosen_device
 from calibrant.cli.labelled_inputs import blamed_on
 from calibrant.cli.notes import warnings_shown
-from calibrant.cli.output import check_folder, check_output, standard_error, standard_output
+from calibrant.cli.output import check_folder, standard_error, standard_output
 from calibrant.cli.progress import stages
 from calibrant.cli.writing import write_json, write_page
 from calibrant.diagrams import delta_picture, reliability
 from calibrant.errors import CalibrantError
-from calibrant.plots import ThemeName, plot_delta, plot_reliability, save_figures
+from calibrant.plots import ThemeName, plot_delta, plot_reliability
 from calibrant.report.clamping.document import clamping_to_document
 from calibrant.report.clamping.judgement import CLAMPED, ClampingJudgement
 from calibrant.report.clamping.judging import judge_clamping, needs_refit
@@ -39,10 +39,7 @@ def run_clamping(request: ClampRequest) -> None:
     folder = ClampFolder(request.out)
     check_folder(request.out)
     folder.check()
-    for target in (request.json, request.markdown):
-        if target is not None:
-            check_output(target, [request.data, request.test])
-    check_folder(request.figures)
+    request.reports.check([request.data, request.test])
     device = chosen_device(request.device)
     out, err = standard_output(), standard_error()
     with warnings_shown(err) as said, stages(err) as stage:
@@ -75,7 +72,7 @@ def run_clamping(request: ClampRequest) -> None:
             seed=request.method.seed,
         )
         stage("drawing")
-        pictures = [] if request.figures is None else _draw(request, case, clamped, found, request.figures)
+        pictures = request.reports.save_pictures(lambda theme: _drawn(request, case, clamped, found, theme))
         written = [
             folder.clamped,
             *_write(folder, found),
@@ -125,12 +122,12 @@ def _report(request: ClampRequest, folder: ClampFolder, found: ClampingJudgement
     source = _source(request)
     return [
         *write_page(
-            request.markdown or folder.path / "report.md",
+            request.reports.markdown or folder.path / "report.md",
             pictures,
             lambda figures: clamping_to_markdown(found, source=source, figures=figures),
         ),
         *write_json(
-            request.json or folder.path / "report.json",
+            request.reports.json or folder.path / "report.json",
             lambda: clamping_to_document(
                 found, network=request.model, calibration=request.data.name, test=request.test.name
             ),
@@ -138,11 +135,10 @@ def _report(request: ClampRequest, folder: ClampFolder, found: ClampingJudgement
     ]
 
 
-def _draw(
-    request: ClampRequest, case: ClampCase, clamped: ClampedModel, found: ClampingJudgement, folder: Path
-) -> list[Path]:
+def _drawn(
+    request: ClampRequest, case: ClampCase, clamped: ClampedModel, found: ClampingJudgement, theme: ThemeName
+) -> dict[str, Figure]:
     """The reliability before and after, and δ, if there is one, where the inputs are images."""
-    theme: ThemeName = "dark" if request.theme == "dark" else "light"
     before, after = (reliability(found.predictions[name], n_bins=request.n_bins) for name in (NOTHING, CLAMPED))
     ax = plot_reliability(before, other=after, labels=("before", "clamped"), theme=theme)
     drawn = {"before_and_after": cast("Figure", ax.figure)}
@@ -153,7 +149,7 @@ def _draw(
         inputs, _ = next(rows.batches(some, device=clamped.delta.device, batch_size=_SHOWN))
         captions = tuple(_class_name(case, int(label)) for label in rows.labels[some])
         drawn["delta"] = plot_delta(delta_picture(clamped, inputs, captions=captions), theme=theme)
-    return save_figures(drawn, folder, formats=[request.figure_format])
+    return drawn
 
 
 def _class_name(case: ClampCase, label: int) -> str:

@@ -37,6 +37,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
 ) -> None:
     """Fit many methods on one file, judge them on another, and say which to use: a leaderboard with intervals."""
     from calibrant.cli.comparison import ComparisonRequest, run_comparison
+    from calibrant.cli.writing import Reports
 
     run_comparison(
         ComparisonRequest(
@@ -47,10 +48,6 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
             n_bins=bins,
             seed=seed,
             resamples=resamples,
-            json=json,
-            markdown=markdown,
-            figures=figures,
-            figure_format=figure_format,
-            theme=theme,
+            reports=Reports(json, markdown, figures, figure_format, theme),
         )
     )

@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from calibrant.cli.methods import Methods
 from calibrant.cli.notes import warnings_shown
 from calibrant.cli.options import Names
-from calibrant.cli.output import check_drawing, check_folder, check_output, standard_error, standard_output
+from calibrant.cli.output import standard_error, standard_output
 from calibrant.cli.progress import counted
 from calibrant.cli.reading import read_predictions
-from calibrant.cli.writing import write_json, write_page
+from calibrant.cli.writing import Reports, write_json, write_page
 from calibrant.diagrams import reliability
-from calibrant.plots import ThemeName, plot_leaderboard, plot_reliability, save_figures
+from calibrant.plots import ThemeName, plot_leaderboard, plot_reliability
 from calibrant.predictions import Predictions
 from calibrant.report import Leaderboard, leaderboard
 from calibrant.report.comparison.board import NOTHING
@@ -38,23 +38,13 @@ class ComparisonRequest:
     n_bins: int = 15
     seed: int = 0
     resamples: int = 500
-    json: Path | None = None
-    markdown: Path | None = None
-    figures: Path | None = None
-    figure_format: str = "png"
-    theme: str = "light"
-
-    def __post_init__(self) -> None:
-        check_drawing(self.figure_format, self.theme)
+    reports: Reports = field(default_factory=Reports)
 
 
 def run_comparison(request: ComparisonRequest) -> None:
     """Carry the request out. All that can be wrong with it is found before the long work."""
     methods = Methods.parse(request.methods)
-    for target in (request.json, request.markdown):
-        if target is not None:
-            check_output(target, [request.calibration, request.test])
-    check_folder(request.figures)
+    request.reports.check([request.calibration, request.test])
     out, err = standard_output(), standard_error()
     with warnings_shown(err), counted(err) as count:
         count(f"reading {request.calibration} and {request.test}", 0, 1)
@@ -69,17 +59,19 @@ def run_comparison(request: ComparisonRequest) -> None:
             progress=count,
         )
         count("drawing", 1, 1)
-        pictures = [] if request.figures is None else _draw(request, board, test, request.figures)
+        pictures = request.reports.save_pictures(lambda theme: _drawn(board, test, request.n_bins, theme))
     source = f"{request.calibration.name} → {request.test.name}"
     out.print(leaderboard_to_terminal(board, source=source))
     written = [
         *pictures,
         *write_json(
-            request.json,
+            request.reports.json,
             lambda: leaderboard_to_document(board, calibration=request.calibration.name, test=request.test.name),
         ),
         *write_page(
-            request.markdown, pictures, lambda figures: leaderboard_to_markdown(board, source=source, figures=figures)
+            request.reports.markdown,
+            pictures,
+            lambda figures: leaderboard_to_markdown(board, source=source, figures=figures),
         ),
     ]
     chosen = board.recommended.name
@@ -89,13 +81,12 @@ def run_comparison(request: ComparisonRequest) -> None:
         out.print("Wrote " + ", ".join(str(path) for path in written), style="dim")
 
 
-def _draw(request: ComparisonRequest, board: Leaderboard, test: Predictions, folder: Path) -> list[Path]:
+def _drawn(board: Leaderboard, test: Predictions, n_bins: int, theme: ThemeName) -> dict[str, Figure]:
     """The board, and the reliability of the best method before and after."""
-    theme: ThemeName = "dark" if request.theme == "dark" else "light"
     drawn = {"leaderboard": plot_leaderboard(leaderboard_diagram(board), theme=theme)}
     shown = board.recommended if board.recommended.name != NOTHING else board.best
     if shown.map is not None and shown.name != NOTHING:
-        before, after = (reliability(rows, n_bins=request.n_bins) for rows in (test, shown.map.transform(test)))
+        before, after = (reliability(rows, n_bins=n_bins) for rows in (test, shown.map.transform(test)))
         ax = plot_reliability(before, other=after, labels=("before", f"after {shown.name}"), theme=theme)
         drawn["before_and_after"] = cast("Figure", ax.figure)
-    return save_figures(drawn, folder, formats=[request.figure_format])
+    return drawn

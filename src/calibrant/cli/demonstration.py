@@ -13,6 +13,7 @@ from calibrant.cli.clamp_method import MethodText
 from calibrant.cli.clamping import run_clamping
 from calibrant.cli.comparison import ComparisonRequest, run_comparison
 from calibrant.cli.evaluation import Request, run_evaluation
+from calibrant.cli.writing import Reports
 from calibrant.datasets import Examples, load_digits, load_resnet110
 from calibrant.losses import CrossEntropyLoss
 from calibrant.models import DigitsCNN
@@ -60,7 +61,7 @@ def train_and_mend_digits(out: Path, seed: int) -> None:
         save_tensors({name: values.contiguous() for name, values in model.state_dict().items()}, file)
     judged = out / "digits-test.npz"
     console.print(f"Judging it: calibrant evaluate {judged}", style="bold")
-    run_evaluation(Request(judged, figures=out, markdown=out / "report.md", json=out / "report.json", seed=seed))
+    run_evaluation(Request(judged, reports=Reports(out / "report.json", out / "report.md", out), seed=seed))
     _mend(out / "digits-calibration.npz", judged, out, seed)
 
 
@@ -83,7 +84,7 @@ def clamp_digits(out: Path, seed: int) -> None:
             weights=weights,
             method=MethodText(strength=STRENGTHS, seed=seed),
             device="cpu",
-            figures=folder / "figures",
+            reports=Reports(figures=folder / "figures"),
         )
     )
 
@@ -104,8 +105,5 @@ def mend_resnet110(out: Path, seed: int) -> None:
 
 def _mend(calibration: Path, test: Path, out: Path, seed: int) -> None:
     Console().print(f"\nMending it: calibrant compare {calibration} {test}", style="bold")
-    run_comparison(
-        ComparisonRequest(
-            calibration, test, figures=out, markdown=out / "leaderboard.md", json=out / "leaderboard.json", seed=seed
-        )
-    )
+    reports = Reports(out / "leaderboard.json", out / "leaderboard.md", out)
+    run_comparison(ComparisonRequest(calibration, test, reports=reports, seed=seed))

@@ -67,6 +67,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     """Judge ways to train by what post-hoc calibration can still do, and by how well confidence separates errors."""
     from calibrant.cli.diagnosing import DiagnosisRequest, run_diagnosis
     from calibrant.cli.shifting import ShiftRequest
+    from calibrant.cli.writing import Reports
 
     run_diagnosis(
         DiagnosisRequest(
@@ -85,10 +86,6 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
             draws=draws,
             resamples=resamples,
             seed=seed,
-            json=json,
-            markdown=markdown,
-            figures=figures,
-            figure_format=figure_format,
-            theme=theme,
+            reports=Reports(json, markdown, figures, figure_format, theme),
         )
     )

@@ -1,6 +1,6 @@
 """What ``calibrant diagnose`` does once torch may be loaded: read the runs, judge, draw, write."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
@@ -11,15 +11,14 @@ from calibrant.calibrators import Calibrator
 from calibrant.catalogue import find_calibrator
 from calibrant.checks import check_known
 from calibrant.cli.notes import warnings_shown
-from calibrant.cli.output import check_drawing, check_folder, check_output, standard_error, standard_output
+from calibrant.cli.output import standard_error, standard_output
 from calibrant.cli.progress import counted
 from calibrant.cli.shifting import ShiftRequest
-from calibrant.cli.writing import write_json, write_page
-from calibrant.diagnosis import MAPS, PAPER_MAPS, Diagnosis, diagnose, grouped, read_runs
+from calibrant.cli.writing import Reports, write_json, write_page
+from calibrant.diagnosis import MAPS, PAPER_MAPS, diagnose, grouped, read_runs
 from calibrant.diagnosis.fitting import check_maps
 from calibrant.errors import FileError, InputError
 from calibrant.option_text import split_outside_brackets
-from calibrant.plots import ThemeName, save_figures
 from calibrant.plots.diagnosis import diagnosis_figures
 from calibrant.report.diagnosis.document import diagnosis_to_document
 from calibrant.report.diagnosis.markdown import diagnosis_to_markdown
@@ -45,24 +44,14 @@ class DiagnosisRequest:
     draws: int = 3
     resamples: int = 500
     seed: int = 0
-    json: Path | None = None
-    markdown: Path | None = None
-    figures: Path | None = None
-    figure_format: str = "png"
-    theme: str = "light"
-
-    def __post_init__(self) -> None:
-        check_drawing(self.figure_format, self.theme)
+    reports: Reports = field(default_factory=Reports)
 
 
 def run_diagnosis(request: DiagnosisRequest) -> None:
     """Carry the request out. All that can be wrong with it is found before the long work."""
     out, err = standard_output(), standard_error()
     folders = list(_folders(request.runs, err))
-    for target in (request.json, request.markdown):
-        if target is not None:
-            check_output(target, [*(folder / name for folder in folders for name in _READ), *request.shift.files])
-    check_folder(request.figures)
+    request.reports.check([*(folder / name for folder in folders for name in _READ), *request.shift.files])
     request.shift.check()
     maps = _maps(request.maps)
     with warnings_shown(err), counted(err) as count:
@@ -82,26 +71,22 @@ def run_diagnosis(request: DiagnosisRequest) -> None:
             device=request.shift.chosen_device(),
             progress=count,
         )
-        pictures = _draw(request, found, count)
+        if request.reports.figures is not None:
+            count("drawing", 0, 1)
+        pictures = request.reports.save_pictures(lambda theme: diagnosis_figures(found, theme=theme))
     source = _source(request.runs)
     out.print(diagnosis_to_terminal(found, source=source))
     written = [
         *pictures,
-        *write_json(request.json, lambda: diagnosis_to_document(found)),
+        *write_json(request.reports.json, lambda: diagnosis_to_document(found)),
         *write_page(
-            request.markdown, pictures, lambda figures: diagnosis_to_markdown(found, source=source, figures=figures)
+            request.reports.markdown,
+            pictures,
+            lambda figures: diagnosis_to_markdown(found, source=source, figures=figures),
         ),
     ]
     if written:
         out.print("Wrote " + ", ".join(str(path) for path in written), style="dim")
-
-
-def _draw(request: DiagnosisRequest, found: Diagnosis, count: Callable[[str, int, int], None]) -> list[Path]:
-    if request.figures is None:
-        return []
-    count("drawing", 0, 1)
-    theme: ThemeName = "dark" if request.theme == "dark" else "light"
-    return save_figures(diagnosis_figures(found, theme=theme), request.figures, formats=[request.figure_format])
 
 
 def _folders(given: Sequence[Path], err: Console) -> Iterator[Path]:

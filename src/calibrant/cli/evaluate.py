@@ -35,6 +35,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
 ) -> None:
     """How far can this confidence be trusted? Every number with its interval, a verdict in words, and pictures."""
     from calibrant.cli.evaluation import Request, run_evaluation
+    from calibrant.cli.writing import Reports
 
     kind = one_kind(logits=logits, probs=probs, top_label=top_label)
     request = Request(
@@ -43,11 +44,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         n_bins=bins,
         seed=seed,
         resamples=resamples,
-        json=json,
-        markdown=markdown,
-        figures=figures,
-        figure_format=figure_format,
-        theme=theme,
+        reports=Reports(json, markdown, figures, figure_format, theme),
         fail_if=tuple(fail_if or ()),
         compare=compare,
     )

@@ -8,12 +8,12 @@ from typing import final
 from calibrant.cli.gate import Gate
 from calibrant.cli.notes import warnings_shown
 from calibrant.cli.options import Names
-from calibrant.cli.output import check_drawing, check_folder, check_output, standard_error, standard_output
+from calibrant.cli.output import standard_error, standard_output
 from calibrant.cli.progress import stages
 from calibrant.cli.reading import read
-from calibrant.cli.writing import write_json, write_page
+from calibrant.cli.writing import Reports, write_json, write_page
 from calibrant.evidence import Difference, compare
-from calibrant.plots import ThemeName, figures, save_figures
+from calibrant.plots import figures
 from calibrant.report import Evaluation, evaluate
 from calibrant.report.document import to_document
 from calibrant.report.evaluation import metrics_for
@@ -33,16 +33,9 @@ class Request:
     n_bins: int = 15
     seed: int = 0
     resamples: int = 1000
-    json: Path | None = None
-    markdown: Path | None = None
-    figures: Path | None = None
-    figure_format: str = "png"
-    theme: str = "light"
+    reports: Reports = field(default_factory=Reports)
     fail_if: tuple[str, ...] = ()
     compare: Path | None = None
-
-    def __post_init__(self) -> None:
-        check_drawing(self.figure_format, self.theme)
 
 
 @final
@@ -58,10 +51,7 @@ class Judgement:
 def run_evaluation(request: Request) -> int:
     """Carry the request out; the exit code is 1 if a gate failed, else 0."""
     gates = [Gate.parse(text) for text in request.fail_if]
-    for target in (request.json, request.markdown):
-        if target is not None:
-            check_output(target, [path for path in (request.file, request.compare) if path is not None])
-    check_folder(request.figures)
+    request.reports.check(path for path in (request.file, request.compare) if path is not None)
     out, err = standard_output(), standard_error()
     with warnings_shown(err), stages(err) as stage:
         found = _judge(request, gates, stage)
@@ -91,12 +81,11 @@ def _judge(request: Request, gates: list[Gate], stage: Callable[[str], None]) ->
     evaluation = evaluate(
         predictions, n_bins=request.n_bins, resamples=request.resamples, seed=request.seed, progress=stage
     )
-    pictures: list[Path] = []
-    if request.figures is not None:
+    if request.reports.figures is not None:
         stage("drawing")
-        theme: ThemeName = "dark" if request.theme == "dark" else "light"
-        drawn = figures(predictions, n_bins=request.n_bins, theme=theme, seed=request.seed)
-        pictures = save_figures(drawn, request.figures, formats=[request.figure_format])
+    pictures = request.reports.save_pictures(
+        lambda theme: figures(predictions, n_bins=request.n_bins, theme=theme, seed=request.seed)
+    )
     return Judgement(evaluation, comparison, pictures)
 
 
@@ -110,8 +99,11 @@ def _write(request: Request, found: Judgement) -> list[Path]:
         )
 
     return [
-        *write_json(request.json, lambda: to_document(found.evaluation, source=source, comparison=found.comparison)),
-        *write_page(request.markdown, found.pictures, page),
+        *write_json(
+            request.reports.json,
+            lambda: to_document(found.evaluation, source=source, comparison=found.comparison),
+        ),
+        *write_page(request.reports.markdown, found.pictures, page),
     ]
 
 

@@ -1,14 +1,53 @@
-"""The reports that a command leaves: JSON, a Markdown page, and the summary of a job that has one."""
+"""The reports that a command leaves: JSON, a Markdown page, pictures, and the summary of a job that has one."""
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, final
 
+from matplotlib.figure import Figure
+
+from calibrant.cli.output import check_drawing, check_folder, check_output
+from calibrant.plots import ThemeName, save_figures
 from calibrant.sources.atomic import atomic_text
 
-__all__ = ["write_json", "write_page"]
+__all__ = ["Reports", "write_json", "write_page"]
+
+
+@final
+@dataclass(frozen=True)
+class Reports:
+    """Where a person wants reports, if at all, and how pictures are to look."""
+
+    json: Path | None = None
+    markdown: Path | None = None
+    figures: Path | None = None
+    figure_format: str = "png"
+    theme: str = "light"
+
+    def __post_init__(self) -> None:
+        check_drawing(self.figure_format, self.theme)
+
+    def check(self, read: Iterable[Path]) -> None:
+        """Refuse, before the long work, places that cannot be written or that are read.
+
+        Raises:
+            FileError: If one cannot, or is.
+        """
+        files = list(read)
+        for target in (self.json, self.markdown):
+            if target is not None:
+                check_output(target, files)
+        check_folder(self.figures)
+
+    def save_pictures(self, draw: Callable[[ThemeName], Mapping[str, Figure]]) -> list[Path]:
+        """Draw and write what is asked for; the paths written."""
+        if self.figures is None:
+            return []
+        theme: ThemeName = "dark" if self.theme == "dark" else "light"
+        return save_figures(draw(theme), self.figures, formats=[self.figure_format])
 
 
 def write_json(path: Path | None, document: Callable[[], dict[str, Any]]) -> list[Path]:
