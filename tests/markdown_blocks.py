@@ -1,8 +1,15 @@
 """The code blocks of a Markdown page, and how what they print is compared with what the page says."""
 
+import contextlib
+import io
 import re
+import sys
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
 
+DOCS = Path(__file__).parents[1] / "docs"
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 
@@ -19,6 +26,30 @@ class Block:
 def blocks_of(page: str) -> list[Block]:
     """All fenced blocks that name a language."""
     return [Block(m[1], m[2], page[: m.start()].count("\n") + 1) for m in _FENCE.finditer(page)]
+
+
+@cache
+def taught_by(page: str) -> ModuleType:
+    """Return a module of the Python blocks of a page of docs that define a class, run in their order.
+
+    Code keeps its line numbers in the page, so that torch and tracebacks find its source.
+    """
+    path = DOCS / page
+    module = ModuleType(f"docs_{path.stem.replace('-', '_')}")
+    sys.modules[module.__name__] = module
+    for block in blocks_of(path.read_text(encoding="utf-8")):
+        if block.language == "python" and re.search(r"^class ", block.code, re.MULTILINE):
+            code = compile("\n" * block.line + block.code, str(path), "exec")
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(code, module.__dict__)  # noqa: S102  # our own pages
+    return module
+
+
+def classes_taught_by(page: str, base: type) -> list[type]:
+    """Return the classes below ``base`` that a page of docs defines."""
+    module = taught_by(page)
+    defined = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, base)]
+    return [cls for cls in defined if cls.__module__ == module.__name__]
 
 
 def same_text(said: str, printed: str, tolerance: float = 0.01) -> bool:

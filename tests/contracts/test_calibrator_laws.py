@@ -1,4 +1,8 @@
-"""Laws that every calibrator keeps. One exported by ``calibrant.calibrators`` is found and tested here by itself."""
+"""Laws that every calibrator keeps.
+
+One exported by ``calibrant.calibrators`` is found and tested here by itself, and so is the one that the page "Adding a
+calibrator" teaches.
+"""
 
 import copy
 import dataclasses
@@ -11,6 +15,7 @@ from typing import get_args
 
 import pytest
 import torch
+from markdown_blocks import classes_taught_by
 from torch import nn
 
 from calibrant import calibrators as calibrators_module
@@ -30,7 +35,12 @@ CLASSES = sorted(
     ),
     key=lambda cls: cls.name,
 )
-ALL = [cls() for cls in CLASSES if cls is not Chain] + [Chain((TemperatureScaling(), TemperatureScaling()))]
+TAUGHT = [cls() for cls in classes_taught_by("adding-a-calibrator.md", Calibrator)]
+ALL = [
+    *(cls() for cls in CLASSES if cls is not Chain),
+    Chain((TemperatureScaling(), TemperatureScaling())),
+    *TAUGHT,
+]
 
 # Methods that deal rows out at random, so that their order matters.
 DEPEND_ON_ROW_ORDER = {
@@ -60,6 +70,7 @@ TREAT_CLASSES_ALIKE = {
     "bbq": "of the top label only",
     "scaling_binning": "of the top label only",
     "spline": "of the top label only",
+    "uniform_mixing": "one number for all classes",
 }
 
 
@@ -145,6 +156,7 @@ def fit_or_reason(calibrator, rows):
 class TestFacts:
     def test_there_are_calibrators(self):
         assert len(ALL) > 3
+        assert TAUGHT
 
     @each_calibrator
     def test_each_says_what_it_is(self, calibrator):

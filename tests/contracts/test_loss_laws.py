@@ -1,4 +1,8 @@
-"""Laws that every loss keeps. One exported by ``calibrant.losses`` is found and tested here by itself."""
+"""Laws that every loss keeps.
+
+One exported by ``calibrant.losses`` is found and tested here by itself, and so are those that the page "Adding a loss"
+teaches.
+"""
 
 import copy
 import inspect
@@ -7,15 +11,18 @@ import re
 
 import pytest
 import torch
+from markdown_blocks import classes_taught_by
 from torch.nn import functional as F  # noqa: N812  # torch's own name for it
 
+from calibrant import losses as losses_module
 from calibrant.catalogue import all_losses, find_loss
 from calibrant.errors import InputError
 from calibrant.losses import ChangesWithEpoch, FocalLoss, NeedsSamples, PenalisedLoss, RowLoss, loss_settings
 from calibrant.paper import Paper
 from calibrant.training import MixedBatch
 
-KINDS = {name: type(loss) for name, loss in all_losses().items()}
+TAUGHT = classes_taught_by("adding-a-loss.md", torch.nn.Module)
+KINDS = {name: type(loss) for name, loss in all_losses().items()} | {kind.name: kind for kind in TAUGHT}
 ROW = [name for name, kind in KINDS.items() if issubclass(kind, RowLoss)]
 PENALISED = [name for name, kind in KINDS.items() if issubclass(kind, PenalisedLoss)]
 SOFT = [name for name, kind in KINDS.items() if kind.takes_soft_labels]
@@ -34,6 +41,7 @@ LIMITS = {
     "flsd": ("flsd(gammas=[0,0])",),
     "focal": ("focal(gamma=0)", "focal(gamma=0,detach_weight=true)"),
     "focal_schedule": ("focal_schedule(gammas=[0,5],starts=[0,100])",),
+    "gce": ("gce(q=0)",),
     "inverse_focal": ("inverse_focal(gamma=0)", "inverse_focal(gamma=0,detach_weight=true)"),
     "label_smoothing": ("label_smoothing(smoothing=0)",),
     "logit_norm": ("logit_norm(weight=0)",),
@@ -43,6 +51,7 @@ LIMITS = {
     "sb_ece": ("sb_ece(weight=0)",),
     "sece": ("sece(weight=0)",),
     "soft_avuc": ("soft_avuc(weight=0)",),
+    "squared_gap": ("squared_gap(weight=0)",),
 }
 NEVER_THE_CROSS_ENTROPY = {"brier": "has no options: it is another proper loss"}
 
@@ -55,6 +64,13 @@ NOT_FINITE_WITH_A_MASKED_CLASS = {
     "mbls": "is how far logits lie behind the largest",
 }
 SEE_THE_LEVEL_OF_LOGITS = {"logit_norm": "a shift changes the size of the logits, and no probability"}
+
+
+@pytest.fixture(autouse=True)
+def taught_losses_are_exported(monkeypatch):
+    for kind in TAUGHT:
+        monkeypatch.setattr(losses_module, kind.__name__, kind, raising=False)
+    monkeypatch.setattr(losses_module, "__all__", [*losses_module.__all__, *(kind.__name__ for kind in TAUGHT)])
 
 
 def each_of(names):
@@ -138,6 +154,7 @@ AWKWARD = awkward()
 class TestFacts:
     def test_there_are_losses(self):
         assert len(KINDS) > 15
+        assert {kind.name for kind in TAUGHT} >= {"gce", "squared_gap"}
         assert set(ROW) | set(PENALISED) == set(KINDS)
 
     @each_loss

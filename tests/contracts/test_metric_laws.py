@@ -1,4 +1,8 @@
-"""Laws that every metric keeps. A metric exported by ``calibrant.metrics`` is found and tested here by itself."""
+"""Laws that every metric keeps.
+
+One exported by ``calibrant.metrics`` is found and tested here by itself, and so is the one that the page "Adding a
+metric" teaches.
+"""
 
 import dataclasses
 import inspect
@@ -14,6 +18,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_blocks import classes_taught_by, taught_by
 from strategies import SMOOTH_KINDS, cuts, predictions, top_labels
 
 from calibrant import metrics as metrics_module
@@ -30,9 +35,15 @@ CLASSES = sorted(
     (each for each in EXPORTED if inspect.isclass(each) and issubclass(each, Metric) and each is not Metric),
     key=lambda cls: cls.name,
 )
-EXACT = [cls() for cls in CLASSES]
+PAGE = "adding-a-metric.md"
+TAUGHT = classes_taught_by(PAGE, Metric)
+EXACT = [cls() for cls in [*CLASSES, *TAUGHT]]
 # Metrics of ranks also come with a state of bounded memory, which keeps the same laws.
-BOUNDED = [cls(ranks=RankedCells()) for cls in CLASSES if "ranks" in {field.name for field in dataclasses.fields(cls)}]
+BOUNDED = [
+    type(metric)(ranks=RankedCells())
+    for metric in EXACT
+    if "ranks" in {field.name for field in dataclasses.fields(metric)}
+]
 ALL = EXACT + BOUNDED
 TOP = [metric for metric in ALL if isinstance(metric.statistic, TopStatistic)]
 FULL = [metric for metric in ALL if not isinstance(metric.statistic, TopStatistic)]
@@ -95,10 +106,11 @@ class TestTheCatalogue:
     def test_every_metric_class_is_exported_and_final(self):
         everywhere = {cls for cls in concrete(Metric) if cls.__module__.startswith("calibrant.metrics.")}
         assert everywhere == set(CLASSES)
-        assert all(getattr(cls, "__final__", False) for cls in CLASSES)
+        assert TAUGHT
+        assert all(getattr(cls, "__final__", False) for cls in [*CLASSES, *TAUGHT])
 
     def test_names_and_titles_are_unique(self):
-        assert len({cls.name for cls in CLASSES}) == len({cls.title for cls in CLASSES}) == len(CLASSES)
+        assert len({metric.name for metric in EXACT}) == len({metric.title for metric in EXACT}) == len(EXACT)
 
     @each(EXACT)
     def test_a_metric_says_what_it_is(self, metric):
@@ -139,17 +151,21 @@ class TestTheCatalogue:
         )
 
 
+def function_of(metric):
+    return getattr(taught_by(PAGE) if type(metric) in TAUGHT else metrics_module, metric.name)
+
+
 class TestThePlainFunction:
     @each(EXACT)
     def test_it_has_the_metrics_name_and_says_which_class_it_is(self, metric):
-        assert metric.name in metrics_module.__all__
-        function = getattr(metrics_module, metric.name)
+        assert metric.name in metrics_module.__all__ or type(metric) in TAUGHT
+        function = function_of(metric)
         assert function.__name__ == metric.name
         assert f":class:`{type(metric).__name__}`" in function.__doc__
 
     @each(EXACT)
     def test_its_options_are_keywords_with_the_classes_defaults(self, metric):
-        data, *options = inspect.signature(getattr(metrics_module, metric.name)).parameters.values()
+        data, *options = inspect.signature(function_of(metric)).parameters.values()
         assert data.name == "predictions"
         assert data.default is inspect.Parameter.empty
         fields = {field.name: field.default for field in dataclasses.fields(metric)}
@@ -161,7 +177,7 @@ class TestThePlainFunction:
     @given(data=st.data())
     def test_it_agrees_with_the_class(self, metric, data):
         rows = data.draw(rows_for(metric))
-        function = getattr(metrics_module, metric.name)
+        function = function_of(metric)
         assert function(rows) == pytest.approx(metric(rows), abs=0, nan_ok=True)
         if "n_bins" in inspect.signature(function).parameters:
             other = dataclasses.replace(metric, n_bins=7)
