@@ -3,7 +3,8 @@
 The numbers are tensors: of a head its weights, after ``head.``, and those of a fine-tuned copy after ``encoder.``; of a
 trust score the rows it looks among, and their classes. The metadata has one JSON document under the key ``calibrant``:
 the format's version, which kind it is, its sizes, the summary of the fit, and a fingerprint of the classifier that it
-was fitted for. Nothing in a file is executed.
+was fitted for. A digest of all of it is checked on reading, and sizes are compared with the numbers before anything is
+made of them. Nothing in a file is executed.
 """
 
 import os
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from calibrant.bad_file import reading
 from calibrant.confidence.chosen_epoch import ChosenEpoch
-from calibrant.confidence.confidence_head import ConfidenceHead
+from calibrant.confidence.confidence_head import ConfidenceHead, check_head_sizes
 from calibrant.confidence.fine_tuning import encoder_copy
 from calibrant.confidence.learned_confidence import LearnedConfidence
 from calibrant.confidence.neighbour_confidence import NeighbourConfidence
@@ -31,7 +32,7 @@ __all__ = ["AnyConfidence", "load_confidence", "save_confidence"]
 
 AnyConfidence: TypeAlias = ConfidenceHead | LearnedConfidence | NeighbourConfidence
 
-_CONTAINER = Container("calibrant.confidence", 1, "a confidence", "Make one with save_confidence.")
+_CONTAINER = Container("calibrant.confidence", 2, "a confidence", "Make one with save_confidence.")
 
 
 def save_confidence(fitted: AnyConfidence, path: str | os.PathLike[str]) -> None:
@@ -91,7 +92,7 @@ def load_confidence(path: str | os.PathLike[str], model: nn.Module | None = None
         Of the kind that was saved; with a classifier on its device, else on the CPU.
 
     Raises:
-        FileError: If the file is cut short, holds something else, or was written by a newer version.
+        FileError: If the file is cut short or was altered, holds something else, or was written by a newer version.
         InputError: If it was fitted for another classifier, or one is needed and not given, or given and not needed.
     """
     file = existing_file(path, holding="a confidence")
@@ -123,8 +124,10 @@ def load_confidence(path: str | os.PathLike[str], model: nn.Module | None = None
 
 
 def _head(document: dict[str, Any], tensors: dict[str, Tensor]) -> ConfidenceHead:
+    weights = _after("head.", tensors)
+    check_head_sizes(weights, **document["sizes"])
     head = ConfidenceHead(**document["sizes"])
-    head.requires_grad_(requires_grad=False).load_state_dict(_after("head.", tensors))
+    head.requires_grad_(requires_grad=False).load_state_dict(weights)
     head.summary = read_fit(document["fit"])
     head.choice = None if document["choice"] is None else ChosenEpoch(**document["choice"])
     return head

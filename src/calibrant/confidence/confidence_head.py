@@ -1,5 +1,6 @@
 """The small network that tells from a classifier's features how likely its answer is right."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, final
 
@@ -14,7 +15,7 @@ from calibrant.numerics.neighbours import as_features
 from calibrant.predictions import Predictions
 from calibrant.top_label import TopLabel
 
-__all__ = ["ConfidenceHead"]
+__all__ = ["ConfidenceHead", "check_head_sizes"]
 
 _ROWS = 1 << 14  # looked at together where many are
 
@@ -94,3 +95,24 @@ class ConfidenceHead(nn.Module):
     def extra_repr(self) -> str:
         """Shown inside the brackets of the module's name."""
         return f"features={self.n_features}"
+
+
+def check_head_sizes(weights: Mapping[str, Tensor], *, n_features: int, layers: int, units: int) -> None:
+    """Stored weights are those of a head of these sizes; seen before a head is made, which could be of any size.
+
+    Raises:
+        InputError: If they are not.
+    """
+    check_at_least(layers, 1, "layers")
+    sizes = [
+        check_at_least(n_features, 1, "n_features"),
+        *[check_at_least(units, 1, "units")] * min(layers - 1, len(weights)),
+        1,
+    ]
+    wanted: dict[str, tuple[int, ...]] = {}
+    for place, (a, b) in enumerate(pairwise(sizes)):
+        wanted |= {f"layers.{place}.weight": (b, a), f"layers.{place}.bias": (b,)}
+    if len(weights) != 2 * layers or {name: tuple(each.shape) for name, each in weights.items()} != wanted:
+        raise InputError(
+            f"the weights must be those of {layers} layers of {units} units on {n_features} features; got others."
+        )

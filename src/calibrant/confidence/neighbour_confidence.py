@@ -48,8 +48,7 @@ class NeighbourConfidence(nn.Module):
         check_same_length(features, "features", classes, "labels")
         self.n_classes = check_at_least(n_classes, 2, "n_classes")
         _check_classes(classes, self.n_classes, "labels")
-        counts = torch.bincount(classes, minlength=self.n_classes)
-        if int((counts > 0).sum()) < 2:
+        if bool((classes == classes[0]).all()):
             raise InputError(
                 f"rows of at least two classes are needed, so that there is another one to be near to; got only class "
                 f"{int(classes[0])}. Fit on rows of all classes."

@@ -4,7 +4,9 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
+from calibrant.checks import check_bool
 from calibrant.maps.base import Map, Setting
+from calibrant.maps.learned import require
 
 __all__ = ["Affine"]
 
@@ -32,6 +34,13 @@ class Affine(Map):
 
     def settings(self) -> dict[str, Setting]:
         return {"of_log_probs": self.of_log_probs}
+
+    def check_numbers(self) -> None:
+        check_bool(self.of_log_probs, "of_log_probs")
+        k = self.n_classes
+        shapes = ((), (k,), (k, k))
+        require(self.weight.shape in shapes, f"weight must have one of the shapes {shapes} of {k} classes", self.weight)
+        require(self.bias.shape == (k,), f"bias must have a number for each of {k} classes", self.bias)
 
     def calibrated(self, logits: Tensor) -> Tensor:
         inputs = logits.log_softmax(dim=-1) if self.of_log_probs else logits

@@ -48,6 +48,9 @@ class Map(Learned, ABC):
     """
 
     kind: ClassVar[str]  # its name in files
+    # Attributes beside what the constructor takes: plain values, buffers or modules, or None. They are kept in files
+    # where they are not None, and set after the construction when a file is read.
+    extras: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, n_classes: int, *, gives_log_probs: bool | None = False) -> None:
         super().__init__()

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import ClassVar, final
 
+import torch
 from torch import Tensor, nn
 
 from calibrant.maps.base import Map
+from calibrant.maps.learned import require
 
 __all__ = ["ChainMap"]
 
@@ -25,6 +27,9 @@ class ChainMap(Map):
         told = [part.gives_log_probs for part in maps if part.gives_log_probs is not None]
         super().__init__(n_classes, gives_log_probs=told[-1] if told else None)
         self.maps = nn.ModuleList(maps)
+
+    def check_numbers(self) -> None:
+        require(len(self.maps) > 0, "a chain must have at least one map", torch.tensor(len(self.maps)))
 
     def calibrated(self, logits: Tensor) -> Tensor:
         for part in self.maps:

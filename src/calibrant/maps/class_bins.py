@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from calibrant.maps.base import Map
+from calibrant.maps.learned import require
 from calibrant.numerics.binning import bin_index
 
 __all__ = ["ClassBins"]
@@ -29,6 +30,10 @@ class ClassBins(Map):
     def __init__(self, values: Tensor, *, n_classes: int) -> None:
         super().__init__(n_classes, gives_log_probs=True)
         self.keep(values=values)
+
+    def check_numbers(self) -> None:
+        sized = self.values.ndim == 2 and len(self.values) == self.n_classes and self.values.shape[1] > 0
+        require(sized, f"values must have shape ({self.n_classes}, bins), at least one bin", self.values)
 
     def calibrated(self, logits: Tensor) -> Tensor:
         k, n_bins = self.values.shape

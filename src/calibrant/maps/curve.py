@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from calibrant.maps.base import Setting
-from calibrant.maps.learned import Learned
+from calibrant.maps.learned import Learned, require, rises
 
 __all__ = ["BetaCurve", "Curve", "Line", "Polynomial", "Steps"]
 
@@ -29,6 +29,11 @@ class Curve(Learned, ABC):
         """Logarithms of the new probabilities, (..., c) -> (..., c)."""
         return logsigmoid(self(log_odds))
 
+    @property
+    @abstractmethod
+    def columns(self) -> int:
+        """How many columns it has a function for, c."""
+
     @final
     def settings(self) -> dict[str, Setting]:
         """What the constructor needs beside the buffers: nothing."""
@@ -45,12 +50,23 @@ class Steps(Curve):
     """
 
     kind: ClassVar[str] = "steps"
+    may_be_infinite: ClassVar[tuple[str, ...]] = ("edges",)
     edges: Tensor
     values: Tensor
 
     def __init__(self, edges: Tensor, values: Tensor) -> None:
         super().__init__()
         self.keep(edges=edges, values=values)
+
+    @property
+    def columns(self) -> int:
+        return len(self.edges)
+
+    def check_numbers(self) -> None:
+        matrix = self.edges.ndim == 2 and len(self.edges) > 0
+        require(matrix and rises(self.edges), "edges must be rising, (columns, edges), at least one column", self.edges)
+        c, b = self.edges.shape
+        require(self.values.shape == (c, b + 1), f"values must have shape ({c}, {b + 1})", self.values)
 
     def forward(self, log_odds: Tensor) -> Tensor:
         return self._look_up(log_odds, self.values)
@@ -81,6 +97,16 @@ class Line(Curve):
         super().__init__()
         self.keep(knots=knots, values=values)
 
+    @property
+    def columns(self) -> int:
+        return len(self.knots)
+
+    def check_numbers(self) -> None:
+        matrix = self.knots.ndim == 2 and len(self.knots) > 0 and self.knots.shape[1] > 1
+        require(matrix and rises(self.knots), "knots must be rising, (columns, knots), at least two", self.knots)
+        shape = tuple(self.knots.shape)
+        require(self.values.shape == shape, f"values must have shape {shape}", self.values)
+
     def forward(self, log_odds: Tensor) -> Tensor:
         columns, shape = _columns(log_odds, len(self.knots))
         knots, values = self.knots.to(columns), self.values.to(columns)
@@ -104,6 +130,14 @@ class Polynomial(Curve):
     def __init__(self, coefficients: Tensor) -> None:
         super().__init__()
         self.keep(coefficients=coefficients)
+
+    @property
+    def columns(self) -> int:
+        return len(self.coefficients)
+
+    def check_numbers(self) -> None:
+        filled = self.coefficients.ndim == 2 and self.coefficients.numel() > 0
+        require(filled, "coefficients must have shape (columns, degree + 1)", self.coefficients)
 
     def forward(self, log_odds: Tensor) -> Tensor:
         value = torch.zeros_like(log_odds)
@@ -130,6 +164,14 @@ class BetaCurve(Curve):
     def __init__(self, a: Tensor, b: Tensor, c: Tensor) -> None:
         super().__init__()
         self.keep(a=a, b=b, c=c)
+
+    @property
+    def columns(self) -> int:
+        return len(self.a)
+
+    def check_numbers(self) -> None:
+        sized = self.a.ndim == 1 and len(self.a) > 0 and self.a.shape == self.b.shape == self.c.shape
+        require(sized, "a, b and c must be one number a column each, at least one", self.a)
 
     def forward(self, log_odds: Tensor) -> Tensor:
         a, b, c = (each.to(log_odds) for each in (self.a, self.b, self.c))

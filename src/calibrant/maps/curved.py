@@ -8,9 +8,10 @@ from torch.nn.functional import logsigmoid
 
 from calibrant.maps.base import Map
 from calibrant.maps.curve import Curve
+from calibrant.maps.learned import require
 from calibrant.maps.log_odds import class_log_odds, top_log_odds, with_top_log_odds
 
-__all__ = ["OneVsRest", "TopLabelMap", "TwoClassMap"]
+__all__ = ["OneVsRest", "TopLabelMap", "TwoClassMap", "check_columns"]
 
 
 @final
@@ -29,6 +30,9 @@ class TopLabelMap(Map):
     def __init__(self, curve: Curve, *, n_classes: int) -> None:
         super().__init__(n_classes, gives_log_probs=True)
         self.curve = curve
+
+    def check_numbers(self) -> None:
+        check_columns(self.curve, 1)
 
     def calibrated(self, logits: Tensor) -> Tensor:
         top = top_log_odds(logits)
@@ -50,6 +54,9 @@ class OneVsRest(Map):
         super().__init__(n_classes, gives_log_probs=True)
         self.curve = curve
 
+    def check_numbers(self) -> None:
+        check_columns(self.curve, 1, self.n_classes)
+
     def calibrated(self, logits: Tensor) -> Tensor:
         return self.curve.log_probs(class_log_odds(logits)).log_softmax(dim=-1)
 
@@ -69,6 +76,20 @@ class TwoClassMap(Map):
         super().__init__(n_classes, gives_log_probs=True)
         self.curve = curve
 
+    def check_numbers(self) -> None:
+        check_columns(self.curve, 1)
+        require(self.n_classes == 2, "a map of two classes must have two", torch.tensor(self.n_classes))
+
     def calibrated(self, logits: Tensor) -> Tensor:
         log_odds = self.curve(logits[..., 1:] - logits[..., :1])
         return torch.cat([logsigmoid(-log_odds), logsigmoid(log_odds)], dim=-1)
+
+
+def check_columns(curve: Curve, *allowed: int) -> None:
+    """A curve has a function for as many columns as its map has use for.
+
+    Raises:
+        InputError: If it has not.
+    """
+    wanted = " or ".join(str(each) for each in sorted(set(allowed)))
+    require(curve.columns in allowed, f"the curve must have {wanted} columns", torch.tensor(curve.columns))

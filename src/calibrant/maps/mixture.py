@@ -6,7 +6,9 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
+from calibrant.checks import check_bool
 from calibrant.maps.base import Map, Setting
+from calibrant.maps.learned import require
 
 __all__ = ["Mixture"]
 
@@ -38,6 +40,13 @@ class Mixture(Map):
 
     def settings(self) -> dict[str, Setting]:
         return {"keeps_predicted": self.keeps_predicted}
+
+    def check_numbers(self) -> None:
+        check_bool(self.keeps_predicted, "keeps_predicted")
+        m, weights = len(self.maps), self.weights
+        require(m > 0 and weights.shape == (m,), f"weights must be one for each of {m} maps, at least one", weights)
+        near = (weights.sum() - 1).abs() <= m * torch.finfo(torch.float32).eps  # a map may be kept in float32
+        require((weights >= 0).all() & near, "weights must not be negative, and sum to one", weights)
 
     def calibrated(self, logits: Tensor) -> Tensor:
         parts = [part(logits).log_softmax(dim=-1) for part in self.maps]

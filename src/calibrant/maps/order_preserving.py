@@ -12,6 +12,7 @@ from torch.nn.functional import softplus
 
 from calibrant.checks import check_known
 from calibrant.maps.base import Map, Setting
+from calibrant.maps.learned import require, rises
 
 __all__ = ["MonotoneMap", "OrderPreservingMap", "Sees"]
 
@@ -69,6 +70,15 @@ class OrderPreservingMap(Map):
     def settings(self) -> dict[str, Setting]:
         return {"sees": self.sees}
 
+    def check_numbers(self) -> None:
+        _check_coldness(self.coldness)
+        k, h = self.n_classes, len(self.hidden_bias) if self.hidden_bias.ndim else 0
+        shapes = {"centre": (k,), "hidden_weight": (h, k), "hidden_bias": (h,), "out_weight": (k - 1, h)}
+        for name, shape in shapes.items():
+            values = self.get_buffer(name)
+            require(values.shape == shape, f"{name} must have shape {shape}, with {k} classes and {h} units", values)
+        require(self.out_bias.numel() == 1, "out_bias must be a single number", self.out_bias)
+
     def calibrated(self, logits: Tensor) -> Tensor:
         ranked, order = logits.sort(dim=-1, descending=True, stable=True)
         coldness = self.coldness.to(logits)
@@ -103,6 +113,14 @@ class MonotoneMap(Map):
         super().__init__(n_classes)
         self.keep(coldness=coldness, knots=knots, slopes=slopes)
 
+    def check_numbers(self) -> None:
+        _check_coldness(self.coldness)
+        b = self.knots.numel()
+        sized = b > 0 and self.knots.shape == (b,)
+        require(sized and rises(self.knots), "knots must be a rising line of numbers, at least one", self.knots)
+        require(self.slopes.shape == (b + 1,), f"slopes must be {b + 1}, one more than there are knots", self.slopes)
+        require((self.slopes > 0).all(), "slopes must be above 0", self.slopes)
+
     def calibrated(self, logits: Tensor) -> Tensor:
         coldness = self.coldness.to(logits)
         depth = (logits.amax(dim=-1, keepdim=True) - logits) * coldness
@@ -121,3 +139,8 @@ class MonotoneMap(Map):
         # Rounding must not lift the end of a piece above the start of the next.
         ceiling = torch.cat([reached, torch.full_like(reached[:1], torch.inf)])
         return torch.minimum(value, ceiling[cell])
+
+
+def _check_coldness(coldness: Tensor) -> None:
+    require(coldness.numel() == 1, "coldness must be a single number", coldness)
+    require(coldness > 0, "coldness must be above 0", coldness)

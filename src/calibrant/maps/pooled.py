@@ -5,7 +5,9 @@ from typing import ClassVar, final
 from torch import Tensor
 
 from calibrant.maps.base import Map
-from calibrant.maps.curve import Curve
+from calibrant.maps.curve import Curve, Line, Steps
+from calibrant.maps.curved import check_columns
+from calibrant.maps.learned import require, rises
 from calibrant.maps.log_odds import class_log_odds
 
 __all__ = ["PooledMap"]
@@ -30,6 +32,11 @@ class PooledMap(Map):
     def __init__(self, curve: Curve, *, n_classes: int) -> None:
         super().__init__(n_classes, gives_log_probs=True)
         self.curve = curve
+
+    def check_numbers(self) -> None:
+        check_columns(self.curve, 1)
+        if isinstance(self.curve, Line | Steps):
+            require(rises(self.curve.values), "the curve's values must not fall", self.curve.values)
 
     def calibrated(self, logits: Tensor) -> Tensor:
         top = logits.argmax(dim=-1, keepdim=True)

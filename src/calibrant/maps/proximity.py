@@ -5,10 +5,10 @@ from typing import ClassVar, final, get_args
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_known
+from calibrant.checks import check_at_least, check_known
 from calibrant.errors import InputError
 from calibrant.maps.base import FitSummary, Setting
-from calibrant.maps.learned import Learned
+from calibrant.maps.learned import Learned, require
 from calibrant.maps.log_odds import top_log_odds, with_top_log_odds
 from calibrant.maps.surface import Surface
 from calibrant.numerics.neighbours import (
@@ -65,6 +65,16 @@ class ProximityMap(Learned):
     def settings(self) -> dict[str, Setting]:
         """What the constructor needs beside the buffer and the part."""
         return {"neighbours": self.neighbours, "closeness": self.closeness}
+
+    def check_numbers(self) -> None:
+        rows = len(self.reference) if self.reference.ndim == 2 else 0
+        require(rows > 0 and self.reference.shape[1] > 0, "reference must have shape (rows, features)", self.reference)
+        if check_at_least(self.neighbours, 1, "neighbours") > rows:
+            raise InputError(f"neighbours must be at most the {rows} rows there are; got {self.neighbours}.")
+        # Of length one, at least in float32, or of zeros.
+        slack = (self.reference.shape[1] + 4) * torch.finfo(torch.float32).eps
+        lengths = self.reference.double().square().sum(dim=1)
+        require((lengths <= 1 + slack).all(), "rows of the reference must have the length one", lengths)
 
     def proximity(self, features: Tensor) -> Tensor:
         """How close each row lies to the calibration rows, in 0..1, (..., d) -> (...)."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.maps.base import Setting
-from calibrant.maps.learned import Learned
+from calibrant.maps.learned import Learned, require, rises
 
 __all__ = ["Bands", "Surface", "Table"]
 
@@ -51,6 +51,13 @@ class Table(Surface):
         super().__init__()
         self.keep(values=values, confidence=confidence, proximity=proximity)
 
+    def check_numbers(self) -> None:
+        sized = self.values.ndim == 2 and min(self.values.shape) > 1
+        require(sized, "values must have at least two lines and two columns", self.values)
+        for name, ends in (("confidence", self.confidence), ("proximity", self.proximity)):
+            require(ends.shape == (2,), f"{name} must be two numbers, the ends of an axis", ends)
+            require(ends[0] < ends[1], f"the ends of {name} must be rising", ends)
+
     def forward(self, log_odds: Tensor, proximity: Tensor) -> Tensor:
         values = self.values.to(log_odds)
         line, down = _place(log_odds.sigmoid(), self.confidence, values.shape[0])
@@ -73,6 +80,7 @@ class Bands(Surface):
     """
 
     kind: ClassVar[str] = "bands"
+    may_be_infinite: ClassVar[tuple[str, ...]] = ("cell_edges",)
     edges: Tensor
     cell_edges: Tensor
     offsets: Tensor
@@ -82,6 +90,19 @@ class Bands(Surface):
     def __init__(self, edges: Tensor, cell_edges: Tensor, offsets: Tensor, keep_share: Tensor, least: Tensor) -> None:
         super().__init__()
         self.keep(edges=edges, cell_edges=cell_edges, offsets=offsets, keep_share=keep_share, least=least)
+
+    def check_numbers(self) -> None:
+        bands = self.edges.numel() + 1
+        require(self.edges.ndim == 1 and rises(self.edges), "edges must be a rising line of numbers", self.edges)
+        cells = self.cell_edges.ndim == 2 and len(self.cell_edges) == bands
+        require(cells and rises(self.cell_edges), f"cell_edges must be rising, ({bands}, edges)", self.cell_edges)
+        shape = (bands, self.cell_edges.shape[1] + 1)
+        require(self.offsets.shape == shape, f"offsets must have shape {shape}", self.offsets)
+        require((self.offsets.abs() <= 1).all(), "offsets must lie in -1..1", self.offsets)
+        for name, most in (("keep_share", 1.0), ("least", 0.5)):
+            value = self.get_buffer(name)
+            require(value.numel() == 1, f"{name} must be a single number", value)
+            require((value >= 0) & (value <= most), f"{name} must lie in 0..{most:g}", value)
 
     def forward(self, log_odds: Tensor, proximity: Tensor) -> Tensor:
         band = torch.searchsorted(self.edges.to(proximity), proximity.contiguous())

@@ -1,7 +1,13 @@
-"""The file around what is fitted: safetensors, whose metadata has one JSON document under the key ``calibrant``."""
+"""The file around what is fitted: safetensors, whose metadata has one JSON document under the key ``calibrant``.
 
+Under the key ``sha256`` stands a digest of the document and of every tensor (name, type, shape and bits), so that a
+file that was damaged or edited is refused. Files of the first version of each format have none and are still read.
+"""
+
+import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -10,12 +16,14 @@ from typing import Any, final
 from torch import Tensor
 
 from calibrant.errors import FileError
+from calibrant.networks.weights import state_digest
 from calibrant.sources.atomic import atomic_path
 from calibrant.sources.tensors import save_tensors
 
-__all__ = ["Container"]
+__all__ = ["Container", "contents_metadata"]
 
-_KEY = "calibrant"
+_KEY, _DIGEST = "calibrant", "sha256"
+_FIRST_WITH_DIGEST = 2  # version of a format
 
 
 @final
@@ -50,13 +58,13 @@ class Container:
         # Copies, because the file format refuses tensors that share memory, as tied weights do.
         copied = {name: values.detach().cpu().contiguous().clone() for name, values in tensors.items()}
         with atomic_path(path) as file:
-            save_tensors(copied, file, {_KEY: json.dumps(document, ensure_ascii=False)})
+            save_tensors(copied, file, contents_metadata(document, copied))
 
     def read(self, path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """The document and the tensors, on the CPU.
 
         Raises:
-            FileError: If the file is none of this kind, or of a newer version.
+            FileError: If the file is none of this kind, of a newer version, or not as it was written.
         """
         from safetensors import safe_open
 
@@ -75,10 +83,18 @@ class Container:
                     f"(found {shown}). {self.advice}"
                 )
             document = json.loads(text)
-            self._check_format(document, path)
-            return document, {name: file.get_tensor(name).clone() for name in held}
+            number, stated = self._version(document, path), file.metadata().get(_DIGEST)
+            tensors = {name: file.get_tensor(name).clone() for name in held}
+        if stated is None and number < _FIRST_WITH_DIGEST:
+            return document, tensors
+        if stated != _digest(text, tensors):
+            raise FileError(
+                f"{path} must hold what was written into it; it does not: its contents are not those that its digest "
+                "is of. It was damaged or edited; copy it again, or make it anew."
+            )
+        return document, tensors
 
-    def _check_format(self, document: dict[str, Any], path: Path) -> None:
+    def _version(self, document: dict[str, Any], path: Path) -> int:
         form, _, number = str(document["format"]).partition("/")
         ours = f"{self.name}/{self.number}"
         if form != self.name or not number.isdecimal():
@@ -90,3 +106,14 @@ class Container:
                 f"{path} was written by a newer calibrant ({document.get('calibrant')}): its format is {form}/{number}"
                 f", and {version('calibrant')} reads up to {ours}. Update calibrant."
             )
+        return int(number)
+
+
+def contents_metadata(document: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """What stands in a file's metadata: the document, and the digest of it and of the tensors."""
+    text = json.dumps(document)
+    return {_KEY: text, _DIGEST: _digest(text, tensors)}
+
+
+def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+    return hashlib.sha256(f"{state_digest(tensors)} {text}".encode()).hexdigest()

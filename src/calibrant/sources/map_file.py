@@ -3,16 +3,14 @@
 The numbers are tensors under the names of the map's ``state_dict``. The metadata has one JSON document under the key
 ``calibrant``: the format's version, what the map is made of, the method and its options, the rows it saw, whether
 they were logits or probabilities (``inputs``; earlier files lack it), their fingerprint,
-the certificate of its optimum, the classes' names, and the numbers on those rows before and after. Nothing in a file is
-executed.
+the certificate of its optimum, the classes' names, and the numbers on those rows before and after. A digest of all of
+it is checked on reading, as is the range of every number. Nothing in a file is executed.
 """
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
-
-import torch
 
 from calibrant.bad_file import reading
 from calibrant.errors import FileError, InputError
@@ -22,13 +20,11 @@ from calibrant.sources.container import Container
 from calibrant.sources.content import as_class_names
 from calibrant.sources.fitting_data import about_rows
 from calibrant.sources.formats import existing_file
-from calibrant.sources.map_tree import AnyMap, describe, describe_fit, read_fit, rebuild
+from calibrant.sources.map_tree import AnyMap, check_map, describe, describe_fit, read_fit, rebuild
 
 __all__ = ["MAP_CONTAINER", "MapFile", "load_feature_map", "load_map", "read_map_file", "save_map"]
 
-MAP_CONTAINER = Container("calibrant.map", 1, "a map", "Make one with calibrant fit, or with save_map.")
-
-_TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+MAP_CONTAINER = Container("calibrant.map", 2, "a map", "Make one with calibrant fit, or with save_map.")
 
 
 @final
@@ -86,12 +82,19 @@ def save_map(
     if names is not None and (isinstance(names, str) or len(names) != fitted.n_classes):
         raise InputError(f"class_names must name all {fitted.n_classes} classes; got {names!r}.")
     document = {
-        "map": describe(fitted),
+        "map": _checked(fitted),
         **describe_fit(fitted.summary),
         "class_names": None if names is None else [str(name) for name in names],
         **about_rows(fitted, fitted_on, features),
     }
     MAP_CONTAINER.write(path, document, fitted.state_dict())
+
+
+def _checked(fitted: AnyMap) -> dict[str, Any]:
+    """What a map is, if it can be read back."""
+    described = describe(fitted)
+    check_map(fitted)
+    return described
 
 
 def load_map(path: str | os.PathLike[str]) -> Map:
@@ -101,8 +104,8 @@ def load_map(path: str | os.PathLike[str]) -> Map:
     logarithms of the same probabilities. :func:`read_map_file` tells which it was, ``document.get("inputs")``.
 
     Raises:
-        FileError: If the file is cut short, is no map of ours, was written by a newer version, or holds a map that
-            looks at features (:func:`load_feature_map`); the message says which.
+        FileError: If the file is cut short or was altered, is no map of ours, was written by a newer version, or holds
+            a map that looks at features (:func:`load_feature_map`); the message says which.
     """
     found = read_map_file(path).map
     if isinstance(found, ProximityMap):
@@ -126,14 +129,11 @@ def read_map_file(path: str | os.PathLike[str]) -> MapFile:
     """The map in a file, the names of its classes, and the document about it.
 
     Raises:
-        FileError: If the file is cut short, is no map of ours, or was written by a newer version.
+        FileError: If the file is cut short or was altered, is no map of ours, or was written by a newer version.
     """
     file = existing_file(path, holding="a map")
     with reading(file, "map saved by calibrant"):
         document, tensors = MAP_CONTAINER.read(file)
-        for name, tensor in tensors.items():
-            if tensor.dtype not in _TYPES or tensor.isnan().any():
-                raise InputError(f"the numbers {name!r} must be real and not NaN; got {tensor.dtype}, or NaN in them.")
         made = rebuild(document["map"], tensors)
         made.summary = read_fit(document)
         names = as_class_names(document["class_names"])

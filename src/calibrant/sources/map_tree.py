@@ -5,7 +5,10 @@ in a file is only ever looked up among them, and nothing in a file is executed.
 """
 
 import inspect
+import math
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -16,11 +19,23 @@ from calibrant.errors import InputError
 from calibrant.maps import FitSummary, Map, ProximityMap
 from calibrant.numerics.certificate import Certificate
 
-__all__ = ["AnyMap", "describe", "describe_fit", "kinds", "read_fit", "rebuild"]
+__all__ = ["AnyMap", "check_map", "describe", "describe_fit", "kinds", "read_fit", "rebuild"]
 
 AnyMap: TypeAlias = Map | ProximityMap  # the second looks at features beside logits
 
-_MOST_CLASSES = 1 << 24  # no vocabulary is larger, and a damaged number must not ask for all memory
+_MOST_CLASSES = 1 << 24  # no vocabulary is larger
+_TRIED = 1 << 12  # classes of a map that is tried on a few rows; with more, the sizes of its numbers must be enough
+_MOST_PARTS = 10_000
+_TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+# What a field of FitSummary is called in a document; any other is called by its own name after "fit_".
+_FIT_KEYS = {
+    "method": "method",
+    "settings": "method_settings",
+    "rows": "rows",
+    "seconds": "seconds",
+    "certificate": "certificate",
+    "notes": "notes",
+}
 
 
 def kinds() -> dict[str, type[nn.Module]]:
@@ -43,10 +58,19 @@ def describe(module: nn.Module) -> dict[str, Any]:
     described: dict[str, Any] = {"kind": name, "settings": module.settings(), "n_classes": None, "parts": {}}  # type: ignore[operator]
     if isinstance(module, Map | ProximityMap):
         described["n_classes"] = module.n_classes
+    plain = {extra: getattr(module, extra, None) for extra in _extras(module)}
+    described["settings"] |= {
+        extra: value for extra, value in plain.items() if not isinstance(value, Tensor | nn.Module | None)
+    }
     for part, child in module.named_children():
         listed = [_describe_part(each) for each in child] if isinstance(child, nn.ModuleList) else None
         described["parts"][part] = _describe_part(child) if listed is None else listed
     return described
+
+
+def _extras(module: nn.Module | type[nn.Module]) -> tuple[str, ...]:
+    """Names of what a map may have beside what its constructor takes."""
+    return tuple(getattr(module, "extras", ()))
 
 
 def _describe_part(module: nn.Module) -> dict[str, Any]:
@@ -58,72 +82,124 @@ def describe_fit(summary: FitSummary | None) -> dict[str, Any]:
     """How a map came about."""
     if summary is None:
         return {"method": None}
-    return {
-        "method": summary.method,
-        "method_settings": summary.settings,
-        "rows": summary.rows,
-        "seconds": summary.seconds,
-        "certificate": None if summary.certificate is None else summary.certificate._asdict(),
-        "notes": list(summary.notes),
-    }
+    held = {_FIT_KEYS.get(each.name, f"fit_{each.name}"): getattr(summary, each.name) for each in fields(summary)}
+    certificate = None if summary.certificate is None else summary.certificate._asdict()
+    return held | {"certificate": certificate, "notes": list(summary.notes)}
 
 
 def read_fit(described: Mapping[str, Any]) -> FitSummary | None:
-    """The reverse of :func:`describe_fit`."""
+    """The reverse of :func:`describe_fit`; a field that the file, being older, does not have is left at its default.
+
+    Raises:
+        InputError: If one is of another type, or a count is negative.
+    """
     if described["method"] is None:
         return None
-    certificate = described["certificate"]
-    return FitSummary(
-        method=described["method"],
-        settings=described["method_settings"],
-        rows=described["rows"],
-        seconds=described["seconds"],
-        certificate=None if certificate is None else Certificate(**certificate),
-        notes=tuple(described["notes"]),
-    )
+    held = {}
+    for each in fields(FitSummary):
+        key = _FIT_KEYS.get(each.name, f"fit_{each.name}")
+        if key in described:
+            held[each.name] = described[key]
+        elif each.name in _FIT_KEYS or (each.default is MISSING and each.default_factory is MISSING):
+            raise InputError(f"the record of a fit must have {key!r}; it has not.")
+    _check_fit(held)
+    certificate = held["certificate"]
+    held["certificate"] = None if certificate is None else Certificate(**certificate)
+    return FitSummary(**held | {"notes": tuple(held["notes"])})
+
+
+def _check_fit(held: Mapping[str, Any]) -> None:
+    certificate = {} if held["certificate"] is None else held["certificate"]
+    wanted = {
+        "method must be text": isinstance(held["method"], str),
+        "options must be plain values under names": isinstance(held["settings"], dict),
+        "rows must be a whole number from 0": type(held["rows"]) is int and held["rows"] >= 0,
+        "seconds must be a number from 0": _is_number(held["seconds"]) and 0 <= held["seconds"] < math.inf,
+        "notes must be a list of text": isinstance(held["notes"], list)
+        and all(isinstance(note, str) for note in held["notes"]),
+        "certificate must be numbers under names": isinstance(certificate, dict)
+        and all(map(_is_number, certificate.values())),
+    }
+    for what, holds in wanted.items():
+        if not holds:
+            raise InputError(f"in the record of a fit, {what}; got something else.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def rebuild(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AnyMap:
-    """The map that was described, with its numbers.
+    """The map that was described, with its numbers. Nothing is allocated that is larger than these.
 
     Args:
         described: What :func:`describe` gave.
         tensors: Its numbers, by their names in the ``state_dict``.
 
     Raises:
-        InputError: If a kind is not known, or numbers or settings are missing, too many, or do not fit together.
+        InputError: If a kind is not known, or numbers or settings are missing, too many, out of range, or do not fit
+            together.
     """
-    made = _make(described, tensors, "")
+    inside: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _TYPES or tensor.isnan().any():
+            raise InputError(f"the numbers {name!r} must be real and not NaN; got {tensor.dtype}, or NaN in them.")
+        place, dot, own = name.rpartition(".")
+        inside[place + dot][own] = tensor
+    made = _make(described, inside, "")
     if not isinstance(made, Map | ProximityMap):
         raise InputError(f"the outermost kind must be a map; got {described['kind']!r}.")
     kept, given = ({name: tuple(t.shape) for name, t in named.items()} for named in (made.state_dict(), tensors))
     if kept != given:
         odd = min(set(kept.items()) ^ set(given.items()))[0]
         raise InputError(f"the numbers must be those of a {described['kind']!r} map; {odd!r} is none of them.")
-    _try(made)
+    check_map(made)
     return made
 
 
-def _make(described: Mapping[str, Any], tensors: Mapping[str, Tensor], place: str) -> nn.Module:
+def check_map(fitted: AnyMap) -> None:
+    """See that a map can be used: numbers in range, of sizes that fit together, and parts for the same classes.
+
+    Raises:
+        InputError: If it cannot.
+    """
+    parts = [part for part in fitted.modules() if isinstance(part, Map | ProximityMap)]
+    if len(parts) > _MOST_PARTS:
+        raise InputError(f"a map must have at most {_MOST_PARTS:,} parts; got {len(parts):,}.")
+    for part in parts:
+        if part.n_classes != fitted.n_classes:
+            raise InputError(
+                f"all parts must be for the same number of classes; got {fitted.n_classes} and {part.n_classes}."
+            )
+    fitted.check()
+    if fitted.n_classes <= _TRIED:
+        _try(fitted)
+
+
+def _make(described: Mapping[str, Any], inside: Mapping[str, Mapping[str, Tensor]], place: str) -> nn.Module:
     name, known = described["kind"], kinds()
     if name not in known:
         raise InputError(
             f"every kind of map must be one of {', '.join(sorted(known))}; got {name!r}. A newer calibrant may know it."
         )
-    inside = {key.removeprefix(place): tensor for key, tensor in tensors.items() if key.startswith(place)}
-    arguments: dict[str, Any] = {key: tensor for key, tensor in inside.items() if "." not in key}
-    arguments |= described["settings"]
+    arguments: dict[str, Any] = {**inside.get(place, {}), **described["settings"]}
     if described["n_classes"] is not None:
         arguments["n_classes"] = _class_count(described["n_classes"])
     for part, below in described["parts"].items():
         several = isinstance(below, list)
         arguments[part] = (
-            [_make(each, tensors, f"{place}{part}.{number}.") for number, each in enumerate(below)]
+            [_make(each, inside, f"{place}{part}.{number}.") for number, each in enumerate(below)]
             if several
-            else _make(below, tensors, f"{place}{part}.")
+            else _make(below, inside, f"{place}{part}.")
         )
+    extras = {extra: arguments.pop(extra) for extra in _extras(known[name]) if extra in arguments}
     _check_arguments(name, known[name], arguments)
     made = known[name](**arguments)
+    for extra, value in extras.items():
+        if isinstance(value, Tensor):
+            made.register_buffer(extra, value)
+        else:
+            setattr(made, extra, value)
     if isinstance(made, Map) and "fit" in described:
         made.summary = read_fit(described["fit"])
     return made

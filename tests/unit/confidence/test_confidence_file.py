@@ -21,6 +21,7 @@ from calibrant.confidence import (
 )
 from calibrant.errors import FileError, InputError
 from calibrant.maps import Scale
+from calibrant.sources.container import contents_metadata
 
 QUICK = ConfidNet(layers=3, units=8, epochs=3, learning_rate=0.01, batch_size=64)
 TUNED = dataclasses.replace(QUICK, choose_by="mse", fine_tune_epochs=2, fine_tune_learning_rate=0.01)
@@ -44,7 +45,7 @@ def contents(path):
 
 
 def rewrite(path, document, tensors):
-    save_file(tensors, path, metadata={"calibrant": json.dumps(document)})
+    save_file(tensors, path, metadata=contents_metadata(document, tensors))
 
 
 @pytest.mark.parametrize("method", [QUICK, TUNED], ids=["plain", "fine-tuned"])
@@ -84,7 +85,7 @@ def test_the_classifier_itself_is_not_in_the_file(path, network, rows):
     save_confidence(QUICK.fit(network, rows), path)
     document, held = contents(path)
     assert all(name.startswith("head.") for name in held)
-    assert document["format"] == "calibrant.confidence/1"
+    assert document["format"] == "calibrant.confidence/2"
     assert document["network"].startswith("sha256:")
 
 
@@ -119,12 +120,12 @@ def test_something_else_is_not_saved(path):
     ("change", "told"),
     [
         (lambda document, _: document.update(kind="guess"), "it says 'guess'"),
-        (lambda document, _: document.update(format="calibrant.confidence/2"), "written by a newer calibrant"),
+        (lambda document, _: document.update(format="calibrant.confidence/3"), "written by a newer calibrant"),
         (lambda document, _: document.update(format="calibrant.map/1"), "must be a confidence"),
-        (lambda document, _: document["sizes"].update(n_features=5), "must be a whole confidence"),
+        (lambda document, _: document["sizes"].update(n_features=5), "8 units on 5 features"),
         (lambda document, _: document["sizes"].update(layers="many"), "layers must be a whole number"),
         (lambda document, _: document.pop("fit"), "must be a whole confidence"),
-        (lambda _, held: held.pop("head.layers.0.bias"), "must be a whole confidence"),
+        (lambda _, held: held.pop("head.layers.0.bias"), "weights must be those of 3 layers"),
         (lambda _, held: held["head.layers.0.bias"].fill_(torch.nan), "must be real and finite"),
     ],
 )
@@ -164,7 +165,7 @@ def test_files_of_other_things_are_told(path, tmp_path):
     with pytest.raises(FileError, match="safetensors file of something else"):
         load_confidence(path)
     save_map(Scale(torch.tensor(2.0), n_classes=2), tmp_path / "map.safetensors")
-    with pytest.raises(FileError, match=r"it says it is 'calibrant.map/1'"):
+    with pytest.raises(FileError, match=r"it says it is 'calibrant.map/2'"):
         load_confidence(tmp_path / "map.safetensors")
 
 

@@ -1,8 +1,11 @@
 """Maps in files: what is saved comes back, old files stay readable, and every bad file is told apart."""
 
+import copy
 import json
+import math
 import os
 import pickle
+import resource
 import stat
 import struct
 from pathlib import Path
@@ -19,6 +22,7 @@ from calibrant.errors import FileError, InputError
 from calibrant.maps import Affine, ChainMap, Map, Scale
 from calibrant.predictions import Predictions
 from calibrant.sources import load_feature_map, load_map, read_map_file, save, save_map
+from calibrant.sources.container import contents_metadata
 from calibrant.sources.fitting_data import digest
 from calibrant.sources.map_tree import kinds
 
@@ -45,7 +49,8 @@ def contents(path):
 
 
 def write(path, document, tensors):
-    save_file(tensors, path, metadata={"calibrant": json.dumps(document)})
+    """A file whose digest is that of its contents, whatever these are."""
+    save_file(tensors, path, metadata=contents_metadata(document, tensors))
     return path
 
 
@@ -135,7 +140,7 @@ def test_the_document_says_how_the_map_came_about(tmp_path):
     path = tmp_path / "map.safetensors"
     save_map(fitted, path, fitted_on=predictions)
     document, _ = contents(path)
-    assert document["format"] == "calibrant.map/1"
+    assert document["format"] == "calibrant.map/2"
     assert document["map"] == {"kind": "scale", "settings": {}, "n_classes": 3, "parts": {}}
     assert document["method"] == "temperature"
     assert document["method_settings"] == TemperatureScaling().settings()
@@ -226,7 +231,7 @@ def test_predictions_are_no_map(tmp_path):
 
 def test_a_newer_format_asks_for_an_update(saved, tmp_path):
     _, document, tensors = saved
-    newer = write(tmp_path / "n.safetensors", document | {"format": "calibrant.map/2", "calibrant": "9.0"}, tensors)
+    newer = write(tmp_path / "n.safetensors", document | {"format": "calibrant.map/3", "calibrant": "9.0"}, tensors)
     with pytest.raises(FileError, match=r"newer calibrant \(9\.0\).*Update calibrant"):
         load_map(newer)
 
@@ -241,7 +246,7 @@ def test_a_newer_format_asks_for_an_update(saved, tmp_path):
         (lambda d, _t: d["map"].update(kind="exec"), "one of affine.*got 'exec'.*newer"),
         (lambda d, _t: d["map"].update(kind=["scale"]), "damaged"),
         (lambda d, _t: d["map"].update(kind="steps", n_classes=None, parts={}), "is missing"),
-        (lambda d, _t: d["map"].update(n_classes=4), "sizes"),
+        (lambda d, _t: d["map"].update(n_classes=4), "same number of classes"),
         (lambda d, _t: d["map"].update(n_classes="3"), "n_classes"),
         (lambda d, _t: d["map"].update(n_classes=10**15), "n_classes"),
         (lambda d, _t: d["map"].update(n_classes=None), "'n_classes' is missing"),
@@ -254,8 +259,11 @@ def test_a_newer_format_asks_for_an_update(saved, tmp_path):
         (lambda _d, t: t.update({"maps.7.extra": torch.zeros(1).double()}), "'maps.7.extra' is none of them"),
         (lambda _d, t: t.update({"maps.0.temperature": torch.tensor(float("nan")).double()}), "NaN"),
         (lambda _d, t: t.update({"maps.0.temperature": torch.tensor(1)}), "real"),
-        (lambda _d, t: t.update({"maps.0.temperature": torch.ones(7).double()}), "sizes"),
-        (lambda _d, t: t.update({"maps.1.curve.values": torch.ones(1, 2).double()}), "sizes"),
+        (lambda _d, t: t.update({"maps.0.temperature": torch.ones(7).double()}), "single number"),
+        (
+            lambda _d, t: t.update({"maps.1.curve.values": torch.ones(1, 2).double()}),
+            r"values must have shape \(1, 4\)",
+        ),
         (lambda d, _t: d.update(class_names=["a"]), "all 3 classes"),
         (lambda d, _t: d.update(class_names=3), "class_names"),
     ],
@@ -268,6 +276,148 @@ def test_a_document_or_numbers_that_do_not_fit_are_told_in_one_line(saved, tmp_p
         load_map(path)
     assert "odd.safetensors" in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_numbers_that_were_altered_are_refused(saved, tmp_path):
+    path, _, _ = saved
+    with safe_open(str(path), framework="pt") as file:
+        metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    assert float(tensors["maps.0.temperature"]) == pytest.approx(1.7)
+    altered = tmp_path / "altered.safetensors"
+    for change in (
+        {"maps.0.temperature": -tensors["maps.0.temperature"]},
+        {"maps.0.temperature": torch.nextafter(tensors["maps.0.temperature"], torch.tensor(2.0).double())},
+        {"maps.0.temperature": tensors["maps.0.temperature"].float()},
+    ):
+        save_file(tensors | change, altered, metadata=metadata)
+        with pytest.raises(FileError, match="damaged or edited"):
+            load_map(altered)
+    save_file(tensors, altered, metadata=metadata | {"calibrant": metadata["calibrant"].replace("{}", "{ }")})
+    with pytest.raises(FileError, match="damaged or edited"):
+        load_map(altered)
+    save_file(tensors, altered, metadata={"calibrant": metadata["calibrant"]})
+    with pytest.raises(FileError, match="damaged or edited"):
+        load_map(altered)
+
+
+@pytest.mark.parametrize(
+    ("kind", "buffer", "wrong", "said"),
+    [
+        ("scale", "temperature", -2.0, "above 0"),
+        ("scale", "temperature", 0.0, "above 0"),
+        ("affine", "bias", [0.0, 0.0, math.inf], "finite"),
+        ("affine", "weight", [1.0, 1.0], "weight must have one of the shapes"),
+        ("affine", "bias", [0.0, 0.0], "each of 3 classes"),
+        ("bands", "surface.least", 0.75, r"in 0\.\.0\.5"),
+        ("bands", "surface.keep_share", -1.0, r"in 0\.\.1"),
+        ("bands", "surface.offsets", [[0.0, 0.0, 2.0], [0.0, 0.0, 0.0]], r"in -1\.\.1"),
+        ("bands", "surface.cell_edges", [[1.0, 0.0], [0.0, 1.0]], "rising"),
+        ("bands", "surface.edges", [0.4, 0.2], "rising"),
+        ("beta", "curve.a", [1.0, 2.0], "one number a column"),
+        ("chain", "maps.1.curve.edges", [[0.5, -1.0, 2.0]], "edges must be rising"),
+        ("class_bins", "values", [[0.0], [1.0]], r"shape \(3, bins\)"),
+        ("line", "curve.knots", [[0.0, -2.0, 4.0]], "knots must be rising"),
+        ("line", "curve.values", [[0.0, math.inf, 4.0]], "finite"),
+        ("mixture", "weights", [1.25, -0.25], "negative"),
+        ("mixture", "weights", [0.5, 0.25], "sum to one"),
+        ("mixture", "weights", [1.0], "one for each of 2 maps"),
+        ("monotone", "coldness", 0.0, "above 0"),
+        ("monotone", "slopes", [0.5, 0.0, 1.0], "slopes must be above 0"),
+        ("monotone", "knots", [-0.5, -3.0], "rising"),
+        ("one_vs_rest", "curve.knots", [[0.0, 1.0, 2.0]] * 2, "values must have shape"),
+        ("order_preserving", "centre", [0.0, 0.0], r"shape \(3,\)"),
+        ("order_preserving", "coldness", -0.8, "above 0"),
+        ("polynomial", "curve.coefficients", [[0.0, 1.0]] * 2, "1 or 3 columns; got 2"),
+        ("pooled", "curve.values", [[1.0, 0.0, 2.0, 3.0]], "must not fall"),
+        ("proximity", "reference", [[3.0, 4.0]] * 4, "length one"),
+        ("proximity", "reference", [[1.0, 0.0]], "at most the 1 rows"),
+        ("table", "surface.confidence", [0.9, 0.3], "rising"),
+        ("top_label", "curve.knots", [[0.0, 1.0]], "values must have shape"),
+        ("two_class", "curve.b", [math.inf], "finite"),
+    ],
+)
+def test_numbers_out_of_their_range_are_neither_read_nor_written(tmp_path, kind, buffer, wrong, said):
+    path, good = tmp_path / "odd.safetensors", EXAMPLES[kind]
+    save_map(good, path)
+    document, tensors = contents(path)
+    tensors[buffer] = torch.tensor(wrong, dtype=torch.float64)
+    write(path, document, tensors)
+    with pytest.raises(FileError, match=said):
+        read_map_file(path)
+    odd = copy.deepcopy(good)
+    place, _, name = buffer.rpartition(".")
+    setattr(odd.get_submodule(place), name, tensors[buffer])
+    with pytest.raises(InputError, match=said):
+        save_map(odd, tmp_path / "never.safetensors")
+    assert not (tmp_path / "never.safetensors").exists()
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_every_kind_refuses_numbers_that_are_not_finite(tmp_path, kind):
+    path = tmp_path / "odd.safetensors"
+    save_map(EXAMPLES[kind], path)
+    document, tensors = contents(path)
+    for name, values in tensors.items():
+        write(path, document, tensors | {name: torch.full_like(values, -math.inf)})
+        if not name.endswith("edges"):  # a Steps curve with all edges at minus infinity has one value everywhere
+            with pytest.raises(FileError, match=r"odd\.safetensors"):
+                read_map_file(path)
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_a_count_of_classes_is_compared_with_the_numbers_before_memory_is_asked_for(tmp_path, kind):
+    path = tmp_path / "odd.safetensors"
+    save_map(EXAMPLES[kind], path)
+    document, tensors = contents(path)
+
+    def claim(described):
+        if described["n_classes"] is not None:
+            described["n_classes"] = 1 << 24
+        for below in described["parts"].values():
+            for part in below if isinstance(below, list) else [below]:
+                claim(part)
+
+    claim(document["map"])
+    write(path, document, tensors)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        loaded = read_map_file(path).map
+    except FileError:
+        loaded = None
+    # In kilobytes: one line of such a map's logits would be 64 MiB.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 15
+    if loaded is not None:  # one curve or number serves any number of classes
+        assert all(values.numel() < 100 for values in loaded.buffers())
+
+
+def test_parts_for_other_classes_and_records_of_fits_that_cannot_be_are_refused(tmp_path):
+    rows = some_predictions()
+    path = tmp_path / "map.safetensors"
+    save_map(TemperatureScaling().fit(rows), path)
+    document, tensors = contents(path)
+    for key, wrong in (
+        ("method", 3), ("method_settings", []), ("rows", -1), ("rows", 2.5), ("seconds", math.nan), ("notes", "text"),
+        ("certificate", {"objective": "low"}), ("certificate", {"steps": 3}), ("certificate", 3),
+    ):  # fmt: skip
+        write(path, document | {key: wrong}, tensors)
+        with pytest.raises(FileError, match=r"map\.safetensors"):
+            load_map(path)
+
+
+def test_what_a_map_may_have_beside_its_constructor_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(Scale, "extras", ("remark", "mark", "inner", "absent"))
+    fitted = Scale(torch.tensor(2.0), n_classes=3)
+    fitted.remark, fitted.absent = "dry", None
+    fitted.register_buffer("mark", torch.tensor([1.0, 2.0]))
+    fitted.inner = Affine(torch.tensor(1.0), torch.zeros(3), n_classes=3)
+    path = tmp_path / "map.safetensors"
+    save_map(fitted, path)
+    loaded = load_map(path)
+    assert loaded.remark == "dry"
+    assert loaded.mark.tolist() == [1.0, 2.0]
+    assert isinstance(loaded.inner, Affine)
+    save_map(EXAMPLES["scale"], path)
+    assert not hasattr(load_map(path), "mark")
 
 
 def test_metadata_that_is_no_json_is_damage(tmp_path):

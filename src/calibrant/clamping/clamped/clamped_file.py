@@ -3,7 +3,7 @@
 The numbers are tensors: ``delta``, those of the head's ``state_dict`` after ``head.``, and, if asked for, those of the
 network's after ``network.``. The metadata has one JSON document under the key ``calibrant``: the format's version, what
 the head is made of, what the inputs are, the summary of the fit, and a fingerprint of the network that all this was
-fitted for. Nothing in a file is executed.
+fitted for. A digest of all of it is checked on reading. Nothing in a file is executed.
 """
 
 import os
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.bad_file import reading
+from calibrant.checks import check_bool
 from calibrant.clamping.clamped.clamped_model import ClampedModel
 from calibrant.clamping.clamped.summary import ClampingSummary
 from calibrant.clamping.network.input_space import InputSpace
@@ -22,11 +23,11 @@ from calibrant.maps import Map
 from calibrant.networks.weights import network_digest, network_state, put_weights, state_digest
 from calibrant.sources.container import Container
 from calibrant.sources.formats import existing_file
-from calibrant.sources.map_tree import describe, describe_fit, read_fit, rebuild
+from calibrant.sources.map_tree import check_map, describe, describe_fit, read_fit, rebuild
 
 __all__ = ["load_clamped", "save_clamped"]
 
-_CONTAINER = Container("calibrant.clamped", 1, "a clamped model", "Make one with save_clamped.")
+_CONTAINER = Container("calibrant.clamped", 2, "a clamped model", "Make one with save_clamped.")
 _SHOWN = 19  # characters of a fingerprint
 
 
@@ -59,8 +60,10 @@ def save_clamped(clamped: ClampedModel, path: str | os.PathLike[str], *, with_we
         raise InputError(f"what is saved must be a ClampedModel; got {type(clamped).__name__}. Call fit first.")
     if isinstance(clamped.model, _Absent):
         raise InputError("a clamped model must have its network to be saved; this one was loaded without.")
+    described = describe(clamped.head)
+    check_map(clamped.head)
     document = {
-        "head": describe(clamped.head),
+        "head": described,
         "head_fit": describe_fit(clamped.head.summary),
         "space": None if clamped.space is None else clamped.space.settings(),
         "summary": None if clamped.summary is None else clamped.summary.as_dict(),
@@ -82,7 +85,7 @@ def load_clamped(path: str | os.PathLike[str], model: nn.Module | None = None) -
             comes back shows δ, the head and the summary, and refuses inputs.
 
     Raises:
-        FileError: If the file is cut short, holds something else, or was written by a newer version.
+        FileError: If the file is cut short or was altered, holds something else, or was written by a newer version.
         InputError: If the network is not the one it was fitted for; it is then left as it was.
     """
     file = existing_file(path, holding="a clamped model")
@@ -136,6 +139,7 @@ def _rebuilt(document: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[Clam
     """All but the network, and its weights if they are there."""
     weights = {name.removeprefix("network."): t for name, t in tensors.items() if name.startswith("network.")}
     numbers = {name.removeprefix("head."): t for name, t in tensors.items() if name.startswith("head.")}
+    check_bool(document["with_weights"], "with_weights")
     if document["with_weights"] and state_digest(weights) != document["network"]:
         raise InputError("the weights in it must be those that it says were saved; they are others.")
     if len(weights) + len(numbers) + 1 != len(tensors):

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self, final
 
+from calibrant.checks import check_at_least
+from calibrant.errors import InputError
 from calibrant.numerics.certificate import Certificate
 
 __all__ = ["ClampingSummary", "StrengthTrial"]
@@ -66,15 +68,30 @@ class ClampingSummary:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Self:
-        """The reverse of :meth:`as_dict`."""
+        """The reverse of :meth:`as_dict`.
+
+        Raises:
+            InputError: If a number is none, or below 0.
+        """
         certificate = described["certificate"]
+        trials = tuple(StrengthTrial(**trial) for trial in described["trials"])
+        for name in ("rows", "seconds", "strength", "gamma"):
+            _check_from_zero(described[name], name)
+        for trial in trials:
+            for name in ("strength", "standard_error", "norm"):
+                _check_from_zero(getattr(trial, name), name)
         return cls(
             settings=dict(described["settings"]),
-            rows=int(described["rows"]),
+            rows=check_at_least(described["rows"], 0, "rows"),
             seconds=float(described["seconds"]),
             certificate=None if certificate is None else Certificate(**certificate),
             strength=float(described["strength"]),
             gamma=float(described["gamma"]),
-            trials=tuple(StrengthTrial(**trial) for trial in described["trials"]),
-            notes=tuple(described["notes"]),
+            trials=trials,
+            notes=tuple(map(str, described["notes"])),
         )
+
+
+def _check_from_zero(value: object, name: str) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
+        raise InputError(f"{name} must be a number from 0; got {value!r}.")

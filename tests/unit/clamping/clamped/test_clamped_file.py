@@ -20,6 +20,7 @@ from calibrant.maps import FitSummary, Map, Scale
 from calibrant.networks.weights import network_digest
 from calibrant.numerics.certificate import Certificate
 from calibrant.sources import load_map, save_map
+from calibrant.sources.container import contents_metadata
 
 SPACE = InputSpace(mean=(0.4, 0.6), std=(0.2, 0.3), clips=True)
 SUMMARY = ClampingSummary(
@@ -107,7 +108,7 @@ def test_the_file_is_small_and_says_what_it_is_in_plain_json(saved):
     path, document, tensors = saved
     assert set(tensors) == {"delta", "head.temperature"}
     assert path.stat().st_size < 3000
-    assert document["format"] == "calibrant.clamped/1"
+    assert document["format"] == "calibrant.clamped/2"
     assert document["head"] == {"kind": "scale", "settings": {}, "n_classes": 3, "parts": {}}
     assert document["space"] == SPACE.settings()
     assert document["summary"]["rows"] == 500
@@ -219,25 +220,25 @@ def test_files_of_something_else_are_told_what_they_are(tmp_path, saved):
     for name, said in (
         ("text", "no safetensors file"),
         ("weights", r"something else \(found 'weight'\)"),
-        ("map", r"says it is 'calibrant\.map/1'"),
+        ("map", r"says it is 'calibrant\.map/2'"),
         ("empty", "a clamped model; it is empty"),
         ("none", "existing file"),
     ):
         with pytest.raises(FileError, match=said):
             load_clamped(tmp_path / f"{name}.safetensors")
-    with pytest.raises(FileError, match=r"says it is 'calibrant\.clamped/1'"):
+    with pytest.raises(FileError, match=r"says it is 'calibrant\.clamped/2'"):
         load_map(saved[0])
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda d, _t: d.update(format="calibrant.clamped/2", calibrant="9.0"), r"newer calibrant \(9\.0\).*Update"),
+        (lambda d, _t: d.update(format="calibrant.clamped/3", calibrant="9.0"), r"newer calibrant \(9\.0\).*Update"),
         (lambda d, _t: d.pop("format"), "damaged"),
         (lambda d, _t: d.pop("network"), "damaged"),
         (lambda d, _t: d.pop("summary"), "damaged"),
         (lambda d, _t: d["summary"].pop("gamma"), "damaged"),
-        (lambda d, _t: d["summary"].update(strength="much"), "damaged"),
+        (lambda d, _t: d["summary"].update(strength="much"), "strength must be a number from 0"),
         (lambda d, _t: d["space"].update(std=[0.0]), "std must be above 0"),
         (lambda d, _t: d["space"].update(mean=[0.5, 0.5, 0.5], std=None), "channels"),
         (lambda d, _t: d["head"].update(kind="exec"), "got 'exec'"),
@@ -252,7 +253,7 @@ def test_files_of_something_else_are_told_what_they_are(tmp_path, saved):
 def test_a_document_or_numbers_that_do_not_fit_are_told_in_one_line(saved, tmp_path, change, said):
     _, document, tensors = saved
     change(document, tensors)
-    save_file(tensors, tmp_path / "odd.safetensors", metadata={"calibrant": json.dumps(document)})
+    save_file(tensors, tmp_path / "odd.safetensors", metadata=contents_metadata(document, tensors))
     with pytest.raises(FileError, match=said) as raised:
         load_clamped(tmp_path / "odd.safetensors", some_network())
     assert "odd.safetensors" in str(raised.value)
@@ -263,7 +264,7 @@ def test_damaged_weights_are_found_by_their_fingerprint_and_not_loaded(path, tmp
     save_clamped(some_clamped(), path, with_weights=True)
     document, tensors = contents(path)
     tensors["network.4.bias"][0] += 1
-    save_file(tensors, tmp_path / "odd.safetensors", metadata={"calibrant": json.dumps(document)})
+    save_file(tensors, tmp_path / "odd.safetensors", metadata=contents_metadata(document, tensors))
     with pytest.raises(FileError, match="they are others"):
         load_clamped(tmp_path / "odd.safetensors", some_network())
 
