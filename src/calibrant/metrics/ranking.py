@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant.metrics.states import State, Sums
 from calibrant.numerics.binning import counts_by, sums_by
-from calibrant.numerics.fast import run_ends, sort_in_place
+from calibrant.numerics.fast import run_ends, sigmoid, sort_in_place
 from calibrant.predictions import TopLabel
 
 __all__ = ["Cells", "Ranked", "Sample", "TopState"]
@@ -120,12 +120,12 @@ class Sample(State):
         log_odds = bits.bitwise_and_(~1).view(self.keys.dtype)
         ends = run_ends(log_odds)
         if len(ends) == len(bits):
-            return Ranked(log_odds, torch.sigmoid(log_odds), right, 1 - right)
+            return Ranked(log_odds, sigmoid(log_odds), right, 1 - right)
         total = ends.diff(prepend=ends.new_full((1,), -1)).to(right.dtype)
         up_to = right.cumsum(0, dtype=torch.int32).index_select(0, ends)
         right = up_to.diff(prepend=up_to.new_zeros(1)).to(right.dtype)
         log_odds = log_odds.index_select(0, ends)
-        return Ranked(log_odds, torch.sigmoid(log_odds), right, total - right)
+        return Ranked(log_odds, sigmoid(log_odds), right, total - right)
 
 
 @final
@@ -160,7 +160,7 @@ class Cells(Sums):
         log_odds = self.HALFWAY * squashed / (1 - squashed.abs())
         right = self.right[..., seen]
         wrong = self.total[..., seen] - right
-        return Ranked(log_odds, torch.sigmoid(log_odds), right, wrong, self.confidence[..., seen])
+        return Ranked(log_odds, sigmoid(log_odds), right, wrong, self.confidence[..., seen])
 
     @property
     def auroc_error(self) -> Tensor:

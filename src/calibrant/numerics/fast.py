@@ -1,4 +1,10 @@
-"""Row operations for which numpy is several times faster than torch on a CPU.
+"""Row operations for which numpy is faster than torch on a CPU, or torch rounds by position.
+
+Torch's vectorised loops finish an array by other instructions than they began it with, and its sums and BLAS's products
+choose their order of additions by the shape. Where ``exp``, ``log``, ``log1p`` and ``expm1`` are evaluated alike at
+every position, ``sigmoid``, ``exp2``, ``sum(dim=0)`` and ``mv`` are not: the same sample would get another number at
+the end of an array than at its start, and ties would break. What stands here gives equal rows equal numbers, in
+whatever array and at whatever place, on one thread or many.
 
 On other devices torch does them. All return torch tensors on the input's device.
 """
@@ -14,9 +20,15 @@ __all__ = [
     "positions",
     "positions_above",
     "row_products",
+    "row_sums",
     "run_ends",
+    "sigmoid",
     "sort_in_place",
+    "sum_columns",
 ]
+
+# Below this length torch does not divide a column among threads, either.
+_WORTH_THREADS = 1 << 15
 
 
 def argmax_rows(values: Tensor) -> Tensor:
@@ -60,8 +72,47 @@ def positions(mask: Tensor) -> Tensor:
 
 def row_products(first: Tensor, second: Tensor, *, out: Tensor) -> Tensor:
     """Sum of each row's products, on a CPU, (n, k) -> (n,): no third array is written on the way."""
-    np.einsum("ij,ij->i", first.numpy(), second.numpy(), out=out.numpy())
+    _sum_each_row("ij,ij->i", first, second, out=out)
     return out
+
+
+def row_sums(values: Tensor, *, out: Tensor) -> Tensor:
+    """Sum of each row, (n, k) -> (n,)."""
+    if values.device.type != "cpu":
+        return torch.sum(values, dim=1, out=out)
+    # Each row by itself, in an order that k alone decides. torch.sum divides one long row among threads.
+    _sum_each_row("ij->i", values, out=out)
+    return out
+
+
+def _sum_each_row(formula: str, *values: Tensor, out: Tensor) -> None:
+    if len(out) == 1:  # numpy would read a single row in pieces of its buffer, and add in another order than elsewhere
+        twice = np.einsum(formula, *(value.numpy().repeat(2, axis=0) for value in values))
+        out.copy_(torch.from_numpy(twice[:1]))
+    else:
+        np.einsum(formula, *(value.numpy() for value in values), out=out.numpy())
+
+
+def sum_columns(columns: Tensor, *, out: Tensor) -> Tensor:
+    """Sum of each row's entries, which lie one column after another, on a CPU, (k, n) -> (n,), k >= 2.
+
+    Plain additions of two columns at a time: these are rounded alike at every position, by whatever instructions.
+    """
+    if columns.shape[1] >= _WORTH_THREADS and torch.get_num_threads() > 1:
+        torch.add(columns[0], columns[1], out=out)
+        for column in columns[2:]:
+            out.add_(column)
+        return out
+    arrays, total = columns.numpy(), out.numpy()
+    np.add(arrays[0], arrays[1], out=total)
+    for array in arrays[2:]:
+        np.add(total, array, out=total)
+    return out
+
+
+def sigmoid(log_odds: Tensor) -> Tensor:
+    """1/(1 + exp(-x)) of every entry."""
+    return torch.exp(-log_odds).add_(1).reciprocal_()
 
 
 def run_ends(values: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Self, final
 import torch
 from torch import Tensor
 
-from calibrant.numerics.fast import argmax_rows, columns_first, max_of_few, row_products
+from calibrant.numerics.fast import argmax_rows, columns_first, max_of_few, row_products, row_sums, sum_columns
 
 __all__ = ["Layout"]
 
@@ -82,19 +82,17 @@ class Layout:
 
     def sum_classes(self, block: Tensor, out: Tensor) -> None:
         """Sum over the classes of every row, into (n,)."""
-        torch.mv(self.by_rows(block), block.new_ones(self.k), out=out)
+        if self.sideways:
+            sum_columns(block, out=out)
+        else:
+            row_sums(block, out=out)
 
     def sum_products(self, first: Tensor, second: Tensor, *, memory: Tensor, out: Tensor) -> None:
         """Sum over the classes of the product of two blocks, into (n,)."""
         if not self.sideways and first.device.type == "cpu":
             row_products(first, second, out=out)
             return
-        if not self.sideways:
-            self.sum_classes(torch.mul(first, second, out=memory), out)
-            return
-        torch.mul(first[0], second[0], out=out)
-        for one, other in zip(first[1:], second[1:], strict=True):
-            out.addcmul_(one, other)
+        self.sum_classes(torch.mul(first, second, out=memory), out)
 
     def sum_rows(self, block: Tensor, weights: Tensor) -> Tensor:
         """Weighted sum over the rows for every class, (k,)."""

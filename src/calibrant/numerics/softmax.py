@@ -13,7 +13,7 @@ from typing import Self, final
 import torch
 from torch import Tensor
 
-from calibrant.numerics.fast import positions_above
+from calibrant.numerics.fast import positions_above, row_sums
 from calibrant.numerics.layout import Layout
 from calibrant.numerics.workspace import workspace
 
@@ -140,7 +140,7 @@ class SoftmaxRows:
 
     def entropy(self) -> Tensor:
         """Entropy in nats, (n,)."""
-        return torch.addcmul(self.log_total, self._weighted_gap, self.confidence, value=-1)
+        return self.log_total - self._weighted_gap * self.confidence
 
     def brier(self) -> Tensor:
         """Squared distance to the one-hot label, summed over the classes, (n,)."""
@@ -168,5 +168,7 @@ def _log_odds(rest: Tensor, gaps: Tensor, top: Tensor, *, out: Tensor) -> None:
     torch.log(rest, out=out).neg_()
     if rest.min() < _UNDERFLOW:
         lost = (rest < _UNDERFLOW).nonzero().flatten()
-        exact = gaps[lost].double().scatter(1, top[lost, None], -torch.inf)
-        out[lost] = -exact.logsumexp(dim=1).to(out.dtype)
+        exact = gaps.index_select(0, lost).double().contiguous().scatter_(1, top[lost, None], -torch.inf)
+        second = exact.amax(dim=1)
+        total = row_sums(exact.sub_(second[:, None]).exp_(), out=torch.empty_like(second))
+        out[lost] = total.log_().add_(second).neg_().to(out.dtype)
