@@ -4,7 +4,6 @@ An archive can name files outside the folder (``../``, ``/etc``) or links that l
 before anything is written, and what is unpacked appears only when all of it is there.
 """
 
-import secrets
 import shutil
 import stat
 import tarfile
@@ -19,6 +18,7 @@ from typing import IO
 from calibrant.bad_file import reading
 from calibrant.datasets.canonical import open_file, read_to_end
 from calibrant.errors import FileError
+from calibrant.temporary_folder import temporary_folder
 
 __all__ = ["unpack"]
 
@@ -37,22 +37,18 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
         FileError: If the archive is damaged, a name leads out of the folder, it holds links or devices, or something
             of the same name is already there.
     """
-    unfinished = folder / f".calibrant-{secrets.token_hex(8)}.tmp"
-    try:
-        with reading(archive, "archive"), _opened(archive) as stored:
-            entries = [entry for entry in stored if PurePosixPath(entry.name).parts]  # "./" is the folder itself
-            tops = sorted({_inside(entry.name, archive).parts[0] for entry in entries})
-            if present := [top for top in tops if (folder / top).exists()]:
-                raise FileError(
-                    f"{folder} must not hold {present[0]} already, or unpacking {archive} would overwrite it. Remove "
-                    "it first, or use it as it is."
-                )
-            unfinished.mkdir()
+    with reading(archive, "archive"), _opened(archive) as stored:
+        entries = [entry for entry in stored if PurePosixPath(entry.name).parts]  # "./" is the folder itself
+        tops = sorted({_inside(entry.name, archive).parts[0] for entry in entries})
+        if present := [top for top in tops if (folder / top).exists()]:
+            raise FileError(
+                f"{folder} must not hold {present[0]} already, or unpacking {archive} would overwrite it. Remove "
+                "it first, or use it as it is."
+            )
+        with temporary_folder(folder) as unfinished:
             for entry in entries:
                 _write(entry, unfinished / _inside(entry.name, archive))
             return [(unfinished / top).rename(folder / top) for top in tops]
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """Writing a file so that a reader, or a crash, sees the old one or the new one and never half of either.
 
-The bytes go to a temporary file in the same folder, are forced to disk, and take the target's place in one step.
+The bytes go to a temporary folder beside the target, are forced to disk, and take the target's place in one step. What
+a killed writer has left is removed by the next one; see :mod:`calibrant.temporary_folder`.
 """
 
 import contextlib
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from calibrant.errors import FileError
+from calibrant.temporary_folder import temporary_folder
 
 __all__ = ["atomic_binary", "atomic_path", "atomic_text"]
 
@@ -28,7 +29,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         path: The file to make or to replace. Its folder must exist.
 
     Yields:
-        The file to write into, in the same folder.
+        The file to write into, on the same file system.
 
     Raises:
         FileError: If the target is no ordinary file, or the system refuses to write.
@@ -36,21 +37,17 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     try:
         kept = _mode_of(target)
-        partial = target.with_name(f".calibrant-{secrets.token_hex(8)}.tmp")
-        # Made here rather than by tempfile, so that a new file gets the permissions the person's umask gives.
-        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        mode = stat.S_IMODE(partial.stat().st_mode) if kept is None else kept
+        with temporary_folder(target.parent) as folder:
+            partial = folder / "unfinished.tmp"
+            # Made here rather than by tempfile, so that a new file gets the permissions the person's umask gives.
+            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            mode = stat.S_IMODE(partial.stat().st_mode) if kept is None else kept
+            yield partial
+            partial.chmod(mode)  # also where a library has put a file of its own in the place of the lent one
+            _flush(partial)
+            partial.replace(target)
     except OSError as error:
         raise _refused(path, error) from error
-    try:
-        yield partial
-        partial.chmod(mode)  # also where a library has put a file of its own in the place of the lent one
-        _flush(partial)
-        partial.replace(target)
-    except OSError as error:
-        raise _refused(path, error) from error
-    finally:
-        partial.unlink(missing_ok=True)
     # The new name is in place; some file systems cannot promise more than that.
     with contextlib.suppress(OSError):
         _flush(target.parent)

@@ -6,6 +6,7 @@ from typing import Any, final
 
 from calibrant.errors import FileError
 from calibrant.sources.atomic import atomic_text
+from calibrant.temporary_folder import is_temporary
 
 __all__ = ["SettingsFolder"]
 
@@ -47,7 +48,7 @@ class SettingsFolder:
         """
         if self.is_begun:
             self.document()
-        elif self.path.exists() and not (self.path.is_dir() and all(map(_is_abandoned, self.path.iterdir()))):
+        elif self.path.exists() and not (self.path.is_dir() and all(map(is_temporary, self.path.iterdir()))):
             raise FileError(
                 f"{self.path} must be a new or empty folder, or that of a {self._work} by {self._command}; it holds "
                 "something else. Name another."
@@ -84,8 +85,3 @@ class SettingsFolder:
                 "folder."
             )
         return document
-
-
-def _is_abandoned(path: Path) -> bool:
-    """Whether this is what a process that was killed in the middle of a write left."""
-    return path.name.startswith(".calibrant-") and path.suffix == ".tmp"

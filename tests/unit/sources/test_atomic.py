@@ -1,7 +1,12 @@
 """A write is whole or did not happen."""
 
 import os
+import signal
 import stat
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -11,6 +16,7 @@ from calibrant.predictions import Predictions
 from calibrant.sources import load, save
 from calibrant.sources.atomic import atomic_binary, atomic_path, atomic_text
 from calibrant.sources.formats import SUFFIXES
+from calibrant.temporary_folder import is_temporary
 
 OLD = Predictions.from_logits([[1.0, 2.0]], [0])
 NEW = Predictions.from_logits(torch.randn(500, 2), torch.zeros(500, dtype=torch.int64))
@@ -106,3 +112,72 @@ def test_two_writers_do_not_meet(tmp_path):
         second.write("second")
     assert (tmp_path / "a").read_text() == "first"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+WRITER = """
+import os, signal, sys
+from pathlib import Path
+from calibrant.sources.atomic import atomic_text
+with atomic_text(sys.argv[1]) as file:
+    file.write("half")
+    file.flush()
+    print("writing", flush=True)
+    if sys.argv[2] == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.stdin.readline()
+"""
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_a_living_one_is_left_alone(tmp_path):
+    command = [sys.executable, "-c", WRITER]
+    killed = subprocess.run([*command, tmp_path / "a", "dies"], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    assert is_temporary(left)
+    with subprocess.Popen(
+        [*command, tmp_path / "b", "lives"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as living:
+        assert living.stdout.readline() == "writing\n"
+        assert not left.exists()
+        (held,) = tmp_path.iterdir()
+        with atomic_text(tmp_path / "a") as file:
+            file.write("whole")
+        assert held.exists()
+        living.communicate("\n")
+    assert living.returncode == 0
+    assert (tmp_path / "a").read_text() == "whole"
+    assert (tmp_path / "b").read_text() == "half"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_lone_files_of_earlier_versions_are_removed_when_nobody_can_be_writing_them(tmp_path):
+    old, new, other = (tmp_path / f"{name}.tmp" for name in (".calibrant-0123", ".calibrant-4567", "mine"))
+    for path in (old, new, other):
+        path.write_text("half")
+    two_days = time.time() - 2 * 86_400
+    os.utime(old, (two_days, two_days))
+    os.utime(other, (two_days, two_days))
+    with atomic_text(tmp_path / "a") as file:
+        file.write("x")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".calibrant-4567.tmp", "a", "mine.tmp"]
+
+
+def test_a_link_of_such_a_name_leads_nowhere(tmp_path):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "data").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / ".calibrant-00.tmp").symlink_to(tmp_path / "precious")
+    with atomic_text(tmp_path / "folder" / "a") as file:
+        file.write("x")
+    assert (tmp_path / "precious" / "data").exists()
+
+
+def test_many_writers_in_one_folder_take_nothing_from_each_other(tmp_path):
+    def write(name):
+        for turn in range(50):
+            with atomic_text(tmp_path / name) as file:
+                file.write(f"{name} {turn}")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, "abcdefgh"))
+    assert [path.read_text() for path in sorted(tmp_path.iterdir())] == [f"{name} 49" for name in "abcdefgh"]
