@@ -272,22 +272,61 @@ class TestMaps:
         assert torch.allclose(captured(logits), made(logits), rtol=1e-5, atol=1e-5)
 
 
+@functools.cache
+def fits_that_tempt(k, dtype):
+    """Calibration rows after which rounding can change a prediction, by why."""
+    rows = overconfident(300, k, dtype=dtype)
+    offset = 1e6 if torch.finfo(dtype).eps < 1e-6 else 1e3
+    # Two classes share all of the mass, and the predicted one is right in exactly half of the rows.
+    level = torch.tensor([[0.0, 0.1] + [-30.0] * (k - 2)] * 14 + [[0.0, 3.0] + [-30.0] * (k - 2)] * 20, dtype=dtype)
+    return {
+        "plain": rows,
+        "a large number added to all logits": Predictions.from_logits(rows.logits + offset, rows.labels),
+        "even odds": Predictions.from_logits(level, [1, 0] * 7 + [1] * 19 + [0]),
+    }
+
+
+def rows_that_tie(k, dtype):
+    """Rows whose largest logit is hardly ahead, or is hardly a number."""
+    generator, limits = torch.Generator().manual_seed(6), torch.finfo(dtype)
+    offset = 1e6 if limits.eps < 1e-6 else 1e3
+    plain = torch.randn(100, k, generator=generator, dtype=torch.float64)
+    near = torch.full((50, k), 1.7, dtype=dtype)
+    near[torch.arange(50), torch.randint(0, k, (50,), generator=generator)] += 2 * limits.eps
+    level = torch.full((40, k), -30.0, dtype=dtype)
+    level[:, 0], level[:, 1] = 0, torch.linspace(0, 0.2, 40, dtype=dtype)
+    huge, tiny = plain.clamp(-1, 1).to(dtype) * limits.max, plain.to(dtype) * limits.smallest_normal
+    close = [(plain + offset).to(dtype), (0.01 * plain).to(dtype)]
+    return torch.cat([hard_rows(k).clamp(-6e4, 6e4).to(dtype), *close, near, level, huge, tiny])
+
+
 class TestPromises:
-    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-    @each_size
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+    @pytest.mark.parametrize("k", [2, 3, 10])
     @each_of([calibrator for calibrator in ALL if calibrator.preserves_accuracy])
     def test_predictions_stay_where_that_is_promised(self, calibrator, k, dtype):
-        logits = hard_rows(k, dtype)
-        assert torch.equal(fitted(calibrator, k)(logits).argmax(1), logits.argmax(1))
+        for case, rows in fits_that_tempt(k, dtype).items():
+            made = fit_or_reason(calibrator, rows)[0]
+            assert made.keeps_predicted
+            for logits in (rows.logits, rows_that_tie(k, dtype)):
+                result = made(logits)
+                assert torch.isfinite(result).all(), case
+                assert torch.equal(result.argmax(1), logits.argmax(1)), case
 
-    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
     @pytest.mark.parametrize("case", AWKWARD)
     @each_of([calibrator for calibrator in ALL if calibrator.preserves_accuracy])
     def test_predictions_stay_after_a_fit_on_awkward_rows_too(self, calibrator, case, dtype):
         made, _ = fit_or_reason(calibrator, AWKWARD[case])
         if made is not None:
-            logits = hard_rows(5, dtype)
+            logits = rows_that_tie(5, dtype)
             assert torch.equal(made(logits).argmax(1), logits.argmax(1))
+
+    @each_of([calibrator for calibrator in ALL if calibrator.preserves_accuracy])
+    def test_predictions_stay_in_an_exported_program_too(self, calibrator):
+        made, logits = fitted(calibrator, 5), rows_that_tie(5, torch.float16)
+        program = torch.export.export(made, (logits,), dynamic_shapes=({0: torch.export.Dim("rows", min=2)},))
+        assert torch.equal(program.module()(logits).argmax(1), logits.argmax(1))
 
     @each_size
     @each_of([calibrator for calibrator in ALL if calibrator.preserves_ranking])

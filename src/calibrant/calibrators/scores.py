@@ -13,9 +13,9 @@ __all__ = ["class_by_class", "class_map", "top_label"]
 
 def top_label(predictions: Predictions) -> tuple[Tensor, Tensor]:
     """Log-odds of the predicted class and whether it is the label, (n,) each."""
-    parts = [top_log_odds(working(block.logits)) for block in predictions.blocks()]
-    top, log_odds, _ = (torch.cat(column).squeeze(1) for column in zip(*parts, strict=True))
-    return log_odds, top == predictions.labels
+    parts = [top_log_odds(working(block.logits))[:2] for block in predictions.blocks()]
+    predicted, log_odds = (torch.cat(column).squeeze(1) for column in zip(*parts, strict=True))
+    return log_odds, predicted == predictions.labels
 
 
 def class_by_class(predictions: Predictions) -> tuple[Tensor, range]:

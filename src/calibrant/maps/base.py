@@ -9,11 +9,12 @@ from torch import Tensor
 
 from calibrant.errors import InputError
 from calibrant.maps.learned import Learned
+from calibrant.maps.log_odds import with_predicted_ahead
 from calibrant.numerics.certificate import Certificate
 from calibrant.numerics.precision import working
 from calibrant.predictions import Predictions
 
-__all__ = ["FitSummary", "Map", "Setting"]
+__all__ = ["FitSummary", "Map", "Setting", "as_result"]
 
 Setting: TypeAlias = bool | int | float | str | None
 
@@ -37,14 +38,18 @@ class Map(Learned, ABC):
     What was learned lies in float64 buffers, and so in the ``state_dict``; it is cast to the logits' type where it is
     used. (A device without float64 wants ``fitted.float()`` first; casts to fewer digits than float32, such as
     ``model.bfloat16()``, leave it alone.) The arithmetic is done in float32, or in float64 if the logits are; the
-    result has the logits' own type, or float32 if they are whole numbers. (In bfloat16 and float16 two classes can
-    round to the same logit and so tie, where in float32 one is ahead.)
+    result has the logits' own type, or float32 if they are whole numbers, and is finite.
+
+    A map that keeps the predicted class does so in the type it returns: where the class would tie with one before it
+    after rounding, to bfloat16 say, it is put ahead by the least that the type can hold.
 
     A subclass is built by keyword from ``n_classes``, its buffers, its settings and its parts (other modules), under
     the names it keeps them by: that is how a file is read back.
 
     Args:
         n_classes: Length of a row of logits.
+        gives_log_probs: Whether the result is log-probabilities; None: if the logits are.
+        keeps_predicted: Whether the class of the largest logit, the first on a tie, stays that.
     """
 
     kind: ClassVar[str]  # its name in files
@@ -52,11 +57,12 @@ class Map(Learned, ABC):
     # where they are not None, and set after the construction when a file is read.
     extras: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, n_classes: int, *, gives_log_probs: bool | None = False) -> None:
+    def __init__(self, n_classes: int, *, gives_log_probs: bool | None = False, keeps_predicted: bool = False) -> None:
         super().__init__()
         self.n_classes = n_classes
-        # Log-probabilities keep equal confidences equal to the last bit. None: whatever came in.
+        # Log-probabilities keep equal confidences equal to the last bit.
         self.gives_log_probs = gives_log_probs
+        self.keeps_predicted = keeps_predicted
         self.summary: FitSummary | None = None
 
     @abstractmethod
@@ -76,7 +82,7 @@ class Map(Learned, ABC):
                 "Fit it on predictions of the same model."
             )
         precise = working(logits)
-        return self.calibrated(precise).to(logits.dtype if logits.is_floating_point() else precise.dtype)
+        return as_result(self.calibrated(precise), logits, keeps_predicted=self.keeps_predicted)
 
     @final
     @torch.no_grad()
@@ -100,3 +106,16 @@ class Map(Learned, ABC):
             name: f"{float(buffer):.6g}" for name, buffer in self.named_buffers(recurse=False) if buffer.numel() == 1
         }
         return ", ".join([f"classes={self.n_classes}", *(f"{name}={small.get(name, shapes[name])}" for name in shapes)])
+
+
+def as_result(calibrated: Tensor, logits: Tensor, *, keeps_predicted: bool) -> Tensor:
+    """What a map returns: finite, in the logits' own type, with the predicted class where it was if that is kept.
+
+    Args:
+        calibrated: What the map made of the logits, (..., k), float32 or float64.
+        logits: As they were given, (..., k); of whole numbers the result stays float32.
+        keeps_predicted: Whether the class of the largest logit, the first on a tie, stays that.
+    """
+    dtype = logits.dtype if logits.is_floating_point() else calibrated.dtype
+    result = calibrated.clamp(torch.finfo(dtype).min, torch.finfo(dtype).max).to(dtype)
+    return with_predicted_ahead(result, logits) if keeps_predicted else result

@@ -25,7 +25,11 @@ class ChainMap(Map):
 
     def __init__(self, maps: Sequence[Map], *, n_classes: int) -> None:
         told = [part.gives_log_probs for part in maps if part.gives_log_probs is not None]
-        super().__init__(n_classes, gives_log_probs=told[-1] if told else None)
+        super().__init__(
+            n_classes,
+            gives_log_probs=told[-1] if told else None,
+            keeps_predicted=all(part.keeps_predicted for part in maps),
+        )
         self.maps = nn.ModuleList(maps)
 
     def check_numbers(self) -> None:

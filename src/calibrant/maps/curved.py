@@ -28,7 +28,7 @@ class TopLabelMap(Map):
     kind: ClassVar[str] = "top_label"
 
     def __init__(self, curve: Curve, *, n_classes: int) -> None:
-        super().__init__(n_classes, gives_log_probs=True)
+        super().__init__(n_classes, gives_log_probs=True, keeps_predicted=True)
         self.curve = curve
 
     def check_numbers(self) -> None:
@@ -36,7 +36,7 @@ class TopLabelMap(Map):
 
     def calibrated(self, logits: Tensor) -> Tensor:
         top = top_log_odds(logits)
-        return with_top_log_odds(logits, top, self.curve(top.log_odds))
+        return with_top_log_odds(top, self.curve(top.log_odds))
 
 
 @final

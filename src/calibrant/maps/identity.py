@@ -16,7 +16,7 @@ class Identity(Map):
     kind: ClassVar[str] = "identity"
 
     def __init__(self, *, n_classes: int) -> None:
-        super().__init__(n_classes, gives_log_probs=None)
+        super().__init__(n_classes, gives_log_probs=None, keeps_predicted=True)
 
     def calibrated(self, logits: Tensor) -> Tensor:
         return logits

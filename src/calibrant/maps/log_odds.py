@@ -11,67 +11,100 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-__all__ = ["Top", "class_log_odds", "top_log_odds", "with_top_log_odds"]
+__all__ = [
+    "Top",
+    "below_the_largest",
+    "class_log_odds",
+    "top_log_odds",
+    "with_predicted_ahead",
+    "with_top_log_odds",
+]
 
 # The predicted class is kept ahead of the next by this share, so that rounding cannot change the prediction.
 _AHEAD = 1e-4
 
 
 class Top(NamedTuple):
-    """The predicted class of each row, (..., 1) each."""
+    """The predicted class of each row and its log-odds, (..., 1), and how the others share the rest, (..., k)."""
 
     predicted: Tensor
     log_odds: Tensor
-    log_rest: Tensor  # log-sum-exp of the other logits
+    log_shares: Tensor  # minus infinity for the predicted class
+
+
+def below_the_largest(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Each logit minus its row's largest, (..., k), and the class of that, (..., 1): no large offset costs digits."""
+    highest, predicted = logits.max(dim=-1, keepdim=True)
+    return (logits - highest).clamp(min=torch.finfo(logits.dtype).min / 4), predicted
 
 
 def top_log_odds(logits: Tensor) -> Top:
-    """The predicted class and its log-odds, (..., k) -> (..., 1) each."""
-    highest, predicted = logits.max(dim=-1, keepdim=True)
-    log_rest = logits.scatter(-1, predicted, -math.inf).logsumexp(dim=-1, keepdim=True)
-    return Top(predicted, highest - log_rest, log_rest)
+    """The predicted class, its log-odds and the shares of the others, of logits (..., k)."""
+    depths, predicted = below_the_largest(logits)
+    depths = depths.scatter(-1, predicted, -math.inf)
+    log_rest = depths.logsumexp(dim=-1, keepdim=True)
+    return Top(predicted, -log_rest, depths - log_rest)
 
 
 def class_log_odds(logits: Tensor) -> Tensor:
     """Log-odds of every class against all others, (..., k)."""
-    highest, top = logits.max(dim=-1, keepdim=True)
-    others = logits.scatter(-1, top, -math.inf)
+    depths, top = below_the_largest(logits)
+    others = depths.scatter(-1, top, -math.inf)
     second = others.amax(dim=-1, keepdim=True)
     powers = (others - second).exp()
     rest = powers.sum(dim=-1, keepdim=True)
     # Against any class but the predicted one stands that one, whose power is 1, so that nothing cancels.
-    against = (rest - powers) * (second - highest).exp() + 1
-    return (logits - highest - against.log()).scatter(-1, top, highest - second - rest.log())
+    against = (rest - powers) * second.exp() + 1
+    return (depths - against.log()).scatter(-1, top, -second - rest.log())
 
 
-def with_top_log_odds(logits: Tensor, top: Top, log_odds: Tensor) -> Tensor:
+def with_top_log_odds(top: Top, log_odds: Tensor) -> Tensor:
     """Log-probabilities with the given log-odds of the predicted class; the others share the rest as before.
 
     The prediction stays what it was. Where the others' largest share would overtake it, they are made more alike, as
     far as needed; and below one class's fair share, 1/k, where that cannot help, the log-odds are lifted to it.
 
     Args:
-        logits: Shape (..., k).
-        top: What :func:`top_log_odds` says of them.
+        top: The predicted class and the shares of the others, from :func:`top_log_odds`.
         log_odds: The new log-odds of the predicted class, (..., 1).
     """
-    log_odds = log_odds.clamp(min=_AHEAD - math.log(logits.shape[-1] - 1))
-    log_shares = logits - top.log_rest
+    log_shares = top.log_shares
+    log_odds = log_odds.clamp(min=_AHEAD - math.log(log_shares.shape[-1] - 1))
     # Above even odds nothing can overtake. Which rows are below is known only once there are numbers in them.
-    below_even = log_odds < 0
+    overtaken = log_odds < _AHEAD
     if torch.compiler.is_compiling():
-        log_shares = torch.where(below_even, _held_back(log_shares, top.predicted, log_odds), log_shares)
-    elif below_even.any():
-        rows = below_even[..., 0]
-        log_shares[rows] = _held_back(log_shares[rows], top.predicted[rows], log_odds[rows])
+        log_shares = torch.where(overtaken, _held_back(log_shares, log_odds), log_shares)
+    elif overtaken.any():
+        rows, log_shares = overtaken[..., 0], log_shares.clone()
+        log_shares[rows] = _held_back(log_shares[rows], log_odds[rows])
     return (log_shares + logsigmoid(-log_odds)).scatter(-1, top.predicted, logsigmoid(log_odds))
 
 
-def _held_back(log_shares: Tensor, top: Tensor, log_odds: Tensor) -> Tensor:
+def with_predicted_ahead(values: Tensor, logits: Tensor) -> Tensor:
+    """The same numbers, in which the class of the largest logit comes first.
+
+    Rows in which it does are left alone. In the others, where rounding made it tie with a class before it, it is put
+    ahead of the largest by the least that the type can hold, and beside small numbers by its ``eps``.
+
+    Args:
+        values: What a map makes of the logits, (..., k), finite, in the type it is returned in.
+        logits: Shape (..., k).
+    """
+    _, predicted = logits.max(dim=-1, keepdim=True)
+    highest, first = values.max(dim=-1, keepdim=True)
+    lost = first != predicted
+    limits = torch.finfo(values.dtype)
+    step = highest.abs().clamp(min=1) * limits.eps
+    ahead = (highest + step).clamp(max=limits.max)
+    # Ahead of the largest finite number there is no room: the others step back.
+    others = values.minimum((ahead - step).where(lost, limits.max))
+    return others.scatter(-1, predicted, ahead.where(lost, values.gather(-1, predicted)))
+
+
+def _held_back(log_shares: Tensor, log_odds: Tensor) -> Tensor:
     """Shares of the other classes, mixed with equal ones until the largest is below the predicted class's odds."""
     fair = 1 / (log_shares.shape[-1] - 1)
-    largest = log_shares.scatter(-1, top, -math.inf).amax(dim=-1, keepdim=True).exp()
-    log_shares = log_shares.scatter(-1, top, 0.0)  # a small number, for the sake of gradients; replaced later
+    largest = log_shares.amax(dim=-1, keepdim=True).exp()
     below = (log_odds - _AHEAD / 2).exp()
     blend = ((largest - below) / (largest - fair).clamp(min=1e-12)).clamp(0, 1 - _AHEAD / 100)
     needed = blend > 0

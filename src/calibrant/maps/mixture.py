@@ -33,9 +33,8 @@ class Mixture(Map):
     weights: Tensor
 
     def __init__(self, weights: Tensor, maps: Sequence[Map], *, n_classes: int, keeps_predicted: bool = False) -> None:
-        super().__init__(n_classes, gives_log_probs=True)
+        super().__init__(n_classes, gives_log_probs=True, keeps_predicted=keeps_predicted)
         self.maps = nn.ModuleList(maps)
-        self.keeps_predicted = keeps_predicted
         self.keep(weights=weights)
 
     def settings(self) -> dict[str, Setting]:
@@ -49,7 +48,8 @@ class Mixture(Map):
         require((weights >= 0).all() & near, "weights must not be negative, and sum to one", weights)
 
     def calibrated(self, logits: Tensor) -> Tensor:
-        parts = [part(logits).log_softmax(dim=-1) for part in self.maps]
+        limits = torch.finfo(logits.dtype)
+        parts = [part.calibrated(logits).clamp(limits.min, limits.max).log_softmax(dim=-1) for part in self.maps]
         log_weights = self.weights.log().to(logits)
         mean = torch.stack([part + weight for part, weight in zip(parts, log_weights, strict=True)]).logsumexp(dim=0)
         return _put_ahead(mean, logits.argmax(dim=-1, keepdim=True)) if self.keeps_predicted else mean

@@ -13,6 +13,7 @@ from torch.nn.functional import softplus
 from calibrant.checks import check_known
 from calibrant.maps.base import Map, Setting
 from calibrant.maps.learned import require, rises
+from calibrant.maps.log_odds import below_the_largest
 
 __all__ = ["MonotoneMap", "OrderPreservingMap", "Sees"]
 
@@ -61,7 +62,7 @@ class OrderPreservingMap(Map):
         n_classes: int,
         sees: Sees = "given",
     ) -> None:
-        super().__init__(n_classes)
+        super().__init__(n_classes, keeps_predicted=True)
         check_known(sees, ("given", "sorted"), "sees")
         self.sees = sees
         self.keep(coldness=coldness, centre=centre, hidden_weight=hidden_weight, hidden_bias=hidden_bias)
@@ -80,14 +81,16 @@ class OrderPreservingMap(Map):
         require(self.out_bias.numel() == 1, "out_bias must be a single number", self.out_bias)
 
     def calibrated(self, logits: Tensor) -> Tensor:
-        ranked, order = logits.sort(dim=-1, descending=True, stable=True)
+        depths, _ = below_the_largest(logits)
+        ranked, order = depths.sort(dim=-1, descending=True, stable=True)
         coldness = self.coldness.to(logits)
-        seen = ((ranked if self.sees == "sorted" else logits) * coldness).log_softmax(dim=-1)
+        seen = ((ranked if self.sees == "sorted" else depths) * coldness).log_softmax(dim=-1)
+        seen = seen.clamp(min=-(torch.finfo(seen.dtype).max ** 0.5))  # sums of these are numbers still
         hidden = torch.tanh(
             (seen - self.centre.to(logits)) @ self.hidden_weight.to(logits).T + self.hidden_bias.to(logits)
         )
         stretch = softplus(hidden @ self.out_weight.to(logits).T + self.out_bias.to(logits)).clamp(min=_LEAST)
-        # Multiplied after the subtraction: rounding before it could close a gap.
+        # Multiplied after the subtractions: rounding before them could close a gap.
         gaps = (ranked[..., :-1] - ranked[..., 1:]) * (stretch * coldness)
         below = torch.cat([torch.zeros_like(ranked[..., :1]), -gaps.cumsum(dim=-1)], dim=-1)
         return torch.zeros_like(logits).scatter(-1, order, below)
@@ -110,7 +113,7 @@ class MonotoneMap(Map):
     slopes: Tensor
 
     def __init__(self, coldness: Tensor, knots: Tensor, slopes: Tensor, *, n_classes: int) -> None:
-        super().__init__(n_classes)
+        super().__init__(n_classes, keeps_predicted=True)
         self.keep(coldness=coldness, knots=knots, slopes=slopes)
 
     def check_numbers(self) -> None:
@@ -123,8 +126,9 @@ class MonotoneMap(Map):
 
     def calibrated(self, logits: Tensor) -> Tensor:
         coldness = self.coldness.to(logits)
-        depth = (logits.amax(dim=-1, keepdim=True) - logits) * coldness
-        curved = self._curve((logits * coldness).log_softmax(dim=-1))
+        depths, _ = below_the_largest(logits)
+        depth = -depths * coldness
+        curved = self._curve((depths * coldness).log_softmax(dim=-1))
         below = curved.amax(dim=-1, keepdim=True) - curved
         # What lies close to the largest logit has lost its digits; it is at least as far below as the least slope says.
         below = torch.maximum(below, depth * self.slopes.to(logits).min())

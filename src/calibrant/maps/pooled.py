@@ -30,7 +30,7 @@ class PooledMap(Map):
     kind: ClassVar[str] = "pooled"
 
     def __init__(self, curve: Curve, *, n_classes: int) -> None:
-        super().__init__(n_classes, gives_log_probs=True)
+        super().__init__(n_classes, gives_log_probs=True, keeps_predicted=True)
         self.curve = curve
 
     def check_numbers(self) -> None:

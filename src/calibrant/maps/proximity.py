@@ -7,7 +7,7 @@ from torch import Tensor
 
 from calibrant.checks import check_at_least, check_known
 from calibrant.errors import InputError
-from calibrant.maps.base import FitSummary, Setting
+from calibrant.maps.base import FitSummary, Setting, as_result
 from calibrant.maps.learned import Learned, require
 from calibrant.maps.log_odds import top_log_odds, with_top_log_odds
 from calibrant.maps.surface import Surface
@@ -102,8 +102,7 @@ class ProximityMap(Learned):
         precise = working(logits)
         top = top_log_odds(precise)
         changed = self.surface(top.log_odds.squeeze(-1), self.proximity(features).to(precise))
-        calibrated = with_top_log_odds(precise, top, changed.unsqueeze(-1))
-        return calibrated.to(logits.dtype if logits.is_floating_point() else precise.dtype)
+        return as_result(with_top_log_odds(top, changed.unsqueeze(-1)), logits, keeps_predicted=True)
 
     @torch.no_grad()
     def transform(self, predictions: Predictions, features: object) -> Predictions:

@@ -24,7 +24,7 @@ class Scale(Map):
     temperature: Tensor
 
     def __init__(self, temperature: Tensor, *, n_classes: int) -> None:
-        super().__init__(n_classes)
+        super().__init__(n_classes, keeps_predicted=True)
         self.keep(temperature=temperature)
 
     def check_numbers(self) -> None:

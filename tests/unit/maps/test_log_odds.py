@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from calibrant.maps.log_odds import class_log_odds, top_log_odds, with_top_log_odds
+from calibrant.maps.log_odds import class_log_odds, top_log_odds, with_predicted_ahead, with_top_log_odds
 
 
 def some_logits(k=6, n=300, scale=4.0):
@@ -28,7 +28,7 @@ def test_the_predicted_class_gets_the_confidence_asked_for():
     top = top_log_odds(logits)
     for confidence in (0.2, 0.5, 0.9, 1 - 1e-9):
         wanted = torch.full((len(logits), 1), math.log(confidence / (1 - confidence)), dtype=torch.float64)
-        result = with_top_log_odds(logits, top, wanted)
+        result = with_top_log_odds(top, wanted)
         assert torch.allclose(result.logsumexp(1), torch.zeros(len(logits), dtype=torch.float64), atol=1e-12)
         assert torch.allclose(result.gather(1, top.predicted).exp(), torch.tensor(confidence, dtype=torch.float64))
         assert torch.equal(result.argmax(1), logits.argmax(1))
@@ -36,13 +36,13 @@ def test_the_predicted_class_gets_the_confidence_asked_for():
 
 def test_the_other_classes_share_the_rest_as_before_where_they_can():
     logits = torch.tensor([[3.0, 1.0, 0.0, -1.0]], dtype=torch.float64)
-    result = with_top_log_odds(logits, top_log_odds(logits), torch.tensor([[0.0]], dtype=torch.float64))
+    result = with_top_log_odds(top_log_odds(logits), torch.tensor([[0.0]], dtype=torch.float64))
     assert torch.allclose(result[0, 1:] - result[0, 1], logits[0, 1:] - logits[0, 1])
 
 
 def test_a_second_class_that_would_overtake_is_held_back_and_the_order_of_the_others_kept():
     logits = torch.tensor([[3.0, 2.9, 0.0, -1.0]], dtype=torch.float64)
-    result = with_top_log_odds(logits, top_log_odds(logits), torch.tensor([[math.log(0.3 / 0.7)]], dtype=torch.float64))
+    result = with_top_log_odds(top_log_odds(logits), torch.tensor([[math.log(0.3 / 0.7)]], dtype=torch.float64))
     assert float(result[0, 0].exp()) == pytest.approx(0.3)
     assert result[0].argsort(descending=True).tolist() == [0, 1, 2, 3]
 
@@ -50,7 +50,7 @@ def test_a_second_class_that_would_overtake_is_held_back_and_the_order_of_the_ot
 def test_below_a_fair_share_the_confidence_is_lifted_to_it():
     logits = some_logits(k=5)
     top = top_log_odds(logits)
-    result = with_top_log_odds(logits, top, torch.full((len(logits), 1), -30.0, dtype=torch.float64))
+    result = with_top_log_odds(top, torch.full((len(logits), 1), -30.0, dtype=torch.float64))
     assert torch.equal(result.argmax(1), logits.argmax(1))
     assert torch.allclose(result.gather(1, top.predicted).exp(), torch.tensor(0.2, dtype=torch.float64), atol=1e-4)
 
@@ -60,12 +60,39 @@ def test_float32_rounding_does_not_change_the_prediction(k):
     logits = some_logits(k, scale=0.1).float()
     top = top_log_odds(logits)
     for log_odds in (-30.0, -1.0, 0.0, 1e-5):
-        result = with_top_log_odds(logits, top, torch.full((len(logits), 1), log_odds))
+        result = with_top_log_odds(top, torch.full((len(logits), 1), log_odds))
         assert torch.equal(result.argmax(1), logits.argmax(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_the_predicted_class_is_put_ahead_by_the_least_the_type_can_hold(dtype):
+    limits = torch.finfo(dtype)
+    logits = torch.tensor([[0.0, 1.0, 0.5]], dtype=dtype)
+    for level in (-50.0, -1.0, -limits.eps, 0.0, 0.3, 7.0, limits.max):
+        tied = torch.full((1, 3), level, dtype=dtype)
+        result = with_predicted_ahead(tied, logits)
+        assert result.argmax(1).item() == 1
+        assert torch.isfinite(result).all()
+        moved = (result.double() - tied.double()).abs().max()
+        assert moved <= 2 * limits.eps * max(1.0, abs(level))
+
+
+def test_rows_in_which_the_predicted_class_leads_are_left_alone():
+    logits = some_logits(n=50)
+    logits[:10, 3] = logits[:10].amax(dim=1)  # ties, of which the first counts
+    assert torch.equal(with_predicted_ahead(logits / 3, logits), logits / 3)
+
+
+def test_a_large_number_added_to_all_logits_costs_no_digits():
+    logits = (some_logits(scale=2.0) * 16).round() / 16
+    moved = (logits + 1e6).float()
+    assert torch.equal(moved.double() - 1e6, logits)
+    for function in (class_log_odds, lambda rows: top_log_odds(rows).log_odds):
+        assert torch.equal(function(moved), function(logits.float()))
 
 
 def test_gradients_are_finite():
     logits = some_logits(n=20).requires_grad_()
     top = top_log_odds(logits)
-    (with_top_log_odds(logits, top, top.log_odds / 2).sum() + class_log_odds(logits).sum()).backward()
+    (with_top_log_odds(top, top.log_odds / 2).sum() + class_log_odds(logits).sum()).backward()
     assert torch.isfinite(logits.grad).all()
