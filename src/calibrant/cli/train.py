@@ -35,7 +35,16 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     epochs: Annotated[int | None, typer.Option(help="Passes over the data; milestones move along.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows a step.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="The highest one.")] = None,
+    momentum: Annotated[float | None, typer.Option(help="Momentum of the gradient, in 0..1.")] = None,
+    nesterov: Annotated[
+        bool | None, typer.Option("--nesterov/--no-nesterov", help="Look ahead along the momentum, or not.")
+    ] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Pull of the weights towards 0.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="cosine, steps or constant.")] = None,
+    milestones: Annotated[
+        str | None, typer.Option(help="Epochs at whose start the rate falls, with commas: '60,120'. Implies steps.")
+    ] = None,
+    decay: Annotated[float | None, typer.Option(help="Factor of the rate at each milestone.")] = None,
     warmup: Annotated[int | None, typer.Option(help="Epochs in which the rate rises.")] = None,
     augmentation: Annotated[str | None, typer.Option(help="none, crop or crop-flip. (the data set's usual)")] = None,
     mixup: Annotated[float | None, typer.Option(help="The alpha of mixup; 0 mixes nothing.")] = None,
@@ -55,10 +64,12 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     ] = False,
 ) -> None:
     """Train one network or several side by side; stopped, the same command goes on where it was."""
-    from calibrant.cli.training import TrainingRequest, run_training
+    from calibrant.cli.training import TrainingRequest, run_training, whole_numbers
 
     changes = {
-        "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "weight_decay": weight_decay,
+        "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "momentum": momentum,
+        "nesterov": nesterov, "weight_decay": weight_decay, "schedule": schedule,
+        "milestones": None if milestones is None else whole_numbers(milestones, "--milestones"), "decay": decay,
         "warmup": warmup, "augmentation": augmentation, "mixup": mixup, "clip": clip, "precision": precision,
     }  # fmt: skip
     run_training(

@@ -32,7 +32,7 @@ from calibrant.training import RECIPES, EpochRecord, Recipe, Run, Speed, train_r
 from calibrant.training.folder import RunFolder
 from calibrant.training.peers import Peers, joined_peers
 
-__all__ = ["TrainingRequest", "run_training"]
+__all__ = ["TrainingRequest", "run_training", "whole_numbers"]
 
 _LINES = 10  # that a run says of itself where there is no terminal
 
@@ -59,6 +59,22 @@ class TrainingRequest:
     judge_every: int
     download: bool
     is_checked: bool
+
+
+def whole_numbers(text: str, option: str) -> tuple[int, ...]:
+    """Return the whole numbers of a text with commas between them.
+
+    Raises:
+        InputError: If they are none.
+
+    Example:
+        >>> whole_numbers("60, 120", "--milestones")
+        (60, 120)
+    """
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(f"{option} must be whole numbers with commas between them; got {text!r}.") from error
 
 
 def run_training(request: TrainingRequest) -> None:

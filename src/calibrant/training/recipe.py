@@ -96,15 +96,28 @@ class Recipe:
         return self.precision
 
     def changed(self, changes: Mapping[str, Any]) -> "Recipe":
-        """The recipe with other numbers; with other epochs, milestones and warm-up keep their share of them.
+        """Return the recipe with other numbers.
+
+        With other epochs, milestones and warm-up keep their share of them. Given milestones make the schedule ``steps``
+        unless another is given, and a given schedule without steps drops the milestones.
+
+        Raises:
+            InputError: If a number is out of range, or ``decay`` is given where no rate falls by it.
 
         Example:
             >>> RECIPES["overconfidence"].changed({"epochs": 20}).milestones
             (10, 15)
+            >>> RECIPES["overconfidence"].changed({"schedule": "cosine"}).milestones
+            ()
         """
         scale = changes.get("epochs", self.epochs) / self.epochs
+        schedule = changes.get("schedule", "steps" if changes.get("milestones") else self.schedule)
+        kept = self.milestones if schedule == "steps" else ()
+        if "decay" in changes and schedule != "steps":
+            raise InputError(f"decay must come with schedule 'steps' and its milestones; got schedule {schedule!r}.")
         moved = {
-            "milestones": tuple(dict.fromkeys(max(1, round(milestone * scale)) for milestone in self.milestones)),
+            "schedule": schedule,
+            "milestones": tuple(dict.fromkeys(max(1, round(milestone * scale)) for milestone in kept)),
             "warmup": round(self.warmup * scale),
         }
         return replace(self, **{**moved, **changes})

@@ -1,5 +1,6 @@
 """``calibrant train`` as a person meets it: what it leaves, what it says, what it refuses."""
 
+import dataclasses
 import json
 import time
 
@@ -9,7 +10,7 @@ import torch
 
 from calibrant.datasets import DigitsReader
 from calibrant.sources import load
-from calibrant.training import load_network, predict
+from calibrant.training import RECIPES, Recipe, load_network, predict
 
 DIGITS = ("train", "--dataset", "digits", "--model", "digits_cnn", "--device", "cpu")
 LEFT = ["calibration.npz", "epochs.jsonl", "settings.json", "test.npz", "weights.safetensors"]
@@ -119,6 +120,40 @@ def test_options_reach_the_recipe(calibrant, tmp_path):
     assert (len(load(tmp_path / "run" / "calibration.npz")), len(load(tmp_path / "run" / "test.npz"))) == (250, 250)
 
 
+def test_every_number_of_a_recipe_has_an_option(calibrant, tmp_path):
+    given = {
+        "epochs": 3, "batch_size": 256, "learning_rate": 0.02, "momentum": 0.8, "nesterov": True,
+        "weight_decay": 0.001, "schedule": "steps", "milestones": [1, 2], "decay": 0.2, "warmup": 1,
+        "augmentation": "crop", "mixup": 0.2, "clip": 2.0, "precision": "float32", "seed": 5,
+    }  # fmt: skip
+    assert set(given) == {field.name for field in dataclasses.fields(Recipe)}
+    usual = dataclasses.asdict(RECIPES["default"].changed({"nesterov": False}))
+    options = []
+    for name, value in given.items():
+        assert value != usual[name], "an option that does nothing would pass"
+        text = ",".join(map(str, value)) if isinstance(value, list) else value
+        options += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
+    code, _, err = calibrant(*DIGITS, *options, "--no-compile", "-o", tmp_path / "run")
+    assert code == 0, err
+    assert settings(tmp_path / "run")["recipe"] == given
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--no-nesterov"], {"nesterov": False}),
+        (["--milestones", "1"], {"schedule": "steps", "milestones": [1]}),
+        (["--recipe", "dark-side", "--decay", "0.2"], {"schedule": "steps", "milestones": [1, 2], "decay": 0.2}),
+        (["--recipe", "dark-side", "--schedule", "cosine"], {"schedule": "cosine", "milestones": []}),
+    ],
+)
+def test_an_option_changes_its_part_of_the_recipe(calibrant, tmp_path, options, expected):
+    code, _, err = calibrant(*DIGITS, "--epochs", 2, "--batch-size", 512, *options, "-o", tmp_path / "run")
+    assert code == 0, err
+    recipe = settings(tmp_path / "run")["recipe"]
+    assert {name: recipe[name] for name in expected} == expected
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -139,6 +174,14 @@ def test_options_reach_the_recipe(calibrant, tmp_path):
         (["--split", "official"], ["digits has none. Use 'holdout'"]),
         (["--augmentation", "flip"], ["none, crop, crop-flip"]),
         (["--precision", "float16"], ["auto, float32, bfloat16"]),
+        (["--schedule", "step"], ["Did you mean steps?"]),
+        (["--schedule", "steps"], ["milestones must be given with schedule='steps'"]),
+        (["--milestones", "1;2"], ["--milestones must be whole numbers", "'1;2'"]),
+        (["--milestones", "3,2"], ["milestones must rise"]),
+        (["--milestones", "1", "--schedule", "cosine"], ["milestones must be given with schedule='steps', and only"]),
+        (["--decay", "0.2"], ["decay must come with schedule 'steps'"]),
+        (["--momentum", "1.5"], ["momentum must"]),
+        (["--momentum", "0"], ["nesterov needs a momentum above 0"]),
         (["--device", "nonsense"], ["--device must be one that torch can use here, such as cpu; got 'nonsense'"]),
         (["--device", "meta"], ["--device must be one that torch can use here"]),
         (["--device", "cuda:99"], ["--device must be one that torch can use here"]),
