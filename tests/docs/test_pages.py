@@ -14,6 +14,28 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
 
 
+@pytest.mark.parametrize(
+    ("said", "printed", "is_same"),
+    [
+        ("ece 0.030, T 1.91", "ece  0.030,\nT 1.91", True),
+        ("ece 0.030", "ece 0.031", True),
+        ("ece 0.030", "ece 0.032", False),
+        ("interval 0.2151 to 0.2567", "interval 0.2150 to 0.2569", False),
+        ("74.1 % sure", "74.0 % sure", True),
+        ("74.1 % sure", "74.1 % right", False),
+        ("1,000 rows", "1000 rows", True),
+        ("1,000 rows", "1,001 rows", False),
+        ("-0.0002", "0.0002", False),
+        ("gradient 1.6e-04", "gradient 1.7e-04", True),
+        ("gradient 1.6e-04", "gradient 1.8e-04", False),
+        ("first 0.5\n…\nlast 0.7", "first 0.5\nbetween 3\nlast 0.7\nend", True),
+        ("first 0.5\n…\nlast 0.7", "first 0.5\nbetween 3\nlast 0.9", False),
+    ],
+)
+def test_a_printed_number_may_differ_by_one_unit_in_its_last_place(said, printed, is_same):
+    assert same_text(said, printed) == is_same
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_blocks_of_a_page_run_and_print_what_it_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
