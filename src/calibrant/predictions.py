@@ -4,11 +4,12 @@ Two records. :class:`Predictions` has a row of logits and a label for each examp
 one for people who only know how sure an answer was and whether it was right. Every top-label metric takes either.
 """
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self, final
+from typing import Any, NamedTuple, Self, final
 
 import torch
 from torch import Tensor
@@ -24,12 +25,39 @@ from calibrant.checks import (
 )
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted
+from calibrant.numerics.uniform_share import choose_share
 from calibrant.top_label import ROWS_AT_ONCE, TopLabel
 
-__all__ = ["Predictions", "TopLabel"]
+__all__ = ["LABEL_FLOOR", "PROB_FLOOR", "Predictions", "TopLabel", "ZeroCells"]
+
+# Given probabilities below this are read as this, whatever their type: float16 underflows far above it, float64 far
+# below, and no model means anything by the difference.
+PROB_FLOOR = 1e-30
+# The log-loss of given probabilities counts a label's probability as this at least.
+LABEL_FLOOR = 1e-15
+# Below this a probability is tiny: whether it needs a floor is for the calibration samples to say.
+_TINY = 1e-12
 
 # How far a row of probabilities may be from one. Float16 rows of a thousand classes stay within it.
 _SUM_TOLERANCE = 2e-3
+
+
+class ZeroCells(NamedTuple):
+    """How many of the given probabilities are 0, or so small that they are read as :data:`PROB_FLOOR`.
+
+    Args:
+        cells: Probabilities that are 0.
+        of_cells: All probabilities.
+        labels: Labels whose probability is 0: with one, the log-loss without a floor is infinite.
+        floored_labels: Labels below :data:`LABEL_FLOOR`, which the log-loss counts as that.
+        smallest: The smallest probability that is not 0; NaN if all are.
+    """
+
+    cells: int
+    of_cells: int
+    labels: int
+    floored_labels: int
+    smallest: float
 
 
 @final
@@ -59,6 +87,7 @@ class Predictions:
     labels: Tensor
     class_names: tuple[str, ...] | None = None
     normalised: bool = field(default=False, init=False)  # logits are log-probabilities, as from_probs makes them
+    given_as_probs: bool = field(default=False, init=False)  # by from_probs, and not changed since
 
     def __post_init__(self) -> None:
         logits = as_tensor(self.logits, "logits")
@@ -91,6 +120,7 @@ class Predictions:
         object.__setattr__(made, "labels", labels)
         object.__setattr__(made, "class_names", self.class_names)
         object.__setattr__(made, "normalised", self.normalised if normalised is None else normalised)
+        object.__setattr__(made, "given_as_probs", self.given_as_probs and normalised is None)
         return made
 
     @classmethod
@@ -102,9 +132,11 @@ class Predictions:
     def from_probs(cls, probs: Any, labels: Any, *, class_names: Sequence[str] | None = None) -> Self:
         """From probabilities, shape (n, k), rows summing to one.
 
-        The logits are their logarithms. A probability of exactly 0 is read as the smallest number its type can hold
-        (log-loss 103 for float32, 744 for float64), because what underflowed was not impossible; if the true class is
-        among them a :class:`CalibrantWarning` says so.
+        The logits are their logarithms. A probability below 1e-30, and so one of exactly 0, is read as 1e-30, whatever
+        the type: it was not impossible, only rarer than the model could tell. Brier score, calibration errors and ranks
+        take it as it is. The log-loss counts a label's probability as 1e-15 at least; if a label was given exactly 0 a
+        :class:`CalibrantWarning` says so, since without that floor the log-loss is infinite. Calibrators choose their
+        own floor from the samples (:attr:`uniform_share`). :attr:`zero_cells` counts the zeros.
         """
         probs = as_tensor(probs, "probs")
         if probs.ndim != 2 or probs.shape[1] < 2:
@@ -125,14 +157,14 @@ class Predictions:
                 "if they are not probabilities over all classes, say what they are."
             )
         working = probs if probs.dtype == torch.float64 else probs.float()
-        smallest = torch.finfo(working.dtype).smallest_normal * torch.finfo(working.dtype).eps
-        made = cls.from_logits(working.clamp(min=smallest).log(), labels, class_names=class_names)
+        made = cls.from_logits(working.clamp(min=PROB_FLOOR).log(), labels, class_names=class_names)
         object.__setattr__(made, "normalised", True)
+        object.__setattr__(made, "given_as_probs", True)
         impossible = int((working.gather(1, made.labels[:, None]) == 0).sum())
         if impossible:
             warnings.warn(
-                f"{impossible} of {len(made)} true classes were given probability 0, an infinite log-loss; "
-                f"read as {smallest:.1e}, so nll is finite but depends on that choice.",
+                f"{impossible:,} of {len(made):,} true classes were given probability 0, so the log-loss without a "
+                f"floor is infinite. It is reported with {LABEL_FLOOR:g} for each of them, and depends on that choice.",
                 CalibrantWarning,
                 stacklevel=2,
             )
@@ -163,14 +195,17 @@ class Predictions:
         if self.class_names != other.class_names:
             raise InputError(f"both must name the classes alike; got {self.class_names} and {other.class_names}.")
         logits, labels = torch.cat([self.logits, other.logits]), torch.cat([self.labels, other.labels])
+        if self.normalised == other.normalised and self.given_as_probs == other.given_as_probs:
+            return self._with(logits, labels)
         return self._with(logits, labels, normalised=self.normalised and other.normalised)
 
-    def with_logits(self, logits: Tensor, *, normalised: bool = False) -> Self:
+    def with_logits(self, logits: Tensor, *, normalised: bool | None = False) -> Self:
         """The same rows and labels with other logits, (n, k).
 
         Args:
             logits: Finite, on the same device.
-            normalised: They are log-probabilities, whose largest is to be taken at its word.
+            normalised: They are log-probabilities, whose largest is to be taken at its word. None: they are the same
+                numbers, and so what they were before.
 
         Raises:
             InputError: If the shape differs or a number is not finite.
@@ -199,9 +234,39 @@ class Predictions:
         known: SoftmaxRows | None = self.__dict__.get("_softmax_rows")
         if known is None or not known.wanted.covers(wanted):
             wanted = wanted if known is None else known.wanted | wanted
-            known = SoftmaxRows(self.logits, self.labels, wanted, normalised=self.normalised)
+            least = LABEL_FLOOR if self.given_as_probs else 0.0
+            known = SoftmaxRows(self.logits, self.labels, wanted, normalised=self.normalised, least=least)
             object.__setattr__(self, "_softmax_rows", known)
         return known
+
+    @cached_property
+    def zero_cells(self) -> ZeroCells | None:
+        """How many of the given probabilities are 0; None if logits were given."""
+        if not self.given_as_probs:
+            return None
+        # A little above the floor's logarithm, because that has been rounded.
+        least, label_least = math.log(PROB_FLOOR) + 1e-4, math.log(LABEL_FLOOR)
+        of_label = self.logits.gather(1, self.labels[:, None])
+        cells = int((self.logits <= least).sum())
+        others = torch.where(self.logits > least, self.logits, math.inf).amin()
+        return ZeroCells(
+            cells,
+            self.logits.numel(),
+            int((of_label <= least).sum()),
+            int((of_label < label_least).sum()),
+            float(others.exp()) if cells < self.logits.numel() else math.nan,
+        )
+
+    @cached_property
+    def uniform_share(self) -> float:
+        """Share of the uniform distribution that calibrators mix in before they take logarithms; 0 for none.
+
+        Chosen from these samples (:func:`~calibrant.numerics.uniform_share.choose_share`) if probabilities were given
+        and one of them is below 1e-12. It is chosen once, however many methods are fitted.
+        """
+        if not self.given_as_probs or float(self.logits.amin()) >= math.log(_TINY):
+            return 0.0
+        return choose_share(self.logits, self.labels)
 
     @cached_property
     def log_probs(self) -> Tensor:

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, final
 
+import torch
+
+from calibrant.calibrators.floor import about_floor, with_floor
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.maps import FitSummary, Map
 from calibrant.numerics.certificate import Certificate
@@ -63,8 +66,13 @@ class Calibrator(ABC):
         if not isinstance(predictions, Predictions):
             raise InputError(f"{self.name} must be fitted on Predictions; got {type(predictions).__name__}.")
         start = time.perf_counter()
+        # What changes nothing by itself, or leaves it to others, needs no floor of its own.
+        share = 0.0 if self.family in ("baseline", "composition") else predictions.uniform_share
         with gathered_warnings() as warned:
-            fitted, certificate, told = self.learn(predictions)
+            fitted, certificate, told = self.learn(with_floor(predictions, share) if share else predictions)
+        if share:
+            fitted.mix_in(predictions.logits.new_tensor(share, dtype=torch.float64))
+            told = (*told, about_floor(predictions, share))
         fitted.summary = FitSummary(
             method=self.name,
             settings=self.settings(),

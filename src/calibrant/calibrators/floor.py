@@ -1,4 +1,4 @@
-"""How sure a map without a formula may be: the one floor that keeps every log-loss finite.
+"""Floors under probabilities: of what a map without a formula may claim, and of what a method is given.
 
 A cell of a histogram in which every row was right has an accuracy of one, and one mistake there would later cost an
 infinite log-loss. Laplace's rule of succession says how far n rows can take us: after n successes in n trials the next
@@ -7,6 +7,9 @@ fails with probability 1/(n + 2). No map learned from n rows claims more than th
 For the predicted class, or of two classes: 1/(n + 2) <= p <= 1 - 1/(n + 2).
 For each of k classes against the rest: 1/((n + 2)(k - 1)) <= p <= 1 - 1/(n + 2), before division by their sum: beside a
 class that is as sure as it may be, the k - 1 others together have what it leaves, at the least.
+
+Probabilities that were given, with zeros among them, have a share of the uniform distribution mixed in before any
+method sees them, :attr:`Predictions.uniform_share`; the map keeps it as its first step.
 """
 
 import math
@@ -14,7 +17,10 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["floored_log_odds", "floored_probs", "log_odds_bounds", "prob_bounds"]
+from calibrant.numerics.uniform_share import floored
+from calibrant.predictions import Predictions
+
+__all__ = ["about_floor", "floored_log_odds", "floored_probs", "log_odds_bounds", "prob_bounds", "with_floor"]
 
 
 def prob_bounds(rows: int, n_classes: int = 2) -> tuple[float, float]:
@@ -55,3 +61,21 @@ def floored_log_odds(probs: Tensor, rows: int, n_classes: int = 2) -> Tensor:
     # Clamped as log-odds, so that every floored cell has the very same number.
     least, most = log_odds_bounds(rows, n_classes)
     return torch.logit(probs.double()).clamp(least, most)
+
+
+def with_floor(predictions: Predictions, share: float) -> Predictions:
+    """The samples as a map with this uniform share sees them; their confidences keep their order and their ties."""
+    number = predictions.logits.new_tensor(share)
+    mixed = torch.cat([floored(block.logits, number) for block in predictions.blocks()])
+    return predictions.with_logits(mixed, normalised=True)
+
+
+def about_floor(predictions: Predictions, share: float) -> str:
+    """What was mixed in and why, in one sentence."""
+    zeros = predictions.zero_cells
+    assert zeros is not None, "only given probabilities have a floor"
+    many = f"{zeros.cells / zeros.of_cells:.1%} of the given probabilities are 0" if zeros.cells else "some are tiny"
+    return (
+        f"{many}: a share of {share:.2g} of equal probabilities is mixed in first, in the fit and in the map "
+        "(chosen by the cross-validated log-loss of a temperature)"
+    )

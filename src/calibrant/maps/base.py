@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.maps.learned import Learned
+from calibrant.maps.learned import Learned, require
 from calibrant.maps.log_odds import with_predicted_ahead
 from calibrant.numerics.certificate import Certificate
 from calibrant.numerics.precision import working
+from calibrant.numerics.uniform_share import floored
 from calibrant.predictions import Predictions
 
 __all__ = ["FitSummary", "Map", "Setting", "as_result"]
@@ -43,6 +44,9 @@ class Map(Learned, ABC):
     A map that keeps the predicted class does so in the type it returns: where the class would tie with one before it
     after rounding, to bfloat16 say, it is put ahead by the least that the type can hold.
 
+    A map fitted on probabilities with zeros in them has a ``uniform_share`` a: its first step is to mix the uniform
+    distribution in, ``(1 - a) p + a / k``. So it answers logits and probabilities of any type alike.
+
     A subclass is built by keyword from ``n_classes``, its buffers, its settings and its parts (other modules), under
     the names it keeps them by: that is how a file is read back.
 
@@ -55,7 +59,8 @@ class Map(Learned, ABC):
     kind: ClassVar[str]  # its name in files
     # Attributes beside what the constructor takes: plain values, buffers or modules, or None. They are kept in files
     # where they are not None, and set after the construction when a file is read.
-    extras: ClassVar[tuple[str, ...]] = ()
+    extras: ClassVar[tuple[str, ...]] = ("uniform_share",)
+    uniform_share: Tensor | None
 
     def __init__(self, n_classes: int, *, gives_log_probs: bool | None = False, keeps_predicted: bool = False) -> None:
         super().__init__()
@@ -64,6 +69,25 @@ class Map(Learned, ABC):
         self.gives_log_probs = gives_log_probs
         self.keeps_predicted = keeps_predicted
         self.summary: FitSummary | None = None
+        self.register_buffer("uniform_share", None)
+
+    @final
+    def mix_in(self, uniform_share: Tensor) -> None:
+        """Mix a share of the uniform distribution, a single number in 0..1, into the probabilities before all else."""
+        self.keep(uniform_share=uniform_share)
+        self.check_share()
+
+    @final
+    def check_share(self) -> None:
+        """See that the uniform share, if there is one, can be one.
+
+        Raises:
+            InputError: If it is not a single number above 0 and below 1.
+        """
+        share = self.uniform_share
+        if share is not None:
+            single = share.numel() == 1 and bool((share > 0) & (share < 1))
+            require(single, "uniform_share must be a single number above 0 and below 1", share)
 
     @abstractmethod
     def calibrated(self, logits: Tensor) -> Tensor:
@@ -82,6 +106,8 @@ class Map(Learned, ABC):
                 "Fit it on predictions of the same model."
             )
         precise = working(logits)
+        if self.uniform_share is not None:
+            precise = floored(precise, self.uniform_share.to(precise))
         return as_result(self.calibrated(precise), logits, keeps_predicted=self.keeps_predicted)
 
     @final
@@ -96,8 +122,7 @@ class Map(Learned, ABC):
             [[1.0, 0.0], [0.0, 2.0]]
         """
         calibrated = torch.cat([self(block.logits) for block in predictions.blocks()])
-        normalised = predictions.normalised if self.gives_log_probs is None else self.gives_log_probs
-        return predictions.with_logits(calibrated, normalised=normalised)
+        return predictions.with_logits(calibrated, normalised=self.gives_log_probs)
 
     def extra_repr(self) -> str:
         """Shown inside the brackets of the module's name."""

@@ -61,6 +61,7 @@ class SoftmaxRows:
         wanted: Optional sums to take along.
         normalised: The logits are logarithms of given probabilities. The confidence is then the given one, not one
             minus a sum of the others, so that rows given the same confidence keep the same.
+        least: Smallest probability of a label that the log-loss counts; what is below is counted as this.
 
     Attributes:
         top: Class of the largest logit, the first on a tie, (n,).
@@ -70,10 +71,13 @@ class SoftmaxRows:
         other_sums: Sum over the rows of every class's probability where it is not the top one, (k,), float64.
     """
 
-    def __init__(self, logits: Tensor, labels: Tensor, wanted: Wanted, *, normalised: bool = False) -> None:
+    def __init__(
+        self, logits: Tensor, labels: Tensor, wanted: Wanted, *, normalised: bool = False, least: float = 0.0
+    ) -> None:
         n, k = logits.shape
         dtype, device = torch.float64 if logits.dtype == torch.float64 else torch.float32, logits.device
         self.wanted, self._normalised = wanted, normalised
+        self._most_nll = -math.log(least) if least else math.inf
         self.top = torch.empty(n, dtype=torch.int64, device=device)
         columns = torch.empty(5, n, dtype=dtype, device=device)
         self.rest, self.log_odds, self.label_gap, self._weighted_gap, self._squares = columns
@@ -136,7 +140,8 @@ class SoftmaxRows:
 
     def nll(self) -> Tensor:
         """Minus the log-probability of the label, (n,)."""
-        return self.log_total - self.label_gap
+        nll = self.log_total - self.label_gap
+        return nll if math.isinf(self._most_nll) else nll.clamp_(max=self._most_nll)
 
     def entropy(self) -> Tensor:
         """Entropy in nats, (n,)."""

@@ -171,6 +171,8 @@ def check_map(fitted: AnyMap) -> None:
             raise InputError(
                 f"all parts must be for the same number of classes; got {fitted.n_classes} and {part.n_classes}."
             )
+        if isinstance(part, Map):
+            part.check_share()
     fitted.check()
     if fitted.n_classes <= _TRIED:
         _try(fitted)

@@ -1,6 +1,7 @@
 """Log-loss and Brier scores, against sums over every class in float64."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from strategies import predictions, top_labels
 from calibrant.errors import CalibrantWarning
 from calibrant.metrics import brier, nll, top_brier
 from calibrant.numerics.softmax import Wanted
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import LABEL_FLOOR, Predictions, TopLabel
 
 many = settings(max_examples=60)
 
@@ -44,11 +45,23 @@ class TestNLL:
         rows = Predictions.from_logits(torch.tensor([[30.0, 0.0]], dtype=dtype), [0])
         assert nll(rows) == pytest.approx(math.exp(-30), rel=1e-5, abs=0)
 
-    @pytest.mark.parametrize(("dtype", "loss"), [(torch.float32, 103), (torch.float64, 744)])
-    def test_a_true_class_of_probability_zero_costs_the_smallest_number_and_warns(self, dtype, loss):
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+    @pytest.mark.parametrize("tiny", [0.0, 1e-40])
+    def test_a_label_of_probability_zero_costs_the_same_in_every_type(self, dtype, tiny):
+        probs = torch.tensor([[1.0, tiny], [1.0, tiny]], dtype=torch.float64).to(dtype)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrantWarning)
+            rows = Predictions.from_probs(probs, [0, 1])
+        assert nll(rows) == pytest.approx(-math.log(LABEL_FLOOR) / 2, rel=1e-6)
+        assert brier(rows) == 1.0
+
+    def test_a_label_of_probability_zero_warns(self):
         with pytest.warns(CalibrantWarning, match="1 of 2 true classes were given probability 0"):
-            rows = Predictions.from_probs(torch.tensor([[1.0, 0.0], [1.0, 0.0]], dtype=dtype), [0, 1])
-        assert nll(rows) == pytest.approx(loss / 2, rel=0.01)
+            Predictions.from_probs([[1.0, 0.0], [1.0, 0.0]], [0, 1])
+
+    def test_logits_have_no_floor(self):
+        rows = Predictions.from_logits([[0.0, -1000.0]], [1])
+        assert nll(rows) == 1000.0
 
     def test_the_true_probabilities_have_the_lowest_expected_score(self):
         truth = np.array([0.6, 0.3, 0.1])

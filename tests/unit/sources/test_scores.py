@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from calibrant.predictions import Predictions
+from calibrant.predictions import PROB_FLOOR, Predictions
 from calibrant.sources import load
 from calibrant.sources.formats import SUFFIXES
 from calibrant.sources.scores import Scores, load_scores, save_scores
@@ -126,6 +126,9 @@ def test_no_probability_is_written_as_zero(tmp_path, suffix, dtype):
     assert (rows.probs == 0).any()
     save_scores(Scores(rows, "probs", labelled=True), tmp_path / f"out{suffix}")
     written = load_scores(tmp_path / f"out{suffix}").predictions
-    smallest = torch.log(torch.tensor(torch.finfo(dtype).smallest_normal, dtype=torch.float64))
-    torch.testing.assert_close(written.logits.double().min(), smallest, rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        written.logits.double().min().exp(), torch.tensor(PROB_FLOOR).double(), rtol=1e-5, atol=0
+    )
+    assert written.zero_cells is not None
+    assert written.zero_cells.labels == 0
     assert torch.equal(written.logits.max(1).values, torch.zeros(2, dtype=written.logits.dtype))
