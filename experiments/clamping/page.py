@@ -4,7 +4,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-__all__ = ["write_page"]
+__all__ = ["PLANNED", "write_page"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "clamping-study.md"
 
@@ -42,6 +42,21 @@ TITLES = {
     "paper-focal": "as in the paper (FL)",
     "paper-data-driven": "as in the paper (FL), data-driven start",
     "toolkit": "as in the authors' toolkit",
+}
+# The draws or networks of each part, and the fits that need the network itself; study.py runs these.
+_OURS = ("nc", "nc-low-frequencies", "nc-focal", "nc-tenth")
+_FEW = ("nc", "nc-low-frequencies")
+_MORE = ("nc-channel", "nc-augmented", "nc-svs")
+_PAPER = ("paper-focal", "paper-ce", "toolkit")
+PLANNED: dict[str, tuple[range, tuple[str, ...]]] = {
+    "resnet110": (range(5), (*_OURS, "paper-focal", "paper-ce")),
+    "resnet32": (range(5), (*_FEW, *_MORE)),
+    "resnet32-10k": (range(5), _FEW),
+    "resnet32-pattern": (range(5), _FEW),
+    "blood": (range(5), (*_OURS, *_PAPER, *_MORE, "paper-data-driven")),
+    "digits-few": (range(5), (*_OURS, *_PAPER, "nc-svs")),
+    "digits-many": (range(5), (*_OURS, *_PAPER, "nc-svs")),
+    "blood-few": (range(3), _FEW),
 }
 HEADINGS = {
     "resnet110": "ResNet-110 on CIFAR-100: {n} draws of 5,000 from 15,000 unseen images",
@@ -154,7 +169,8 @@ def write_page(records: list[dict[str, Any]]) -> None:
         mine = _whole_draws([record for record in records if record["part"] == part])
         if mine:
             seeds = len({record["seed"] for record in mine})
-            parts += [f"\n## {heading.format(n=seeds)}\n", _table(part, mine), READINGS.get(part, "")]
+            parts += [f"\n## {heading.format(n=seeds)}\n", _table(part, mine), _not_run(part, records, len(mine))]
+            parts.append(READINGS.get(part, ""))
     PAGE.write_text("\n".join(each.strip("\n") + "\n" for each in parts if each), encoding="utf-8")
 
 
@@ -165,6 +181,23 @@ def _whole_draws(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for record in records:
         turns.setdefault(record["seed"], set()).add(record["method"])
     return [record for record in records if turns[record["seed"]] == methods]
+
+
+def _not_run(part: str, records: list[dict[str, Any]], shown: int) -> str:
+    """Return what was planned for this part and not run, and what was run and is not in the table."""
+    mine = [record for record in records if record["part"] == part]
+    done = {(record["seed"], record["method"]) for record in mine}
+    seeds, methods = PLANNED[part]
+    missing: dict[tuple[int, ...], list[str]] = {}
+    for method in methods:
+        gaps = tuple(seed for seed in seeds if (seed, method) not in done)
+        if gaps:
+            missing.setdefault(gaps, []).append(TITLES[method].strip("*").removeprefix("Neural Clamping, "))
+    if not missing:
+        return ""
+    told = "; ".join(f"{len(gaps)} of {len(seeds)} draws of {' and '.join(names)}" for gaps, names in missing.items())
+    left_out = f" {len(mine) - shown} fits of draws that are not whole are in the records and not in the table."
+    return f"**Planned and not run:** {told}." + left_out * (len(mine) > shown)
 
 
 def _table(part: str, records: list[dict[str, Any]]) -> str:

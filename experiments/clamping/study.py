@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from networks import Network, blood_cells, digits, few_blood_cells, pack, unseen
+from page import PLANNED
 from torch import Tensor
 
 from calibrant.calibrators import StructuredVectorScaling, TemperatureScaling
@@ -72,21 +73,21 @@ STARTS = [
 ]
 
 
-def parts(given: argparse.Namespace) -> dict[str, Iterator[tuple[Network, list[Fit]]]]:
-    """What can be run, by name; each gives networks with their rows, and the fits to be made."""
+FITS = {fit.name: fit for fit in OURS + PAPER + MORE + STARTS}
+
+
+def parts(given: argparse.Namespace) -> dict[str, Iterator[Network]]:
+    """What can be run, by name; each gives networks with their rows. The fits to be made stand in ``PLANNED``."""
+    seeds = {name: planned for name, (planned, _) in PLANNED.items()}
     return {
-        "resnet110": ((each, OURS + PAPER[:2]) for each in unseen(given, "resnet110", range(5))),
-        "resnet32": ((each, OURS[:2] + MORE) for each in unseen(given, "resnet32", range(5))),
-        "resnet32-10k": ((each, OURS[:2]) for each in unseen(given, "resnet32", range(5), rows=10_000)),
-        "resnet32-pattern": ((each, OURS[:2]) for each in unseen(given, "resnet32", range(5), pattern=25.0)),
-        "blood": ((each, OURS + PAPER + MORE + STARTS) for each in blood_cells(given, range(5))),
-        "digits-few": (
-            (each, OURS + PAPER + MORE[2:]) for each in digits(range(5), training_rows=100, calibration_rows=1000)
-        ),
-        "digits-many": (
-            (each, OURS + PAPER + MORE[2:]) for each in digits(range(5), training_rows=1000, calibration_rows=400)
-        ),
-        "blood-few": ((each, OURS[:2]) for each in few_blood_cells(given, range(3))),
+        "resnet110": unseen(given, "resnet110", seeds["resnet110"]),
+        "resnet32": unseen(given, "resnet32", seeds["resnet32"]),
+        "resnet32-10k": unseen(given, "resnet32", seeds["resnet32-10k"], rows=10_000),
+        "resnet32-pattern": unseen(given, "resnet32", seeds["resnet32-pattern"], pattern=25.0),
+        "blood": blood_cells(given, seeds["blood"]),
+        "digits-few": digits(seeds["digits-few"], training_rows=100, calibration_rows=1000),
+        "digits-many": digits(seeds["digits-many"], training_rows=1000, calibration_rows=400),
+        "blood-few": few_blood_cells(given, seeds["blood-few"]),
     }
 
 
@@ -95,7 +96,8 @@ def clamp(given: argparse.Namespace) -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     path = given.out / "records.jsonl"
     done = {_key(record) for record in _read(path)}
-    for network, fits in parts(given)[given.part]:
+    fits = [FITS[name] for name in PLANNED[given.part][1]]
+    for network in parts(given)[given.part]:
         plain: tuple[Predictions, Predictions] | None = None
         for fit in fits:
             record = {"part": given.part, "network": network.name, "seed": network.seed, "method": fit.name}

@@ -1,8 +1,12 @@
 """Writes ``docs/meta-study.md`` from the records of the study."""
 
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, stdev
+from textwrap import fill
 from typing import Any
+
+from scipy.stats import spearmanr, ttest_ind
 
 __all__ = ["write_page"]
 
@@ -54,6 +58,7 @@ PUBLISHED = {
 }
 COLUMNS = {"error": 2, "nll": 3, "ece": 2, "mce": 2, "ace": 2, "sce": 3}  # and digits
 MAPS = {"none": "as it is", "temperature": "temperature", "histogram": "histogram", "svs": "SVS"}
+_WHOLE_WORDS: dict[str, bool] = {"break_long_words": False, "break_on_hyphens": False}
 MARKS = {"better": " ✓", "worse": " ✗", "alike": "", "higher": " ▲", "lower": " ▼"}
 
 AFTER_A_MAP = """\
@@ -92,25 +97,29 @@ or for 200 from the 5,000 that tune learned losses, which it had not seen; the e
 | confidence | fitted on | networks | AUROC | AUPR of errors | AURC |
 |---|---|---|---|---|---|
 """
+# Numbers in braces are worked out from the records; the others are the paper's.
 READINGS = {
     "run": """\
-**Reading, beside the paper.** With a ninth of its epochs the error is five to ten points above the paper's; mixup,
-which wants long training, loses most. Cross-entropy and the learned decays come out much as in the paper (8.86 to about
-7.1 here, 8.38 to about 7.5 there). γ-Net does not: there it takes ECE from 5.04 (focal, γ = 1) to 1.94, here it has
-4.24 ± 1.44 against 3.96 ± 0.18, and 4.08 ± 1.01 if tuned by DECE: no gain, and five times the spread over seeds. The
-other large difference is temperature scaling of cross-entropy, which leaves 5.39 of 8.38 in the paper and 1.63 of 8.86
-here: less than γ-Net has as it is. The large MCE of label smoothing .1 is that of one run, in a bin of three rows.
+**Reading, beside the paper.** With {epochs} epochs instead of up to 350 the error is {error_least:.0f} to
+{error_most:.0f} points above the paper's; mixup, which wants long training, loses most. Cross-entropy and the learned
+decays come out much as in the paper ({ece_ce} to {ece_decays} here, 8.38 to 7.31 and 7.67 there). γ-Net does not:
+there it takes ECE from 5.04 (focal, γ = 1) to 1.94, here it has {ece_flg_sece} against {ece_focal}, and
+{ece_flg_dece} if tuned by DECE: no gain, and {spread_least:.1f} to {spread_most:.1f} times the standard deviation
+over {seeds} seeds. The other large difference is temperature scaling of cross-entropy, which leaves 5.39 of 8.38 in
+the paper and {ts_ce} of {ece_ce} here: less than γ-Net has uncalibrated. The large MCE of label smoothing .1 is that
+of one run: {mces}.
 """,
     "way": """\
-**Reading.** As they are, nine of twelve ways have a significantly lower ECE than cross-entropy. After a temperature
-none has, and four have a significantly higher one. Label smoothing .05 shows it best: first of all as it is, tenth of
-thirteen after a temperature. That is the finding of *Do Not Be Afraid of Overconfidence*; the remedy it proposes, the
-inverse focal loss, is not one here: 3.16 against 1.63, with that paper's own temperature (`--maps paper`) 2.3 against
-1.6, and by the oracle 2.05 against 1.34, at the highest AUROC of all (86.24, which a t-test over seeds tells from
-cross-entropy, and the corrected comparison does not). MMCE has the lowest ECE after a temperature and nearly the
-highest AUROC, both within noise, at .7 points of accuracy. No AUROC but that of eq. 2 differs from cross-entropy's
-beyond noise. Where a temperature is not enough, bins are: after histogram binning all ways are
-alike, between 1.3 and 2.1.
+**Reading.** Uncalibrated, {better} of {others} ways have a significantly lower ECE than cross-entropy. After a
+temperature {better_ts} of {others} have, and {worse_ts} have a significantly higher one. Label smoothing .05 shows it
+best: place {ls_place} of {ways} uncalibrated, place {ls_place_ts} after a temperature. That is the finding of *Do Not
+Be Afraid of Overconfidence*; the remedy it proposes, the inverse focal loss, is not one here: {inverse_ts} against
+{ts_ce}, and by the oracle {inverse_oracle} against {oracle_ce}, at an AUROC of {inverse_auroc} against {auroc_ce} (p
+= {inverse_p:.3f} by a t-test over seeds alone; not significant in the corrected comparison). MMCE has an ECE of
+{mmce_ts} after a temperature, place {mmce_place_ts}, and place {mmce_place_auroc} in AUROC, both within noise of
+cross-entropy, at {mmce_accuracy:.1f} points of accuracy. {auroc_sides} of {others} AUROCs differs from
+cross-entropy's beyond noise, that of eq. 2. Where a temperature is not enough, bins are: after histogram binning no
+way differs from cross-entropy beyond noise, between {histogram_least:.1f} and {histogram_most:.1f}.
 
 ![ECE of each way as it is, after each map and at the best temperature, with its place among
 all](images/meta-study/calibratability.png)
@@ -119,25 +128,27 @@ all](images/meta-study/calibratability.png)
 ![γ over the epochs: it rises, falls, and ends elsewhere for each seed; by eq. 2 it stands at the
 limit](images/meta-study/learned_loss.png)
 
-**Reading.** γ begins at 1, about doubles within ten epochs and mostly falls again; where it ends differs tenfold from
-seed to seed (0.44 to 4.50), and ECE goes with it: the smaller γ, the higher. So the objective hardly holds γ to a
-place, and where γ ends near 1 the ECE is near that of the focal loss with γ = 1. By the paper's eq. 2 to the letter,
-where the calibration error alone tunes γ and no cross-entropy is beside it, γ runs to its limit of 20 in every run: the
-network learns less and is far too modest. The paper does not tell how γ-Net is made to begin at 1, nor how fast it
-learns; other choices than ours may end elsewhere.
+**Reading.** γ begins at 1, rises at first and mostly falls again; where its mean ends differs from seed to seed
+({gamma_least:.2f} to {gamma_most:.2f}), and ECE goes with it: the smaller γ, the higher (rank correlation
+{gamma_correlation:.2f} over {gamma_runs} runs). So the objective hardly holds γ to a place. By the paper's eq. 2 to
+the letter, where the calibration error alone tunes γ and no cross-entropy is beside it, the mean γ ends at
+{gamma_alone} (the limit is 20): the network learns less and is far underconfident. The paper does not tell how γ-Net
+is made to begin at 1, nor how fast it learns; other choices than ours may end elsewhere.
 """,
     "shift": """\
-**Reading.** As they are, networks that are too modest on clean images look best under shift: the ECE of mixup and of
-eq. 2 falls while the images get worse, because accuracy comes down to their confidence. After the temperature of the
-clean rows the ways are nearly alike: 18.5 to 25.1 at severity 5, every one of them some twenty points overconfident.
-Label smoothing is the worst there; MMCE is the best, in ECE and in AUROC. No loss and no temperature of clean rows
-makes confidence hold under shift.
+**Reading.** Uncalibrated, networks that are underconfident on clean images look best under shift: the ECE of mixup
+and of eq. 2 falls while the images get worse, because accuracy comes down to their confidence. After the temperature
+of the clean samples the ways are nearly alike: {shift_least:.1f} to {shift_most:.1f} at severity {severity},
+overconfident by {gap_least:.0f} to {gap_most:.0f} points. The highest ECE there is that of {shift_worst}, the lowest
+that of {shift_best}; the highest AUROC is that of {shift_auroc}. No loss and no temperature of clean samples makes
+confidence hold under shift.
 """,
     "confidence": """\
-**Reading.** Neither separates errors better than the softmax that is there already. TrustScore is two points of AUROC
-below it, and ConfidNet's head ten: these networks are right on 98 % of the rows that trained them, which leaves it few
-errors to learn from, and 5,000 unseen rows are few for 512 features. Its paper trains for 500 epochs and goes on to
-fine-tune the encoder, which was not tried here.
+**Reading.** Neither separates errors better than the softmax that is there already. TrustScore is {trust_below:.1f}
+points of AUROC below it, and ConfidNet's head {confidnet_below:.1f}. Not measured here, but likely: a network makes
+few errors on the samples that trained it, which leaves the head little to learn from, and 5,000 unseen ones are few
+for 512 features. ConfidNet's paper trains for 500 epochs and goes on to fine-tune the encoder, which was not tried
+here.
 """,
 }
 AGAIN = """\
@@ -161,13 +172,16 @@ def write_page(records: list[dict[str, Any]]) -> None:
     }
     parts = [INTRODUCTION]
     if kinds["run"]:
-        parts += [_about(kinds["run"]), _table(kinds["run"]), READINGS["run"]]
+        parts += [_about(kinds["run"]), _table(kinds["run"]), _reading("run", _run_facts(kinds["run"]))]
     if kinds["way"]:
-        parts += [AFTER_A_MAP, _ways(kinds["way"]), READINGS["way"], _gammas(kinds["run"]), READINGS["gamma"]]
+        reading = _reading("way", _way_facts(kinds["way"], kinds["run"]))
+        gammas = _reading("gamma", _gamma_facts(kinds["run"]))
+        parts += [AFTER_A_MAP, _ways(kinds["way"]), reading, _gammas(kinds["run"]), gammas]
     if kinds["shift"]:
-        parts += [SHIFT, _shifts(kinds["shift"]), READINGS["shift"]]
+        parts += [SHIFT, _shifts(kinds["shift"]), _reading("shift", _shift_facts(kinds["shift"]))]
     if kinds["confidence"]:
-        parts += [CONFIDENCE.rstrip("\n") + "\n" + _confidences(kinds["confidence"]), READINGS["confidence"]]
+        reading = _reading("confidence", _confidence_facts(kinds["confidence"]))
+        parts += [CONFIDENCE.rstrip("\n") + "\n" + _confidences(kinds["confidence"]), reading]
     PAGE.write_text("\n".join(part.strip("\n") + "\n" for part in [*parts, AGAIN]), encoding="utf-8")
 
 
@@ -242,6 +256,120 @@ def _confidences(lines_of: list[dict[str, Any]]) -> str:
         cells = [_over([100 * each[name] for each in mine], 2) for name in ("auroc", "aupr_error", "aurc")]
         lines.append(f"| {methods[key[0]]} | {rows[key[1]]} | {len(mine)} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _reading(name: str, facts: dict[str, Any]) -> str:
+    """Return the reading with its numbers, its lines filled again; a picture stays on its lines."""
+    paragraphs = READINGS[name].format(**facts).strip("\n").split("\n\n")
+    return "\n\n".join(text if text.startswith("!") else fill(text, 120, **_WHOLE_WORDS) for text in paragraphs)
+
+
+def _run_facts(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    def over(way: str, column: str = "ece", stage: str = "none") -> list[float]:
+        return [_number(run[stage], column) for run in runs if run["way"] == way]
+
+    published = {way: float(numbers.partition(",")[0]) for way, numbers in PUBLISHED.items() if way != "ce (ts)"}
+    behind = {way: mean(over(way, "error")) - error for way, error in published.items() if over(way)}
+    assert max(behind, key=behind.__getitem__) == "mixup", "the page says that mixup loses most"
+    spreads = [stdev(over(way)) / stdev(over("focal")) for way in ("flg-dece", "flg-sece")]
+    return {
+        "epochs": runs[0]["epochs"],
+        "seeds": len({run["seed"] for run in runs}),
+        "error_least": min(behind.values()),
+        "error_most": max(behind.values()),
+        "ece_ce": f"{mean(over('ce')):.2f}",
+        "ece_decays": " and ".join(f"{mean(over(way)):.2f}" for way in ("ce-dece", "ce-sece")),
+        **{f"ece_{way.replace('-', '_')}": _over(over(way), 2) for way in ("focal", "flg-sece", "flg-dece")},
+        "spread_least": min(spreads),
+        "spread_most": max(spreads),
+        "ts_ce": f"{mean(over('ce', stage='ts')):.2f}",
+        "mces": ", ".join(f"{mce:.1f}" for mce in over("ls-10", "mce")),
+    }
+
+
+def _way_facts(ways: list[dict[str, Any]], runs: list[dict[str, Any]]) -> dict[str, Any]:
+    found = {way["way"]: way for way in ways}
+    others = [way for way in ways if way["way"] != "ce"]
+
+    def place(name: str, of: Callable[[dict[str, Any]], float]) -> int:
+        return 1 + sum(of(way) < of(found[name]) for way in ways)
+
+    def sides(name: str, side: str) -> int:
+        return sum(way["sides"][name] == side for way in others)
+
+    def error(way: str) -> float:
+        return mean(_number(run["none"], "error") for run in runs if run["way"] == way)
+
+    differing = [way["way"] for way in others if way["auroc_side"] != "alike"]
+    assert differing == ["flg-sece-alone"], "the page says that only eq. 2 differs in AUROC"
+    assert all(way["sides"]["histogram"] == "alike" for way in others), "the page says that bins make all alike"
+    aurocs = [[run["none"]["auroc"] for run in runs if run["way"] == way] for way in ("inverse-focal", "ce")]
+    histogram = [100 * way["ece"]["histogram"][0] for way in ways]
+    return {
+        "ways": len(ways),
+        "others": len(others),
+        "better": sides("none", "better"),
+        "better_ts": sides("temperature", "better"),
+        "worse_ts": sides("temperature", "worse"),
+        "ls_place": place("ls-05", lambda way: way["ece"]["none"][0]),
+        "ls_place_ts": place("ls-05", lambda way: way["ece"]["temperature"][0]),
+        "ts_ce": f"{100 * found['ce']['ece']['temperature'][0]:.2f}",
+        "oracle_ce": f"{100 * found['ce']['optimal_ece'][0]:.2f}",
+        "auroc_ce": f"{100 * found['ce']['auroc'][0]:.2f}",
+        "inverse_ts": f"{100 * found['inverse-focal']['ece']['temperature'][0]:.2f}",
+        "inverse_oracle": f"{100 * found['inverse-focal']['optimal_ece'][0]:.2f}",
+        "inverse_auroc": f"{100 * found['inverse-focal']['auroc'][0]:.2f}",
+        "inverse_p": ttest_ind(*aurocs, equal_var=False).pvalue,
+        "mmce_ts": f"{100 * found['mmce']['ece']['temperature'][0]:.2f}",
+        "mmce_place_ts": place("mmce", lambda way: way["ece"]["temperature"][0]),
+        "mmce_place_auroc": place("mmce", lambda way: -way["auroc"][0]),
+        "mmce_accuracy": error("mmce") - error("ce"),
+        "auroc_sides": len(differing),
+        "histogram_least": min(histogram),
+        "histogram_most": max(histogram),
+    }
+
+
+def _gamma_facts(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    def ends(*ways: str) -> list[float]:
+        return [run["learned"][-1]["gamma_mean"] for run in runs if run["way"] in ways]
+
+    nets = ("flg-dece", "flg-sece")
+    eces = [run["none"]["ece"] for run in runs if run["way"] in nets]
+    return {
+        "gamma_least": min(ends(*nets)),
+        "gamma_most": max(ends(*nets)),
+        "gamma_runs": len(eces),
+        "gamma_correlation": spearmanr(ends(*nets), eces).statistic,
+        "gamma_alone": " to ".join(
+            f"{edge:.2f}" for edge in (min(ends("flg-sece-alone")), max(ends("flg-sece-alone")))
+        ),
+    }
+
+
+def _shift_facts(lines_of: list[dict[str, Any]]) -> dict[str, Any]:
+    worst = max(each["severity"] for each in lines_of)
+    at_worst = [each for each in lines_of if (each["map"], each["severity"]) == ("temperature", worst)]
+    by_ece = sorted(at_worst, key=lambda each: each["ece"][0])
+    gaps = [100 * each["gap"][0] for each in at_worst]
+    return {
+        "severity": worst,
+        "shift_least": 100 * by_ece[0]["ece"][0],
+        "shift_most": 100 * by_ece[-1]["ece"][0],
+        "shift_best": TITLES[by_ece[0]["way"]],
+        "shift_worst": TITLES[by_ece[-1]["way"]],
+        "shift_auroc": TITLES[max(at_worst, key=lambda each: each["auroc"][0])["way"]],
+        "gap_least": min(gaps),
+        "gap_most": max(gaps),
+    }
+
+
+def _confidence_facts(lines_of: list[dict[str, Any]]) -> dict[str, Any]:
+    def auroc(method: str) -> float:
+        return mean(100 * each["auroc"] for each in lines_of if each["method"] == method)
+
+    return {name: auroc("softmax") - auroc(method) for name, method in
+            (("trust_below", "trust_score"), ("confidnet_below", "confidnet"))}  # fmt: skip
 
 
 def _heading(names: list[str]) -> list[str]:
