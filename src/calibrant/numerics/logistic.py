@@ -22,6 +22,7 @@ _BLOCK = 1 << 19  # scores at once
 _SUBSAMPLE = 20_000  # rows of the first, rough fit, if there are four times as many
 _MAX_STEPS = 50
 _SMALL_STEP = 1e-8  # in units in which features have size 1, relative to the weights and at least to 1
+_STUCK = 2.0**-8  # share of a step below which a start is given up for the first one
 _ROUNDING = 1e-13  # by how much a loss may seem to rise at its optimum
 _REDUNDANT = 1e-12  # share of the features' variance below which a direction is rounding
 
@@ -177,18 +178,22 @@ def _sum_of_logs(values: Tensor) -> Tensor:
 def _newton(problem: _Problem, starts: list[Tensor]) -> tuple[Tensor, Tensor, _Pass, int, float]:
     """Newton's method from the best of some starts, with steps halved until the loss does not rise.
 
-    Lines that are done are left alone.
+    Lines that are done are left alone. A line that only creeps (far out, where all logits are saturated, the curvature
+    says nothing) begins again at the first start, where it is largest.
 
     Where the features tell hits and misses apart, each step goes as far as the last and the loss falls towards 0; a
     line is known for that as soon as every row lies on its right side, or by the number of steps.
     """
-    point = starts[0]
+    point = starts[0].clone()
     lines = torch.arange(len(point), device=point.device)
     at, passes = problem.look(lines, point), float(len(starts))
+    first = _Pass(*(known.clone() for known in at))
+    elsewhere = torch.zeros_like(at.apart)  # began at another start than the first
     for other in starts[1:]:
         seen = problem.look(lines, other)
         better = seen.loss < at.loss
         point[better] = other[better]
+        elsewhere |= better
         _replace(at, better, seen, better)
     move, share = _newton_step(at), torch.ones_like(at.loss)
     certain = (problem.targets.hit == 1) & (problem.targets.miss == 0)
@@ -206,6 +211,12 @@ def _newton(problem: _Problem, starts: list[Tensor]) -> tuple[Tensor, Tensor, _P
         moved = todo[better]
         point[moved], move[moved] = trial[better], _newton_step(seen)[better]
         _replace(at, moved, seen, better)
+        creeping = elsewhere & (share < _STUCK)
+        if creeping.any():
+            elsewhere &= ~creeping
+            point[creeping], share[creeping] = starts[0][creeping], 1.0
+            _replace(at, creeping, first, creeping)
+            move[creeping] = _newton_step(first)[creeping]
     return point, arrived & ~endless, at, steps, passes
 
 

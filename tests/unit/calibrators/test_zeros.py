@@ -83,6 +83,13 @@ class TestTheShare:
         assert share < 1e-6
         assert nll(again.transform(rows)) == pytest.approx(nll(plain.transform(Predictions(logits, labels))), rel=1e-3)
 
+    @pytest.mark.parametrize("labels", ["all right", "two samples"])
+    def test_is_the_rule_of_succession_where_nothing_can_be_learned(self, labels):
+        rows = with_zeros()
+        sure = (rows.confidence == 1).nonzero()[:, 0]
+        rows = rows[sure[:2]] if labels == "two samples" else Predictions.from_probs(rows.probs, rows.predicted)
+        assert rows.uniform_share == pytest.approx(1 / (len(rows) + 1))
+
     def test_is_not_asked_for_where_nothing_is_tiny(self):
         rows = Predictions.from_probs(torch.tensor([[0.7, 0.3], [1e-9, 1 - 1e-9]], dtype=torch.float64), [0, 1])
         assert rows.uniform_share == 0.0
@@ -170,10 +177,11 @@ class TestModelsWithZeros:
         ("model", "name", "most"),
         [
             ("forest", "temperature", 0.14),
-            ("forest", "sms", 0.12),
+            ("forest", "sms", 0.13),
             ("forest", "platt", 0.18),
             ("bayes", "temperature", 0.60),
             ("bayes", "svs", 0.56),
+            ("bayes", "platt", 0.56),
             ("neighbours", "temperature", 0.12),
             ("neighbours", "svs", 0.12),
         ],
