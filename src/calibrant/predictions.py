@@ -301,9 +301,10 @@ class Predictions:
 
 
 def _check_spread(logits: Tensor) -> None:
-    """Differences of logits must be numbers, too."""
+    """Differences of logits, and the sum over the samples of their losses, must be numbers, too."""
     low, high = torch.aminmax(logits if logits.dtype == torch.float64 else logits.float())
-    if not torch.isfinite(high - low):
+    if not (torch.isfinite(high - low) and math.isfinite(4.0 * len(logits) * float(high - low))):
         raise InputError(
-            f"logits must not differ by more than {logits.dtype} can hold; got {low.item():.3g} and {high.item():.3g}."
+            f"logits must not differ by more than {logits.dtype} can hold, added up over the samples; "
+            f"got {low.item():.3g} and {high.item():.3g}. Clip them: beyond some 1e4 no probability changes."
         )

@@ -16,6 +16,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
+from extreme_data import EXTREMES
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_blocks import classes_taught_by, taught_by
@@ -29,6 +30,7 @@ from calibrant.metrics.ranking import Ranked, Sample
 from calibrant.metrics.states import Sums, merge
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
+from calibrant.report import evaluate
 
 EXPORTED = [getattr(metrics_module, name) for name in metrics_module.__all__]
 CLASSES = sorted(
@@ -263,6 +265,42 @@ class TestTheValue:
     @given(rows=predictions())
     def test_a_metric_of_the_top_label_takes_either_record(self, metric, rows):
         assert_same(metric, metric(rows.top), metric(rows), relative=0, absolute=0)
+
+
+class TestExtremeNumbers:
+    """Numbers from the smallest to the largest of each type: a value, or an error of this library's own."""
+
+    @staticmethod
+    def predictions_of(extreme):
+        try:
+            return extreme.predictions()
+        except InputError:
+            return None
+
+    def test_only_differences_that_no_float_can_hold_are_refused(self):
+        refused = {name for name, extreme in EXTREMES.items() if self.predictions_of(extreme) is None}
+        assert all("largest" in name or "every size" in name for name in refused)
+        assert not any("float16" in name.split() for name in refused)
+        assert "float32 k=2 all at a quarter of the largest" not in refused
+
+    @each(ALL)
+    def test_every_metric_has_a_value(self, metric):
+        for name, extreme in EXTREMES.items():
+            rows = self.predictions_of(extreme)
+            if rows is None:
+                continue
+            value = metric(rows)
+            assert math.isfinite(value) or (math.isnan(value) and rows.top.accuracy in {0.0, 1.0}), name
+
+    @pytest.mark.parametrize("extreme", EXTREMES.values(), ids=str)
+    def test_everything_about_them_is_evaluated(self, extreme):
+        rows = self.predictions_of(extreme)
+        if rows is None:
+            return
+        found = evaluate(rows, resamples=20)
+        assert found.metrics["nll"].value == pytest.approx(metrics_module.nll(rows), rel=1e-5)
+        for split in found.splits.values():
+            assert all(math.isfinite(part) for part in split)
 
 
 class TestAdditivity:

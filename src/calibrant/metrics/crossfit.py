@@ -60,7 +60,8 @@ def calibration_refinement(predictions: Predictions, *, folds: int = 5, seed: in
 
 def _split(before: Tensor, after: Tensor) -> Split:
     gain = before - after
-    mean, error = float(gain.mean()), float(gain.std()) / math.sqrt(len(gain))
+    largest = float(gain.abs().max()) or 1.0  # divided by, so that no square overflows
+    mean, error = float(gain.mean()), float((gain / largest).std()) * largest / math.sqrt(len(gain))
     return Split(float(before.mean()), mean, mean - 1.96 * error, mean + 1.96 * error, float(after.mean()))
 
 
@@ -92,10 +93,13 @@ def _slopes(predictions: Predictions, coldness: float, fold: Tensor, folds: int)
 def _scores(predictions: Predictions, coldness: Tensor, fold: Tensor) -> dict[str, Tensor]:
     """Log-loss and Brier score of every row at its fold's inverse temperature."""
     scores: dict[str, list[Tensor]] = {"nll": [], "brier": []}
-    start = 0
+    # The log-losses of all rows must add up to a number.
+    start, farthest = 0, -torch.finfo(torch.float64).max / (4 * len(predictions))
     for block in predictions.blocks(max(1, _BLOCK // predictions.n_classes)):
         scale = coldness[fold[start : start + len(block)]]
-        soft = SoftmaxRows(block.logits.double() * scale[:, None], block.labels, Wanted(squares=True))
+        logits = block.logits.double()
+        gaps = (logits - logits.amax(dim=1, keepdim=True)).mul_(scale[:, None]).clamp_(min=farthest)
+        soft = SoftmaxRows(gaps, block.labels, Wanted(squares=True))
         scores["nll"].append(soft.nll())
         scores["brier"].append(soft.brier())
         start += len(block)

@@ -14,6 +14,10 @@ __all__ = ["ColdRows", "cold_rows"]
 
 # Numbers in a block: two such blocks stay in a processor's last cache. On a GPU blocks only bound the memory.
 _BLOCK, _GPU_BLOCK = 1 << 21, 1 << 26
+# Above this a scaled top logit leaves its difference to another too few digits: 8e-6 of float32's.
+_LARGE = 128.0
+# Two to the minus this is zero in every type, and its cube is a number in every type.
+_FAR = 1e9
 
 
 class ColdRows(NamedTuple):
@@ -45,24 +49,38 @@ def cold_rows(logits: Tensor, labels: Tensor, coldness: float) -> Iterator[ColdR
     scale = coldness * math.log2(math.e)
     for start in range(0, n, step):
         rows = slice(start, min(start + step, n))
-        block, layout = logits[rows].to(dtype), Layout.of(logits[rows])
-        gaps, powers, scratch = (layout.reuse(part) for part in memory)
-        block = layout.lay_out(block, out=scratch)
-        highest = block.amax(dim=0 if layout.sideways else 1)
-        torch.add(layout.beside(highest * -scale), block, alpha=scale, out=gaps)
-        label_gap = gaps.view(-1).index_select(0, layout.places(labels[rows]))
-        torch.exp2(gaps, out=powers)
-        sums = torch.empty(4, rows.stop - rows.start, dtype=dtype, device=logits.device)
-        layout.sum_classes(powers, out=sums[0])
-        layout.sum_products(powers, gaps, memory=scratch, out=sums[1])
-        layout.sum_products(powers.mul_(gaps), gaps, memory=scratch, out=sums[2])
-        layout.sum_products(powers.mul_(gaps), gaps, memory=scratch, out=sums[3])
+        label_gap, sums = _block_sums(logits[rows].to(dtype), labels[rows], scale, memory, careful=False)
+        if not sums[1].sum().isfinite():  # logits near the largest number of their type
+            label_gap, sums = _block_sums(logits[rows].to(dtype), labels[rows], scale, memory, careful=True)
         total, (mean, square, cube) = sums[0], sums[1:] / sums[0]
         variance = square - mean.square()
         yield ColdRows(
             rows,
-            (label_gap - total.log2()) * math.log(2),
-            (mean - label_gap) / scale,
+            total.log2().mul_(-math.log(2)).add_(label_gap, alpha=coldness).clamp_(min=torch.finfo(dtype).min),
+            mean / scale - label_gap,
             variance / scale**2,
             (cube - mean * (square + 2 * variance)) / scale**3,
         )
+
+
+def _block_sums(
+    logits: Tensor, labels: Tensor, scale: float, memory: Tensor, *, careful: bool
+) -> tuple[Tensor, Tensor]:
+    """The label's logit minus the top one, (m,), and Σ_k p_k g_k^j for j = 0..3, g = scale x (logit - top), p = 2^g."""
+    layout = Layout.of(logits)
+    gaps, powers, scratch = (layout.reuse(part) for part in memory)
+    block = layout.lay_out(logits, out=scratch)
+    highest = block.amax(dim=0 if layout.sideways else 1)
+    label_gap = block.view(-1).index_select(0, layout.places(labels)).sub_(highest)
+    low, high = torch.aminmax(highest)
+    if careful or max(-float(low), float(high)) * scale > _LARGE:
+        torch.sub(block, layout.beside(highest), out=gaps).mul_(scale).clamp_(min=-_FAR)
+    else:  # in one go, which rounds the logits instead of their differences
+        torch.add(layout.beside(highest * -scale), block, alpha=scale, out=gaps)
+    torch.exp2(gaps, out=powers)
+    sums = torch.empty(4, layout.n, dtype=block.dtype, device=block.device)
+    layout.sum_classes(powers, out=sums[0])
+    layout.sum_products(powers, gaps, memory=scratch, out=sums[1])
+    layout.sum_products(powers.mul_(gaps), gaps, memory=scratch, out=sums[2])
+    layout.sum_products(powers.mul_(gaps), gaps, memory=scratch, out=sums[3])
+    return label_gap, sums

@@ -15,6 +15,7 @@ from torch import Tensor
 
 __all__ = [
     "argmax_rows",
+    "column_products",
     "columns_first",
     "max_of_few",
     "positions",
@@ -72,8 +73,12 @@ def positions(mask: Tensor) -> Tensor:
 
 def row_products(first: Tensor, second: Tensor, *, out: Tensor) -> Tensor:
     """Sum of each row's products, on a CPU, (n, k) -> (n,): no third array is written on the way."""
-    _sum_each_row("ij,ij->i", first, second, out=out)
-    return out
+    return _sum_each_row("ij,ij->i", first, second, out=out)
+
+
+def column_products(first: Tensor, second: Tensor, *, out: Tensor) -> Tensor:
+    """Sum of each row's products, where rows lie as columns, on a CPU, (k, n) -> (n,)."""
+    return _sum_each_row("ji,ji->i", first, second, out=out)
 
 
 def row_sums(values: Tensor, *, out: Tensor) -> Tensor:
@@ -81,16 +86,15 @@ def row_sums(values: Tensor, *, out: Tensor) -> Tensor:
     if values.device.type != "cpu":
         return torch.sum(values, dim=1, out=out)
     # Each row by itself, in an order that k alone decides. torch.sum divides one long row among threads.
-    _sum_each_row("ij->i", values, out=out)
+    return _sum_each_row("ij->i", values, out=out)
+
+
+def _sum_each_row(formula: str, *values: Tensor, out: Tensor) -> Tensor:
+    if len(out) == 1:  # numpy would join the axes of a single row, and then add in another order than elsewhere
+        pair = np.einsum(formula, *(value.numpy().repeat(2, axis=formula.index("i")) for value in values))
+        return out.copy_(torch.from_numpy(pair[:1]))
+    np.einsum(formula, *(value.numpy() for value in values), out=out.numpy())
     return out
-
-
-def _sum_each_row(formula: str, *values: Tensor, out: Tensor) -> None:
-    if len(out) == 1:  # numpy would read a single row in pieces of its buffer, and add in another order than elsewhere
-        twice = np.einsum(formula, *(value.numpy().repeat(2, axis=0) for value in values))
-        out.copy_(torch.from_numpy(twice[:1]))
-    else:
-        np.einsum(formula, *(value.numpy() for value in values), out=out.numpy())
 
 
 def sum_columns(columns: Tensor, *, out: Tensor) -> Tensor:

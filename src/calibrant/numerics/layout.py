@@ -11,7 +11,15 @@ from typing import Self, final
 import torch
 from torch import Tensor
 
-from calibrant.numerics.fast import argmax_rows, columns_first, max_of_few, row_products, row_sums, sum_columns
+from calibrant.numerics.fast import (
+    argmax_rows,
+    column_products,
+    columns_first,
+    max_of_few,
+    row_products,
+    row_sums,
+    sum_columns,
+)
 
 __all__ = ["Layout"]
 
@@ -89,10 +97,12 @@ class Layout:
 
     def sum_products(self, first: Tensor, second: Tensor, *, memory: Tensor, out: Tensor) -> None:
         """Sum over the classes of the product of two blocks, into (n,)."""
-        if not self.sideways and first.device.type == "cpu":
+        if self.sideways:
+            column_products(first, second, out=out)
+        elif first.device.type == "cpu":
             row_products(first, second, out=out)
-            return
-        self.sum_classes(torch.mul(first, second, out=memory), out)
+        else:
+            self.sum_classes(torch.mul(first, second, out=memory), out)
 
     def sum_rows(self, block: Tensor, weights: Tensor) -> Tensor:
         """Weighted sum over the rows for every class, (k,)."""
