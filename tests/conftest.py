@@ -6,8 +6,9 @@ from pathlib import Path
 import torch
 from hypothesis import HealthCheck, Phase, settings
 
-# The tests are no package, so that a test file is found by its path alone; the one module they share is put in reach.
+# The tests are no package, so that a test file is found by its path alone; what they share is put in reach.
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(1, str(Path(__file__).parents[1]))  # of the experiments
 
 # Small arrays are slower on several threads, and the cores are shared.
 torch.set_num_threads(1)

@@ -5,6 +5,9 @@ import json
 from pathlib import Path
 
 import pytest
+from experiments.__main__ import STUDIES
+from experiments.records import Records
+from experiments.runner import finished
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,3 +30,12 @@ def test_a_studys_page_is_the_one_its_records_give(study, page, tmp_path, monkey
     lines = (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()
     module.write_page([json.loads(line) for line in lines])
     assert (tmp_path / page).read_text(encoding="utf-8") == (ROOT / "docs" / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("study", STUDIES.values(), ids=lambda study: study.name)
+def test_the_page_of_a_paper_is_the_one_its_records_give(study):
+    done, _ = finished(study.cells(quick=False), Records(study.folder / "records.jsonl").read())
+    page = ROOT / "docs" / f"{study.name}-study.md"
+    assert page.read_text(encoding="utf-8") == study.page(list(done.values()), images=None), (
+        f"run `python -m experiments table {study.name}`"
+    )

@@ -1,0 +1,116 @@
+"""``python -m experiments``: list, run, tabulate and check the studies of the papers."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from calibrant.errors import InputError
+from experiments.neural_clamping.study import NeuralClampingStudy
+from experiments.published import findings, read_published
+from experiments.records import Records
+from experiments.runner import Cell, Place, Study, finished, run_cells
+
+STUDIES: dict[str, Study] = {study.name: study for study in (NeuralClampingStudy(),)}
+_ROOT = Path(__file__).parents[1]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Read the arguments and do what they ask; the exit status is 0 where everything is as it should be."""
+    parser = argparse.ArgumentParser(prog="python -m experiments", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, help_ in (
+        ("list", "the cells of a study, and which of them have a record"),
+        ("run", "run the cells that have no record"),
+        ("table", "write the study's page and figures from its records"),
+        ("check", "hold the numbers against the published ones"),
+    ):
+        command = commands.add_parser(name, help=help_)
+        command.add_argument("paper", nargs="?" if name == "list" else None, choices=[*STUDIES, None])
+        command.add_argument("--quick", action="store_true", help="the small grid, on bundled data")
+        command.add_argument("--records", type=Path, help="JSONL file; default: the study's own")
+        if name == "table":
+            command.add_argument("--out", type=Path, help="folder of the page; default: docs")
+        if name == "run":
+            command.add_argument("--data", type=Path, help="file or folder of the data set")
+            command.add_argument("--device", help="as torch names it; default: a GPU if there is one")
+            command.add_argument("--workers", type=int, default=1, help="processes side by side")
+            command.add_argument("--minutes", type=float, default=float("inf"), help="begin no cell after these")
+            command.add_argument("--commit", help="of the code, where git cannot be asked")
+    given = parser.parse_args(arguments)
+    try:
+        return _COMMANDS[given.command](given)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _list(given: argparse.Namespace) -> int:
+    for study in [STUDIES[given.paper]] if given.paper else STUDIES.values():
+        cells = study.cells(quick=given.quick)
+        done, strangers = finished(cells, _records(study, given).read())
+        print(f"{study.name}: {study.title}; {len(done)} of {len(cells)} cells have a record")
+        if given.paper:
+            for cell in cells:
+                print(f"  {'done   ' if cell.key in done else 'missing'} {cell}")
+            for record in strangers:
+                print(f"  no longer in the grid: {Cell(record['cell'])}")
+    return 0
+
+
+def _run(given: argparse.Namespace) -> int:
+    options = {name: getattr(given, name) for name in ("data", "device", "commit") if getattr(given, name) is not None}
+    study = STUDIES[given.paper]
+    report = run_cells(
+        study,
+        _records(study, given),
+        Place(**options),
+        quick=given.quick,
+        workers=given.workers,
+        seconds=60 * given.minutes,
+        progress=lambda line: print(line, flush=True),
+    )
+    print(f"{report.done} cells done, {len(report.failed)} failed, {report.left} not begun")
+    return 1 if report.failed or report.left else 0
+
+
+def _table(given: argparse.Namespace) -> int:
+    study = STUDIES[given.paper]
+    done, _strangers = finished(study.cells(quick=given.quick), _records(study, given).read())
+    if not done:
+        raise InputError(f"there must be records to tabulate; {study.name} has none. Run it first.")
+    out = given.out or (_records(study, given).path.parent if given.quick else _ROOT / "docs")
+    images = out / "images"
+    page = out / f"{study.name}-study.md"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(study.page(list(done.values()), images=images), encoding="utf-8")
+    print(f"wrote {page}, with its figures under {images}")
+    return 0
+
+
+def _check(given: argparse.Namespace) -> int:
+    """Missing cells and wrong verdicts; of a quick grid, which has nothing published, missing cells alone."""
+    study = STUDIES[given.paper]
+    cells = study.cells(quick=given.quick)
+    done, strangers = finished(cells, _records(study, given).read())
+    numbers = study.numbers(list(done.values()))
+    found = [] if given.quick else findings(read_published(study.folder / "published.toml"), numbers)
+    for each in found:
+        print(each)
+    wrong = [each for each in found if not each.is_as_recorded]
+    missing = len(cells) - len(done)
+    print(
+        f"{study.name}: {len(done)} of {len(cells)} cells have a record, {len(strangers)} records are of other cells; "
+        f"{len(found)} published numbers and claims, {len(wrong)} not as published.toml says"
+    )
+    return 1 if wrong or (given.quick and missing) else 0
+
+
+def _records(study: Study, given: argparse.Namespace) -> Records:
+    own = _ROOT / "build" / "experiments" / study.name if given.quick else study.folder
+    return Records(given.records or own / "records.jsonl")
+
+
+_COMMANDS = {"list": _list, "run": _run, "table": _table, "check": _check}
+
+if __name__ == "__main__":
+    sys.exit(main())

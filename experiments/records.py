@@ -1,0 +1,125 @@
+"""The records of a study: one line of JSON per finished cell, appended and flushed to the disk before the next begins.
+
+A process that is killed can leave at most one torn line, the last. It is dropped when the file is next opened for
+writing, and ignored by readers; its cell runs again.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias, final
+
+from calibrant.errors import InputError
+
+__all__ = ["Record", "Records", "Writer"]
+
+Record: TypeAlias = dict[str, Any]
+
+
+@final
+class Writer:
+    """Appends records; made by :meth:`Records.writing`, which holds the lock.
+
+    Args:
+        descriptor: Of the file, opened for appending.
+        dropped: What was torn off the end of the file, empty as a rule.
+    """
+
+    def __init__(self, descriptor: int, dropped: bytes) -> None:
+        self._descriptor = descriptor
+        self.dropped = dropped
+
+    def append(self, record: Record) -> None:
+        """Add one line. It is on the disk when this returns."""
+        line = json.dumps(record, ensure_ascii=False, sort_keys=True, allow_nan=False).encode() + b"\n"
+        written = 0
+        while written < len(line):
+            written += os.write(self._descriptor, line[written:])
+        os.fsync(self._descriptor)
+
+
+@final
+class Records:
+    """A study's records on the disk.
+
+    Args:
+        path: Of the JSONL file; it need not exist yet. The lock lies beside it, with ``.lock`` added.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> list[Record]:
+        """Return all whole records, in the order in which their cells finished.
+
+        Raises:
+            InputError: If a line other than the last is no record.
+        """
+        whole, _torn = self._parsed()
+        return whole
+
+    @contextmanager
+    def writing(self) -> Iterator[Writer]:
+        """Hold the lock and give a writer. A torn last line is cut off first; ``Writer.dropped`` has it.
+
+        Raises:
+            InputError: If another process holds the lock, or a line other than the last is no record.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self._take(lock)
+            _whole, torn = self._parsed()
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                if torn:
+                    os.ftruncate(descriptor, os.fstat(descriptor).st_size - len(torn))
+                    os.fsync(descriptor)
+                yield Writer(descriptor, torn)
+            finally:
+                os.close(descriptor)
+        finally:
+            os.close(lock)  # which gives the lock back, as does the end of the process, however it comes
+
+    def _take(self, lock: int) -> None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(lock, 100, 0).decode(errors="replace").strip()
+            raise InputError(
+                f"only one process may add records to {self.path}; another does so ({holder or 'unknown'}). Wait for "
+                "it, or end it: what it has finished is kept."
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
+
+    def _parsed(self) -> tuple[list[Record], bytes]:
+        content = self.path.read_bytes() if self.path.exists() else b""
+        lines = content.splitlines(keepends=True)
+        found: list[Record] = []
+        for number, line in enumerate(lines, start=1):
+            record = _record_in(line)
+            if record is None:
+                if number < len(lines):
+                    raise InputError(
+                        f"every line of {self.path} must be a record, but for the last, which a killed process may "
+                        f"have torn; line {number} is none. Restore the file, or delete that line to run its cell "
+                        "again."
+                    )
+                return found, line
+            found.append(record)
+        return found, b""
+
+
+def _record_in(line: bytes) -> Record | None:
+    """Return the record of a whole line, None where it is torn."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("cell"), dict) else None

@@ -1,0 +1,329 @@
+"""Run the cells of a study that have no record yet: in worker processes, one record per finished cell.
+
+Only the parent writes. A worker that dies costs its own cell and is replaced; a parent that dies costs the cells under
+way, and its workers end with it.
+"""
+
+import json
+import multiprocessing
+import os
+import platform
+import subprocess
+import threading
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, TypeAlias, final
+
+import torch
+
+from calibrant.errors import InputError
+from experiments.records import Record, Records, Writer
+
+__all__ = ["Cell", "Number", "Place", "Progress", "RunReport", "Study", "finished", "run_cells"]
+
+Scalar: TypeAlias = str | int | float | bool
+RunCell: TypeAlias = Callable[[Mapping[str, Scalar]], dict[str, Any]]
+_ROOT = Path(__file__).parents[1]
+
+
+def commit_of_the_code() -> str:
+    """Return the commit that git names, with ``-dirty`` where tracked files differ from it; ``unknown`` without git."""
+    try:
+        asked = subprocess.run(
+            ["git", "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty"],  # noqa: S607
+            cwd=_ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return asked.stdout.strip()
+
+
+@final
+@dataclass(frozen=True)
+class Cell:
+    """One entry of a study's grid: everything that decides its numbers.
+
+    Args:
+        settings: Names and values, the seed among them. A cell whose settings change is another cell.
+    """
+
+    settings: Mapping[str, Scalar]
+
+    @property
+    def key(self) -> str:
+        """The settings as text; equal settings have equal keys, in whatever order they were named."""
+        return json.dumps(self.settings, ensure_ascii=False, sort_keys=True)
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.settings.items())
+
+
+@final
+@dataclass(frozen=True)
+class Place:
+    """Where a study runs.
+
+    Args:
+        data: File or folder of its data set; None where the study brings its own.
+        device: As torch names it.
+        commit: Of the code that runs.
+    """
+
+    data: Path | None = None
+    device: str = field(default_factory=lambda: "cuda" if torch.cuda.is_available() else "cpu")
+    commit: str = field(default_factory=commit_of_the_code)
+
+    def described(self) -> Record:
+        """Return what a record says of it."""
+        name = torch.cuda.get_device_name(self.device) if self.device.startswith("cuda") else platform.machine()
+        return {"device": name, "torch": torch.__version__, "python": platform.python_version(), "commit": self.commit}
+
+
+class Number(NamedTuple):
+    """A number of a study with its interval, to be held against a published one.
+
+    ``low`` and ``high`` are NaN where nothing was repeated or resampled.
+    """
+
+    value: float
+    low: float
+    high: float
+    about: str  # what the interval covers, such as "5 seeds"
+
+
+class Study(ABC):
+    """A paper's tables and figures as a grid of cells."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    folder: ClassVar[Path]  # of published.toml and records.jsonl
+
+    @abstractmethod
+    def cells(self, *, quick: bool) -> Sequence[Cell]:
+        """Return the grid, the most valuable cells first; ``quick`` is a small one on bundled data, for a CPU."""
+
+    @abstractmethod
+    def prepare(self, place: Place, *, quick: bool) -> RunCell:
+        """Load data and networks, once per worker, and return what turns a cell's settings into its numbers.
+
+        Raises:
+            InputError: If the data are not there.
+        """
+
+    @abstractmethod
+    def numbers(self, records: Sequence[Record]) -> dict[str, Number]:
+        """Return the numbers that published ones are held against, by id, from records alone."""
+
+    @abstractmethod
+    def page(self, records: Sequence[Record], *, images: Path | None) -> str:
+        """Return the study's page in Markdown, from records alone, and draw its figures into ``images``."""
+
+
+class RunReport(NamedTuple):
+    """What came of running a study."""
+
+    done: int
+    failed: dict[str, str]  # error by cell key
+    left: int  # cells that were not begun
+
+
+Progress: TypeAlias = Callable[[str], None]
+
+
+def finished(cells: Sequence[Cell], records: Sequence[Record]) -> tuple[dict[str, Record], list[Record]]:
+    """Return the latest successful record of each cell by its key, and the records of cells no longer in the grid.
+
+    Args:
+        cells: The grid.
+        records: All records.
+    """
+    keys = {cell.key for cell in cells}
+    found: dict[str, Record] = {}
+    strangers: list[Record] = []
+    for record in records:
+        key = Cell(record["cell"]).key
+        if key not in keys:
+            strangers.append(record)
+        elif "numbers" in record:
+            found[key] = record
+    return found, strangers
+
+
+def run_cells(
+    study: Study,
+    records: Records,
+    place: Place,
+    *,
+    quick: bool = False,
+    workers: int = 1,
+    seconds: float = float("inf"),
+    progress: Progress = print,
+) -> RunReport:
+    """Run every cell of the grid that has no record, in its order, and append one record for each.
+
+    Args:
+        study: Whose cells.
+        records: Where they are kept.
+        place: Data and device.
+        quick: The small grid.
+        workers: Processes that run cells side by side; each loads the data once.
+        seconds: No cell begins later than this.
+        progress: Called with a line of text per event.
+
+    Raises:
+        InputError: If another process runs the study, the records are broken, or the data are not there.
+    """
+    cells = study.cells(quick=quick)
+    _check_distinct(cells)
+    with records.writing() as writer:
+        if writer.dropped:
+            progress(f"dropped a torn last line of {len(writer.dropped)} bytes; its cell runs again")
+        done, strangers = finished(cells, records.read())
+        if strangers:
+            progress(
+                f"the grid has changed: {len(strangers)} records are of cells that it no longer has, such as "
+                f"{Cell(strangers[0]['cell'])}; they are kept and not used"
+            )
+        missing = [cell for cell in cells if cell.key not in done]
+        progress(f"{study.name}: {len(cells)} cells, {len(done)} done, {len(missing)} to run")
+        if not missing:
+            return RunReport(0, {}, 0)
+        return _Crew(study, place, writer, quick=quick, progress=progress).work(missing, workers, seconds)
+
+
+def _check_distinct(cells: Sequence[Cell]) -> None:
+    keys = [cell.key for cell in cells]
+    if len(set(keys)) < len(keys):
+        twice = next(cell for cell in cells if keys.count(cell.key) > 1)
+        raise InputError(f"every cell of a grid must differ from the others; {twice} is there twice.")
+
+
+class _Worker(NamedTuple):
+    process: BaseProcess
+    pipe: Connection
+
+
+@final
+class _Crew:
+    """Deals cells to worker processes and writes down what they answer."""
+
+    def __init__(self, study: Study, place: Place, writer: Writer, *, quick: bool, progress: Progress) -> None:
+        self._study, self._place, self._writer = study, place, writer
+        self._quick, self._progress = quick, progress
+        self._busy: dict[_Worker, Cell] = {}
+
+    def work(self, missing: list[Cell], workers: int, seconds: float) -> RunReport:
+        begun, done, failed = time.monotonic(), 0, dict[str, str]()
+        waiting, left = iter(missing), len(missing)
+        idle: list[_Worker] = []
+        try:
+            idle += [self._started() for _ in range(max(1, min(workers, left)))]
+            for worker in idle:
+                _check_ready(worker)
+            while True:
+                while idle and left and time.monotonic() - begun < seconds:
+                    worker = idle.pop()
+                    self._busy[worker] = next(waiting)
+                    left -= 1
+                    worker.pipe.send(self._busy[worker].settings)
+                if not self._busy:
+                    break
+                for worker, cell, answer in self._answers():
+                    if "numbers" in answer:
+                        done += 1
+                        self._progress(f"done {cell} ({answer['seconds']:.1f} s)")
+                    else:
+                        failed[cell.key] = answer["error"].strip().splitlines()[-1]
+                        self._progress(f"FAILED {cell}: {failed[cell.key]}")
+                    self._writer.append({"cell": dict(cell.settings)} | answer)
+                    if not answer.get("died"):
+                        idle.append(worker)
+                        continue
+                    idle.append(self._started())
+                    _check_ready(idle[-1])
+            for worker in idle:
+                worker.pipe.send(None)
+                worker.process.join()
+        finally:
+            for process in (each.process for each in (*self._busy, *idle)):
+                process.terminate()
+        return RunReport(done, failed, left)
+
+    def _started(self) -> _Worker:
+        ours, theirs = multiprocessing.Pipe()
+        process = multiprocessing.get_context("spawn").Process(
+            target=_serve, args=(theirs, self._study, self._place, self._quick, os.getpid()), daemon=True
+        )
+        process.start()
+        theirs.close()
+        return _Worker(process, ours)
+
+    def _answers(self) -> Iterator[tuple[_Worker, Cell, Record]]:
+        ready = wait([worker.pipe for worker in self._busy])
+        for worker in [worker for worker in self._busy if worker.pipe in ready]:
+            cell = self._busy.pop(worker)
+            try:
+                answer = worker.pipe.recv()
+            except EOFError:
+                worker.process.join()
+                answer = {
+                    "error": f"the worker died with exit code {worker.process.exitcode}",
+                    "died": True,
+                    **self._place.described(),
+                }
+            yield worker, cell, answer
+
+
+def _check_ready(worker: _Worker) -> None:
+    """Wait until a worker has loaded its data."""
+    try:
+        problem = worker.pipe.recv()
+    except EOFError:
+        worker.process.join()
+        raise InputError(
+            f"a worker must start; it ended with exit code {worker.process.exitcode} while it loaded its data."
+        ) from None
+    if problem is not None:
+        raise InputError(problem)
+
+
+def _serve(pipe: Connection, study: Study, place: Place, quick: bool, parent: int) -> None:
+    """Answer cells until there are no more; the main function of a worker."""
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    try:
+        run = study.prepare(place, quick=quick)
+    except InputError as error:
+        pipe.send(str(error))
+        return
+    pipe.send(None)
+    while (settings := pipe.recv()) is not None:
+        began = time.perf_counter()
+        try:
+            answer: Record = {"numbers": run(settings)}
+            json.dumps(answer, allow_nan=False)  # which a record must stand
+        except Exception:  # noqa: BLE001  # isolated: the other cells go on, and the record says what happened
+            answer = {"error": traceback.format_exc(limit=-4)}
+            with suppress(Exception):
+                torch.cuda.empty_cache()
+        answer |= place.described()
+        answer["seconds"] = round(time.perf_counter() - began, 3)
+        answer["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
+        pipe.send(answer)
+
+
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent, which may have been killed without a chance to say so."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)

@@ -1,0 +1,148 @@
+"""Cells of a study run once, whatever happens on the way."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import counting_study
+import pytest
+from counting_study import CountingStudy, place
+from experiments.records import Records
+from experiments.runner import Cell, finished, run_cells
+
+from calibrant.errors import InputError
+
+
+@pytest.fixture
+def records(tmp_path):
+    return Records(tmp_path / "records.jsonl")
+
+
+def study_of(tmp_path, *settings):
+    return CountingStudy(tmp_path / "begun", list(settings))
+
+
+def run(study, records, **options):
+    said = []
+    return run_cells(study, records, place(), progress=said.append, **options), said
+
+
+def begun(tmp_path):
+    return Counter((tmp_path / "begun").read_text(encoding="utf-8").split())
+
+
+def test_a_study_killed_at_any_moment_loses_and_repeats_no_finished_cell(tmp_path, records):
+    cells = 12
+    command = [sys.executable, counting_study.__file__, str(tmp_path), str(cells)]
+    kept, before = {}, {}
+    for enough in (2, 6):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        while len(records.read()) < enough:
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        # The next one starts while the workers of this one may still be ending.
+        kept[enough], before[enough] = {record["cell"]["seed"] for record in records.read()}, begun(tmp_path)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert sorted(record["cell"]["seed"] for record in records.read()) == list(range(cells))
+    for enough, seeds in kept.items():
+        assert len(seeds) >= enough
+        assert all(begun(tmp_path)[str(seed)] == before[enough][str(seed)] for seed in seeds), (
+            "a finished one ran again"
+        )
+
+
+def test_only_missing_cells_run_and_each_record_says_where_it_was_made(tmp_path, records):
+    first = study_of(tmp_path, {"seed": 1}, {"seed": 2})
+    report, _ = run(first, records)
+    assert report == (2, {}, 0)
+    report, said = run(study_of(tmp_path, {"seed": 1}, {"seed": 2}, {"seed": 3}), records)
+    assert report == (1, {}, 0)
+    assert "2 done, 1 to run" in said[0]
+    assert begun(tmp_path) == {"1": 1, "2": 1, "3": 1}
+    last = records.read()[-1]
+    assert last["numbers"] == {"square": 9}
+    assert last["commit"] == "a commit"
+    assert {"device", "torch", "python", "seconds", "finished"} <= set(last)
+
+
+def test_a_torn_last_line_is_dropped_and_its_cell_runs_again(tmp_path, records):
+    study = study_of(tmp_path, {"seed": 1}, {"seed": 2})
+    run(study, records)
+    whole = records.path.read_bytes()
+    torn = whole[:-20]
+    records.path.write_bytes(torn)
+    assert len(records.read()) == 1  # readers ignore it
+    report, said = run(study, records)
+    assert report.done == 1
+    assert any("torn" in line for line in said)
+    assert [record["cell"]["seed"] for record in records.read()] == [1, 2]
+
+
+def test_a_broken_line_in_the_middle_is_refused_by_its_number(tmp_path, records):
+    run(study_of(tmp_path, {"seed": 1}, {"seed": 2}), records)
+    lines = records.path.read_text(encoding="utf-8").splitlines(keepends=True)
+    records.path.write_text("{broken\n" + lines[1], encoding="utf-8")
+    with pytest.raises(InputError, match="line 1"):
+        records.read()
+
+
+def test_two_runners_cannot_share_a_study(tmp_path, records):
+    study = study_of(tmp_path, {"seed": 1})
+    with records.writing(), pytest.raises(InputError, match=f"process {os.getpid()}"):
+        run(study, records)
+    assert run(study, records)[0].done == 1  # the lock is free again
+
+
+def test_a_changed_grid_is_reported_and_its_old_records_are_kept(tmp_path, records):
+    run(study_of(tmp_path, {"seed": 1, "epochs": 10}), records)
+    changed = study_of(tmp_path, {"seed": 1, "epochs": 20})
+    report, said = run(changed, records)
+    assert report.done == 1
+    assert any("grid has changed" in line and "epochs=10" in line for line in said)
+    done, strangers = finished(changed.cells(quick=False), records.read())
+    assert len(done) == len(strangers) == 1
+
+
+def test_a_cell_that_fails_or_dies_is_reported_and_the_others_go_on(tmp_path, records):
+    study = study_of(
+        tmp_path, {"seed": 1, "does": "raise"}, {"seed": 2, "does": "die"}, {"seed": 3, "does": "nan"}, {"seed": 4}
+    )
+    report, _ = run(study, records)
+    assert report.done == 1
+    assert sorted(report.failed) == sorted(cell.key for cell in study.cells(quick=False)[:3])
+    assert "out of memory" in report.failed[Cell({"seed": 1, "does": "raise"}).key]
+    assert "exit code 9" in report.failed[Cell({"seed": 2, "does": "die"}).key]
+    # A failed cell is not finished: it runs again, and the one that died by chance now ends.
+    report, said = run(study, records)
+    assert report.done == 1
+    assert "1 done, 3 to run" in said[0]
+
+
+def test_no_cell_begins_after_the_time_is_up(tmp_path, records):
+    report, _ = run(study_of(tmp_path, {"seed": 1}, {"seed": 2}), records, seconds=0)
+    assert report == (0, {}, 2)
+
+
+def test_data_that_are_not_there_are_reported(tmp_path, records):
+    with pytest.raises(InputError, match="--data must exist"):
+        run_cells(study_of(tmp_path, {"seed": 1}), records, place(tmp_path / "nowhere"))
+    assert records.read() == []
+
+
+def test_a_cell_that_is_declared_twice_is_refused(tmp_path, records):
+    with pytest.raises(InputError, match="there twice"):
+        run(study_of(tmp_path, {"seed": 1, "a": 2}, {"a": 2, "seed": 1}), records)
+
+
+def test_a_record_is_whole_json_on_one_line(tmp_path, records):
+    run(study_of(tmp_path, {"seed": 1, "name": "δ"}), records)
+    content = records.path.read_text(encoding="utf-8")
+    assert content.count("\n") == 1
+    assert json.loads(content)["cell"] == {"seed": 1, "name": "δ"}
