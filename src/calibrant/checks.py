@@ -35,6 +35,7 @@ __all__ = [
 _INFINITE = float("inf")
 _MOST_SEED = 2**63 - 1  # that torch takes
 _IMAGES = 4  # axes of a batch of images
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def are_images(inputs: Tensor) -> bool:
@@ -136,6 +137,8 @@ def check_real(values: Tensor, name: str) -> Tensor:
     """Real numbers; whole ones become float64."""
     if values.is_complex() or values.dtype == torch.bool:
         raise InputError(f"{name} must be real numbers; got {values.dtype}.")
+    if values.is_floating_point() and values.dtype not in _FLOATS:  # float8 and float4 can hardly be computed with
+        raise InputError(f"{name} must be float16, bfloat16, float32 or float64; got {values.dtype}. Convert them.")
     return values if values.is_floating_point() else values.double()
 
 

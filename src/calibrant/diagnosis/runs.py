@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, final
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from calibrant.bad_file import reading
+from calibrant.checks import as_tensor, check_real, check_same_length
 from calibrant.errors import FileError, InputError
 from calibrant.predictions import Predictions
 from calibrant.sources import load
+from calibrant.sources.archive import open_npz
 from calibrant.training.folder import RunFolder
 from calibrant.training.record import EpochRecord
 from calibrant.training.settings import RunSettings
@@ -79,8 +79,11 @@ class DiagnosedRun:
         if not self.is_traced:
             return None
         path = self.path / "learning.npz"
-        with reading(path, "NumPy archive (.npz)"), np.load(path, allow_pickle=False) as archive:
-            return LearnedRows(*(torch.from_numpy(archive[name]) for name in LearnedRows._fields))
+        with reading(path, "NumPy archive (.npz)"):
+            held = open_npz(path).read(LearnedRows._fields, None)
+            learned = LearnedRows(*(check_real(as_tensor(held[name], name), name) for name in LearnedRows._fields))
+            check_same_length(learned.learned_epoch, "learned_epoch", learned.max_logit, "max_logit")
+            return learned
 
     def _part(self, name: str) -> Predictions:
         found = load(self.path / f"{name}.npz", kind="logits")
@@ -131,9 +134,7 @@ def _read(path: Path) -> DiagnosedRun:
                 f"{path} must have rows {use}; it has no {part}.npz. Train with a split that sets some apart, such as "
                 "--split holdout."
             )
-    with reading(path / "epochs.jsonl", "file of epoch records (.jsonl)"):
-        records = tuple(folder.records())
-    return DiagnosedRun(path, settings, records)
+    return DiagnosedRun(path, settings, tuple(folder.records()))
 
 
 def _check_different(runs: Sequence[DiagnosedRun]) -> None:

@@ -20,7 +20,7 @@ from calibrant.models.vit import VisionTransformer
 from calibrant.models.wide_resnet import WideResNet
 from calibrant.paper import Paper
 
-__all__ = ["InputKind", "ModelSpec", "Sizes", "all_models", "build_model"]
+__all__ = ["InputKind", "ModelSpec", "Sizes", "all_models", "build_model", "model_shapes"]
 
 InputKind: TypeAlias = Literal["image", "text"]
 
@@ -97,6 +97,35 @@ def build_model(
         >>> sum(parameter.numel() for parameter in network.parameters())
         269722
     """
+    sizes = Sizes(n_classes, in_channels, image_size, n_words or 0)
+    spec = _checked_spec(name, sizes, n_words)
+    # torch.manual_seed would also seed the GPUs, whose state fork_rng does not keep here.
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(seed)
+        return spec.build(sizes)
+
+
+def model_shapes(
+    name: str, *, n_classes: int, in_channels: int = 3, image_size: int = 32, n_words: int | None = None
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of what :func:`build_model` would make, by their names in the ``state_dict``; it takes no memory.
+
+    Raises:
+        UnknownNameError: If there is no such network.
+        InputError: If the network cannot take such images or texts.
+
+    Example:
+        >>> model_shapes("resnet20", n_classes=10)["head.bias"]
+        (10,)
+    """
+    sizes = Sizes(n_classes, in_channels, image_size, n_words or 0)
+    spec = _checked_spec(name, sizes, n_words)
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        return {name: tuple(values.shape) for name, values in spec.build(sizes).state_dict().items()}
+
+
+def _checked_spec(name: str, sizes: Sizes, n_words: int | None) -> ModelSpec:
+    """The network of a name, if it can take such inputs."""
     known = all_models()
     check_known(name, known, "a network")
     spec = known[name]
@@ -111,12 +140,8 @@ def build_model(
             "such as text_cnn; or, if they are images, leave n_words out."
         )
     if spec.input_kind == "image":
-        check_at_least(image_size, spec.smallest_side, f"image_size for {name}")
-    sizes = Sizes(n_classes, in_channels, image_size, n_words or 0)
-    # torch.manual_seed would also seed the GPUs, whose state fork_rng does not keep here.
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        torch.default_generator.manual_seed(seed)
-        return spec.build(sizes)
+        check_at_least(sizes.image_size, spec.smallest_side, f"image_size for {name}")
+    return spec
 
 
 def _cifar_resnet(depth: int) -> ModelSpec:

@@ -4,7 +4,10 @@ Nothing here can run code from a file. Only the arrays that are needed are read,
 """
 
 import json
+import math
 import warnings
+import zipfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pickle import UnpicklingError  # the error only: nothing is unpickled here
@@ -14,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.bad_file import reading
+from calibrant.bad_file import check_expansion, reading
 from calibrant.errors import FileError, InputError
 from calibrant.sources.content import Column, Content, as_class_names, as_column
 
@@ -44,14 +47,15 @@ def open_npz(path: Path) -> Content:
     def read(wanted: Sequence[str], words: str | None) -> dict[str, Column]:
         del words
         with reading(path, form), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            check_expansion(path, sum(_stored(archive, name).file_size for name in wanted))
             return {name: as_column(_member(archive, path, name), name) for name in wanted}
 
     def shape(name: str) -> tuple[int | None, ...]:
         try:
-            column = read((name,), None)[name]
+            with reading(path, form), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                return _header(archive, name)
         except InputError:  # asked for a message about something else
             return (None,)
-        return tuple(column.shape) if isinstance(column, Tensor) else (len(column.codes),)
 
     with reading(path, form), path.open("rb") as file:
         # NumPy takes anything that does not start like a zip for a pickle, and says so; it is simply no archive.
@@ -60,13 +64,41 @@ def open_npz(path: Path) -> Content:
         file.seek(0)
         with np.load(file, allow_pickle=False) as archive:
             names = tuple(name for name in archive.files if name != _CLASS_NAMES)
-            listed = _member(archive, path, _CLASS_NAMES) if _CLASS_NAMES in archive.files else None
+            listed = None
+            if _CLASS_NAMES in archive.files:
+                check_expansion(path, _stored(archive, _CLASS_NAMES).file_size)
+                listed = _member(archive, path, _CLASS_NAMES)
         class_names = as_class_names(listed)
     return Content(path, "array", names, class_names, read, shape)
 
 
+def _stored(archive: Any, name: str) -> zipfile.ZipInfo:
+    """What the archive's directory says of an array; more than it says is never unpacked."""
+    members: zipfile.ZipFile = archive.zip
+    return members.getinfo(name if name in members.NameToInfo else f"{name}.npy")
+
+
+def _header(archive: Any, name: str) -> tuple[int | None, ...]:
+    """The shape of an array, from the start of its member alone; not known of Python objects and records."""
+    with archive.zip.open(_stored(archive, name)) as member:
+        version = np.lib.format.read_magic(member)
+        if version == (1, 0):
+            shape, _, kind = np.lib.format.read_array_header_1_0(member)
+        elif version == (2, 0):
+            shape, _, kind = np.lib.format.read_array_header_2_0(member)
+        else:
+            return (None,)
+    return (None,) if kind.hasobject else tuple(int(size) for size in shape)
+
+
 def _member(archive: Any, path: Path, name: str) -> Any:
     try:
+        # An array as large as its header says is allocated before it is read.
+        shape = _header(archive, name)
+        if None not in shape and math.prod(map(int, shape)) > _stored(archive, name).file_size:
+            raise FileError(
+                f"{path}: {name!r} must be a whole array; it says it has the shape {shape}, and is smaller."
+            )
         return archive[name]
     except ValueError as error:
         if "allow_pickle" not in str(error):
@@ -100,6 +132,7 @@ def open_torch(path: Path) -> Content:
     """A dict of tensors saved by ``torch.save``; anything else in the pickle is refused before it can run."""
     with reading(path, "file of tensors (.pt)"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about how the file was pickled: it is read or refused
+        sizes = _record_sizes(path)
         try:
             held = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:
@@ -113,7 +146,33 @@ def open_torch(path: Path) -> Content:
         if not isinstance(held, dict):
             raise FileError(f"{path} must hold a dict of tensors; it holds a {type(held).__name__}. {_TORCH_ADVICE}")
         kept = {name: value for name, value in held.items() if isinstance(value, Tensor) or name == _CLASS_NAMES}
+        _check_storages(kept, sizes)
         return open_mapping(kept, where=path)
+
+
+def _record_sizes(path: Path) -> Counter[int] | None:
+    """Bytes of every record of the archive that torch writes today; None of the older kind, which is none."""
+    if not zipfile.is_zipfile(path):
+        return None
+    with zipfile.ZipFile(path) as archive:
+        sizes = [record.file_size for record in archive.infolist()]
+        check_expansion(path, sum(sizes))
+        if damaged := archive.testzip():  # torch itself does not look at the checksums
+            raise FileError(f"{path} must be as it was written; the checksum of {damaged!r} in it does not match.")
+    return Counter(sizes)
+
+
+def _check_storages(tensors: Mapping[str, Any], sizes: Counter[int] | None) -> None:
+    """Tensors are no larger than what is stored for them: neither repeated without end nor read beyond its end."""
+    for name, values in tensors.items():
+        if not isinstance(values, Tensor) or values.is_nested or values.layout is not torch.strided:
+            continue
+        held = values.untyped_storage().nbytes()
+        if values.numel() * values.element_size() > held or (sizes is not None and held and not sizes[held]):
+            raise InputError(
+                f"{name!r} must be stored as it is; its shape is {tuple(values.shape)}, and {held:,} bytes are stored. "
+                "Save tensors.contiguous()."
+            )
 
 
 _TORCH_ADVICE = "Save it with torch.save({'logits': logits, 'labels': labels}, path)."

@@ -1,6 +1,8 @@
 """What stands in a file beside scores and labels: read to be written again beside the calibrated scores."""
 
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import PurePosixPath, PureWindowsPath
 
 from torch import Tensor
 
@@ -26,7 +28,8 @@ def read_beside(content: Content, choice: Choice, rows: int) -> dict[str, Column
     """What has one entry a row, such as features or identifiers, by name.
 
     Left out: other scores and labels, which would stand uncalibrated beside the new ones; what stands under one name
-    twice; and all of a CSV file, whose text could only be guessed at ("007" is an identifier).
+    twice, or under a name that leads out of an archive (``../``); what has another length, which is not even read; and
+    all of a CSV file, whose text could only be guessed at ("007" is an identifier).
 
     Args:
         content: The source.
@@ -35,10 +38,15 @@ def read_beside(content: Content, choice: Choice, rows: int) -> dict[str, Column
     """
     if content.where is not None and suffix_of(content.where).startswith(".csv"):
         return {}
+    times = Counter(content.names)
     free = [
         name
         for name in names_beside(content, choice)
-        if not has_meaning(name) and name not in _TAKEN and content.names.count(name) == 1
+        if not has_meaning(name)
+        and name not in _TAKEN
+        and times[name] == 1
+        and _stays_inside(name)
+        and content.shape(name)[:1] in {(rows,), (None,)}
     ]
     read = _readable(content, free)
     return {name: column for name, column in read.items() if _length(column) == rows}
@@ -49,6 +57,13 @@ def can_hold(suffix: str, column: Column) -> bool:
     if isinstance(column, Words):
         return suffix not in _TENSORS_ONLY
     return suffix in _ARCHIVES or (column.ndim == 1 and not column.is_complex())
+
+
+def _stays_inside(name: str) -> bool:
+    """Whether a file of that name, which it is in an archive, would lie where the archive is unpacked."""
+    path = PurePosixPath(name)
+    outside = path.is_absolute() or ".." in path.parts or "\\" in name or PureWindowsPath(name).drive
+    return name.isprintable() and not outside
 
 
 def _readable(content: Content, names: Sequence[str]) -> dict[str, Column]:

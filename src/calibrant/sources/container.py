@@ -1,7 +1,8 @@
 """The file around what is fitted: safetensors, whose metadata has one JSON document under the key ``calibrant``.
 
-Under the key ``sha256`` stands a digest of the document and of every tensor (name, type, shape and bits), so that a
-file that was damaged or edited is refused. Files of the first version of each format have none and are still read.
+The document's first entry, ``sha256``, is a digest of the rest of its text and of every tensor (name, type, shape and
+bits), so that a file that was damaged or edited is refused. Files of the first version of each format have none and are
+still read.
 """
 
 import hashlib
@@ -20,9 +21,10 @@ from calibrant.networks.weights import state_digest
 from calibrant.sources.atomic import atomic_path
 from calibrant.sources.tensors import save_tensors
 
-__all__ = ["Container", "contents_metadata"]
+__all__ = ["Container", "contents_metadata", "digest_fits"]
 
-_KEY, _DIGEST = "calibrant", "sha256"
+_KEY = "calibrant"
+_SEAL, _DIGITS, _NEXT = '{"sha256": "', 64, '", '  # how the text of a document with a digest begins
 _FIRST_WITH_DIGEST = 2  # version of a format
 
 
@@ -83,11 +85,9 @@ class Container:
                     f"(found {shown}). {self.advice}"
                 )
             document = json.loads(text)
-            number, stated = self._version(document, path), file.metadata().get(_DIGEST)
+            number = self._version(document, path)
             tensors = {name: file.get_tensor(name).clone() for name in held}
-        if stated is None and number < _FIRST_WITH_DIGEST:
-            return document, tensors
-        if stated != _digest(text, tensors):
+        if ("sha256" in document or number >= _FIRST_WITH_DIGEST) and not digest_fits(text, tensors):
             raise FileError(
                 f"{path} must hold what was written into it; it does not: its contents are not those that its digest "
                 "is of. It was damaged or edited; copy it again, or make it anew."
@@ -109,11 +109,19 @@ class Container:
         return int(number)
 
 
-def contents_metadata(document: dict[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """What stands in a file's metadata: the document, and the digest of it and of the tensors."""
-    text = json.dumps(document)
-    return {_KEY: text, _DIGEST: _digest(text, tensors)}
+def contents_metadata(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """What stands in a file's metadata: the document, with a digest of it and of the tensors in front."""
+    # One entry only, because the file format writes several in no certain order.
+    text = json.dumps({name: value for name, value in document.items() if name != "sha256"})
+    return {_KEY: _sealed(text, tensors)}
 
 
-def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
-    return hashlib.sha256(f"{state_digest(tensors)} {text}".encode()).hexdigest()
+def digest_fits(text: str, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a document's text and the tensors are those that the digest in it is of; not if there is none."""
+    rest = text[len(_SEAL) + _DIGITS + len(_NEXT) :]
+    return text == _sealed(f"{{{rest}", tensors)
+
+
+def _sealed(text: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(f"{state_digest(tensors)} {text}".encode()).hexdigest()
+    return f"{_SEAL}{digest}{_NEXT}{text[1:]}"

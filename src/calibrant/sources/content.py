@@ -75,7 +75,7 @@ class Content:
 def as_column(values: object, name: str) -> Column:
     """A tensor as it is, an array or lists as a tensor that shares memory if it can, an array of text as words."""
     if isinstance(values, Tensor):
-        if values.layout is not torch.strided or values.is_quantized:
+        if values.is_nested or values.layout is not torch.strided or values.is_quantized:
             raise InputError(f"{name!r} must be a dense tensor; got {values.layout}, {values.dtype}. Call .to_dense().")
         return values.detach()
     try:

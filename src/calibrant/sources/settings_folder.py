@@ -75,7 +75,7 @@ class SettingsFolder:
         """
         try:
             document = json.loads(self.settings.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise FileError(
                 f"{self.settings} must be the settings of a {self._work}; it cannot be read ({error})."
             ) from error
@@ -84,4 +84,6 @@ class SettingsFolder:
                 f"{self.settings} must be the settings of a {self._work} by {self._command}; it is not. Name another "
                 "folder."
             )
+        if not isinstance(document.get("settings"), dict):
+            raise FileError(f"{self.settings} must be the settings of a {self._work}; something in it is not right.")
         return document

@@ -5,15 +5,23 @@ file only the columns that are needed are read. How a column becomes a tensor is
 :mod:`calibrant.sources.arrow`.
 """
 
+import gzip
+import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
-from calibrant.bad_file import reading
+from calibrant.bad_file import check_expansion, check_memory, reading
 from calibrant.errors import FileError, InputError
 from calibrant.sources.arrow import column_of, shape_of, whole_numbers_if_they_are
 from calibrant.sources.content import Column, Content, as_class_names
+
+_BLOCK, _MOST_BLOCK = 1 << 20, 1 << 30  # bytes of a CSV file that are parsed together
+_LONGEST_HEADER, _LONGEST_NUMBER = 1 << 26, 64
+_CHECKED_EVERY = 1 << 26
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 
 __all__ = ["is_frame", "open_arrow", "open_csv", "open_frame", "open_parquet"]
 
@@ -47,6 +55,7 @@ def open_parquet(path: Path) -> Content:
 
     def select(names: list[str]) -> Any:
         with reading(path, form), pq.ParquetFile(path, page_checksum_verification=True) as file:
+            check_expansion(path, _decoded_size(file.metadata, names))
             return file.read(columns=names)
 
     with reading(path, form), pq.ParquetFile(path) as file:
@@ -71,7 +80,12 @@ def open_arrow(path: Path) -> Content:
             file.seek(0)
             fields = [schema.get_field_index(name) for name in names]
             with opening(file, options=pa.ipc.IpcReadOptions(included_fields=fields)) as reader:
-                read = reader.read_all()
+                batches, size = [], 0
+                for batch in map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader:
+                    batches.append(batch)
+                    size += batch.nbytes
+                    check_expansion(path, size)  # what is compressed in it expands
+                read = pa.Table.from_batches(batches, schema=reader.schema)
             read.validate(full=True)  # the format has no checksum, and a wrong offset would read foreign memory
             return read
 
@@ -91,17 +105,78 @@ def open_csv(path: Path) -> Content:
         # Labels are read as text first: a class called "true", "nan" or "2024-01-01" is not to be taken for a value.
         types = {} if words is None else {words: pa.string()}
         convert = csv.ConvertOptions(include_columns=list(wanted), column_types=types)
-        with reading(path, form):
-            table = csv.read_csv(path, parse_options=quoted_lines, convert_options=convert)
+        with reading(path, form), _csv_text(path) as text:
+            table = csv.read_csv(text, read_options=options, parse_options=quoted_lines, convert_options=convert)
         return {
             name: column_of(whole_numbers_if_they_are(table[name]) if name == words else table[name], name)
             for name in wanted
         }
 
-    with reading(path, form), csv.open_csv(path, parse_options=quoted_lines) as reader:
+    with reading(path, form), gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
+        # A block must hold a whole line, and those of many classes are long.
+        header = file.readline(_LONGEST_HEADER)
+        block = max(_BLOCK, len(header) + _LONGEST_NUMBER * (header.count(b",") + 1))
+        options = csv.ReadOptions(block_size=min(block, _MOST_BLOCK))
+    with (
+        reading(path, form),
+        _csv_text(path) as text,
+        csv.open_csv(text, read_options=options, parse_options=quoted_lines) as reader,
+    ):
         names = tuple(reader.schema.names)
     hint = "The first row must hold the names, separated by commas."
     return Content(path, "column", names, None, read, lambda _name: (None,), hint)
+
+
+def _is_gzip(path: Path) -> bool:
+    return path.name.lower().endswith(".gz")
+
+
+@contextmanager
+def _csv_text(path: Path) -> Iterator[Any]:
+    """The bytes of a CSV file, unpacked as they are asked for, and not without end."""
+    import pyarrow as pa
+
+    if _is_gzip(path):
+        with gzip.open(path) as unpacked:
+            yield _Bounded(unpacked, path)
+    else:
+        with pa.OSFile(str(path)) as file:
+            yield file
+
+
+@final
+class _Bounded(io.BufferedIOBase):
+    """A file that stops giving where it has given more than it can have held."""
+
+    def __init__(self, file: gzip.GzipFile, path: Path) -> None:
+        super().__init__()
+        self._file, self._path, self._given, self._checked = file, path, 0, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        given = self._file.read(_BLOCK if size is None or size < 0 else size)
+        self._given += len(given)
+        if self._given - self._checked >= _CHECKED_EVERY:
+            self._checked = self._given
+            # A number takes about as many bytes in memory as it has digits, and stands there more than once.
+            check_expansion(self._path, self._given)
+            check_memory(self._path, 2 * self._given)
+        return given
+
+
+def _decoded_size(metadata: Any, names: Sequence[str]) -> int:
+    """Bytes that columns of a Parquet file take once they are read, by what the file says of them."""
+    wanted, size = set(names), 0
+    for group in range(metadata.num_row_groups):
+        for place in range(metadata.num_columns):
+            column = metadata.row_group(group).column(place)
+            steps = column.path_in_schema.split(".")
+            if any(".".join(steps[:end]) in wanted for end in range(1, len(steps) + 1)):
+                width = _WIDTHS.get(column.physical_type, 0)
+                size += max(column.num_values * width, column.total_uncompressed_size)
+    return size
 
 
 def _content(path: Path | None, schema: Any, select: Callable[[list[str]], Any]) -> Content:

@@ -23,10 +23,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from calibrant.errors import FileError, InputError
+from calibrant.bad_file import reading
+from calibrant.errors import CalibrantError, FileError, InputError
 from calibrant.predictions import Predictions
 from calibrant.sources import save
 from calibrant.sources.atomic import atomic_binary, atomic_path, atomic_text
+from calibrant.sources.container import contents_metadata, digest_fits
 from calibrant.sources.settings_folder import SettingsFolder
 from calibrant.sources.tensors import save_tensors
 from calibrant.training.learning import learned_epochs
@@ -99,17 +101,22 @@ class RunFolder:
         document = self._folder.document()
         try:
             return RunSettings.from_dict(document["settings"])
-        except (InputError, KeyError, TypeError, ValueError) as error:
+        except (InputError, KeyError, TypeError, ValueError, AttributeError) as error:
             path = self._folder.settings
             raise FileError(f"{path} must be the settings of a run; something in it is not right ({error}).") from error
 
     def records(self) -> list[EpochRecord]:
-        """A record an epoch, as far as the run has come."""
-        try:
-            lines = (self.path / "epochs.jsonl").read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
+        """A record an epoch, as far as the run has come.
+
+        Raises:
+            FileError: If they cannot be read.
+        """
+        path = self.path / "epochs.jsonl"
+        if not path.exists():
             return []
-        return [EpochRecord.from_dict(json.loads(line)) for line in lines]
+        with reading(path, "file of epoch records (.jsonl)"):
+            lines = path.read_text(encoding="utf-8").splitlines()
+            return [EpochRecord.from_dict(json.loads(line)) for line in lines]
 
     def checkpoint(self, session: Session) -> None:
         """Write where a run stands, so that it can go on from here."""
@@ -127,11 +134,18 @@ class RunFolder:
         if not path.exists():
             return
         try:
-            with safe_open(str(path), framework="pt") as file:
-                document = json.loads(file.metadata()["calibrant"])
-                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+            document, state = _read_tensors(path)
             session.restore(state, [EpochRecord.from_dict(record) for record in document["records"]])
-        except (SafetensorError, InputError, KeyError, TypeError, ValueError, OSError) as error:
+        except (
+            SafetensorError,
+            CalibrantError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OSError,
+            RuntimeError,
+        ) as error:
             raise FileError(
                 f"{path} must be a checkpoint of this run; it is damaged or another's ({error}). "
                 "Delete it to start the run anew."
@@ -162,9 +176,8 @@ class RunFolder:
         if not path.exists():
             raise FileError(f"{self.path} must be the folder of a finished run; it has no weights.safetensors.")
         try:
-            with safe_open(str(path), framework="pt") as file:
-                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
-        except (SafetensorError, OSError) as error:
+            return _read_tensors(path)[1]
+        except (SafetensorError, CalibrantError, LookupError, TypeError, ValueError, OSError, RuntimeError) as error:
             raise FileError(f"{path} must hold a network's weights; it is damaged ({error}).") from error
 
     def _write_records(self, records: Sequence[EpochRecord]) -> None:
@@ -174,7 +187,26 @@ class RunFolder:
 
 def _write_tensors(tensors: dict[str, Tensor], path: Path, document: dict[str, Any]) -> None:
     with atomic_path(path) as file:
-        save_tensors(tensors, file, {"calibrant": json.dumps(document)})
+        # The document says that there is a digest, so that one that was lost is missed; earlier files have none.
+        save_tensors(tensors, file, contents_metadata({**document, "has_digest": True}, tensors))
+
+
+def _read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The document and the tensors of a file.
+
+    Raises:
+        InputError: If they are not those that were written.
+    """
+    with safe_open(str(path), framework="pt") as file:
+        metadata = file.metadata() or {}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping
+    text = metadata.get("calibrant", "{}")
+    document = json.loads(text)
+    if not isinstance(document, dict):
+        raise InputError("its document must be a mapping")
+    if ("has_digest" in document or "sha256" in document) and not digest_fits(text, tensors):
+        raise InputError("its contents are not those that its digest is of")
+    return document, tensors
 
 
 def _own_version() -> str:

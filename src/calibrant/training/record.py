@@ -7,7 +7,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from calibrant.errors import FitError
+from calibrant.checks import check_at_least
+from calibrant.errors import FitError, InputError
 from calibrant.metrics import accuracy, ece, nll
 from calibrant.numerics.coldest import best_coldness
 from calibrant.numerics.lowest_error import lowest_error
@@ -48,9 +49,20 @@ class EpochRecord:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "EpochRecord":
-        """As read from a file."""
+        """As read from a file.
+
+        Raises:
+            InputError: If what must be a number is none.
+        """
         held_out = {name: HeldOutRecord(**part) for name, part in values["held_out"].items()}
-        return cls(**{**values, "held_out": held_out})
+        read = cls(**{**values, "held_out": held_out})
+        check_at_least(read.epoch, 1, "epoch")
+        plain = [value for name, value in vars(read).items() if name not in {"held_out", "learned"}]
+        parts = [value for part in held_out.values() for value in vars(part).values() if value is not None]
+        for value in (*plain, *parts, *dict(read.learned).values()):
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise InputError(f"what a record of an epoch holds must be numbers; got {value!r}.")
+        return read
 
 
 def judge(logits: Tensor, labels: Tensor) -> HeldOutRecord:

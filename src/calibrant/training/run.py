@@ -4,16 +4,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import nn
 
 from calibrant.datasets.dataset import Dataset, PixelScale
 from calibrant.datasets.splits import split_dataset
-from calibrant.errors import FileError, FitError
+from calibrant.errors import FileError, FitError, InputError
 from calibrant.losses import Loss, MetaLoss, loss_settings
-from calibrant.models import build_model
+from calibrant.models.zoo import build_model, model_shapes
 from calibrant.training.data import TrainingData
 from calibrant.training.folder import RunFolder
 from calibrant.training.inputs import Standardise
@@ -144,12 +144,18 @@ def load_network(folder: Path) -> nn.Module:
         FileError: If it is no folder of a finished run.
     """
     opened = RunFolder(folder)
-    settings = opened.settings()
-    model = _built(settings)
+    settings, weights = opened.settings(), opened.weights()
     try:
-        model.load_state_dict(opened.weights())
-    except RuntimeError as error:
+        # Compared before the network is made, which could be of any size.
+        fits = model_shapes(settings.model, **_sizes(settings)) == {n: tuple(t.shape) for n, t in weights.items()}
+        model = _built(settings) if fits else None
+    except (InputError, RuntimeError, ArithmeticError) as error:
         raise FileError(f"{folder} must hold the weights of a {settings.model}; it holds others ({error}).") from error
+    if model is None:
+        raise FileError(
+            f"{folder} must hold the weights of a {settings.model}; it holds others: names or sizes differ."
+        )
+    model.load_state_dict(weights)
     # As in training: sums run in another order in another layout, and the logits would differ in the last digit.
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if settings.pixel_scale is None:
@@ -167,7 +173,10 @@ def _settled(recipe: Recipe, data: TrainingData, device: torch.device) -> Recipe
 
 def _built(settings: RunSettings) -> nn.Module:
     """The network with the weights it starts from."""
+    return build_model(settings.model, seed=settings.recipe.seed, **_sizes(settings))
+
+
+def _sizes(settings: RunSettings) -> dict[str, Any]:
     shape, n_words = settings.input_shape, settings.n_words
-    sizes = {} if n_words else {"in_channels": shape[0], "image_size": shape[-1]}
-    n_classes, seed = len(settings.class_names), settings.recipe.seed
-    return build_model(settings.model, n_classes=n_classes, n_words=n_words, seed=seed, **sizes)
+    images = {} if n_words else {"in_channels": shape[0], "image_size": shape[-1]}
+    return {"n_classes": len(settings.class_names), "n_words": n_words, **images}
