@@ -1,0 +1,61 @@
+"""What README and docs claim of all methods or all metrics, held against the catalogue."""
+
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from calibrant.calibrators import Chain, TemperatureScaling
+from calibrant.catalogue import all_calibrators, all_feature_calibrators, all_metrics
+from calibrant.errors import CalibrantWarning
+from calibrant.predictions import Predictions
+from calibrant.report import evaluate
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def samples():
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(300, 3, generator=generator, dtype=torch.float64)
+    labels = (logits / 2).softmax(1).multinomial(1, generator=generator)[:, 0]
+    return Predictions.from_logits(logits, labels)
+
+
+def test_the_methods_that_the_page_names_are_those_without_a_certificate(samples):
+    text = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
+    (paragraph,) = re.findall(r"^\*\*Certificates\.\*\*(.*?)\n\n", text, re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"`([a-z_]+)`", paragraph)) & set(all_calibrators())
+    without = set()
+    for name, calibrator in all_calibrators().items():
+        method = Chain((TemperatureScaling(), TemperatureScaling())) if name == "chain" else calibrator
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrantWarning)
+            if method.fit(samples).summary.certificate is None:
+                without.add(name)
+    assert named == without
+
+
+def test_every_metric_has_an_interval_and_every_calibration_error_a_noise_floor_and_p(samples):
+    found = evaluate(samples, resamples=50).metrics
+    families = {name: metric.family for name, metric in all_metrics().items()}
+    assert len(found) > 20
+    for name, estimate in found.items():
+        assert estimate.low <= estimate.high, name
+        is_error = families[name] == "calibration"
+        assert (estimate.floor is not None, estimate.p is not None) == (is_error, is_error), name
+
+
+def test_the_readme_counts_the_calibration_methods():
+    methods = (set(all_calibrators()) | set(all_feature_calibrators())) - {"none", "auto", "chain"}
+    assert f"{len(methods)} calibration methods" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_metric_and_method_stands_in_the_readme():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    words = set(re.findall(r"[a-z][a-z0-9_]+", readme.replace("(_", "_").replace(")", "")))
+    words |= {"histogram", "isotonic", "scaling_binning"}  # written once with their kinds: histogram(_classwise)
+    unlisted = {"none", "chain", "accuracy", "confidence", "entropy", "sece_printed"}  # no method, no score of its own
+    assert {*all_metrics(), *all_calibrators(), *all_feature_calibrators()} - words <= unlisted
