@@ -96,22 +96,28 @@ class NeighbourConfidence(nn.Module):
         Warns:
             CalibrantWarning: If a predicted class has no rows; the score is then 0, nothing being infinitely far.
         """
-        distances = self.class_distances(features)
-        predicted = check_class_numbers(as_tensor(predicted, "predicted")).to(distances.device)
-        check_same_length(distances, "features", predicted, "predicted")
-        _check_classes(predicted, self.n_classes, "predicted")
-        own = distances.gather(1, predicted[:, None])[:, 0]
-        self._warn_of_empty(predicted[own.isinf()])
-        other = distances.scatter(1, predicted[:, None], torch.inf).amin(dim=1)
+        own, other = self._nearest(features, predicted, stacklevel=6)
         # As near to both as can be: neither is nearer.
         return torch.where((own == 0) & (other == 0), 0.0, other.log() - own.log())
 
+    @torch.no_grad()
     def scores(self, features: Tensor, predicted: Tensor) -> Tensor:
         """The trust score: distance to the nearest other class over distance to the predicted one, from 0 to infinity.
 
         Arguments and errors as of :meth:`forward`.
         """
-        return self(features, predicted).exp()
+        own, other = self._nearest(features, predicted, stacklevel=5)
+        return torch.where((own == 0) & (other == 0), 1.0, other / own)
+
+    def _nearest(self, features: Tensor, predicted: Tensor, *, stacklevel: int) -> tuple[Tensor, Tensor]:
+        """Distance to the predicted class and to the nearest other one, (n,) each."""
+        distances = self.class_distances(features)
+        predicted = check_class_numbers(as_tensor(predicted, "predicted")).to(distances.device)
+        check_same_length(distances, "features", predicted, "predicted")
+        _check_classes(predicted, self.n_classes, "predicted")
+        own = distances.gather(1, predicted[:, None])[:, 0]
+        self._warn_of_empty(predicted[own.isinf()], stacklevel)
+        return own, distances.scatter(1, predicted[:, None], torch.inf).amin(dim=1)
 
     def top_label(self, predictions: Predictions, features: object) -> TopLabel:
         """The classifier's answers, ranked by the trust score.
@@ -140,14 +146,14 @@ class NeighbourConfidence(nn.Module):
         return f"classes={self.n_classes}, rows={rows}, features={d}"
 
     @staticmethod
-    def _warn_of_empty(predicted: Tensor) -> None:
+    def _warn_of_empty(predicted: Tensor, stacklevel: int) -> None:
         if len(predicted):
             named = ", ".join(map(str, predicted.unique().tolist()[:5]))
             warnings.warn(
                 f"{len(predicted)} rows are predicted to be of a class that no fitted row has ({named}); their trust "
                 "score is 0. Fit on rows of all classes.",
                 CalibrantWarning,
-                stacklevel=5,
+                stacklevel=stacklevel,
             )
 
 

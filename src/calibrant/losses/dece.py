@@ -112,6 +112,7 @@ def differentiable_ece(
 def _members(confidence: Tensor, n_bins: int, temperature: float) -> Tensor:
     """How far each row belongs to each bin, (n, b); the hardest of all are the bins (lo, hi]."""
     bins = torch.arange(1, n_bins + 1, dtype=confidence.dtype, device=confidence.device)
-    # The paper's running sum of the bins' lower edges, in closed form.
-    edges = bins * (bins - 1) / (2 * n_bins)
-    return ((confidence[:, None] * bins - edges) / temperature).softmax(1)
+    # The paper's b c minus the running sum of the bins' lower edges is, but for what all bins have in common, minus B/2
+    # times the squared distance to the bin's middle: small where the bin is near, and so rounded by little there.
+    away = confidence[:, None] - (bins - 0.5) / n_bins
+    return (away.square() * (-n_bins / (2 * temperature))).softmax(1)

@@ -110,4 +110,6 @@ def test_temperatures_given_are_tried_and_the_answer_is_the_same_each_time():
     assert lowest_error(logits, labels, n_bins=15) == found
     for also in (0.01, 2.9, 1e3):
         error = float(errors_at_temperatures(logits, labels, torch.tensor([also]), n_bins=15))
-        assert lowest_error(logits, labels, also=[also], n_bins=15).error <= min(error, found.error)
+        # Side by side with others, a temperature's confidences may be rounded otherwise than alone.
+        rounding = 4 * torch.finfo(logits.dtype).eps
+        assert lowest_error(logits, labels, also=[also], n_bins=15).error <= min(error, found.error) + rounding
