@@ -55,6 +55,10 @@ DEPEND_ON_CLASS_ORDER = {
     "order_preserving": "its network has its own random weights for every class",
 }
 
+# Methods that multiply by a matrix: BLAS chooses its order of additions by the shape, so that the last digits of a
+# sample depend on how many stand beside it.
+MULTIPLY_BY_A_MATRIX = {"auto", "dirichlet_odir", "matrix", "ms_odir", "order_invariant", "order_preserving", "sms"}
+
 # Methods that say nothing of a class without calibration rows, because they know no class by itself.
 TREAT_CLASSES_ALIKE = {
     "none": "learns nothing",
@@ -327,6 +331,18 @@ class TestPromises:
         made, logits = fitted(calibrator, 5), rows_that_tie(5, torch.float16)
         program = torch.export.export(made, (logits,), dynamic_shapes=({0: torch.export.Dim("rows", min=2)},))
         assert torch.equal(program.module()(logits).argmax(1), logits.argmax(1))
+
+    @each_size
+    @each_calibrator
+    def test_equal_samples_are_mapped_alike_wherever_they_stand(self, calibrator, k):
+        for dtype in (torch.float32, torch.float64):
+            for row in hard_rows(k, dtype)[[0, 1, 199, 210, 270, 321, 330]]:
+                alone = fitted(calibrator, k)(row[None])
+                size = float(row.abs().max()) + float(alone.abs().max())
+                rounding = 8 * k * size * torch.finfo(dtype).eps if calibrator.name in MULTIPLY_BY_A_MATRIX else 0
+                for n in (2, 3, 5, 8, 13, 16, 31, 33, 70):
+                    among_equals = fitted(calibrator, k)(row.repeat(n, 1))
+                    assert (among_equals - alone).abs().max() <= rounding, n
 
     @each_size
     @each_of([calibrator for calibrator in ALL if calibrator.preserves_ranking])

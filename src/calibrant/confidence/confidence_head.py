@@ -11,6 +11,7 @@ from calibrant.checks import check_at_least
 from calibrant.confidence.chosen_epoch import ChosenEpoch
 from calibrant.errors import InputError
 from calibrant.maps import FitSummary
+from calibrant.numerics.fast import sigmoid
 from calibrant.numerics.neighbours import as_features
 from calibrant.predictions import Predictions
 from calibrant.top_label import TopLabel
@@ -75,7 +76,7 @@ class ConfidenceHead(nn.Module):
     @torch.no_grad()
     def confidence(self, features: Tensor) -> Tensor:
         """Between 0 and 1, (n, d) -> (n,), float64: where float32 would round to 1.0, most rows still differ."""
-        return self(features).double().sigmoid()
+        return sigmoid(self(features).double())
 
     @torch.no_grad()
     def top_label(self, predictions: Predictions, features: object) -> TopLabel:
@@ -90,7 +91,7 @@ class ConfidenceHead(nn.Module):
         """
         rows = as_features(features, rows=len(predictions)).to(next(self.parameters()).device)
         log_odds = torch.cat([self(part) for part in rows.split(_ROWS)]).double().to(predictions.logits.device)
-        return TopLabel(log_odds.sigmoid(), predictions.correct, log_odds)
+        return TopLabel(sigmoid(log_odds), predictions.correct, log_odds)
 
     def extra_repr(self) -> str:
         """Shown inside the brackets of the module's name."""

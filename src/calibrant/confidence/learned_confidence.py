@@ -12,6 +12,7 @@ from calibrant.errors import InputError
 from calibrant.networks.device import device_of
 from calibrant.networks.features import with_features
 from calibrant.networks.frozen import frozen
+from calibrant.numerics.fast import sigmoid
 from calibrant.predictions import Predictions
 from calibrant.top_label import TopLabel
 
@@ -63,7 +64,7 @@ class LearnedConfidence(nn.Module):
     def confidence(self, inputs: Tensor) -> Tensor:
         """Between 0 and 1, (n, ...) -> (n,), float64."""
         with running_on(inputs):
-            return self(inputs)[1].double().sigmoid()
+            return sigmoid(self(inputs)[1].double())
 
     def top_label(self, data: object, *, batch_size: int = 512) -> TopLabel:
         """The classifier's answers to labelled inputs, with the learned confidence, in evaluation mode.
@@ -84,4 +85,4 @@ class LearnedConfidence(nn.Module):
                 log_odds.append(sure.double())
                 correct.append(Predictions.from_logits(logits, labels).correct)
         joined = torch.cat(log_odds)
-        return TopLabel(joined.sigmoid(), torch.cat(correct), joined)
+        return TopLabel(sigmoid(joined), torch.cat(correct), joined)

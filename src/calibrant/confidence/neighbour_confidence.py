@@ -10,6 +10,7 @@ from calibrant.checks import as_tensor, check_at_least, check_class_numbers, che
 from calibrant.confidence.nearest_rows import nearest_row_distances
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.maps import FitSummary
+from calibrant.numerics.fast import sigmoid
 from calibrant.numerics.neighbours import as_features
 from calibrant.predictions import Predictions
 from calibrant.top_label import TopLabel
@@ -138,7 +139,7 @@ class NeighbourConfidence(nn.Module):
         """
         rows = as_features(features, rows=len(predictions))
         log_odds = self(rows, predictions.predicted).to(predictions.logits.device)
-        return TopLabel(log_odds.sigmoid(), predictions.correct, log_odds)
+        return TopLabel(sigmoid(log_odds), predictions.correct, log_odds)
 
     def extra_repr(self) -> str:
         """Shown inside the brackets of the module's name."""

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, TypeAlias, final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import logsigmoid
 
 from calibrant.checks import check_known
 from calibrant.maps.base import Map, Setting
@@ -89,7 +89,9 @@ class OrderPreservingMap(Map):
         hidden = torch.tanh(
             (seen - self.centre.to(logits)) @ self.hidden_weight.to(logits).T + self.hidden_bias.to(logits)
         )
-        stretch = softplus(hidden @ self.out_weight.to(logits).T + self.out_bias.to(logits)).clamp(min=_LEAST)
+        # softplus(x) as -logsigmoid(-x), which is rounded alike at every position of an array.
+        steepness = hidden @ self.out_weight.to(logits).T + self.out_bias.to(logits)
+        stretch = (-logsigmoid(-steepness)).clamp(min=_LEAST)
         # Multiplied after the subtractions: rounding before them could close a gap.
         gaps = (ranked[..., :-1] - ranked[..., 1:]) * (stretch * coldness)
         below = torch.cat([torch.zeros_like(ranked[..., :1]), -gaps.cumsum(dim=-1)], dim=-1)

@@ -5,6 +5,7 @@ from typing import ClassVar, final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from calibrant.maps.base import Setting
 from calibrant.maps.learned import Learned, require, rises
@@ -60,7 +61,7 @@ class Table(Surface):
 
     def forward(self, log_odds: Tensor, proximity: Tensor) -> Tensor:
         values = self.values.to(log_odds)
-        line, down = _place(log_odds.sigmoid(), self.confidence, values.shape[0])
+        line, down = _place(logsigmoid(log_odds).exp(), self.confidence, values.shape[0])
         column, along = _place(proximity.to(log_odds), self.proximity, values.shape[1])
         upper = torch.lerp(values[line, column], values[line, column + 1], along)
         lower = torch.lerp(values[line + 1, column], values[line + 1, column + 1], along)
@@ -110,8 +111,8 @@ class Bands(Surface):
         offset = self.offsets.to(log_odds)[band, cell]
         keep, least = self.keep_share.to(log_odds), self.least.to(log_odds)
         # Both sides by themselves: one minus a number near 1 has lost its digits.
-        hit = (keep * log_odds.sigmoid() + offset).clamp(least, 1 - least)
-        miss = (keep * (-log_odds).sigmoid() + (1 - keep - offset)).clamp(least, 1 - least)
+        hit = (keep * logsigmoid(log_odds).exp() + offset).clamp(least, 1 - least)
+        miss = (keep * logsigmoid(-log_odds).exp() + (1 - keep - offset)).clamp(least, 1 - least)
         return hit.log() - miss.log()
 
 
