@@ -13,6 +13,7 @@ from calibrant.cli.reading import read_features, refuse_features
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.maps import Map
 from calibrant.predictions import Predictions
+from calibrant.shown_text import terminal_text
 from calibrant.sources import MapFile, read_map_file
 from calibrant.sources.formats import suffix_of
 from calibrant.sources.inputs import heeds_offset
@@ -35,7 +36,7 @@ def run_apply(map_file: Path, file: Path, names: Names, features: str | None, ou
         kind = names.kind  # the command line offers only these two
         given = load_scores(file, kind=kind, scores=names.scores, labels=names.labels)  # type: ignore[arg-type]
         _check_classes(found, given.predictions, map_file=map_file, file=file)
-        method = found.document["method"] or found.document["map"]["kind"]
+        method = terminal_text(found.document["method"] or found.document["map"]["kind"])
         if isinstance(found.map, Map):
             refuse_features(features, method)
             _warn_of_other_inputs(found, given, map_file=map_file, file=file)
@@ -56,12 +57,12 @@ def run_apply(map_file: Path, file: Path, names: Names, features: str | None, ou
         console.print(f"Carried over as they were: {_listed(kept)}.")
     if left:
         console.print(f"Not carried over: {_listed(left)}.")
-    console.print(f"Wrote {out}", style="dim")
+    console.print(f"Wrote {terminal_text(out)}", style="dim")
 
 
 def _listed(names: Sequence[str]) -> str:
     more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+    return ", ".join(map(terminal_text, names[:_SHOWN])) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _warn_of_other_inputs(found: MapFile, given: Scores, *, map_file: Path, file: Path) -> None:

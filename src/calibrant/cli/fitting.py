@@ -18,6 +18,7 @@ from calibrant.cli.reading import read_features, read_predictions, refuse_featur
 from calibrant.maps import ChainMap, FitSummary, Identity, Map, Scale
 from calibrant.method_text import AnyCalibrator
 from calibrant.predictions import Predictions
+from calibrant.shown_text import terminal_text
 from calibrant.sources import MapFile, read_map_file, save_map
 from calibrant.sources.map_file import MAP_CONTAINER
 from calibrant.sources.map_tree import AnyMap
@@ -45,7 +46,7 @@ def run_fit(method: str, file: Path, names: Names, features: str | None, out: Pa
         stage(f"writing {out}")
         save_map(fitted, out, fitted_on=predictions, features=seen)
     console = standard_output()
-    console.print(f"{calibrator.title} ({method}), fitted on {file.name}", style="bold")
+    console.print(f"{calibrator.title} ({method}), fitted on {terminal_text(file.name)}", style="bold")
     console.print(_facts(calibrator, fitted))
     assert fitted.summary is not None
     for note in fitted.summary.notes:

@@ -1,9 +1,10 @@
 """The command ``calibrant``. Each command has its own file and loads what it needs only when it runs."""
 
+import os
 import re
 import sys
 from importlib.metadata import version as installed_version
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -67,11 +68,27 @@ def run() -> None:
         # Only our own errors are turned into one line; anything else is a defect and shows its trace.
         from calibrant.errors import CalibrantError
 
+        if isinstance(error, OSError) and error.filename is None:
+            _give_up(error)
         if not isinstance(error, CalibrantError):
             raise
-        print(f"calibrant: {_as_options(str(error))}", file=sys.stderr)
+        from calibrant.shown_text import terminal_text
+
+        print(f"calibrant: {terminal_text(_as_options(str(error)))}", file=sys.stderr)
         sys.exit(2)
     except SystemExit as stopped:
         if stopped.code == _INTERRUPTED:
             print("calibrant: stopped; nothing was left half-written.", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            _give_up(error)
         raise
+
+
+def _give_up(error: OSError) -> NoReturn:
+    """End a command whose answer nobody can be given, as when the disk that it is sent to is full."""
+    # Python would try again when it ends, and show a trace.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print(f"calibrant: the answer could not be written: {error.strerror}.", file=sys.stderr)
+    sys.exit(2)

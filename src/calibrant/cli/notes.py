@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from calibrant.errors import CalibrantWarning
+from calibrant.shown_text import terminal_text
 
 __all__ = ["warnings_shown"]
 
@@ -28,7 +29,7 @@ def warnings_shown(err: Console) -> Iterator[list[str]]:
             return
         if issubclass(warning.category, CalibrantWarning):
             said.append(str(warning.message))
-            err.print(f"note: {warning.message}", style="yellow")
+            err.print(f"note: {terminal_text(warning.message)}", style="yellow")
         else:
             others.append(warning)
 

@@ -3,17 +3,30 @@
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import final
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from calibrant.errors import FileError, InputError
+from calibrant.shown_text import terminal_text
 
 __all__ = ["check_drawing", "check_folder", "check_output", "standard_error", "standard_output"]
 
 
+@final
+class _SafeConsole(Console):
+    """A console that writes control characters in names out, instead of sending them to the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            safe = segment.control or segment.text.isprintable()
+            yield segment if safe else segment._replace(text=terminal_text(segment.text, lines=True))
+
+
 def standard_output() -> Console:
     """The console, as wide as a page where nobody looks. Square brackets in names are no mark-up."""
-    console = Console(markup=False)
+    console = _SafeConsole(markup=False)
     if not console.is_terminal:
         console.width = 120
     return console
@@ -21,7 +34,7 @@ def standard_output() -> Console:
 
 def standard_error() -> Console:
     """Where notes and progress go."""
-    return Console(stderr=True, markup=False)
+    return _SafeConsole(stderr=True, markup=False)
 
 
 def check_output(out: Path, read: Iterable[Path]) -> None:

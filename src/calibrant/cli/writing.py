@@ -9,8 +9,9 @@ from typing import Any, final
 
 from matplotlib.figure import Figure
 
-from calibrant.cli.output import check_drawing, check_folder, check_output
+from calibrant.cli.output import check_drawing, check_folder, check_output, standard_error
 from calibrant.plots import ThemeName, save_figures
+from calibrant.shown_text import terminal_text
 from calibrant.sources.atomic import atomic_text
 
 __all__ = ["Reports", "write_json", "write_page"]
@@ -67,6 +68,12 @@ def write_page(path: Path | None, pictures: Sequence[Path], page: Callable[[Sequ
             stream.write(page([Path(os.path.relpath(picture, path.parent)) for picture in pictures]))
         written.append(path)
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with Path(summary).open("a", encoding="utf-8") as stream:
-            stream.write(page([]))
+        try:
+            with Path(summary).open("a", encoding="utf-8") as stream:
+                stream.write(page([]))
+        except OSError as error:  # the answer stands, and the reports asked for are written
+            standard_error().print(
+                f"note: the job's summary, {terminal_text(summary)}, could not be written: {error.strerror}.",
+                style="yellow",
+            )
     return written

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import PurePath
+from urllib.parse import quote
 
 from calibrant.evidence import Difference
 from calibrant.report.evaluation import Evaluation
 from calibrant.report.rows import HEADINGS, INFLATED, comparison_rows, metric_rows, part_lines
 from calibrant.report.wording import Verdict, verdict
+from calibrant.shown_text import markdown_text
 
 __all__ = ["opening", "table", "to_markdown"]
 
@@ -37,7 +39,7 @@ def to_markdown(
             lines += [f"## {HEADINGS[family]}", "", *table(header, cells), ""]
     lines += ["## Scores taken apart", "", *(f"- {line}" for line in part_lines(evaluation)), ""]
     if comparison is not None:
-        title = f"## Compared with {other}" if other else "## Comparison"
+        title = f"## Compared with {markdown_text(other)}" if other else "## Comparison"
         header = ("metric", "this", "other", "other − this", "95 % interval", "p")
         lines += [title, "", *table(header, comparison_rows(comparison)), ""]
     lines.append(
@@ -51,16 +53,20 @@ def to_markdown(
 def opening(title: str, words: Verdict, *, source: str | None, figures: Sequence[PurePath]) -> list[str]:
     """The lines above the tables: title, verdict, next steps and pictures."""
     return [
-        f"# {title}{f': {source}' if source else ''}",
+        f"# {title}{f': {markdown_text(source)}' if source else ''}",
         "",
-        f"**{words.headline}**",
+        f"**{markdown_text(words.headline)}**",
         "",
-        *(f"- {finding}" for finding in words.findings),
+        *(f"- {markdown_text(finding)}" for finding in words.findings),
         "",
-        "**Next:** " + " ".join(words.next_steps),
+        "**Next:** " + " ".join(map(markdown_text, words.next_steps)),
         "",
-        *(line for figure in figures for line in (f"![{figure.stem.replace('_', ' ')}]({figure})", "")),
+        *(line for figure in figures for line in (_picture(figure), "")),
     ]
+
+
+def _picture(path: PurePath) -> str:
+    return f"![{markdown_text(path.stem.replace('_', ' '))}]({quote(path.as_posix())})"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 2) -> list[str]:

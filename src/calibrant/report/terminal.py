@@ -12,6 +12,7 @@ from calibrant.evidence import Difference
 from calibrant.report.evaluation import Evaluation
 from calibrant.report.rows import HEADINGS, INFLATED, Row, comparison_rows, metric_rows, part_lines
 from calibrant.report.wording import Verdict, verdict
+from calibrant.shown_text import terminal_text
 
 __all__ = ["to_terminal", "words_of"]
 
@@ -25,9 +26,11 @@ def to_terminal(
 ) -> RenderableType:
     """The report as rich text: verdict first, then the numbers by family."""
     classes = f"{evaluation.classes} classes" if evaluation.classes else "top label only"
-    where = f"{source}: " if source else ""
+    where = f"{terminal_text(source)}: " if source else ""
     parts: list[RenderableType] = [
-        Panel(words_of(verdict(evaluation)), title=f"{where}{evaluation.n:,} rows, {classes}", title_align="left"),
+        Panel(
+            words_of(verdict(evaluation)), title=Text(f"{where}{evaluation.n:,} rows, {classes}"), title_align="left"
+        ),
         _metrics(evaluation),
     ]
     if comparison is not None:
@@ -67,7 +70,7 @@ def _columns(rows: Sequence[Row] = ()) -> Table:
 
 
 def _comparison(comparison: dict[str, Difference], other: str | None) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"Compared with {other}" if other else None)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"Compared with {terminal_text(other)}" if other else None)
     for name in ("metric", "this", "other", "other − this", "95 % interval", "p"):
         table.add_column(name, justify="left" if name == "metric" else "right", no_wrap=True)
     for row in comparison_rows(comparison):

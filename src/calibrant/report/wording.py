@@ -6,6 +6,7 @@ from typing import final
 
 from calibrant.evidence import Estimate
 from calibrant.report.evaluation import Evaluation
+from calibrant.shown_text import terminal_text
 
 __all__ = ["Verdict", "verdict"]
 
@@ -84,8 +85,8 @@ def _classes(evaluation: Evaluation) -> list[str]:
     if not evaluation.worst_classes:
         return []
     named = [
-        f"{f'“{worst.name}”' if worst.name else f'class {worst.label}'} (claims {_percent(worst.confidence)}, "
-        f"right {_percent(worst.accuracy)}, {worst.count} answers)"
+        f"{f'“{terminal_text(worst.name)}”' if worst.name else f'class {worst.label}'} "
+        f"(claims {_percent(worst.confidence)}, right {_percent(worst.accuracy)}, {worst.count} answers)"
         for worst in evaluation.worst_classes[:3]
     ]
     return [f"Worst when it predicts {', '.join(named)}."]

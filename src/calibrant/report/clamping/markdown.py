@@ -9,6 +9,7 @@ from calibrant.report.clamping.wording import clamping_verdict, other_notes
 from calibrant.report.comparison.terms import rows_words, settings_words
 from calibrant.report.markdown import opening, table
 from calibrant.report.rows import INFLATED
+from calibrant.shown_text import markdown_text
 
 __all__ = ["clamping_to_markdown"]
 
@@ -41,9 +42,9 @@ def clamping_to_markdown(
         tried = [(f"**{t.strength}** ←" if t.chosen else t.strength, t.change, t.norm) for t in trials]
         header = ["λ a row", "change of held-out log-loss (± standard error)", "‖δ‖"]
         lines += ["", "## Strengths tried on the calibration rows", "", *table(header, tried, left=1)]
-    lines += ["", "## The fit", "", *(f"- {fact}" for fact in _facts(found))]
+    lines += ["", "## The fit", "", *(f"- {markdown_text(fact)}" for fact in _facts(found))]
     if notes := other_notes(found):
-        lines += ["", "## Notes", "", *(f"- {note}" for note in notes)]
+        lines += ["", "## Notes", "", *(f"- {markdown_text(note)}" for note in notes)]
     lines += ["", f"{rows_words(found)}; {settings_words(found)}. {INFLATED}"]
     return "\n".join(lines) + "\n"
 

@@ -13,6 +13,7 @@ from calibrant.report.clamping.wording import clamping_verdict, other_notes
 from calibrant.report.comparison.terms import rows_words
 from calibrant.report.rows import INFLATED
 from calibrant.report.terminal import words_of
+from calibrant.shown_text import terminal_text
 
 __all__ = ["clamping_to_terminal"]
 
@@ -30,9 +31,9 @@ def clamping_to_terminal(
         source: Where the rows came from, for the title.
         said: Notes that the person has read already.
     """
-    where = f"{source}: " if source else ""
+    where = f"{terminal_text(source)}: " if source else ""
     parts: list[RenderableType] = [
-        Panel(words_of(clamping_verdict(found)), title=f"{where}{rows_words(found)}", title_align="left"),
+        Panel(words_of(clamping_verdict(found)), title=Text(f"{where}{rows_words(found)}"), title_align="left"),
         _values(found),
         Text(),
         _changes(found),

@@ -18,6 +18,7 @@ from calibrant.report.comparison.terms import rows_words, settings_words
 from calibrant.report.comparison.wording import leaderboard_verdict
 from calibrant.report.markdown import opening, table
 from calibrant.report.rows import INFLATED, interval, number, p_text
+from calibrant.shown_text import markdown_text
 
 __all__ = ["leaderboard_to_markdown"]
 
@@ -44,7 +45,7 @@ def leaderboard_to_markdown(board: Leaderboard, *, source: str | None = None, fi
         if board.find(rival) is not None:
             lines += ["", f"## Against {heading}", "", *_change_table(board, rival)]
     if notes := note_lines(board.entries):
-        lines += ["", "## Notes", "", *(f"- {note}" for note in notes)]
+        lines += ["", "## Notes", "", *(f"- {markdown_text(note)}" for note in notes)]
     lines += ["", _footer(board)]
     return "\n".join(lines) + "\n"
 

@@ -20,6 +20,7 @@ from calibrant.report.comparison.rows import (
 from calibrant.report.comparison.terms import rows_words
 from calibrant.report.comparison.wording import leaderboard_verdict
 from calibrant.report.terminal import words_of
+from calibrant.shown_text import terminal_text
 
 __all__ = ["leaderboard_to_terminal"]
 
@@ -34,9 +35,9 @@ def leaderboard_to_terminal(board: Leaderboard, *, source: str | None = None) ->
         board: The numbers.
         source: Where the rows came from, for the title.
     """
-    where = f"{source}: " if source else ""
+    where = f"{terminal_text(source)}: " if source else ""
     parts: list[RenderableType] = [
-        Panel(words_of(leaderboard_verdict(board)), title=f"{where}{rows_words(board)}", title_align="left"),
+        Panel(words_of(leaderboard_verdict(board)), title=Text(f"{where}{rows_words(board)}"), title_align="left"),
         _table(board),
         Text(_legend(board), style="dim"),
     ]

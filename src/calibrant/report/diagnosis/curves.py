@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 from calibrant.diagnosis import Band, CoefficientCurve, Diagnosis, EpochCurves, LearnedGroup, SizePoint
 from calibrant.report.diagnosis.cells import brief, in_full
 from calibrant.report.diagnosis.rows import in_order, map_words
+from calibrant.shown_text import markdown_code
 
 __all__ = [
     "Grid",
@@ -37,7 +38,7 @@ def coefficient_grids(found: Diagnosis) -> list[Grid]:
     """A table for every curve, a line for every value."""
     return [
         Grid(
-            f"`{curve.option}` of `{curve.loss}`",
+            f"{markdown_code(curve.option)} of {markdown_code(curve.loss)}",
             [curve.option.rpartition(".")[2], *_error_headings(found), "optimal", "T", "accuracy"],
             _coefficient_rows(curve, found),
         )
@@ -68,7 +69,7 @@ def size_grids(found: Diagnosis) -> list[Grid]:
     for members in _alike(in_order(found, found.validation_sizes), lambda one: tuple(p.rows for p in one.points)):
         header = ["candidate", "map", *(f"{point.rows:,} rows" for point in members[0].points)]
         rows = [
-            [f"`{one.candidate}`", name, *(_size_text(point, name) for point in one.points)]
+            [markdown_code(one.candidate), name, *(_size_text(point, name) for point in one.points)]
             for one in members
             for name in found.maps[1:]
         ]
@@ -91,7 +92,7 @@ def epoch_grids(found: Diagnosis) -> list[Grid]:
     for members in _alike(in_order(found, found.epochs), lambda one: one.epochs):
         shown = shown_epochs(members[0])
         header = ["candidate", *(f"epoch {epoch}" for epoch in shown), "lowest", "at epoch", "rise to the end"]
-        rows = [[f"`{one.candidate}`", *_epoch_cells(one, shown)] for one in members]
+        rows = [[markdown_code(one.candidate), *_epoch_cells(one, shown)] for one in members]
         grids.append(Grid("", header, rows))
     return grids
 
@@ -124,7 +125,7 @@ def loss_grids(found: Diagnosis) -> list[Grid]:
     for members in _alike(learned, lambda one: one.epochs):
         shown = shown_epochs(members[0])
         rows = [
-            [f"`{one.candidate}`", name, *_band_cells(one, band, shown, _LEARNED)]
+            [markdown_code(one.candidate), name, *_band_cells(one, band, shown, _LEARNED)]
             for one in members
             for name, band in one.learned.items()
         ]
@@ -139,7 +140,7 @@ def learned_grid(found: Diagnosis) -> Grid | None:
     groups = found.learned_epochs[0].groups
     header = ["candidate", *(group_words(group) for group in groups), "rank correlation"]
     rows = [
-        [f"`{one.candidate}`", *(_group_text(group) for group in one.groups), in_full(one.rank_correlation, 3)]
+        [markdown_code(one.candidate), *(_group_text(group) for group in one.groups), in_full(one.rank_correlation, 3)]
         for one in in_order(found, found.learned_epochs)
     ]
     return Grid("", header, rows)

@@ -35,6 +35,7 @@ from calibrant.report.diagnosis.shift import shift_grids
 from calibrant.report.diagnosis.wording import diagnosis_words, note_lines
 from calibrant.report.markdown import opening, table
 from calibrant.report.rows import INFLATED, p_text
+from calibrant.shown_text import markdown_code, markdown_text
 
 __all__ = ["diagnosis_to_markdown"]
 
@@ -72,7 +73,7 @@ def diagnosis_to_markdown(found: Diagnosis, *, source: str | None = None, figure
         *_runs(found),
     ]
     if notes := note_lines(found):
-        lines += ["## Notes", "", *(f"- {note}" for note in notes), ""]
+        lines += ["## Notes", "", *(f"- {markdown_text(note)}" for note in notes), ""]
     lines.append(
         f"{found.n:,} test rows; {found.n_bins} bins; {found.resamples} resamples; seed {found.seed}. {INFLATED}"
     )
@@ -88,7 +89,7 @@ def _calibratability(found: Diagnosis) -> list[str]:
     header = ["candidate", *(_error_heading(name) if name in found.maps else _heading(name) for name in lines[0].cells)]
     digits = {"T": 3, "optimal T": 3}
     rows = [
-        [f"`{line.candidate}`", *(cell.in_full(digits.get(name, 4)) for name, cell in line.cells.items())]
+        [markdown_code(line.candidate), *(cell.in_full(digits.get(name, 4)) for name, cell in line.cells.items())]
         for line in lines
     ]
     return table(header, rows, left=1)
@@ -97,7 +98,7 @@ def _calibratability(found: Diagnosis) -> list[str]:
 def _refinement(found: Diagnosis) -> list[str]:
     header = ["candidate", "map", *(_heading(name) for name in SEPARATION)]
     rows = [
-        [f"`{line.candidate}`", map_words(line.map), *(cell.in_full() for cell in line.cells.values())]
+        [markdown_code(line.candidate), map_words(line.map), *(cell.in_full() for cell in line.cells.values())]
         for line in refinement_lines(found)
     ]
     return table(header, rows)
@@ -108,13 +109,13 @@ def _splits(found: Diagnosis) -> list[str]:
     if not lines:
         return []
     names = list(lines[0].cells)
-    rows = [[f"`{line.candidate}`", *(line.cells[name].in_full() for name in names)] for line in lines]
+    rows = [[markdown_code(line.candidate), *(line.cells[name].in_full() for name in names)] for line in lines]
     return table(["candidate", *names], rows, left=1)
 
 
 def _terms(found: Diagnosis) -> list[str]:
     rows = [
-        [f"`{line.candidate}`", map_words(line.map), *(line.cells[name].in_full() for name in _TERMS)]
+        [markdown_code(line.candidate), map_words(line.map), *(line.cells[name].in_full() for name in _TERMS)]
         for line in term_lines(found)
     ]
     return table(["candidate", "map", *_TERMS.values()], rows)
@@ -122,7 +123,8 @@ def _terms(found: Diagnosis) -> list[str]:
 
 def _direction(found: Diagnosis) -> list[str]:
     rows = [
-        [f"`{name}`", *(direction_text(by_map[each]) for each in found.maps)] for name, by_map in direction_lines(found)
+        [markdown_code(name), *(direction_text(by_map[each]) for each in found.maps)]
+        for name, by_map in direction_lines(found)
     ]
     return table(["candidate", *(map_words(name) for name in found.maps)], rows, left=1)
 
@@ -166,7 +168,7 @@ def _tests(found: Diagnosis) -> list[str]:
         for name, against in one.against.items():
             test = one.t_tests[name]
             rows.append([
-                f"`{one.candidate}`", map_words(name), f"{against.difference:+.4f}",
+                markdown_code(one.candidate), map_words(name), f"{against.difference:+.4f}",
                 f"{against.low:+.4f} … {against.high:+.4f}",
                 *(p_text(p, drawn=not against.covers_seeds) for p in (against.p, against.corrected_p)),
                 "" if test.note is not None else f"{test.t:.2f} ({test.df:.1f})",
@@ -175,13 +177,13 @@ def _tests(found: Diagnosis) -> list[str]:
     if not rows:
         return []
     header = ["candidate", "map", "difference of ece", "95 % interval", "p", "corrected", "t (df) of runs", "p of runs"]
-    return [f"## Every ECE against that of `{found.reference}`", "", *table(header, rows), ""]
+    return [f"## Every ECE against that of {markdown_code(found.reference)}", "", *table(header, rows), ""]
 
 
 def _runs(found: Diagnosis) -> list[str]:
     rows = [
-        [f"`{one.name}`", one.words, ", ".join(map(str, one.seeds)), f"{one.calibration_rows:,}",
-         ", ".join(f"`{folder}`" for folder in one.folders)]
+        [markdown_code(one.name), markdown_text(one.words), ", ".join(map(str, one.seeds)), f"{one.calibration_rows:,}",
+         ", ".join(markdown_code(folder) for folder in one.folders)]
         for one in found.candidates
     ]  # fmt: skip
     header = ["candidate", "", "seeds", "calibration rows", "folders"]

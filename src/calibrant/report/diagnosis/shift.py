@@ -9,6 +9,7 @@ from calibrant.diagnosis.shift_rows import CLEAN
 from calibrant.report.diagnosis.cells import Cell, direction_text
 from calibrant.report.diagnosis.curves import Grid
 from calibrant.report.diagnosis.rows import map_words
+from calibrant.shown_text import markdown_code
 
 __all__ = ["shift_grids"]
 
@@ -33,7 +34,7 @@ def _level_grids(panel: ShiftPanel) -> Iterator[Grid]:
             for candidate, name in _candidates_and_maps(panel, panel.maps if metric in _BY_MAP else (RAW,)):
                 found = [levels[candidate, name, severity] for severity in severities]
                 cells = [Cell(one.metrics[metric], one.t_tests.get(metric)) for one in found]
-                rows.append([f"`{candidate}`", map_words(name), *(cell.in_full() for cell in cells)])
+                rows.append([markdown_code(candidate), map_words(name), *(cell.in_full() for cell in cells)])
             yield Grid(f"{words}, mean over {', '.join(names)}", header, rows)
 
 
@@ -49,7 +50,11 @@ def _corruption_grids(panel: ShiftPanel) -> Iterator[Grid]:
             if (one.source, one.severity) == (source, severity)
         }
         lines = [
-            [f"`{candidate}`", map_words(name), *(_with_direction(rows[candidate, name, each]) for each in names)]
+            [
+                markdown_code(candidate),
+                map_words(name),
+                *(_with_direction(rows[candidate, name, each]) for each in names),
+            ]
             for candidate, name in _candidates_and_maps(panel, (RAW, TEMPERATURE))
         ]
         if len(names) > 1:
@@ -67,7 +72,7 @@ def _file_grids(panel: ShiftPanel) -> Iterator[Grid]:
             row = rows[candidate, name]
             cells = [Cell(row.metrics[metric], against=row.against.get(metric)).in_full() for metric in _OF_FILE]
             since = "–" if math.isnan(row.change["ece"].mean) else f"{row.change['ece'].mean:+.4f}"
-            lines.append([f"`{candidate}`", map_words(name), *cells, since, direction_text(row.direction)])
+            lines.append([markdown_code(candidate), map_words(name), *cells, since, direction_text(row.direction)])
         header = ["candidate", "map", *_OF_FILE, "ece since clean", "confidence − accuracy"]
         yield Grid(f"{each.shift}, {each.n:,} rows", header, lines)
 

@@ -26,6 +26,7 @@ from calibrant.report.diagnosis.rows import (
 from calibrant.report.diagnosis.under_shift import ShiftLine, under_shifts
 from calibrant.report.diagnosis.wording import diagnosis_words, note_lines, runs_words
 from calibrant.report.terminal import words_of
+from calibrant.shown_text import terminal_text
 
 __all__ = ["diagnosis_to_terminal"]
 
@@ -43,9 +44,9 @@ def diagnosis_to_terminal(found: Diagnosis, *, source: str | None = None) -> Ren
         found: The numbers.
         source: Where the runs came from, for the title.
     """
-    where = f"{source}: " if source else ""
+    where = f"{terminal_text(source)}: " if source else ""
     parts: list[RenderableType] = [
-        Panel(words_of(diagnosis_words(found)), title=f"{where}{runs_words(found)}", title_align="left"),
+        Panel(words_of(diagnosis_words(found)), title=Text(f"{where}{runs_words(found)}"), title_align="left"),
         _title("Calibratability: what a map can still mend (ECE)"),
         _calibratability(found),
         Text(f"{calibratability_legend(found)} {marks_legend(found)}".strip(), style="dim"),
