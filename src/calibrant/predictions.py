@@ -164,7 +164,8 @@ class Predictions:
         if impossible:
             warnings.warn(
                 f"{impossible:,} of {len(made):,} true classes were given probability 0, so the log-loss without a "
-                f"floor is infinite. It is reported with {LABEL_FLOOR:g} for each of them, and depends on that choice.",
+                f"floor is infinite. It is reported with every one counted as {LABEL_FLOOR:g} at least, and depends on "
+                "that choice.",
                 CalibrantWarning,
                 stacklevel=2,
             )

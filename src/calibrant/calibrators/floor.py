@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from calibrant.numerics.uniform_share import floored
-from calibrant.predictions import Predictions
+from calibrant.predictions import PROB_FLOOR, Predictions
 
 __all__ = ["about_floor", "floored_log_odds", "floored_probs", "log_odds_bounds", "prob_bounds", "with_floor"]
 
@@ -74,7 +74,8 @@ def about_floor(predictions: Predictions, share: float) -> str:
     """What was mixed in and why, in one sentence."""
     zeros = predictions.zero_cells
     assert zeros is not None, "only given probabilities have a floor"
-    many = f"{zeros.cells / zeros.of_cells:.1%} of the given probabilities are 0" if zeros.cells else "some are tiny"
+    percent = f"{100 * zeros.cells / zeros.of_cells:.1f} %"
+    many = f"{percent} of the given probabilities are 0 or below {PROB_FLOOR:g}" if zeros.cells else "some are tiny"
     return (
         f"{many}: a share of {share:.2g} of equal probabilities is mixed in first, in the fit and in the map "
         "(chosen by the cross-validated log-loss of a temperature)"

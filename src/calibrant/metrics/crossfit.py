@@ -13,7 +13,7 @@ from calibrant.checks import check_at_least
 from calibrant.numerics.coldness import cold_rows
 from calibrant.numerics.root import find_root
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
-from calibrant.predictions import Predictions
+from calibrant.predictions import LABEL_FLOOR, Predictions
 
 __all__ = ["Split", "calibration_refinement"]
 
@@ -54,6 +54,8 @@ def calibration_refinement(predictions: Predictions, *, folds: int = 5, seed: in
     fold = (order % folds).to(predictions.logits.device)
     coldness = _coldness_by_fold(predictions, fold, folds)
     before = _scores(predictions, torch.ones_like(coldness), fold)
+    if predictions.given_as_probs:  # as the log-loss of given probabilities counts them
+        before["nll"].clamp_(max=-math.log(LABEL_FLOOR))
     after = _scores(predictions, coldness, fold)
     return {name: _split(before[name], after[name]) for name in before}
 

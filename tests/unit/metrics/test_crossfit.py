@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from scipy.optimize import minimize_scalar
 from strategies import predictions
 
-from calibrant.errors import InputError
+from calibrant.errors import CalibrantWarning, InputError
 from calibrant.metrics import brier, calibration_refinement, nll
 from calibrant.metrics.crossfit import _coldness_by_fold
 from calibrant.predictions import Predictions
@@ -23,6 +23,15 @@ def sample(n, k, seed, temperature=1.0, dtype=torch.float64):
 
 def folds_of(n, folds=5):
     return torch.randperm(n, generator=torch.Generator().manual_seed(0)) % folds
+
+
+def test_the_log_loss_that_is_split_is_the_one_that_is_reported_for_labels_of_probability_0():
+    probs = torch.tensor([[1.0, 0.0], [0.9, 0.1]], dtype=torch.float64).repeat(20, 1)
+    with pytest.warns(CalibrantWarning, match="true classes were given probability 0"):
+        rows = Predictions.from_probs(probs, [1, 0, 0, 0] * 10)
+    split = calibration_refinement(rows)
+    assert split["nll"].total == pytest.approx(nll(rows), rel=1e-12)
+    assert split["brier"].total == pytest.approx(brier(rows), rel=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
