@@ -5,7 +5,7 @@ A few rows give the start, so that all rows are read about twice.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple, TypeAlias, final
 
@@ -17,7 +17,7 @@ from calibrant.numerics.certificate import Certificate
 from calibrant.numerics.coldness import cold_rows
 from calibrant.numerics.root import find_root
 
-__all__ = ["BestColdness", "RowLoss", "best_coldness", "focal_loss", "log_loss"]
+__all__ = ["BestColdness", "RowLoss", "best_coldness", "coldness_range", "focal_loss", "log_loss"]
 
 # Rows of the first, cheap search.
 _FEW_ROWS = 500
@@ -31,6 +31,10 @@ _FINE, _ROUGH = 2e-6, 2e-3
 _NEAR = 1.5
 # Closer to an end of the bracket than this is at the end.
 _INSIDE = 1 + 2e-3
+# Logits that differ by more, or typically by less, than these are first brought to a size whose cubes are numbers.
+_WIDEST, _NARROWEST = 1e6, 1e-6
+# Powers of two that an inverse temperature may be, the largest difference of logits being about 1.
+_HOTTEST_POWER, _COLDEST_POWER = -14, 1060
 
 
 class LossTerms(NamedTuple):
@@ -89,54 +93,148 @@ def best_coldness(
             rows have theirs.
         near: Where the minimum was for about the same logits. It is then looked for there first, from the start on
             all rows.
-    """
-    low, high = _allowed(logits)
-    around, start, passes = (low, high), (low * high) ** 0.5, 0.0
-    seen: list[float] = []
 
-    def derivatives(rows: Tensor, row_labels: Tensor, coldness: float) -> Sequence[float]:
-        value, *slopes = _sums(rows, row_labels, loss, coldness)
-        seen[:] = [value]
+    Raises:
+        FitError: If all rows are of equal logits, or the temperature is no number of the logits' type.
+    """
+    search = _Search(logits, labels, loss)
+    if near is not None:
+        beside = search.beside(near)
+        if beside is not None:
+            return beside
+    low, high = coldness_range(logits)
+    if high <= _REACH / _NARROWEST and _span(logits) <= _WIDEST:
+        return search.between(low, high)
+    scaled, power = _brought_to_size(logits, labels)
+    best = _Search(scaled, labels, loss).between(1 / _REACH, _REACH)
+    return _in_the_unit_of(logits, best, power)
+
+
+class _Search:
+    """The rows, and the mean loss at the inverse temperature that was tried last."""
+
+    def __init__(self, logits: Tensor, labels: Tensor, loss: RowLoss) -> None:
+        self._logits, self._labels, self._loss = logits, labels, loss
+        self._value = math.nan
+
+    def _derivatives(self, logits: Tensor, labels: Tensor, coldness: float) -> Sequence[float]:
+        self._value, *slopes = _sums(logits, labels, self._loss, coldness)
         return slopes
 
-    on_all = partial(derivatives, logits, labels)
-    if near is not None:
-        beside = near / _NEAR, near * _NEAR
-        found = find_root(on_all, start=near, low=beside[0], high=beside[1], tolerance=_FINE)
-        if beside[0] * _INSIDE < found.value < beside[1] / _INSIDE:
-            certificate = Certificate(seen[0], abs(found.residual), found.calls, found.calls)
-            return BestColdness(found.value, certificate, found.low, found.high, "inside")
-    for chosen in _subsamples(len(logits), logits.device):
-        few = logits.index_select(0, chosen), labels.index_select(0, chosen)
-        share = len(chosen) / len(logits)
-        if loss is not log_loss and not passes:
-            around, start = _around_the_lowest(*few, loss, low, high)
-            passes += _GRID * share
-        rough = find_root(partial(derivatives, *few), start=start, low=around[0], high=around[1], tolerance=_ROUGH)
-        start, passes = rough.value, passes + rough.calls * share
-    found = find_root(on_all, start=start, low=around[0], high=around[1], tolerance=_FINE)
-    if around != (low, high) and not around[0] * _INSIDE < found.value < around[1] / _INSIDE:
-        # All rows have their minimum elsewhere than the few that the grid was tried on.
-        passes += found.calls
-        found = find_root(on_all, start=found.value, low=low, high=high, tolerance=_FINE)
-    certificate = Certificate(seen[0], abs(found.residual), found.calls, passes + found.calls)
-    # A label that is not the top class has a probability of at most a half, however cold.
-    one_wrong = float(loss(torch.tensor(math.log(0.5))).value) / len(logits)
-    end: Literal["inside", "cold", "hot"] = "inside"
-    if found.value * _INSIDE >= high or certificate.objective < one_wrong:
-        end = "cold"
-    elif found.value <= low * _INSIDE:
-        end = "hot"
-    return BestColdness(found.value, certificate, found.low, found.high, end)
+    def _on_all(self, coldness: float) -> Sequence[float]:
+        return self._derivatives(self._logits, self._labels, coldness)
+
+    def beside(self, near: float) -> BestColdness | None:
+        """The minimum close to a guess; None if it is not there."""
+        low, high = near / _NEAR, near * _NEAR
+        found = find_root(self._on_all, start=near, low=low, high=high, tolerance=_FINE)
+        if not low * _INSIDE < found.value < high / _INSIDE:
+            return None
+        certificate = Certificate(self._value, abs(found.residual), found.calls, found.calls)
+        return BestColdness(found.value, certificate, found.low, found.high, "inside")
+
+    def between(self, low: float, high: float) -> BestColdness:
+        """The minimum within a bracket, from ever more rows."""
+        logits, labels, loss = self._logits, self._labels, self._loss
+        around, start, passes = (low, high), (low * high) ** 0.5, 0.0
+        for chosen in _subsamples(len(logits), logits.device):
+            few = logits.index_select(0, chosen), labels.index_select(0, chosen)
+            share = len(chosen) / len(logits)
+            if loss is not log_loss and not passes:
+                around, start = _around_the_lowest(*few, loss, low, high)
+                passes += _GRID * share
+            rough = find_root(
+                partial(self._derivatives, *few), start=start, low=around[0], high=around[1], tolerance=_ROUGH
+            )
+            start, passes = rough.value, passes + rough.calls * share
+        found = find_root(self._on_all, start=start, low=around[0], high=around[1], tolerance=_FINE)
+        if around != (low, high) and not around[0] * _INSIDE < found.value < around[1] / _INSIDE:
+            # All rows have their minimum elsewhere than the few that the grid was tried on.
+            passes += found.calls
+            found = find_root(self._on_all, start=found.value, low=low, high=high, tolerance=_FINE)
+        certificate = Certificate(self._value, abs(found.residual), found.calls, passes + found.calls)
+        # A label that is not the top class has a probability of at most a half, however cold.
+        one_wrong = float(loss(torch.tensor(math.log(0.5))).value) / len(logits)
+        end: Literal["inside", "cold", "hot"] = "inside"
+        if found.value * _INSIDE >= high or certificate.objective < one_wrong:
+            end = "cold"
+        elif found.value <= low * _INSIDE:
+            end = "hot"
+        return BestColdness(found.value, certificate, found.low, found.high, end)
 
 
-def _allowed(logits: Tensor) -> tuple[float, float]:
-    """The coldest and the hottest, by how far the top logit typically is from the others."""
-    some = logits[:: max(1, len(logits) // 200)].double()
-    spread = float((some.amax(dim=1) - some.mean(dim=1)).mean())
-    if spread == 0:
+def coldness_range(logits: Tensor) -> tuple[float, float]:
+    """The hottest and the coldest inverse temperature worth a try: by how far the top logit is from the others."""
+    some = logits[:: max(1, len(logits) // 200)].double() / 2  # halves, whose differences are numbers
+    wide = float((some.amax(dim=1) - some.mean(dim=1)).mean())
+    first, second = some.topk(2, dim=1).values.unbind(dim=1)
+    near = float((first - second).median())
+    # Far from the mean of all, but near the second: some classes were ruled out by a logit of -10⁴, say.
+    narrow = near if 0 < near < wide / 100 else wide
+    least = torch.finfo(torch.float64).tiny * _REACH
+    return 0.5 / _REACH / max(wide, least), 0.5 / max(narrow, least) * _REACH
+
+
+def _span(logits: Tensor) -> float:
+    """The largest difference of any two logits."""
+    low, high = torch.aminmax(logits if logits.dtype == torch.float64 else logits.float())
+    return float(high.double() - low.double())
+
+
+def _brought_to_size(logits: Tensor, labels: Tensor) -> tuple[Tensor, int]:
+    """Logits in float64, times the power of two at which the best inverse temperature is about 1, and that power.
+
+    The slope of the log-loss rises, so a bisection among powers of two finds where it changes its sign.
+    """
+    gaps = logits.double() - logits.amax(dim=1, keepdim=True).double()
+    widest = -float(gaps.min())
+    if widest == 0:
         raise FitError("logits must differ within a row for a temperature to matter; got rows of equal logits.")
-    return 1 / (spread * _REACH), _REACH / spread
+    power = -math.frexp(widest)[1]
+    gaps = _times_power(gaps, power)  # in -1..0
+    of_label = gaps.gather(1, labels[:, None])
+
+    def falls(trial: int) -> bool:
+        probs = _times_power(gaps, trial).softmax(dim=1)
+        return float(((probs * gaps).sum(dim=1, keepdim=True) - of_label).sum()) <= 0
+
+    low, high = _HOTTEST_POWER, _COLDEST_POWER
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if falls(middle) else (low, middle)
+    return _times_power(gaps, low).clamp(min=-torch.finfo(torch.float64).max / 4), power + low
+
+
+def _times_power(values: Tensor, power: int) -> Tensor:
+    """The same times a power of two: in two steps, because the power alone may be no number."""
+    return values * math.ldexp(1.0, power // 2) * math.ldexp(1.0, power - power // 2)
+
+
+def _in_the_unit_of(logits: Tensor, best: BestColdness, power: int) -> BestColdness:
+    """What was found for logits times a power of two, for the logits themselves.
+
+    Raises:
+        FitError: If it is no number of the logits' type.
+    """
+    dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    limits = torch.finfo(dtype)
+    # Both the temperature and its inverse must be numbers with all their digits.
+    least, most = math.log2(max(limits.tiny, 1 / limits.max)), math.log2(min(limits.max, 1 / limits.tiny))
+    sought = math.log2(best.coldness) + power
+    if best.end == "hot":  # as hot as can be
+        sought = max(sought, least)
+    elif not least <= sought <= most:
+        size = "large" if sought < least else "small"
+        raise FitError(
+            f"the logits must be of a size whose best temperature {dtype} can hold; theirs is about "
+            f"10^{-sought * math.log10(2):.0f}. The logits are too {size}: multiply all of them by one number, so that "
+            "those of a row differ by 1 to 100."
+        )
+
+    def in_unit(coldness: float) -> float:
+        return 2.0 ** min(max(math.log2(coldness) + power, -1074), 1023.9)
+
+    return replace(best, coldness=2.0**sought, low=in_unit(best.low), high=in_unit(best.high))
 
 
 def _subsamples(n: int, device: torch.device) -> Iterator[Tensor]:

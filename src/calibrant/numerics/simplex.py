@@ -1,7 +1,6 @@
 """Convex functions of a few shares that sum to one: minimised exactly, with a bound on what is left to gain."""
 
 from collections.abc import Callable
-from itertools import combinations
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -16,7 +15,11 @@ __all__ = ["BestShares", "Curved", "minimise_on_simplex"]
 Curved: TypeAlias = Callable[[Tensor], tuple[float, Tensor, Tensor]]
 
 _TOLERANCE = 1e-9
-_MAX_STEPS = 100
+_MAX_STEPS = 200
+# The barrier's weight at the end, as a share of the tolerance; how much of the way to the edge a step may go.
+_WEAKEST, _TO_EDGE = 1e-3, 0.99
+# A share below is tried as 0.
+_NEGLIGIBLE = 1e-6
 
 
 class BestShares(NamedTuple):
@@ -29,12 +32,15 @@ class BestShares(NamedTuple):
 def minimise_on_simplex(function: Curved, size: int) -> BestShares:
     """Shares, none negative and summing to one, at which a convex function is smallest.
 
-    Newton's method, each step to the lowest point that the quadratic model has on the simplex. The certificate is the
-    gap ``g·w - min g``, which by convexity bounds how much lower the function can be anywhere.
+    An interior-point method: ``function - μ Σ ln w`` is lowered by Newton's method while μ falls, steps ending short of
+    the edge. So a function that is next to infinite there, as the log-loss of a mixture is where its parts give a label
+    the probability 10⁻³⁰⁰, is lowered from where it is not. At last shares that came out next to nothing are made
+    exactly 0 where that costs nothing. The certificate is the gap ``g·w - min g`` at the shares returned, which by
+    convexity bounds how much lower the function can be anywhere.
 
     Args:
         function: Convex, smooth inside the simplex; may be infinite at its edges.
-        size: Number of shares, a few: every set of them that may be above zero is tried.
+        size: Number of shares, a few.
 
     Raises:
         FitError: If the gap did not fall below 1e-9.
@@ -45,44 +51,94 @@ def minimise_on_simplex(function: Curved, size: int) -> BestShares:
         >>> minimise_on_simplex(squares, 2).shares.tolist()
         [0.5, 0.5]
     """
-    shares = torch.full((size,), 1 / size, dtype=torch.float64)
-    value, gradient, hessian = function(shares)
-    looks = 1
-    for step in range(_MAX_STEPS):
-        gap = float(gradient @ shares - gradient.min())
-        if gap <= _TOLERANCE:
-            return BestShares(shares, Certificate(value, max(gap, 0.0), step, looks))
-        towards = _lowest_of_quadratic(gradient - hessian @ shares, hessian) - shares
-        slope, length = float(gradient @ towards), 1.0
-        there = function(shares + towards)
-        looks += 1
-        while not there[0] <= value + 1e-4 * length * slope + 1e-14 and length > 1e-9:
+    path, steps = _Path(function, size), 0
+    while not path.ended and steps < _MAX_STEPS:
+        path.advance()
+        steps += 1
+    path.settle()
+    gap = _gap(path.shares, path.gradient)
+    if not gap <= _TOLERANCE:
+        raise FitError(f"the shares of a mixture were not found in {steps} steps; {gap:.2g} may be left to gain.")
+    return BestShares(path.shares, Certificate(path.value, max(gap, 0.0), steps, path.calls))
+
+
+def _gap(shares: Tensor, gradient: Tensor) -> float:
+    """How much lower the function can be at the most."""
+    return float(gradient @ shares - gradient.min())
+
+
+class _Path:
+    """The shares reached, and the weight of the barrier there."""
+
+    def __init__(self, function: Curved, size: int) -> None:
+        self._function, self.calls = function, 0
+        self.shares = torch.full((size,), 1 / size, dtype=torch.float64)
+        self.value, self.gradient, self._hessian = self._look(self.shares)
+        self._barrier = max(_gap(self.shares, self.gradient), _TOLERANCE) / size
+        self._multipliers = self._barrier / self.shares
+        self.ended = False
+
+    def _look(self, shares: Tensor) -> tuple[float, Tensor, Tensor]:
+        self.calls += 1
+        return self._function(shares)
+
+    def _with_barrier(self, value: float, shares: Tensor) -> float:
+        return value - self._barrier * float(shares.log().sum())
+
+    def advance(self) -> None:
+        """One Newton step, and a weaker barrier where that was close to what the barrier allows."""
+        shares, weight = self.shares, self._barrier
+        # In units of the shares themselves, d = w s, so that tiny ones are as well conditioned as the others. The
+        # multipliers, w z -> μ, bend the model as the barrier does at its minimum.
+        slope = shares * self.gradient - weight
+        curved = shares[:, None] * self._hessian * shares + (self._multipliers * shares).diag()
+        relative = _newton_on_the_plane(curved, slope, shares)
+        fall = -float(slope @ relative)
+        longest = min(1.0, _TO_EDGE / max(-float(relative.min()), 1e-300))
+        start, length = self._with_barrier(self.value, shares), longest
+        while True:
+            trial = shares * (1 + length * relative)
+            trial = trial / trial.sum()
+            seen = self._look(trial)
+            lower = start - 1e-4 * length * fall + 1e-15 * max(1.0, abs(start))
+            if self._with_barrier(seen[0], trial) <= lower or length < 1e-12:
+                break
             length /= 2
-            there = function(shares + length * towards)
-            looks += 1
-        shares = (shares + length * towards).clamp(min=0)
-        value, gradient, hessian = there
-    raise FitError(f"the shares of a mixture were not found in {_MAX_STEPS} steps; {gap:.2g} may be left to gain.")
+        towards = weight / shares - self._multipliers * (1 + relative)
+        back = float((towards / self._multipliers).min())
+        self._multipliers = self._multipliers + min(1.0, _TO_EDGE / max(-back, 1e-300)) * towards
+        # Kept within reach of the barrier's own, or a bad step would be remembered.
+        own = weight / trial
+        self._multipliers = self._multipliers.clamp(own / 1e3, own * 1e3)
+        self.shares, (self.value, self.gradient, self._hessian) = trial, seen
+        if fall <= 0.1 * weight * len(shares) or length < 1e-12:
+            self.ended = weight <= _WEAKEST * _TOLERANCE
+            self._barrier = max(weight / 20, _WEAKEST * _TOLERANCE)
+
+    def settle(self) -> None:
+        """Make negligible shares exactly 0, and the others best without the barrier, where the gap allows it."""
+        inside = self.shares >= _NEGLIGIBLE
+        self._take(torch.where(inside, self.shares, 0.0))
+        kept = self.shares > 0
+        gradient, hessian = self.gradient[kept], self._hessian[kept][:, kept]
+        step = torch.zeros_like(self.shares)
+        step[kept] = _newton_on_the_plane(hessian, gradient, torch.ones_like(gradient))
+        self._take((self.shares + step).clamp(min=0))
+
+    def _take(self, shares: Tensor) -> None:
+        shares = shares / shares.sum()
+        seen = self._look(shares)
+        allowed = max(_gap(self.shares, self.gradient), _TOLERANCE)
+        if seen[0] <= self.value + _TOLERANCE and _gap(shares, seen[1]) <= allowed:
+            self.shares, (self.value, self.gradient, self._hessian) = shares, seen
 
 
-def _lowest_of_quadratic(linear: Tensor, hessian: Tensor) -> Tensor:
-    """Where ``linear·w + w·H w / 2`` is smallest on the simplex: the best of the lowest points of all its faces."""
-    size = len(linear)
-    best, lowest = torch.zeros(size, dtype=torch.float64), torch.inf
-    for count in range(1, size + 1):
-        for chosen in combinations(range(size), count):
-            inside = torch.tensor(chosen)
-            # Lagrange's equations; least squares, because components may be alike.
-            system = torch.ones(count + 1, count + 1, dtype=torch.float64)
-            system[:count, :count] = hessian[inside][:, inside]
-            system[count, count] = 0
-            right = torch.cat([-linear[inside], torch.ones(1, dtype=torch.float64)])
-            solved = torch.linalg.lstsq(system, right[:, None], driver="gelsd").solution[:count, 0]
-            if solved.min() < 0:
-                continue
-            shares = torch.zeros(size, dtype=torch.float64)
-            shares[inside] = solved / solved.sum()
-            value = float(linear @ shares + shares @ hessian @ shares / 2)
-            if value < lowest:
-                best, lowest = shares, value
-    return best
+def _newton_on_the_plane(hessian: Tensor, gradient: Tensor, normal: Tensor) -> Tensor:
+    """Where ``gradient·s + s·H s / 2`` is smallest among s with ``normal·s = 0``."""
+    size = len(gradient)
+    system = torch.zeros(size + 1, size + 1, dtype=torch.float64)
+    system[:size, :size] = hessian
+    system[:size, size] = system[size, :size] = normal
+    right = torch.cat([-gradient, torch.zeros(1, dtype=torch.float64)])
+    # Least squares, because parts may be alike.
+    return torch.linalg.lstsq(system, right[:, None], driver="gelsd").solution[:size, 0]

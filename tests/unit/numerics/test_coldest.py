@@ -143,3 +143,58 @@ class TestBestColdness:
     def test_equal_logits_have_no_temperature(self):
         with pytest.raises(FitError, match="logits must differ within a row"):
             best_coldness(torch.ones(20, 3), torch.zeros(20, dtype=torch.int64))
+
+
+class TestExtremeSizes:
+    """Against Brent's method on logits of ordinary size, of which the others are multiples."""
+
+    @pytest.mark.parametrize(
+        ("dtype", "power"),
+        [
+            (torch.float64, -1000),
+            (torch.float64, -400),
+            (torch.float64, 400),
+            (torch.float64, 1010),
+            (torch.float32, -110),
+            (torch.float32, 110),
+            (torch.bfloat16, 100),
+        ],
+    )
+    def test_the_temperature_grows_with_the_logits(self, dtype, power):
+        logits, labels = rows(300, 4, dtype=dtype)
+        exact = brentq(partial(slope, logits.double(), labels), 1e-3, 1e3, xtol=1e-14)
+        best = best_coldness(torch.ldexp(logits.double(), torch.tensor(float(power))).to(dtype), labels)
+        assert math.ldexp(best.coldness, power) == pytest.approx(exact, rel=3e-6)
+        assert best.certificate.gradient < 1e-5
+
+    @pytest.mark.parametrize("ruled_out", [-1e4, -1e5, -1e9, -1e30, -3e38])
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    def test_classes_ruled_out_by_a_logit_far_below_leave_it_where_it_is(self, dtype, ruled_out):
+        logits, labels = rows(300, 4, dtype=dtype, temperature=0.01)
+        exact = brentq(partial(slope, logits.double(), labels), 1e-1, 1e4, xtol=1e-12)
+        wider = torch.cat([logits, torch.full((300, 2), ruled_out, dtype=dtype)], dim=1)
+        best = best_coldness(wider, labels)
+        assert best.end == "inside"
+        assert best.coldness == pytest.approx(exact, rel=3e-6)
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    def test_a_sample_that_is_sure_and_right_leaves_it_where_it_is(self, dtype):
+        logits, labels = rows(300, 4, dtype=dtype)
+        exact = brentq(partial(slope, logits.double(), labels), 1e-3, 1e3, xtol=1e-14)
+        logits[7, labels[7]] = torch.finfo(dtype).max
+        without = torch.arange(300) != 7
+        others = brentq(partial(slope, logits[without].double(), labels[without]), 1e-3, 1e3, xtol=1e-14)
+        assert best_coldness(logits, labels).coldness == pytest.approx(others, rel=3e-6)
+        assert others == pytest.approx(exact, rel=0.1)
+
+    @pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e-42), (torch.float64, 1e-310)])
+    def test_logits_too_small_for_a_temperature_are_refused_with_what_to_do(self, dtype, size):
+        logits, labels = rows(300, 4)
+        with pytest.raises(FitError, match="multiply all of them by one number"):
+            best_coldness((logits * size).to(dtype), labels)
+
+    def test_an_offset_costs_no_digits(self):
+        logits, labels = rows(300, 4)
+        logits = (16 * logits).round() / 16
+        exact = best_coldness(logits.float(), labels).coldness
+        assert best_coldness((logits + 1e6).float(), labels).coldness == pytest.approx(exact, rel=1e-6)

@@ -1,18 +1,21 @@
 """Ensemble temperature scaling: a mixture of the scaled, the given and the uniform probabilities."""
 
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias, final, get_args
 
 import torch
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq
 from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
 from calibrant.calibrators.scaling.affine import coldness_of
 from calibrant.checks import check_known
+from calibrant.errors import CalibrantWarning
 from calibrant.maps import Identity, Mixture, Scale
+from calibrant.numerics.coldest import coldness_range
 from calibrant.numerics.coldness import cold_rows
 from calibrant.numerics.simplex import Curved, minimise_on_simplex
 from calibrant.paper import Paper
@@ -21,8 +24,9 @@ from calibrant.predictions import Predictions
 __all__ = ["EnsembleTemperatureScaling", "EtsCriterion"]
 
 EtsCriterion: TypeAlias = Literal["nll", "brier"]
-# Of the Brier score: temperatures this many times larger or smaller than that of the log-loss, and how finely.
-_REACH, _FINE = 20.0, 1e-7
+# Of the Brier score, which is not convex: the inverse temperatures tried first are this factor apart, on so many rows;
+# and how finely the best is found, as a logarithm.
+_APART, _FEW_ROWS, _FINE = 1.3, 500, 1e-11
 
 
 @final
@@ -72,17 +76,20 @@ class EnsembleTemperatureScaling(Calibrator):
         check_known(self.criterion, get_args(EtsCriterion), "criterion")
 
     def learn(self, predictions: Predictions) -> Fitted:
-        k, best = predictions.n_classes, coldness_of(predictions, self.title)
-        coldness, passes, curved = best.coldness, best.certificate.passes + 2, _log_loss
+        k = predictions.n_classes
         if self.criterion == "brier":
-            coldness, more = _coldest_by_brier(predictions, coldness)
-            passes, curved = passes + more, _brier
-        found = minimise_on_simplex(curved(predictions, coldness), 3)
+            coldness, slope, passes = _coldest_by_brier(predictions)
+            found = minimise_on_simplex(_brier(predictions, coldness), 3)
+        else:
+            best = coldness_of(predictions, self.title)
+            coldness, slope, passes = best.coldness, 0.0, best.certificate.passes  # its slope is bounded there
+            found = minimise_on_simplex(_log_loss(predictions, coldness), 3)
         device = predictions.logits.device
         fitted, flat = torch.tensor([1 / coldness, math.inf], dtype=torch.float64, device=device)
         parts = (Scale(fitted, n_classes=k), Identity(n_classes=k), Scale(flat, n_classes=k))
         mixture = Mixture(found.shares.to(device), parts, n_classes=k, keeps_predicted=True)
-        return Fitted(mixture, found.certificate._replace(passes=passes))
+        gradient = max(found.certificate.gradient, slope)
+        return Fitted(mixture, found.certificate._replace(gradient=gradient, passes=passes + 2))
 
 
 def _log_loss(predictions: Predictions, coldness: float) -> Curved:
@@ -121,20 +128,58 @@ def _brier(predictions: Predictions, coldness: float) -> Curved:
     return curved
 
 
-def _coldest_by_brier(predictions: Predictions, near: float) -> tuple[float, int]:
-    """The inverse temperature of the smallest Brier score, near that of the log-loss, and how many passes it took."""
+def _coldest_by_brier(predictions: Predictions) -> tuple[float, float, float]:
+    """The inverse temperature of the smallest Brier score, the slope there in its logarithm, and the passes it took.
 
-    def score(log_coldness: float) -> float:
-        total = 0.0
-        for block, labels in _blocks(predictions):
-            probs = (block * math.exp(log_coldness)).softmax(dim=1)
-            total += float(probs.square().sum() - 2 * probs.gather(1, labels[:, None]).sum())
-        return total / len(predictions)
+    A grid on a few rows says where to look, and all rows from there on.
+    """
+    lowest, highest = (math.log(end) for end in coldness_range(predictions.logits))
+    points = math.ceil((highest - lowest) / math.log(_APART)) + 1
+    width = (highest - lowest) / (points - 1)
+    few = predictions[:: max(1, len(predictions) // _FEW_ROWS)]
+    tried = [_brier_score(few, lowest + width * place)[0] for place in range(points)]
+    place = min(range(points), key=tried.__getitem__)
+    calls = 0
 
-    bounds = (math.log(near / _REACH), math.log(near * _REACH))
-    lowest = minimize_scalar(score, bounds=bounds, method="bounded", options={"xatol": _FINE})
-    return math.exp(lowest.x), lowest.nfev
+    def slope(at: float) -> float:
+        nonlocal calls
+        calls += 1
+        return _brier_score(predictions, at)[1]
+
+    left, right = (min(max(lowest + width * each, lowest), highest) for each in (place - 1, place + 1))
+    while left > lowest and slope(left) > 0:  # all rows have their minimum elsewhere than the few
+        left, right = max(left - width, lowest), left
+    while right < highest and slope(right) < 0:
+        left, right = right, min(right + width, highest)
+    flat, sharp = left <= lowest and slope(left) >= 0, right >= highest and slope(right) <= 0
+    at = left if flat else right if sharp else float(brentq(slope, left, right, xtol=_FINE))
+    if flat or sharp:
+        warnings.warn(
+            f"the Brier score falls on and on as the temperature {'rises' if flat else 'falls'}, so the last one tried "
+            f"is taken, {math.exp(-at):.3g}: {'equal probabilities are' if flat else 'naming one class is'} best for "
+            'these rows. Check that labels and logits belong together, or use criterion="nll".',
+            CalibrantWarning,
+            stacklevel=4,
+        )
+    return math.exp(at), abs(slope(at)), calls + points * len(few) / len(predictions)
+
+
+def _brier_score(predictions: Predictions, log_coldness: float) -> tuple[float, float]:
+    """Brier score less one at an inverse temperature, and its slope in that number's logarithm."""
+    total, slope, coldness = 0.0, 0.0, math.exp(log_coldness)
+    for block, labels in _blocks(predictions):
+        logits = block * coldness
+        probs, label = logits.softmax(dim=1), labels[:, None]
+        powers = probs * logits
+        mean, of_label = powers.sum(dim=1), probs.gather(1, label)[:, 0]
+        total += float(probs.square().sum() - 2 * of_label.sum())
+        moved = (probs * powers).sum(dim=1) - probs.square().sum(dim=1) * mean
+        slope += 2 * float((moved - of_label * (logits.gather(1, label)[:, 0] - mean)).sum())
+    return total / len(predictions), slope / len(predictions)
 
 
 def _blocks(predictions: Predictions) -> Iterator[tuple[Tensor, Tensor]]:
-    return ((block.logits.double(), block.labels) for block in predictions.blocks())
+    """Logits below the largest of their row, in float64, and labels."""
+    for block in predictions.blocks():
+        logits = block.logits.double()
+        yield logits - logits.amax(dim=1, keepdim=True), block.labels

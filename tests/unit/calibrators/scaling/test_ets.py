@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import minimize
 
 from calibrant.calibrators import EnsembleTemperatureScaling, TemperatureScaling
-from calibrant.errors import FitError, InputError
+from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.metrics import brier, nll
 from calibrant.predictions import Predictions
 
@@ -73,6 +73,59 @@ def test_no_other_shares_are_better(criterion):
     )
     assert fitted.summary.certificate.objective <= theirs.fun + 1e-9
     assert fitted.summary.certificate.objective == pytest.approx(score(fitted.weights.numpy()), abs=1e-9)
+    assert fitted.summary.certificate.gradient <= 1e-9
+
+
+@each_criterion
+@pytest.mark.parametrize("tiny", [-69.0, -103.0, -744.0, -1e5, -1e30])
+@pytest.mark.parametrize("seed", range(4))
+def test_shares_are_best_where_a_third_of_all_probabilities_is_tiny(criterion, tiny, seed):
+    """Against expectation maximisation, written here, and exponentiated gradients for the Brier score."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = rows_of(600, 4, temperature=(1.0, 0.3, 3.0, 1.02)[seed], seed=seed)
+    ruled_out = torch.rand(600, 4, generator=generator) < 0.33
+    rows = Predictions.from_logits(rows.logits.masked_fill(ruled_out, tiny), rows.labels)
+    fitted = EnsembleTemperatureScaling(criterion=criterion).fit(rows)
+    logs = torch.stack([part(rows.logits).log_softmax(1) for part in fitted.maps])
+    of_label = logs.gather(2, rows.labels.expand(3, -1)[:, :, None])[:, :, 0]
+    shares = torch.full((3,), 1 / 3, dtype=torch.float64)
+    if criterion == "nll":
+        for _ in range(2000):
+            mixed = (of_label + shares.log()[:, None]).logsumexp(0)
+            shares = shares * (of_label - mixed).exp().mean(1)
+        best = -float((of_label + shares.log()[:, None]).logsumexp(0).mean())
+        assert (fitted.weights > 0).any()
+        # The gap of the shares that were returned.
+        gap = (of_label - (of_label + fitted.weights.log()[:, None]).logsumexp(0)).exp().mean(1).max() - 1
+        assert float(gap) <= 1e-9
+    else:
+        probs, products = logs.exp(), torch.einsum("anj,bnj->ab", logs.exp(), logs.exp()) / 600
+        linear = of_label.exp().mean(1)
+        for _ in range(2000):
+            shares = shares * (-2 * (products @ shares - linear)).exp()
+            shares = shares / shares.sum()
+        mixed = (shares[:, None, None] * probs).sum(0)
+        best = float(1 + mixed.square().sum(1).mean() - 2 * mixed.gather(1, rows.labels[:, None]).mean())
+    assert fitted.summary.certificate.objective <= best + 1e-9
+
+
+def test_a_brier_score_that_always_falls_is_said_to_end_at_the_edge_of_the_search():
+    rows = rows_of(200, 3)
+    with pytest.warns(CalibrantWarning, match="falls on and on"):
+        fitted = EnsembleTemperatureScaling(criterion="brier").fit(
+            Predictions.from_logits(rows.logits, (rows.predicted + 1) % 3)
+        )
+    assert float(fitted.weights[2]) == pytest.approx(1.0)
+
+
+def test_the_temperature_of_the_brier_score_is_found_far_from_that_of_the_log_loss():
+    rows = rows_of(temperature=1.0)
+    logits = rows.logits.clone()
+    logits[0, (rows.labels[0] + 1) % 5] = 8e3  # one sample, sure and wrong, which the log-loss cannot bear
+    spoilt = Predictions.from_logits(logits, rows.labels)
+    assert float(TemperatureScaling().fit(spoilt).temperature) > 30
+    fitted = EnsembleTemperatureScaling(criterion="brier").fit(spoilt)
+    assert float(fitted.maps[0].temperature) == pytest.approx(1.0, abs=0.1)
     assert fitted.summary.certificate.gradient <= 1e-9
 
 
