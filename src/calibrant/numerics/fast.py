@@ -71,9 +71,13 @@ def positions(mask: Tensor) -> Tensor:
     return mask.flatten().nonzero().flatten()
 
 
-def row_products(first: Tensor, second: Tensor, *, out: Tensor) -> Tensor:
-    """Sum of each row's products, on a CPU, (n, k) -> (n,): no third array is written on the way."""
-    return _sum_each_row("ij,ij->i", first, second, out=out)
+def row_products(first: Tensor, second: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Sum of the products of each row of (n, k) with that of (n, k) or with the only one of (1, k), giving (n,)."""
+    if first.device.type != "cpu":
+        return torch.sum(first * second.to(first.device), dim=1, out=out)
+    # On a CPU no third array is written on the way.
+    out = first.new_empty(len(first)) if out is None else out
+    return _sum_each_row("ij,ij->i", first, second.expand_as(first), out=out)
 
 
 def column_products(first: Tensor, second: Tensor, *, out: Tensor) -> Tensor:
