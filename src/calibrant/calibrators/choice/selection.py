@@ -92,7 +92,7 @@ class _Tried:
             # What a fold has to warn of, the fit on all rows will say again if it is still so.
             warnings.simplefilter("ignore", CalibrantWarning)
             try:
-                fitted = self.calibrator.fit(fitting)
+                fitted = self.calibrator.fit_uncompared(fitting)
                 mapped = fitted.transform(judging)
             except CalibrantError as error:
                 self.failure = str(error)
