@@ -210,7 +210,7 @@ def _newton_direction(
         residual = residual - length * bent
         smoothed = precondition(residual)
         energy, before = float((residual * smoothed).sum()), energy
-        if energy <= goal or bool((residual.abs() <= small).all()):
+        if energy <= goal or not before > 0 or bool((residual.abs() <= small).all()):
             break
         along = smoothed + (energy / before) * along
     return direction, inner
