@@ -12,11 +12,13 @@ On other devices torch does them. All return torch tensors on the input's device
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 __all__ = [
     "argmax_rows",
     "column_products",
     "columns_first",
+    "logaddexp",
     "max_of_few",
     "positions",
     "positions_above",
@@ -116,6 +118,11 @@ def sum_columns(columns: Tensor, *, out: Tensor) -> Tensor:
     for array in arrays[2:]:
         np.add(total, array, out=total)
     return out
+
+
+def logaddexp(first: Tensor, second: Tensor) -> Tensor:
+    """log(exp(a) + exp(b)) of every pair, of which one may be minus infinity; with slopes."""
+    return torch.maximum(first, second) - logsigmoid((first - second).abs())
 
 
 def sigmoid(log_odds: Tensor) -> Tensor:
