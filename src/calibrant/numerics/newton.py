@@ -198,7 +198,11 @@ def _newton_direction(
     """
     direction, residual = torch.zeros_like(gradient), -gradient
     smoothed = precondition(residual)
-    along, energy = smoothed, float((residual * smoothed).sum())
+    energy = float((residual * smoothed).sum())
+    if not energy > 0:  # rounding has made the preconditioner indefinite: go without it
+        precondition, smoothed = _as_it_stands, residual
+        energy = float(residual.square().sum())
+    along = smoothed
     goal = enough * enough * energy
     for inner in range(1, _MAX_INNER + 1):
         bent = function.bend(along)
@@ -210,7 +214,11 @@ def _newton_direction(
         residual = residual - length * bent
         smoothed = precondition(residual)
         energy, before = float((residual * smoothed).sum()), energy
-        if energy <= goal or not before > 0 or bool((residual.abs() <= small).all()):
+        if not energy > goal or bool((residual.abs() <= small).all()):
             break
         along = smoothed + (energy / before) * along
     return direction, inner
+
+
+def _as_it_stands(vector: Tensor) -> Tensor:
+    return vector

@@ -12,6 +12,7 @@ from calibrant.errors import FitError
 from calibrant.numerics.affine_loss import Ridge
 from calibrant.numerics.diagonal_loss import DiagonalLoss, ScalarLoss
 from calibrant.numerics.matrix_loss import MatrixLoss
+from calibrant.numerics.newton import Point, Settings, minimise
 from calibrant.numerics.softmax_regression import fit_affine
 
 SHAPES = ("number", "diagonal", "matrix")
@@ -248,3 +249,24 @@ class TestNoOptimum:
         inputs[(labels == 2).nonzero()[0], 2] = -5.5
         fit = fit_affine(inputs, labels, shape=shape)
         assert fit.certificate.gradient <= 1e-8
+
+
+def test_a_preconditioner_that_rounding_made_indefinite_does_not_stop_the_descent():
+    """Conjugate gradients divide by the product of residual and preconditioned residual, which is negative here."""
+
+    class Bowl:
+        curvature = torch.tensor([1.0, 10.0, 100.0], dtype=torch.float64)
+
+        def look(self, theta, *, exact):  # noqa: ARG002
+            return Point(float((self.curvature * theta.square()).sum()) / 2, self.curvature * theta)
+
+        def bend(self, direction):
+            return self.curvature * direction
+
+        def preconditioner(self, *, strong):  # noqa: ARG002
+            return lambda vector: -vector
+
+    start = torch.ones(3, dtype=torch.float64)
+    found = minimise(Bowl(), start, Settings(size=torch.ones(3, dtype=torch.float64), tolerance=1e-9))
+    assert found.end == "found"
+    assert found.theta.abs().max() < 1e-8
