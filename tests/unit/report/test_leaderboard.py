@@ -143,7 +143,6 @@ def test_warnings_become_notes(board):
     assert board.find("temperature").notes == ()
 
 
-@pytest.mark.filterwarnings("ignore:.*worse than no calibration")
 def test_what_a_method_does_to_the_predictions_is_told(board):
     assert board.find("temperature").changed == 0
     moved = (Bias(by=3.0).fit(CALIBRATION).transform(TEST).predicted != TEST.predicted).double().mean()
@@ -274,6 +273,32 @@ def test_the_calibration_error_s_favourite_is_named_where_it_is_another(board):
     lowest = min(board.fitted, key=lambda entry: entry.metrics["ece"].value)
     said = " ".join(leaderboard_verdict(board).findings)
     assert (f"ECE ranks {lowest.name} first" in said) == (lowest is not board.recommended)
+
+
+def test_a_brier_score_that_rises_beyond_noise_is_said_beside_a_log_loss_that_falls():
+    """Sure and right but for one in a hundred, terribly wrong: a high temperature saves the log-loss only."""
+    odds = torch.full((2000,), 6.0, dtype=torch.float64) + 0.1 * torch.randn(2000, generator=torch.manual_seed(0))
+    odds[::100] = -60.0
+    samples = Predictions.from_binary_logits(odds, torch.ones(2000, dtype=torch.int64))
+    found = leaderboard(samples[:1000], samples[1000:], [], resamples=200)
+    assert found.recommended.name == "temperature"
+    said = leaderboard_verdict(found).findings
+    assert any("disagrees: that of temperature is" in line and "by it, none is best" in line for line in said)
+
+
+@pytest.mark.parametrize(("own", "said"), [("alike", True), ("better", False)])
+def test_another_choice_by_the_brier_score_is_said_where_it_is_beyond_noise(board, own, said):
+    def entry(name, brier, side):
+        metrics = {**board.best.metrics, "brier": replace(board.best.metrics["brier"], value=brier)}
+        changes = {metric: replace(CHANGE, side="better") for metric in metrics}
+        against = {"none": changes, "temperature": {**changes, "brier": replace(CHANGE, side=side)}}
+        return Entry(name, name, metrics=metrics, against=against, changed=0.0)
+
+    first, other = entry("first", 0.2, own), entry("other", 0.1, "better")
+    rest = [each for each in board.entries if each.name in {"none", "temperature"}]
+    found = replace(board, entries=(first, other, *rest))
+    assert found.recommended is first
+    assert any("would take other" in line for line in leaderboard_verdict(found).findings) == said
 
 
 def with_nll_and_ece(entry, nll, ece, **changed):

@@ -23,6 +23,7 @@ def leaderboard_verdict(board: Leaderboard) -> Verdict:
             *(f"{caution[0].upper()}{caution[1:]}" for caution in board.cautions),
             *_undecided(board, chosen),
             *_gains(board, chosen),
+            *_brier(board, chosen),
             *_alike(board),
             *accuracy_words(chosen),
             *separation_words(chosen),
@@ -82,6 +83,31 @@ def _alike(board: Leaderboard) -> list[str]:
     if not names:
         return []
     return [f"These rows cannot tell {board.best.name} from {_listed(names)}."]
+
+
+def _brier(board: Leaderboard, chosen: Entry) -> list[str]:
+    """Where the other proper score disagrees beyond noise: with the method itself, or with the choice of it."""
+    nothing, lowest = board.find(NOTHING), min(board.fitted, key=lambda entry: entry.metrics["brier"].value)
+    assert nothing is not None, "doing nothing is always on the board"
+    if chosen is not nothing and chosen.against[NOTHING]["brier"].side == "worse":
+        found = difference_words(chosen.against[NOTHING]["brier"], "lower", "higher")
+        said = (
+            f"The Brier score, the other proper score, disagrees: that of {chosen.name} is {found} than doing nothing."
+        )
+        return [
+            f"{said} It forgives the confident mistakes that the log-loss counts most; by it, {lowest.name} is best."
+        ]
+    rival = TEMPERATURE if chosen.name not in (NOTHING, TEMPERATURE) and TEMPERATURE in chosen.against else NOTHING
+    if lowest is chosen or rival not in lowest.against:
+        return []
+    beaten = chosen.name == rival or chosen.against[rival]["brier"].side != "better"
+    if beaten and lowest.against[rival]["brier"].side == "better":
+        words = {NOTHING: "doing nothing", TEMPERATURE: "temperature scaling"}[rival]
+        found = difference_words(lowest.against[rival]["brier"], "lower", "higher")
+        but = f"which cannot be said of {'that' if chosen.name == rival else chosen.name}"
+        said = f"The Brier score, the other proper score, would take {lowest.name}"
+        return [f"{said}: it is {found} than that of {words}, beyond noise, {but}."]
+    return []
 
 
 def _calibration(board: Leaderboard, chosen: Entry) -> list[str]:
