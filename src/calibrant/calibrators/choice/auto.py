@@ -3,48 +3,61 @@
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, final, get_args
+from typing import ClassVar, NamedTuple, final, get_args
 
 from calibrant.calibrators.absent import absent_classes, some_names
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, check_calibrators
-from calibrant.calibrators.choice.defaults import default_candidates
-from calibrant.calibrators.choice.ranking import Ranking, Standing
-from calibrant.calibrators.choice.selection import Score, rank
+from calibrant.calibrators.choice.defaults import default_candidates, steady_candidate
+from calibrant.calibrators.choice.ranking import Ranking, Score, Standing
+from calibrant.calibrators.choice.selection import rank
 from calibrant.checks import check_at_least, check_known
 from calibrant.errors import CalibrantError, CalibrantWarning
 from calibrant.maps import Map
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = ["Auto"]
+__all__ = ["Auto", "Choice"]
+
+
+class Choice(NamedTuple):
+    """How the candidates did, the one that is taken, and its map, fitted on all samples."""
+
+    ranking: Ranking
+    taken: Standing
+    map: Map
 
 
 @final
 @dataclass(frozen=True)
 class Auto(Calibrator):
-    """Try several methods by cross-validation, take the one with the lowest proper score, fit it on all rows.
+    """Try several methods by cross-validation, take the one whose proper score is low beyond doubt, fit it on all.
 
-    Doing nothing is always a candidate. Among candidates that are within one standard error of the best, the first in
-    the given order, from simple to complex, is taken: with few rows that keeps noise from picking a flexible method.
+    The usual candidates (:func:`default_candidates`) have a steady one among them, structured matrix or vector scaling,
+    which is seldom far behind the best whatever the model is. It is taken unless cross-validation speaks against it: a
+    simpler candidate must be lower by one standard error, any other by three. With few samples that keeps noise from
+    picking a flexible method; with many it finds the winner. Of candidates that were given, the first, from simple to
+    complex, that is within one standard error of the best is taken. Doing nothing is always a candidate.
+
     The choice is made by log-loss (or Brier score), never by ECE, which is lowest for maps that answer the same for
-    every row; a warning tells where ECE would have chosen otherwise. The test set plays no part.
+    every sample; a warning says where ECE, or the other proper score, would have chosen otherwise. The test set plays
+    no part.
 
-    It costs as many fits as there are candidates, times the folds. It hurts where the calibration rows are not drawn
-    like the rows to come (the choice is then as wrong as every fit), and with a few dozen rows it hardly ever dares
-    more than a temperature.
+    It costs as many fits as there are candidates, times the folds that each is tried in: those that are behind the
+    steady one in the first fold are tried in no other. It hurts where the calibration samples are not drawn like the
+    samples to come: the choice is then as wrong as every fit.
 
-    Formula: m* = min {m : CV(m) − CV(best) ≤ se(CV(m) − CV(best))}, then q = m* fitted on all rows
-    Rows: at least two a fold; a hundred or more to tell methods apart. With fewer it keeps to the simple ones.
+    Formula: m* = the steady m₀, or the lowest m with CV(m) − CV(m₀) < −c se(CV(m) − CV(m₀)), c = 1 if simpler, else 3
+    Rows: at least two a fold; a hundred or more to tell methods apart. With fewer it keeps to the steady one.
 
     Args:
-        candidates: From simple to complex; None takes those of :func:`default_candidates`, by the number of rows and
-            classes; where a class has no rows, only those that treat all classes alike, with a warning.
+        candidates: From simple to complex; None takes those of :func:`default_candidates`, by the number of samples and
+            classes; where a class has no samples, only those that treat all classes alike, with a warning.
         score: "nll", the log-loss, or "brier", which forgives confident mistakes.
-        folds: Parts that the rows are dealt into.
-        seed: Of the deal.
+        folds: Parts that the samples are dealt into.
+        seed: Random seed of the deal.
 
     Raises:
-        FitError: If there are fewer than two rows a fold.
+        FitError: If there are fewer than two samples a fold.
     """
 
     name: ClassVar[str] = "auto"
@@ -73,18 +86,32 @@ class Auto(Calibrator):
         check_at_least(self.folds, 2, "folds")
 
     def rank(self, predictions: Predictions) -> Ranking:
-        """How the candidates did on rows they were not fitted on."""
-        candidates = self.candidates
+        """How the candidates did on samples they were not fitted on."""
+        candidates, steady = self.candidates, None
         if candidates is None:
-            absent = len(absent_classes(predictions))
-            candidates = default_candidates(len(predictions), predictions.n_classes, absent=absent)
-        return rank(predictions, candidates, score=self.score, folds=self.folds, seed=self.seed)
+            n, k, absent = len(predictions), predictions.n_classes, len(absent_classes(predictions))
+            candidates = default_candidates(n, k, absent=absent)
+            steady = steady_candidate(n, k, absent=absent)
+        return rank(predictions, candidates, score=self.score, folds=self.folds, seed=self.seed, steady=steady)
+
+    def choose(self, predictions: Predictions) -> Choice:
+        """The candidate that is taken, fitted on all samples, and how all of them did.
+
+        Example:
+            >>> import torch
+            >>> logits = 3 * torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
+            >>> labels = (logits / 3).softmax(1).multinomial(1, generator=torch.Generator().manual_seed(1))[:, 0]
+            >>> from calibrant.calibrators import TemperatureScaling
+            >>> Auto((TemperatureScaling(),)).choose(Predictions(logits, labels)).taken.name
+            'temperature'
+        """
+        ranking = self.rank(predictions)
+        return Choice(ranking, *_fit_first(predictions, _preference(ranking)))
 
     def learn(self, predictions: Predictions) -> Fitted:
         if self.candidates is None:
             _warn_of_left_out(predictions)
-        ranking = self.rank(predictions)
-        taken, fitted = _fit_first(predictions, _preference(ranking))
+        ranking, taken, fitted = self.choose(predictions)
         if ranking.ece_misleads:
             other = ranking.lowest_ece
             warnings.warn(
@@ -92,6 +119,14 @@ class Auto(Calibrator):
                 f"{taken.ece:.4f}), ece would take {other.name} (ece {other.ece:.4f}), whose {ranking.score} is "
                 f"{other.to_best} above the best. {taken.name} is kept: a low ece alone does not make good "
                 "probabilities.",
+                CalibrantWarning,
+                stacklevel=2,
+            )
+        if taken is ranking.chosen and ranking.scores_disagree:
+            warnings.warn(
+                f"the two proper scores disagree: {taken.name} changes {ranking.score} by {taken.to_nothing} and "
+                f"{ranking.other_score} by {taken.other_to_nothing} against doing nothing. If {ranking.other_score} "
+                f"is what counts, choose by it: score={ranking.other_score}.",
                 CalibrantWarning,
                 stacklevel=2,
             )
@@ -122,7 +157,7 @@ def _fit_first(predictions: Predictions, preferred: Iterable[Standing]) -> tuple
     failures = []
     for standing in preferred:
         try:
-            fitted = standing.calibrator.fit_uncompared(predictions)
+            fitted = standing.calibrator.fit(predictions)
         except CalibrantError as error:
             failures.append(f"{standing.name} could be fitted on every fold but not on all rows: {error}")
             continue
@@ -139,11 +174,26 @@ def _told(ranking: Ranking, taken: Standing) -> list[str]:
         lines = [f"chosen by {basis}: none, leaving the predictions as they are ({taken.score:.4f})"]
     else:
         lines = [f"chosen by {basis}: {taken.name} ({taken.score:.4f}), {taken.to_nothing} against doing nothing"]
-    if taken is not ranking.best:
-        lines.append(
-            f"{ranking.best.name} scored lower ({ranking.best.score:.4f}), but {taken.name} is simpler and within one "
-            f"standard error of it: {taken.to_best}"
-        )
-    lines.append("ranking: " + ", ".join(f"{each.name} {each.score:.4f}" for each in ranking.fitted))
+    lines += _why(ranking, taken)
+    finalists = ranking.finalists
+    lines.append("ranking: " + ", ".join(f"{each.name} {each.score:.4f}" for each in finalists))
+    behind = [each.name for each in ranking.fitted if each not in finalists]
+    if behind:
+        lines.append(f"behind in the first folds, and not tried in the others: {', '.join(behind)}")
     lines += [f"{each.name} was left out: {each.failure}" for each in ranking.standings if each.failure]
     return lines
+
+
+def _why(ranking: Ranking, taken: Standing) -> list[str]:
+    """Why it is not the one with the lowest score, if so."""
+    best = ranking.best
+    if taken is best:
+        return []
+    lower = f"{best.name} scored lower ({best.score:.4f}), "
+    if ranking.steady is None:
+        return [f"{lower}but {taken.name} is simpler and no worse beyond one standard error: {taken.to_best}"]
+    return [f"{lower}but not beyond doubt: {best.to_steady} against {_named(ranking, ranking.steady)}"]
+
+
+def _named(ranking: Ranking, place: int) -> str:
+    return next(each.name for each in ranking.standings if each.place == place)

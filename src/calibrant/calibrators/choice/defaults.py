@@ -1,51 +1,102 @@
-"""The candidates worth trying for so many rows and classes."""
+"""The candidates worth trying for so many samples and classes, and the one to hold on to when in doubt."""
 
 from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.binning.isotonic import IsotonicOneVsRest, IsotonicPooled, IsotonicRegression
+from calibrant.calibrators.chain import Chain
 from calibrant.calibrators.curves.venn_abers import VennAbers
 from calibrant.calibrators.nothing import DoNothing
 from calibrant.calibrators.scaling.beta import BetaCalibration
 from calibrant.calibrators.scaling.ets import EnsembleTemperatureScaling
+from calibrant.calibrators.scaling.odir import DirichletODIR
+from calibrant.calibrators.scaling.order_preserving import DiagonalOrderPreserving, OrderInvariant, OrderPreserving
 from calibrant.calibrators.scaling.platt import PlattScaling
 from calibrant.calibrators.scaling.quadratic import QuadraticScaling
 from calibrant.calibrators.scaling.sms import StructuredMatrixScaling
 from calibrant.calibrators.scaling.svs import StructuredVectorScaling
 from calibrant.calibrators.scaling.temperature import TemperatureScaling
 
-__all__ = ["default_candidates"]
+__all__ = ["default_candidates", "steady_candidate"]
 
 # Up to this n k² a fit of structured matrix scaling takes a few seconds; six of them are then half a minute.
 _MATRIX_WORK = 2e9
+# Fewer samples for each of the k² weights leave a matrix to its penalty: then it is no better than a vector.
+_SAMPLES_A_WEIGHT = 2
+# Dirichlet calibration chooses its penalties by cross-validation, which needs more and takes longer.
+_SAMPLES_A_SEARCHED_WEIGHT = 5
+# A curve for each class needs samples of each, a network that sees which class is which as well.
+_SAMPLES_A_CURVE = 20
+_SAMPLES_A_SEEN_CLASS = 50
 
-
-# They have no numbers of their own for a class, so that one without rows is not driven out.
-_ALIKE = (DoNothing, TemperatureScaling, EnsembleTemperatureScaling)
+_POOLED_AFTER_TEMPERATURE = Chain((TemperatureScaling(), IsotonicPooled()))
+# They have no numbers of their own for a class, so that one without samples is not driven out.
+_ALIKE = (
+    DoNothing(),
+    TemperatureScaling(),
+    EnsembleTemperatureScaling(),
+    DiagonalOrderPreserving(),
+    OrderInvariant(),
+    IsotonicPooled(),
+    _POOLED_AFTER_TEMPERATURE,
+)
 
 
 def default_candidates(n: int, k: int, *, absent: int = 0) -> tuple[Calibrator, ...]:
-    """Methods that are the best somewhere and seldom do harm, from simple to complex.
+    """Methods that are the best somewhere: first the steady ones, from simple to complex, then their challengers.
 
-    Two classes: nothing, temperature, Platt, beta, quadratic, Venn-Abers. More: nothing, temperature, its ensemble,
-    structured vector scaling, and structured matrix scaling where n k² is at most 2·10⁹ (25,000 rows of 280 classes;
-    of 1000 classes, 2,000). Binning, isotonic and one-vs-rest methods are left out: among many classes their log-loss
-    is the worst of all, and with few rows noise would sometimes choose them. Where a class has no rows, only nothing,
-    temperature and its ensemble are left: the others would learn that it never occurs, and no held-out row shows it.
+    Steady are nothing, temperature, structured vector scaling and structured matrix scaling (where n k² is at most
+    2·10⁹): each is the one before it as long as the samples do not show more. Challengers of two classes: Platt, beta,
+    quadratic, ensemble temperature, isotonic, Venn-Abers. Of more: ensemble temperature, the diagonal function, pooled
+    isotonic by itself and after a temperature, isotonic regression of each class (20 samples a class), the
+    order-invariant network, the order-preserving one (50 a class), and Dirichlet calibration (5 a weight). Where a
+    class has no samples, only those that treat all classes alike are left: the others would learn that it never occurs,
+    and no held-out sample shows the harm.
 
     Args:
-        n: Calibration rows.
+        n: Calibration samples.
         k: Classes.
-        absent: How many of them have no rows.
+        absent: How many of them have no samples.
 
     Example:
-        >>> [method.name for method in default_candidates(5000, 10)]
-        ['none', 'temperature', 'ets', 'svs', 'sms']
+        >>> [method.name for method in default_candidates(5000, 2)]
+        ['none', 'temperature', 'svs', 'sms', 'platt', 'beta', 'quadratic', 'ets', 'isotonic', 'venn_abers']
     """
-    candidates = _for_every_class(n, k)
-    return tuple(each for each in candidates if isinstance(each, _ALIKE)) if absent else candidates
-
-
-def _for_every_class(n: int, k: int) -> tuple[Calibrator, ...]:
-    simple = (DoNothing(), TemperatureScaling())
-    if k == 2:
-        return (*simple, PlattScaling(), BetaCalibration(), QuadraticScaling(), VennAbers())
     matrix = (StructuredMatrixScaling(),) if n * k * k <= _MATRIX_WORK else ()
-    return (*simple, EnsembleTemperatureScaling(), StructuredVectorScaling(), *matrix)
+    steady = (DoNothing(), TemperatureScaling(), StructuredVectorScaling(), *matrix)
+    candidates = (*steady, *(_challengers_of_two() if k == 2 else _challengers(n, k)))
+    return tuple(each for each in candidates if each in _ALIKE) if absent else candidates
+
+
+def steady_candidate(n: int, k: int, *, absent: int = 0) -> Calibrator:
+    """The one of :func:`default_candidates` that cross-validation must speak against, or it is taken.
+
+    Structured matrix scaling where there are two samples for each weight, else structured vector scaling; a temperature
+    where a class has no samples. Their penalties let the samples decide how much is learned, so that they are seldom
+    far behind the best, whatever the model; a hundred samples could not tell which method that is.
+
+    Example:
+        >>> steady_candidate(5000, 10).name, steady_candidate(5000, 100).name
+        ('sms', 'svs')
+    """
+    if absent:
+        return TemperatureScaling()
+    wide = n < _SAMPLES_A_WEIGHT * k * k or n * k * k > _MATRIX_WORK
+    return StructuredVectorScaling() if wide else StructuredMatrixScaling()
+
+
+def _challengers_of_two() -> tuple[Calibrator, ...]:
+    scaled = (PlattScaling(), BetaCalibration(), QuadraticScaling(), EnsembleTemperatureScaling())
+    return (*scaled, IsotonicRegression(), VennAbers())
+
+
+def _challengers(n: int, k: int) -> tuple[Calibrator, ...]:
+    allowed: list[tuple[Calibrator, bool]] = [
+        (EnsembleTemperatureScaling(), True),
+        (DiagonalOrderPreserving(), True),
+        (IsotonicPooled(), True),
+        (_POOLED_AFTER_TEMPERATURE, True),
+        (IsotonicOneVsRest(), n >= _SAMPLES_A_CURVE * k),
+        (OrderInvariant(), True),
+        (OrderPreserving(), n >= _SAMPLES_A_SEEN_CLASS * k),
+        (DirichletODIR(), n >= _SAMPLES_A_SEARCHED_WEIGHT * k * k and n * k * k <= _MATRIX_WORK),
+    ]
+    return tuple(method for method, enough in allowed if enough)

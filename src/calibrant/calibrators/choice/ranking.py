@@ -2,42 +2,52 @@
 
 import math
 from dataclasses import dataclass, fields
-from typing import Literal, Self, final
+from typing import Literal, Self, TypeAlias, final
 
 from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.chain import Chain
 
-__all__ = ["Gap", "Ranking", "Standing", "label"]
+__all__ = ["Gap", "Ranking", "Score", "Standing", "label"]
+
+Score: TypeAlias = Literal["nll", "brier"]
 
 # Two-sided 95 %.
 _Z = 1.959963984540054
+# Standard errors by which a challenger must lead: the largest of ten leads that are noise seldom exceeds it.
+_CHALLENGE = 3.0
 
 
 @final
 @dataclass(frozen=True)
 class Gap:
-    """A mean difference with its 95 % interval; NaN where there is none to tell.
+    """A mean difference with its 95 % interval; NaN where there is none.
 
-    Rows count as independent. The maps of different folds share most of their rows, which makes the intervals a little
-    too narrow.
+    Samples count as independent. The maps of different folds share most of their samples, which makes the intervals a
+    little too narrow.
+
+    ``noise`` is a standard error that one-sided outliers do not enlarge: it comes from the smaller of the two
+    half-deviations, upwards and downwards. A method that is a little better on most samples and terribly wrong on one
+    has a large standard error, behind which its mean would hide; its noise is small.
     """
 
     value: float = math.nan
     low: float = math.nan
     high: float = math.nan
+    noise: float = math.nan
 
     @classmethod
     def between(cls, first: Tensor, second: Tensor) -> Self:
-        """First minus second, row by row, (n,) each."""
+        """First minus second, sample by sample, (n,) each."""
         change = first - second
         mean, half = float(change.mean()), _Z * float(change.std()) / math.sqrt(len(change))
-        return cls(mean, mean - half, mean + half)
+        squares = (float(side.square().sum()) for side in (change.clamp(min=0), change.clamp(max=0)))
+        return cls(mean, mean - half, mean + half, math.sqrt(2 * min(squares)) / len(change))
 
     @property
     def standard_error(self) -> float:
-        """Of the mean difference."""
+        """Standard error of the mean difference."""
         return (self.high - self.low) / (2 * _Z)
 
     def __str__(self) -> str:
@@ -47,17 +57,25 @@ class Gap:
 @final
 @dataclass(frozen=True)
 class Standing:
-    """One candidate: its score on rows it was not fitted on, NaN if it could not be fitted."""
+    """One candidate: its score on samples it was not fitted on, NaN if it could not be fitted.
+
+    A candidate that was dropped after some folds has the score of the best plus its gap to the best in those folds.
+    """
 
     name: str
     calibrator: Calibrator
-    place: int  # among the candidates as they were given, from simple to complex
+    place: int  # among the candidates as they were given
     score: float
     to_best: Gap  # its score minus the best
     to_nothing: Gap  # its score minus that of doing nothing: below 0 it helps
-    ece: float
-    to_lowest_ece: Gap
-    seconds: float  # of all its fits
+    to_steady: Gap = Gap()  # its score minus that of the steady candidate
+    other: float = math.nan  # the other proper score: brier beside nll, nll beside brier
+    other_to_nothing: Gap = Gap()
+    ece: float = math.nan
+    to_lowest_ece: Gap = Gap()
+    folds: int = 0  # in which it was tried
+    eligible: bool = True  # whether it may be chosen
+    seconds: float = 0.0  # of all its fits
     failure: str | None = None
 
 
@@ -66,15 +84,16 @@ class Standing:
 class Ranking:
     """The candidates, lowest score first, those that could not be fitted last."""
 
-    score: Literal["nll", "brier"]
+    score: Score
     folds: int
     n: int
     standings: tuple[Standing, ...]
+    steady: int | None = None  # place of the candidate that is taken when in doubt
 
     @property
     def best(self) -> Standing:
-        """The lowest score."""
-        return self.standings[0]
+        """The lowest score among those that were tried in all folds."""
+        return self.finalists[0]
 
     @property
     def fitted(self) -> tuple[Standing, ...]:
@@ -82,24 +101,52 @@ class Ranking:
         return tuple(each for each in self.standings if each.failure is None)
 
     @property
-    def chosen(self) -> Standing:
-        """The simplest candidate that is no more than one standard error above the best.
+    def finalists(self) -> tuple[Standing, ...]:
+        """Those that were tried in all folds."""
+        return tuple(each for each in self.fitted if each.folds == self.folds)
 
-        The standard error is that of the paired difference, which is far smaller than that of either score: the rule
-        prefers the simple where the data cannot tell, and gives way as soon as they can.
+    @property
+    def chosen(self) -> Standing:
+        """The candidate to take.
+
+        With a steady candidate, that one, unless a simpler one (given before it) is lower by more than one standard
+        error, or a challenger (given after it) by more than three: among many challengers the lowest score is partly
+        luck. Without one, the simplest candidate that is no more than one standard error above the best.
+
+        Standard errors are those of the paired differences, which are far smaller than that of either score. Above the
+        best, a candidate's own outliers do not count as noise (:class:`Gap`).
         """
-        alike = (each for each in self.fitted if each.to_best.value <= each.to_best.standard_error)
-        return min(alike, key=lambda each: each.place)
+        may = tuple(each for each in self.finalists if each.eligible) or self.finalists
+        held = next((each for each in may if each.place == self.steady), None)
+        if held is None:
+            alike = [each for each in may if each.to_best.value <= each.to_best.noise]
+            return min(alike or may[:1], key=lambda each: each.place)
+        return min((held, *(each for each in may if _replaces(each, held))), key=lambda each: each.score)
+
+    @property
+    def other_score(self) -> Score:
+        """The proper score that does not decide."""
+        return "brier" if self.score == "nll" else "nll"
+
+    @property
+    def scores_disagree(self) -> bool:
+        """Whether the candidate to take is worse than doing nothing by the other proper score, beyond noise."""
+        return self.chosen.to_nothing.value < 0 < self.chosen.other_to_nothing.low
 
     @property
     def lowest_ece(self) -> Standing:
         """The candidate that the expected calibration error would choose."""
-        return min(self.fitted, key=lambda each: each.ece)
+        return min(self.finalists, key=lambda each: each.ece)
 
     @property
     def ece_misleads(self) -> bool:
         """Whether the ECE picks, beyond noise, a candidate that is worse by the proper score, beyond noise."""
         return self.chosen.to_lowest_ece.low > 0 and self.lowest_ece.to_best.low > 0
+
+
+def _replaces(each: Standing, held: Standing) -> bool:
+    lead = 1.0 if each.place < held.place else _CHALLENGE
+    return each is not held and each.to_steady.value < -lead * each.to_steady.standard_error
 
 
 def label(calibrator: Calibrator) -> str:

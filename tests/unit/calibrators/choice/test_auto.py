@@ -9,7 +9,14 @@ import pytest
 import torch
 from scipy import stats
 
-from calibrant.calibrators import Calibrator, Chain, DoNothing, StructuredVectorScaling, TemperatureScaling
+from calibrant.calibrators import (
+    Calibrator,
+    Chain,
+    DoNothing,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    TemperatureScaling,
+)
 from calibrant.calibrators.base import Fitted
 from calibrant.calibrators.choice.auto import Auto
 from calibrant.calibrators.choice.ranking import Gap, Ranking, Standing, label
@@ -96,7 +103,6 @@ def test_the_deal_is_even_and_by_chance():
     assert not torch.equal(fold, deal_folds(labels, 5, seed=4))
 
 
-@pytest.mark.filterwarnings("ignore:.*worse than no calibration")
 def test_learning_the_noise_of_the_class_counts_is_not_rewarded():
     """Dealt class by class, the held-out rows would have the very counts that were learned."""
     found, true = [], []
@@ -190,13 +196,123 @@ def test_a_candidate_that_fails_on_all_rows_gives_way_to_the_next():
 
 def test_the_simpler_is_taken_within_one_standard_error():
     def standing(name, place, score, error):
-        gap = Gap(score - 1.0, score - 1.0 - 1.96 * error, score - 1.0 + 1.96 * error)
-        return Standing(name, DoNothing(), place, score, gap, gap, 0.01, Gap(0.0, 0.0, 0.0), 0.0)
+        gap = Gap(score - 1.0, score - 1.0 - 1.96 * error, score - 1.0 + 1.96 * error, noise=error)
+        return Standing(name, DoNothing(), place, score, gap, gap, to_steady=gap, ece=0.01, folds=5)
 
     best = standing("complex", 2, 1.0, 0.0)
     near, far = standing("near", 1, 1.0009, 0.001), standing("simplest", 0, 1.002, 0.001)
     assert Ranking("nll", 5, 100, (best, near, far)).chosen is near
     assert Ranking("nll", 5, 100, (best, far)).chosen is best
+
+
+class TestTheSteadyCandidate:
+    """It is kept unless a simpler one leads it by one standard error, or another by three."""
+
+    def _chosen(self, **leads):
+        """Leads over the steady one in standard errors, by name; ``simple`` is given before it, the others after."""
+
+        def standing(name, place, lead):
+            gap = Gap(-lead, -lead - 1.96, -lead + 1.96)
+            return Standing(name, DoNothing(), place, 10 - lead, gap, gap, to_steady=gap, folds=5)
+
+        places = {"simple": 0, "steady": 1, "challenger": 2, "another": 3}
+        standings = [standing(name, places[name], lead) for name, lead in {"steady": 0.0, **leads}.items()]
+        ranked = tuple(sorted(standings, key=lambda each: each.score))
+        return Ranking("nll", 5, 100, ranked, steady=1).chosen.name
+
+    def test_a_simpler_one_needs_a_lead_of_one_standard_error(self):
+        assert self._chosen(simple=0.9) == "steady"
+        assert self._chosen(simple=1.1) == "simple"
+
+    def test_a_challenger_needs_three(self):
+        assert self._chosen(challenger=2.9, simple=-5.0) == "steady"
+        assert self._chosen(challenger=3.1, simple=-5.0) == "challenger"
+        assert self._chosen(challenger=2.9, simple=1.1) == "simple"
+
+    def test_of_several_the_lowest_score_is_taken(self):
+        assert self._chosen(challenger=3.5, another=4.0, simple=1.5) == "another"
+
+    def test_challengers_that_do_not_lead_after_a_fold_are_not_tried_in_the_others(self):
+        predictions = rows(500, scale=3.0)
+        found = rank(predictions, (TemperatureScaling(), Overfit()), steady=TemperatureScaling())
+        tried = {each.name: each.folds for each in found.standings}
+        assert tried == {"none": 5, "temperature": 5, "overfit": 1}
+        overfit = next(each for each in found.standings if each.name == "overfit")
+        assert overfit.score == pytest.approx(found.best.score + overfit.to_best.value)
+        assert found.chosen.name == "temperature"
+
+    def test_a_map_that_bends_is_found_among_the_usual_candidates(self):
+        """One label in three is drawn at random: what no matrix of log-probabilities can say."""
+        generator = torch.Generator().manual_seed(0)
+        logits = 6 * torch.randn(6000, 3, generator=generator, dtype=torch.float64)
+        truth = 2 / 3 * (logits / 2).softmax(1) + 1 / 9
+        labels = truth.multinomial(1, generator=generator)[:, 0]
+        predictions = Predictions.from_logits(logits, labels)
+        found = Auto().rank(predictions[:3000])
+        assert found.chosen.place > next(each.place for each in found.standings if each.name == "sms")
+        taken, steady = (
+            found_method.fit(predictions[:3000]).transform(predictions[3000:]).softmax_rows().nll().mean()
+            for found_method in (found.chosen.calibrator, StructuredMatrixScaling())
+        )
+        assert taken < 0.97 * steady
+
+
+def test_a_candidate_s_own_outlier_is_no_excuse():
+    """A loss of 30 among 500: its standard error is as large as the harm, its noise is not."""
+    rng = np.random.default_rng(0)
+    best = torch.tensor(rng.exponential(0.2, size=500))
+    rare = best + torch.tensor(rng.normal(0, 0.01, size=500))
+    rare[7] += 30
+    gap = Gap.between(rare, best)
+    assert gap.value < 1.01 * gap.standard_error
+    assert gap.value > 20 * gap.noise
+    even = Gap.between(best + torch.tensor(rng.normal(0, 0.1, size=500)), best)
+    assert even.noise == pytest.approx(even.standard_error, rel=0.15)
+
+
+def test_in_a_fold_without_an_optimum_a_candidate_leaves_the_predictions_as_they_are():
+    """One wrong sample: the fold that holds it out has no temperature, the others have."""
+    logits = torch.randn(200, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    labels = logits.argmax(1)
+    labels[3] = logits.argmin(1)[3]
+    found = rank(Predictions.from_logits(logits, labels), [TemperatureScaling()])
+    temperature = next(each for each in found.standings if each.name == "temperature")
+    assert temperature.failure is None
+    assert temperature.folds == 5
+
+
+def test_doing_nothing_is_not_chosen_where_probabilities_are_zero():
+    """No sample of these had the label 0 was given to; one to come may, and its log-loss is infinite."""
+    generator = torch.Generator().manual_seed(0)
+    probs = (3 * torch.randn(400, 3, generator=generator, dtype=torch.float64)).softmax(1)
+    labels = probs.multinomial(1, generator=generator)[:, 0]
+    smallest = probs.argmin(1, keepdim=True)
+    spared = smallest[:, 0] != labels
+    zeroed = probs.scatter(1, smallest, torch.where(spared[:, None], 0.0, probs.gather(1, smallest)))
+    zeroed = zeroed / zeroed.sum(1, keepdim=True)
+    candidates = [DoNothing(), TemperatureScaling()]
+    assert rank(Predictions.from_probs(probs, labels), candidates).chosen.name == "none"
+    assert rank(Predictions.from_probs(zeroed, labels), candidates).chosen.name == "temperature"
+
+
+def test_a_warning_says_where_the_two_proper_scores_disagree():
+    """Two classes, sure and right but for a few that are terribly wrong: a high temperature saves the log-loss only."""
+    n = 2000
+    odds = torch.full((n,), 6.0, dtype=torch.float64)
+    odds[:20] = -60.0
+    predictions = Predictions.from_binary_logits(odds, torch.ones(n, dtype=torch.int64))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted = Auto((TemperatureScaling(),)).fit(predictions)
+    assert any("the two proper scores disagree: temperature" in str(each.message) for each in caught)
+    assert any("the two proper scores disagree" in note for note in fitted.summary.notes)
+
+
+def test_more_samples_than_are_needed_are_not_all_cross_validated():
+    predictions = rows(100_500, 2, scale=2.0)
+    choice = Auto((TemperatureScaling(),)).choose(predictions)
+    assert choice.ranking.n == 100_000
+    assert choice.map.summary.rows == 100_500
 
 
 def test_a_warning_names_both_where_the_calibration_error_would_choose_otherwise():
@@ -282,7 +398,8 @@ class TestAClassWithoutRows:
 
     def test_only_methods_that_treat_all_classes_alike_are_tried(self):
         predictions = self._without(4, 2)
-        assert {each.name for each in Auto().rank(predictions).standings} == {"none", "temperature", "ets"}
+        alike = {"none", "temperature", "ets", "diagonal", "order_invariant", "irm", "temperature+irm"}
+        assert {each.name for each in Auto().rank(predictions).standings} == alike
 
     def test_it_is_told_and_noted(self):
         with pytest.warns(CalibrantWarning, match="no calibration rows of class 2: .* were left out"):
@@ -295,9 +412,9 @@ class TestAClassWithoutRows:
         new = rows(4000, 3, scale=2.0, seed=7)
         assert fitted.transform(new).softmax_rows().nll().mean() < new.softmax_rows().nll().mean()
 
-    def test_of_two_classes_nothing_and_temperature_are_left(self):
+    def test_of_two_classes_nothing_and_temperatures_are_left(self):
         names = {each.name for each in Auto().rank(self._without(2, 1)).standings}
-        assert names == {"none", "temperature"}
+        assert names == {"none", "temperature", "ets"}
 
     def test_candidates_that_were_asked_for_are_tried_and_warn_by_themselves(self):
         with pytest.warns(CalibrantWarning, match="no calibration rows of class 2; all that is learned"):
