@@ -35,7 +35,10 @@ def reading(path: Path | str, form: str) -> Iterator[None]:
         raise FileError(f"{path} must be readable; you lack the permission. Ask its owner, or copy it.") from error
     except Exception as error:
         if is_out_of_memory(error):
-            raise FileError(f"{path} must fit into memory; there is not enough left to read it. {_LESS}") from error
+            raise FileError(
+                f"{path} must fit into memory; reading it asks for more than is left. A small file that does so is "
+                f"damaged. {_LESS}"
+            ) from error
         first_line = (str(error).splitlines() or [""])[0].split(". ")[0].rstrip(". ")
         raise FileError(
             f"{path} must be a whole {form}; reading it failed: {first_line or type(error).__name__}. "

@@ -15,6 +15,7 @@ from typing import get_args
 
 import pytest
 import torch
+from extreme_data import EXTREMES
 from markdown_blocks import classes_taught_by
 from torch import nn
 
@@ -50,6 +51,8 @@ DEPEND_ON_ROW_ORDER = {
     "scaling_binning": "its three parts are dealt by position",
     "scaling_binning_marginal": "its three parts are dealt by position",
 }
+# Methods that fit many maps to give one.
+SLOW = {"auto", "dirichlet_odir", "ms_odir"}
 # Methods that treat classes differently by their number.
 DEPEND_ON_CLASS_ORDER = {
     "order_preserving": "its network has its own random weights for every class",
@@ -153,7 +156,7 @@ def fit_or_reason(calibrator, rows):
         warnings.simplefilter("ignore", CalibrantWarning)
         try:
             return calibrator.fit(rows), None
-        except FitError as error:
+        except (FitError, InputError) as error:
             return None, str(error)
 
 
@@ -426,3 +429,28 @@ class TestAwkwardRows:
         made = calibrator.fit(AWKWARD["a class without rows"])
         hot = made(6 * torch.eye(5, dtype=torch.float64)).softmax(1).diagonal()
         assert torch.allclose(hot, hot[0].expand(5), atol=1e-6)
+
+
+class TestExtremeNumbers:
+    @each_calibrator
+    def test_a_fit_on_numbers_at_the_ends_of_their_type_gives_finite_results_or_a_reason(self, calibrator):
+        for name in list(EXTREMES)[:: 5 if calibrator.name in SLOW else 1]:
+            try:
+                rows = EXTREMES[name].predictions()
+            except InputError:
+                continue  # logits that differ by more than their type can hold
+            made, reason = fit_or_reason(calibrator, rows)
+            if made is None:
+                assert len(reason) > 40, name
+                continue
+            result = made(rows.logits)
+            assert torch.isfinite(result).all(), name
+            assert torch.isfinite(made.transform(rows).confidence).all(), name
+            if calibrator.preserves_accuracy:
+                assert torch.equal(result.argmax(1), rows.logits.argmax(1)), name
+
+    @each_calibrator
+    def test_a_fit_on_plain_rows_gives_finite_results_for_numbers_at_the_ends_of_their_type(self, calibrator):
+        for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+            result = fitted(calibrator, 5)(rows_that_tie(5, dtype))
+            assert torch.isfinite(result).all(), dtype

@@ -433,6 +433,19 @@ class TestInvariance:
         if len(rows.top.log_odds.unique()) == len(rows):
             assert_same(metric, metric(shifted), metric(rows), relative=1e-7, absolute=absolute)
 
+    @each([metric for metric in TOP if getattr(metric, "ranks", None) == RankedRows()])
+    @given(data=st.data())
+    def test_numbers_made_of_ranks_have_the_same_bits_in_any_order(self, metric, data):
+        rows = data.draw(rows_for(metric))
+        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(data.draw(st.integers(0, 1000))))
+        assert_same(metric, metric(rows[order]), metric(rows), relative=0, absolute=0)
+
+    @given(rows=st.one_of(predictions(max_rows=120), top_labels(max_rows=120)), seed=st.integers(0, 1000))
+    def test_any_permutation_gives_the_same_report(self, rows, seed):
+        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+        first, second = (evaluate(each, resamples=20) for each in (rows, rows[order]))
+        assert repr(first) == repr(second)  # to the last digit; NaN is equal to itself in words
+
 
 class TestStatesSideBySide:
     """Fields of a state may carry leading dimensions, one state a resample: the bootstrap rests on it."""

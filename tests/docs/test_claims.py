@@ -59,3 +59,28 @@ def test_every_metric_and_method_stands_in_the_readme():
     words |= {"histogram", "isotonic", "scaling_binning"}  # written once with their kinds: histogram(_classwise)
     unlisted = {"none", "chain", "accuracy", "confidence", "entropy", "sece_printed"}  # no method, no score of its own
     assert {*all_metrics(), *all_calibrators(), *all_feature_calibrators()} - words <= unlisted
+
+
+def test_the_log_losses_by_number_of_samples_are_those_of_the_study():
+    def rows_of(page, heading):
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        (table,) = re.findall(rf"^\| {heading} \|\n(?:\|.*\n)+", text, re.MULTILINE)
+        return [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in table.splitlines() if line[:2] != "|-"]
+
+    study = rows_of("comparison.md", r"method \| 100 .*")
+    sizes = study[0][1:]
+    gains = {(row[0], size): gain for row in study[1:] for size, gain in zip(sizes, row[1:], strict=True)}
+    headings, *told = rows_of("choosing.md", r"rows \| .*")
+    assert len(told) >= 4
+    names = {
+        "platt (one-vs-rest)": "platt",
+        "isotonic (top label)": "isotonic",
+        "isotonic (one-vs-rest)": "isotonic_ovr",
+    }
+    for size, *numbers in told:
+        for heading, number in zip(headings[1:], numbers, strict=True):
+            recorded = gains[names.get(heading, heading), size]
+            if recorded == "–":
+                assert number == "cannot be fitted", (heading, size)
+            else:
+                assert float(number.replace("−", "-")) == float(recorded), (heading, size)

@@ -6,11 +6,11 @@ was fitted on is never below ours.
 
 import numpy as np
 import pytest
-from betacal import BetaCalibration as Betacal
 
 from calibrant.calibrators import BetaCalibration
 from calibrant.predictions import Predictions
 
+Betacal = pytest.importorskip("betacal").BetaCalibration
 STOPS_EARLY = 2e-4
 
 

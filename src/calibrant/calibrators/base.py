@@ -11,13 +11,14 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, final
 import torch
 
 from calibrant.calibrators.floor import about_floor, with_floor
+from calibrant.calibrators.own_samples import Compared, compare_on_own_samples
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.maps import FitSummary, Map
 from calibrant.numerics.certificate import Certificate
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = ["Calibrator", "CalibratorFamily", "Fitted", "check_calibrators", "gathered_warnings"]
+__all__ = ["Calibrator", "CalibratorFamily", "Fitted", "check_calibrators", "gathered_warnings", "with_comparison"]
 
 CalibratorFamily: TypeAlias = Literal["baseline", "scaling", "binning", "curve", "composition"]
 
@@ -62,7 +63,22 @@ class Calibrator(ABC):
         Raises:
             FitError: If there is no optimum, or it was not reached; the message says why.
             InputError: If a table of top labels is given, which has no logits to map.
+
+        Warns:
+            CalibrantWarning: If the map is worse than none on the samples that it was fitted on, by log-loss, Brier
+                score or more than a point of accuracy.
         """
+        fitted = self.fit_uncompared(predictions)
+        found = compare_on_own_samples(predictions, lambda logits, _: fitted(logits))
+        assert fitted.summary is not None, "every fit leaves a summary"
+        # A method that was asked for another criterion than the log-loss does what it was asked for: noted, no more.
+        on_purpose = self.settings().get("criterion", "nll") != "nll"
+        fitted.summary = with_comparison(fitted.summary, found._replace(is_serious=found.is_serious and not on_purpose))
+        return fitted
+
+    @final
+    def fit_uncompared(self, predictions: Predictions) -> Map:
+        """As :meth:`fit`, without a look at what the map does to its own samples: for one of many fits, as in folds."""
         if not isinstance(predictions, Predictions):
             raise InputError(f"{self.name} must be fitted on Predictions; got {type(predictions).__name__}.")
         start = time.perf_counter()
@@ -104,6 +120,16 @@ def check_calibrators(values: object, name: str) -> None:
                 f"{name} must all be calibrators, such as TemperatureScaling(); got {each!r}. "
                 "find_calibrator gives the one of a name."
             )
+
+
+def with_comparison(summary: FitSummary, found: Compared) -> FitSummary:
+    """The summary with the scores of its own samples before and after, and a warning where one has become worse."""
+    notes = summary.notes if found.note is None else (*summary.notes, found.note)
+    if found.note is not None and found.is_serious:
+        warnings.warn(found.note, CalibrantWarning, stacklevel=3)
+    return dataclasses.replace(
+        summary, notes=notes, compared=found.samples, before=dict(found.before), after=dict(found.after)
+    )
 
 
 @contextmanager

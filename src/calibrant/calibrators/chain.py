@@ -52,6 +52,6 @@ class Chain(Calibrator):
     def learn(self, predictions: Predictions) -> Fitted:
         maps = []
         for step in self.steps:
-            maps.append(step.fit(predictions))
+            maps.append(step.fit_uncompared(predictions))
             predictions = maps[-1].transform(predictions)
         return Fitted(ChainMap(maps, n_classes=predictions.n_classes))

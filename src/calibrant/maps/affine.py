@@ -2,6 +2,7 @@
 
 from typing import ClassVar, final
 
+import torch
 from torch import Tensor
 
 from calibrant.checks import check_bool
@@ -43,6 +44,8 @@ class Affine(Map):
         require(self.bias.shape == (k,), f"bias must have a number for each of {k} classes", self.bias)
 
     def calibrated(self, logits: Tensor) -> Tensor:
-        inputs = logits.log_softmax(dim=-1) if self.of_log_probs else logits
+        # Far beyond all that matters, and so that sums of products with the weights are numbers.
+        most = torch.finfo(logits.dtype).max ** 0.75
+        inputs = (logits.log_softmax(dim=-1) if self.of_log_probs else logits).clamp(-most, most)
         weight, bias = self.weight.to(logits), self.bias.to(logits)
         return (inputs @ weight.T if weight.ndim == 2 else inputs * weight) + bias

@@ -23,7 +23,12 @@ Setting: TypeAlias = bool | int | float | str | None
 @final
 @dataclass(frozen=True)
 class FitSummary:
-    """How a map came about: the method and its options, how much data it saw, and how well its optimum is known."""
+    """How a map came about: the method and its options, how much data it saw, and how well its optimum is known.
+
+    ``before`` and ``after`` are log-loss (``nll``), ``brier`` and ``accuracy`` on the samples of the fit, without the
+    map and with it: means over ``compared`` of them, at most 500 drawn at random where these show that nothing has
+    become worse, else all. They flatter the map. 0 and empty where they were not computed.
+    """
 
     method: str
     settings: dict[str, Setting] = field(default_factory=dict)
@@ -31,6 +36,9 @@ class FitSummary:
     seconds: float = 0.0
     certificate: Certificate | None = None
     notes: tuple[str, ...] = ()
+    compared: int = 0
+    before: dict[str, float] = field(default_factory=dict)
+    after: dict[str, float] = field(default_factory=dict)
 
 
 class Map(Learned, ABC):

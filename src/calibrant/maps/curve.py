@@ -27,7 +27,8 @@ class Curve(Learned, ABC):
 
     def log_probs(self, log_odds: Tensor) -> Tensor:
         """Logarithms of the new probabilities, (..., c) -> (..., c)."""
-        return logsigmoid(self(log_odds))
+        most = torch.finfo(log_odds.dtype).max / 4  # differences of such are numbers
+        return logsigmoid(self(log_odds).clamp(-most, most))
 
     @property
     @abstractmethod
@@ -140,6 +141,9 @@ class Polynomial(Curve):
         require(filled, "coefficients must have shape (columns, degree + 1)", self.coefficients)
 
     def forward(self, log_odds: Tensor) -> Tensor:
+        # Far beyond all that matters, and so that its powers are numbers.
+        most = torch.finfo(log_odds.dtype).max ** (1 / self.coefficients.shape[1])
+        log_odds = log_odds.clamp(-most, most)
         value = torch.zeros_like(log_odds)
         for coefficient in self.coefficients.to(log_odds).T.flip(0):
             value = value * log_odds + coefficient

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from calibrant.numerics.fast import logaddexp
+
 __all__ = [
     "Top",
     "below_the_largest",
@@ -109,7 +111,5 @@ def _held_back(log_shares: Tensor, log_odds: Tensor) -> Tensor:
     blend = ((largest - below) / (largest - fair).clamp(min=1e-12)).clamp(0, 1 - _AHEAD / 100)
     needed = blend > 0
     blend = blend.where(needed, 0.5)
-    # logaddexp, by way of a function that is rounded alike at every position of an array.
-    equal, own = (blend * fair).log(), log_shares + torch.log1p(-blend)
-    blended = equal - logsigmoid(equal - own)
+    blended = logaddexp(log_shares + torch.log1p(-blend), (blend * fair).log())
     return torch.where(needed, blended, log_shares)

@@ -12,11 +12,13 @@ On other devices torch does them. All return torch tensors on the input's device
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 __all__ = [
     "argmax_rows",
     "column_products",
     "columns_first",
+    "logaddexp",
     "max_of_few",
     "positions",
     "positions_above",
@@ -71,9 +73,13 @@ def positions(mask: Tensor) -> Tensor:
     return mask.flatten().nonzero().flatten()
 
 
-def row_products(first: Tensor, second: Tensor, *, out: Tensor) -> Tensor:
-    """Sum of each row's products, on a CPU, (n, k) -> (n,): no third array is written on the way."""
-    return _sum_each_row("ij,ij->i", first, second, out=out)
+def row_products(first: Tensor, second: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Sum of the products of each row of (n, k) with that of (n, k) or with the only one of (1, k), giving (n,)."""
+    if first.device.type != "cpu":
+        return torch.sum(first * second.to(first.device), dim=1, out=out)
+    # On a CPU no third array is written on the way.
+    out = first.new_empty(len(first)) if out is None else out
+    return _sum_each_row("ij,ij->i", first, second.expand_as(first), out=out)
 
 
 def column_products(first: Tensor, second: Tensor, *, out: Tensor) -> Tensor:
@@ -112,6 +118,11 @@ def sum_columns(columns: Tensor, *, out: Tensor) -> Tensor:
     for array in arrays[2:]:
         np.add(total, array, out=total)
     return out
+
+
+def logaddexp(first: Tensor, second: Tensor) -> Tensor:
+    """log(exp(a) + exp(b)) of every pair, of which one may be minus infinity; with slopes."""
+    return torch.maximum(first, second) - logsigmoid((first - second).abs())
 
 
 def sigmoid(log_odds: Tensor) -> Tensor:

@@ -79,6 +79,7 @@ class _Diagram:
 
     def cut(self, edges: Array) -> tuple[Array, NDArray[np.intp]]:
         """Edges with rows on either side of each, and how many rows lie up to each."""
+        edges = np.maximum.accumulate(edges)  # those of bins that are almost alike may have changed places by rounding
         cuts = np.searchsorted(self.rising, edges, side="right")
         parts = (np.diff(cuts, prepend=0) > 0) & (cuts < len(self.rising))
         return edges[parts], cuts[parts]

@@ -49,15 +49,16 @@ class LogisticFit(NamedTuple):
     """The optimum of each of c regressions, where there is one."""
 
     weights: Tensor  # (c, d)
-    found: Tensor  # bool, (c,); where not, the best weights are infinite
+    found: Tensor  # bool, (c,); where not, the best weights are infinite, or were not reached
+    separable: Tensor  # bool, (c,): these weights tell hits and misses apart, so larger ones are always better
     objective: Tensor  # mean log-loss, (c,)
     gradient: Tensor  # largest entry of its gradient, features being of unit size, (c,)
     steps: int
     passes: float
 
-    def columns(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def columns(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """What has a line for each regression."""
-        return self.weights, self.found, self.objective, self.gradient
+        return self.weights, self.found, self.separable, self.objective, self.gradient
 
     def certificate(self) -> Certificate:
         """The mean over the regressions, and the worst gradient among them."""
@@ -86,6 +87,7 @@ def fit_logistic(scores: Tensor, targets: Targets, features: Features, *, active
     return LogisticFit(
         weights=problem.outwards(point),
         found=found,
+        separable=last.apart & (targets.hit == 1) & (targets.miss == 0),
         objective=last.loss,
         gradient=last.gradient.abs().amax(dim=1),
         steps=steps,

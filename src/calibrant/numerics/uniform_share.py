@@ -16,6 +16,8 @@ import math
 import torch
 from torch import Tensor
 
+from calibrant.numerics.fast import logaddexp
+
 __all__ = ["choose_share", "floored", "mixed"]
 
 # Logarithms to base 10 of the shares that are tried: a coarse grid, then what lies half-way beside the best of it.
@@ -40,7 +42,7 @@ def mixed(log_probs: Tensor, share: Tensor) -> Tensor:
         tensor([0.9000, 0.1000])
     """
     # The arguments are finite or minus infinity, never both the latter, so that the result is finite.
-    return torch.logaddexp(log_probs + torch.log1p(-share), share.log() - math.log(log_probs.shape[-1]))
+    return logaddexp(log_probs + torch.log1p(-share), share.log() - math.log(log_probs.shape[-1]))
 
 
 def floored(logits: Tensor, share: Tensor) -> Tensor:

@@ -28,6 +28,6 @@ def draw_comparison(
         )  # fmt: skip
         handles.append(Line2D([], [], label=f"{label}, ECE {percent(diagram.ece)}", **line, **dots))
     draw_strip(ax, diagrams, theme, note="share of rows (first filled, second outlined)")
-    key(ax, theme, [*handles, band_handle(theme)], floor=STRIP_SHARE)
+    key(ax, theme, [*handles, band_handle(theme, "95 % range if the first is calibrated")], floor=STRIP_SHARE)
     sizes = dict.fromkeys(f"{diagram.n:,}" for diagram in diagrams)
     title(ax, theme, "Reliability compared", f"n = {' and '.join(sizes)}")

@@ -71,9 +71,9 @@ def gap_handles(bins: ReliabilityBins, theme: Theme) -> list[Artist]:
     return [Patch(label=label, **look) for label, look, occurs in occurring if occurs]
 
 
-def band_handle(theme: Theme) -> Artist:
+def band_handle(theme: Theme, label: str = "95 % range if calibrated") -> Artist:
     """Entry of the key for the band."""
-    return Patch(facecolor=theme.band, alpha=_BAND_OPACITY, linewidth=0, label="95 % range if calibrated")
+    return Patch(facecolor=theme.band, alpha=_BAND_OPACITY, linewidth=0, label=label)
 
 
 def curve_handle(theme: Theme) -> Artist:

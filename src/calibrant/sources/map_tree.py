@@ -117,6 +117,11 @@ def _check_fit(held: Mapping[str, Any]) -> None:
         "seconds must be a number from 0": _is_number(held["seconds"]) and 0 <= held["seconds"] < math.inf,
         "notes must be a list of text": isinstance(held["notes"], list)
         and all(isinstance(note, str) for note in held["notes"]),
+        "compared must be a whole number from 0": type(held.get("compared", 0)) is int and held.get("compared", 0) >= 0,
+        "before and after must be numbers under names": all(
+            isinstance(held.get(key, {}), dict) and all(map(_is_number, held.get(key, {}).values()))
+            for key in ("before", "after")
+        ),
         "certificate must be numbers under names": isinstance(certificate, dict)
         and all(map(_is_number, certificate.values())),
     }

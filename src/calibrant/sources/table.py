@@ -8,7 +8,7 @@ file only the columns that are needed are read. How a column becomes a tensor is
 import gzip
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
@@ -21,7 +21,7 @@ from calibrant.sources.content import Column, Content, as_class_names
 _BLOCK, _MOST_BLOCK = 1 << 20, 1 << 30  # bytes of a CSV file that are parsed together
 _LONGEST_HEADER, _LONGEST_NUMBER = 1 << 26, 64
 _CHECKED_EVERY = 1 << 26
-_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
+_BATCH = 1 << 22  # numbers of a Parquet file that are decoded together
 
 __all__ = ["is_frame", "open_arrow", "open_csv", "open_frame", "open_parquet"]
 
@@ -49,14 +49,19 @@ def open_frame(frame: Any) -> Content:
 
 def open_parquet(path: Path) -> Content:
     """A Parquet file; page checksums are verified where it has them."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     form = "Parquet file"
 
     def select(names: list[str]) -> Any:
         with reading(path, form), pq.ParquetFile(path, page_checksum_verification=True) as file:
-            check_expansion(path, _decoded_size(file.metadata, names))
-            return file.read(columns=names)
+            # In batches, so that memory is not filled by what a small file says it holds. (What it says of itself in
+            # detail is not to be asked for: of a damaged file the library answers by ending the process.)
+            stored = file.schema_arrow
+            schema = pa.schema([stored.field(name) for name in names])
+            read = file.iter_batches(max(1024, _BATCH // max(1, len(names))), columns=names)
+            return _bounded_table(path, schema, (batch.select(names) for batch in read))
 
     with reading(path, form), pq.ParquetFile(path) as file:
         return _content(path, file.schema_arrow, select)
@@ -80,12 +85,8 @@ def open_arrow(path: Path) -> Content:
             file.seek(0)
             fields = [schema.get_field_index(name) for name in names]
             with opening(file, options=pa.ipc.IpcReadOptions(included_fields=fields)) as reader:
-                batches, size = [], 0
-                for batch in map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader:
-                    batches.append(batch)
-                    size += batch.nbytes
-                    check_expansion(path, size)  # what is compressed in it expands
-                read = pa.Table.from_batches(batches, schema=reader.schema)
+                batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
+                read = _bounded_table(path, reader.schema, batches)
             read.validate(full=True)  # the format has no checksum, and a wrong offset would read foreign memory
             return read
 
@@ -166,17 +167,16 @@ class _Bounded(io.BufferedIOBase):
         return given
 
 
-def _decoded_size(metadata: Any, names: Sequence[str]) -> int:
-    """Bytes that columns of a Parquet file take once they are read, by what the file says of them."""
-    wanted, size = set(names), 0
-    for group in range(metadata.num_row_groups):
-        for place in range(metadata.num_columns):
-            column = metadata.row_group(group).column(place)
-            steps = column.path_in_schema.split(".")
-            if any(".".join(steps[:end]) in wanted for end in range(1, len(steps) + 1)):
-                width = _WIDTHS.get(column.physical_type, 0)
-                size += max(column.num_values * width, column.total_uncompressed_size)
-    return size
+def _bounded_table(path: Path, schema: Any, batches: Iterable[Any]) -> Any:
+    """A table of batches, as long as they are not more than the file can have held."""
+    import pyarrow as pa
+
+    kept, size = [], 0
+    for batch in batches:
+        kept.append(batch)
+        size += batch.get_total_buffer_size()
+        check_expansion(path, size)
+    return pa.Table.from_batches(kept, schema=schema)
 
 
 def _content(path: Path | None, schema: Any, select: Callable[[list[str]], Any]) -> Content:

@@ -91,3 +91,12 @@ def test_fewer_numbers_than_bins_are_told_apart_and_a_single_one_is_not_cut():
     assert len(informative_bins(np.array([-1.0, -1.0, 0.5, 2.0]), 15).edges) == 2
     assert len(informative_bins(np.array([0.3, 0.3]), 15).edges) == 0
     assert len(informative_bins(np.array([0.3]), 2).edges) == 0
+
+
+def test_log_odds_that_differ_by_rounding_leave_no_bin_empty():
+    tiny = np.array([-1e-16, 0.0, 0.0, 1e-16, 2e-16, 1e-5, 3e-5])
+    rising = np.sort(np.concatenate([np.full(20, -500.0), np.repeat(tiny, 6), np.full(20, 500.0)]))
+    found = informative_bins(rising, 15)
+    assert np.isfinite(found.edges).all()
+    assert np.isfinite(found.information).all()
+    assert (np.diff(np.searchsorted(rising, found.edges, side="right")) > 0).all()

@@ -15,7 +15,9 @@ import pytest
 import torch
 
 from calibrant.metrics import AUROC, RankedCells
+from calibrant.numerics.fast import logaddexp, sigmoid
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
+from calibrant.numerics.uniform_share import mixed
 from calibrant.predictions import Predictions, TopLabel
 
 LENGTHS = [*range(1, 71), 1001]
@@ -89,6 +91,23 @@ def test_equal_confidences_have_equal_log_odds(confidence):
         rows = TopLabel([confidence] * n, [place % 2 == 0 for place in range(n)])
         assert_one_value(rows.log_odds, n)
         assert AUROC()(rows) == 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("function", [sigmoid, lambda x: logaddexp(x, 2 * x), lambda x: mixed(x, x.new_tensor(0.1))])
+def test_functions_of_one_number_are_rounded_alike_everywhere(function, dtype):
+    for value in (-3.7, -0.513, -1e-3):
+        alone = function(torch.tensor([[value]], dtype=dtype))
+        for n in (*LENGTHS, 70_001):
+            assert_one_value(torch.cat([function(torch.full((n, 1), value, dtype=dtype)), alone]), n)
+
+
+def test_logaddexp_and_sigmoid_are_those_of_torch():
+    first, second = torch.linspace(-800, 800, 801, dtype=torch.float64), torch.linspace(30, -50, 801).double()
+    torch.testing.assert_close(logaddexp(first, second), torch.logaddexp(first, second), rtol=1e-15, atol=1e-15)
+    torch.testing.assert_close(sigmoid(first), first.sigmoid(), rtol=1e-14, atol=0)
+    assert logaddexp(torch.tensor(-torch.inf), torch.tensor(-3.0)) == -3.0
+    assert sigmoid(torch.tensor([-torch.inf, torch.inf])).tolist() == [0.0, 1.0]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

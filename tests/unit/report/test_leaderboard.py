@@ -143,6 +143,7 @@ def test_warnings_become_notes(board):
     assert board.find("temperature").notes == ()
 
 
+@pytest.mark.filterwarnings("ignore:.*worse than no calibration")
 def test_what_a_method_does_to_the_predictions_is_told(board):
     assert board.find("temperature").changed == 0
     moved = (Bias(by=3.0).fit(CALIBRATION).transform(TEST).predicted != TEST.predicted).double().mean()

@@ -199,6 +199,7 @@ def test_importing_sources_loads_no_table_library():
 
 
 def test_a_polars_frame_is_read_without_pandas():
+    pytest.importorskip("polars")
     code = (
         "import sys, polars, calibrant.sources as s\n"
         "s.load(polars.DataFrame({'confidence': [0.5], 'correct': [True]}))\n"

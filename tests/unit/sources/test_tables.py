@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +13,10 @@ from calibrant.sources import load
 
 PROBS = [[0.75, 0.25], [0.5, 0.5], [0.125, 0.875]]
 WIDE = {"prob_0": [0.75, 0.5, 0.125], "prob_1": [0.25, 0.5, 0.875], "label": [0, 1, 1]}
+
+
+def polars_frame(data):
+    return pytest.importorskip("polars").DataFrame(data)
 
 
 def assert_wide(loaded):
@@ -31,12 +34,12 @@ def csv(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame, pa.table, pa.RecordBatch.from_pydict])
+@pytest.mark.parametrize("frame", [pd.DataFrame, polars_frame, pa.table, pa.RecordBatch.from_pydict])
 def test_frames_of_any_library_are_read(frame):
     assert_wide(load(frame(WIDE)))
 
 
-@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame, pa.table])
+@pytest.mark.parametrize("frame", [pd.DataFrame, polars_frame, pa.table])
 def test_top_labels_of_any_frame_are_read(frame):
     loaded = load(frame({"confidence": [0.5, 0.75], "correct": [True, False], "question": ["a", "b"]}))
     assert isinstance(loaded, TopLabel)
@@ -93,6 +96,7 @@ def test_list_columns_are_matrices(values, tmp_path):
 
 
 def test_polars_lists_arrays_and_categories_are_read():
+    pl = pytest.importorskip("polars")
     for kind in (pl.List(pl.Float32), pl.Array(pl.Float64, 2)):
         frame = pl.DataFrame({"probs": pl.Series(PROBS, dtype=kind), "label": [0, 1, 1]})
         assert_wide(load(frame))

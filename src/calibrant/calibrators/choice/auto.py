@@ -157,7 +157,7 @@ def _fit_first(predictions: Predictions, preferred: Iterable[Standing]) -> tuple
     failures = []
     for standing in preferred:
         try:
-            fitted = standing.calibrator.fit(predictions)
+            fitted = standing.calibrator.fit_uncompared(predictions)
         except CalibrantError as error:
             failures.append(f"{standing.name} could be fitted on every fold but not on all rows: {error}")
             continue

@@ -128,7 +128,7 @@ class _Tried:
             # What a fold has to warn of, the fit on all samples will warn of again if it is still so.
             warnings.simplefilter("ignore", CalibrantWarning)
             try:
-                fitted = self.calibrator.fit(fitting)
+                fitted = self.calibrator.fit_uncompared(fitting)
                 mapped = fitted.transform(judging)
             except CalibrantError as error:
                 self._leave_as_is(str(error), held, nothing)

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, final
 
 from torch import Tensor
 
-from calibrant.calibrators.base import CalibratorFamily, gathered_warnings
+from calibrant.calibrators.base import CalibratorFamily, gathered_warnings, with_comparison
+from calibrant.calibrators.own_samples import compare_on_own_samples
 from calibrant.errors import FitError, InputError
 from calibrant.maps import FitSummary, ProximityMap, Surface
 from calibrant.numerics.neighbours import Closeness, as_features, proximity, unit_rows
@@ -79,6 +80,8 @@ class FeatureCalibrator(ABC):
             seconds=time.perf_counter() - start,
             notes=tuple(warned),
         )
+        found = compare_on_own_samples(predictions, lambda logits, places: fitted(logits, given[places]))
+        fitted.summary = with_comparison(fitted.summary, found)
         return fitted
 
     @final

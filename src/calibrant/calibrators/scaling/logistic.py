@@ -8,13 +8,16 @@ from torch import Tensor
 
 from calibrant.calibrators.absent import some_names
 from calibrant.calibrators.scores import class_by_class
-from calibrant.errors import CalibrantWarning, FitError
+from calibrant.errors import CalibrantWarning, FitError, SeparableError
 from calibrant.numerics.logistic import Features, LogisticFit, Targets, fit_logistic
 from calibrant.predictions import Predictions
 
 __all__ = ["TargetKind", "fit_classes"]
 
 TargetKind: TypeAlias = Literal["smoothed", "plain"]
+
+# Log-odds whose fourth powers are numbers still: no probability differs beyond.
+_FAR = 1e70
 
 
 def fit_classes(
@@ -41,6 +44,7 @@ def fit_classes(
         FitError: If there is no optimum, or it was not reached.
     """
     scores, numbers = class_by_class(predictions)
+    scores = scores.clamp(-_FAR, _FAR) if scores.dtype == torch.float64 else scores
     classes = torch.tensor(numbers, device=scores.device)
     rows = torch.bincount(predictions.labels, minlength=predictions.n_classes).double()[classes]
     smoothed = Targets(predictions.labels, classes, (rows + 1) / (rows + 2), 1 / (len(predictions) - rows + 2))
@@ -56,7 +60,14 @@ def fit_classes(
         )
         fit = _with_lines(fit, lost, _fit(scores[lost], smoothed.lines(lost), features, rising))
     if not fit.found.all():
-        raise FitError(_why_not(name, rows, len(predictions)))
+        raise _why_not(name, rows, len(predictions), fit)
+    largest, most = float(fit.weights.abs().max()), torch.finfo(scores.dtype).max * torch.finfo(scores.dtype).eps
+    if not largest < most:
+        raise FitError(
+            f"{name} needs log-odds of a size that {scores.dtype} can multiply back; here a weight would be "
+            f"{largest:.1g}. The logits are too small: multiply all of them by one number, so that those of a row "
+            "differ by 1 to 100."
+        )
     return fit
 
 
@@ -83,13 +94,19 @@ def _with_lines(fit: LogisticFit, lines: Tensor, again: LogisticFit) -> Logistic
     return fit._replace(steps=fit.steps + again.steps, passes=passes)
 
 
-def _why_not(name: str, rows: Tensor, n: int) -> str:
+def _why_not(name: str, rows: Tensor, n: int, fit: LogisticFit) -> FitError:
     if len(rows) == 1 and float(rows[0]) in (0, n):
-        return (
+        return FitError(
             f"{name} needs calibration rows of both classes; got {int(rows[0])} of class 1 among {n}. "
             "Add rows of the other class, or use PlattScaling with its smoothed targets."
         )
-    return (
+    if not (fit.separable | fit.found).all():
+        return FitError(
+            f"{name} needs log-odds of about one size; on these {n} calibration rows its optimum was not reached in "
+            f"{fit.steps} steps (gradient {float(fit.gradient.max()):.2g}). Check the logits for extreme values, or "
+            "use isotonic, which knows only their order."
+        )
+    return SeparableError(
         f"{name} needs classes whose log-odds overlap; the {n} calibration rows can be told apart without error, so "
         "the best weights are infinite. Add rows, or use PlattScaling with its smoothed targets."
     )

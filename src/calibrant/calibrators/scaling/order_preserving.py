@@ -194,7 +194,7 @@ def _stretched(predictions: Predictions, sees: Sees, hidden: int, weight_decay: 
 
 def _coldness(predictions: Predictions) -> Tensor:
     """The inverse of the temperature that everything here starts from."""
-    scale = TemperatureScaling().fit(predictions)
+    scale = TemperatureScaling().fit_uncompared(predictions)
     return scale.get_buffer("temperature").reciprocal()
 
 

@@ -85,7 +85,7 @@ class HeadFit:
             calibrator = TemperatureScaling(criterion="focal", gamma=self._gamma)
         told = f"the head {calibrator.name} could not be fitted behind x + δ"
         try:
-            return calibrator.fit(Predictions.from_logits(logits, labels))
+            return calibrator.fit_uncompared(Predictions.from_logits(logits, labels))
         except SeparableError as error:
             advice = " Or hold δ, which has brought this about, with a larger strength." if is_moved else ""
             raise SeparableError(f"{told}: {error}{advice}") from error

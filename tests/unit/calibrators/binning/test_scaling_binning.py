@@ -42,6 +42,7 @@ def test_answers_are_means_of_a_platt_curve_over_bins_of_equal_mass():
     assert np.allclose(result[plain], expected[plain], atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:.*worse than no calibration")
 def test_class_by_class_every_class_has_its_own_curve_and_bins():
     cal, new = rows(), rows(100, seed=1)
     result = ScalingBinningMarginal(n_bins=10, split="shared").fit(cal).transform(new).probs.numpy()
@@ -93,6 +94,7 @@ def test_a_seed_deals_the_rows_anew():
     assert not torch.equal(first, other)
 
 
+@pytest.mark.filterwarnings("ignore:.*worse than no calibration")
 @pytest.mark.parametrize("method", [ScalingBinning, ScalingBinningMarginal])
 def test_rows_without_a_mistake_and_very_few_rows_are_no_trouble(method):
     for cal in (rows(10), rows(300)):
@@ -102,6 +104,7 @@ def test_rows_without_a_mistake_and_very_few_rows_are_no_trouble(method):
         assert float(result.confidence.max()) <= 1 - 1 / (len(cal) + 2) + 1e-9
 
 
+@pytest.mark.filterwarnings("ignore:.*worse than no calibration")
 def test_many_classes_get_bins_enough_to_keep_the_predictions():
     cal, new = rows(4000, k=40, sharpness=2.0), rows(2000, k=40, seed=1)
     few, enough = (

@@ -103,6 +103,7 @@ def test_the_deal_is_even_and_by_chance():
     assert not torch.equal(fold, deal_folds(labels, 5, seed=4))
 
 
+@pytest.mark.filterwarnings("ignore:.*worse than no calibration")
 def test_learning_the_noise_of_the_class_counts_is_not_rewarded():
     """Dealt class by class, the held-out rows would have the very counts that were learned."""
     found, true = [], []

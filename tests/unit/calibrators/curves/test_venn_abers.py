@@ -30,6 +30,7 @@ def log_odds_of(rows):
     return (rows.logits[:, 1] - rows.logits[:, 0]).double().numpy()
 
 
+@pytest.mark.filterwarnings("ignore:.*worse than no calibration")
 @pytest.mark.parametrize("levels", [None, 4])
 def test_it_merges_two_isotonic_fits_for_every_row(levels):
     cal, new = two_classes(levels=levels), two_classes(80, seed=1, levels=levels)
@@ -41,6 +42,7 @@ def test_it_merges_two_isotonic_fits_for_every_row(levels):
         assert result[row] == pytest.approx(p1 / (1 - p0 + p1), abs=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:.*worse than no calibration")
 @pytest.mark.parametrize("levels", [None, 6])
 def test_it_agrees_with_the_package_of_that_name(levels):
     with np.errstate():  # the package changes numpy's for everybody

@@ -52,6 +52,7 @@ class TestTwoClasses:
         assert certificate.gradient < 1e-8
         assert certificate.steps > 1
 
+    @pytest.mark.filterwarnings("ignore:.*worse than no calibration")
     def test_classes_told_apart_have_a_finite_fit_only_with_smoothed_targets(self):
         rows = Predictions.from_binary_logits([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0], [0, 0, 0, 1, 1, 1])
         assert torch.isfinite(PlattScaling().fit(rows)(rows.logits)).all()
@@ -98,6 +99,7 @@ class TestManyClasses:
         others = PlattScaling(targets="plain").fit(network(300, 5)).curve.coefficients
         assert torch.isfinite(others).all()
 
+    @pytest.mark.filterwarnings("ignore:.*worse than no calibration")
     @pytest.mark.filterwarnings("ignore:.*no calibration rows of class")
     def test_a_thousand_classes_are_fitted(self):
         generator = torch.Generator().manual_seed(0)
