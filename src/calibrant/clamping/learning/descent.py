@@ -34,9 +34,10 @@ _ENOUGH = 1e-4
 _LESS_SHORT, _SHORTER = 0.5, 0.1
 _SHORTEST, _SHORTEST_BLIND = 1e-2, 1e-8
 # A temperature this near the best one, in its logarithm, gives the same gradient.
-_LAG = 1e-3
-# A promise below this share of the objective is lost in rounding.
-_NOTHING = 1e-7
+_LAG = 1e-6
+# A promise below this share of the objective is lost in rounding, unless a tolerance below 1e-3 asks for more, as of
+# networks in float64: then below this share of the tolerance.
+_NOTHING, _NOTHING_OF_TOLERANCE = 1e-7, 1e-4
 _TINY = 1e-300
 
 
@@ -69,7 +70,7 @@ class Minimum(NamedTuple):
     """Where a descent ended."""
 
     # Of all that is minimised: the mean loss, the penalty on δ, and the head's own where it has one. Its gradient is
-    # that in δ with the head following; of a temperature it may lag, by no more than a thousandth of T.
+    # that in δ with the head following, behind the head that is returned.
     certificate: Certificate
     promised: float  # how much lower the next step would have led, at most to first order
     end: Literal["near", "stuck", "out of passes"]  # stuck: at a kink of the network, where no step leads down
@@ -174,14 +175,15 @@ class Descent:
         before, steps = self.passes_taken, 0
         if self._begun_at[0] != objective.strength:  # rather than gone on with after a kill
             self._begun_at = objective.strength, self._here.value(objective)
-        highest = self._begun_at[1]
+        highest, nothing = self._begun_at[1], min(_NOTHING, _NOTHING_OF_TOLERANCE * solver.tolerance)
         while True:
             here = self._here
             gradient = here.gradient + objective.pull(here.coefficients)
             direction = self._direction(here, gradient, objective)
             promised = -0.5 * float(gradient @ direction)
-            left = int(solver.max_passes - (self.passes_taken - before))
-            is_near = promised <= solver.tolerance * (highest - here.value(objective)) + _NOTHING * highest
+            # A pass is kept for the gradient at the best temperature, where that of the last step lags behind it.
+            left = int(solver.max_passes - (self.passes_taken - before)) - (here.lag > _LAG)
+            is_near = promised <= solver.tolerance * (highest - here.value(objective)) + nothing * highest
             there = None
             if not is_near and left > 0:
                 there = self._step(here, direction, gradient, objective, left)
@@ -189,7 +191,7 @@ class Descent:
                 self._memory.learn(there.coefficients - here.coefficients, there.gradient - here.gradient)
                 self._here, steps = there, steps + 1
                 after_step()
-            elif left > 0 and here.lag > _LAG:
+            elif here.lag > _LAG:
                 # This gradient was that of another temperature: no step down by it need be one, nor its end an optimum.
                 self._here = self._profiled.at(here.coefficients, here.head, objective)
             elif left > 0 and not is_near and len(self._memory):

@@ -155,16 +155,30 @@ def test_behind_a_head_with_a_penalty_of_its_own_it_ends_at_an_optimum_of_all_th
         assert elsewhere(going.delta + 0.05 * torch.randn(D, generator=generator, dtype=torch.float64)) > lowest
 
 
-def test_a_certificate_tells_the_gradient_where_it_ended():
-    objective, going = Objective(strength=0.05), descent()
-    ended = going.minimise(objective, TIGHT)
+@pytest.mark.parametrize("gamma", [0.0, 1.0])
+@pytest.mark.parametrize("solver", [ExactSolver(), TIGHT, ExactSolver(max_passes=4)], ids=["default", "tight", "short"])
+def test_a_certificate_tells_the_gradient_of_what_is_returned(solver, gamma):
+    objective, going = Objective(gamma, strength=0.05), descent(gamma=gamma)
+    ended = going.minimise(objective, solver)
     leaf = going.delta.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(value(leaf, going.head, objective), leaf)
-    assert float(gradient.abs().max()) < 1e-3
-    # In the gradient that it knows, the temperature lags by a step.
-    assert ended.certificate.gradient == pytest.approx(float(gradient.abs().max()), abs=1e-3)
-    assert ended.promised < 1e-6
+    assert ended.certificate.gradient == pytest.approx(float(gradient.abs().max()), rel=1e-3, abs=1e-7)
     assert ended.certificate.passes >= ended.certificate.steps
+    assert ended.certificate.passes <= solver.max_passes
+
+
+def test_a_tighter_tolerance_is_honoured():
+    objective, gradients = Objective(strength=0.05), []
+    begun = descent()
+    begun.begin(objective)
+    for tolerance in (1e-3, 1e-5, 1e-7, 1e-9, 1e-11):
+        ended = descent().minimise(objective, ExactSolver(tolerance=tolerance, max_passes=300))
+        assert ended.end == "near"
+        gained = begun.value(objective) - ended.certificate.objective
+        assert ended.promised <= tolerance * (gained + 1e-4 * begun.value(objective))
+        gradients.append(ended.certificate.gradient)
+    assert gradients == sorted(gradients, reverse=True)
+    assert gradients[-1] < 1e-6
 
 
 def test_the_stronger_the_penalty_the_smaller_delta_down_to_none():
