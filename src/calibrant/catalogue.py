@@ -1,18 +1,23 @@
-"""Every metric, calibrator and loss by its short name, read from its folder: nothing is registered by hand."""
+"""Every metric, calibrator and loss by its short name, read from its folder: nothing is registered by hand.
+
+A folder is loaded when it is first asked for: who measures does not wait for calibrators and losses.
+"""
 
 import inspect
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from calibrant.calibrators import Calibrator, Chain, FeatureCalibrator
 from calibrant.checks import check_known
-from calibrant.losses import Loss, MetaLoss, PenalisedLoss, RowLoss
-from calibrant.method_text import AnyCalibrator, parse_method, without_features
-from calibrant.metrics import Metric
 from calibrant.named_text import NamedKind, read_named
 from calibrant.paper import Paper
+
+if TYPE_CHECKING:
+    from calibrant.calibrators import Calibrator, FeatureCalibrator
+    from calibrant.losses import Loss, MetaLoss
+    from calibrant.method_text import AnyCalibrator
+    from calibrant.metrics import Metric
 
 __all__ = [
     "all_calibrators",
@@ -29,18 +34,20 @@ __all__ = [
 ]
 
 
-def all_metrics() -> dict[str, Metric]:
+def all_metrics() -> "dict[str, Metric]":
     """Every metric with its default options, by name.
 
     Example:
         >>> all_metrics()["ece"].title
         'Expected calibration error'
     """
+    from calibrant.metrics import Metric
+
     made: list[Metric] = [kind() for kind in _exported("metrics", Metric)]
     return {metric.name: metric for metric in sorted(made, key=lambda metric: metric.name)}
 
 
-def find_metric(name: str) -> Metric:
+def find_metric(name: str) -> "Metric":
     """The metric of that name.
 
     Raises:
@@ -51,29 +58,33 @@ def find_metric(name: str) -> Metric:
     return known[name]
 
 
-def all_calibrators() -> dict[str, Calibrator]:
+def all_calibrators() -> "dict[str, Calibrator]":
     """Every calibrator that is fitted on predictions alone, with its default options, by name.
 
     Example:
         >>> all_calibrators()["none"].title
         'Do nothing'
     """
+    from calibrant.calibrators import Calibrator
+
     made: list[Calibrator] = [kind() for kind in _exported("calibrators", Calibrator)]
     return {calibrator.name: calibrator for calibrator in sorted(made, key=lambda calibrator: calibrator.name)}
 
 
-def all_feature_calibrators() -> dict[str, FeatureCalibrator]:
+def all_feature_calibrators() -> "dict[str, FeatureCalibrator]":
     """Every calibrator that looks at features too, with its default options, by name.
 
     Example:
         >>> all_feature_calibrators()["density_ratio"].title
         'Density-ratio calibration'
     """
+    from calibrant.calibrators import FeatureCalibrator
+
     made: list[FeatureCalibrator] = [kind() for kind in _exported("calibrators", FeatureCalibrator)]
     return {calibrator.name: calibrator for calibrator in sorted(made, key=lambda calibrator: calibrator.name)}
 
 
-def find_calibrator(text: str) -> Calibrator:
+def find_calibrator(text: str) -> "Calibrator":
     """The calibrator that a text describes.
 
     Args:
@@ -89,26 +100,32 @@ def find_calibrator(text: str) -> Calibrator:
         >>> find_calibrator("none")
         DoNothing()
     """
+    from calibrant.method_text import without_features
+
     return without_features(find_any_calibrator(text))
 
 
-def find_any_calibrator(text: str) -> AnyCalibrator:
+def find_any_calibrator(text: str) -> "AnyCalibrator":
     """The calibrator that a text describes, as :func:`find_calibrator`, or one that looks at features too."""
+    from calibrant.method_text import parse_method
+
     return parse_method(text, {**all_calibrators(), **all_feature_calibrators()})
 
 
-def all_losses() -> dict[str, Loss]:
+def all_losses() -> "dict[str, Loss]":
     """Every loss with its default options, by name.
 
     Example:
         >>> all_losses()["inverse_focal"].title
         'Inverse focal loss'
     """
+    from calibrant.losses import PenalisedLoss, RowLoss
+
     made: list[Loss] = [kind() for kind in _exported("losses", (RowLoss, PenalisedLoss))]
     return {loss.name: loss for loss in sorted(made, key=lambda loss: loss.name)}
 
 
-def find_loss(text: str) -> Loss:
+def find_loss(text: str) -> "Loss":
     """The loss that a text describes.
 
     Args:
@@ -125,18 +142,20 @@ def find_loss(text: str) -> Loss:
     return read_named(text, all_losses(), NamedKind("a loss", "ce, focal(gamma=2) or mmce(base=focal)"), find_loss)
 
 
-def all_meta_losses() -> dict[str, MetaLoss]:
+def all_meta_losses() -> "dict[str, MetaLoss]":
     """Every loss that is learned on held-out rows while the network trains, with its default options, by name.
 
     Example:
         >>> all_meta_losses()["meta_focal"].objective
         'sece'
     """
+    from calibrant.losses import MetaLoss
+
     made: list[MetaLoss] = [kind() for kind in _exported("losses", MetaLoss)]
     return {loss.name: loss for loss in sorted(made, key=lambda loss: loss.name)}
 
 
-def find_any_loss(text: str) -> Loss | MetaLoss:
+def find_any_loss(text: str) -> "Loss | MetaLoss":
     """The loss that a text describes, as :func:`find_loss`, or one that is learned on the way.
 
     Example:
@@ -161,6 +180,9 @@ def find_papers(text: str) -> tuple[Paper, ...]:
         >>> [paper.short for paper in find_papers("temperature+isotonic")]
         ['Guo et al. (2017)', 'Zadrozny & Elkan (2002)']
     """
+    from calibrant.calibrators import Chain
+    from calibrant.losses import MetaLoss, PenalisedLoss, RowLoss
+
     if not set(text) & set("+()"):
         papers = _papers_by_name()
         check_known(text, papers, "a metric, loss or calibrator")

@@ -13,7 +13,7 @@ from calibrant.cli.progress import stages
 from calibrant.cli.reading import read
 from calibrant.cli.writing import Reports, write_json, write_page
 from calibrant.evidence import Difference, compare
-from calibrant.plots import figures
+from calibrant.predictions import Predictions, TopLabel
 from calibrant.report import Evaluation, evaluate
 from calibrant.report.document import to_document
 from calibrant.report.evaluation import metrics_for
@@ -81,12 +81,18 @@ def _judge(request: Request, gates: list[Gate], stage: Callable[[str], None]) ->
     evaluation = evaluate(
         predictions, n_bins=request.n_bins, resamples=request.resamples, seed=request.seed, progress=stage
     )
-    if request.reports.figures is not None:
-        stage("drawing")
-    pictures = request.reports.save_pictures(
+    return Judgement(evaluation, comparison, _pictures(request, predictions, stage))
+
+
+def _pictures(request: Request, predictions: Predictions | TopLabel, stage: Callable[[str], None]) -> list[Path]:
+    if request.reports.figures is None:
+        return []
+    from calibrant.plots import figures  # matplotlib is loaded for those who want pictures
+
+    stage("drawing")
+    return request.reports.save_pictures(
         lambda theme: figures(predictions, n_bins=request.n_bins, theme=theme, seed=request.seed)
     )
-    return Judgement(evaluation, comparison, pictures)
 
 
 def _write(request: Request, found: Judgement) -> list[Path]:

@@ -5,14 +5,16 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, final
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, final
 
 from calibrant.cli.output import check_drawing, check_folder, check_output, standard_error
-from calibrant.plots import ThemeName, save_figures
 from calibrant.shown_text import terminal_text
 from calibrant.sources.atomic import atomic_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from calibrant.plots import ThemeName
 
 __all__ = ["Reports", "write_json", "write_page"]
 
@@ -43,10 +45,12 @@ class Reports:
                 check_output(target, files)
         check_folder(self.figures)
 
-    def save_pictures(self, draw: Callable[[ThemeName], Mapping[str, Figure]]) -> list[Path]:
+    def save_pictures(self, draw: "Callable[[ThemeName], Mapping[str, Figure]]") -> list[Path]:
         """Draw and write what is asked for; the paths written."""
         if self.figures is None:
             return []
+        from calibrant.plots import save_figures  # matplotlib is loaded for those who want pictures
+
         theme: ThemeName = "dark" if self.theme == "dark" else "light"
         return save_figures(draw(theme), self.figures, formats=[self.figure_format])
 
