@@ -11,11 +11,15 @@ import pytest
 import torch
 from scipy import stats
 
-from calibrant import Predictions, compare, estimate
+from calibrant import Predictions, TopLabel, compare, estimate
 from calibrant.metrics import (
     ACE,
+    AUGRC,
+    AURC,
     AUROC,
+    EAURC,
     ECE,
+    FPR95,
     KS,
     MMCE,
     NLL,
@@ -23,6 +27,8 @@ from calibrant.metrics import (
     SKCE,
     TLECE,
     Accuracy,
+    AUPRError,
+    AUPRSuccess,
     Brier,
     Confidence,
     ECEL1Debiased,
@@ -127,3 +133,35 @@ def test_the_same_seed_gives_the_same_numbers():
     first, again, other = (estimate(predictions, METRICS, resamples=100, seed=seed) for seed in (1, 1, 2))
     assert first == again
     assert first != other
+
+
+RANKED = [AUROC(), AUPRError(), AUPRSuccess(), FPR95(), AURC(), EAURC(), AUGRC()]
+SIMULATIONS = 250
+
+
+def draw_separated(n, auroc, step, rng):
+    """Answers of which 5 % are wrong, their log-odds normal and shifted; rounded to steps, if there are any."""
+    correct = rng.random(n) >= 0.05
+    log_odds = rng.normal(size=n) + np.sqrt(2) * stats.norm.ppf(auroc) * correct
+    log_odds = np.round(log_odds / step) * step if step else log_odds
+    return TopLabel(torch.from_numpy(log_odds).sigmoid(), torch.from_numpy(correct))
+
+
+@pytest.mark.parametrize(("auroc", "step"), [(0.6, 0), (0.85, 0.25), (0.97, 0)])
+def test_fifty_errors_in_a_thousand_are_enough_for_the_intervals_of_rank_metrics(auroc, step):
+    rng = np.random.default_rng(round(100 * auroc))
+    population = draw_separated(1_000_000, auroc, step, rng)
+    truth = {metric.name: metric(population) for metric in RANKED}
+    found = [estimate(draw_separated(1000, auroc, step, rng), RANKED, resamples=2) for _ in range(SIMULATIONS)]
+    covered = {name: np.mean([f[name].low <= value <= f[name].high for f in found]) for name, value in truth.items()}
+    # At least 93 % in the long run, less three standard errors of so many simulations.
+    least = 0.93 - 3 * np.sqrt(0.93 * 0.07 / SIMULATIONS)
+    assert min(covered.values()) >= least, covered
+
+
+@pytest.mark.parametrize("metric", RANKED, ids=lambda metric: metric.name)
+def test_intervals_of_rank_metrics_are_no_wider_than_the_spread_of_the_values_explains(metric):
+    rng = np.random.default_rng(11)
+    found = [estimate(draw_separated(1000, 0.85, 0, rng), [metric], resamples=2)[metric.name] for _ in range(150)]
+    width = np.median([f.high - f.low for f in found])
+    assert 3.2 < width / np.std([f.value for f in found]) < 5.0

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from functools import reduce
 from operator import or_
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,23 +14,26 @@ from calibrant.metrics.states import Sums
 from calibrant.numerics.softmax import TOP_LABEL
 from calibrant.predictions import Predictions
 
-__all__ = ["bootstrap_weights", "deal", "states_by_group"]
+__all__ = ["GroupDraws", "draw_groups", "states_by_group"]
 
 # Enough that a group more or less does not show in an interval, few enough that their states fit in memory.
 _GROUPS = 256
 
 
-def deal(n: int, rng: np.random.Generator) -> Tensor:
-    """The group of each of n rows, (n,); with fewer rows than groups every row is its own."""
+class GroupDraws(NamedTuple):
+    """Samples dealt into groups, and groups drawn with replacement."""
+
+    group: Tensor  # (n,) the group of each sample
+    weights: Tensor  # (resamples, groups) how often each is drawn, float64
+
+
+def draw_groups(n: int, resamples: int, rng: np.random.Generator) -> GroupDraws:
+    """Deal n samples into groups, each its own group if they are few, and draw the groups again and again."""
+    groups = min(n, _GROUPS)
     group = np.empty(n, dtype=np.int64)
-    group[rng.permutation(n)] = np.arange(n) % min(n, _GROUPS)
-    return torch.from_numpy(group)
-
-
-def bootstrap_weights(group: Tensor, resamples: int, rng: np.random.Generator) -> Tensor:
-    """How often each group is drawn in each resample, (resamples, groups), float64."""
-    groups = int(group.max()) + 1
-    return torch.from_numpy(rng.multinomial(groups, np.full(groups, 1 / groups), size=resamples)).double()
+    group[rng.permutation(n)] = np.arange(n) % groups
+    weights = rng.multinomial(groups, np.full(groups, 1 / groups), size=resamples)
+    return GroupDraws(torch.from_numpy(group), torch.from_numpy(weights).double())
 
 
 def states_by_group(rows: Predictions, statistics: Iterable[Statistic], group: Tensor) -> dict[Statistic, Sums]:

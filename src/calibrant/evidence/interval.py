@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["bootstrap_interval", "p_value", "paired_p", "wilson_interval"]
+__all__ = ["bootstrap_interval", "p_value", "paired_p", "t_quantile", "wilson_interval"]
 
 # Two-sided 95 %.
 _Z = 1.959963984540054
@@ -43,6 +43,27 @@ def wilson_interval(successes: float, n: float) -> tuple[float, float]:
     middle = (share + spread / 2) / (1 + spread)
     half = _Z / (1 + spread) * math.sqrt(share * (1 - share) / n + spread / (4 * n))
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def t_quantile(degrees: float) -> float:
+    """What Student's t stays below with a probability of 97.5 %, to .0005 from 4 degrees of freedom on.
+
+    By its expansion around the normal quantile (Abramowitz & Stegun 26.7.5), which needs no other library.
+
+    Example:
+        >>> round(t_quantile(10), 3), round(t_quantile(1e9), 3)
+        (2.228, 1.96)
+    """
+    z, terms = (
+        _Z,
+        (
+            (_Z**3 + _Z) / 4,
+            (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / 96,
+            (3 * _Z**7 + 19 * _Z**5 + 17 * _Z**3 - 15 * _Z) / 384,
+            (79 * _Z**9 + 776 * _Z**7 + 1482 * _Z**5 - 1920 * _Z**3 - 945 * _Z) / 92160,
+        ),
+    )
+    return z + sum(term / degrees**power for power, term in enumerate(terms, start=1))
 
 
 def p_value(value: float, calibrated: Tensor) -> float:

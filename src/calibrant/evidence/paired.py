@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.evidence.groups import bootstrap_weights, deal
+from calibrant.evidence.groups import draw_groups
 from calibrant.evidence.interval import bootstrap_interval, paired_p
 from calibrant.evidence.weighted import values_of
 from calibrant.metrics import Metric
@@ -75,9 +75,7 @@ class Contest:
     ) -> None:
         self.metrics = tuple(metrics)
         self._rows = rows
-        rng = np.random.default_rng([seed, 5])
-        self._group = deal(len(rows), rng)
-        weights = bootstrap_weights(self._group, resamples, rng)
+        self._group, weights = draw_groups(len(rows), resamples, np.random.default_rng([seed, 5]))
         # The first line has every row once: its values are the plain ones.
         self._weights = torch.cat([torch.ones_like(weights[:1]), weights])
 

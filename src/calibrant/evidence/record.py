@@ -51,6 +51,6 @@ def make_estimate(
         return Estimate(value, low, high)
     observed, calibrated = null
     p = p_value(observed, calibrated)
-    if metric.name != "skce":  # the only error that may be negative
-        low, high = max(low, 0.0), max(high, 0.0)
+    if metric.name != "skce":  # the only error that may be negative; no other can exceed 1
+        low, high = min(max(low, 0.0), 1.0), min(max(high, 0.0), 1.0)
     return Estimate(value, min(low, 0.0) if p > _LEVEL else low, high, float(calibrated.mean()), p)

@@ -11,35 +11,40 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.evidence.groups import GroupDraws
 from calibrant.metrics.ranking import Ranked
 from calibrant.predictions import Predictions
 
 __all__ = ["bootstrap_ranked", "calibrated_labels", "calibrated_ranked"]
 
 # Resamples worked on at a time, so that their states stay in cache.
-_CHUNK = 50
+_CHUNK = 250
 
 
-def bootstrap_ranked(ranked: Ranked, resamples: int, seed: int) -> Iterator[Ranked]:
-    """Ranked answers drawn again with replacement, some resamples at a time."""
-    rng = np.random.default_rng([seed, 1])
-    device = ranked.right.device
-    counts = torch.cat([ranked.right, ranked.wrong]).double().cpu().numpy()
-    n, shares = round(counts.sum()), counts / counts.sum()
-    for size in _chunks(resamples):
-        drawn = torch.from_numpy(rng.multinomial(n, shares, size=size)).to(device, torch.float64)
-        right, wrong = drawn.chunk(2, dim=1)
+def bootstrap_ranked(ranked: Ranked, place: Tensor, correct: Tensor, draws: GroupDraws) -> Iterator[Ranked]:
+    """Ranked answers drawn again with replacement, some resamples at a time.
+
+    Args:
+        ranked: The answers, m entries.
+        place: The entry of every sample, (n,).
+        correct: Whether each was right, (n,), bool.
+        draws: Groups of the samples, and how often each group is drawn.
+    """
+    m, groups = len(ranked.confidence), draws.weights.shape[1]
+    cell = (draws.group.to(place.device) * 2 + ~correct) * m + place
+    counts = torch.bincount(cell, minlength=2 * groups * m).double().view(groups, 2 * m)
+    for chunk in draws.weights.to(place.device).split(_CHUNK):
+        right, wrong = (chunk @ counts).chunk(2, dim=1)
         yield Ranked(ranked.log_odds, ranked.confidence, right, wrong)
 
 
 def calibrated_ranked(ranked: Ranked, resamples: int, seed: int) -> Iterator[Ranked]:
     """The same confidences with correctness drawn from them, some resamples at a time."""
     rng = np.random.default_rng([seed, 2])
-    total = ranked.total.long().cpu().numpy()
-    confidence = ranked.confidence.double().clamp(0, 1).cpu().numpy()
-    for size in _chunks(resamples):
-        drawn = rng.binomial(total, confidence, size=(size, len(total)))
-        right = torch.from_numpy(drawn).to(ranked.right.device, torch.float64)
+    total, confidence = ranked.total.long().tolist(), ranked.confidence.double().clamp(0, 1).tolist()
+    # Entry by entry: what numpy prepares for a binomial serves all draws of it.
+    drawn = np.stack([rng.binomial(n, p, size=resamples) for n, p in zip(total, confidence, strict=True)], axis=1)
+    for right in torch.from_numpy(drawn).to(ranked.right.device, torch.float64).split(_CHUNK):
         yield Ranked(ranked.log_odds, ranked.confidence, right, ranked.total - right)
 
 
@@ -49,8 +54,3 @@ def calibrated_labels(block: Predictions, resamples: int, rng: np.random.Generat
     # Scaled by the last entry, which rounding leaves a hair off one: no draw can fall past the last class.
     drawn = torch.from_numpy(rng.random((len(block), resamples))).to(cumulative.device) * cumulative[:, -1:]
     return torch.searchsorted(cumulative, drawn, right=True).clamp_(max=block.n_classes - 1).T
-
-
-def _chunks(total: int) -> Iterator[int]:
-    for start in range(0, total, _CHUNK):
-        yield min(_CHUNK, total - start)

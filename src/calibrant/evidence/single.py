@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Iterable
 
+import numpy as np
+
 from calibrant.evidence.all_classes import estimate_all_classes
+from calibrant.evidence.groups import draw_groups
 from calibrant.evidence.record import Estimate
 from calibrant.evidence.top_label import estimate_top_label
 from calibrant.metrics import Metric, Tally
@@ -41,11 +44,12 @@ def estimate(
     top = [metric for metric in metrics if isinstance(metric.statistic, TopStatistic)]
     rest = [metric for metric in metrics if metric not in top]
     found: dict[str, Estimate] = {}
+    draws = draw_groups(len(predictions), resamples, np.random.default_rng([seed, 3]))
     if top:
         progress("resampling the top label")
-        found |= estimate_top_label(predictions.top, top, values, resamples, seed)
+        found |= estimate_top_label(predictions.top, top, values, draws, seed)
     if rest:
         assert isinstance(predictions, Predictions), "the tally refuses anything else"
         progress("resampling all classes")
-        found |= estimate_all_classes(predictions, rest, values, resamples, seed)
+        found |= estimate_all_classes(predictions, rest, values, draws, seed)
     return {metric.name: found[metric.name] for metric in metrics}

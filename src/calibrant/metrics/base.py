@@ -49,7 +49,7 @@ class LabelStatistic(Statistic):
     """A statistic of all classes that can tell its state for other labels, without another pass over the logits."""
 
     @abstractmethod
-    def relabelled(self, rows: Predictions, labels: Tensor) -> State:
+    def relabelled(self, rows: Predictions, labels: Tensor) -> Sums:
         """The states that these rows would have with each of the given labels, (r, n); a leading dimension r."""
 
 

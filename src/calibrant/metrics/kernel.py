@@ -2,7 +2,8 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, final
+from functools import cached_property
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from calibrant.metrics.base import Family, LabelStatistic, Metric
 from calibrant.metrics.states import Sums
 from calibrant.metrics.statistics import full_predictions
 from calibrant.numerics.binning import sums_by
+from calibrant.numerics.fast import positions
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -34,6 +36,21 @@ class FeatureSums(Sums):
     count: Tensor  # (...)
     squares: Tensor  # (...) sum of squared residual lengths
     product: Tensor  # (..., features, k)
+
+    def reweighted(self, weights: Tensor) -> Self:
+        """From g stacked states and weights (r, g), the r weighted sums, in coordinates of what the g states span.
+
+        A number of states has no more directions than states, and only the lengths of their sums count: turned so
+        that these come first, a product has g numbers at most where it had 128 a class.
+        """
+        count, squares = weights @ self.count, weights @ self.squares
+        return type(self)(count, squares, (weights @ self._turned)[..., None])
+
+    @cached_property
+    def _turned(self) -> Tensor:
+        """The products of g stacked states with another basis, (g, at most g), their scalar products unchanged."""
+        products = self.product.flatten(1)
+        return torch.linalg.qr(products.T, mode="r").R.T if products.shape[1] > len(products) else products
 
 
 @final
@@ -98,8 +115,16 @@ class KernelFeatures(LabelStatistic):
         expected = features.T @ probs
         lengths = probs.square().sum(dim=1) + 1
         squares = (lengths - 2 * probs.T.gather(0, labels)).sum(dim=1)
-        sums = [torch.zeros_like(expected.T).index_add_(0, row, features).T - expected for row in labels]
-        return FeatureSums(torch.full_like(squares, len(rows)), squares, torch.stack(sums))
+        # Most labels drawn are the class that is predicted: only the others are moved.
+        most_likely = probs.argmax(dim=1)
+        kept = torch.zeros_like(expected.T).index_add_(0, most_likely, features) - expected.T
+        moved = positions((labels != most_likely).flatten())
+        sample, first = moved % len(rows), moved // len(rows) * rows.n_classes
+        some, sums = features.index_select(0, sample), kept.repeat(len(labels), 1)
+        sums.index_add_(0, first + labels.flatten().index_select(0, moved), some)
+        sums.index_add_(0, first + most_likely.index_select(0, sample), some, alpha=-1)
+        product = sums.view(len(labels), rows.n_classes, -1).transpose(1, 2)
+        return FeatureSums(torch.full_like(squares, len(rows)), squares, product)
 
 
 @final

@@ -1,6 +1,6 @@
 """Answers in order of confidence: the state of every metric that needs ranks, exact or in bounded memory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Self, TypeAlias, final
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calibrant.metrics.states import State, Sums
-from calibrant.numerics.binning import counts_by, sums_by
+from calibrant.numerics.binning import bin_index, counts_by, sums_by
 from calibrant.numerics.fast import run_ends, sigmoid, sort_in_place
 from calibrant.predictions import TopLabel
 
@@ -38,7 +38,7 @@ class Ranked:
         """Itself, so that a metric reads any ranked state the same way."""
         return self
 
-    @property
+    @cached_property
     def total(self) -> Tensor:
         """All answers at each confidence, (..., m)."""
         return self.right + self.wrong
@@ -68,15 +68,32 @@ class Ranked:
         """Answers, (...)."""
         return self.total_up_to[..., -1]
 
-    def coarsened(self, cells: int) -> Self:
-        """At most this many entries, in float64: neighbours in rank are joined at their mean confidence."""
-        exact = type(self)(*(field.double() for field in (self.log_odds, self.confidence, self.right, self.wrong)))
+    def coarsened(self, cells: int, *, bins: Iterable[int] = ()) -> Self:
+        """About this many entries at most, in float64: neighbours in rank are joined at their mean confidence.
+
+        Args:
+            cells: How many.
+            bins: Numbers of equal-width bins of confidence whose edges no cell reaches over: what such bins hold stays
+                exact, for as many more cells as they have edges.
+        """
+        return self.joined(self.cells(cells, bins=bins))
+
+    def cells(self, cells: int, *, bins: Iterable[int] = ()) -> Tensor:
+        """The cell that :meth:`coarsened` puts each entry into, (m,)."""
         if len(self.confidence) <= cells:
-            return exact
+            return torch.arange(len(self.confidence), device=self.confidence.device)
         # Boundaries by rank, so that every cell holds about the same number of rows.
         cell = ((self.total_up_to - 1) * cells / self.n).long().clamp_(0, cells - 1)
-        _, cell = torch.unique_consecutive(cell, return_inverse=True)
+        for n_bins in bins:
+            cell = cell * n_bins + bin_index(self.confidence, n_bins)
+        return torch.unique_consecutive(cell, return_inverse=True)[1]
+
+    def joined(self, cell: Tensor) -> Self:
+        """The entries of each cell as one, in float64; cells are numbered in order, none of them empty."""
+        exact = type(self)(*(field.double() for field in (self.log_odds, self.confidence, self.right, self.wrong)))
         size = int(cell[-1]) + 1
+        if size == len(cell):
+            return exact
         total = sums_by(cell, exact.total, size)
         confidence = sums_by(cell, exact.total * exact.confidence, size) / total
         log_odds = sums_by(cell, exact.total * exact.log_odds.clamp(-1e30, 1e30), size) / total
@@ -111,6 +128,12 @@ class Sample(State):
     def correct(self) -> Tensor:
         """Whether each row was right, (n,), bool."""
         return (self.keys.view(_BITS[self.keys.dtype]) & 1).bool()
+
+    @property
+    def log_odds(self) -> Tensor:
+        """The log-odds of each row as the ranking has them, (n,)."""
+        bits = self.keys.view(_BITS[self.keys.dtype])
+        return bits.bitwise_and(~1).view(self.keys.dtype)
 
     @cached_property
     def ranked(self) -> Ranked:

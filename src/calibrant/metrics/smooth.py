@@ -33,6 +33,8 @@ _WANG = Paper(
 
 # Node spacings below which a kernel falls between the nodes.
 _NARROWEST = 2
+# An error that is none, where its logarithm is wanted.
+_TINY = 1e-300
 
 
 @final
@@ -66,12 +68,23 @@ class SmECE(Metric):
 
         def error(width: Tensor) -> Tensor:
             density = inverse_cosine_transform(coefficients * gaussian_damping(width, coefficients.shape[-1]))
-            return integrate(density.abs())
+            return integrate(density.abs_())
 
-        narrowest = torch.full_like(state.total[..., 0], _NARROWEST / (state.total.shape[-1] - 1))
-        root = falling_root(lambda width: error(width) - width, narrowest, torch.ones_like(narrowest))
-        # The error falls with the width: below the narrowest one, its error there is the closest answer.
-        return torch.minimum(root, error(narrowest))
+        narrowest = state.total.new_tensor(_NARROWEST / (state.total.shape[-1] - 1))
+        # The error falls with the width, so the answer lies between the error at the narrowest width and the error at
+        # the width of that size. Below the narrowest one, its error there is the closest answer.
+        most = error(narrowest)
+        high = torch.maximum(most, narrowest)
+        least = torch.maximum(error(high), narrowest * _TINY)
+        low = torch.maximum(least, narrowest)
+        # Its logarithm is nearly a straight line in that of the width: few steps settle it.
+        log_root = falling_root(
+            lambda log_width: error(log_width.exp()).clamp(min=_TINY).log() - log_width,
+            low.log(),
+            high.log(),
+            at_high=least.log() - high.log(),
+        )
+        return torch.minimum(log_root.exp(), most)
 
 
 @final

@@ -60,9 +60,13 @@ class Sums(State):
             return states[0]
         return cls(*(field.sum(dim=0) for field in cls.stack(states).tensors()))
 
-    def __getitem__(self, place: int) -> Self:
-        """One of several states that lie side by side."""
+    def __getitem__(self, place: int | Tensor) -> Self:
+        """One of several states that lie side by side, or several of them."""
         return type(self)(*(field[place] for field in self.tensors()))
+
+    def plus(self, other: Self) -> Self:
+        """The sums of states that lie side by side, each with its own neighbour."""
+        return type(self)(*(a + b for a, b in zip(self.tensors(), other.tensors(), strict=True)))
 
     def reweighted(self, weights: Tensor) -> Self:
         """From g stacked states and weights (r, g), the r weighted sums."""

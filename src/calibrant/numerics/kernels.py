@@ -38,8 +38,9 @@ def triweight_damping(width: Tensor, nodes: int) -> Tensor:
     reach = 3 * width  # the triweight on -1..1 has standard deviation 1/3
     x = math.pi * torch.arange(nodes, dtype=torch.float64, device=width.device) * reach[..., None]
     # 105/x^7 ((15 - 6x^2) sin x - x (15 - x^2) cos x) with its Taylor series where that cancels.
-    exact = 105 * ((15 - 6 * x**2) * torch.sin(x) - x * (15 - x**2) * torch.cos(x)) / x**7
-    series = 1 - x**2 / 18 + x**4 / 792 - x**6 / 61776
+    square = x * x
+    exact = 105 * ((15 - 6 * square) * torch.sin(x) - x * (15 - square) * torch.cos(x)) / (square * square * square * x)
+    series = 1 - square * (1 / 18 - square * (1 / 792 - square / 61776))
     return torch.where(x < 0.7, series, exact)
 
 

@@ -85,7 +85,18 @@ def _step(value: float, slope: float, bend: float, x: float) -> tuple[float, flo
     return newton + correction + 2 * correction * correction / newton, abs(correction * newton / x)
 
 
-def falling_root(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, *, steps: int = 10) -> Tensor:
+# What functions of the size of 1 leave where their root is met.
+_SETTLED = 1e-8
+
+
+def falling_root(
+    function: Callable[[Tensor], Tensor],
+    low: Tensor,
+    high: Tensor,
+    *,
+    at_high: Tensor | None = None,
+    steps: int = 10,
+) -> Tensor:
     """Roots of many falling functions at once, by false position that halves a side kept twice (Illinois).
 
     A function already negative at ``low`` has its root put there.
@@ -94,13 +105,15 @@ def falling_root(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor
         function: Takes and gives one number for each, (...).
         low: Left ends, (...).
         high: Right ends, (...), where the functions are negative.
-        steps: How often they are all asked; 10 reach 1e-7 for functions without sharp bends.
+        at_high: What they are there, where that is known.
+        steps: How often they are all asked at most; 10 reach 1e-7 for functions without sharp bends.
 
     Example:
         >>> falling_root(lambda x: 2 - x * x, torch.tensor([0.0]), torch.tensor([2.0])).item()
         1.4142135381698608
     """
-    at_low, at_high = function(low), function(high)
+    at_low = function(low)
+    at_high = function(high) if at_high is None else at_high
     outside = at_low <= 0
     kept_low = torch.zeros_like(outside)
     kept_high = torch.zeros_like(outside)
@@ -108,6 +121,8 @@ def falling_root(function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor
     for _ in range(steps):
         middle = low + (high - low) * (at_low / (at_low - at_high)).clamp(0, 1)
         value = function(middle)
+        if bool((outside | (value.abs() <= _SETTLED)).all()):
+            break
         left = value > 0
         at_high = torch.where(left & kept_high, at_high / 2, torch.where(left, at_high, value))
         at_low = torch.where(~left & kept_low, at_low / 2, torch.where(left, value, at_low))

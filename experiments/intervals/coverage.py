@@ -1,0 +1,102 @@
+"""How often the 95 % intervals of rank metrics hold the true value, by simulation.
+
+``python -m experiments.intervals.coverage [SIMULATIONS]`` prints one line a setting and metric: how many intervals of
+100 hold the true value, and how many lie wholly above and wholly below it.
+
+Log-odds of wrong answers are normal, those of right ones are shifted so that the AUROC is as given, and rounded to
+steps where ties are wanted. The last two settings are calibrated models instead: correctness is drawn from confidence.
+The truth is the metric of two million samples, whose own error is small beside an interval of a few thousand.
+"""
+
+import math
+import statistics
+import sys
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+
+from calibrant.evidence import estimate
+from calibrant.metrics import AUGRC, AURC, AUROC, EAURC, FPR95, AUPRError, AUPRSuccess, Metric
+from calibrant.predictions import TopLabel
+
+__all__ = ["METRICS", "SETTINGS", "Setting", "coverage"]
+
+METRICS: tuple[Metric, ...] = (AUROC(), AUPRError(), AUPRSuccess(), FPR95(), AURC(), EAURC(), AUGRC())
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """A source of answers whose metrics are known."""
+
+    n: int
+    errors: float  # share of wrong answers; of a calibrated model, the mean log-odds
+    separation: float  # AUROC; of a calibrated model, the standard deviation of the log-odds
+    step: float = 0.0  # log-odds are rounded to multiples of it; 0: no ties
+    calibrated: bool = False
+
+    def draw(self, n: int, rng: np.random.Generator) -> TopLabel:
+        """Answers, n of them."""
+        if self.calibrated:
+            log_odds = self.errors + self.separation * rng.standard_normal(n)
+            correct = rng.random(n) < 1 / (1 + np.exp(-log_odds))
+        else:
+            correct = rng.random(n) >= self.errors
+            shift = math.sqrt(2) * statistics.NormalDist().inv_cdf(self.separation)
+            log_odds = rng.standard_normal(n) + shift * correct
+        if self.step:
+            log_odds = np.round(log_odds / self.step) * self.step
+        confidence = torch.sigmoid(torch.from_numpy(log_odds))
+        return TopLabel(confidence, torch.from_numpy(correct))
+
+    def __str__(self) -> str:
+        ties = f", steps of {self.step:g}" if self.step else ""
+        if self.calibrated:
+            return f"n {self.n}, calibrated, log-odds {self.errors:g} ± {self.separation:g}{ties}"
+        return f"n {self.n}, errors {self.errors:g}, AUROC {self.separation:g}{ties}"
+
+
+SETTINGS = (
+    *(Setting(1000, 0.05, auroc) for auroc in (0.6, 0.85, 0.97)),
+    Setting(1000, 0.05, 0.85, step=0.25),
+    Setting(1000, 0.05, 0.97, step=0.5),
+    *(Setting(200, 0.1, auroc) for auroc in (0.6, 0.85, 0.97)),
+    *(Setting(5000, 0.02, auroc) for auroc in (0.6, 0.85, 0.97)),
+    Setting(1000, 4.5, 2.0, calibrated=True),
+    Setting(200, 3.0, 1.5, calibrated=True),
+)
+
+
+def coverage(setting: Setting, simulations: int, *, seed: int = 0) -> dict[str, tuple[float, float, float]]:
+    """Shares of the intervals that hold the true value, lie above it, and lie below it, by metric."""
+    rng = np.random.default_rng([seed, setting.n, round(1000 * setting.separation)])
+    population = setting.draw(2_000_000, rng)
+    truth = {metric.name: metric(population) for metric in METRICS}
+    above, below, made = (dict.fromkeys(truth, 0) for _ in range(3))
+    for _ in range(simulations):
+        found = estimate(setting.draw(setting.n, rng), METRICS, resamples=2)
+        for name, value in truth.items():
+            made[name] += not math.isnan(found[name].low)
+            above[name] += found[name].low > value
+            below[name] += found[name].high < value
+    return {
+        name: (1 - (above[name] + below[name]) / made[name], above[name] / made[name], below[name] / made[name])
+        for name in truth
+    }
+
+
+def main() -> None:
+    """Print the table."""
+    simulations = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    print(f"| setting | {' | '.join(metric.name for metric in METRICS)} |")
+    print("|---|" + "---:|" * len(METRICS))
+    for setting in SETTINGS:
+        found = coverage(setting, simulations)
+        cells = (f"{held:.3f} ({above:.3f}, {below:.3f})" for held, above, below in found.values())
+        print(f"| {setting} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
