@@ -65,12 +65,11 @@ def influence_interval(metric: Metric, ranked: Ranked) -> tuple[float, float]:
     trials = n_right + n_wrong if isinstance(metric, _PER_ANSWER) else max(1.0, min(n_right, n_wrong))
     if not 0 < value < 1 or min(n_right, n_wrong) < 2:
         return wilson_interval(value * trials, trials)
-    of_right, of_wrong = _of_share(ranked) if isinstance(metric, FPR95) else _of_area(metric, ranked)
+    if isinstance(metric, FPR95):  # it has jumps and no derivative
+        return _share_interval(ranked, value)
+    of_right, of_wrong = _of_area(metric, ranked)
     spread = _spread((ranked.right, of_right), (ranked.wrong, of_wrong))
     if not spread.variance > 0:
-        return wilson_interval(value * trials, trials)
-    if isinstance(metric, FPR95):  # a share of the wrong answers, in steps too coarse for a scale without ends
-        trials = value * (1 - value) / spread.variance
         return wilson_interval(value * trials, trials)
     middle = math.log(value / (1 - value))
     half = t_quantile(spread.degrees) * math.sqrt(spread.variance) / (value * (1 - value))
@@ -89,39 +88,39 @@ def _of_area(metric: Metric, ranked: Ranked) -> tuple[Tensor, Tensor]:
     return of_right[0], of_wrong[0]
 
 
-def _of_share(ranked: Ranked) -> tuple[Tensor, Tensor]:
-    """The same of the share of wrong answers above the threshold that 95 % of the right ones reach.
+def _share_interval(ranked: Ranked, value: float) -> tuple[float, float]:
+    """Of the share of wrong answers above the threshold that 95 % of the right ones reach.
 
-    A wrong answer counts for itself. A right one moves the threshold, and with it the share, by the slope of the ROC
-    curve there, which is read off the curve as far to both sides as the threshold is uncertain.
+    Two doubts add up in squares (Zou & Donner, 2008, Statistics in Medicine): Wilson's of the share above a known
+    threshold, and how the share differs where the threshold could as well lie, which the right answers leave open.
     """
-    n_right, n_wrong = ranked.right.sum(), ranked.wrong.sum()
+    n_right, n_wrong = float(ranked.n_right), float(ranked.n - ranked.n_right)
     accepted_right = 1 - (ranked.right_up_to - ranked.right) / n_right
     accepted_wrong = 1 - (ranked.wrong.cumsum(0) - ranked.wrong) / n_wrong
-    reach = 2 * math.sqrt(0.95 * 0.05 / float(n_right)) + 1 / float(n_right)
+    reach = t_quantile(n_right) * math.sqrt(0.95 * 0.05 / n_right)
 
-    def place(share: float) -> int:
-        return max(0, int((accepted_right >= share - 1e-9).sum()) - 1)
+    def share_at(accepted: float) -> float:
+        place = max(0, int((accepted_right >= accepted - 1e-9).sum()) - 1)
+        return float(accepted_wrong[place])
 
-    low, at, high = place(0.95 - reach), place(0.95), place(min(1.0, 0.95 + reach))
-    run = float(accepted_right[high] - accepted_right[low])
-    slope = float(accepted_wrong[high] - accepted_wrong[low]) / run if run > 0 else 0.0
-    accepted = (torch.arange(len(ranked.right), device=ranked.right.device) >= at).double()
-    return -slope * (accepted - accepted_right[at]) / n_right, (accepted - accepted_wrong[at]) / n_wrong
+    low, high = wilson_interval(value * n_wrong, n_wrong)
+    low = value - math.hypot(value - low, value - share_at(0.95 - reach))
+    return max(0.0, low), min(1.0, value + math.hypot(high - value, share_at(min(1.0, 0.95 + reach)) - value))
 
 
 def _spread(*kinds: tuple[Tensor, Tensor]) -> _Spread:
     """From the answers and their influence, for each kind of answer."""
-    variance, doubt = 0.0, 0.0
+    variance, doubt, normal, largest = 0.0, 0.0, 0.0, 0.0
     for mass, influence in kinds:
         n, squares = float(mass.sum()), float((mass * influence.square()).sum())
         variance += squares * n / (n - 1)
         doubt += float((mass * influence.pow(4)).sum()) - squares * squares / n
-    normal = 2 * sum(
-        float((mass * influence.square()).sum()) ** 2 / (float(mass.sum()) - 1) for mass, influence in kinds
-    )
-    # Even influences of few answers still leave the doubt that as many normal numbers would.
-    return _Spread(variance, max(_FEWEST_DEGREES, 2 * variance**2 / max(doubt, normal, 1e-300)))
+        normal += 2 * squares * squares / (n - 1)
+        largest = max(largest, float(influence[mass > 0].abs().max()))
+    # Twice the largest: one more like it may just have been missed. And even influences of few answers still leave
+    # the doubt that as many normal numbers would.
+    doubt = max(doubt + largest**4, normal)
+    return _Spread(variance, max(_FEWEST_DEGREES, 2 * variance**2 / doubt) if doubt > 0 else math.inf)
 
 
 def _logistic(x: float) -> float:

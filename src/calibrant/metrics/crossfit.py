@@ -1,4 +1,4 @@
-"""Log-loss and Brier score split into what calibration can still mend and what it cannot.
+"""Log-loss and Brier score split into what one temperature removes and what it leaves.
 
 The split needs a recalibration, and one fitted on the rows it is judged on would flatter itself: it is cross-fitted.
 """
@@ -36,9 +36,9 @@ class Split(NamedTuple):
 def calibration_refinement(predictions: Predictions, *, folds: int = 5, seed: int = 0) -> dict[str, Split]:
     """Split log-loss (``nll``) and ``brier`` into calibration and refinement by a cross-fitted temperature.
 
-    Refinement is the score that remains after the temperature was fitted on the other folds; calibration is what it
-    removed. A richer recalibration can only find more calibration loss, so the calibration part is a lower bound; it
-    is negative (by noise) where a temperature does not help.
+    Refinement is the score that remains after the temperature was fitted on the other folds: what one temperature
+    cannot lower, though a richer recalibration or a better model may. Calibration is what it removed, a lower bound
+    of what recalibration can; it is negative where a temperature does not help, or was fitted on too few samples.
 
     Args:
         predictions: At least two rows a fold.

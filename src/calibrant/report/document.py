@@ -19,7 +19,8 @@ def to_document(
 ) -> dict[str, Any]:
     """The report as plain data: numbers that do not exist (NaN) are None.
 
-    ``metrics.<name>`` has ``value``, ``low`` and ``high``, and for calibration errors ``floor`` and ``p``.
+    ``metrics.<name>`` has ``value``, ``low`` and ``high``, and for calibration errors ``floor`` and ``p``. ``advice``
+    has the ``step`` to take next, its ``reason``, and the ``samples`` that would decide where more are the step.
     """
     document: dict[str, Any] = {
         "schema": SCHEMA,
@@ -30,6 +31,7 @@ def to_document(
         "bins": evaluation.n_bins,
         "seed": evaluation.seed,
         "verdict": vars(verdict(evaluation)),
+        "advice": vars(evaluation.advice),
         "metrics": {name: plain_estimate(found) for name, found in evaluation.metrics.items()},
         "splits": {name: split._asdict() for name, split in evaluation.splits.items()},
         "murphy": evaluation.murphy._asdict() | {"refinement": evaluation.murphy.refinement},

@@ -21,6 +21,7 @@ from calibrant.metrics import (
 from calibrant.metrics.base import TopStatistic
 from calibrant.numerics.fast import row_products
 from calibrant.predictions import Predictions, TopLabel
+from calibrant.report.advice import Advice, advise
 from calibrant.report.worst import WorstBin, WorstClass, worst_bins, worst_classes
 
 __all__ = ["Evaluation", "evaluate", "metrics_for"]
@@ -51,6 +52,11 @@ class Evaluation:
     def gap(self) -> float:
         """Mean confidence minus accuracy: above 0 the model is overconfident on average."""
         return self.metrics["confidence"].value - self.metrics["accuracy"].value
+
+    @property
+    def advice(self) -> Advice:
+        """What to do next, and why."""
+        return advise(self.n, self.metrics, self.splits)
 
 
 def metrics_for(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> list[Metric]:

@@ -59,8 +59,8 @@ def metric_rows(evaluation: Evaluation) -> dict[Family, list[Row]]:
 def part_lines(evaluation: Evaluation) -> list[str]:
     """The scores taken apart, a sentence each."""
     lines = [
-        f"{name} {split.total:.4f} = calibration {split.calibration:.4f} ({split.calibration_low:.4f} … "
-        f"{split.calibration_high:.4f}) + refinement {split.refinement:.4f}, by a cross-fitted temperature"
+        f"{name} {split.total:.4f} = removed by one temperature {split.calibration:.4f} ({split.calibration_low:.4f} … "
+        f"{split.calibration_high:.4f}) + left {split.refinement:.4f}, cross-fitted"
         for name, split in evaluation.splits.items()
     ]
     parts, terms = evaluation.murphy, evaluation.refinement_terms

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import final
 
 from calibrant.evidence import Estimate
+from calibrant.metrics import Split
+from calibrant.report.advice import WORTHWHILE, Advice, Reason, is_beyond_noise
 from calibrant.report.evaluation import Evaluation
 from calibrant.shown_text import terminal_text
 
 __all__ = ["Verdict", "verdict"]
 
-_LEVEL = 0.05
 _SIZES = ((0.01, "very slightly"), (0.03, "slightly"), (0.07, "clearly"), (0.15, "strongly"))
 _SEPARATION = (
     (0.6, "hardly separates right from wrong"),
@@ -18,6 +19,22 @@ _SEPARATION = (
     (0.8, "separates right from wrong fairly well"),
     (0.9, "separates right from wrong well"),
 )
+
+
+_STEPS = {
+    Reason.temperature_helps: "Fit a temperature on samples that are not used for testing, and evaluate again.",
+    Reason.scores_disagree: (
+        "A temperature lowers one proper score and raises the other: compare methods (`calibrant compare`) on samples "
+        "that are not used for testing before fitting one."
+    ),
+    Reason.not_by_temperature: (
+        "One temperature has nothing worth having to remove: look at the classes and bins above, and compare methods "
+        "(`calibrant compare`)."
+    ),
+    Reason.top_label_only: "Recalibrate the confidence on samples that are not used for testing, and evaluate again.",
+    Reason.too_small: "Leave the confidence as it is: what is off is too small to matter.",
+    Reason.calibrated: "Leave the confidence as it is; recalibrating could only add noise.",
+}
 
 
 @final
@@ -33,7 +50,7 @@ class Verdict:
 def verdict(evaluation: Evaluation) -> Verdict:
     """Put an evaluation into words."""
     error = evaluation.metrics["ece"]
-    beyond = _beyond_noise(evaluation)
+    beyond = is_beyond_noise(evaluation.metrics)
     return Verdict(
         headline=_headline(evaluation, beyond=beyond),
         findings=[
@@ -43,14 +60,8 @@ def verdict(evaluation: Evaluation) -> Verdict:
             _separation(evaluation.metrics["auroc"], evaluation.metrics["accuracy"].value),
             *_split(evaluation),
         ],
-        next_steps=_next_steps(evaluation, beyond=beyond),
+        next_steps=_next_steps(evaluation),
     )
-
-
-def _beyond_noise(evaluation: Evaluation) -> bool:
-    """Whether the binned or the bin-free error is more than a calibrated model would show."""
-    # Two tests, so each at half the level.
-    return any((evaluation.metrics[name].p or 0.0) <= _LEVEL / 2 for name in ("ece", "smece"))
 
 
 def _headline(evaluation: Evaluation, *, beyond: bool) -> str:
@@ -102,36 +113,67 @@ def _separation(auroc: Estimate, accuracy: float) -> str:
 
 
 def _split(evaluation: Evaluation) -> list[str]:
-    if "nll" not in evaluation.splits:
+    """What one temperature does to the proper scores, as far as the samples show it."""
+    named = (("log-loss", "nll"), ("Brier score", "brier"))
+    told = [_removed(words, evaluation.splits[name]) for words, name in named if name in evaluation.splits]
+    if not told:
         return []
-    split = evaluation.splits["nll"]
-    if split.calibration_low <= 0:
-        return [f"Of the log-loss {split.total:.3f}, a temperature would remove nothing beyond noise."]
-    removed = f"{split.calibration:.3f} ({_percent(split.calibration / split.total)})"
-    kept = f"{split.refinement:.3f} is refinement, which only a better model lowers"
-    return [f"Of the log-loss {split.total:.3f}, a temperature would remove {removed}; {kept}."]
+    log_loss, brier = told
+    # The log-loss always; the Brier score where it shows something else.
+    is_alike = _side(evaluation.splits["nll"]) == _side(evaluation.splits["brier"])
+    return [log_loss] if is_alike else [log_loss, brier]
 
 
-def _next_steps(evaluation: Evaluation, *, beyond: bool) -> list[str]:
-    steps = []
-    error, split = evaluation.metrics["ece"], evaluation.splits.get("nll")
-    if beyond and split is not None and split.calibration_low > 0:
-        steps.append("Fit a temperature on rows that are not used for testing, and evaluate again.")
-    elif beyond and split is not None:
-        steps.append("One temperature does not mend this: look at the classes and bins above, and fit a richer map.")
-    elif beyond:
-        steps.append("Recalibrate the confidence on rows that are not used for testing, and evaluate again.")
-    elif error.floor is not None and error.floor > 0.02:
-        steps.append(
-            f"With {evaluation.n:,} rows an ECE below about {error.floor:.3f} cannot be told from noise: "
-            "evaluate on more rows before relying on it."
-        )
-    else:
-        steps.append("Leave the confidence as it is; recalibrating could only add noise.")
-    auroc = evaluation.metrics["auroc"].value
-    if auroc < 0.65:
+def _side(split: Split) -> int:
+    """1 where a temperature lowers the score beyond noise, -1 where it raises it, 0 where the samples leave it open."""
+    return int(split.calibration_low > 0) - int(split.calibration_high < 0)
+
+
+def _removed(score: str, split: Split) -> str:
+    share = f"{_percent(abs(split.calibration) / split.total)}"
+    interval = f"{split.calibration_low:.3f} to {split.calibration_high:.3f}"
+    whole = f"Of the {score} {split.total:.3f}, one temperature would"
+    if _side(split) > 0:
+        kept = f"{split.refinement:.3f} is what one temperature cannot lower"
+        return f"{whole} remove {split.calibration:.3f} ({share}; 95 % interval {interval}); {kept}."
+    if _side(split) < 0:
+        raised = f"{-split.calibration:.3f} ({share})"
+        return f"One temperature would raise the {score} {split.total:.3f} by {raised}, beyond noise."
+    if split.calibration_high < WORTHWHILE * split.total:
+        return f"{whole} remove less than {WORTHWHILE:.0%} (95 % interval {interval})."
+    if split.calibration < 0:
+        whole = f"One temperature would raise the {score} {split.total:.3f} by {-split.calibration:.3f}"
+        return f"{whole} as far as these samples can tell (95 % interval of what it removes {interval})."
+    return f"{whole} remove {split.calibration:.3f} as far as these samples can tell (95 % interval {interval})."
+
+
+def _next_steps(evaluation: Evaluation) -> list[str]:
+    steps = [_step(evaluation)]
+    if evaluation.metrics["auroc"].value < 0.65:
         steps.append("Do not use confidence alone to decide which answers to trust: it ranks them too poorly.")
     return steps
+
+
+def _step(evaluation: Evaluation) -> str:
+    advice = evaluation.advice
+    if advice.reason is Reason.gain_open:
+        return _more_samples(evaluation, advice)
+    if advice.reason is Reason.floor_high:
+        floor = evaluation.metrics["ece"].floor
+        hidden = f"With {evaluation.n:,} samples an ECE below about {floor:.3f} cannot be told from noise"
+        return f"{hidden}: evaluate on about {advice.samples:,} before relying on it."
+    return _STEPS[advice.reason]
+
+
+def _more_samples(evaluation: Evaluation, advice: Advice) -> str:
+    """More samples, and what those at hand suggest."""
+    step = f"{evaluation.n:,} samples cannot tell whether a temperature helps: evaluate on about {advice.samples:,}."
+    gains = [split.calibration / split.total for split in evaluation.splits.values()]
+    if min(gains) >= 0 and max(gains) >= WORTHWHILE:
+        step += " What they suggest is a temperature; `calibrant compare` with calibration samples tests that directly."
+    elif is_beyond_noise(evaluation.metrics):
+        step += " What they suggest is another method than a temperature: see `calibrant compare`."
+    return step
 
 
 def _percent(share: float) -> str:

@@ -1,0 +1,142 @@
+"""The next step: missing evidence is not read as evidence, and what is too small is not recommended."""
+
+import numpy as np
+import pytest
+import torch
+
+from calibrant import Predictions, TopLabel, evaluate, leaderboard, verdict
+from calibrant.calibrators import DoNothing, TemperatureScaling
+from calibrant.evidence import Estimate
+from calibrant.metrics import Split
+from calibrant.report.advice import Advice, NextStep, Reason, advise
+from calibrant.report.document import to_document
+from calibrant.report.markdown import to_markdown
+
+
+def draw(n, k=4, *, temperature=1.0, scale=2.0, seed=0):
+    """Logits, and labels from the softmax at the given temperature: 1 is calibrated, above 1 overconfident."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(n, k)) * scale
+    return Predictions(
+        torch.from_numpy(logits), torch.from_numpy((logits / temperature + rng.gumbel(size=(n, k))).argmax(1))
+    )
+
+
+def naive_bayes(n=4000, seed=0):
+    """Mostly right and sure of it; where it is not, ten times surer than it should be, as with repeated features."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(n, 3)) * 2.5
+    labels = (logits + rng.gumbel(size=(n, 3))).argmax(1)
+    doubled = rng.random(n) < 0.12
+    logits[doubled] *= 12
+    return Predictions(torch.from_numpy(logits), torch.from_numpy(labels))
+
+
+def judged(predictions):
+    return evaluate(predictions, resamples=200)
+
+
+def split(total, gain, half):
+    return Split(total, gain, gain - half, gain + half, total - gain)
+
+
+def decide(*, nll=None, brier=None, ece=0.05, p=0.001, n=1000, floor=0.01):
+    metrics = {name: Estimate(ece, 0.0, 2 * ece, floor, p) for name in ("ece", "smece")}
+    splits = {name: given for name, given in (("nll", nll), ("brier", brier)) if given is not None}
+    return advise(n, metrics, splits)
+
+
+def test_calibrated_predictions_of_few_samples_call_for_more():
+    found = judged(draw(171))
+    assert found.advice.step is NextStep.more_samples
+    assert found.advice.samples > 171
+    assert f"about {found.advice.samples:,}" in verdict(found).next_steps[0]
+
+
+def test_overconfident_predictions_of_few_samples_are_not_said_to_need_a_richer_map():
+    found = judged(draw(171, 2, temperature=2.0, scale=3.0, seed=3))
+    assert found.splits["nll"].calibration_low < 0 < found.splits["nll"].calibration  # half of it, but not beyond noise
+    assert found.advice.reason in {Reason.gain_open, Reason.temperature_helps}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_advice_does_not_contradict_a_comparison_on_the_same_samples(seed):
+    calibration, test = (
+        draw(170, 2, temperature=2.5, scale=4, seed=seed),
+        draw(171, 2, temperature=2.5, scale=4, seed=9 + seed),
+    )
+    board = leaderboard(calibration, test, [DoNothing(), TemperatureScaling()], resamples=200)
+    advice = judged(test).advice
+    if board.find("temperature").nll < board.find("none").nll:
+        assert advice.step in {NextStep.fit_temperature, NextStep.more_samples}
+
+
+def test_a_temperature_that_lowers_the_log_loss_and_raises_the_brier_score_is_not_recommended():
+    found = judged(naive_bayes())
+    assert found.splits["nll"].calibration_low > 0
+    assert found.splits["brier"].calibration_high < 0
+    assert found.advice == Advice(NextStep.compare_methods, Reason.scores_disagree)
+    words = verdict(found)
+    assert any("raise the Brier score" in finding for finding in words.findings)
+    assert "compare" in words.next_steps[0]
+
+
+def test_many_calibrated_samples_are_left_as_they_are():
+    found = judged(draw(20_000, 3))
+    assert found.advice == Advice(NextStep.leave, Reason.calibrated)
+
+
+def test_a_strong_overconfidence_shown_by_many_samples_calls_for_a_temperature():
+    assert judged(draw(3000, temperature=2.0)).advice == Advice(NextStep.fit_temperature, Reason.temperature_helps)
+
+
+def test_a_gain_of_half_a_percent_is_not_recommended_however_sure_it_is():
+    sure = split(1.0, 0.005, 0.001)
+    assert decide(nll=sure, brier=sure, ece=0.008).step is NextStep.leave
+    assert decide(nll=sure, brier=sure, ece=0.05) == Advice(NextStep.compare_methods, Reason.not_by_temperature)
+
+
+def test_a_richer_map_is_suggested_only_where_a_useful_gain_by_a_temperature_is_excluded():
+    excluded, open_ = split(1.0, 0.0, 0.005), split(1.0, 0.0, 0.05)
+    assert decide(nll=excluded, brier=excluded).reason is Reason.not_by_temperature
+    assert decide(nll=open_, brier=open_).reason is Reason.gain_open
+    assert decide(nll=excluded, brier=open_).reason is Reason.gain_open
+    assert decide(nll=excluded, brier=excluded, p=0.4) == Advice(NextStep.leave, Reason.calibrated)
+
+
+def test_a_gain_that_is_open_does_not_outweigh_a_harm_that_is_shown():
+    open_, harmed = split(4.5, 4.1, 8.0), split(0.08, -0.19, 0.1)
+    assert decide(nll=open_, brier=harmed) == Advice(NextStep.compare_methods, Reason.scores_disagree)
+    assert decide(nll=split(0.1, -0.01, 0.008), brier=harmed).reason is Reason.not_by_temperature
+
+
+def test_either_proper_score_is_evidence():
+    open_, shown = split(0.34, 0.18, 0.2), split(0.1, 0.03, 0.02)
+    assert decide(nll=open_, brier=shown).reason is Reason.temperature_helps
+
+
+def test_the_samples_asked_for_grow_with_the_doubt_and_fall_with_the_gain():
+    asked = [decide(nll=split(1.0, gain, half)).samples for gain, half in ((0.1, 0.12), (0.1, 0.4), (0.02, 0.4))]
+    assert 1000 < asked[0] < asked[1] < asked[2]
+    # A gain of .1 with an interval of .1 ± .4 is just shown by 16 times as many samples, and mostly by twice that.
+    assert asked[1] == 40_000
+
+
+def test_of_top_labels_alone_no_method_is_named():
+    top = TopLabel([0.9] * 400, [True] * 200 + [False] * 200)
+    assert judged(top).advice == Advice(NextStep.recalibrate, Reason.top_label_only)
+    few = judged(TopLabel(torch.linspace(0.6, 0.9, 60), torch.arange(60) % 4 > 0))
+    assert few.advice.reason is Reason.floor_high
+    assert few.advice.samples > 60
+
+
+def test_the_advice_stands_in_the_document_and_its_words_in_the_page():
+    found = judged(draw(171))
+    document = to_document(found)
+    assert document["advice"] == {"step": "more_samples", "reason": "gain_open", "samples": found.advice.samples}
+    assert verdict(found).next_steps[0] in to_markdown(found)
+
+
+def test_what_a_temperature_leaves_is_not_said_to_need_a_better_model():
+    words = verdict(judged(draw(3000, temperature=2.0)))
+    assert any("what one temperature cannot lower" in finding for finding in words.findings)
