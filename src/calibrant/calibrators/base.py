@@ -88,7 +88,8 @@ class Calibrator(ABC):
             fitted, certificate, told = self.learn(with_floor(predictions, share) if share else predictions)
         if share:
             fitted.mix_in(predictions.logits.new_tensor(share, dtype=torch.float64))
-            told = (*told, about_floor(predictions, share))
+        if any(part.uniform_share is not None for part in fitted.modules() if isinstance(part, Map)):
+            told = (*told, about_floor(predictions, predictions.uniform_share))
         fitted.summary = FitSummary(
             method=self.name,
             settings=self.settings(),

@@ -139,10 +139,11 @@ class TestTheMap:
         again = load_map(tmp_path / "map.safetensors")
         assert torch.equal(again(rows.logits), fitted(rows.logits))
 
-    def test_says_what_was_mixed_in(self):
-        fitted = find_calibrator("temperature").fit(with_zeros())
+    @pytest.mark.parametrize("name", ["temperature", "temperature+irm", "auto"])
+    def test_says_what_was_mixed_in(self, name):
+        fitted = find_calibrator(name).fit(with_zeros())
         assert fitted.summary is not None
-        assert any("of the given probabilities are 0" in note for note in fitted.summary.notes)
+        assert sum("of the given probabilities are 0" in note for note in fitted.summary.notes) == 1
         assert "uniform_share" in repr(fitted)
 
     def test_of_doing_nothing_has_none(self):

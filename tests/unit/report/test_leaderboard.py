@@ -32,6 +32,7 @@ from calibrant.report.comparison.diagram import leaderboard_diagram
 from calibrant.report.comparison.document import leaderboard_to_document
 from calibrant.report.comparison.held_out import rows_in_both, z_between
 from calibrant.report.comparison.markdown import leaderboard_to_markdown
+from calibrant.report.comparison.rows import note_lines
 from calibrant.report.comparison.terminal import leaderboard_to_terminal
 
 
@@ -136,6 +137,15 @@ def test_both_rivals_take_part_and_nobody_takes_part_twice(board):
         "temperature",
         "none",
     ]
+
+
+def test_what_several_methods_say_stands_once_behind_their_names():
+    entries = [
+        Entry("a", "A", notes=("zeros were floored", "of a alone")),
+        Entry("b", "B", notes=("zeros were floored",)),
+        Entry("c", "C", notes=("zeros were floored",), failure="it could not be"),
+    ]
+    assert note_lines(entries) == ["c did not fit: it could not be", "a, b: zeros were floored", "a: of a alone"]
 
 
 def test_warnings_become_notes(board):

@@ -167,7 +167,7 @@ def _hopeless(each: _Tried, tried: Sequence[_Tried], place: int | None) -> bool:
         hint = _first(tried, cheaper)
         rival = tried[place] if than is None else _first(tried, than)
         if isinstance(each.calibrator, costly) and hint and rival and hint.folds and not hint.leads(rival, by=lead):
-            each.failures.append(f"not tried, since {hint.name}, a part of it, does not lead {rival.name}.")
+            each.failures.append(f"not tried, since {hint.name}, a simpler kind of it, does not lead {rival.name}.")
             each.dropped = True
             return True
     return False

@@ -78,9 +78,13 @@ def change_text(change: Change) -> str:
 
 
 def note_lines(entries: Sequence[Entry]) -> list[str]:
-    """Why methods did not fit, and what the others warn of."""
+    """Return why methods did not fit, and what the others warn of; what several say stands once, after their names."""
     failed = [f"{entry.name} did not fit: {entry.failure}" for entry in entries if entry.failure is not None]
-    return failed + [f"{entry.name}: {note}" for entry in entries if entry.failure is None for note in entry.notes]
+    told: dict[str, list[str]] = {}
+    for entry in entries:
+        for note in entry.notes if entry.failure is None else ():
+            told.setdefault(note, []).append(entry.name)
+    return failed + [f"{', '.join(names)}: {note}" for note, names in told.items()]
 
 
 def _best(board: Leaderboard, metric: str) -> str:
