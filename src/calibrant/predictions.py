@@ -46,7 +46,7 @@ class ZeroCells(NamedTuple):
     """How many of the given probabilities are 0, or so small that they are read as :data:`PROB_FLOOR`.
 
     Args:
-        cells: Probabilities that are 0.
+        cells: Probabilities that are 0, or below that.
         of_cells: All probabilities.
         labels: Labels whose probability is 0: with one, the log-loss without a floor is infinite.
         floored_labels: Labels below :data:`LABEL_FLOOR`, which the log-loss counts as that.
@@ -58,6 +58,10 @@ class ZeroCells(NamedTuple):
     labels: int
     floored_labels: int
     smallest: float
+
+    def as_dict(self) -> dict[str, int | float]:
+        """The counts, and the two floors, as a report holds them."""
+        return self._asdict() | {"read_as": PROB_FLOOR, "label_floor": LABEL_FLOOR}
 
 
 @final

@@ -13,6 +13,7 @@ from calibrant.checks import check_at_least
 from calibrant.numerics.coldness import cold_rows
 from calibrant.numerics.root import find_root
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
+from calibrant.numerics.uniform_share import floored
 from calibrant.predictions import LABEL_FLOOR, Predictions
 
 __all__ = ["Split", "calibration_refinement"]
@@ -38,7 +39,9 @@ def calibration_refinement(predictions: Predictions, *, folds: int = 5, seed: in
 
     Refinement is the score that remains after the temperature was fitted on the other folds: what one temperature
     cannot lower, though a richer recalibration or a better model may. Calibration is what it removed, a lower bound
-    of what recalibration can; it is negative where a temperature does not help, or was fitted on too few samples.
+    of what recalibration can; it is negative where a temperature does not help, or was fitted on too few samples. Given
+    probabilities with zeros among them are compared with what the calibrator of a temperature makes of them: it mixes
+    in a share of the uniform distribution first (:attr:`Predictions.uniform_share`).
 
     Args:
         predictions: At least two rows a fold.
@@ -52,12 +55,23 @@ def calibration_refinement(predictions: Predictions, *, folds: int = 5, seed: in
     check_at_least(len(predictions), 2 * folds, "rows for the cross-fitted split")
     order = torch.randperm(len(predictions), generator=torch.Generator().manual_seed(seed))
     fold = (order % folds).to(predictions.logits.device)
-    coldness = _coldness_by_fold(predictions, fold, folds)
+    recalibrated = _with_floor(predictions)
+    coldness = _coldness_by_fold(recalibrated, fold, folds)
     before = _scores(predictions, torch.ones_like(coldness), fold)
     if predictions.given_as_probs:  # as the log-loss of given probabilities counts them
         before["nll"].clamp_(max=-math.log(LABEL_FLOOR))
-    after = _scores(predictions, coldness, fold)
+    after = _scores(recalibrated, coldness, fold)
     return {name: _split(before[name], after[name]) for name in before}
+
+
+def _with_floor(predictions: Predictions) -> Predictions:
+    """The samples as a calibrator sees them. One number is chosen from all of them, which no fold could tell."""
+    share = predictions.uniform_share
+    if not share:
+        return predictions
+    number = predictions.logits.new_tensor(share)
+    blocks = [floored(block.logits, number) for block in predictions.blocks()]
+    return predictions.with_logits(torch.cat(blocks), normalised=True)
 
 
 def _split(before: Tensor, after: Tensor) -> Split:

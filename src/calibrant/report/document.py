@@ -37,6 +37,7 @@ def to_document(
         "murphy": evaluation.murphy._asdict() | {"refinement": evaluation.murphy.refinement},
         "refinement_terms": evaluation.refinement_terms._asdict()
         | {"equation_9": evaluation.refinement_terms.equation_9},
+        "zeros": None if evaluation.zeros is None else evaluation.zeros.as_dict(),
         "worst_bins": [vars(worst) for worst in evaluation.worst_bins],
         "worst_classes": [vars(worst) for worst in evaluation.worst_classes],
     }

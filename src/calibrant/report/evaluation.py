@@ -20,7 +20,7 @@ from calibrant.metrics import (
 )
 from calibrant.metrics.base import TopStatistic
 from calibrant.numerics.fast import row_products
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Predictions, TopLabel, ZeroCells
 from calibrant.report.advice import Advice, advise
 from calibrant.report.worst import WorstBin, WorstClass, worst_bins, worst_classes
 
@@ -47,6 +47,7 @@ class Evaluation:
     splits: dict[str, Split]  # of nll and brier; empty where all classes are not known
     worst_bins: list[WorstBin]
     worst_classes: list[WorstClass]
+    zeros: ZeroCells | None = None  # of given probabilities
 
     @property
     def gap(self) -> float:
@@ -108,6 +109,7 @@ def evaluate(
         splits=_splits(predictions, seed),
         worst_bins=worst_bins(predictions, n_bins=n_bins),
         worst_classes=worst_classes(predictions) if isinstance(predictions, Predictions) else [],
+        zeros=predictions.zero_cells if isinstance(predictions, Predictions) else None,
     )
 
 

@@ -6,6 +6,7 @@ from typing import final
 
 from calibrant.evidence import Estimate
 from calibrant.metrics import Split
+from calibrant.predictions import LABEL_FLOOR
 from calibrant.report.advice import WORTHWHILE, Advice, Reason, is_beyond_noise
 from calibrant.report.evaluation import Evaluation
 from calibrant.shown_text import terminal_text
@@ -59,6 +60,7 @@ def verdict(evaluation: Evaluation) -> Verdict:
             *_classes(evaluation),
             _separation(evaluation.metrics["auroc"], evaluation.metrics["accuracy"].value),
             *_split(evaluation),
+            *_zeros(evaluation),
         ],
         next_steps=_next_steps(evaluation),
     )
@@ -174,6 +176,20 @@ def _more_samples(evaluation: Evaluation, advice: Advice) -> str:
     elif is_beyond_noise(evaluation.metrics):
         step += " What they suggest is another method than a temperature: see `calibrant compare`."
     return step
+
+
+def _zeros(evaluation: Evaluation) -> list[str]:
+    """How many probabilities are 0, and what that means for the log-loss."""
+    zeros = evaluation.zeros
+    if zeros is None or not (zeros.cells or zeros.floored_labels):
+        return []
+    line = (
+        f"{_percent(zeros.cells / zeros.of_cells)} of the probabilities are 0 ({zeros.cells:,} of {zeros.of_cells:,})"
+    )
+    if not zeros.floored_labels:
+        return [f"{line}, none of them a true class's."]
+    floored = f"the log-loss counts {zeros.floored_labels:,} true classes as {LABEL_FLOOR:g}"
+    return [f"{line}: {floored}{', and is infinite without that floor' if zeros.labels else ''}."]
 
 
 def _percent(share: float) -> str:

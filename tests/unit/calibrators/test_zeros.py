@@ -15,9 +15,12 @@ from sklearn.neighbors import KNeighborsClassifier
 from calibrant import find_calibrator
 from calibrant.errors import CalibrantWarning
 from calibrant.maps import Scale
-from calibrant.metrics import accuracy, nll
+from calibrant.metrics import accuracy, calibration_refinement, nll
 from calibrant.numerics.uniform_share import choose_share, floored, mixed
 from calibrant.predictions import Predictions
+from calibrant.report import evaluate
+from calibrant.report.document import to_document
+from calibrant.report.wording import verdict
 from calibrant.sources import load_map, save_map
 
 MODELS = {
@@ -203,3 +206,19 @@ class TestModelsWithZeros:
         assert zeros.labels == zeros.floored_labels == int(given.gather(1, test.labels[:, None]).sum())
         assert zeros.smallest == pytest.approx(0.2)
         assert nll(test) <= -math.log(1e-15)
+
+    def test_have_their_zeros_in_the_report(self, digits):
+        _, test = digits["bayes"]
+        found = evaluate(test, resamples=50)
+        assert found.zeros == test.zero_cells
+        written = to_document(found)["zeros"]
+        assert (written["read_as"], written["label_floor"]) == (1e-30, 1e-15)
+        (line,) = [line for line in verdict(found).findings if "of the probabilities are 0" in line]
+        assert "infinite without that floor" in line
+
+    def test_are_told_what_the_temperature_that_can_be_fitted_removes(self, digits):
+        _, test = digits["forest"]
+        split = calibration_refinement(test)["nll"]
+        floor = find_calibrator("temperature").fit(test).transform(test)
+        assert split.total == pytest.approx(nll(test), rel=1e-9)
+        assert split.refinement == pytest.approx(nll(floor), rel=0.1)

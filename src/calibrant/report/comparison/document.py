@@ -20,7 +20,8 @@ def leaderboard_to_document(
     ``methods[i]`` has ``name`` and ``title``, then ``failure`` with the reason why it did not fit, or None and:
     ``metrics.<name>`` as in an evaluation; ``against.<rival>.<metric>`` with ``value`` (its number minus the rival's),
     ``low``, ``high``, ``p``, ``corrected_p`` and ``side`` ("better", "worse", "alike"); ``to_best``, the same for nll
-    against the best; ``changed``, ``seconds``; and ``notes``.
+    against the best; ``changed``, ``seconds``; ``own_samples``, the scores ``before`` and ``after`` of the samples of
+    the fit, means over ``n`` of them; and ``notes``.
 
     Args:
         board: The numbers.
@@ -51,6 +52,9 @@ def entry_to_plain(entry: Entry) -> dict[str, Any]:
             "changed": entry.changed,
             "seconds": entry.seconds,
         }
+        summary = None if entry.map is None else entry.map.summary
+        if summary is not None and summary.compared:
+            found["own_samples"] = {"n": summary.compared, "before": summary.before, "after": summary.after}
     return found | {"notes": list(entry.notes)}
 
 
