@@ -65,8 +65,8 @@ def reliability(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> Rel
 
     Example:
         >>> diagram = reliability(TopLabel([0.9, 0.9, 0.9, 0.9], [True, True, True, False]))
-        >>> diagram.bins.gap.tolist(), diagram.bins.count.tolist()
-        ([-0.15000000000000002], [4.0])
+        >>> [round(gap, 6) for gap in diagram.bins.gap.tolist()], diagram.bins.count.tolist()
+        ([-0.15], [4.0])
     """
     metric = ECE(n_bins)
     bins = metric.statistic(predictions)

@@ -89,10 +89,9 @@ def column_products(first: Tensor, second: Tensor, *, out: Tensor) -> Tensor:
 
 def row_sums(values: Tensor, *, out: Tensor) -> Tensor:
     """Sum of each row, (n, k) -> (n,)."""
-    if values.device.type != "cpu":
-        return torch.sum(values, dim=1, out=out)
-    # Each row by itself, in an order that k alone decides. torch.sum divides one long row among threads.
-    return _sum_each_row("ij->i", values, out=out)
+    if len(values) == 1:  # which torch would divide among its threads if it is long
+        return out.copy_(values.expand(2, -1).contiguous().sum(dim=1)[:1])
+    return torch.sum(values, dim=1, out=out)
 
 
 def _sum_each_row(formula: str, *values: Tensor, out: Tensor) -> Tensor:

@@ -109,8 +109,8 @@ def falling_root(
         steps: How often they are all asked at most; 10 reach 1e-7 for functions without sharp bends.
 
     Example:
-        >>> falling_root(lambda x: 2 - x * x, torch.tensor([0.0]), torch.tensor([2.0])).item()
-        1.4142135381698608
+        >>> round(falling_root(lambda x: 2 - x * x, torch.tensor([0.0]), torch.tensor([2.0])).item(), 5)
+        1.41421
     """
     at_low = function(low)
     at_high = function(high) if at_high is None else at_high

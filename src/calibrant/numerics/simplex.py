@@ -48,7 +48,7 @@ def minimise_on_simplex(function: Curved, size: int) -> BestShares:
     Example:
         >>> def squares(w):
         ...     return float((w * w).sum()), 2 * w, 2 * torch.eye(2, dtype=torch.float64)
-        >>> minimise_on_simplex(squares, 2).shares.tolist()
+        >>> [round(share, 9) for share in minimise_on_simplex(squares, 2).shares.tolist()]
         [0.5, 0.5]
     """
     path, steps = _Path(function, size), 0
