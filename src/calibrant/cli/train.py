@@ -50,6 +50,12 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     mixup: Annotated[float | None, typer.Option(help="The alpha of mixup; 0 mixes nothing.")] = None,
     clip: Annotated[float | None, typer.Option(help="The largest norm of a step's gradient.")] = None,
     precision: Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")] = None,
+    select: Annotated[
+        str | None, typer.Option(help="Epoch to keep: last, best (calibration error rate) or best-nll. (last)")
+    ] = None,
+    train_samples: Annotated[
+        int | None, typer.Option(min=1, help="Train on so many samples, drawn by --split-seed. (all)")
+    ] = None,
     split: Annotated[str, typer.Option(help="Who calibrates: holdout, half-test, official or 8:1:1.")] = "holdout",
     split_seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of that division.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1. (a GPU if there is one)")] = None,
@@ -71,6 +77,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
         "nesterov": nesterov, "weight_decay": weight_decay, "schedule": schedule,
         "milestones": None if milestones is None else whole_numbers(milestones, "--milestones"), "decay": decay,
         "warmup": warmup, "augmentation": augmentation, "mixup": mixup, "clip": clip, "precision": precision,
+        "select": select,
     }  # fmt: skip
     run_training(
         TrainingRequest(
@@ -85,6 +92,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
             changes={name: value for name, value in changes.items() if value is not None},
             split=split,
             split_seed=split_seed,
+            train_samples=train_samples,
             device=device,
             is_compiled=not no_compile,
             is_traced=trace,

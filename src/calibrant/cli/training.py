@@ -53,6 +53,7 @@ class TrainingRequest:
     changes: Mapping[str, Any]
     split: str
     split_seed: int
+    train_samples: int | None
     device: str | None
     is_compiled: bool
     is_traced: bool
@@ -110,6 +111,7 @@ def _train(request: TrainingRequest, runs: Sequence[Run], dataset: Dataset, devi
                     split=request.split,
                     split_seed=request.split_seed,
                     device=device,
+                    train_samples=request.train_samples,
                     speed=speed,
                     peers=peers,
                     after_epoch=shown,

@@ -158,7 +158,7 @@ def _options(loss: object) -> list[str]:
 
 
 def _plain(value: object) -> Any:
-    if isinstance(value, RowLoss):
+    if isinstance(value, RowLoss | PenalisedLoss):
         return loss_settings(value)
     return [_plain(each) for each in cast("tuple[object, ...]", value)] if isinstance(value, tuple) else value
 

@@ -8,7 +8,7 @@ from calibrant.training.mixup import MixedBatch, Mixup
 from calibrant.training.predict import predict
 from calibrant.training.recipe import RECIPES, Recipe
 from calibrant.training.record import EpochRecord, HeldOutRecord
-from calibrant.training.run import Run, load_network, train_runs
+from calibrant.training.run import Run, load_learned_loss, load_network, train_runs
 from calibrant.training.session import Session, Speed
 from calibrant.training.together import train_together
 
@@ -26,6 +26,7 @@ __all__ = [
     "TrainingData",
     "features_in_evaluation",
     "learned_epochs",
+    "load_learned_loss",
     "load_network",
     "predict",
     "train_runs",

@@ -5,7 +5,8 @@
     settings.json            what decides the result, and on what it ran
     epochs.jsonl             a record an epoch
     checkpoint.safetensors   while it runs: everything that the rest depends on
-    weights.safetensors      in the end: the network's weights
+    weights.safetensors      in the end: the network's weights, of the epoch that the recipe selects
+    loss.safetensors         in the end: the parameters of a loss that is learned, after the same epoch
     calibration.npz          in the end: logits and labels of the rows set apart to calibrate
     test.npz                 in the end: the same of the rows that judge
     learning.npz             in the end: when each training row was learned, and its top logit
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from calibrant.bad_file import reading
 from calibrant.errors import CalibrantError, FileError, InputError
+from calibrant.losses import MetaLoss
 from calibrant.predictions import Predictions
 from calibrant.sources import save
 from calibrant.sources.atomic import atomic_binary, atomic_path, atomic_text
@@ -154,6 +156,8 @@ class RunFolder:
     def finish(self, session: Session, class_names: Sequence[str]) -> None:
         """Write what the run leaves; the weights last, as they say that all else is there."""
         self._write_records(session.records)
+        epoch = session.selected_epoch
+        session.select()
         for name, part in session.data.held_out.items():
             logits = session.logits(part).cpu()
             save(Predictions.from_logits(logits, part.labels.cpu(), class_names=class_names), self.path / f"{name}.npz")
@@ -163,7 +167,10 @@ class RunFolder:
             with atomic_binary(self.path / "learning.npz") as file:
                 np.savez_compressed(file, learned_epoch=learned.to(torch.int32).numpy(), max_logit=max_logit)
         weights = {name: values.detach().cpu().contiguous() for name, values in session.model.state_dict().items()}
-        _write_tensors(weights, self.path / "weights.safetensors", {"format": _FORMAT})
+        if isinstance(session.loss, MetaLoss):
+            phi = {name: values.detach().cpu().contiguous() for name, values in session.loss.state_dict().items()}
+            _write_tensors(phi, self.path / "loss.safetensors", {"format": _FORMAT, "epoch": epoch})
+        _write_tensors(weights, self.path / "weights.safetensors", {"format": _FORMAT, "epoch": epoch})
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
     def weights(self) -> dict[str, Tensor]:
@@ -172,13 +179,24 @@ class RunFolder:
         Raises:
             FileError: If the run has not come to its end, or the file is damaged.
         """
-        path = self.path / "weights.safetensors"
+        return self._tensors("weights.safetensors", "a network's weights")
+
+    def loss_parameters(self) -> dict[str, Tensor]:
+        """The parameters of the learned loss, after the same epoch as the weights.
+
+        Raises:
+            FileError: If the run has not come to its end, its loss is not learned, or the file is damaged.
+        """
+        return self._tensors("loss.safetensors", "the parameters of a learned loss")
+
+    def _tensors(self, name: str, words: str) -> dict[str, Tensor]:
+        path = self.path / name
         if not path.exists():
-            raise FileError(f"{self.path} must be the folder of a finished run; it has no weights.safetensors.")
+            raise FileError(f"{self.path} must be the folder of a finished run with {words}; it has no {name}.")
         try:
             return _read_tensors(path)[1]
         except (SafetensorError, CalibrantError, LookupError, TypeError, ValueError, OSError, RuntimeError) as error:
-            raise FileError(f"{path} must hold a network's weights; it is damaged ({error}).") from error
+            raise FileError(f"{path} must hold {words}; it is damaged ({error}).") from error
 
     def _write_records(self, records: Sequence[EpochRecord]) -> None:
         with atomic_text(self.path / "epochs.jsonl") as file:

@@ -8,10 +8,11 @@ from calibrant.checks import check_at_least, check_known, check_positive, check_
 from calibrant.datasets.dataset import Augmentation
 from calibrant.errors import InputError
 
-__all__ = ["RECIPES", "Precision", "Recipe", "Schedule"]
+__all__ = ["RECIPES", "Precision", "Recipe", "Schedule", "Selection"]
 
 Precision: TypeAlias = Literal["auto", "float32", "bfloat16"]
 Schedule: TypeAlias = Literal["cosine", "steps", "constant"]
+Selection: TypeAlias = Literal["last", "best", "best-nll"]
 
 
 @final
@@ -36,6 +37,9 @@ class Recipe:
         mixup: The α of mixup's Beta(α, α); 0 mixes nothing.
         clip: The largest norm of a step's gradient; None clips nothing.
         precision: ``auto`` is bfloat16 where a GPU computes, and float32 elsewhere.
+        select: Which epoch's weights are kept: the ``last``; the ``best`` by the error on the calibration samples, as
+            some papers do; or ``best-nll``, by their log-loss. Those samples then choose as well as calibrate. Of
+            several equal epochs the first is kept; only epochs after which held-out samples were looked at count.
         seed: Of the weights, the order of the rows and the augmentation.
 
     Raises:
@@ -60,6 +64,7 @@ class Recipe:
     mixup: float = 0.0
     clip: float | None = None
     precision: Precision = "auto"
+    select: Selection = "last"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -74,6 +79,7 @@ class Recipe:
         check_real_number(self.mixup, "mixup", least=0)
         check_known(self.schedule, get_args(Schedule), "schedule")
         check_known(self.precision, get_args(Precision), "precision")
+        check_known(self.select, get_args(Selection), "select")
         if self.augmentation is not None:
             check_known(self.augmentation, get_args(Augmentation), "augmentation")
         if self.clip is not None:

@@ -1,7 +1,7 @@
 """Runs with folders: begun, gone on with after a stop, finished; several at once on one device."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -9,11 +9,14 @@ from typing import Any, final
 import torch
 from torch import nn
 
+from calibrant.catalogue import all_losses, all_meta_losses
+from calibrant.checks import check_at_least
 from calibrant.datasets.dataset import Dataset, PixelScale
-from calibrant.datasets.splits import split_dataset
-from calibrant.errors import FileError, FitError, InputError
+from calibrant.datasets.splits import Split, split_dataset
+from calibrant.errors import CalibrantError, FileError, FitError, InputError
 from calibrant.losses import Loss, MetaLoss, loss_settings
 from calibrant.models.zoo import build_model, model_shapes
+from calibrant.networks.features import with_features
 from calibrant.training.data import TrainingData
 from calibrant.training.folder import RunFolder
 from calibrant.training.inputs import Standardise
@@ -24,7 +27,7 @@ from calibrant.training.session import Session, Speed
 from calibrant.training.settings import RunSettings, data_digest
 from calibrant.training.together import train_together
 
-__all__ = ["Run", "load_network", "train_runs"]
+__all__ = ["Run", "load_learned_loss", "load_network", "train_runs"]
 
 
 @final
@@ -49,10 +52,15 @@ class _Begun:
 
     @classmethod
     def of(
-        cls, run: Run, dataset: Dataset, data: TrainingData, device: torch.device, division: tuple[str, int, str]
+        cls,
+        run: Run,
+        dataset: Dataset,
+        data: TrainingData,
+        device: torch.device,
+        division: tuple[str, int, int | None, str],
     ) -> "_Begun":
-        """Settle it; the division is its name, its seed, and the digest of what it gave."""
-        split, split_seed, digest = division
+        """Settle it; the division is its name, its seed, how many train if not all, and the digest of what it gave."""
+        split, split_seed, train_samples, digest = division
         settings = RunSettings(
             dataset=dataset.name,
             data_digest=digest,
@@ -65,17 +73,19 @@ class _Begun:
             n_words=dataset.n_words,
             class_names=dataset.class_names,
             pixel_scale=None if data.pixel_scale is None else asdict(data.pixel_scale),
+            train_samples=train_samples,
         )
         return cls(run, RunFolder(run.folder), settings)
 
 
-def train_runs(
+def train_runs(  # noqa: PLR0913  # two of them are callers' business alone
     runs: Sequence[Run],
     dataset: Dataset,
     *,
     split: str = "holdout",
     split_seed: int = 0,
     device: torch.device,
+    train_samples: int | None = None,
     speed: Speed | None = None,
     peers: Peers = ALONE,
     after_epoch: Callable[[Run, EpochRecord], None] = lambda _run, _record: None,
@@ -88,18 +98,22 @@ def train_runs(
         split: How to divide it; see :func:`~calibrant.datasets.all_splits`.
         split_seed: Of that division.
         device: Where to compute.
+        train_samples: How many of the training samples to train on, drawn by ``split_seed``; fewer are among more. None
+            takes all.
         speed: What is allowed to make it fast.
         peers: Other processes that train the same weights; only the first writes.
         after_epoch: Called after each epoch of each run.
 
     Raises:
         FileError: If a folder holds another run, or cannot be written.
+        InputError: If there are fewer training samples than ``train_samples``.
         FitError: If the loss or the logits of a run are no longer finite; the others are finished first.
     """
     speed = speed or Speed()
-    data = TrainingData.of(dataset, split_dataset(dataset, split, seed=split_seed))
+    data = TrainingData.of(dataset, _thinned(split_dataset(dataset, split, seed=split_seed), train_samples, split_seed))
     digest = data_digest(data)
-    begun = [_Begun.of(run, dataset, data, device, division=(split, split_seed, digest)) for run in runs]
+    division = (split, split_seed, train_samples, digest)
+    begun = [_Begun.of(run, dataset, data, device, division) for run in runs]
     unfinished = [each for each in begun if not each.folder.is_finished]
     kinds = dict.fromkeys(each.settings.recipe.augmentation for each in unfinished)
     placed = {kind: data.on(device, kind) for kind in kinds}
@@ -134,6 +148,33 @@ def train_runs(
         raise FitError(" ".join(failures))
 
 
+def load_learned_loss(folder: Path) -> MetaLoss:
+    """The loss that a run learned, with its parameters: of γ-Net, γ of any samples from their features.
+
+    Args:
+        folder: Left by :func:`train_runs` or ``calibrant train``.
+
+    Raises:
+        FileError: If it is no folder of a finished run, or its loss is not learned.
+    """
+    opened = RunFolder(folder)
+    settings = opened.settings()
+    parameters = opened.loss_parameters()
+    try:
+        loss = _loss_of(settings.loss)
+    except (CalibrantError, LookupError, TypeError, ValueError) as error:
+        raise FileError(f"{folder} must say which loss was learned; its settings do not ({error}).") from error
+    if not isinstance(loss, MetaLoss):
+        raise FileError(f"{folder} must be a run whose loss is learned; its loss is {loss.name}.")
+    head = with_features(_built(settings)).head
+    loss.build(head.in_features, head.out_features, seed=settings.recipe.seed)
+    try:
+        loss.load_state_dict(parameters)
+    except RuntimeError as error:
+        raise FileError(f"{folder} must hold the parameters of its {loss.name}; it holds others ({error}).") from error
+    return loss.eval()
+
+
 def load_network(folder: Path) -> nn.Module:
     """The trained network of a run, from stored pixels (or word numbers) to logits, in evaluation mode.
 
@@ -163,6 +204,25 @@ def load_network(folder: Path) -> nn.Module:
     scale = settings.pixel_scale
     standardise = Standardise(PixelScale(tuple(scale["mean"]), tuple(scale["std"]), scale["peak"]))
     return nn.Sequential(standardise, model).eval()
+
+
+def _loss_of(settings: Mapping[str, Any]) -> Loss | MetaLoss:
+    """The loss that these settings are of."""
+    known: dict[str, Any] = {**all_losses(), **all_meta_losses()}
+    options = {name: _loss_of(each) if isinstance(each, Mapping) else each for name, each in settings.items()}
+    made: Loss | MetaLoss = type(known[options.pop("loss")])(**options)
+    return made
+
+
+def _thinned(split: Split, n: int | None, seed: int) -> Split:
+    """The split with so many of its training samples, in their own order."""
+    if n is None:
+        return split
+    check_at_least(n, 1, "train_samples")
+    if n > len(split.training):
+        raise InputError(f"train_samples must be at most the {len(split.training):,} there are to train on; got {n:,}.")
+    chosen = torch.randperm(len(split.training), generator=torch.Generator().manual_seed(seed))[:n]
+    return replace(split, training=split.training[chosen.sort().values])
 
 
 def _settled(recipe: Recipe, data: TrainingData, device: torch.device) -> Recipe:

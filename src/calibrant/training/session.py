@@ -22,12 +22,12 @@ from calibrant.training.meta.tuning import LossTuning
 from calibrant.training.peers import ALONE, Peers
 from calibrant.training.plan import EpochPlan, generator_of, plan_epoch
 from calibrant.training.predict import logits_of
-from calibrant.training.recipe import Recipe
+from calibrant.training.recipe import Recipe, Selection
 from calibrant.training.record import EpochRecord, HeldOutRecord, judge
 from calibrant.training.schedule import learning_rates
 from calibrant.training.step import Step
 
-__all__ = ["Session", "Speed"]
+__all__ = ["Session", "Speed", "selected_epoch"]
 
 
 @final
@@ -95,6 +95,7 @@ class Session:
         self.epoch = 0
         self.records: list[EpochRecord] = []
         self.trace = LearningTrace(n) if speed.traced else None
+        self._best: dict[str, Tensor] = {}  # network and loss after the best epoch so far, where one is selected
         self._plan = self._drawn().to(data.device)
         self._tuning: LossTuning | None = None
         called: Loss | MetaForward
@@ -161,7 +162,23 @@ class Session:
         self.epoch += 1
         record = EpochRecord(self.epoch, time.perf_counter() - self._started, rate, loss, accuracy, held_out, learned)
         self.records.append(record)
+        if self.recipe.select != "last" and self.selected_epoch == self.epoch:
+            with self._stream():
+                self._best = {name: tensor.detach().clone() for name, tensor in self._kept()}
         return record
+
+    @property
+    def selected_epoch(self) -> int:
+        """The epoch whose weights are kept, counted from 1, as far as the training has come; 0 before the first."""
+        return selected_epoch(self.records, self.recipe.select)
+
+    def select(self) -> None:
+        """Bring network and loss back to the epoch that the recipe selects."""
+        if not self._best:
+            return
+        with self._stream(), torch.no_grad():
+            for name, tensor in self._kept():
+                tensor.copy_(self._best[name])
 
     def logits(self, examples: StoredExamples) -> Tensor:
         """Of rows on the network's device, (n, k), float32."""
@@ -172,6 +189,7 @@ class Session:
         with self._stream():
             named = {f"{part}.{name}": tensor for part, name, tensor in self._named() if tensor.numel()}
             copied = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in named.items()}
+            copied |= {f"best.{name}": tensor.cpu().contiguous() for name, tensor in self._best.items()}
         return copied | {f"trace.{name}": tensor for name, tensor in (self.trace.state() if self.trace else {}).items()}
 
     def restore(self, state: Mapping[str, Tensor], records: Sequence[EpochRecord]) -> None:
@@ -181,7 +199,7 @@ class Session:
             InputError: If the state is not one of this network and loss.
         """
         mine = {f"{part}.{name}": tensor for part, name, tensor in self._named() if tensor.numel()}
-        theirs = {name: tensor for name, tensor in state.items() if not name.startswith("trace.")}
+        theirs = {name: tensor for name, tensor in state.items() if not name.startswith(("trace.", "best."))}
         if {name: tensor.shape for name, tensor in mine.items()} != {name: t.shape for name, t in theirs.items()}:
             raise InputError("the state must be one of this network and loss; its names or shapes are not.")
         with torch.no_grad():
@@ -191,6 +209,13 @@ class Session:
             if "trace.packed" not in state:
                 raise InputError("the state must hold a trace to go on with one; it was made without.")
             self.trace.restore({name: state[f"trace.{name}"] for name in self.trace.state()})
+        best = {name.removeprefix("best."): tensor for name, tensor in state.items() if name.startswith("best.")}
+        kept = dict(self._kept())
+        if best and {name: each.shape for name, each in kept.items()} != {
+            name: each.shape for name, each in best.items()
+        }:
+            raise InputError("the best state must be one of this network and loss; its names or shapes are not.")
+        self._best = {name: tensor.to(kept[name]) for name, tensor in best.items()}
         self.records, self.epoch = list(records), len(records)
 
     def _is_judged(self) -> bool:
@@ -222,6 +247,12 @@ class Session:
         if self._tuning is not None:
             yield from (("meta", name, tensor) for name, tensor in self._tuning.optimiser_state())
 
+    def _kept(self) -> Iterator[tuple[str, Tensor]]:
+        """What is left of a training: the network, and a loss that is learned."""
+        for part, name, tensor in self._named():
+            if tensor.numel() and part in {"model", "loss"}:
+                yield f"{part}.{name}", tensor
+
     def _changing(self) -> list[Tensor]:
         """All that a step changes."""
         return [tensor for _, _, tensor in self._named()]
@@ -229,6 +260,21 @@ class Session:
     def _stream(self) -> AbstractContextManager[object]:
         """Where this network's work is queued."""
         return nullcontext() if self._captured is None else torch.cuda.stream(self._captured.stream)
+
+
+def selected_epoch(records: Sequence[EpochRecord], select: Selection) -> int:
+    """The epoch whose weights are kept, counted from 1; 0 where there are no records.
+
+    Args:
+        records: One per epoch, from the first.
+        select: As in the recipe.
+    """
+    judged = [record for record in records if "calibration" in record.held_out]
+    if select == "last" or not judged:
+        return records[-1].epoch if records else 0
+    if select == "best":
+        return max(judged, key=lambda record: record.held_out["calibration"].accuracy).epoch
+    return min(judged, key=lambda record: record.held_out["calibration"].nll).epoch
 
 
 def _check_batches(n: int, recipe: Recipe, peers: Peers) -> None:

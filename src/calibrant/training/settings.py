@@ -31,6 +31,7 @@ class RunSettings:
     n_words: int | None
     class_names: tuple[str, ...]
     pixel_scale: dict[str, Any] | None
+    train_samples: int | None = None  # how many were drawn to train on; None: all
 
     def as_dict(self) -> dict[str, Any]:
         """As a file can hold it."""

@@ -15,11 +15,12 @@ from calibrant.losses.log_loss import log_losses
 from calibrant.losses.sece import SECELoss
 from calibrant.paper import Paper
 
-__all__ = ["MetaLoss", "MetaObjective"]
+__all__ = ["MetaLoss", "MetaObjective", "MetaSchedule"]
 
 MetaObjective: TypeAlias = Literal["sece", "dece", "ce"]
+MetaSchedule: TypeAlias = Literal["constant", "network"]
 _CROSS_ENTROPY = 2.0  # what every one of them has, unless told otherwise
-_PENALTIES = {"sece": SECELoss, "dece": DECELoss}
+_PENALTIES: dict[str, type[SECELoss | DECELoss]] = {"sece": SECELoss, "dece": DECELoss}
 
 
 class MetaLoss(nn.Module, ABC):
@@ -30,10 +31,13 @@ class MetaLoss(nn.Module, ABC):
 
     Args:
         objective: What held-out rows judge φ by: ``sece`` or ``dece``, two differentiable calibration errors, or
-            ``ce``, the cross-entropy.
+            ``ce``, the cross-entropy. A ``SECELoss`` or ``DECELoss`` is one of the first two with options of its own
+            (``sece(bandwidth=0.05)``, ``dece(n_bins=30)``); its weight and base are not used.
         cross_entropy: How much of the cross-entropy is added to that error. The error alone is also low for a network
             that knows nothing and says so. Not with ``ce``, to which there is none to add.
         learning_rate: Of φ, by Adam.
+        schedule: ``constant``, or ``network``: φ's rate falls in the same proportion as the network's. Adam divides by
+            the size of its gradients, so at a constant rate φ keeps moving after the training samples are learned.
 
     Raises:
         InputError: If an option is out of range, or ``cross_entropy`` is given with ``ce``.
@@ -43,9 +47,20 @@ class MetaLoss(nn.Module, ABC):
     title: ClassVar[str]
     paper: ClassVar[Paper]
 
-    def __init__(self, *, objective: MetaObjective, cross_entropy: float, learning_rate: float) -> None:
+    def __init__(
+        self,
+        *,
+        objective: MetaObjective | SECELoss | DECELoss,
+        cross_entropy: float,
+        learning_rate: float,
+        schedule: MetaSchedule,
+    ) -> None:
         super().__init__()
-        check_known(objective, get_args(MetaObjective), "objective")
+        if not isinstance(objective, tuple(_PENALTIES.values())):
+            if isinstance(objective, nn.Module):
+                raise InputError(f"objective must be sece, dece or ce, with options if any; got {objective}.")
+            check_known(objective, get_args(MetaObjective), "objective")
+        check_known(schedule, get_args(MetaSchedule), "schedule")
         check_real_number(cross_entropy, "cross_entropy", least=0)
         check_positive(learning_rate, "learning_rate")
         if objective == "ce" and cross_entropy != _CROSS_ENTROPY:
@@ -55,7 +70,10 @@ class MetaLoss(nn.Module, ABC):
         self.objective = objective
         self.cross_entropy = cross_entropy
         self.learning_rate = learning_rate
-        self._error = _PENALTIES[objective]() if objective in _PENALTIES else None
+        self.schedule = schedule
+        self._error = (
+            None if objective == "ce" else objective if isinstance(objective, nn.Module) else _PENALTIES[objective]()
+        )
         self._n_features = 0
         self.is_initialised = False  # saved with φ
 

@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import check_positive
+from calibrant.losses.dece import DECELoss
 from calibrant.losses.focal import focal_weighted
 from calibrant.losses.log_loss import log_losses
-from calibrant.losses.meta.base import MetaLoss, MetaObjective
-from calibrant.losses.meta.gamma_net import GammaNet
+from calibrant.losses.meta.base import MetaLoss, MetaObjective, MetaSchedule
+from calibrant.losses.meta.gamma_net import GammaNet, GammaSign, check_sign
+from calibrant.losses.sece import SECELoss
 from calibrant.paper import Paper
 
 __all__ = ["MetaFocalLoss"]
@@ -34,8 +36,10 @@ class MetaFocalLoss(MetaLoss):
             the default. Not with ``ce``.
         learning_rate: See :class:`MetaLoss`. The paper does not say; at meta-calibration's 1e-3, τ lets γ jump by whole
             numbers from step to step.
+        schedule: See :class:`MetaLoss`.
         temperature: τ of γ-Net.
         limit: The largest γ.
+        sign: How γ is kept from being negative; see :class:`GammaNet`.
 
     Raises:
         InputError: If an option is out of range.
@@ -61,19 +65,32 @@ class MetaFocalLoss(MetaLoss):
     def __init__(
         self,
         *,
-        objective: MetaObjective = "sece",
+        objective: MetaObjective | SECELoss | DECELoss = "sece",
         cross_entropy: float = 2.0,
         learning_rate: float = 1e-4,
+        schedule: MetaSchedule = "constant",
         temperature: float = 0.01,
         limit: float = 20.0,
+        sign: GammaSign = "absolute",
     ) -> None:
-        super().__init__(objective=objective, cross_entropy=cross_entropy, learning_rate=learning_rate)
+        super().__init__(
+            objective=objective, cross_entropy=cross_entropy, learning_rate=learning_rate, schedule=schedule
+        )
         self.temperature = check_positive(temperature, "temperature")
         self.limit = check_positive(limit, "limit")
+        check_sign(sign, limit)
+        self.sign = sign
         self.gamma_net: GammaNet | None = None
 
     def make(self, n_features: int, n_classes: int, *, seed: int) -> None:
-        self.gamma_net = GammaNet(n_features, n_classes, temperature=self.temperature, limit=self.limit, seed=seed)
+        self.gamma_net = GammaNet(
+            n_features, n_classes, temperature=self.temperature, limit=self.limit, sign=self.sign, seed=seed
+        )
+
+    @torch.no_grad()
+    def gamma(self, features: Tensor) -> Tensor:
+        """Return γ of each sample, (n,), from its features (n, d)."""
+        return self._net(features)(features)
 
     def initialise(self, features: Tensor) -> None:
         """Scale γ-Net so that γ is 1 on average over these rows, (n, d)."""

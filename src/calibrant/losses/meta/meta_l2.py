@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from calibrant.checks import check_known, check_positive
 from calibrant.losses.dece import DECELoss
 from calibrant.losses.log_loss import log_losses
-from calibrant.losses.meta.base import MetaLoss, MetaObjective
+from calibrant.losses.meta.base import MetaLoss, MetaObjective, MetaSchedule
+from calibrant.losses.sece import SECELoss
 from calibrant.paper import Paper
 
 __all__ = ["L2Unit", "MetaL2Loss"]
@@ -28,6 +29,7 @@ class MetaL2Loss(MetaLoss):
         cross_entropy: See :class:`MetaLoss`. Meta-calibration's cross-entropy and half an error are 2 here. Not with
             ``ce``.
         learning_rate: See :class:`MetaLoss`.
+        schedule: See :class:`MetaLoss`.
         start: Every exp(φ) to begin with. The logarithm is what is learned, so that none falls below 0.
         unit: What has a φ of its own: each ``class`` (a row of the weights), each ``feature`` (a column) or each
             ``weight``. The paper says unit-wise, which we read as the layer's units, its classes.
@@ -49,13 +51,16 @@ class MetaL2Loss(MetaLoss):
     def __init__(
         self,
         *,
-        objective: MetaObjective = "dece",
+        objective: MetaObjective | SECELoss | DECELoss = "dece",
         cross_entropy: float = 2.0,
         learning_rate: float = 1e-3,
+        schedule: MetaSchedule = "constant",
         start: float = 5e-4,
         unit: L2Unit = "class",
     ) -> None:
-        super().__init__(objective=objective, cross_entropy=cross_entropy, learning_rate=learning_rate)
+        super().__init__(
+            objective=objective, cross_entropy=cross_entropy, learning_rate=learning_rate, schedule=schedule
+        )
         self.start = check_positive(start, "start")
         check_known(unit, get_args(L2Unit), "unit")
         self.unit = unit

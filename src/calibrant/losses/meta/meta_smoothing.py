@@ -10,7 +10,8 @@ from calibrant.checks import check_known, check_real_number
 from calibrant.errors import InputError
 from calibrant.losses.dece import DECELoss
 from calibrant.losses.log_loss import log_losses
-from calibrant.losses.meta.base import MetaLoss, MetaObjective
+from calibrant.losses.meta.base import MetaLoss, MetaObjective, MetaSchedule
+from calibrant.losses.sece import SECELoss
 from calibrant.paper import Paper
 
 __all__ = ["MetaSmoothingLoss", "SmoothingUnit"]
@@ -30,6 +31,7 @@ class MetaSmoothingLoss(MetaLoss):
         cross_entropy: See :class:`MetaLoss`. Meta-calibration's cross-entropy and half an error are 2 here. Not with
             ``ce``.
         learning_rate: See :class:`MetaLoss`.
+        schedule: See :class:`MetaLoss`.
         start: ε to begin with, between 0 and a half. The public code lets ε itself move and cuts it off at 0 and a
             half, where it has no slope any more; here it cannot come to either end.
         unit: Whether ``all`` rows share one ε, or each ``class`` has its own.
@@ -51,13 +53,16 @@ class MetaSmoothingLoss(MetaLoss):
     def __init__(
         self,
         *,
-        objective: MetaObjective = "dece",
+        objective: MetaObjective | SECELoss | DECELoss = "dece",
         cross_entropy: float = 2.0,
         learning_rate: float = 1e-3,
+        schedule: MetaSchedule = "constant",
         start: float = 0.05,
         unit: SmoothingUnit = "class",
     ) -> None:
-        super().__init__(objective=objective, cross_entropy=cross_entropy, learning_rate=learning_rate)
+        super().__init__(
+            objective=objective, cross_entropy=cross_entropy, learning_rate=learning_rate, schedule=schedule
+        )
         self.start = check_real_number(start, "start", least=0, most=_MOST)
         if start in {0, _MOST}:
             raise InputError(f"start must be between 0 and {_MOST}, which it could never leave; got {start}.")

@@ -22,11 +22,18 @@ class MetaForward:
         regulariser: Of its head.
         held_out: The rows that judge, on the network's device.
         multiplying: In what precision the network runs.
+        highest_rate: Of the network.
     """
 
     def __init__(
-        self, model: nn.Module, regulariser: MetaRegulariser, held_out: StoredExamples, multiplying: Multiplying
+        self,
+        model: nn.Module,
+        regulariser: MetaRegulariser,
+        held_out: StoredExamples,
+        multiplying: Multiplying,
+        highest_rate: float,
     ) -> None:
+        self._highest_rate = highest_rate
         self._model, self._network = model, with_features(model)
         self._regulariser, self._held_out, self._multiplying = regulariser, held_out, multiplying
 
@@ -44,5 +51,6 @@ class MetaForward:
             logits = self._network.head(features).float()
             seen = features_in_evaluation(self._model, self._held_out.inputs.plain(judges))
         held_out_labels = self._held_out.labels.index_select(0, judges)
-        self._regulariser.learn(features, labels, seen, held_out_labels, rate=rate)
+        share = rate / self._highest_rate
+        self._regulariser.learn(features, labels, seen, held_out_labels, rate=rate, share=share)
         return logits, self._regulariser.loss(features, logits, labels)

@@ -60,7 +60,12 @@ class MetaRegulariser:
         self.meta_loss = loss.to(head.weight.device, working(head.weight).dtype)
         self._phi = list(self.meta_loss.parameters())
         on_gpu = head.weight.is_cuda
-        self.optimiser = torch.optim.Adam(self._phi, lr=loss.learning_rate, capturable=on_gpu)
+        # A number where it stays; a tensor where it follows the network's, so that a captured step sees it change.
+        self._rate = (
+            None if loss.schedule == "constant" else torch.tensor(loss.learning_rate, device=head.weight.device)
+        )
+        lr: float | Tensor = loss.learning_rate if self._rate is None else self._rate
+        self.optimiser = torch.optim.Adam(self._phi, lr=lr, capturable=on_gpu)
         for each in self._phi:
             # From the start, all zero: the first step is then like every other, and can be captured.
             self.optimiser.state[each] = {
@@ -129,6 +134,7 @@ class MetaRegulariser:
         held_out_labels: Tensor,
         *,
         rate: float | Tensor,
+        share: float | Tensor = 1.0,
     ) -> None:
         """Move φ one step.
 
@@ -138,6 +144,7 @@ class MetaRegulariser:
             held_out_features: Of rows that train nothing else, (m, d); see :func:`features_in_evaluation`.
             held_out_labels: Shape (m,).
             rate: The learning rate of the step that is looked ahead to; a tensor's number is not looked at.
+            share: Of the network's highest rate; φ's own rate is multiplied by it where its schedule is the network's.
 
         Raises:
             InputError: If features are not the head's, there are fewer than two held-out rows, the rate is below 0 or
@@ -158,6 +165,8 @@ class MetaRegulariser:
         for each, gradient in zip(self._phi, gradients, strict=True):
             # In a deep network's first steps, features in evaluation mode can be beyond any number.
             each.grad = gradient.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+        if self._rate is not None:
+            self._rate.copy_(torch.as_tensor(share * self.meta_loss.learning_rate))
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
 

@@ -43,7 +43,9 @@ class LossTuning:
         self._regulariser = MetaRegulariser(loss, with_features(model).head, seed=recipe.seed, name=name)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             self._regulariser.initialise(features_in_training(model, data.training.inputs.plain(first)))
-        self.forward = MetaForward(model, self._regulariser, data.meta, Multiplying(recipe, data.device.type))
+        self.forward = MetaForward(
+            model, self._regulariser, data.meta, Multiplying(recipe, data.device.type), recipe.learning_rate
+        )
 
     def describe(self, held_out: StoredExamples) -> dict[str, float]:
         """What the loss has come to, as seen on rows that had no part in it.

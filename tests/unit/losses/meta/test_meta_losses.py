@@ -192,3 +192,81 @@ def test_each_is_found_by_name_with_its_options_and_tells_them(name):
     assert settings["loss"] == name
     assert (settings["objective"], settings["learning_rate"]) == ("dece", 0.01)
     assert "objective='dece'" in repr(loss)
+
+
+class TestOptions:
+    def test_the_error_of_the_objective_may_have_options_of_its_own(self, batch):
+        _, logits, labels, _ = batch
+        for text, error in (
+            ("sece(bandwidth=0.2)", SECELoss(bandwidth=0.2)),
+            ("dece(n_bins=4,bin_temperature=0.1)", DECELoss(n_bins=4, bin_temperature=0.1)),
+        ):
+            loss = find_any_loss(f"meta_focal(objective={text},cross_entropy=0)")
+            assert float(loss.held_out(logits, labels)) == float(error.penalty(logits, labels))
+        assert loss_settings(loss)["objective"]["n_bins"] == 4
+
+    def test_a_plain_name_is_that_error_as_it_comes(self, batch):
+        _, logits, labels, _ = batch
+        named, given = MetaL2Loss(objective="sece"), MetaL2Loss(objective=SECELoss())
+        assert float(named.held_out(logits, labels)) == float(given.held_out(logits, labels))
+        assert loss_settings(named)["objective"] == "sece"
+
+    def test_another_loss_is_no_objective(self):
+        with pytest.raises(InputError, match="sece, dece or ce"):
+            find_any_loss("meta_focal(objective=focal(gamma=2))")
+
+    def test_an_unknown_schedule_is_refused(self):
+        with pytest.raises(InputError, match="schedule"):
+            MetaFocalLoss(schedule="cosine")
+
+
+class TestSigns:
+    SIGNS = ("absolute", "relu", "softplus", "sigmoid", "min-max")
+
+    @pytest.mark.parametrize("sign", SIGNS)
+    def test_gamma_is_never_negative_nor_above_its_limit_and_begins_around_1(self, batch, sign):
+        net = GammaNet(D, K, sign=sign, limit=5.0).double()
+        net.initialise(batch[0])
+        gamma = net(100 * batch[0])
+        assert 0 <= float(gamma.min()) <= float(gamma.max()) <= 5
+        exact = {"absolute": 1e-12, "relu": 1e-12, "softplus": 0.05, "sigmoid": 0.1, "min-max": 0.9}[sign]
+        assert float(net.unclipped(batch[0]).mean()) == pytest.approx(1, abs=exact)
+
+    @pytest.mark.parametrize("sign", SIGNS)
+    def test_gamma_has_a_slope_in_the_parameters(self, batch, sign):
+        net = GammaNet(D, K, sign=sign).double()
+        net.initialise(batch[0])
+        with torch.enable_grad():
+            slopes = torch.autograd.grad(net(batch[0]).square().sum(), list(net.parameters()))
+        assert all(bool(slope.isfinite().all() and slope.any()) for slope in slopes)
+
+    def test_each_is_the_formula_of_its_docstring(self, batch):
+        nets = {sign: GammaNet(D, K, sign=sign, limit=4.0).double() for sign in self.SIGNS}
+        attended = (batch[0] @ nets["relu"].prototypes).softmax(1) @ nets["relu"].prototypes.T
+        score = attended @ nets["relu"].weight / nets["relu"].temperature
+        low, high = score.min(), score.max()
+        known = {
+            "absolute": score.abs(),
+            "relu": score.clamp(min=0),
+            "softplus": (1 + (math.e - 1) * score.exp()).log(),
+            "sigmoid": 4 / (1 + 3 * (-score).exp()),
+            "min-max": 2 * (score - low) / (high - low),
+        }
+        for sign, net in nets.items():
+            assert torch.allclose(net.unclipped(batch[0]), known[sign]), sign
+
+    def test_rows_that_are_all_alike_are_in_the_middle_of_their_range(self):
+        net = GammaNet(D, K, sign="min-max").double()
+        assert net(torch.ones(3, D, dtype=torch.float64)).tolist() == [1, 1, 1]
+
+    def test_a_relu_that_would_be_0_everywhere_is_turned_around(self):
+        net = GammaNet(D, K, sign="relu").double()
+        features = torch.ones(3, D, dtype=torch.float64)
+        if float(net.unclipped(features).max()) > 0:
+            net.weight.data.neg_()
+        net.initialise(features)
+        assert float(net(features).mean()) == pytest.approx(1)
+
+    def test_a_sigmoid_below_1_is_refused(self):
+        with pytest.raises(InputError, match="limit must be above 1"):
+            MetaFocalLoss(sign="sigmoid", limit=0.5)

@@ -11,10 +11,20 @@ from torch import nn
 from calibrant.catalogue import all_meta_losses, find_any_loss
 from calibrant.datasets import Dataset, DigitsReader, split_dataset
 from calibrant.datasets.dataset import Examples
-from calibrant.errors import CalibrantWarning, InputError
+from calibrant.errors import CalibrantWarning, FileError, InputError
 from calibrant.losses import FocalLoss, MetaFocalLoss
 from calibrant.models import build_model
-from calibrant.training import Recipe, Run, Session, Speed, TrainingData, train_runs, train_together
+from calibrant.training import (
+    Recipe,
+    Run,
+    Session,
+    Speed,
+    TrainingData,
+    load_learned_loss,
+    load_network,
+    train_runs,
+    train_together,
+)
 from calibrant.training.folder import RunFolder
 from calibrant.training.peers import Peers
 
@@ -188,3 +198,37 @@ class TestRefusals:
         network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
         with pytest.raises(InputError, match="Wrap it"):
             session_of(data, MetaFocalLoss(), model=network)
+
+
+def test_a_rate_that_follows_the_network_stops_with_it(data):
+    steps = {"schedule": "steps", "milestones": (2,), "decay": 0.0}
+    for schedule in ("constant", "network"):
+        session = session_of(data, MetaFocalLoss(schedule=schedule, learning_rate=1e-3), **steps)
+        with torch.random.fork_rng():
+            epochs(session, 2)
+            before = session.loss.gamma_net.weight.detach().clone()
+            epochs(session, 2)
+        assert torch.equal(session.loss.gamma_net.weight, before) == (schedule == "network")
+
+
+def test_the_learned_loss_of_a_run_can_be_asked_for_gamma_of_any_samples(digits, tmp_path):
+    run = Run(
+        tmp_path / "run", "digits_cnn", find_any_loss("meta_focal(objective=sece(bandwidth=0.1))"), Recipe(**SMALL)
+    )
+    train_runs([run], digits, split="8:1:1", device=CPU)
+    loss, network = load_learned_loss(run.folder), load_network(run.folder)
+    assert loss.objective.bandwidth == 0.1
+    part = split_dataset(digits, "8:1:1", seed=0).calibration
+    with torch.no_grad():
+        standardise, model = network.children()
+        gamma = loss.gamma(model.features(standardise(part.inputs.float())))
+    last = RunFolder(run.folder).records()[-1].learned
+    assert float(gamma.mean()) == pytest.approx(last["gamma_mean"], rel=1e-4)
+    assert float(gamma.std(correction=0)) == pytest.approx(last["gamma_std"], rel=1e-3, abs=1e-6)
+
+
+def test_a_run_whose_loss_is_not_learned_has_none_to_load(digits, tmp_path):
+    run = Run(tmp_path / "run", "digits_cnn", FocalLoss(), Recipe(**{**SMALL, "epochs": 1}))
+    train_runs([run], digits, split="8:1:1", device=CPU)
+    with pytest.raises(FileError, match=r"loss\.safetensors"):
+        load_learned_loss(run.folder)

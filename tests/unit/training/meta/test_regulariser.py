@@ -348,3 +348,26 @@ class TestRefusals:
         broken[which] = torch.full_like(rows[which], math.nan)
         with pytest.raises(InputError, match="must be finite"):
             regulariser.learn(*broken, rate=0.1)
+
+
+def test_a_rate_that_follows_the_networks_is_multiplied_by_its_share(rows):
+    features, labels, others, others_labels = rows
+    constant, _ = regulariser_of(lambda: MetaFocalLoss(learning_rate=0.01))
+    moved = {}
+    for share in (1.0, 0.1, 0.0):
+        following, _ = regulariser_of(lambda: MetaFocalLoss(learning_rate=0.01, schedule="network"))
+        following.initialise(features)
+        before = [each.detach().clone() for each in following.meta_loss.parameters()]
+        following.learn(features, labels, others, others_labels, rate=0.1, share=share)
+        after = following.meta_loss.parameters()
+        moved[share] = torch.cat([(one - other).detach().flatten() for one, other in zip(after, before, strict=True)])
+    constant.initialise(features)
+    before = [each.detach().clone() for each in constant.meta_loss.parameters()]
+    constant.learn(features, labels, others, others_labels, rate=0.1, share=0.1)  # which it does not look at
+    whole = torch.cat(
+        [(one - other).detach().flatten() for one, other in zip(constant.meta_loss.parameters(), before, strict=True)]
+    )
+    # The rate itself is in float32.
+    torch.testing.assert_close(moved[1.0], whole, rtol=1e-6, atol=1e-12)
+    torch.testing.assert_close(moved[0.1], 0.1 * whole, rtol=1e-6, atol=1e-12)
+    assert not moved[0.0].any()
