@@ -70,9 +70,14 @@ class Claim:
     found: Verdict
 
     def verdict(self, number: Number | None) -> Verdict:
-        """Hold where the whole interval is on the claimed side, refuted where it is on the other; else open."""
+        """Hold where the whole interval is on the claimed side, refuted where it is on the other; else open.
+
+        A number without an interval decides nothing.
+        """
         if number is None:
             return "missing"
+        if not math.isfinite(number.low):
+            return "open"
         ends = [_SIGNS[self.sign] * end for end in _ends(number)]
         if min(ends) > 0:
             return "holds"

@@ -192,7 +192,7 @@ class RunFolder:
     def _tensors(self, name: str, words: str) -> dict[str, Tensor]:
         path = self.path / name
         if not path.exists():
-            raise FileError(f"{self.path} must be the folder of a finished run with {words}; it has no {name}.")
+            raise FileError(f"{self.path} must be the folder of a finished run; it has no {name}, and so not {words}.")
         try:
             return _read_tensors(path)[1]
         except (SafetensorError, CalibrantError, LookupError, TypeError, ValueError, OSError, RuntimeError) as error:

@@ -210,7 +210,7 @@ def _loss_of(settings: Mapping[str, Any]) -> Loss | MetaLoss:
     """The loss that these settings are of."""
     known: dict[str, Any] = {**all_losses(), **all_meta_losses()}
     options = {name: _loss_of(each) if isinstance(each, Mapping) else each for name, each in settings.items()}
-    made: Loss | MetaLoss = type(known[options.pop("loss")])(**options)
+    made: Loss | MetaLoss = type(known[str(options.pop("loss"))])(**options)
     return made
 
 

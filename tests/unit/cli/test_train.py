@@ -114,7 +114,7 @@ def test_options_reach_the_recipe(calibrant, tmp_path):
     assert told["recipe"] == {
         "epochs": 2, "batch_size": 256, "learning_rate": 0.02, "momentum": 0.9, "nesterov": False,
         "weight_decay": 0.001, "schedule": "steps", "milestones": [1, 2], "decay": 0.1, "warmup": 1,
-        "augmentation": "crop", "mixup": 0.2, "clip": 2.0, "precision": "float32", "seed": 0,
+        "augmentation": "crop", "mixup": 0.2, "clip": 2.0, "precision": "float32", "select": "last", "seed": 0,
     }  # fmt: skip
     assert (told["split"], told["split_seed"]) == ("half-test", 3)
     assert (len(load(tmp_path / "run" / "calibration.npz")), len(load(tmp_path / "run" / "test.npz"))) == (250, 250)
@@ -124,7 +124,7 @@ def test_every_number_of_a_recipe_has_an_option(calibrant, tmp_path):
     given = {
         "epochs": 3, "batch_size": 256, "learning_rate": 0.02, "momentum": 0.8, "nesterov": True,
         "weight_decay": 0.001, "schedule": "steps", "milestones": [1, 2], "decay": 0.2, "warmup": 1,
-        "augmentation": "crop", "mixup": 0.2, "clip": 2.0, "precision": "float32", "seed": 5,
+        "augmentation": "crop", "mixup": 0.2, "clip": 2.0, "precision": "float32", "select": "best", "seed": 5,
     }  # fmt: skip
     assert set(given) == {field.name for field in dataclasses.fields(Recipe)}
     usual = dataclasses.asdict(RECIPES["default"].changed({"nesterov": False}))
@@ -136,6 +136,13 @@ def test_every_number_of_a_recipe_has_an_option(calibrant, tmp_path):
     code, _, err = calibrant(*DIGITS, *options, "--no-compile", "-o", tmp_path / "run")
     assert code == 0, err
     assert settings(tmp_path / "run")["recipe"] == given
+
+
+def test_part_of_the_samples_can_train(calibrant, tmp_path):
+    code, _, err = calibrant(*DIGITS, "--epochs", 1, "--train-samples", 300, "--trace", "-o", tmp_path / "run")
+    assert code == 0, err
+    assert settings(tmp_path / "run")["train_samples"] == 300
+    assert len(np.load(tmp_path / "run" / "learning.npz")["learned_epoch"]) == 300
 
 
 @pytest.mark.parametrize(

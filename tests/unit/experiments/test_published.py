@@ -41,6 +41,10 @@ def test_a_claim_holds_only_if_the_whole_interval_is_on_its_side(low, high, belo
     assert claim("above").verdict(number) == above
 
 
+def test_a_difference_without_an_interval_decides_no_claim():
+    assert claim().verdict(Number(-5.0, math.nan, math.nan, "1 seed")) == "open"
+
+
 def test_a_verdict_that_the_file_does_not_expect_is_told():
     (finding,) = findings([claim(found="holds")], {"a": Number(1, 0.5, 1.5, "5 seeds")})
     assert not finding.is_as_recorded

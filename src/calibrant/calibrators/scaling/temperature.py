@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
-from calibrant.checks import check_at_least, check_known
+from calibrant.checks import check_at_least, check_known, check_positive
 from calibrant.errors import CalibrantWarning, InputError, SeparableError
 from calibrant.maps import Scale
 from calibrant.numerics.coldest import best_coldness, focal_loss, log_loss
@@ -52,6 +52,8 @@ class TemperatureScaling(Calibrator):
             ``ece-overconfidence`` (0.01 to 10 by 0.01), ``ece-meta-regularization`` (0.1 to 10 by 0.1).
         gamma: Of the focal loss.
         n_bins: Of the calibration error.
+        value: T itself, where it is given and nothing is to be fitted, as papers that fix it at 1.5 do; only with the
+            criterion ``nll``, which then says nothing.
 
     Example:
         >>> logits = torch.randn(2000, 5, generator=torch.manual_seed(0), dtype=torch.float64)
@@ -73,14 +75,21 @@ class TemperatureScaling(Calibrator):
     criterion: TemperatureCriterion = "nll"
     gamma: float = 1.0
     n_bins: int = 15
+    value: float | None = None
 
     def __post_init__(self) -> None:
         check_known(self.criterion, get_args(TemperatureCriterion), "criterion")
         if not 0 <= self.gamma < float("inf"):
             raise InputError(f"gamma must be at least 0 and finite; got {self.gamma}.")
         check_at_least(self.n_bins, 1, "n_bins")
+        if self.value is not None:
+            check_positive(self.value, "value")
+            if self.criterion != "nll":
+                raise InputError(f"criterion must be left out where T is given as value; got {self.criterion!r}.")
 
     def learn(self, predictions: Predictions) -> Fitted:
+        if self.value is not None:
+            return Fitted(self._scale(predictions, self.value))
         if self.criterion in _GRIDS:
             return Fitted(self._scale(predictions, self._lowest_error(predictions.logits, predictions.labels)))
         # At γ = 0 the focal loss is the log-loss, which is convex.

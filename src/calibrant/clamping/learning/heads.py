@@ -55,6 +55,8 @@ class HeadFit:
         self._calibrator, self._gamma = calibrator, gamma
         self.is_temperature = isinstance(calibrator, TemperatureScaling)
         _check_minimises_the_objective(calibrator)
+        if isinstance(calibrator, TemperatureScaling) and calibrator.value is not None:
+            raise InputError(f"the head's temperature must be left to the fit; got value={calibrator.value:g}.")
         if not self.is_temperature and gamma > 0:
             raise InputError(
                 f"gamma must be 0 with the head {calibrator.name}, which minimises the log-loss; got {gamma}. "

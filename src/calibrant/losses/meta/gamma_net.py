@@ -85,7 +85,7 @@ class GammaNet(nn.Module):
             return F.softplus(score + math.log(math.e - 1))
         if self.sign == "sigmoid":
             return self.limit * (score - math.log(self.limit - 1)).sigmoid()
-        low, high = score.aminmax()
+        low, high = score.amin(), score.amax()
         # One row, or rows that are all alike, are in the middle.
         return torch.where(high > low, 2 * (score - low) / (high - low).clamp(min=torch.finfo(score.dtype).tiny), 1.0)
 

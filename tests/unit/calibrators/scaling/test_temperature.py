@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from calibrant.calibrators import TemperatureScaling
+from calibrant.catalogue import find_calibrator
+from calibrant.clamping import NeuralClamping
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.metrics import ECE, auroc, nll
 from calibrant.predictions import Predictions
@@ -124,3 +126,34 @@ def test_options_out_of_range_are_refused(options, message):
 def test_a_table_of_top_labels_is_refused():
     with pytest.raises(InputError, match="must be fitted on Predictions; got TopLabel"):
         TemperatureScaling().fit(overconfident().top)
+
+
+class TestGivenValue:
+    def test_a_given_temperature_is_taken_and_nothing_is_fitted(self):
+        rows = overconfident()
+        for value in (1.5, 0.2):
+            fitted = TemperatureScaling(value=value).fit(rows)
+            assert float(fitted.temperature) == value
+            assert fitted.summary.certificate is None
+            assert torch.equal(fitted.transform(rows).logits, rows.logits / value)
+
+    def test_it_needs_no_wrong_row(self):
+        rows = Predictions.from_logits(5 * torch.eye(3), torch.arange(3))
+        assert float(TemperatureScaling(value=1.1).fit(rows).temperature) == 1.1
+
+    def test_it_is_written_as_the_other_options_are(self):
+        assert find_calibrator("temperature(value=1.5)") == TemperatureScaling(value=1.5)
+        assert find_calibrator("temperature(value=none)") == TemperatureScaling()
+
+    @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
+    def test_a_temperature_that_is_none_is_refused(self, value):
+        with pytest.raises(InputError, match="value"):
+            TemperatureScaling(value=value)
+
+    def test_a_criterion_beside_it_is_refused(self):
+        with pytest.raises(InputError, match="criterion must be left out"):
+            TemperatureScaling(criterion="focal", value=1.5)
+
+    def test_a_clamped_network_learns_its_own(self):
+        with pytest.raises(InputError, match="value"):
+            NeuralClamping(head=TemperatureScaling(value=1.5))

@@ -97,7 +97,8 @@ def test_the_summary_tells_how_it_came_about(digits):
     )
     summary = clamped.summary
     assert summary.settings["method"] == "efficient"
-    assert summary.settings["head"] == {"method": "temperature", "criterion": "focal", "gamma": 0.5, "n_bins": 15}
+    head = {"method": "temperature", "criterion": "focal", "gamma": 0.5, "n_bins": 15, "value": None}
+    assert summary.settings["head"] == head
     assert summary.settings["start"] == {"name": "random", "scale": 0.02}
     assert summary.settings["seed"] == 7
     assert (summary.rows, summary.strength, summary.gamma, summary.certificate) == (600, 0.0, 0.5, None)
