@@ -95,7 +95,7 @@ def _member(archive: Any, path: Path, name: str) -> Any:
     try:
         # An array as large as its header says is allocated before it is read.
         shape = _header(archive, name)
-        if None not in shape and math.prod(map(int, shape)) > _stored(archive, name).file_size:
+        if math.prod(size or 0 for size in shape) > _stored(archive, name).file_size:
             raise FileError(
                 f"{path}: {name!r} must be a whole array; it says it has the shape {shape}, and is smaller."
             )

