@@ -1,6 +1,7 @@
 """The network that a command works on: made by a function of one's own, exported, or left by ``calibrant train``."""
 
 import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -101,11 +102,13 @@ def _exported(path: Path, device: torch.device) -> nn.Module:
 
 @contextmanager
 def _silent(logger: str) -> Iterator[None]:
-    """Without what torch logs about a file that it cannot read, which is a page."""
+    """Without what torch logs about a file that it cannot read, which is a page, and warns of in its own reader."""
     named = logging.getLogger(logger)
     before, named.disabled = named.disabled, True
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given buffer is not writable")  # of torch 2.11
+            yield
     finally:
         named.disabled = before
 
