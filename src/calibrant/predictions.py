@@ -37,6 +37,7 @@ PROB_FLOOR = 1e-30
 LABEL_FLOOR = 1e-15
 # Below this a probability is tiny: whether it needs a floor is for the calibration samples to say.
 _TINY = 1e-12
+_MANY = 1e-3  # share of zeros from which on they are no accident
 
 # How far a row of probabilities may be from one. Float16 rows of a thousand classes stay within it.
 _SUM_TOLERANCE = 2e-3
@@ -267,9 +268,14 @@ class Predictions:
         """Share of the uniform distribution that calibrators mix in before they take logarithms; 0 for none.
 
         Chosen from these samples (:func:`~calibrant.numerics.uniform_share.choose_share`) if probabilities were given
-        and one of them is below 1e-12. It is chosen once, however many methods are fitted.
+        and one in a thousand of them is 0, or a label's is below 1e-12; the few that a network's softmax makes tiny
+        are no zeros. It is chosen once, however many methods are fitted.
         """
-        if not self.given_as_probs or float(self.logits.amin()) >= math.log(_TINY):
+        zeros = self.zero_cells
+        if zeros is None or float(self.logits.amin()) >= math.log(_TINY):
+            return 0.0
+        of_labels = self.logits.gather(1, self.labels[:, None])
+        if zeros.cells < _MANY * zeros.of_cells and float(of_labels.amin()) >= math.log(_TINY):
             return 0.0
         return choose_share(self.logits, self.labels)
 

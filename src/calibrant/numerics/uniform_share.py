@@ -27,7 +27,7 @@ _FOLDS = 5
 _UNSEEN = 0.25  # samples that are added, labelled with their least likely class
 _DECADE = 0.05  # nats that a share ten times further from 1 / (n + 1) must gain in all
 # The choice is made on so many numbers, but on no fewer and no more samples than these.
-_NUMBERS, _FEWEST, _MOST = 250_000, 1_000, 10_000
+_NUMBERS, _FEWEST, _MOST = 120_000, 1_000, 10_000
 # Newton's steps, and the relative step after which another would change no digit that matters.
 _STEPS, _FINE = 30, 1e-2
 _HOTTEST, _COLDEST = 1e-4, 1e4  # inverse temperatures

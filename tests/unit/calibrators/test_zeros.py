@@ -86,6 +86,13 @@ class TestTheShare:
         assert share < 1e-6
         assert nll(again.transform(rows)) == pytest.approx(nll(plain.transform(Predictions(logits, labels))), rel=1e-3)
 
+    def test_is_none_for_the_few_cells_that_a_softmax_makes_tiny(self):
+        generator = torch.Generator().manual_seed(0)
+        logits = 15 * torch.randn(2000, 10, generator=generator)
+        rows = Predictions.from_probs(logits.softmax(1), logits.argmax(1))
+        assert (rows.probs < 1e-20).any()
+        assert rows.uniform_share == 0.0
+
     @pytest.mark.parametrize("labels", ["all right", "two samples"])
     def test_is_the_rule_of_succession_where_nothing_can_be_learned(self, labels):
         rows = with_zeros()
