@@ -1,4 +1,4 @@
-"""Writes the pages that are made from docstrings, so that page and code cannot disagree.
+"""Writes what is made from the classes and their docstrings, so that page and code cannot disagree.
 
 Run by ``make docs``; a test fails if a page is out of date.
 """
@@ -9,13 +9,15 @@ from calibrator_pages import calibrator_pages
 from loss_page import loss_page
 from metric_page import metric_page
 
+from calibrant.cli.index import INDEX, write_index
+
 DOCS = Path(__file__).parent
 
 
 def pages() -> dict[Path, str]:
-    """Every written page, by its place."""
+    """Every written page, and the index of the command line, by its place."""
     methods = {DOCS / "calibrators" / name: text for name, text in calibrator_pages().items()}
-    return {DOCS / "losses.md": loss_page(), DOCS / "metrics.md": metric_page(), **methods}
+    return {DOCS / "losses.md": loss_page(), DOCS / "metrics.md": metric_page(), INDEX: write_index(), **methods}
 
 
 def main() -> None:

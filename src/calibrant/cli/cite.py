@@ -7,7 +7,7 @@ import typer
 if TYPE_CHECKING:
     from calibrant.paper import Paper
 
-__all__ = ["cite"]
+__all__ = ["cite", "papers_beside"]
 
 
 def cite(
@@ -16,19 +16,28 @@ def cite(
     ],
 ) -> None:
     """Print the paper behind a method, the place in it, and its BibTeX entry; those of every step of a chain."""
-    from calibrant.catalogue import find_papers
-    from calibrant.errors import InputError
+    from calibrant.cli.index import papers_of
 
-    beside = _papers_beside()
-    paper = beside.get(name)
-    if name in beside and paper is None:
-        raise InputError(f"{name} must come from a paper to be cited; it is our own.")
-    papers = find_papers(name) if paper is None else (paper,)
+    papers = papers_of(name) or _loaded_papers_of(name)
     entries = dict.fromkeys(paper.bibtex for paper in papers)  # two places in one paper are one entry
     print("\n".join(map(str, papers)), *entries, sep="\n\n")
 
 
-def _papers_beside() -> "dict[str, Paper | None]":
+def _loaded_papers_of(name: str) -> "tuple[Paper, ...]":
+    """The same from the classes themselves: with options, of what was added since, or to say what is wrong."""
+    from calibrant.catalogue import find_papers
+    from calibrant.errors import InputError
+
+    beside = papers_beside()
+    if name not in beside:
+        return find_papers(name)
+    paper = beside[name]
+    if paper is None:
+        raise InputError(f"{name} must come from a paper to be cited; it is our own.")
+    return (paper,)
+
+
+def papers_beside() -> "dict[str, Paper | None]":
     """Of what is no metric, loss or calibrator of predictions: networks, data sets, mixup, clamping, confidences."""
     from calibrant.clamping import NeuralClamping
     from calibrant.confidence import ConfidNet, TrustScore

@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-__all__ = ["Kind", "listing"]
+__all__ = ["LISTINGS", "Kind", "listing"]
 
 
 class Kind(StrEnum):
@@ -25,15 +25,17 @@ def listing(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None
     from rich import box
     from rich.table import Table
 
+    from calibrant.cli.index import rows_of
     from calibrant.cli.output import standard_output
 
-    shown = _LISTINGS[kind]
+    shown = LISTINGS[kind]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in shown.headings:
         is_number = heading in {"classes", "parameters"}
         is_narrow = is_number or heading in {"name", "better", "keeps", "judges", "soft labels", "--download"}
         table.add_column(heading, no_wrap=is_narrow, justify="right" if is_number else "left")
-    for row in shown.rows():
+    rows = rows_of(kind)
+    for row in shown.rows() if rows is None else rows:
         table.add_row(*row)
     console = standard_output()
     console.print(table)
@@ -119,7 +121,7 @@ def _classes(count: int | tuple[int, int] | None) -> str:
     return "" if count is None else str(count)
 
 
-_LISTINGS = {
+LISTINGS = {
     Kind.calibrators: _Listing(
         ("name", "what it is", "family", "keeps", "from"),
         _calibrators,

@@ -67,8 +67,8 @@ def _states_if_calibrated(
     sums: dict[Statistic, Sums] = {}
     for part in subset.blocks(math.ceil(len(subset) / _PARTS)):
         labels = calibrated_labels(part, _LABELLINGS, rng)
-        chosen = torch.from_numpy(rng.integers(_LABELLINGS, size=_STATES)).to(labels.device)
+        picked = torch.from_numpy(rng.integers(_LABELLINGS, size=_STATES)).to(labels.device)
         for statistic in statistics:
-            drawn = statistic.relabelled(part, labels)[chosen]
+            drawn = statistic.relabelled(part, labels)[picked]
             sums[statistic] = drawn if statistic not in sums else sums[statistic].plus(drawn)
     return subset, sums

@@ -1,10 +1,14 @@
 """``calibrant list``: everything there is stands in the list, with facts that are those of the thing itself."""
 
+import json
 import re
+import subprocess
+import sys
 
 import pytest
 
 from calibrant.catalogue import all_losses
+from calibrant.cli import index
 from calibrant.datasets import all_datasets
 from calibrant.losses import RowLoss
 from calibrant.models import all_models, build_model
@@ -72,3 +76,65 @@ def test_what_cannot_be_listed_is_refused(calibrant):
     code, _, err = calibrant("list", "optimisers")
     assert code == 2
     assert all(kind in err for kind in ("calibrators", "datasets", "losses", "metrics", "models"))
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["list", "models"], ["list", "calibrators"], ["cite", "ece"], ["cite", "temperature+irm"]]
+)
+def test_what_only_tells_what_there_is_does_not_load_torch(arguments):
+    code = (
+        "import sys\n"
+        "from calibrant.cli.main import app\n"
+        "app(standalone_mode=False)\n"
+        "assert not {'torch', 'numpy', 'scipy', 'matplotlib'} & set(sys.modules), 'too much is loaded'\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.fixture
+def other_index(tmp_path, monkeypatch):
+    """Have the command line read another index, made from this one."""
+
+    def use(change):
+        document = json.loads(index.INDEX.read_text(encoding="utf-8"))
+        change(document)
+        path = tmp_path / "index.json"
+        path.write_text(json.dumps(document), encoding="utf-8")
+        monkeypatch.setattr(index, "INDEX", path)
+        index._index.cache_clear()
+
+    yield use
+    monkeypatch.undo()
+    index._index.cache_clear()
+
+
+def test_the_classes_are_asked_where_a_folder_exports_more_than_the_index_knows(other_index, listed):
+    def forget(document):
+        document["exports"]["losses"].remove("FocalLoss")
+        document["lists"]["losses"] = [row for row in document["lists"]["losses"] if row[0] != "focal"]
+        del document["papers"]["focal"]
+
+    other_index(forget)
+    assert index.rows_of("losses") is None
+    assert listed("losses")["focal"][0] == "Focal loss"
+
+
+def test_without_an_index_everything_is_still_listed_and_cited(other_index, listed, calibrant):
+    other_index(lambda document: document["exports"].update(metrics=[]))
+    assert listed("metrics")["ece"][0] == "Expected calibration error"
+    code, out, _ = calibrant("cite", "temperature+isotonic")
+    assert code == 0
+    assert "Guo et al. (2017)" in out
+    assert "Zadrozny & Elkan (2002)" in out
+
+
+def test_the_index_gives_the_papers_that_the_classes_give():
+    from calibrant.catalogue import find_papers
+
+    for name in ("ece", "mmce", "piece", "temperature", "temperature+isotonic", "density_ratio", "focal", "meta_l2"):
+        assert index.papers_of(name) == find_papers(name)
+    assert index.papers_of("ece+mce") is None  # metrics make no chain
+    assert index.papers_of("digits_cnn") is None  # our own
+    assert index.papers_of("temperature(criterion=focal)") is None  # options are for the classes to read
