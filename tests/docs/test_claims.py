@@ -1,7 +1,9 @@
 """What README and docs claim of all methods or all metrics, held against the catalogue."""
 
+import ast
 import re
 import warnings
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,25 @@ def test_the_log_losses_by_number_of_samples_are_those_of_the_study():
                 assert number == "cannot be fitted", (heading, size)
             else:
                 assert float(number.replace("−", "-")) == float(recorded), (heading, size)
+
+
+def test_every_test_that_the_page_on_robustness_names_exists_and_every_case_names_one():
+    text = (ROOT / "docs" / "robustness.md").read_text(encoding="utf-8")
+    cases = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| case |")]
+    assert len(cases) > 40
+    for case in cases:
+        named = re.findall(r"`(tests/[\w/]+\.py)::([\w:]+)`", case)
+        assert named, case
+        for path, name in named:
+            assert name in _tests_of(ROOT / path), f"{path}::{name}"
+
+
+@cache
+def _tests_of(path):
+    """Return the tests of a file as pytest names them, without their parameters."""
+    names = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for inner in node.body if isinstance(node, ast.ClassDef) else [node]:
+            if isinstance(inner, ast.FunctionDef) and inner.name.startswith("test_"):
+                names.add(f"{node.name}::{inner.name}" if inner is not node else inner.name)
+    return names
