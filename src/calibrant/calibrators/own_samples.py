@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from calibrant.numerics.fast import argmax_rows
 from calibrant.numerics.precision import working
 from calibrant.predictions import LABEL_FLOOR, Predictions
 
@@ -62,7 +63,7 @@ def compare_on_own_samples(predictions: Predictions, apply: Callable[[Tensor, sl
         places = torch.randint(n, (few,), generator=torch.Generator().manual_seed(0)).to(predictions.logits.device)
         scores = _scores(predictions, places, apply)
         change = scores[1] - scores[0]
-        bound = change.mean(axis=1) + _SURE * change.std(axis=1) / math.sqrt(few) * (1, 1, -1)
+        bound = change.mean(axis=1) + _SURE * _spread(change) / math.sqrt(few) * (1, 1, -1)
         if bound[0] < 0 and bound[1] < 0 and bound[2] > -_POINT:
             return _compared(scores)
     step = max(1, _NUMBERS // predictions.n_classes)
@@ -84,15 +85,23 @@ def _scores(
     if predictions.given_as_probs:
         nll.clamp_(max=-math.log(LABEL_FLOOR))
     brier = powers.square_().sum(dim=2) / total.square() - 2 * label_gap.exp() / total + 1
-    scores: NDArray[np.float64] = torch.stack([nll, brier, (label_gap == 0).to(nll)], dim=1).double().cpu().numpy()
+    correct = torch.stack([argmax_rows(each) == labels for each in logits])  # the first class wins a tie
+    scores: NDArray[np.float64] = torch.stack([nll, brier, correct.to(nll)], dim=1).double().cpu().numpy()
     return scores
+
+
+def _spread(change: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Standard deviation of each line, (3, m) -> (3,), of numbers whose squares may overflow."""
+    largest = np.abs(change).max(axis=1, keepdims=True).clip(min=np.finfo(np.float64).tiny)
+    spread: NDArray[np.float64] = (change / largest).std(axis=1) * largest[:, 0]
+    return spread
 
 
 def _compared(scores: NDArray[np.float64]) -> Compared:
     change, n = scores[1] - scores[0], scores.shape[2]
     was, now = (dict(zip(_TITLES, each.mean(axis=1).tolist(), strict=True)) for each in scores)
     # One sample has no spread, and whatever it says is noise.
-    noise = dict(zip(_TITLES, change.std(axis=1) / math.sqrt(n) if n > 1 else np.full(3, np.inf), strict=True))
+    noise = dict(zip(_TITLES, _spread(change) / math.sqrt(n) if n > 1 else np.full(3, np.inf), strict=True))
     rises = {key: now[key] - was[key] for key in ("nll", "brier")}
     worse = [key for key, rise in rises.items() if rise > _ROUNDING * max(was[key], _POINT)]
     serious = any(rise > max(_WORSE * was[key], _SURE * noise[key]) for key, rise in rises.items())

@@ -9,6 +9,7 @@ import torch
 
 from calibrant import find_calibrator
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
+from calibrant.calibrators.own_samples import compare_on_own_samples
 from calibrant.errors import CalibrantWarning
 from calibrant.maps import Affine, Identity, Scale
 from calibrant.metrics import accuracy, brier, nll
@@ -135,3 +136,19 @@ def test_one_sample_is_compared():
     fitted, warned = fit_and_notes(Fixed(temperature=4.0), Predictions.from_logits([[2.0, 0.0]], [0]))
     assert not warned
     assert fitted.summary.compared == 1
+
+
+def test_of_classes_that_tie_for_the_top_the_first_is_the_prediction():
+    rows = Predictions.from_logits(torch.zeros(10, 3), [0] * 2 + [1] * 8)
+    found = compare_on_own_samples(rows, lambda logits, _: logits + torch.tensor([0.0, 1.0, 0.0]))
+    assert found.before["accuracy"] == pytest.approx(0.2)
+    assert found.after["accuracy"] == pytest.approx(0.8)
+
+
+def test_losses_whose_squares_overflow_are_compared():
+    logits = torch.zeros(40, 2, dtype=torch.float64)
+    logits[:20, 0] = 1e300
+    rows = Predictions.from_logits(logits, [1] * 20 + [0] * 20)
+    found = compare_on_own_samples(rows, lambda given, _: given / 2)
+    assert found.note is None
+    assert found.after["nll"] == pytest.approx(found.before["nll"] / 2)

@@ -41,10 +41,10 @@ class BetaCalibration(Calibrator):
             Platt's smoothed targets, with a warning.)
 
     Example:
-        >>> rows = Predictions.from_binary_logits([-3.0, -1.0, 0.5, 1.0, 2.0, 4.0], [0, 0, 1, 0, 1, 1])
+        >>> rows = Predictions.from_binary_logits([-6.0, -4.0, -2.0, 2.0, 4.0, 6.0], [0, 0, 1, 0, 1, 1])
         >>> fitted = BetaCalibration().fit(rows)
         >>> [round(number, 3) for number in fitted.transform(rows).probs[:, 1].tolist()]
-        [0.001, 0.06, 0.443, 0.63, 0.876, 0.99]
+        [0.1, 0.188, 0.325, 0.675, 0.812, 0.9]
     """
 
     name: ClassVar[str] = "beta"

@@ -41,10 +41,10 @@ class PlattScaling(Calibrator):
             classes that one gets smoothed targets, with a warning.)
 
     Example:
-        >>> rows = Predictions.from_binary_logits([-3.0, -1.0, 0.5, 1.0, 2.0, 4.0], [0, 0, 1, 0, 1, 1])
+        >>> rows = Predictions.from_binary_logits([-6.0, -4.0, -2.0, 2.0, 4.0, 6.0], [0, 0, 1, 0, 1, 1])
         >>> fitted = PlattScaling().fit(rows)
         >>> [round(number, 3) for number in fitted.transform(rows).probs[:, 1].tolist()]
-        [0.161, 0.324, 0.488, 0.546, 0.655, 0.826]
+        [0.248, 0.323, 0.409, 0.591, 0.677, 0.752]
     """
 
     name: ClassVar[str] = "platt"
