@@ -6,7 +6,7 @@ from typing import final
 
 from calibrant.evidence import Estimate
 from calibrant.metrics import Split
-from calibrant.predictions import LABEL_FLOOR
+from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR
 from calibrant.report.advice import WORTHWHILE, Advice, Reason, is_beyond_noise
 from calibrant.report.evaluation import Evaluation
 from calibrant.shown_text import terminal_text
@@ -183,13 +183,12 @@ def _zeros(evaluation: Evaluation) -> list[str]:
     zeros = evaluation.zeros
     if zeros is None or not (zeros.cells or zeros.floored_labels):
         return []
-    line = (
-        f"{_percent(zeros.cells / zeros.of_cells)} of the probabilities are 0 ({zeros.cells:,} of {zeros.of_cells:,})"
-    )
+    share = _percent(zeros.cells / zeros.of_cells)
+    line = f"{share} of the probabilities are 0 or below {PROB_FLOOR:g} ({zeros.cells:,} of {zeros.of_cells:,})"
     if not zeros.floored_labels:
         return [f"{line}, none of them a true class's."]
-    floored = f"the log-loss counts {zeros.floored_labels:,} true classes as {LABEL_FLOOR:g}"
-    return [f"{line}: {floored}{', and is infinite without that floor' if zeros.labels else ''}."]
+    labels = "1 true class" if zeros.floored_labels == 1 else f"{zeros.floored_labels:,} true classes"
+    return [f"{line}: the log-loss counts {labels} as {LABEL_FLOOR:g}, and depends on that choice."]
 
 
 def _percent(share: float) -> str:
