@@ -19,8 +19,9 @@ a bin.
 **Bins** have edges (lo, hi]; 0 goes to the first, 1 to the last; 15 unless you say otherwise. A number within 2.4e-7
 above an edge counts as lying on it, because float32 cannot say 0.2. **Ties** are exchangeable: no number depends on
 the order of the rows. **Confidence near 1** is ranked by its log-odds, because a third of a good network's float32
-confidences are exactly 1.0. A **probability of exactly 0** given to the true class is read as the smallest number of
-its type, with a warning.
+confidences are exactly 1.0. A **probability of exactly 0** is read as 1e-30 in every
+type; the log-loss counts the true class as 1e-15 at least, and a warning says where one was given 0, since without
+that floor the log-loss is infinite. All other numbers take the probabilities as they are. The report counts the zeros.
 
 **Intervals** are 95 % and come from a bootstrap of the metric's state (1,000 draws; the L2 debiased error has an
 analytic one, accuracy has Wilson's). Noise inflates every plug-in calibration error; resampling shows by how much,
