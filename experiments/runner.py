@@ -263,8 +263,8 @@ class _Crew:
     def _started(self) -> _Worker:
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("spawn").Process(
-            target=_serve, args=(theirs, self._study, self._place, self._quick, os.getpid()), daemon=True
-        )
+            target=_serve, args=(theirs, self._study, self._place, self._quick, os.getpid())
+        )  # no daemon, which could have no processes of its own, such as torch's compilers
         process.start()
         theirs.close()
         return _Worker(process, ours)

@@ -1,0 +1,202 @@
+"""What the records of the meta-regularisation study say: numbers to check, and the page with its figure."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from experiments.published import Claim, Published, findings, read_published
+from experiments.records import Record
+from experiments.runner import Number
+
+__all__ = ["numbers_of", "page_of"]
+
+PUBLISHED = Path(__file__).parent / "published.toml"
+RULES = {"last": "the last", "best": "best error", "best-nll": "best log-loss"}
+COLUMNS = {
+    "accuracy": ("error", 100, 2),
+    "nll": ("log-loss", 1, 4),
+    "ece": ("ECE", 100, 2),
+    "mce": ("MCE", 100, 1),
+    "ace": ("ACE", 100, 2),
+    "sce": ("classwise ECE", 100, 3),
+}
+
+
+def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
+    """Return every number and difference that the paper's are held against, by length, method, rule and metric.
+
+    Args:
+        records: Successful ones.
+    """
+    found: dict[str, Number] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        groups.setdefault(f"{record['cell']['length']}.{record['cell']['method']}", []).append(record["numbers"])
+    for group, runs in groups.items():
+        for rule in RULES:
+            for row in ("none", "TS", "TS (grid)"):
+                for metric in COLUMNS:
+                    values = [run["rules"][rule]["rows"][row][metric] for run in runs]
+                    found[f"{group}.{rule}.{row}.{metric}"] = _pooled(values, metric)
+    for group in groups:
+        length, _, method = group.partition(".")
+        for rule in RULES:
+            for metric in COLUMNS:
+                ours, focal = (found.get(f"{length}.{each}.{rule}.none.{metric}") for each in (method, "Focal"))
+                if ours and focal and method != "Focal":
+                    found[f"{group} - Focal.{rule}.{metric}"] = _minus(ours, focal)
+    return found
+
+
+def page_of(records: Sequence[Record], *, images: Path | None) -> str:
+    """Return the page, and draw its figure where a folder is given.
+
+    Args:
+        records: Successful ones.
+        images: Folder of the figure; None draws none.
+    """
+    numbers = numbers_of(records)
+    entries = findings(read_published(PUBLISHED), numbers)
+    places = sorted({f"{each['device']}, torch {each['torch']}" for each in records})
+    commits = sorted({each["commit"][:12] for each in records})
+    cells = {(each["cell"]["length"], each["cell"]["epochs"], each["cell"]["batch_size"]) for each in records}
+    lengths = "; ".join(f"`{name}`: {epochs} epochs, batch {batch}" for name, epochs, batch in sorted(cells))
+    parts = [
+        f"""
+# Meta-regularisation, Table 1 on CIFAR-100
+
+<!-- Written by `python -m experiments table meta-regularization` from its records.jsonl. -->
+
+ResNet-18, data divided 8:1:1, the paper's recipe at our length ({lengths}; the paper's own is 350 epochs, batch 128).
+A tenth of the training images tunes the learned losses, another selects the epoch (every tenth is looked at) and fits
+the temperature. γ-Net's learning rate follows the network's, unless a name says otherwise. Error, ECE, MCE, ACE and
+classwise ECE in percent, 15 bins. In brackets the 95 % interval: of the test images, and of the seeds where there are
+several. {len(records)} records, made on {"; ".join(places)}. Library commits: {", ".join(commits)}.
+"""
+    ]
+    claims = [each for each in entries if isinstance(each.published, Claim) and each.number]
+    if claims:
+        lines = ["## What holds", "", "| claim of the paper | verdict | ours | why |", "|---" * 4 + "|"]
+        for each in claims:
+            assert each.number is not None
+            lines.append(
+                f"| {each.published.what} | **{each.verdict}** | {_shown(each.number, 2)} | {each.published.reason} |"
+            )
+        parts.append("\n".join(lines))
+    parts += [_table(records, numbers), _gammas(records), _numbers(entries)]
+    if images is not None:
+        _draw(records, images / "meta-regularization-epochs.png")
+    parts.append("## Over the epochs\n\n![Test ECE and mean γ over the epochs](images/meta-regularization-epochs.png)")
+    return "\n".join(text.strip("\n") + "\n" for text in parts if text)
+
+
+def _table(records: Sequence[Record], numbers: dict[str, Number]) -> str:
+    heads = [
+        "loss",
+        "length",
+        "seeds",
+        "epoch kept",
+        *(name for name, _, _ in COLUMNS.values()),
+        "ECE at T",
+        "ECE at T (grid)",
+    ]
+    lines = ["## Table 1", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    groups = dict.fromkeys((each["cell"]["length"], each["cell"]["method"]) for each in records)
+    for rule, words in RULES.items():
+        for length, method in groups:
+            runs = _runs(records, length, method)
+            epochs = "/".join(str(run["rules"][rule]["epoch"]) for run in runs)
+            cells = [
+                _shown(numbers[f"{length}.{method}.{rule}.none.{metric}"], digits)
+                for metric, (_, _, digits) in COLUMNS.items()
+            ]
+            cells += [_shown(numbers[f"{length}.{method}.{rule}.{row}.ece"], 2) for row in ("TS", "TS (grid)")]
+            lines.append(f"| {method} | {length} | {len(runs)} | {words}: {epochs} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _gammas(records: Sequence[Record]) -> str:
+    lines = ["## γ over the epochs", "", "Mean ± standard deviation over the calibration samples.", ""]
+    for record in records:
+        told = [each for each in record["numbers"]["epochs"] if "gamma_mean" in each]
+        if told:
+            picked = told[:: max(1, len(told) // 8)]
+            words = "; ".join(f"{each['epoch']}: {each['gamma_mean']:.2f} ± {each['gamma_std']:.2f}" for each in picked)
+            lines.append(
+                f"- {record['cell']['method']}, {record['cell']['length']}, seed {record['cell']['seed']}: {words}."
+            )
+    return "\n".join(lines) if len(lines) > 4 else ""
+
+
+def _numbers(entries: Sequence[Any]) -> str:
+    lines = ["## Number by number", "", "| where | paper | tolerance | ours | verdict | reason |", "|---" * 6 + "|"]
+    for each in entries:
+        about = each.published
+        if isinstance(about, Published) and each.number is not None:
+            digits = 3 if abs(about.value) < 2 else 2
+            ours = _shown(each.number, digits)
+            lines.append(
+                f"| {about.what} | {about.value:g} | ± {about.tolerance:g} | {ours} | {each.verdict} | {about.reason} |"
+            )
+    return "\n".join(lines) if len(lines) > 4 else ""
+
+
+def _runs(records: Sequence[Record], length: str, method: str) -> list[dict[str, Any]]:
+    own = [each for each in records if (each["cell"]["length"], each["cell"]["method"]) == (length, method)]
+    return [each["numbers"] for each in sorted(own, key=lambda each: each["cell"]["seed"])]
+
+
+def _pooled(estimates: Sequence[Sequence[float]], metric: str) -> Number:
+    """Return the mean over seeds; its interval has the test images' error and the seeds'. Accuracy becomes error."""
+    _, scale, _ = COLUMNS[metric]
+    ends = [tuple(scale * end for end in one) for one in estimates]
+    if metric == "accuracy":
+        ends = [(100 - value, 100 - high, 100 - low) for value, low, high in ends]
+    value, low, high = (mean(column) for column in zip(*ends, strict=True))
+    seeds = 0.0
+    if len(ends) > 1:
+        student = (12.706, 4.303, 3.182, 2.776)[min(len(ends) - 2, 3)]
+        seeds = student * stdev(each[0] for each in ends) / math.sqrt(len(ends))
+    about = f"{len(ends)} seeds and the test images" if len(ends) > 1 else "one network; test images"
+    return Number(value, value - math.hypot(value - low, seeds), value + math.hypot(high - value, seeds), about)
+
+
+def _minus(first: Number, second: Number) -> Number:
+    """Return the difference of two networks' numbers, as if they were independent, which makes the interval wide."""
+    down = math.hypot(first.value - first.low, second.high - second.value)
+    up = math.hypot(first.high - first.value, second.value - second.low)
+    value = first.value - second.value
+    return Number(value, value - down, value + up, first.about)
+
+
+def _shown(number: Number, digits: int) -> str:
+    return f"{number.value:.{digits}f} ({number.low:.{digits}f} … {number.high:.{digits}f})"
+
+
+def _draw(records: Sequence[Record], path: Path) -> None:
+    from calibrant.plots.layout import bare_axes, horizontal_lines, name_axes, new_figure
+    from calibrant.plots.style import SIZES, theme_named
+
+    theme = theme_named("light")
+    figure = new_figure(theme, width=9.6, height=3.9)
+    looks = [(theme.muted, ":"), (theme.ink, "--"), (theme.under, "-"), (theme.over, "-."), (theme.band, "-")]
+    panels = (("test_ece", 100, "Test ECE, %"), ("test_nll", 1, "Test log-loss"), ("gamma_mean", 1, "Mean γ"))
+    for place, (name, scale, words) in enumerate(panels):
+        ax = figure.add_subplot(1, len(panels), place + 1)
+        bare_axes(ax, theme)
+        horizontal_lines(ax, theme)
+        for number, record in enumerate(records):
+            told = [each for each in record["numbers"]["epochs"] if name in each]
+            colour, line = looks[number % len(looks)]
+            label = f"{record['cell']['method']}, seed {record['cell']['seed']}"
+            if told:
+                x, y = [each["epoch"] for each in told], [scale * each[name] for each in told]
+                ax.plot(x, y, color=colour, linestyle=line, linewidth=1.8, label=label)
+        name_axes(ax, theme, "Epoch", words)
+        ax.set_ylim(bottom=0)
+        if place < 2:
+            ax.legend(frameon=False, fontsize=SIZES["note"], labelcolor=theme.ink)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110, metadata={"Software": None})

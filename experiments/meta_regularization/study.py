@@ -1,0 +1,185 @@
+"""The grid of the meta-regularisation study, and how one of its networks is trained and evaluated.
+
+ResNet-18 on CIFAR-100 divided 8:1:1, as in the paper: a tenth tunes the learned losses, another selects the epoch and
+fits the temperature. ``paper`` is the paper's length; ``short`` is what one accelerator does in minutes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from calibrant.calibrators import TemperatureScaling
+from calibrant.catalogue import find_any_loss
+from calibrant.datasets import CIFAR100, Dataset, DigitsReader, split_dataset
+from calibrant.errors import InputError
+from calibrant.evidence import estimate
+from calibrant.metrics import ACE, AUROC, ECE, MCE, NLL, SCE, Accuracy, Metric
+from calibrant.models import build_model
+from calibrant.predictions import Predictions
+from calibrant.training import RECIPES, EpochRecord, Session, Speed, TrainingData, train_together
+from calibrant.training.session import selected_epoch
+from experiments.meta_regularization.results import numbers_of, page_of
+from experiments.records import Record
+from experiments.runner import Cell, Number, Place, RunCell, Scalar, Study
+
+__all__ = ["MetaRegularizationStudy"]
+
+# By the paper's names. It does not say how fast γ-Net learns; the rate follows the network's unless the name says not.
+LOSSES = {
+    "Focal": "focal(gamma=1)",
+    "FLγ-SECE": "meta_focal(objective=sece,schedule=network)",
+    "FLγ-SECE, constant rate": "meta_focal(objective=sece)",
+    "CE": "ce",
+    "FLγ-DECE": "meta_focal(objective=dece,schedule=network)",
+    "FLγ": "meta_focal(objective=ce,schedule=network)",
+    "LS (0.05)": "label_smoothing(smoothing=0.05)",
+    "MMCE": "mmce",
+}
+LENGTHS: dict[str, dict[str, Scalar]] = {
+    "short": {"epochs": 120, "batch_size": 256},
+    "paper": {"epochs": 350, "batch_size": 128},
+}
+SEEDS = range(3)
+RULES = ("last", "best", "best-nll")
+MEASURED: tuple[Metric, ...] = (Accuracy(), NLL(), ECE(), MCE(), ACE(), SCE(), AUROC())
+METHODS = {"TS": TemperatureScaling(), "TS (grid)": TemperatureScaling("ece-meta-regularization")}
+RESAMPLES = 200
+
+
+@final
+class MetaRegularizationStudy(Study):
+    """Table 1 of the paper, CIFAR-100."""
+
+    name: ClassVar[str] = "meta-regularization"
+    title: ClassVar[str] = "Meta-Regularization, Wang & Golebiowski 2024"
+    folder: ClassVar[Path] = Path(__file__).parent
+
+    def cells(self, *, quick: bool) -> Sequence[Cell]:
+        return [Cell(settings) for settings in (_quick_grid() if quick else _grid())]
+
+    def prepare(self, place: Place, *, quick: bool) -> RunCell:
+        torch.backends.cudnn.benchmark = True
+        if quick:
+            dataset = DigitsReader().read()
+        elif place.data is None or not place.data.exists():
+            raise InputError(f"--data must name the folder of CIFAR-100; got {place.data}.")
+        else:
+            dataset = CIFAR100().read(place.data)
+        return _Trainer(dataset, torch.device("cpu" if quick else place.device)).run
+
+    def numbers(self, records: Sequence[Record]) -> dict[str, Number]:
+        return numbers_of(records)
+
+    def page(self, records: Sequence[Record], *, images: Path | None) -> str:
+        return page_of(records, images=images)
+
+
+def _grid() -> Iterator[dict[str, Scalar]]:
+    common: dict[str, Scalar] = {"network": "resnet18", "data": "cifar100", "judge_every": 10}
+    for length, numbers in LENGTHS.items():
+        for seed in SEEDS:
+            for name, loss in LOSSES.items():
+                yield {"method": name, "loss": loss, "seed": seed, "length": length} | numbers | common
+
+
+def _quick_grid() -> Iterator[dict[str, Scalar]]:
+    common: dict[str, Scalar] = {"network": "digits_cnn", "data": "digits", "judge_every": 2}
+    for name in ("CE", "FLγ-SECE"):
+        yield {
+            "method": name,
+            "loss": LOSSES[name],
+            "seed": 0,
+            "length": "quick",
+            "epochs": 6,
+            "batch_size": 64,
+        } | common
+
+
+class _Snapshot(NamedTuple):
+    epoch: int
+    logits: dict[str, Tensor]  # by held-out part
+
+
+@final
+class _Trainer:
+    """Trains one network per cell on one data set."""
+
+    def __init__(self, dataset: Dataset, device: torch.device) -> None:
+        self._n_classes = dataset.n_classes
+        self._data = TrainingData.of(dataset, split_dataset(dataset, "8:1:1", seed=0)).on(device)
+        self._shape = tuple(dataset.training.inputs.shape[1:])
+
+    def run(self, cell: Mapping[str, Scalar]) -> dict[str, Any]:
+        """Return a cell's numbers: of every selection rule, uncalibrated and after a temperature; and its epochs."""
+        seed = int(cell["seed"])
+        changes = {"epochs": int(cell["epochs"]), "batch_size": int(cell["batch_size"]), "seed": seed}
+        model = build_model(
+            str(cell["network"]), n_classes=self._n_classes, in_channels=self._shape[0], image_size=self._shape[-1],
+            seed=seed,
+        )  # fmt: skip
+        session = Session(
+            model,
+            find_any_loss(str(cell["loss"])),
+            self._data,
+            RECIPES["meta-regularization"].changed(changes),
+            Speed(judge_every=int(cell["judge_every"])),
+            name=str(cell["method"]),
+        )
+        kept: dict[str, _Snapshot] = {}
+
+        def after_epoch(of: Session, record: EpochRecord) -> None:
+            for rule in RULES if record.held_out else ():
+                if selected_epoch(of.records, rule) == record.epoch:
+                    kept[rule] = _snapshot(of, record.epoch)
+            if record.held_out:
+                print(
+                    f"{cell['method']} epoch {record.epoch} {record.held_out['test']} {dict(record.learned)}",
+                    flush=True,
+                )
+
+        train_together([session], after_epoch=after_epoch)
+        labels = {name: part.labels.cpu() for name, part in self._data.held_out.items()}
+        return {
+            "rules": {rule: _evaluated(snapshot, labels) for rule, snapshot in kept.items()},
+            "epochs": [_in_short(record) for record in session.records if record.held_out],
+        }
+
+
+def _snapshot(session: Session, epoch: int) -> _Snapshot:
+    return _Snapshot(epoch, {name: session.logits(part).cpu() for name, part in session.data.held_out.items()})
+
+
+def _evaluated(snapshot: _Snapshot, labels: Mapping[str, Tensor]) -> dict[str, Any]:
+    calibration, test = (
+        Predictions.from_logits(snapshot.logits[part], labels[part]) for part in ("calibration", "test")
+    )
+    fitted = {name: method.fit(calibration) for name, method in METHODS.items()}
+    rows = {"none": test} | {name: each.transform(test) for name, each in fitted.items()}
+    return {
+        "epoch": snapshot.epoch,
+        "T": {name: _rounded(float(each.temperature)) for name, each in fitted.items()},
+        "rows": {
+            name: {
+                metric: [_rounded(number) for number in (each.value, each.low, each.high)]
+                for metric, each in estimate(row, MEASURED, resamples=RESAMPLES, seed=0).items()
+            }
+            for name, row in rows.items()
+        },
+    }
+
+
+def _in_short(record: EpochRecord) -> dict[str, Any]:
+    told = {
+        f"{part}_{name}": getattr(held, name)
+        for part, held in record.held_out.items()
+        for name in ("accuracy", "nll", "ece")
+    }
+    numbers = {"loss": record.loss, "training_accuracy": record.accuracy, "rate": record.learning_rate} | told
+    return {"epoch": record.epoch} | {name: _rounded(value) for name, value in (numbers | dict(record.learned)).items()}
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")
