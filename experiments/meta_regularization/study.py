@@ -134,7 +134,7 @@ class _Trainer:
             for rule in RULES if record.held_out else ():
                 if selected_epoch(of.records, rule) == record.epoch:
                     kept[rule] = _snapshot(of, record.epoch)
-            if record.held_out:
+            if record.held_out:  # of a training of minutes or hours
                 print(
                     f"{cell['method']} epoch {record.epoch} {record.held_out['test']} {dict(record.learned)}",
                     flush=True,

@@ -203,13 +203,18 @@ def _sweep(records: Sequence[Record], images: Path | None) -> str:
     by_gamma = {gamma: fits for gamma in gammas if (fits := _fits(records, gamma))}
     if len(by_gamma) < 2:
         return ""
+    # Of other seeds some γ are missing: means over different seeds would jump from one γ to the next.
+    whole = set.intersection(*({fit["seed"] for fit in fits} for fits in by_gamma.values()))
+    by_gamma = {gamma: [fit for fit in fits if fit["seed"] in whole] for gamma, fits in by_gamma.items()}
+    if not whole:
+        return ""
     n = max(len(fits) for fits in by_gamma.values())
-    columns = ["γ", "seeds", "test ECE", "test ECE, T refitted", "calibration ECE", "objective", "entropy", "log-loss"]
+    columns = ["γ", "test ECE", "test ECE, T refitted", "calibration ECE", "objective", "entropy", "log-loss"]
     columns += ["accuracy", "T", "‖δ‖"]
     lines = [
         f"## Fig. 2: γ from {min(by_gamma):g} to {max(by_gamma):g}",
         "",
-        f"Random start; means over up to {n} seeds, ± their standard deviation.",
+        f"Random start; the {n} of the seeds for which every γ was fitted{', mean ± standard deviation' * (n > 1)}.",
         "",
         f"| {' | '.join(columns)} |",
         "|---" * len(columns) + "|",
@@ -227,7 +232,7 @@ def _sweep(records: Sequence[Record], images: Path | None) -> str:
             _plain_spread([fit["T"] for fit in fits], 3),
             _plain_spread([fit["norm"] for fit in fits], 2),
         ]
-        lines.append(f"| {gamma:g} | {len(fits)} | {' | '.join(cells)} |")
+        lines.append(f"| {gamma:g} | {' | '.join(cells)} |")
     chosen = _chosen(records)
     if chosen:
         picked = ", ".join(f"{fit['gamma']:g}" for fit in chosen)

@@ -1,0 +1,60 @@
+"""The meta-regularisation study: the small grid end to end, and what its records are turned into."""
+
+import math
+
+import pytest
+from experiments.__main__ import STUDIES, main
+from experiments.meta_regularization.results import numbers_of
+
+
+def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
+    records = str(tmp_path / "records.jsonl")
+    assert main(["run", "meta-regularization", "--quick", "--records", records]) == 0
+    assert main(["check", "meta-regularization", "--quick", "--records", records]) == 0
+    assert main(["table", "meta-regularization", "--quick", "--records", records, "--out", str(tmp_path)]) == 0
+    page = (tmp_path / "meta-regularization-study.md").read_text(encoding="utf-8")
+    assert "| FLγ-SECE | quick | 1 | best error: " in page
+    assert "## γ over the epochs" in page
+    assert (tmp_path / "images" / "meta-regularization-epochs.png").exists()
+    assert "2 cells done" in capfd.readouterr().out
+
+
+def test_the_records_say_what_published_toml_says_they_say(capsys):
+    assert main(["check", "meta-regularization"]) == 0, capsys.readouterr().out
+
+
+def test_data_that_are_not_there_end_the_run_with_a_message(tmp_path, capsys):
+    assert main(["run", "meta-regularization", "--records", str(tmp_path / "records.jsonl"), "--device", "cpu"]) == 2
+    assert "--data must name" in capsys.readouterr().err
+
+
+def test_the_papers_own_length_is_declared():
+    cells = STUDIES["meta-regularization"].cells(quick=False)
+    assert {(cell.settings["epochs"], cell.settings["batch_size"]) for cell in cells} >= {(350, 128)}
+    assert len({cell.key for cell in cells}) == len(cells)
+
+
+def trained(method, seed, accuracy, ece):
+    metrics = {name: [0.5, 0.4, 0.7] for name in ("nll", "mce", "ace", "sce", "auroc")}
+    metrics |= {"accuracy": [accuracy, accuracy - 0.01, accuracy + 0.02], "ece": [ece, ece - 0.003, ece + 0.004]}
+    rows = dict.fromkeys(("none", "TS", "TS (grid)"), metrics)
+    rules = {rule: {"epoch": 10, "T": {}, "rows": rows} for rule in ("last", "best", "best-nll")}
+    return {"cell": {"method": method, "length": "short", "seed": seed}, "numbers": {"rules": rules, "epochs": []}}
+
+
+def test_accuracy_becomes_error_with_its_interval_turned_around():
+    number = numbers_of([trained("CE", 0, 0.75, 0.08)])["short.CE.best.none.accuracy"]
+    assert number[:3] == pytest.approx((25, 23, 26))
+
+
+def test_several_seeds_widen_the_interval_of_the_test_images():
+    number = numbers_of([trained("CE", 0, 0.75, 0.08), trained("CE", 1, 0.75, 0.10)])["short.CE.best.none.ece"]
+    seeds = 12.706 * math.sqrt(2) / math.sqrt(2)  # percent: deviation √2 of 8 and 10, two of them
+    assert number.value == pytest.approx(9)
+    assert number.low == pytest.approx(9 - math.hypot(0.3, seeds))
+
+
+def test_a_difference_has_the_error_of_both_networks():
+    records = [trained("Focal", 0, 0.75, 0.05), trained("FLγ-SECE", 0, 0.74, 0.02)]
+    number = numbers_of(records)["short.FLγ-SECE - Focal.best.ece"]
+    assert number[:3] == pytest.approx((-3, -3 - math.hypot(0.3, 0.4), -3 + math.hypot(0.4, 0.3)))
