@@ -78,6 +78,7 @@ class Settings:
             Hessian is beside a look at the function, the larger.
         least: Share of its value at the start to which the function cannot fall in earnest.
         steps: Newton steps at most.
+        coarse: Whether the end may be known in single precision only.
     """
 
     size: Tensor
@@ -86,6 +87,7 @@ class Settings:
     loose: float = 0.3
     least: float = 0.0
     steps: int = 100
+    coarse: bool = False
 
 
 def minimise(function: Convex, start: Tensor, settings: Settings) -> Minimum:
@@ -131,9 +133,9 @@ class _Descent:
         self._far = self._far + 1 if self._moved > _FAR and self.steepness <= self._settings.negligible else 0
         if self._far == _FAR_TIMES:
             return "runaway"
-        if not self._exact or self.steepness > self._settings.tolerance:
+        if not (self._exact or self._settings.coarse) or self.steepness > self._settings.tolerance:
             return None
-        if self._moved <= _STILL or self.steepness == 0:
+        if self._moved <= _STILL or self.steepness == 0 or self._settings.coarse:
             return "found"
         self._patience -= 1
         return None if self._patience >= 0 else "found" if self._moved <= _FAR else "runaway"
@@ -143,7 +145,7 @@ class _Descent:
         direction = self._direction()
         slope = float((self.here.gradient * direction).sum())
         value = self.here.value
-        if not self._exact and -slope / 2 < _COARSE_FALL:
+        if not (self._exact or self._settings.coarse) and -slope / 2 < _COARSE_FALL:
             self._exact, value = True, value + _COARSE_NOISE
         slack, length = _NOISE * max(1.0, abs(value)) if self._exact else _COARSE_NOISE, 1.0
         while length > _SHORTEST:

@@ -35,7 +35,7 @@ class MatrixScalingODIR(Calibrator):
     The diagonal is free, so that at large strengths the method is a slope for each class, and at small ones matrix
     scaling. It all hangs on the strengths: with a hundred classes and 5,000 rows λ = 10³ can be better than a
     temperature and λ = 10² ruin the predictions. Left to be searched they cost a fit for each fold and value: a second
-    at 10 classes, twenty at 100. Structured matrix scaling (sms) sets its strengths by a rule, penalises the diagonal,
+    at 10 classes, five at 100. Structured matrix scaling (sms) sets its strengths by a rule, penalises the diagonal,
     too, and is mostly both faster and better.
 
     Formula: q = softmax(W z + b); W, b minimise NLL + λ/(k(k − 1)) Σ_{j≠l} w_jl² + μ/k Σ b_j²
@@ -45,10 +45,10 @@ class MatrixScalingODIR(Calibrator):
         strength: λ; None for searched.
         bias_strength: μ; None for searched.
         search: Which strengths are tried, by the log-loss of held-out rows. ``stepwise``: first μ without an
-            off-diagonal, then λ, each from 10⁶ down by tens until the loss has risen twice; then fitted on all rows.
-            ``neural-clamping``: λ = μ, the seven powers of ten from 10⁴ to 10⁻². ``kull``: all pairs of λ in {1, ½, ¼}
-            times, and μ in, the powers of ten from 10⁶ to 10⁻⁵ (10⁻² from 100 classes on), and then the mean of the
-            probabilities that the fits of the folds give: an hour at 100 classes.
+            off-diagonal, then λ, each from 10⁶ down by tens until the loss has risen twice, or by 2 %; then fitted on
+            all rows. ``neural-clamping``: λ = μ, the seven powers of ten from 10⁴ to 10⁻². ``kull``: all pairs of λ in
+            {1, ½, ¼} times, and μ in, the powers of ten from 10⁶ to 10⁻⁵ (10⁻² from 100 classes on), and then the mean
+            of the probabilities that the fits of the folds give: an hour at 100 classes.
         folds: Parts that the rows are dealt into.
         seed: Of the deal.
 

@@ -20,6 +20,10 @@ OdirSearch: TypeAlias = Literal["stepwise", "neural-clamping", "kull"]
 
 # How often the held-out loss may rise, one strength after the other, before weaker ones are not tried.
 _PATIENCE = 2
+# What the held-out loss may be, as a multiple of the lowest, before weaker ones are not tried.
+_CLEARLY = 1.02
+# Gradient of fits whose held-out losses are only compared, and the share to which the losses are then known.
+_COMPARED, _KNOWN = 2e-6, 1e-6
 _MANY_CLASSES = 100
 
 
@@ -39,15 +43,21 @@ class Chosen(NamedTuple):
 
 
 def fit_odir(
-    inputs: Tensor, labels: Tensor, strengths: Strengths, start: tuple[Tensor | float, Tensor | float]
+    inputs: Tensor,
+    labels: Tensor,
+    strengths: Strengths,
+    start: tuple[Tensor | float, Tensor | float],
+    *,
+    tolerance: float = 1e-8,
 ) -> AffineFit:
-    """Weight and bias at given strengths."""
+    """Weight and bias at given strengths, to a gradient below the tolerance."""
     k = inputs.shape[1]
     if math.isinf(strengths.off_diagonal):
-        return fit_affine(inputs, labels, shape="diagonal", ridge=Ridge(bias=strengths.bias / k), start=start)
+        ridge = Ridge(bias=strengths.bias / k)
+        return fit_affine(inputs, labels, shape="diagonal", ridge=ridge, start=start, tolerance=tolerance)
     # Kull et al., Section 4.1.
     ridge = Ridge(off_diagonal=strengths.off_diagonal / (k * (k - 1)), bias=strengths.bias / k)
-    return fit_affine(inputs, labels, shape="matrix", ridge=ridge, start=start)
+    return fit_affine(inputs, labels, shape="matrix", ridge=ridge, start=start, tolerance=tolerance)
 
 
 def search_strengths(
@@ -72,7 +82,8 @@ def search_strengths(
     Raises:
         FitError: If none could be fitted in every fold; the message is that of the strongest.
     """
-    k, trial = inputs.shape[1], _Trial(inputs, labels, fold, start)
+    # The fits of the folds are what the search of Kull et al. keeps; the others' are only compared.
+    k, trial = inputs.shape[1], _Trial(inputs, labels, fold, start, tolerance=1e-8 if search == "kull" else _COMPARED)
     strength, bias_strength = fixed
     if search == "neural-clamping":
         pairs = (Strengths(_or(strength, each), _or(bias_strength, each)) for each in _powers(4, -2))
@@ -85,12 +96,12 @@ def search_strengths(
             for of_bias in _given(bias_strength, _powers(6, weakest))
         )
         return min(paths, key=lambda chosen: chosen.loss)
+    diagonal = None
     if bias_strength is None:
         diagonal = trial.best([Strengths(math.inf, each) for each in _powers(6, weakest)], patience=_PATIENCE)
         bias_strength = diagonal.strengths.bias
-    return trial.best(
-        [Strengths(each, bias_strength) for each in _given(strength, _powers(6, weakest))], patience=_PATIENCE
-    )
+    path = [Strengths(each, bias_strength) for each in _given(strength, _powers(6, weakest))]
+    return trial.best(path, patience=_PATIENCE, after=diagonal)
 
 
 def _powers(largest: int, smallest: int) -> Iterator[float]:
@@ -108,13 +119,21 @@ def _or(value: float | None, otherwise: float) -> float:
 class _Trial:
     """Fits on all folds but one, judged on that one."""
 
-    def __init__(self, inputs: Tensor, labels: Tensor, fold: Tensor, start: float) -> None:
+    def __init__(self, inputs: Tensor, labels: Tensor, fold: Tensor, start: float, *, tolerance: float) -> None:
         self._inputs, self._labels, self._fold, self._start = inputs, labels, fold, start
+        self._tolerance = tolerance
         self._folds = range(int(fold.max()) + 1)
 
-    def best(self, strengths: Iterable[Strengths], *, patience: int | None = None) -> Chosen:
-        """The best of a path from strong to weak. With patience the path ends when the loss has risen so often."""
+    def best(
+        self, strengths: Iterable[Strengths], *, patience: int | None = None, after: Chosen | None = None
+    ) -> Chosen:
+        """The best of a path from strong to weak, which begins where another ended.
+
+        With patience the path ends when the loss has risen so often.
+        """
         starts: list[tuple[Tensor | float, Tensor | float]] = [(self._start, 0.0) for _ in self._folds]
+        if after is not None:
+            starts = [(fit.weight, fit.bias) for fit in after.fits]
         chosen, before, rises, failure = None, math.inf, 0, None
         for each in strengths:
             try:
@@ -126,9 +145,9 @@ class _Trial:
             loss = sum(self._held_out(number, fit) for number, fit in enumerate(fits)) / len(self._labels)
             if chosen is None or loss < chosen.loss:
                 chosen = Chosen(each, loss, tuple(fits))
-            rises = rises + 1 if loss > before else 0
+            rises = rises + 1 if loss > before + _KNOWN * before else 0
             before = loss
-            if patience is not None and rises >= patience:
+            if patience is not None and (rises >= patience or loss > _CLEARLY * chosen.loss):
                 break
         if chosen is None:
             assert failure is not None, "a path has strengths to try"
@@ -137,7 +156,7 @@ class _Trial:
 
     def _fit(self, number: int, strengths: Strengths, start: tuple[Tensor | float, Tensor | float]) -> AffineFit:
         rows = (self._fold != number).nonzero()[:, 0]
-        return fit_odir(self._inputs[rows], self._labels[rows], strengths, start)
+        return fit_odir(self._inputs[rows], self._labels[rows], strengths, start, tolerance=self._tolerance)
 
     def _held_out(self, number: int, fit: AffineFit) -> float:
         """Sum of the log-losses of one fold."""

@@ -3,6 +3,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from calibrant.calibrators import DirichletODIR, MatrixScaling, MatrixScalingODIR, TemperatureScaling, VectorScaling
+from calibrant.calibrators.scaling import odir_search
 from calibrant.errors import FitError, InputError
 from calibrant.metrics import nll
 from calibrant.predictions import Predictions
@@ -140,3 +141,15 @@ def test_options_are_checked():
         DirichletODIR(search="kul")
     with pytest.raises(InputError, match="folds must be at least 2"):
         DirichletODIR(folds=1)
+
+
+@each_kind
+@pytest.mark.parametrize("seed", range(3))
+def test_fits_that_are_only_compared_choose_what_exact_ones_do(kind, seed, monkeypatch):
+    rows = rows_of(600, 6, seed=seed)
+    quick = kind().fit(rows)
+    monkeypatch.setattr(odir_search, "_COMPARED", 1e-9)
+    exact = kind().fit(rows)
+    assert quick.summary.notes == exact.summary.notes
+    assert torch.allclose(quick.weight, exact.weight, atol=1e-6)
+    assert quick.summary.certificate.gradient < 1e-8
