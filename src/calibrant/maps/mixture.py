@@ -1,7 +1,7 @@
 """A weighted mean of the probabilities that several maps give."""
 
 from collections.abc import Sequence
-from typing import ClassVar, final
+from typing import ClassVar, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +49,8 @@ class Mixture(Map):
 
     def calibrated(self, logits: Tensor) -> Tensor:
         limits = torch.finfo(logits.dtype)
-        parts = [part.calibrated(logits).clamp(limits.min, limits.max).log_softmax(dim=-1) for part in self.maps]
+        maps = cast("Sequence[Map]", self.maps)
+        parts = [part.calibrated(logits).clamp(limits.min, limits.max).log_softmax(dim=-1) for part in maps]
         log_weights = self.weights.log().to(logits)
         mean = torch.stack([part + weight for part, weight in zip(parts, log_weights, strict=True)]).logsumexp(dim=0)
         return _put_ahead(mean, logits.argmax(dim=-1, keepdim=True)) if self.keeps_predicted else mean
