@@ -10,12 +10,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from calibrant.errors import FileError
+from calibrant.networks.weights import state_digest
 from calibrant.sources.atomic import atomic_path
 from calibrant.sources.tensors import save_tensors
 
 __all__ = ["Journal"]
 
-_FORMAT = "calibrant.clamping/1"
+_FORMAT = "calibrant.clamping/2"
 
 
 @final
@@ -60,7 +61,8 @@ class Journal:
             return
         plain = {each: tensor.detach().cpu().contiguous() for each, tensor in tensors.items()}
         with atomic_path(path) as temporary:
-            save_tensors(plain, temporary, {"format": _FORMAT, "identity": self._identity})
+            written = {"format": _FORMAT, "identity": self._identity, "digest": state_digest(plain)}
+            save_tensors(plain, temporary, written)
         self._written = time.monotonic()
 
     def clear(self) -> None:
@@ -83,5 +85,9 @@ class Journal:
             raise FileError(
                 f"{path.parent} must be new, or hold the beginnings of this very fit; it holds those of another "
                 "network, data or settings. Name another folder, or delete its .journal files."
+            )
+        if metadata.get("digest") != state_digest(tensors):
+            raise FileError(
+                f"{path} must hold what was written into it; it does not. Delete it, and the fit starts anew."
             )
         return tensors

@@ -115,3 +115,13 @@ def test_a_note_that_fails_leaves_the_one_before(tmp_path, monkeypatch):
         journal.note("fit", entry(1), final=True)
     assert_same(journal.recall("fit"), entry(0))
     assert [path.name for path in tmp_path.iterdir()] == ["fit.journal"]
+
+
+def test_numbers_that_were_altered_are_not_gone_on_from(tmp_path):
+    Journal(tmp_path, IDENTITY).note("fit", entry(), final=True)
+    path = tmp_path / "fit.journal"
+    whole = bytearray(path.read_bytes())
+    whole[-1] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(FileError, match="must hold what was written into it"):
+        Journal(tmp_path, IDENTITY)
