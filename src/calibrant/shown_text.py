@@ -16,7 +16,7 @@ _JOINERS = "\u200c\u200d"  # inside words of some languages, and inside emoji
 # What begins something in Markdown or HTML; the rest of its signs mean something only where a line or a word begins.
 _MARKS = re.compile(r"[\\`*\[\]|~]|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
-_LINE_START = re.compile(r"^(\s*)([#>+=-]|\d+(?=[.)]))")
+_LINE_START = re.compile(r"^(\s*)([#>+=-]|\d+(?=[.)](?:\s|$)))")
 
 
 def terminal_text(text: object, *, lines: bool = False) -> str:

@@ -281,6 +281,11 @@ def test_markdown_text_comes_back_from_a_page_as_it_was(text):
     assert markdown_code(text).startswith("`")
 
 
+@pytest.mark.parametrize("text", ["75.1 % of the probabilities", "3.5", "2)5", "1e-15 at least"])
+def test_a_number_at_the_start_of_a_line_is_no_list_and_is_left_alone(text):
+    assert markdown_text(text) == text
+
+
 def test_names_of_every_language_are_left_alone():
     for name in ("cat", "naïve café", "猫", "كلب", "👩‍🔬", "a b", "γ-Net"):
         assert terminal_text(name) == name
