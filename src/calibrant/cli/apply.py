@@ -12,7 +12,12 @@ __all__ = ["apply"]
 
 def apply(
     map_file: Annotated[
-        Path, typer.Argument(metavar="{map}", help="A map that `calibrant fit` made.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="{map}",
+            help="A map that `calibrant fit` made, or a given temperature: 'temperature(value=1.5)'.",
+            show_default=False,
+        ),
     ],
     file: PredictionsFile,
     out: Out,

@@ -1,17 +1,21 @@
 """What ``calibrant apply`` does once torch may be loaded: read, check that the classes agree, calibrate, write."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
+from calibrant.calibrators import TemperatureScaling
+from calibrant.catalogue import find_calibrator
 from calibrant.cli.notes import warnings_shown
 from calibrant.cli.options import Names
 from calibrant.cli.output import check_output, standard_error, standard_output
 from calibrant.cli.progress import stages
 from calibrant.cli.reading import read_features, refuse_features
 from calibrant.errors import CalibrantWarning, InputError
-from calibrant.maps import Map
+from calibrant.maps import Map, Scale
 from calibrant.predictions import Predictions
 from calibrant.shown_text import terminal_text
 from calibrant.sources import MapFile, read_map_file
@@ -28,24 +32,23 @@ _SHOWN = 8
 def run_apply(map_file: Path, file: Path, names: Names, features: str | None, out: Path) -> None:
     """Carry the request out."""
     suffix_of(out)
-    check_output(out, [map_file, file])
+    temperature = _given_temperature(map_file)
+    check_output(out, [file] if temperature else [map_file, file])
     err = standard_error()
     with warnings_shown(err), stages(err) as stage:
         stage(f"reading {file}")
-        found = read_map_file(map_file)
+        found = None if temperature else read_map_file(map_file)
         kind = names.kind  # the command line offers only these two
         given = load_scores(file, kind=kind, scores=names.scores, labels=names.labels)  # type: ignore[arg-type]
-        _check_classes(found, given.predictions, map_file=map_file, file=file)
-        method = terminal_text(found.document["method"] or found.document["map"]["kind"])
-        if isinstance(found.map, Map):
+        if found is None:
+            assert temperature is not None
+            method = terminal_text(str(map_file))
             refuse_features(features, method)
-            _warn_of_other_inputs(found, given, map_file=map_file, file=file)
+            number = torch.tensor(temperature.value, dtype=torch.float64)
             stage(f"calibrating {len(given.predictions):,} rows")
-            calibrated = found.map.transform(given.predictions)
+            calibrated = Scale(number, n_classes=given.predictions.n_classes).transform(given.predictions)
         else:
-            seen = read_features(file, features, given.predictions)
-            stage(f"calibrating {len(given.predictions):,} rows")
-            calibrated = found.map.transform(given.predictions, seen)
+            method, calibrated = _calibrated(found, given, features, stage, map_file=map_file, file=file)
         stage(f"writing {out}")
         left = (*given.left, *save_scores(replace(given, predictions=calibrated), out))
     what = _IN_WORDS[given.kind]
@@ -58,6 +61,35 @@ def run_apply(map_file: Path, file: Path, names: Names, features: str | None, ou
     if left:
         console.print(f"Not carried over: {_listed(left)}.")
     console.print(f"Wrote {terminal_text(out)}", style="dim")
+
+
+def _given_temperature(text: Path) -> TemperatureScaling | None:
+    """The temperature that stands in the place of a map's file, if one does: a file of that name comes first."""
+    if text.exists() or not str(text).startswith(f"{TemperatureScaling.name}("):
+        return None
+    method = find_calibrator(str(text))
+    if not isinstance(method, TemperatureScaling) or method.value is None:
+        raise InputError(
+            f"only a temperature with a value can be applied without a fit, as temperature(value=1.5); got {text}. Fit "
+            "others by `calibrant fit`."
+        )
+    return method
+
+
+def _calibrated(
+    found: MapFile, given: Scores, features: str | None, stage: Callable[[str], None], *, map_file: Path, file: Path
+) -> tuple[str, Predictions]:
+    """The method's name, and the predictions after its map."""
+    _check_classes(found, given.predictions, map_file=map_file, file=file)
+    method = terminal_text(found.document["method"] or found.document["map"]["kind"])
+    if isinstance(found.map, Map):
+        refuse_features(features, method)
+        _warn_of_other_inputs(found, given, map_file=map_file, file=file)
+        stage(f"calibrating {len(given.predictions):,} rows")
+        return method, found.map.transform(given.predictions)
+    seen = read_features(file, features, given.predictions)
+    stage(f"calibrating {len(given.predictions):,} rows")
+    return method, found.map.transform(given.predictions, seen)
 
 
 def _listed(names: Sequence[str]) -> str:

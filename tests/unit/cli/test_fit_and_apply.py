@@ -339,3 +339,25 @@ def test_the_document_in_the_file_is_plain_json(calibrant, files, tmp_path):
     calibrant("fit", "temperature", files / "cal.npz", "-o", path)
     with safetensors.safe_open(str(path), framework="np") as file:
         assert json.loads(file.metadata()["calibrant"])["method"] == "temperature"
+
+
+class TestGivenTemperature:
+    @pytest.mark.parametrize("file", ["test.npz", "unlabelled.npz"])
+    def test_it_is_applied_without_a_fit(self, calibrant, files, tmp_path, file):
+        code, out, err = calibrant("apply", "temperature(value=1.5)", files / file, "-o", tmp_path / "out.npz")
+        assert code == 0, err
+        assert "with temperature(value=1.5): logits" in out.replace("\n", " ")
+        given, after = np.load(files / "test.npz")["logits"], np.load(tmp_path / "out.npz")["logits"]
+        np.testing.assert_array_equal(after, given / np.float32(1.5))
+
+    def test_other_methods_must_be_fitted_first(self, calibrant, files, tmp_path):
+        for text in ("temperature(criterion=focal)", "temperature(value=none)"):
+            code, _, err = calibrant("apply", text, files / "test.npz", "-o", tmp_path / "out.npz")
+            assert code == 2
+            assert "only a temperature with a value" in " ".join(err.split())
+        assert not (tmp_path / "out.npz").exists()
+
+    def test_a_value_that_is_none_is_refused(self, calibrant, files, tmp_path):
+        code, _, err = calibrant("apply", "temperature(value=-1)", files / "test.npz", "-o", tmp_path / "out.npz")
+        assert code == 2
+        assert "value must be" in " ".join(err.split())
