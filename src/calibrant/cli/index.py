@@ -47,6 +47,7 @@ def write_index() -> str:
     from calibrant.catalogue import all_calibrators, all_feature_calibrators, find_papers
     from calibrant.cli.cite import papers_beside
     from calibrant.cli.listing import LISTINGS
+    from calibrant.method_text import AnyCalibrator
 
     beside = papers_beside()
     lists = {kind.value: [list(row) for row in shown.rows()] for kind, shown in LISTINGS.items()}
@@ -54,7 +55,7 @@ def write_index() -> str:
     papers = {name: find_papers(name) for name in listed}
     papers |= {name: () if paper is None else (paper,) for name, paper in beside.items()}
     # Steps of a chain: calibrators whose name stands for nothing else, so that its papers are the step's.
-    steps = {**all_calibrators(), **all_feature_calibrators()}
+    steps: dict[str, AnyCalibrator] = {**all_calibrators(), **all_feature_calibrators()}
     index = {
         "exports": {folder: _exports(folder) for folder in _FOLDERS},
         "lists": lists,
