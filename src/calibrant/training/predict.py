@@ -36,7 +36,7 @@ def logits_of(model: nn.Module, examples: StoredExamples) -> Tensor:
         model: Is put into evaluation mode; then each module is back in its own.
         examples: On the network's device.
     """
-    with _looking(model):
+    with _looking(model), _without_tf32():
         rows = torch.arange(len(examples), device=examples.labels.device).split(_ROWS)
         return torch.cat([model(examples.inputs.plain(some)) for some in rows])
 
@@ -52,9 +52,20 @@ def features_of(model: nn.Module, examples: StoredExamples) -> Tensor:
         InputError: If the network has no features.
     """
     network = with_features(model)
-    with _looking(model):
+    with _looking(model), _without_tf32():
         rows = torch.arange(len(examples), device=examples.labels.device).split(_ROWS)
         return torch.cat([network.features(examples.inputs.plain(some)) for some in rows])
+
+
+@contextmanager
+def _without_tf32() -> Iterator[None]:
+    """On a GPU torch multiplies float32 in convolutions with ten bits, unless told not to."""
+    flags = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = flags
 
 
 @contextmanager

@@ -160,3 +160,14 @@ def test_looking_at_held_out_rows_changes_nothing(session_of, changing_network):
     trained(unseen, 4)
     for name, values in unseen.state().items():
         assert torch.equal(values, seen.state()[name]), name
+
+
+def test_held_out_rows_are_looked_at_in_full_float32_and_torchs_settings_are_left(session_of):
+    session, seen = session_of(epochs=1), []
+    session.model.register_forward_pre_hook(
+        lambda *_: seen.append((torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32))
+    )
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    session.logits(session.data.held_out["test"])
+    assert set(seen) == {(False, False)}
+    assert (torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32) == before
