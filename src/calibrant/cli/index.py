@@ -1,7 +1,7 @@
 """What ``calibrant list`` and ``calibrant cite`` print, as data beside this file: to read it, torch is not needed.
 
 ``make docs`` writes the file from the classes, and a test fails if it is out of date. A method that was added since
-shows up all the same: where a folder exports other names than the file was made from, the classes themselves are asked.
+shows up all the same: where a folder exports other classes than the file was made from, they are asked themselves.
 """
 
 import ast
@@ -17,9 +17,8 @@ __all__ = ["INDEX", "papers_of", "rows_of", "write_index"]
 
 INDEX = Path(__file__).with_name("index.json")
 _PACKAGE = Path(__file__).parent.parent
-# Where what is listed lives: a name more or less in one of these, and the file no longer tells all.
-_FOLDERS = ("calibrators", "clamping", "confidence", "datasets", "datasets/corruptions", "losses", "metrics", "models",
-            "training")  # fmt: skip
+# Where what is listed lives: a class more or less in one of these, and the file no longer tells all.
+_FOLDERS = ("calibrators", "datasets", "datasets/corruptions", "losses", "metrics", "models")
 
 
 def rows_of(kind: str) -> list[list[str]] | None:
@@ -75,9 +74,9 @@ def _index() -> dict[str, Any] | None:
 
 
 def _exports(folder: str) -> list[str]:
-    """The names that a folder of the package exports, read and not loaded."""
+    """The classes that a folder of the package exports, read and not loaded."""
     tree = ast.parse((_PACKAGE / folder / "__init__.py").read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "__all__":
-            return list(ast.literal_eval(node.value))
+            return [name for name in ast.literal_eval(node.value) if name[0].isupper()]
     return []

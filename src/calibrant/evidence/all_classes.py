@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import torch
@@ -21,7 +23,7 @@ __all__ = ["estimate_all_classes"]
 # few times, and a state takes one of these for every part: it is as good a draw as one of all labels anew, but a pass
 # over the samples serves many.
 _STATES = 200
-_PARTS, _LABELLINGS = 16, 40
+_PARTS, _LABELLINGS = 8, 40
 _LABEL_ROWS = 20_000
 # Numbers of the resampled states worked on at a time.
 _BLOCK = 1 << 20
@@ -66,6 +68,7 @@ def _states_if_calibrated(
         subset = predictions[torch.from_numpy(chosen).to(predictions.logits.device)]
     sums: dict[Statistic, Sums] = {}
     for part in subset.blocks(math.ceil(len(subset) / _PARTS)):
+        part.softmax_rows(reduce(or_, (statistic.wanted for statistic in statistics)))  # one pass for all of them
         labels = calibrated_labels(part, _LABELLINGS, rng)
         picked = torch.from_numpy(rng.integers(_LABELLINGS, size=_STATES)).to(labels.device)
         for statistic in statistics:

@@ -38,19 +38,19 @@ class FeatureSums(Sums):
     product: Tensor  # (..., features, k)
 
     def reweighted(self, weights: Tensor) -> Self:
-        """From g stacked states and weights (r, g), the r weighted sums, in coordinates of what the g states span.
+        """From g stacked states and weights (r, g), the r weighted sums; of their products only the lengths.
 
-        A number of states has no more directions than states, and only the lengths of their sums count: turned so
-        that these come first, a product has g numbers at most where it had 128 a class.
+        Nothing else of a product is asked for, and they follow from the scalar products of the g states alone, where
+        the sums would be 128 numbers a class each.
         """
-        count, squares = weights @ self.count, weights @ self.squares
-        return type(self)(count, squares, (weights @ self._turned)[..., None])
+        lengths = ((weights @ self._scalar_products) * weights).sum(dim=-1).clamp(min=0).sqrt()
+        return type(self)(weights @ self.count, weights @ self.squares, lengths[..., None, None])
 
     @cached_property
-    def _turned(self) -> Tensor:
-        """The products of g stacked states with another basis, (g, at most g), their scalar products unchanged."""
+    def _scalar_products(self) -> Tensor:
+        """Of the products of g stacked states with each other, (g, g)."""
         products = self.product.flatten(1)
-        return torch.linalg.qr(products.T, mode="r").R.T if products.shape[1] > len(products) else products
+        return products @ products.T
 
 
 @final

@@ -57,6 +57,7 @@ def bin_ends(rising: Tensor, n_bins: int) -> list[int]:
 def sums_between(ends: list[int], values: Tensor) -> Tensor:
     """Add up the last dimension of ``values`` (..., m) between the ends, giving (..., len(ends) - 1)."""
     if values.ndim > 1 and values.shape[-1] <= _FEW:
-        bins = torch.repeat_interleave(torch.tensor([high - low for low, high in pairwise(ends)], device=values.device))
-        return values.double() @ torch.nn.functional.one_hot(bins, len(ends) - 1).double()
+        place = torch.arange(values.shape[-1], device=values.device)[:, None]
+        edges = torch.tensor(ends, device=values.device)
+        return values.double() @ ((place >= edges[:-1]) & (place < edges[1:])).double()
     return torch.stack([values[..., low:high].sum(-1, dtype=torch.float64) for low, high in pairwise(ends)], dim=-1)
