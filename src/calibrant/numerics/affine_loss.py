@@ -23,6 +23,8 @@ __all__ = ["AffineLoss", "Ridge"]
 _BLOCK, _GPU_BLOCK, _LEAST_ROWS = 1 << 17, 1 << 26, 512
 # Up to this many classes, on a CPU, rows are turned on their side.
 _FEW = 32
+# A row with less loss has its label ahead of all other classes, in single precision, too.
+_RIGHT = 0.999 * math.log(2)
 
 
 class Ridge(NamedTuple):
@@ -71,7 +73,7 @@ class AffineLoss(ABC):
             probs = self._logits(working, inputs)
             losses = _turn_to_probs(probs, labels)
             total += losses.sum(dtype=torch.float64)
-            apart = apart and bool(losses.max() < math.log(2))
+            apart = apart and bool(losses.max() < _RIGHT)
             self._probs[:, rows] = probs
             probs.scatter_add_(0, labels[None], probs.new_full((1, len(labels)), -1.0))
             self._add_moments(gradient, probs, inputs)

@@ -76,7 +76,6 @@ class Settings:
         negligible: Gradient so small that parameters which still move far are running away.
         loose: Share of the residual at which the first steps' conjugate gradients stop: the dearer a product with the
             Hessian is beside a look at the function, the larger.
-        least: Share of its value at the start to which the function cannot fall in earnest.
         steps: Newton steps at most.
         coarse: Whether the end may be known in single precision only.
     """
@@ -85,7 +84,6 @@ class Settings:
     tolerance: float
     negligible: float = 0.0
     loose: float = 0.3
-    least: float = 0.0
     steps: int = 100
     coarse: bool = False
 
@@ -99,8 +97,8 @@ def minimise(function: Convex, start: Tensor, settings: Settings) -> Minimum:
         settings: How well, and how.
 
     Returns:
-        ``found``; ``apart`` where the function falls along a ray, or fell too far; ``runaway`` where its gradient all
-        but vanished and some parameters still grew; ``stuck`` otherwise.
+        ``found``; ``apart`` where the function falls along a ray; ``runaway`` where its gradient all but vanished and
+        some parameters still grew, which may be because it falls along a ray; ``stuck`` otherwise.
     """
     descent = _Descent(function, start, settings)
     for step in range(settings.steps + 1):
@@ -123,11 +121,11 @@ class _Descent:
         # Inner steps of the last direction, and of the first one with the same preconditioner.
         self._inner, self._inner_when_new = 0, 0
         self._arrive(self._look(start), math.inf)
-        self._first_value, self._first_steepness = self.here.value, self.steepness
+        self._first_steepness = self.steepness
 
     def verdict(self) -> End | None:
         """Whether to stop here, and why."""
-        if self.here.apart or self.here.value < self._settings.least * self._first_value:
+        if self.here.apart:
             return "apart"
         # A parameter that runs away moves by as much in every step, while the gradient falls by as many times.
         self._far = self._far + 1 if self._moved > _FAR and self.steepness <= self._settings.negligible else 0

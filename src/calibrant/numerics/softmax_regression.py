@@ -9,7 +9,10 @@ another reason stay as they were at the start.
 from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.optimize import linprog
 from torch import Tensor
 
 from calibrant.errors import FitError, SeparableError
@@ -18,17 +21,25 @@ from calibrant.numerics.certificate import Certificate
 from calibrant.numerics.diagonal_loss import DiagonalLoss, ScalarLoss
 from calibrant.numerics.matrix_loss import MatrixLoss
 from calibrant.numerics.newton import Minimum, Settings, minimise
+from calibrant.numerics.precision import working
 
 __all__ = ["AffineFit", "Ridge", "WeightShape", "fit_affine"]
 
 WeightShape: TypeAlias = Literal["number", "diagonal", "matrix"]
+Array: TypeAlias = NDArray[np.float64]
 
 # Largest entry of the mean gradient, inputs being of unit size.
 _TOLERANCE = 1e-8
 # Share of what one row on the wrong side adds to the gradient, which would hold runaway parameters back.
 _LESS_THAN_A_ROW = 0.05
-# Share of the log-loss at the start below which a fit without penalties has told the rows apart, but for a few.
-_TOLD_APART = 0.02
+# Share of the inputs' largest spread below which a direction is rounding: so many times eps of the type they are
+# multiplied in, and at least what a matrix of products can tell.
+_ROUNDING, _LEAST_SPREAD = 16, 1e-7
+# The linear program that looks for separating parameters: how many of them at most, margins at once, turns; and how
+# far below 0 a margin of 1 may round.
+_MOST_PARAMETERS, _MARGINS_AT_ONCE, _TURNS, _ROUNDED = 700, 2000, 12, 1e-7
+# Steps more for parameters that grow, where the rows were not shown to be separable.
+_MORE_STEPS = 200
 # A fit on a sixteenth of the rows gives the start, if every class has so many rows a parameter there.
 _THINNED, _ROWS_A_PARAMETER, _ROUGH = 16, 20, 1e-5
 # The gradient that single precision knows well enough.
@@ -72,18 +83,69 @@ def fit_affine(
         >>> round(float(fit.weight), 6), fit.certificate.gradient < 1e-8
         (0.419618, True)
     """
-    theta = _pack(start, inputs.shape[1], shape, inputs.device)
+    if shape == "matrix" and not any(ridge):
+        return _fit_matrix(inputs, labels, start, tolerance)
+    return _fit(inputs, labels, shape, ridge, _pack(start, inputs.shape[1], shape, inputs.device), tolerance)
+
+
+def _fit_matrix(
+    inputs: Tensor, labels: Tensor, start: tuple[Tensor | float, Tensor | float], tolerance: float
+) -> AffineFit:
+    """A matrix without penalties, in coordinates in which the inputs are uncorrelated and of unit size.
+
+    There the sum of a row's logits, which may all but vanish, is as good a direction as any other. What is rounding
+    stays as it was at the start. The certificate is that of the parameters returned, of the inputs as they are.
+    """
+    theta = _pack(start, inputs.shape[1], "matrix", inputs.device)
+    unit = float(inputs.abs().max())
+    if unit == 0:
+        return _fit(inputs, labels, "matrix", Ridge(), theta, tolerance)
+    plain = inputs.double() / unit
+    mean = plain.mean(dim=0)
+    centred = plain - mean
+    variance, directions = torch.linalg.eigh(centred.T @ centred / len(plain))
+    spread = variance.clamp(min=0).sqrt()
+    eps = torch.finfo(working(inputs).dtype).eps
+    kept = spread > max(_ROUNDING * eps, _LEAST_SPREAD) * spread.max()
+    inverse = torch.where(kept, 1 / spread, 0.0)
+    begun = theta[:, :-1] * unit
+    weight = (begun @ directions) * torch.where(kept, spread, 0.0)
+    bias = theta[:, -1] + begun @ mean
+    fit = _fit(
+        centred @ (directions * inverse),
+        labels,
+        "matrix",
+        Ridge(),
+        torch.cat([weight, bias[:, None]], dim=1),
+        tolerance / 4,
+    )
+    left = directions[:, ~kept]
+    weight = fit.weight * inverse @ directions.T + begun @ left @ left.T
+    weight, bias = _in_gauge(weight / unit, fit.bias - weight @ mean, Ridge())
+    theta = torch.cat([weight, bias[:, None]], dim=1)
+    point = MatrixLoss(inputs, labels, Ridge()).look(theta, exact=True)
+    gradient = float((point.gradient / _sizes(inputs, theta, "matrix")).abs().max())
+    certificate = fit.certificate._replace(objective=point.value, gradient=gradient, passes=fit.certificate.passes + 2)
+    return AffineFit(weight, bias, certificate)
+
+
+def _fit(
+    inputs: Tensor, labels: Tensor, shape: WeightShape, ridge: Ridge, theta: Tensor, tolerance: float
+) -> AffineFit:
     settings = Settings(
         size=_sizes(inputs, theta, shape),
         tolerance=tolerance,
         coarse=tolerance >= _SINGLE,
         negligible=0.0 if any(ridge) else _LESS_THAN_A_ROW / len(labels),
         loose=0.3 if shape == "matrix" else 0.03,
-        least=0.0 if any(ridge) else _TOLD_APART,
     )
     theta, passes = _rough(inputs, labels, shape, ridge, theta, settings)
     loss = _loss(inputs, labels, shape, ridge)
     best = minimise(loss, loss.levelled(theta), settings)
+    if best.end == "runaway" and not _separable(inputs, labels, shape, best.theta):
+        settings = replace(settings, negligible=0.0, steps=_MORE_STEPS)
+        best = minimise(loss, best.theta, settings)
+        best = best._replace(end="stuck") if best.end == "runaway" else best
     _check_found(best, len(labels), tolerance)
     weight, bias = _unpack(best.theta, shape)
     certificate = best.certificate._replace(passes=best.certificate.passes + passes)
@@ -120,6 +182,60 @@ def _check_found(best: Minimum, n: int, tolerance: float) -> None:
             f"the gradient must fall below {tolerance:g} for the fit to count; it is {reached.gradient:.2g} after "
             f"{reached.steps} steps. Check the logits for extreme values, or use a method with a penalty."
         )
+
+
+def _separable(inputs: Tensor, labels: Tensor, shape: WeightShape, theta: Tensor) -> bool:
+    """Whether some parameters separate the rows: for none is another class ahead of the label, for some the label is.
+
+    Larger multiples of such parameters always fit better. They are looked for by a linear program over the margins that
+    are smallest, to which those are added that its answer violates; the last answer was checked on all rows. Where
+    there are too many parameters, or turns, nothing is claimed.
+
+    Args:
+        inputs: Shape (n, k).
+        labels: Shape (n,).
+        shape: What the weight is.
+        theta: Where the parameters have run to.
+    """
+    n, k = inputs.shape
+    if theta.numel() > _MOST_PARAMETERS:
+        return False
+    x, label = inputs.double().cpu().numpy(), labels.cpu().numpy()
+    x = x / max(np.abs(x).max(), np.finfo(np.float64).tiny)
+    hot = np.eye(k)[label]
+
+    def margins_of(values: Array) -> Array:
+        """Logit of the label less that of each class, (n, k), infinite for the label itself."""
+        weight, bias = _unpack(torch.from_numpy(values).reshape(theta.shape), shape)
+        logits = (x @ weight.numpy().T if shape == "matrix" else x * weight.numpy()) + bias.numpy()
+        return np.where(hot > 0, np.inf, logits[np.arange(n), label][:, None] - logits)
+
+    def rows_of(weights: Array, rows: NDArray[np.intp]) -> Array:
+        """Derivatives of weighted sums of some rows' logits in the parameters, one a row, (m, parameters)."""
+        if shape == "number":
+            return np.concatenate([(weights * x[rows]).sum(axis=1, keepdims=True), weights], axis=1)
+        of_weight = weights[:, :, None] * (x[rows][:, None, :] if shape == "matrix" else x[rows][:, :, None])
+        return np.concatenate([of_weight, weights[:, :, None]], axis=2).reshape(len(rows), -1)
+
+    total = np.zeros(theta.numel())
+    for start in range(0, n, 1000):
+        rows = np.arange(start, min(start + 1000, n))
+        total += rows_of(k * hot[rows] - 1, rows).sum(axis=0)
+    begun = theta.cpu().numpy().ravel()
+    margins, chosen = margins_of(begun), np.empty(0, dtype=np.intp)
+    for _ in range(_TURNS):
+        worst = np.argsort(margins, axis=None)[:_MARGINS_AT_ONCE]
+        chosen = np.union1d(chosen, worst[np.isfinite(margins.ravel()[worst])])
+        rows, others = np.divmod(chosen, k)
+        held = rows_of(hot[rows] - np.eye(k)[others], rows)
+        found = linprog(-total, A_ub=-held, b_ub=np.zeros(len(held)), bounds=(-1, 1), method="highs")
+        if found.x is None or -found.fun <= _ROUNDED * np.abs(total).sum():
+            return False
+        margins = margins_of(found.x)
+        largest = float(margins[np.isfinite(margins)].max())
+        if largest > 0 and float(margins.min()) >= -_ROUNDED * largest:
+            return True
+    return False
 
 
 def _loss(inputs: Tensor, labels: Tensor, shape: WeightShape, ridge: Ridge) -> AffineLoss | ScalarLoss:

@@ -32,6 +32,34 @@ def rows_of(n, k, *, seed=0, noise=1.0, dtype=torch.float64):
     return (honest @ mixing + torch.randn(k, generator=generator, dtype=torch.float64)).to(dtype), labels
 
 
+def damped_newton(columns, labels, k):
+    """The smallest mean log-loss of softmax regression on the columns, by Newton's method with the whole Hessian."""
+    n, d = columns.shape
+    hot, theta = np.eye(k)[labels], np.zeros((k, d))
+
+    def loss_and_probs(at):
+        logits = columns @ at.T
+        top = logits.max(axis=1, keepdims=True)
+        powers = np.exp(logits - top)
+        total = powers.sum(axis=1, keepdims=True)
+        return float((np.log(total) + top - (logits * hot).sum(axis=1, keepdims=True)).mean()), powers / total
+
+    loss, probs = loss_and_probs(theta)
+    for _ in range(50):
+        gradient = ((probs - hot).T @ columns / n).ravel()
+        if np.abs(gradient).max() < 1e-11:
+            break
+        weights = np.einsum("ia,ab->iab", probs, np.eye(k)) - np.einsum("ia,ib->iab", probs, probs)
+        hessian = np.einsum("iab,ic,id->acbd", weights, columns, columns, optimize=True).reshape(k * d, k * d) / n
+        step = np.linalg.lstsq(hessian, -gradient, rcond=1e-13)[0].reshape(k, d)
+        length = 1.0
+        while length > 1e-6 and loss_and_probs(theta + length * step)[0] > loss + 1e-14:
+            length /= 2
+        theta = theta + length * step
+        loss, probs = loss_and_probs(theta)
+    return loss
+
+
 def objective(inputs, labels, weight, bias, ridge):
     """Written anew, for autograd."""
     k = inputs.shape[1]
@@ -239,6 +267,50 @@ class TestNoOptimum:
         seen = labels != 2
         assert fit_affine(inputs[seen], labels[seen], shape=shape, ridge=ridge_for(shape)).certificate.gradient <= 1e-8
         assert fit_affine(inputs, inputs.argmax(1), shape=shape, ridge=ridge_for(shape)).certificate.gradient <= 1e-8
+
+    @pytest.mark.parametrize("shape", ["diagonal", "matrix"])
+    def test_two_classes_told_apart_where_the_others_overlap_are_refused(self, shape):
+        inputs, labels = rows_of(300, 4)
+        pair = (labels == 0) | (labels == 1)
+        inputs[pair, 0] = torch.where(labels[pair] == 0, 1.0, -1.0) * (1 + inputs[pair, 0].abs())
+        inputs[~pair, 0] = 0
+        if shape == "diagonal":  # one weight a class, so that class 1 must move, too
+            inputs[pair, 1] = -inputs[pair, 0]
+            inputs[~pair, 1] = 0
+        with pytest.raises(FitError, match="separable"):
+            fit_affine(inputs, labels, shape=shape)
+
+    @pytest.mark.parametrize("constant", [0.0, 7.0])
+    @pytest.mark.parametrize(("noise", "dtype"), [(1e-6, torch.float64), (1e-5, torch.float64), (1e-4, torch.float32)])
+    @pytest.mark.parametrize(("n", "k"), [(400, 3), (2000, 5)])
+    def test_logits_whose_sum_hardly_differs_have_the_optimum_that_damped_newton_finds(
+        self, n, k, noise, dtype, constant
+    ):
+        generator = torch.Generator().manual_seed(0)
+        logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
+        labels = torch.multinomial((0.7 * logits).softmax(1), 1, generator=generator)[:, 0]
+        sums = constant + noise * torch.randn(n, 1, generator=generator, dtype=torch.float64)
+        inputs = (logits - logits.mean(dim=1, keepdim=True) + sums).to(dtype)
+        fit = fit_affine(inputs, labels, shape="matrix")
+        assert fit.certificate.gradient < 1e-8
+        assert fit.certificate.steps <= 10
+        # The same rows in other coordinates: the sum, in units of its noise, in place of the last logit.
+        exact = inputs.double()
+        total = exact.sum(dim=1, keepdim=True)
+        columns = torch.cat([exact[:, :-1], (total - total.mean()) / total.std(), torch.ones(n, 1)], dim=1)
+        assert fit.certificate.objective == pytest.approx(damped_newton(columns.numpy(), labels.numpy(), k), abs=1e-9)
+
+    def test_logits_whose_sum_differs_by_rounding_are_fitted_without_it(self):
+        generator = torch.Generator().manual_seed(0)
+        logits = 2 * torch.randn(1000, 4, generator=generator, dtype=torch.float64)
+        labels = torch.multinomial((0.7 * logits).softmax(1), 1, generator=generator)[:, 0]
+        centred = logits - logits.mean(dim=1, keepdim=True)
+        for dtype in (torch.float32, torch.float64):
+            fit = fit_affine(centred.to(dtype), labels, shape="matrix")
+            assert fit.weight.abs().max() < 10
+            assert fit.certificate.objective == pytest.approx(
+                damped_newton(np.c_[centred[:, :-1].numpy(), np.ones(1000)], labels.numpy(), 4), abs=1e-7
+            )
 
     @pytest.mark.parametrize("n", [400, 20_000])
     @pytest.mark.parametrize("shape", ["diagonal", "matrix"])

@@ -27,7 +27,7 @@ class MatrixScaling(Calibrator):
     Rows: about 20 (k + 1) of each class; a class without rows has no optimum.
 
     Raises:
-        FitError: If a class has no rows, or the rows can be told apart without error, or but for a few.
+        FitError: If a class has no rows, or the rows can be told apart without error.
 
     Example:
         >>> import torch
