@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, final, get_args
 
 from calibrant.errors import InputError
-from experiments.runner import Number
+from experiments.numbers import Number
 
 __all__ = ["Claim", "Finding", "Published", "Verdict", "findings", "read_published"]
 

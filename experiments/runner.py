@@ -25,9 +25,10 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, final
 import torch
 
 from calibrant.errors import InputError
+from experiments.numbers import Number
 from experiments.records import Record, Records, Writer
 
-__all__ = ["Cell", "Number", "Place", "Progress", "RunReport", "Study", "finished", "run_cells"]
+__all__ = ["Cell", "Place", "Progress", "RunReport", "Study", "finished", "run_cells"]
 
 Scalar: TypeAlias = str | int | float | bool
 RunCell: TypeAlias = Callable[[Mapping[str, Scalar]], dict[str, Any]]
@@ -88,18 +89,6 @@ class Place:
         """Return what a record says of it."""
         name = torch.cuda.get_device_name(self.device) if self.device.startswith("cuda") else platform.machine()
         return {"device": name, "torch": torch.__version__, "python": platform.python_version(), "commit": self.commit}
-
-
-class Number(NamedTuple):
-    """A number of a study with its interval, to be held against a published one.
-
-    ``low`` and ``high`` are NaN where nothing was repeated or resampled.
-    """
-
-    value: float
-    low: float
-    high: float
-    about: str  # what the interval covers, such as "5 seeds"
 
 
 class Study(ABC):

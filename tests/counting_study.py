@@ -12,8 +12,9 @@ from typing import ClassVar
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from experiments.numbers import Number  # noqa: E402
 from experiments.records import Records  # noqa: E402
-from experiments.runner import Cell, Number, Place, Study, run_cells  # noqa: E402
+from experiments.runner import Cell, Place, Study, run_cells  # noqa: E402
 
 from calibrant.errors import InputError  # noqa: E402
 

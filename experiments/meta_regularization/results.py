@@ -3,12 +3,11 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
+from experiments.numbers import Number, pooled
 from experiments.published import Claim, Published, findings, read_published
 from experiments.records import Record
-from experiments.runner import Number
 
 __all__ = ["numbers_of", "page_of"]
 
@@ -154,13 +153,7 @@ def _pooled(estimates: Sequence[Sequence[float]], metric: str) -> Number:
     ends = [tuple(scale * end for end in one) for one in estimates]
     if metric == "accuracy":
         ends = [(100 - value, 100 - high, 100 - low) for value, low, high in ends]
-    value, low, high = (mean(column) for column in zip(*ends, strict=True))
-    seeds = 0.0
-    if len(ends) > 1:
-        student = (12.706, 4.303, 3.182, 2.776)[min(len(ends) - 2, 3)]
-        seeds = student * stdev(each[0] for each in ends) / math.sqrt(len(ends))
-    about = f"{len(ends)} seeds and the test images" if len(ends) > 1 else "one network; test images"
-    return Number(value, value - math.hypot(value - low, seeds), value + math.hypot(high - value, seeds), about)
+    return pooled(ends)
 
 
 def _minus(first: Number, second: Number) -> Number:

@@ -22,8 +22,9 @@ from calibrant.predictions import Predictions
 from calibrant.training import RECIPES, EpochRecord, Session, Speed, TrainingData, train_together
 from calibrant.training.session import selected_epoch
 from experiments.meta_regularization.results import numbers_of, page_of
+from experiments.numbers import Number
 from experiments.records import Record
-from experiments.runner import Cell, Number, Place, RunCell, Scalar, Study
+from experiments.runner import Cell, Place, RunCell, Scalar, Study
 
 __all__ = ["MetaRegularizationStudy"]
 

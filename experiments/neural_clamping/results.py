@@ -11,9 +11,9 @@ import torch
 from calibrant.clamping import GAMMA_POOL
 from calibrant.diagrams.gamma_sweep import GammaSweep
 from calibrant.diagrams.start_spread import StartSpread
+from experiments.numbers import Number, over_seeds, pooled
 from experiments.published import Claim, Finding, Published, findings, read_published
 from experiments.records import Record
-from experiments.runner import Number
 
 __all__ = ["numbers_of", "page_of"]
 
@@ -40,8 +40,6 @@ HEADINGS = {
     "auroc": "AUROC",
 }
 DIGITS = {"accuracy": 2, "entropy": 4, "ece": 2, "ace": 2, "sce": 4, "nll": 4, "auroc": 2}
-# Two-sided 95 % quantiles of Student's t with 1 to 9 degrees of freedom.
-_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 
 def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
@@ -72,7 +70,7 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
 def _numbers_of_fits(prefix: str, fits: Sequence[dict[str, Any]]) -> dict[str, Number]:
     if not fits:
         return {}
-    found = {f"{prefix}.{name}": _over_seeds([fit[name] for fit in fits]) for name in ("T", "norm")}
+    found = {f"{prefix}.{name}": over_seeds([fit[name] for fit in fits]) for name in ("T", "norm")}
     for name, scale in SCALES.items():
         for row in fits[0]["rows"]:
             found[f"{prefix}.{row}.{name}"] = _pooled([fit["rows"][row]["metrics"][name] for fit in fits], scale)
@@ -98,7 +96,7 @@ def _paired(
     by_seed = [{fit["seed"]: fit["rows"]["joint"]["metrics"][name][0] for fit in fits} for fits in (first, second)]
     shared = sorted(by_seed[0].keys() & by_seed[1].keys())
     return (
-        {id_: _over_seeds([SCALES[name] * (by_seed[1][seed] - by_seed[0][seed]) for seed in shared])} if shared else {}
+        {id_: over_seeds([SCALES[name] * (by_seed[1][seed] - by_seed[0][seed]) for seed in shared])} if shared else {}
     )
 
 
@@ -384,29 +382,12 @@ def _rows_by_name(records: Sequence[Record]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _over_seeds(values: Sequence[float]) -> Number:
-    if len(values) < 2:
-        return Number(values[0], math.nan, math.nan, "1 seed")
-    half = _student(len(values)) * stdev(values) / math.sqrt(len(values))
-    return Number(mean(values), mean(values) - half, mean(values) + half, f"{len(values)} seeds")
-
-
 def _difference(fits: Sequence[dict[str, Any]], pair: str, name: str) -> Number:
     return _pooled([fit["differences"][pair][name] for fit in fits], SCALES[name])
 
 
 def _pooled(estimates: Sequence[Sequence[float]], scale: float) -> Number:
-    """Return the mean over seeds of value, low and high; its interval has the test images' error and the seeds'.
-
-    The seeds share the test images, so their bootstrap intervals are averaged, not divided by the number of seeds.
-    """
-    scaled = [[scale * each for each in one[:3]] for one in estimates]
-    value, low, high = (mean(column) for column in zip(*scaled, strict=True))
-    seeds = 0.0
-    if len(scaled) > 1:
-        seeds = _student(len(scaled)) * stdev(one[0] for one in scaled) / math.sqrt(len(scaled))
-    about = f"{len(scaled)} seeds and the test images" if len(scaled) > 1 else "test images"
-    return Number(value, value - math.hypot(value - low, seeds), value + math.hypot(high - value, seeds), about)
+    return pooled([[scale * each for each in one[:3]] for one in estimates])
 
 
 def _ratio_of_spreads(first: float, second: float, n_first: int, n_second: int) -> Number:
@@ -416,10 +397,6 @@ def _ratio_of_spreads(first: float, second: float, n_first: int, n_second: int) 
     value = math.log(first / second)
     half = 1.96 * math.sqrt(1 / (2 * (n_first - 1)) + 1 / (2 * (n_second - 1)))
     return Number(value, value - half, value + half, f"{n_first} and {n_second} seeds")
-
-
-def _student(n: int) -> float:
-    return _STUDENT[n - 2] if n - 2 < len(_STUDENT) else 1.96
 
 
 def _spread(number: Number, digits: int) -> str:

@@ -41,8 +41,9 @@ from calibrant.training import Recipe, Session, TrainingData, train_together
 from calibrant.training.inputs import Standardise
 from experiments.neural_clamping.graphed import Graphed
 from experiments.neural_clamping.results import numbers_of, page_of
+from experiments.numbers import Number
 from experiments.records import Record
-from experiments.runner import Cell, Number, Place, RunCell, Scalar, Study
+from experiments.runner import Cell, Place, RunCell, Scalar, Study
 
 __all__ = ["NeuralClampingStudy", "pack"]
 

@@ -3,8 +3,8 @@
 import math
 
 import pytest
+from experiments.numbers import Number
 from experiments.published import Claim, Published, findings, read_published
-from experiments.runner import Number
 
 from calibrant.errors import InputError
 

@@ -1,0 +1,59 @@
+"""Numbers of a study with their intervals: over seeds, over test samples, or both."""
+
+import math
+from collections.abc import Sequence
+from statistics import mean, stdev
+from typing import NamedTuple
+
+__all__ = ["Number", "over_seeds", "pooled"]
+
+# Two-sided 95 % quantiles of Student's t with 1 to 9 degrees of freedom; more are close to the normal one.
+_STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+_NORMAL = 1.96
+
+
+class Number(NamedTuple):
+    """A number of a study with its 95 % interval, to be held against a published one.
+
+    ``low`` and ``high`` are NaN where nothing was repeated or resampled.
+    """
+
+    value: float
+    low: float
+    high: float
+    about: str  # what the interval covers, such as "5 seeds"
+
+
+def over_seeds(values: Sequence[float]) -> Number:
+    """Return the mean over seeds, with an interval by Student's t; without one of a single seed.
+
+    Args:
+        values: One per seed.
+    """
+    if len(values) < 2:
+        return Number(values[0], math.nan, math.nan, "1 seed")
+    half = _half(values)
+    return Number(mean(values), mean(values) - half, mean(values) + half, f"{len(values)} seeds")
+
+
+def pooled(estimates: Sequence[Sequence[float]]) -> Number:
+    """Return the mean over seeds; its interval has the error of the test samples and that of the seeds.
+
+    The seeds share the test samples, so their bootstrap intervals are averaged, not divided by the number of seeds.
+
+    Args:
+        estimates: Value, low and high of each seed; what follows them is not looked at.
+    """
+    value, low, high = (mean(column) for column in zip(*(each[:3] for each in estimates), strict=True))
+    if len(estimates) == 1:
+        return Number(value, low, high, "test images")
+    seeds = _half([each[0] for each in estimates])
+    about = f"{len(estimates)} seeds and the test images"
+    return Number(value, value - math.hypot(value - low, seeds), value + math.hypot(high - value, seeds), about)
+
+
+def _half(values: Sequence[float]) -> float:
+    """Return half the width of an interval for the mean."""
+    places = len(values) - 2
+    quantile = _STUDENT[places] if places < len(_STUDENT) else _NORMAL
+    return quantile * stdev(values) / math.sqrt(len(values))
