@@ -1,12 +1,17 @@
 """The exception tree, and the one wording of the checks."""
 
 import json
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
 from calibrant import errors
+from calibrant.calibrators import TemperatureScaling
+from calibrant.caught_warnings import caught_warnings, without_our_warnings
 from calibrant.checks import (
     as_tensor,
     check_at_least,
@@ -28,6 +33,7 @@ from calibrant.errors import (
     UnknownNameError,
     in_a_line,
 )
+from calibrant.predictions import Predictions
 
 
 class TestTheTree:
@@ -202,3 +208,55 @@ def test_a_seed_is_one_that_torch_takes():
 )
 def test_an_error_of_others_is_quoted_in_a_line(error, told):
     assert in_a_line(error) == told
+
+
+def test_warnings_of_threads_are_kept_apart_and_nothing_stays_changed():
+    filters, show = list(warnings.filters), warnings.showwarning
+    together = threading.Barrier(8)
+
+    def collect(number):
+        told = []
+        for turn in range(50):
+            with caught_warnings() as outer:
+                if turn == 0:
+                    together.wait()
+                warnings.warn(f"{number} {turn}", CalibrantWarning, stacklevel=1)
+                with without_our_warnings():
+                    warnings.warn("unheard", CalibrantWarning, stacklevel=1)
+            told += [str(each.message) for each in outer]
+        return told
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(collect, range(8)))
+    assert found == [[f"{number} {turn}" for turn in range(50)] for number in range(8)]
+    assert list(warnings.filters) == filters
+    assert warnings.showwarning is show
+
+
+def test_a_thread_that_collects_nothing_is_warned_as_before():
+    def warn():
+        warnings.warn("heard", CalibrantWarning, stacklevel=1)
+
+    with ThreadPoolExecutor(1) as pool:
+        with caught_warnings() as caught, pytest.raises(CalibrantWarning, match="heard"):  # warnings are errors here
+            pool.submit(warn).result()
+        with pytest.warns(CalibrantWarning, match="heard"), caught_warnings() as more:
+            pool.submit(warn).result()
+    assert caught == more == []
+
+
+def test_fits_in_many_threads_keep_their_own_notes():
+    chance = torch.Generator().manual_seed(0)
+    logits = torch.randn(400, 3, generator=chance)
+    guessing = Predictions.from_logits(logits, (logits.argmin(dim=1)))  # worse than guessing, which is warned of
+    before = list(warnings.filters)
+
+    def fit(_):
+        with caught_warnings():
+            return TemperatureScaling().fit(guessing).summary.notes
+
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(fit, range(32)))
+    assert len(found) == 1
+    assert any("no better than guessing" in note for note in found.pop())
+    assert list(warnings.filters) == before

@@ -12,6 +12,7 @@ import torch
 
 from calibrant.calibrators.floor import about_floor, with_floor
 from calibrant.calibrators.own_samples import Compared, compare_on_own_samples
+from calibrant.caught_warnings import caught_warnings
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.maps import FitSummary, Map
 from calibrant.numerics.certificate import Certificate
@@ -139,8 +140,7 @@ def gathered_warnings() -> Iterator[list[str]]:
     warned: list[str] = []
     caught: list[warnings.WarningMessage] = []
     try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with caught_warnings() as caught:
             yield warned
     finally:
         warned += [str(each.message) for each in caught if issubclass(each.category, CalibrantWarning)]

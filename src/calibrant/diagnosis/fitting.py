@@ -1,11 +1,11 @@
 """The maps that a diagnosis fits after training, and how it fits one."""
 
-import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from calibrant.calibrators import Calibrator, HistogramBinning, StructuredVectorScaling, TemperatureScaling
-from calibrant.errors import CalibrantError, CalibrantWarning, InputError
+from calibrant.caught_warnings import caught_warnings, ours_in
+from calibrant.errors import CalibrantError, InputError
 from calibrant.maps import Map
 from calibrant.predictions import Predictions
 
@@ -44,15 +44,11 @@ class TriedFit(NamedTuple):
 
 def try_fit(method: Calibrator, calibration: Predictions) -> TriedFit:
     """Fit a map; our own errors and warnings become words, because one map that fails must not end a diagnosis."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with caught_warnings() as caught:
         try:
             fitted, failure = method.fit(calibration), None
         except CalibrantError as error:
             fitted, failure = None, str(error)
-    ours = [each for each in caught if issubclass(each.category, CalibrantWarning)]
-    for other in caught:
-        if other not in ours:
-            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+    ours = ours_in(caught)
     told = () if fitted is None or fitted.summary is None else fitted.summary.notes
-    return TriedFit(fitted, failure, tuple(dict.fromkeys([*told, *(str(each.message) for each in ours)])))
+    return TriedFit(fitted, failure, tuple(dict.fromkeys([*told, *ours])))

@@ -5,7 +5,6 @@ Nothing here can run code from a file. Only the arrays that are needed are read,
 
 import json
 import math
-import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from calibrant.bad_file import check_expansion, reading
+from calibrant.caught_warnings import caught_warnings
 from calibrant.errors import FileError, InputError
 from calibrant.sources.content import Column, Content, as_class_names, as_column
 
@@ -130,8 +130,7 @@ def open_safetensors(path: Path) -> Content:
 
 def open_torch(path: Path) -> Content:
     """A dict of tensors saved by ``torch.save``; anything else in the pickle is refused before it can run."""
-    with reading(path, "file of tensors (.pt)"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about how the file was pickled: it is read or refused
+    with reading(path, "file of tensors (.pt)"), caught_warnings():  # about how it was pickled: it is read or refused
         sizes = _record_sizes(path)
         try:
             held = torch.load(path, map_location="cpu", weights_only=True)

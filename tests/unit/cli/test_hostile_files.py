@@ -19,6 +19,7 @@ altered numbers in a .pt                                    test_a_pt_whose_numb
 sizes, scales and records of a run that cannot be           test_a_run_that_cannot_be_is_refused
 rows of more than 1 MiB, and 100,000 columns, in a CSV      test_any_number_of_classes_comes_back_from_csv
 what killed writers left                                    test_atomic: test_what_a_killed_writer_left_...
+warnings of eight threads                                   test_errors_and_checks: test_warnings_of_threads_...
 array names that lead out of an archive                     test_no_array_name_that_leads_elsewhere_is_handed_on
 a job summary, or an output, that cannot be written         test_what_nobody_can_be_given_ends_in_a_sentence
 running out of memory                                       test_running_out_of_memory_is_called_that

@@ -1,7 +1,6 @@
 """Which of several methods suits these predictions: each is judged on samples it was not fitted on."""
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 
 import torch
@@ -15,8 +14,9 @@ from calibrant.calibrators.scaling.odir import DirichletODIR
 from calibrant.calibrators.scaling.order_preserving import OrderInvariant, OrderPreserving
 from calibrant.calibrators.scaling.sms import StructuredMatrixScaling
 from calibrant.calibrators.scaling.svs import StructuredVectorScaling
+from calibrant.caught_warnings import without_our_warnings
 from calibrant.checks import check_at_least
-from calibrant.errors import CalibrantError, CalibrantWarning, FitError
+from calibrant.errors import CalibrantError, FitError
 from calibrant.numerics.binning import bin_index, sums_by
 from calibrant.numerics.softmax import Wanted
 from calibrant.predictions import Predictions
@@ -124,9 +124,8 @@ class _Tried:
         """Fit on some samples, and keep what the map makes of the others."""
         self.folds += 1
         self.seen[held] = True
-        with warnings.catch_warnings():
-            # What a fold has to warn of, the fit on all samples will warn of again if it is still so.
-            warnings.simplefilter("ignore", CalibrantWarning)
+        # What a fold has to warn of, the fit on all samples will warn of again if it is still so.
+        with without_our_warnings():
             try:
                 fitted = self.calibrator.fit_uncompared(fitting)
                 mapped = fitted.transform(judging)

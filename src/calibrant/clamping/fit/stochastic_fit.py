@@ -5,6 +5,7 @@ import warnings
 import torch
 from torch import Tensor
 
+from calibrant.caught_warnings import without_our_warnings
 from calibrant.clamping.fit.fit_run import FitRun
 from calibrant.clamping.fit.found import Found
 from calibrant.clamping.fit.task import ClampingTask
@@ -77,8 +78,7 @@ def _optimum_beside(task: ClampingTask, state: StochasticState, gamma: float) ->
     """The temperature reached, beside the one that would be best at this δ."""
     reached = f"T = {float(state.temperature):.4f} after {state.epochs} epochs; the objective's optimum at this δ is"
     try:
-        with warnings.catch_warnings():  # of a head that is not used
-            warnings.simplefilter("ignore", CalibrantWarning)
+        with without_our_warnings():  # of a head that is not used
             best = task.best_head(state.delta, gamma)
     except SeparableError:
         return f"{reached} T = 0: every row is right there."

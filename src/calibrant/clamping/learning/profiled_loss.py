@@ -10,18 +10,17 @@ temperature moved. A head of more numbers would lead astray so; it is solved fir
 """
 
 import math
-import warnings
 from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
+from calibrant.caught_warnings import without_our_warnings
 from calibrant.clamping.learning.first_temperature import follow_first_temperature
 from calibrant.clamping.learning.freedom import Basis
 from calibrant.clamping.learning.heads import HeadFit, own_penalty
 from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.learning.passes import Passes
-from calibrant.errors import CalibrantWarning
 from calibrant.maps import Map, Scale
 
 __all__ = ["ProfiledLoss", "ProfiledPoint"]
@@ -140,9 +139,8 @@ class ProfiledLoss:
         return self._basis.gathered(gradient).flatten()
 
     def _solved(self, logits: Tensor, labels: Tensor, coefficients: Tensor, *, last: Map | None = None) -> Map:
-        with warnings.catch_warnings():
-            # Of heads on the way; the one that is kept is fitted again, and may warn.
-            warnings.simplefilter("ignore", CalibrantWarning)
+        # Of heads on the way; the one that is kept is fitted again, and may warn.
+        with without_our_warnings():
             return self._head_fit.fit(logits, labels, last=last, is_moved=bool(coefficients.any()))
 
 

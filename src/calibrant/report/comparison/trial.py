@@ -1,11 +1,11 @@
 """One method, fitted on some rows and applied to others, whatever comes of it."""
 
 import math
-import warnings
 from typing import NamedTuple
 
 from calibrant.calibrators import Calibrator
-from calibrant.errors import CalibrantError, CalibrantWarning
+from calibrant.caught_warnings import caught_warnings, ours_in
+from calibrant.errors import CalibrantError
 from calibrant.maps import Map
 from calibrant.predictions import Predictions
 
@@ -24,18 +24,14 @@ class Trial(NamedTuple):
 
 def try_method(method: Calibrator, calibration: Predictions, test: Predictions) -> Trial:
     """Fit on the calibration rows and map the test rows. Our own errors and warnings become words."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with caught_warnings() as caught:
         try:
             fitted = method.fit(calibration)
             trial = _succeeded(fitted, fitted.transform(test))
         except CalibrantError as error:
             trial = Trial(failure=str(error))
-    ours = [each for each in caught if issubclass(each.category, CalibrantWarning)]
-    for other in caught:
-        if other not in ours:
-            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
-    return trial._replace(notes=tuple(dict.fromkeys([*trial.notes, *(str(each.message) for each in ours)])))
+    ours = ours_in(caught)
+    return trial._replace(notes=tuple(dict.fromkeys([*trial.notes, *ours])))
 
 
 def _succeeded(fitted: Map, mapped: Predictions) -> Trial:
