@@ -42,6 +42,7 @@ def test_beta_is_that_of_betacal_where_no_slope_is_negative(parameters, bend, se
     assert log_loss(ours, labels) <= log_loss(theirs, labels) + 1e-9
 
 
+@pytest.mark.filterwarnings("ignore:.*worse than no calibration")
 @pytest.mark.parametrize("bend", [0.3, -0.3])
 def test_a_negative_slope_is_left_out_as_betacal_leaves_it_out(bend):
     probs, labels = rows_with_a_bent_truth(5, bend)
