@@ -21,6 +21,7 @@ def equal_mass_starts(up_to: Tensor, n_bins: int) -> Tensor:
         >>> equal_mass_starts(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), 3).tolist()
         [0, 2, 4]
     """
+    n_bins = min(n_bins, int(up_to[-1]))  # more than there are rows cut between all of them, as so many do
     rank = torch.arange(1, n_bins, dtype=torch.float64, device=up_to.device) * up_to[-1] / n_bins
     ends = torch.cat([up_to.new_zeros(1), up_to])
     above = torch.searchsorted(ends, rank)

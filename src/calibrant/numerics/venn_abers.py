@@ -32,6 +32,9 @@ def fits_with_one_more(count: Array, hits: Array) -> tuple[Array, Array]:
         >>> fits_with_one_more(np.array([1.0, 1.0, 1.0]), np.array([0.0, 0.0, 1.0]))
         (array([0. , 0. , 0.5]), array([0.33333333, 0.5       , 1.        ]))
     """
+    if not hits.any():
+        # As of most of many classes: one hit among misses is pooled with all that stand above it.
+        return np.zeros(len(count)), 1 / (1 + count[::-1].cumsum()[::-1])
     # A miss is a hit to one who turns labels and order round.
     with_miss = 1 - _with_hit(count[::-1], (count - hits)[::-1])[::-1]
     return with_miss, _with_hit(count, hits)

@@ -28,3 +28,10 @@ def test_one_score_makes_one_bin():
 def test_each_cut_lies_where_its_rank_is_nearest():
     up_to = torch.tensor([10.0, 45.0, 60.0, 100.0], dtype=torch.float64)
     assert equal_mass_starts(up_to, 2).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("rows", [[1, 1, 1, 1, 1], [3, 1, 2], [5]])
+@pytest.mark.parametrize("more", [0, 1, 3, 4, 20_000])
+def test_more_bins_than_rows_cut_between_all_scores(rows, more):
+    up_to = torch.tensor(rows, dtype=torch.float64).cumsum(0)
+    assert equal_mass_starts(up_to, sum(rows) + more).tolist() == list(range(len(rows)))

@@ -64,3 +64,15 @@ def test_both_rise_and_the_hit_lies_above_the_miss():
 def test_after_nothing_but_misses_the_next_hit_is_worth_one_in_all_above():
     _, with_hit = fits_with_one_more(np.ones(4), np.zeros(4))
     assert with_hit == pytest.approx([1 / 5, 1 / 4, 1 / 3, 1 / 2])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_a_hit_one_more_is_pooled_with_all_above_it(seed):
+    count = np.random.default_rng(seed).integers(1, 4, 12).astype(float)
+    with_miss, with_hit = fits_with_one_more(count, np.zeros(12))
+    assert not with_miss.any()
+    for place in range(12):
+        more, hits = count.copy(), np.zeros(12)
+        more[place] += 1
+        hits[place] = 1
+        assert with_hit[place] == pytest.approx(fit_at(place, hits / more, more))
