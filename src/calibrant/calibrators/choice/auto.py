@@ -34,7 +34,7 @@ class Auto(Calibrator):
 
     The usual candidates (:func:`default_candidates`) have a steady one among them, structured matrix or vector scaling,
     which is seldom far behind the best whatever the model is. It is taken unless cross-validation speaks against it: a
-    simpler candidate must be lower by one standard error, any other by three. With few samples that keeps noise from
+    simpler candidate must be lower by two standard errors, any other by three. With few samples that keeps noise from
     picking a flexible method; with many it finds the winner. Of candidates that were given, the first, from simple to
     complex, that is within one standard error of the best is taken. Doing nothing is always a candidate.
 
@@ -46,7 +46,7 @@ class Auto(Calibrator):
     steady one in the first fold are tried in no other. It hurts where the calibration samples are not drawn like the
     samples to come: the choice is then as wrong as every fit.
 
-    Formula: m* = the steady m₀, or the lowest m with CV(m) − CV(m₀) < −c se(CV(m) − CV(m₀)), c = 1 if simpler, else 3
+    Formula: m* = the steady m₀, or the lowest m with CV(m) − CV(m₀) < −c se(CV(m) − CV(m₀)), c = 2 if simpler, else 3
     Rows: at least two a fold; a hundred or more to tell methods apart. With fewer it keeps to the steady one.
 
     Args:
@@ -187,7 +187,7 @@ def _told(ranking: Ranking, taken: Standing) -> list[str]:
 def _why(ranking: Ranking, taken: Standing) -> list[str]:
     """Why it is not the one with the lowest score, if so."""
     best = ranking.best
-    if taken is best:
+    if taken is best or best.score >= taken.score:
         return []
     lower = f"{best.name} scored lower ({best.score:.4f}), "
     if ranking.steady is None:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.chain import Chain
+from calibrant.calibrators.scaling.odir import DirichletODIR
 
 __all__ = ["Gap", "Ranking", "Score", "Standing", "label"]
 
@@ -15,8 +16,9 @@ Score: TypeAlias = Literal["nll", "brier"]
 
 # Two-sided 95 %.
 _Z = 1.959963984540054
-# Standard errors by which a challenger must lead: the largest of ten leads that are noise seldom exceeds it.
-_CHALLENGE = 3.0
+# Standard errors by which the steady candidate must be led. Dirichlet calibration has the same maps as structured
+# matrix scaling; of ten other challengers, the largest lead that is noise seldom exceeds three.
+_SIMPLER, _KINDRED, _OTHER = 2.0, 2.0, 3.0
 
 
 @final
@@ -59,7 +61,8 @@ class Gap:
 class Standing:
     """One candidate: its score on samples it was not fitted on, NaN if it could not be fitted.
 
-    A candidate that was dropped after some folds has the score of the best plus its gap to the best in those folds.
+    A candidate that was dropped after some folds has the score of the best plus its difference in those folds. Gaps to
+    the best and to the steady candidate count half an unseen mistake, as :func:`rank` says.
     """
 
     name: str
@@ -109,9 +112,10 @@ class Ranking:
     def chosen(self) -> Standing:
         """The candidate to take.
 
-        With a steady candidate, that one, unless a simpler one (given before it) is lower by more than one standard
-        error, or a challenger (given after it) by more than three: among many challengers the lowest score is partly
-        luck. Without one, the simplest candidate that is no more than one standard error above the best.
+        With a steady candidate, that one, unless a simpler one (given before it) or Dirichlet calibration is lower by
+        more than two standard errors, or another challenger (given after it) by more than three: among many the lowest
+        score is partly luck. Without one, the simplest candidate that is no more than one standard error above the
+        best.
 
         Standard errors are those of the paired differences, which are far smaller than that of either score. Above the
         best, a candidate's own outliers do not count as noise (:class:`Gap`).
@@ -121,7 +125,8 @@ class Ranking:
         if held is None:
             alike = [each for each in may if each.to_best.value <= each.to_best.noise]
             return min(alike or may[:1], key=lambda each: each.place)
-        return min((held, *(each for each in may if _replaces(each, held))), key=lambda each: each.score)
+        ahead = (each for each in may if _replaces(each, held))
+        return min((held, *ahead), key=lambda each: each.to_steady.value)
 
     @property
     def other_score(self) -> Score:
@@ -145,7 +150,8 @@ class Ranking:
 
 
 def _replaces(each: Standing, held: Standing) -> bool:
-    lead = 1.0 if each.place < held.place else _CHALLENGE
+    kindred = isinstance(each.calibrator, DirichletODIR)
+    lead = _SIMPLER if each.place < held.place else _KINDRED if kindred else _OTHER
     return each is not held and each.to_steady.value < -lead * each.to_steady.standard_error
 
 

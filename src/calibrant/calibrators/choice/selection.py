@@ -24,6 +24,9 @@ from calibrant.predictions import Predictions
 __all__ = ["rank"]
 
 _BINS = 15  # of the calibration error
+# Samples that are added to every candidate's log-loss, labelled with the runner-up: as Jeffreys' prior adds half a
+# failure, because that none of n was wrong does not mean that none will be. It counts with a hundred samples or fewer.
+_UNSEEN = 0.5
 # More samples would tell methods apart that differ by less than matters; the method taken is fitted on all.
 _MOST = 100_000
 # A costly method is tried only where a cheaper one, which learns a part of the same, leads a third (None: the steady
@@ -50,7 +53,8 @@ def rank(
     differences between two of them are paired sample by sample. In a fold in which it cannot be fitted, a candidate
     leaves the predictions as they are; one that cannot be fitted in most folds is left out, with the reason in its
     standing. Doing nothing is never chosen where probabilities are exactly 0: its log-loss is infinite as soon as one
-    of those is the label's, which no number of samples rules out.
+    of those is the label's, which no number of samples rules out. For the same reason, half a sample more counts in the
+    comparison by log-loss, one whose label is the runner-up.
 
     With a steady candidate, those given after it are dropped after the first fold in which they do not lead it: what is
     behind on a fifth of the samples seldom ends far ahead on all. Of more than 100,000 samples, as many are drawn.
@@ -107,7 +111,9 @@ class _Tried:
 
     def __init__(self, calibrator: Calibrator, n: int, device: torch.device) -> None:
         self.calibrator, self.name = calibrator, label(calibrator)
-        self.scores, self.others, self.confidence, self.correct = torch.zeros(4, n, dtype=torch.float64, device=device)
+        self.scores, self.judged, self.others, self.confidence, self.correct = torch.zeros(
+            5, n, dtype=torch.float64, device=device
+        )
         self.seen = torch.zeros(n, dtype=torch.bool, device=device)
         self.folds, self.seconds = 0, 0.0
         self.dropped, self.eligible = False, True
@@ -137,18 +143,21 @@ class _Tried:
         rows = mapped.softmax_rows(Wanted(squares=True))
         nll, brier = rows.nll().double(), rows.brier().double()
         self.scores[held], self.others[held] = (nll, brier) if score == "nll" else (brier, nll)
+        self.judged[held] = self.scores[held]
+        if score == "nll":
+            self.judged[held] -= _UNSEEN / len(self.seen) * mapped.log_probs.double().topk(2).values[:, 1]
         self.confidence[held], self.correct[held] = mapped.confidence, mapped.correct.double()
         if not math.isfinite(float(self.scores[held].sum())):
             self._leave_as_is(f"its {score} was not finite on samples held out.", held, nothing)
 
     def _leave_as_is(self, reason: str, held: Tensor, nothing: "_Tried") -> None:
         self.failures.append(reason)
-        for name in ("scores", "others", "confidence", "correct"):
+        for name in ("scores", "judged", "others", "confidence", "correct"):
             getattr(self, name)[held] = getattr(nothing, name)[held]
 
     def leads(self, other: "_Tried", *, by: float = 0.0) -> bool:
         """Whether its mean score is lower, by so many standard errors, on the samples it has seen."""
-        gap = Gap.between(self.scores[self.seen], other.scores[self.seen])
+        gap = Gap.between(self.judged[self.seen], other.judged[self.seen])
         return gap.value < -by * gap.standard_error
 
     def calibration_gaps(self) -> Tensor:
@@ -180,7 +189,7 @@ def _ranked(tried: Sequence[_Tried], score: Score, folds: int, n: int, place: in
     fitted = [each for each in tried if each.failure is None]
     finalists = [each for each in fitted if each.folds == folds]
     nothing = next(each for each in finalists if isinstance(each.calibrator, DoNothing))
-    best = min(finalists, key=lambda each: float(each.scores.mean()))
+    best = min(finalists, key=lambda each: float(each.judged.mean()))
     lowest = min((each.calibration_gaps() for each in finalists), key=lambda gap: float(gap.mean()))
     steady = None if place is None or tried[place] not in finalists else tried[place]
 
@@ -188,15 +197,15 @@ def _ranked(tried: Sequence[_Tried], score: Score, folds: int, n: int, place: in
         if each.failure is not None:
             return Standing(each.name, each.calibrator, number, math.nan, Gap(), Gap(), failure=each.failure)
         seen, gaps = each.seen, each.calibration_gaps()
-        to_best = Gap.between(each.scores[seen], best.scores[seen])
+        to_best = Gap.between(each.judged[seen], best.judged[seen])
         return Standing(
             each.name,
             each.calibrator,
             number,
-            score=float(best.scores.mean()) + to_best.value,
+            score=float(best.scores.mean() + (each.scores - best.scores)[seen].mean()),
             to_best=to_best,
             to_nothing=Gap.between(each.scores[seen], nothing.scores[seen]),
-            to_steady=Gap() if steady is None else Gap.between(each.scores[seen], steady.scores[seen]),
+            to_steady=Gap() if steady is None else Gap.between(each.judged[seen], steady.judged[seen]),
             other=float(each.others[seen].mean()),
             other_to_nothing=Gap.between(each.others[seen], nothing.others[seen]),
             ece=float(gaps.mean()),
@@ -208,6 +217,6 @@ def _ranked(tried: Sequence[_Tried], score: Score, folds: int, n: int, place: in
 
     standings = sorted(
         (standing(number, each) for number, each in enumerate(tried)),
-        key=lambda each: (math.isnan(each.score), each.score),
+        key=lambda each: (math.isnan(each.score), each.to_best.value),
     )
     return Ranking(score, folds, n, tuple(standings), None if steady is None else place)

@@ -86,6 +86,18 @@ class Overfit(Toy):
 
 
 @dataclass(frozen=True)
+class Fixed(Toy):
+    """A temperature that is given."""
+
+    name: ClassVar[str] = "fixed"
+    temperature: float = 1.0
+
+    def learn(self, predictions):
+        temperature = torch.tensor(self.temperature, dtype=torch.float64)
+        return Fitted(Scale(temperature, n_classes=predictions.n_classes))
+
+
+@dataclass(frozen=True)
 class Warns(Toy):
     name: ClassVar[str] = "warns"
 
@@ -207,7 +219,7 @@ def test_the_simpler_is_taken_within_one_standard_error():
 
 
 class TestTheSteadyCandidate:
-    """It is kept unless a simpler one leads it by one standard error, or another by three."""
+    """It is kept unless a simpler one leads it by two standard errors, or another by three."""
 
     def _chosen(self, **leads):
         """Leads over the steady one in standard errors, by name; ``simple`` is given before it, the others after."""
@@ -221,17 +233,17 @@ class TestTheSteadyCandidate:
         ranked = tuple(sorted(standings, key=lambda each: each.score))
         return Ranking("nll", 5, 100, ranked, steady=1).chosen.name
 
-    def test_a_simpler_one_needs_a_lead_of_one_standard_error(self):
-        assert self._chosen(simple=0.9) == "steady"
-        assert self._chosen(simple=1.1) == "simple"
+    def test_a_simpler_one_needs_a_lead_of_two_standard_errors(self):
+        assert self._chosen(simple=1.9) == "steady"
+        assert self._chosen(simple=2.1) == "simple"
 
     def test_a_challenger_needs_three(self):
         assert self._chosen(challenger=2.9, simple=-5.0) == "steady"
         assert self._chosen(challenger=3.1, simple=-5.0) == "challenger"
-        assert self._chosen(challenger=2.9, simple=1.1) == "simple"
+        assert self._chosen(challenger=2.9, simple=2.1) == "simple"
 
     def test_of_several_the_lowest_score_is_taken(self):
-        assert self._chosen(challenger=3.5, another=4.0, simple=1.5) == "another"
+        assert self._chosen(challenger=3.5, another=4.0, simple=2.5) == "another"
 
     def test_challengers_that_do_not_lead_after_a_fold_are_not_tried_in_the_others(self):
         predictions = rows(500, scale=3.0)
@@ -239,7 +251,7 @@ class TestTheSteadyCandidate:
         tried = {each.name: each.folds for each in found.standings}
         assert tried == {"none": 5, "temperature": 5, "overfit": 1}
         overfit = next(each for each in found.standings if each.name == "overfit")
-        assert overfit.score == pytest.approx(found.best.score + overfit.to_best.value)
+        assert overfit.score == pytest.approx(found.best.score + overfit.to_best.value, rel=0.01)
         assert found.chosen.name == "temperature"
 
     def test_a_map_that_bends_is_found_among_the_usual_candidates(self):
@@ -280,6 +292,19 @@ def test_in_a_fold_without_an_optimum_a_candidate_leaves_the_predictions_as_they
     temperature = next(each for each in found.standings if each.name == "temperature")
     assert temperature.failure is None
     assert temperature.folds == 5
+
+
+def test_half_a_mistake_that_was_not_seen_counts_against_sharp_maps():
+    """All but one of 60 are right: by the bare log-loss the sharpest map wins, though the next mistake ruins it."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.eye(3, dtype=torch.float64)[torch.randint(3, (60,), generator=generator)]
+    logits += 0.1 * torch.randn(60, 3, generator=generator, dtype=torch.float64)
+    predictions = Predictions.from_logits(logits, logits.argmax(1))
+    sharp, milder = Fixed(0.02), Fixed(0.4)
+    found = rank(predictions, (sharp, milder))
+    scores = {each.name: each.score for each in found.standings}
+    assert scores[label(sharp)] < scores[label(milder)]
+    assert found.best.calibrator == milder
 
 
 def test_doing_nothing_is_not_chosen_where_probabilities_are_zero():
@@ -378,9 +403,8 @@ def test_a_label_reads_back_as_the_method(calibrator):
 
 def test_structured_scaling_is_not_chosen_for_the_noise_of_rare_classes():
     """Three rows a class, and a temperature is the truth: the richest must not win, as it did when dealt by class."""
-    names = [Auto().rank(rows(300, 100, scale=2.0, seed=seed)).chosen.name for seed in range(6)]
-    assert "sms" not in names
-    assert names.count("temperature") >= 3
+    names = {Auto().rank(rows(300, 100, scale=2.0, seed=seed)).chosen.name for seed in range(6)}
+    assert names <= {"temperature", "svs"}
 
 
 @pytest.mark.parametrize(("n", "k"), [(12, 2), (60, 3), (400, 10), (300, 50)])
