@@ -143,9 +143,10 @@ def _removed(score: str, split: Split) -> str:
         return f"One temperature would raise the {score} {split.total:.3f} by {raised}, beyond noise."
     if split.calibration_high < WORTHWHILE * split.total:
         return f"{whole} remove less than {WORTHWHILE:.0%} (95 % interval {interval})."
-    if split.calibration < 0:
-        whole = f"One temperature would raise the {score} {split.total:.3f} by {-split.calibration:.3f}"
-        return f"{whole} as far as these samples can tell (95 % interval of what it removes {interval})."
+    if round(split.calibration, 3) <= 0:
+        change = f"raise it by {-split.calibration:.3f}" if round(split.calibration, 3) < 0 else "leave it as it is"
+        told = f"The {score} is {split.total:.3f}: one temperature would {change}, as far as these samples can tell"
+        return f"{told} (95 % interval of what it removes {interval})."
     return f"{whole} remove {split.calibration:.3f} as far as these samples can tell (95 % interval {interval})."
 
 

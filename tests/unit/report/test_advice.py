@@ -11,6 +11,7 @@ from calibrant.metrics import Split
 from calibrant.report.advice import Advice, NextStep, Reason, advise
 from calibrant.report.document import to_document
 from calibrant.report.markdown import to_markdown
+from calibrant.report.wording import _removed
 
 
 def draw(n, k=4, *, temperature=1.0, scale=2.0, seed=0):
@@ -140,3 +141,15 @@ def test_the_advice_stands_in_the_document_and_its_words_in_the_page():
 def test_what_a_temperature_leaves_is_not_said_to_need_a_better_model():
     words = verdict(judged(draw(3000, temperature=2.0)))
     assert any("what one temperature cannot lower" in finding for finding in words.findings)
+
+
+@pytest.mark.parametrize(
+    ("gain", "said"),
+    [
+        (-0.0002, "one temperature would leave it as it is, as far as these samples can tell"),
+        (-0.004, "one temperature would raise it by 0.004, as far as these samples can tell"),
+        (0.02, "one temperature would remove 0.020 as far as these samples can tell"),
+    ],
+)
+def test_a_change_that_is_nothing_when_rounded_is_not_called_a_rise(gain, said):
+    assert said in _removed("log-loss", split(0.518, gain, 0.05))
