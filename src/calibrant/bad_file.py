@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
-
 from calibrant.errors import FileError, InputError
 
 __all__ = ["check_expansion", "check_memory", "is_out_of_memory", "most_expanded", "reading"]
@@ -48,10 +46,11 @@ def reading(path: Path | str, form: str) -> Iterator[None]:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error, of whatever library, says that memory has run out."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):  # those of NumPy and Arrow are kinds of the first
+    if isinstance(error, MemoryError):  # of which those of NumPy and Arrow are kinds
         return True
-    # On the CPU torch has no type of its own for it.
-    return isinstance(error, RuntimeError) and "not enough memory" in str(error)
+    # On the CPU torch has no type of its own for it; here it is not imported, as not every command needs it.
+    on_accelerator = type(error).__name__ == "OutOfMemoryError"
+    return isinstance(error, RuntimeError) and (on_accelerator or "not enough memory" in str(error))
 
 
 def check_expansion(path: Path, n_bytes: int) -> None:
