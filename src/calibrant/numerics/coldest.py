@@ -15,7 +15,7 @@ from torch import Tensor
 from calibrant.errors import FitError
 from calibrant.numerics.certificate import Certificate
 from calibrant.numerics.coldness import cold_rows
-from calibrant.numerics.root import find_root
+from calibrant.numerics.root import Root, find_root
 
 __all__ = ["BestColdness", "RowLoss", "best_coldness", "coldness_range", "focal_loss", "log_loss"]
 
@@ -115,11 +115,17 @@ class _Search:
 
     def __init__(self, logits: Tensor, labels: Tensor, loss: RowLoss) -> None:
         self._logits, self._labels, self._loss = logits, labels, loss
-        self._value = math.nan
+        self._value, self._rounding = math.nan, 0.0
+        self._eps = torch.finfo(torch.float64 if logits.dtype == torch.float64 else torch.float32).eps
 
     def _derivatives(self, logits: Tensor, labels: Tensor, coldness: float) -> Sequence[float]:
         self._value, *slopes = _sums(logits, labels, self._loss, coldness)
+        # What rounding of the logits can add to the slope.
+        self._rounding = self._eps * abs(slopes[1]) * coldness
         return slopes
+
+    def _certificate(self, found: Root, passes: float) -> Certificate:
+        return Certificate(self._value, max(abs(found.residual), self._rounding), found.calls, passes)
 
     def _on_all(self, coldness: float) -> Sequence[float]:
         return self._derivatives(self._logits, self._labels, coldness)
@@ -130,7 +136,7 @@ class _Search:
         found = find_root(self._on_all, start=near, low=low, high=high, tolerance=_FINE)
         if not low * _INSIDE < found.value < high / _INSIDE:
             return None
-        certificate = Certificate(self._value, abs(found.residual), found.calls, found.calls)
+        certificate = self._certificate(found, found.calls)
         return BestColdness(found.value, certificate, found.low, found.high, "inside")
 
     def between(self, low: float, high: float) -> BestColdness:
@@ -152,7 +158,7 @@ class _Search:
             # All rows have their minimum elsewhere than the few that the grid was tried on.
             passes += found.calls
             found = find_root(self._on_all, start=found.value, low=low, high=high, tolerance=_FINE)
-        certificate = Certificate(self._value, abs(found.residual), found.calls, passes + found.calls)
+        certificate = self._certificate(found, passes + found.calls)
         # A label that is not the top class has a probability of at most a half, however cold.
         one_wrong = float(loss(torch.tensor(math.log(0.5))).value) / len(logits)
         end: Literal["inside", "cold", "hot"] = "inside"

@@ -198,3 +198,16 @@ class TestExtremeSizes:
         logits = (16 * logits).round() / 16
         exact = best_coldness(logits.float(), labels).coldness
         assert best_coldness((logits + 1e6).float(), labels).coldness == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(("n", "k"), [(300, 3), (3000, 5), (20_000, 10), (60_000, 4)])
+@pytest.mark.parametrize("loss", [log_loss, partial(focal_loss, gamma=1.0)], ids=["log-loss", "focal"])
+def test_the_certificate_bounds_the_gradient_at_the_temperature_returned(loss, n, k, dtype):
+    logits, labels = rows(n, k, dtype=dtype)
+    best = best_coldness(logits, labels, loss=loss)
+    coldness = torch.tensor(best.coldness, dtype=torch.float64, requires_grad=True)
+    log_prob = (coldness * logits.double()).log_softmax(1).gather(1, labels[:, None])[:, 0]
+    (gradient,) = torch.autograd.grad(loss(log_prob).value.mean(), coldness)
+    assert float(gradient.abs()) <= best.certificate.gradient + 1e-15
+    assert best.certificate.gradient < 1e-5
