@@ -27,7 +27,10 @@ that floor the log-loss is infinite. All other numbers take the probabilities as
 analytic one, accuracy has Wilson's). Noise inflates every plug-in calibration error; resampling shows by how much,
 and the interval is corrected for it. It is therefore an interval for the *true* error: it can lie below the plain
 value, and it reaches down to 0 unless p is at most .05. In simulations with 300 to 3,000 rows it holds the truth in
-88 to 97 % of cases. **Noise floor**: the mean score of perfectly calibrated models with the same confidences, by
+88 to 97 % of cases. The areas and rates of ranked answers (`auroc`, `aurc`, ...) have an interval from the influence of
+every answer instead, on the log-odds scale, because resampling a few errors shows too little of what they leave open:
+with 50 errors in 1,000 answers it holds the truth in at least 93 % of cases.
+**Noise floor**: the mean score of perfectly calibrated models with the same confidences, by
 redrawing the labels from the predicted probabilities. **p**: the share of those that score at least as much.
 
 Which to use? **Select** models and calibrators by a proper score (`nll` or `brier`): the calibration errors can be

@@ -73,5 +73,8 @@ def _states_if_calibrated(
         picked = torch.from_numpy(rng.integers(_LABELLINGS, size=_STATES)).to(labels.device)
         for statistic in statistics:
             drawn = statistic.relabelled(part, labels)[picked]
-            sums[statistic] = drawn if statistic not in sums else sums[statistic].plus(drawn)
+            if statistic in sums:
+                sums[statistic].add_(drawn)
+            else:
+                sums[statistic] = drawn
     return subset, sums

@@ -12,16 +12,18 @@ import torch
 from torch import Tensor
 
 from calibrant.evidence.interval import t_quantile, wilson_interval
-from calibrant.metrics import AUGRC, AURC, EAURC, FPR95, Metric
+from calibrant.metrics import AUGRC, AURC, AUROC, EAURC, FPR95, AUPRError, AUPRSuccess, Metric
 from calibrant.metrics.ranking import Ranked
 
-__all__ = ["influence_interval"]
+__all__ = ["HAS_INFLUENCES", "influence_interval"]
 
 # Distinct confidences that the influences are taken at: with more, neighbours are joined.
 _CELLS = 16384
 # Below so many degrees of freedom an estimate of them is noise.
 _FEWEST_DEGREES = 4.0
-# Metrics that a single bad answer moves by no more than about 1/n, however few errors there are.
+# Metrics whose intervals are made here: of ranks, in 0..1, and but for one with derivatives. A new one is resampled.
+HAS_INFLUENCES = (AUROC, AUPRError, AUPRSuccess, FPR95, AURC, EAURC, AUGRC)
+# Those that a single bad answer moves by no more than about 1/n, however few errors there are.
 _PER_ANSWER = (AURC, EAURC, AUGRC)
 
 
@@ -33,7 +35,7 @@ class _Spread(NamedTuple):
 
 
 def influence_interval(metric: Metric, ranked: Ranked) -> tuple[float, float]:
-    """95 % interval of a metric of ranked answers that lies in 0..1.
+    """95 % interval of one of ``HAS_INFLUENCES``.
 
     Its variance is the sum of the squared influences of the answers (the infinitesimal jackknife; for AUROC that of
     DeLong et al.), its degrees of freedom follow from how uneven they are (Satterthwaite). Where the data leave no

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant.evidence.groups import GroupDraws
-from calibrant.evidence.influence import influence_interval
+from calibrant.evidence.influence import HAS_INFLUENCES, influence_interval
 from calibrant.evidence.interval import bootstrap_interval, wilson_interval
 from calibrant.evidence.record import Estimate, make_estimate
 from calibrant.evidence.resample import bootstrap_ranked, calibrated_ranked
@@ -48,7 +48,7 @@ def _without_draws(metric: Metric, ranked: Ranked) -> tuple[float, float] | None
     if isinstance(metric, ECEL2Debiased):
         low, high = metric.interval(metric.statistic.of_ranked(ranked), z=1.96)
         return float(low), float(high)
-    return influence_interval(metric, ranked) if metric.family == "refinement" else None
+    return influence_interval(metric, ranked) if isinstance(metric, HAS_INFLUENCES) else None
 
 
 def _by_draws(

@@ -64,9 +64,10 @@ class Sums(State):
         """One of several states that lie side by side, or several of them."""
         return type(self)(*(field[place] for field in self.tensors()))
 
-    def plus(self, other: Self) -> Self:
-        """The sums of states that lie side by side, each with its own neighbour."""
-        return type(self)(*(a + b for a, b in zip(self.tensors(), other.tensors(), strict=True)))
+    def add_(self, other: Self) -> None:
+        """Add to each of several states that lie side by side its counterpart, in place: they may be large."""
+        for field, more in zip(self.tensors(), other.tensors(), strict=True):
+            field.add_(more)
 
     def reweighted(self, weights: Tensor) -> Self:
         """From g stacked states and weights (r, g), the r weighted sums."""
