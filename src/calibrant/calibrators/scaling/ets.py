@@ -99,13 +99,16 @@ def _log_loss(predictions: Predictions, coldness: float) -> Curved:
         for each in (coldness, 1.0)
     ]
     logs.append(torch.full_like(logs[0], -math.log(predictions.n_classes)))
-    label_logs = torch.stack(logs, dim=1)  # (n, 3)
+    label_logs = torch.stack(logs)  # (3, n)
+    # In units of the largest of each row, so that however small they are one of them is 1.
+    largest = label_logs.amax(dim=0)
+    parts, level = (label_logs - largest).exp_(), float(largest.mean())
 
     def curved(shares: Tensor) -> tuple[float, Tensor, Tensor]:
-        mixed = (label_logs + shares.to(label_logs).log()).logsumexp(dim=1)
-        ratios = (label_logs - mixed[:, None]).exp()
-        hessian = ratios.T @ ratios / len(ratios)
-        return -float(mixed.mean()), -ratios.mean(dim=0).cpu(), hessian.cpu()
+        mixed = shares.to(parts) @ parts
+        ratios = parts / mixed
+        hessian = ratios @ ratios.T / len(mixed)
+        return -float(mixed.log().mean()) - level, -ratios.mean(dim=1).cpu(), hessian.cpu()
 
     return curved
 
