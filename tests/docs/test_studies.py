@@ -1,5 +1,6 @@
 """The pages of the studies are what their records say."""
 
+import importlib
 import importlib.util
 import json
 from pathlib import Path
@@ -42,3 +43,13 @@ def test_the_page_of_a_paper_is_the_one_its_records_give(study):
     assert page.read_text(encoding="utf-8") == study.page(list(done.values()), images=None), (
         f"run `python -m experiments table {study.name}`"
     )
+
+
+def test_the_page_of_the_tabular_study_is_the_one_its_records_give(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    module = importlib.import_module("benchmarks.tabular_page")
+    monkeypatch.setattr(module, "PAGE", tmp_path / "page.md")
+    lines = (ROOT / "benchmarks" / "tabular.jsonl").read_text(encoding="utf-8").splitlines()
+    module.write_page([json.loads(line) for line in lines])
+    written = (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert written == (ROOT / "docs" / "tabular-study.md").read_text(encoding="utf-8")
