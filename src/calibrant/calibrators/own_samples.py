@@ -19,9 +19,9 @@ from calibrant.predictions import LABEL_FLOOR, Predictions
 
 __all__ = ["Compared", "compare_on_own_samples"]
 
-# Samples, and numbers, that a first look takes: little beside the fastest fit.
-_FEW_SAMPLES, _FEW_NUMBERS = 500, 1 << 15
-_NUMBERS = 1 << 20  # at once
+# Samples of a first look, and of a second one where the first leaves harm open: those that hold so many numbers, but no
+# fewer and no more than these. Little beside the fastest fit.
+_FIRST, _SECOND = (1 << 14, 100, 500), (1 << 16, 500, 10_000)
 _SURE = 2.0  # standard errors of the paired difference
 _ROUNDING = 1e-5  # relative rise of a score that is not worth a word
 _WORSE = 1e-3  # relative rise of a score that is worth a warning
@@ -51,24 +51,28 @@ class Compared(NamedTuple):
 def compare_on_own_samples(predictions: Predictions, apply: Callable[[Tensor, slice | Tensor], Tensor]) -> Compared:
     """Compare log-loss, Brier score and accuracy with and without a map.
 
-    Of many samples at most 500 are looked at first, and all of them only if those leave it open whether something has
-    become worse. So the comparison costs little beside the fit.
+    Of many samples a few hundred are looked at first, and some thousands only if those leave open a rise that is worth
+    a warning. So the comparison costs little beside the fit.
 
     Args:
         predictions: The samples that the map was fitted on.
         apply: The map: logits (m, k), and the places of these samples among all, to logits.
     """
-    n, few = len(predictions), min(_FEW_SAMPLES, max(100, _FEW_NUMBERS // predictions.n_classes))
-    if n > few:
-        places = torch.randint(n, (few,), generator=torch.Generator().manual_seed(0)).to(predictions.logits.device)
-        scores = _scores(predictions, places, apply)
-        change = scores[1] - scores[0]
-        bound = change.mean(axis=1) + _SURE * _spread(change) / math.sqrt(few) * (1, 1, -1)
-        if bound[0] < 0 and bound[1] < 0 and bound[2] > -_POINT:
-            return _compared(scores)
-    step = max(1, _NUMBERS // predictions.n_classes)
-    parts = [_scores(predictions, slice(start, start + step), apply) for start in range(0, n, step)]
-    return _compared(np.concatenate(parts, axis=2))
+    scores = _scores(predictions, _some(predictions, *_FIRST), apply)
+    if scores.shape[2] < len(predictions):
+        change, before = scores[1] - scores[0], scores[0].mean(axis=1)
+        bound = change.mean(axis=1) + _SURE * _spread(change) / math.sqrt(change.shape[1]) * (1, 1, -1)
+        if bound[0] > _WORSE * before[0] or bound[1] > _WORSE * before[1] or bound[2] < -_POINT:
+            scores = _scores(predictions, _some(predictions, *_SECOND), apply)
+    return _compared(scores)
+
+
+def _some(predictions: Predictions, numbers: int, fewest: int, most: int) -> slice | Tensor:
+    """Places of samples that hold so many numbers, drawn with a fixed seed; all of them if there are no more."""
+    n, size = len(predictions), min(most, max(fewest, numbers // predictions.n_classes))
+    if n <= size:
+        return slice(None)
+    return torch.randint(n, (size,), generator=torch.Generator().manual_seed(0)).to(predictions.logits.device)
 
 
 def _scores(

@@ -59,7 +59,7 @@ def fit_and_notes(calibrator, rows):
     return fitted, [str(each.message) for each in caught if issubclass(each.category, CalibrantWarning)]
 
 
-@pytest.mark.parametrize("n", [400, 20_000])
+@pytest.mark.parametrize("n", [400, 9_000])
 def test_a_map_that_is_worse_than_none_warns_with_the_numbers_of_all_samples(n):
     rows = calibrated(n)
     fitted, warned = fit_and_notes(Fixed(temperature=4.0), rows)
@@ -73,6 +73,21 @@ def test_a_map_that_is_worse_than_none_warns_with_the_numbers_of_all_samples(n):
         assert scores["nll"] == pytest.approx(nll(shown), rel=1e-9)
         assert scores["brier"] == pytest.approx(brier(shown), rel=1e-9)
         assert scores["accuracy"] == pytest.approx(accuracy(shown), rel=1e-9)
+
+
+def test_of_very_many_samples_some_thousands_tell_that_a_map_is_worse_than_none():
+    rows = calibrated(200_000)
+    fitted, warned = fit_and_notes(Fixed(temperature=4.0), rows)
+    assert len(warned) == 1
+    assert fitted.summary.compared == 10_000
+    assert fitted.summary.after["nll"] == pytest.approx(nll(fitted.transform(rows)), rel=0.02)
+
+
+def test_a_map_that_changes_next_to_nothing_is_silent():
+    rows = calibrated(20_000)
+    fitted, warned = fit_and_notes(Fixed(temperature=1.0001), rows)
+    assert not warned
+    assert fitted.summary.compared == 500
 
 
 def test_a_map_that_lowers_the_accuracy_by_a_point_warns():
