@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 from benchmarks.bounds import Bound

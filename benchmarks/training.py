@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+from torch.nn import functional as F
 
 from benchmarks.device import Place
 from benchmarks.timing import in_turns

@@ -12,7 +12,7 @@ import re
 import pytest
 import torch
 from markdown_blocks import classes_taught_by
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+from torch.nn import functional as F
 
 from calibrant import losses as losses_module
 from calibrant.catalogue import all_losses, find_loss

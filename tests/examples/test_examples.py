@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+from torch.nn import functional as F
 
 FOLDER = Path(__file__).parents[2] / "examples"
 NAMES = {"crl_in_own_loop", "hugging_face", "lightning_module", "meta_in_own_loop", "own_loop"}

@@ -3,7 +3,7 @@
 from typing import ClassVar, final
 
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+from torch.nn import functional as F
 
 from calibrant.checks import check_real_number
 from calibrant.losses.answers import entropies

@@ -1,7 +1,7 @@
 """The cross-entropy of rows, which most losses start from."""
 
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+from torch.nn import functional as F
 
 __all__ = ["NO_LABEL", "log_losses"]
 

@@ -3,7 +3,7 @@
 from typing import final
 
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+from torch.nn import functional as F
 
 __all__ = ["ConvUnit", "he_init"]
 

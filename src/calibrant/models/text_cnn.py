@@ -5,7 +5,7 @@ from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+from torch.nn import functional as F
 
 from calibrant.checks import check_at_least
 from calibrant.models.masked_norm import MaskedBatchNorm

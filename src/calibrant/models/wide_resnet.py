@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import ClassVar, final
 
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+from torch.nn import functional as F
 
 from calibrant.checks import check_at_least, check_real_number
 from calibrant.errors import InputError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from calibrant.calibrators import (

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from calibrant.losses.brier import BrierLoss
 from calibrant.metrics import brier

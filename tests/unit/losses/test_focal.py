@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from calibrant.errors import InputError
 from calibrant.losses.focal import FocalLoss, focal_weighted

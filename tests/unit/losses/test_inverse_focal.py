@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import lambertw
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from calibrant.errors import InputError
 from calibrant.losses.inverse_focal import LARGEST_GAMMA, InverseFocalLoss

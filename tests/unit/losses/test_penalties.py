@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+from torch.nn import functional as F
 
 from calibrant.losses.avuc import AvUCLoss
 from calibrant.losses.base import loss_settings

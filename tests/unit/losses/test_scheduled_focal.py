@@ -1,6 +1,6 @@
 import pytest
 import torch
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from calibrant.errors import InputError
 from calibrant.losses.base import loss_settings

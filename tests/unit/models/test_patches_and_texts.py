@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+from torch.nn import functional as F
 
 from calibrant.errors import InputError
 from calibrant.models import MLPMixer, TextCNN, VisionTransformer

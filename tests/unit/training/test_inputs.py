@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from calibrant.datasets import Examples, PixelScale
 from calibrant.errors import InputError

@@ -5,7 +5,7 @@ from copy import deepcopy
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from calibrant.training import Speed
 from calibrant.training.plan import plan_epoch

@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+from torch.nn import functional as F
 
 from calibrant.checks import are_images
 from calibrant.clamping.network.input_space import InputSpace

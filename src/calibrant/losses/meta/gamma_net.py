@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+from torch.nn import functional as F
 
 from calibrant.checks import check_at_least, check_known, check_positive
 from calibrant.errors import InputError

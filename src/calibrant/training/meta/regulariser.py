@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+from torch.nn import functional as F
 
 from calibrant.checks import check_real_number
 from calibrant.errors import CalibrantWarning, InputError

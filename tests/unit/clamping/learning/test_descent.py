@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 from torch import nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from calibrant.calibrators import (
     DoNothing,

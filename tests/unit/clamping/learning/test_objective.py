@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from calibrant.clamping.learning.objective import Objective
 

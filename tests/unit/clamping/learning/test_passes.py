@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from calibrant.calibrators import IsotonicOneVsRest, VectorScaling
 from calibrant.clamping.learning.freedom import ChannelFreedom, FullFreedom, LowFrequencies

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from calibrant.clamping.network.augmentation import augmented
 from calibrant.clamping.network.input_space import InputSpace

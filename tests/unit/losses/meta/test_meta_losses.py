@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+from torch.nn import functional as F
 
 from calibrant.catalogue import all_meta_losses, find_any_loss
 from calibrant.errors import InputError

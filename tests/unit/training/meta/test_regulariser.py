@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812  # torch's own name for it
+from torch.nn import functional as F
 
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.losses import CrossEntropyLoss, MetaFocalLoss, MetaL2Loss, MetaSmoothingLoss
