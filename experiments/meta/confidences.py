@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from calibrant.confidence import ConfidNet, TrustScore
 from calibrant.datasets import Dataset, Examples
-from calibrant.datasets.splits import split_dataset
+from calibrant.datasets.dataset import split_dataset
 from calibrant.metrics import aupr_error, aurc, auroc
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.training import TrainingData, load_network

@@ -1,22 +1,26 @@
 """The datasets of the papers and of the demonstration, read from their canonical files."""
 
-from calibrant.datasets.bundled import BundledPredictions, load_resnet110
 from calibrant.datasets.cifar import CIFAR10, CIFAR100
 from calibrant.datasets.corruptions import Corruption, all_corruptions, corrupt
-from calibrant.datasets.dataset import Augmentation, Dataset, Examples, PixelScale
-from calibrant.datasets.digits import Digits, DigitsReader, load_digits
-from calibrant.datasets.download import download
-from calibrant.datasets.idx import MNIST, FashionMNIST
-from calibrant.datasets.image_arrays import ImageLayout
-from calibrant.datasets.image_folder import ImageFolder
+from calibrant.datasets.dataset import (
+    Augmentation,
+    Dataset,
+    DatasetReader,
+    Examples,
+    PixelScale,
+    RemoteFile,
+    Split,
+    all_splits,
+    split_dataset,
+)
+from calibrant.datasets.digits import BundledPredictions, Digits, DigitsReader, load_digits, load_resnet110
+from calibrant.datasets.image_arrays import ImageLayout, read_shifted
+from calibrant.datasets.image_folder import ImageFolder, TinyImageNet
 from calibrant.datasets.medmnist import BloodMNIST, MedMNIST
+from calibrant.datasets.mnist import MNIST, SVHN, FashionMNIST
 from calibrant.datasets.newsgroups import Newsgroups
-from calibrant.datasets.reader import DatasetReader, RemoteFile
+from calibrant.datasets.publisher_files import download
 from calibrant.datasets.shelf import all_datasets, find_dataset
-from calibrant.datasets.shifted import read_shifted
-from calibrant.datasets.splits import Split, all_splits, split_dataset
-from calibrant.datasets.svhn import SVHN
-from calibrant.datasets.tiny_imagenet import TinyImageNet
 
 __all__ = [
     "CIFAR10",

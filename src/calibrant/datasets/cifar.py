@@ -1,26 +1,160 @@
-"""CIFAR-10 and CIFAR-100, from the binary or the Python version, unpacked or not.
+"""CIFAR-10 and CIFAR-100, from the binary or the Python version, packed or unpacked."""
 
-Both versions hold the same images in the same order, so the digests are of the labels and pixels, not of the files.
-"""
-
-from collections.abc import Sequence
+import io
+import pickle
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from typing import ClassVar, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 import torch
 
-from calibrant.datasets.canonical import Layout, Member, find_files
-from calibrant.datasets.cifar_classes import CIFAR10_CLASSES, CIFAR100_CLASSES
-from calibrant.datasets.dataset import Dataset, Examples, PixelScale
-from calibrant.datasets.integrity import check_digest, check_size, content_digest
-from calibrant.datasets.pickled import read_pickled_batch
-from calibrant.datasets.reader import DatasetReader, RemoteFile
+from calibrant.bad_file import reading
+from calibrant.datasets.dataset import Dataset, DatasetReader, Examples, PixelScale, RemoteFile
+from calibrant.datasets.publisher_files import Layout, Member, check_digest, check_size, content_digest, find_files
 from calibrant.errors import FileError
 from calibrant.paper import Paper
 
-__all__ = ["CIFAR10", "CIFAR100"]
+__all__ = [
+    "CIFAR10",
+    "CIFAR10_CLASSES",
+    "CIFAR100",
+    "CIFAR100_CLASSES",
+    "read_pickled_batch",
+]
+
+CIFAR10_CLASSES = tuple("airplane automobile bird cat deer dog frog horse ship truck".split())  # noqa: SIM905  # as below
+
+CIFAR100_CLASSES = tuple(
+    """
+    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
+    caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant
+    flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree
+    motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate
+    poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider
+    squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle
+    wardrobe whale willow_tree wolf woman worm
+    """.split()  # noqa: SIM905  # a hundred lines otherwise
+)
+
+
+def read_pickled_batch(content: bytes, where: str) -> dict[str, Any]:
+    """The dict of a CIFAR batch: arrays of bytes as NumPy arrays, everything else as plain Python.
+
+    Args:
+        content: The whole file.
+        where: Its name, for messages.
+
+    Returns:
+        Names to values. Names that Python 2 wrote as bytes become text; values that it wrote as bytes stay bytes.
+
+    Raises:
+        FileError: If the pickle asks for any other function or class, is damaged, or holds no dict.
+
+    Example:
+        >>> read_pickled_batch(pickle.dumps({b"labels": [6, 9]}, protocol=2), "data_batch_1")
+        {'labels': [6, 9]}
+    """
+    with reading(where, "pickle of a CIFAR batch"):
+        held = _Restricted(content, where).load()
+    if not isinstance(held, dict):
+        raise FileError(f"{where} must hold a dict; it holds a {type(held).__name__}. Download it again.")
+    named = {_text(name): value for name, value in held.items()}
+    return {name: value.array(where) if isinstance(value, _Array) else value for name, value in named.items()}
+
+
+def _text(name: object) -> str:
+    return name.decode("latin-1") if isinstance(name, bytes) else str(name)
+
+
+@final
+class _Restricted(pickle.Unpickler):
+    """An unpickler whose every function is one of this file's."""
+
+    def __init__(self, content: bytes, where: str) -> None:
+        # Python 2 wrote pixels as a string; as bytes they need no decoding.
+        super().__init__(io.BytesIO(content), encoding="bytes")
+        self._where = where
+
+    def find_class(self, module: str, name: str) -> object:
+        known = _STAND_INS.get((module, name))
+        if known is None:
+            raise FileError(
+                f"{self._where} must hold arrays of bytes, lists, numbers and text only; it asks for {module}.{name}, "
+                "which could run code. It is not CIFAR's file: download it again."
+            )
+        return known
+
+
+class _Array:
+    """What stands for an array while the pickle is read: filled once, and checked when it is taken out."""
+
+    __slots__ = ("_content", "_order", "_shape")
+
+    def __init__(self, content: object = b"", shape: object = (0,), order: object = "C") -> None:
+        self._content, self._shape, self._order = content, shape, order
+
+    def __setstate__(self, state: tuple[object, object, object, object, object]) -> None:
+        _, shape, kind, by_column, content = state
+        if not isinstance(kind, _Byte):
+            raise TypeError("arrays must be of bytes")
+        self._content, self._shape, self._order = content, shape, "F" if by_column else "C"
+
+    def array(self, where: str) -> np.ndarray:
+        """The array itself; it shares the memory of what was read, and may not be writable."""
+        content, shape, by_column = self._content, self._shape, self._order in {"F", b"F"}
+        sizes = shape if isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape) else ()
+        if not isinstance(content, bytes | bytearray) or not sizes or prod(sizes) != len(content):
+            raise FileError(f"{where} must hold arrays with a byte for every place; one does not. Download it again.")
+        return np.frombuffer(content, dtype=np.uint8).reshape(sizes, order="F" if by_column else "C")
+
+
+class _Byte:
+    """What stands for the type of an array's entries, of which there is only one."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state: object) -> None:
+        del state  # byte order and the like, which a byte has not
+
+
+def _reconstruct(subtype: object, shape: object, kind: object) -> _Array:
+    del subtype, shape, kind  # all of it comes again, with the content
+    return _Array()
+
+
+def _frombuffer(content: object, kind: object, shape: object, order: object) -> _Array:
+    if not isinstance(kind, _Byte):
+        raise TypeError("arrays must be of bytes")
+    return _Array(content, shape, order)
+
+
+def _dtype(name: object, align: object = False, copy: object = False) -> _Byte:
+    del align, copy
+    if name not in {"u1", b"u1", "|u1", b"|u1"}:
+        raise TypeError(f"arrays must be of bytes (u1), not {name!r}")
+    return _Byte()
+
+
+def _encode(text: object, encoding: object) -> bytes:
+    if not isinstance(text, str) or encoding not in {"latin1", b"latin1"}:
+        raise TypeError("text must be encoded as latin1")
+    return text.encode("latin-1")
+
+
+# Python 3 writes bytes as encoded text in the older protocols; NumPy has moved its functions once.
+_STAND_INS: Mapping[tuple[str, str], str | Callable[..., object]] = {
+    ("_codecs", "encode"): _encode,
+    ("numpy", "dtype"): _dtype,
+    ("numpy", "ndarray"): "ndarray",  # only ever handed to the next one
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy.core.numeric", "_frombuffer"): _frombuffer,
+    ("numpy._core.numeric", "_frombuffer"): _frombuffer,
+}
+
 
 _PIXELS = 3 * 32 * 32  # red, green, blue; each row by row
 _BLOCK = 1000  # records read at a time

@@ -1,9 +1,4 @@
-"""1,797 hand-written digits of 8 x 8 pixels, shipped with the package: a real data set that needs no download.
-
-Attribution: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits (1998), UCI Machine Learning
-Repository, https://doi.org/10.24432/C50P49, licence CC BY 4.0; its test part, as NIST's pre-processing left it (43
-people; every pixel counts the set bits of a 4 x 4 patch, 0 to 16). Here: the same numbers, stored as uint8.
-"""
+"""Data shipped with the package: 1,797 handwritten digits, and the predictions of a ResNet-110 on CIFAR-100."""
 
 from dataclasses import dataclass
 from importlib.resources import files
@@ -14,11 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.datasets.dataset import Dataset, Examples, PixelScale
-from calibrant.datasets.reader import DatasetReader, RemoteFile
+from calibrant.datasets.cifar import CIFAR100_CLASSES
+from calibrant.datasets.dataset import Dataset, DatasetReader, Examples, PixelScale, RemoteFile
 from calibrant.paper import Paper
+from calibrant.predictions import Predictions
 
-__all__ = ["Digits", "DigitsReader", "load_digits"]
+__all__ = [
+    "BundledPredictions",
+    "Digits",
+    "DigitsReader",
+    "load_digits",
+    "load_resnet110",
+]
 
 _PEAK = 16
 _N_TEST = 500
@@ -81,3 +83,30 @@ def _stored() -> Examples:
     with (files("calibrant.datasets") / "digits.npz").open("rb") as stream, np.load(stream) as archive:
         images, labels = archive["images"], archive["labels"]
     return Examples(torch.from_numpy(images)[:, None], torch.from_numpy(labels).long())
+
+
+class BundledPredictions(NamedTuple):
+    """Predictions for the rows set apart to calibrate, and for those that judge."""
+
+    calibration: Predictions  # 5,000 rows
+    test: Predictions  # 10,000 rows
+
+
+def load_resnet110() -> BundledPredictions:
+    """Read them.
+
+    Example:
+        >>> calibration, test = load_resnet110()
+        >>> len(calibration), len(test), calibration.n_classes
+        (5000, 10000, 100)
+    """
+    with (files("calibrant.datasets") / "resnet110-cifar100.npz").open("rb") as stream, np.load(stream) as archive:
+        parts = [(archive[f"{part}_logits"], archive[f"{part}_labels"]) for part in ("calibration", "test")]
+    return BundledPredictions(
+        *(
+            Predictions.from_logits(
+                torch.from_numpy(logits).float(), labels.astype(np.int64), class_names=CIFAR100_CLASSES
+            )
+            for logits, labels in parts
+        )
+    )

@@ -1,14 +1,90 @@
-"""Arrays from elsewhere as images and labels, and what to say of those that are none."""
+"""Images and labels from NumPy files, among them naturally shifted test sets such as CIFAR-10.1."""
 
-from typing import Literal, TypeAlias
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import FileError
+from calibrant.bad_file import reading
+from calibrant.checks import check_at_least, check_known
+from calibrant.datasets.dataset import Examples
+from calibrant.errors import FileError, InputError
 
-__all__ = ["ImageLayout", "as_class_numbers", "as_images"]
+__all__ = [
+    "ImageLayout",
+    "as_class_numbers",
+    "as_images",
+    "read_npy",
+    "read_npz",
+    "read_shifted",
+]
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """The array of a ``.npy`` file.
+
+    Raises:
+        FileError: If there is no such file, or it is something else, damaged, or holds Python objects.
+    """
+    form = "NumPy array (.npy)"
+    with reading(path, form), _opened(path, b"\x93NUMPY", form, "numpy.save") as file, _without_objects(str(path)):
+        return np.load(file, allow_pickle=False)
+
+
+def read_npz(path: Path, choose: Callable[[Sequence[str]], Sequence[str]]) -> list[np.ndarray]:
+    """Some arrays of a ``.npz`` file; the others are not looked at.
+
+    Args:
+        path: The file.
+        choose: Takes the names of all that it holds, and gives those that are wanted.
+
+    Raises:
+        FileError: If there is no such file, or it is something else, damaged, or holds Python objects there.
+    """
+    form = "NumPy archive (.npz)"
+    with (
+        reading(path, form),
+        _opened(path, b"PK", form, "numpy.savez") as file,
+        np.load(file, allow_pickle=False) as archive,
+    ):
+        held = []
+        for name in choose(archive.files):
+            with _without_objects(f"{path}: {name!r}"):
+                held.append(archive[name])
+        return held
+
+
+def _opened(path: Path, start: bytes, form: str, maker: str) -> BinaryIO:
+    """The file at its beginning; NumPy takes one that starts like nothing it knows for a pickle, and says so."""
+    if not path.is_file():
+        what = "it is a folder" if path.is_dir() else f"there is none. Seen from the folder {Path.cwd()}"
+        raise FileError(f"{path} must be an existing file; {what}.")
+    file = path.open("rb")
+    if file.read(len(start)) != start:
+        file.close()
+        raise FileError(f"{path} must be a {form}; it is something else. Make one with {maker}.")
+    file.seek(0)
+    return file
+
+
+@contextmanager
+def _without_objects(where: str) -> Iterator[None]:
+    """Say what is wrong with an array of Python objects, which NumPy refuses here with advice to allow it."""
+    try:
+        yield
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise FileError(
+            f"{where} must be an array of numbers; it holds Python objects (a pickle), which could run code when read. "
+            "Save it again with a plain dtype, for example numpy.asarray(values, dtype='uint8')."
+        ) from error
+
 
 ImageLayout: TypeAlias = Literal["auto", "channels_first", "channels_last"]
 
@@ -81,3 +157,124 @@ def as_class_numbers(labels: np.ndarray, n: int, *, where: str, n_classes: int |
         cure = " Remove rows without a label." if numbers[row] < 0 else cure
         raise FileError(f"{where} must {bounds}; got {numbers[row]} at image {row}.{cure}")
     return torch.from_numpy(numbers)
+
+
+_PathLike: TypeAlias = str | os.PathLike[str]
+
+_IMAGES = ("images", "data", "inputs", "x")
+_BOTH_IN_ONE = "Write one with numpy.savez(path, images=images, labels=labels)."
+_LABELS = ("labels", "targets", "y")
+
+
+def read_shifted(
+    path: _PathLike | tuple[_PathLike, _PathLike], *, n_classes: int | None = None, layout: ImageLayout = "auto"
+) -> Examples:
+    """Read images and labels that a network was not trained for, to judge it under a natural shift.
+
+    Four ways to name them: a NumPy archive (``.npz``, as CIFAR-10.2) with ``images`` (or ``data``, ``inputs``, ``x``)
+    and ``labels`` (or ``targets``, ``y``); a pair of ``.npy`` files; the first of such a pair, whose labels lie beside
+    it, ``..._data.npy`` and ``..._labels.npy`` (CIFAR-10.1) or any name and ``labels.npy`` (CIFAR-10-C, whose files
+    hold five severities one after the other); or a folder with one such pair. Nothing in them is run.
+
+    Args:
+        path: The archive, the folder, the file of images, or a pair (images, labels).
+        n_classes: How many classes the network knows; None looks only for labels below 0. That class 3 of the file is
+            class 3 of the network cannot be seen from numbers.
+        layout: Where the channels stand, if the shape leaves it open; images may be (n, h, w, c) or (n, c, h, w) with
+            one or three channels, or grey (n, h, w).
+
+    Returns:
+        Images, (n, c, h, w) uint8, and labels.
+
+    Raises:
+        FileError: If a file is missing, damaged, or a pickle; if images are not bytes or their layout is not plain; if
+            labels are not whole numbers, one an image, in 0..k-1.
+        InputError: If an option is out of range.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.save(Path(folder, "new_data.npy"), np.zeros((2, 32, 32, 3), dtype=np.uint8))
+        ...     np.save(Path(folder, "new_labels.npy"), np.array([3, 0]))
+        ...     examples = read_shifted(folder, n_classes=10)
+        >>> tuple(examples.inputs.shape), examples.labels.tolist()
+        ((2, 3, 32, 32), [3, 0])
+    """
+    check_known(layout, get_args(ImageLayout), "layout")
+    if n_classes is not None:
+        n_classes = check_at_least(n_classes, 1, "n_classes")
+    stored = _stored(path)
+    images = as_images(stored.images, where=stored.images_in, layout=layout)
+    return Examples(images, as_class_numbers(stored.labels, len(images), where=stored.labels_in, n_classes=n_classes))
+
+
+class _Stored(NamedTuple):
+    """Arrays, and what messages call the places they come from."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    images_in: str
+    labels_in: str
+
+
+def _stored(path: _PathLike | tuple[_PathLike, _PathLike]) -> _Stored:
+    if isinstance(path, tuple | list):
+        if len(path) != 2:
+            raise InputError(f"path must be one path, or a pair (images, labels); got {len(path)} of them.")
+        return _from_pair(Path(path[0]), Path(path[1]))
+    file = Path(path)
+    if file.is_dir():
+        return _from_pair(*_pair_in(file))
+    ending = file.suffix.lower()
+    if ending == ".npy":
+        return _from_pair(file, _found_beside(file))
+    if ending != ".npz":
+        raise FileError(f"a file of shifted images must end in .npz or .npy; got {file}. {_BOTH_IN_ONE}")
+    names: list[str] = []
+
+    def choose(held: Sequence[str]) -> Sequence[str]:
+        names.extend((_only(held, _IMAGES, file), _only(held, _LABELS, file)))
+        return names
+
+    images, labels = read_npz(file, choose)
+    return _Stored(images, labels, f"{file}: {names[0]!r}", f"{file}: {names[1]!r}")
+
+
+def _only(held: Sequence[str], wanted: Sequence[str], file: Path) -> str:
+    found = [name for name in wanted if name in held]
+    if len(found) == 1:
+        return found[0]
+    got = f"it has {' and '.join(found)}" if found else f"it has {', '.join(held) or 'nothing'}"
+    raise FileError(f"{file} must have exactly one of the arrays {', '.join(wanted)}; {got}. Save it with the one.")
+
+
+def _from_pair(images: Path, labels: Path) -> _Stored:
+    return _Stored(read_npy(images), read_npy(labels), str(images), str(labels))
+
+
+def _labels_beside(images: Path) -> Path:
+    for ending in ("data", "images"):
+        if images.stem.endswith(ending):
+            return images.with_name(f"{images.stem.removesuffix(ending)}labels.npy")
+    return images.with_name("labels.npy")
+
+
+def _found_beside(images: Path) -> Path:
+    labels = _labels_beside(images)
+    if images.is_file() and not labels.exists():
+        raise FileError(
+            f"{images} must have its labels beside it, in {labels.name}; there is no such file. Save them there with "
+            f"numpy.save, or both in one .npz file. {_BOTH_IN_ONE}"
+        )
+    return labels
+
+
+def _pair_in(folder: Path) -> tuple[Path, Path]:
+    files = sorted(folder.glob("*.npy"))
+    found = [file for file in files if file.stem.endswith(("data", "images")) and _labels_beside(file).is_file()]
+    if len(found) == 1:
+        return found[0], _labels_beside(found[0])
+    names = [file.name for file in found or files or sorted(folder.iterdir())]
+    listed = f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}" or "nothing"
+    cure = "Name the one that you mean" if found else "Name the file of images"
+    raise FileError(f"{folder} must hold one pair ..._data.npy and ..._labels.npy; found {listed}. {cure}.")

@@ -1,20 +1,89 @@
-"""A person's own pictures, in folders named after what they show."""
+"""Folders of pictures: one folder a class, and Tiny-ImageNet."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from calibrant.bad_file import reading
 from calibrant.checks import check_at_least
-from calibrant.datasets.dataset import Dataset, Examples, PixelScale
-from calibrant.datasets.pictures import PICTURE_ENDINGS, fit_square, read_pictures
-from calibrant.datasets.reader import DatasetReader, RemoteFile
+from calibrant.datasets.dataset import Dataset, DatasetReader, Examples, PixelScale, RemoteFile
+from calibrant.datasets.publisher_files import missing_files
 from calibrant.errors import FileError
 from calibrant.paper import Paper
 
-__all__ = ["ImageFolder"]
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = [
+    "PICTURE_ENDINGS",
+    "ImageFolder",
+    "TinyImageNet",
+    "fit_square",
+    "read_pictures",
+    "same_size",
+]
+
+PICTURE_ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+_SHOWN = 3
+
+
+def read_pictures(paths: Sequence[Path], *, size: int, shape: Callable[["Image", int], "Image"]) -> Tensor:
+    """Read colour pictures into one tensor, (n, 3, size, size) uint8; grey ones get three equal channels.
+
+    Args:
+        paths: The files.
+        size: Side of the pictures, in pixels.
+        shape: Makes a picture that size, or raises ValueError: :func:`same_size` or :func:`fit_square`.
+
+    Raises:
+        FileError: If some cannot be read; the first of them are named.
+    """
+    from PIL import Image, ImageOps
+
+    images = np.empty((len(paths), 3, size, size), dtype=np.uint8)
+
+    def read(row: int) -> str:
+        try:
+            with Image.open(paths[row]) as stored:
+                # Cameras store how they were held.
+                upright = ImageOps.exif_transpose(stored).convert("RGB")
+                images[row] = np.asarray(shape(upright, size)).transpose(2, 0, 1)
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            return f"{paths[row]} ({(str(error).splitlines() or [type(error).__name__])[0]})"
+        return ""
+
+    # Decoding happens outside Python's lock.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        failed = list(filter(None, pool.map(read, range(len(paths)))))
+    if failed:
+        more = f" and {len(failed) - _SHOWN:,} more" if len(failed) > _SHOWN else ""
+        raise FileError(
+            f"every picture must be readable; these are not: {'; '.join(failed[:_SHOWN])}{more}. Remove them, or get "
+            "them again."
+        )
+    return torch.from_numpy(images)
+
+
+def same_size(picture: "Image", size: int) -> "Image":
+    """The picture as it is, which must have the size already."""
+    if picture.size != (size, size):
+        message = f"it must have {size} x {size} pixels; got {picture.width} x {picture.height}"
+        raise ValueError(message)
+    return picture
+
+
+def fit_square(picture: "Image", size: int) -> "Image":
+    """The largest square in the middle of the picture, made smaller or larger."""
+    from PIL import Image, ImageOps
+
+    return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
 
 
 @final
@@ -105,3 +174,95 @@ def _found(folder: Path) -> str:
         return "it is no folder"
     names = sorted(path.name for path in folder.iterdir())
     return f"found {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}" if names else "it is empty"
+
+
+_FOLDER = "tiny-imagenet-200"
+_SIDE = 64
+_N_CLASSES, _N_TRAINING, _N_TEST = 200, 100_000, 10_000
+
+
+@final
+@dataclass(frozen=True)
+class TinyImageNet(DatasetReader):
+    """110,000 colour photographs of 64 x 64 pixels in two hundred classes; the 10,000 of the "val" folder test.
+
+    Reads ``wnids.txt``, ``words.txt``, ``train`` and ``val`` as ``tiny-imagenet-200.zip`` unpacks them. The labels of
+    the "test" folder were never given out, so the validation images judge, here as in the papers: a network whose
+    settings were chosen on them looks better than it is. Classes are numbered in the order of their WordNet names.
+    Only the counts are checked, as a folder of JPEG files has no digest.
+    """
+
+    name: ClassVar[str] = "tiny_imagenet"
+    title: ClassVar[str] = "Tiny-ImageNet"
+    n_classes: ClassVar[int] = _N_CLASSES
+    paper: ClassVar[Paper] = Paper(
+        "Le & Yang", 2015, "Tiny ImageNet Visual Recognition Challenge", "Stanford University, course CS 231N"
+    )
+    homepage: ClassVar[str] = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+    remote: ClassVar[tuple[RemoteFile, ...]] = (
+        RemoteFile(homepage, "md5:90528d7ca1a48142e341f4ef8d21d0de", 248_100_043, unpack=True),
+    )
+
+    def read(self, folder: Path, *, checked: bool = True) -> Dataset:
+        folder = Path(folder)
+        root = folder if (folder / "wnids.txt").is_file() else folder / _FOLDER
+        needed = ("wnids.txt", "words.txt", "train", "val/val_annotations.txt")
+        if lacking := [name for name in needed if not (root / name).exists()]:
+            raise missing_files(self, folder, f"{', '.join(needed)} (from {_FOLDER}.zip, unpacked)", lacking)
+        wnids = sorted(_lines(root / "wnids.txt"))
+        words = dict(line.split("\t", 1) for line in _lines(root / "words.txt") if "\t" in line)
+        numbers = {wnid: number for number, wnid in enumerate(wnids)}
+        training, test = _training(root, numbers), _validation(root, numbers)
+        if checked:
+            _check_counts(root, len(wnids), len(training), len(test))
+        return Dataset(
+            self.name,
+            tuple(words.get(wnid, wnid).split(",")[0] for wnid in wnids),
+            training,
+            test,
+            pixel_scale=PixelScale.of(training.inputs),
+            augmentation="crop-flip",
+        )
+
+
+def _lines(path: Path) -> list[str]:
+    with reading(path, "text file"):
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def _training(root: Path, numbers: dict[str, int]) -> Examples:
+    paths, labels = [], []
+    for wnid, number in numbers.items():
+        found = sorted((root / "train" / wnid / "images").glob("*.JPEG"))
+        if not found:
+            raise FileError(
+                f"{root / 'train' / wnid / 'images'} must hold the .JPEG files of class {wnid}; there are none. "
+                "Unpack the archive again."
+            )
+        paths += found
+        labels += [number] * len(found)
+    return Examples(read_pictures(paths, size=_SIDE, shape=same_size), torch.tensor(labels))
+
+
+def _validation(root: Path, numbers: dict[str, int]) -> Examples:
+    listed = root / "val" / "val_annotations.txt"
+    paths, labels = [], []
+    for row, line in enumerate(_lines(listed), start=1):
+        name, wnid = (*line.split("\t"), "")[:2]
+        if wnid not in numbers or Path(name).name != name:
+            raise FileError(
+                f"{listed} must say in every line a picture and a class of wnids.txt, with a tab between; line {row} "
+                f"says {line[:60]!r}."
+            )
+        paths.append(root / "val" / "images" / name)
+        labels.append(numbers[wnid])
+    return Examples(read_pictures(paths, size=_SIDE, shape=same_size), torch.tensor(labels, dtype=torch.int64))
+
+
+def _check_counts(root: Path, n_classes: int, n_training: int, n_test: int) -> None:
+    if (n_classes, n_training, n_test) != (_N_CLASSES, _N_TRAINING, _N_TEST):
+        raise FileError(
+            f"{root} must hold {_N_CLASSES} classes, {_N_TRAINING:,} training and {_N_TEST:,} validation pictures; got "
+            f"{n_classes}, {n_training:,} and {n_test:,}. Unpack the archive again, or, if these are your own pictures "
+            "in the same layout, pass checked=False (--unchecked)."
+        )

@@ -1,20 +1,225 @@
 """MedMNIST: small medical images, from the collection's ``.npz`` files or any file in the same layout."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.bad_file import reading
 from calibrant.checks import check_known
-from calibrant.datasets.canonical import find_file, missing_files
-from calibrant.datasets.dataset import Dataset
-from calibrant.datasets.integrity import check_file
-from calibrant.datasets.medmnist_archive import read_archive
-from calibrant.datasets.medmnist_flags import MEDMNIST_FLAGS, named_flag
-from calibrant.datasets.reader import DatasetReader, RemoteFile
+from calibrant.datasets.dataset import Dataset, DatasetReader, Examples, PixelScale, RemoteFile
+from calibrant.datasets.publisher_files import check_file, find_file, missing_files
 from calibrant.errors import FileError, InputError
 from calibrant.paper import Paper
 
-__all__ = ["BloodMNIST", "MedMNIST"]
+__all__ = [
+    "MEDMNIST_FLAGS",
+    "BloodMNIST",
+    "MedMNIST",
+    "MedMNISTFlag",
+    "named_flag",
+    "read_archive",
+]
+
+
+@final
+@dataclass(frozen=True)
+class MedMNISTFlag:
+    """One part of the collection."""
+
+    digest: str
+    class_names: tuple[str, ...]
+    channels: int  # 1 is grey, 3 is colour
+
+
+_ORGANS = (
+    "bladder",
+    "femur-left",
+    "femur-right",
+    "heart",
+    "kidney-left",
+    "kidney-right",
+    "liver",
+    "lung-left",
+    "lung-right",
+    "pancreas",
+    "spleen",
+)
+
+MEDMNIST_FLAGS = {
+    "pathmnist": MedMNISTFlag(
+        "md5:a8b06965200029087d5bd730944a56c1",
+        (
+            "adipose",
+            "background",
+            "debris",
+            "lymphocytes",
+            "mucus",
+            "smooth muscle",
+            "normal colon mucosa",
+            "cancer-associated stroma",
+            "colorectal adenocarcinoma epithelium",
+        ),
+        3,
+    ),
+    "dermamnist": MedMNISTFlag(
+        "md5:0744692d530f8e62ec473284d019b0c7",
+        (
+            "actinic keratoses and intraepithelial carcinoma",
+            "basal cell carcinoma",
+            "benign keratosis-like lesions",
+            "dermatofibroma",
+            "melanoma",
+            "melanocytic nevi",
+            "vascular lesions",
+        ),
+        3,
+    ),
+    "octmnist": MedMNISTFlag(
+        "md5:c68d92d5b585d8d81f7112f81e2d0842",
+        ("choroidal neovascularization", "diabetic macular edema", "drusen", "normal"),
+        1,
+    ),
+    "pneumoniamnist": MedMNISTFlag("md5:28209eda62fecd6e6a2d98b1501bb15f", ("normal", "pneumonia"), 1),
+    "retinamnist": MedMNISTFlag("md5:bd4c0672f1bba3e3a89f0e4e876791e4", ("0", "1", "2", "3", "4"), 3),
+    "breastmnist": MedMNISTFlag("md5:750601b1f35ba3300ea97c75c52ff8f6", ("malignant", "normal, benign"), 1),
+    "bloodmnist": MedMNISTFlag(
+        "md5:7053d0359d879ad8a5505303e11de1dc",
+        (
+            "basophil",
+            "eosinophil",
+            "erythroblast",
+            "immature granulocytes",
+            "lymphocyte",
+            "monocyte",
+            "neutrophil",
+            "platelet",
+        ),
+        3,
+    ),
+    "tissuemnist": MedMNISTFlag(
+        "md5:ebe78ee8b05294063de985d821c1c34b",
+        (
+            "Collecting Duct, Connecting Tubule",
+            "Distal Convoluted Tubule",
+            "Glomerular endothelial cells",
+            "Interstitial endothelial cells",
+            "Leukocytes",
+            "Podocytes",
+            "Proximal Tubule Segments",
+            "Thick Ascending Limb",
+        ),
+        1,
+    ),
+    # The publisher has mended the three of these once; the digests are of the mended files.
+    "organamnist": MedMNISTFlag("md5:68e3f8846a6bd62f0c9bf841c0d9eacc", _ORGANS, 1),
+    "organcmnist": MedMNISTFlag("md5:b9ceb9546e10131b32923c5bbeaea2b1", _ORGANS, 1),
+    "organsmnist": MedMNISTFlag("md5:9ab87b696fb54e2a387ebe992d6ed5f1", _ORGANS, 1),
+}
+
+
+def named_flag(path: Path) -> str | None:
+    """The part that a file is by its name, which may end in the side of its images; None for another name.
+
+    Example:
+        >>> named_flag(Path("data/pathmnist_64.npz")), named_flag(Path("cells.npz"))
+        ('pathmnist', None)
+    """
+    found = re.fullmatch(r"([a-z]+)(?:_\d+)?\.npz", path.name)
+    return found[1] if found and found[1] in MEDMNIST_FLAGS else None
+
+
+def read_archive(path: Path, flag: str) -> Dataset:
+    """Read an ``.npz`` file in the collection's layout.
+
+    Args:
+        path: The file.
+        flag: The part whose classes it must have, all of them, and whose channels.
+
+    Raises:
+        FileError: If it is damaged, of another layout, or has other classes or channels; the message names the part
+            that has them.
+    """
+    with reading(path, "NumPy archive (.npz)"), path.open("rb") as file:
+        # NumPy takes anything that does not start like a zip for a pickle.
+        if file.read(2) != b"PK":
+            raise FileError(f"{path} must be a NumPy archive (.npz); it is something else. Download it again.")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            training, validation, test = (_part(archive, part, path) for part in ("train", "val", "test"))
+    labels = torch.cat([part.labels.unique() for part in (training, validation, test)]).unique()
+    _check_flag(path, flag, labels, training.inputs.shape[1])
+    class_names, scale = MEDMNIST_FLAGS[flag].class_names, PixelScale.of(training.inputs)
+    return Dataset(flag, class_names, training, test, validation, pixel_scale=scale, augmentation="crop-flip")
+
+
+def _check_flag(path: Path, flag: str, labels: Tensor, channels: int) -> None:
+    """A file of another part would be trained on without complaint, under the wrong names of its classes."""
+    fitting = [
+        name
+        for name, part in MEDMNIST_FLAGS.items()
+        if part.channels == channels and torch.equal(labels, torch.arange(len(part.class_names)))
+    ]
+    if flag in fitting:
+        return
+    expected = MEDMNIST_FLAGS[flag]
+    last = len(expected.class_names) - 1
+    if len(fitting) == 1:
+        advice = f"Read it as medmnist(flag={fitting[0]}) if that is what it is."
+    elif fitting:
+        advice = f"Read it as the one of these that it is: {', '.join(f'medmnist(flag={name})' for name in fitting)}."
+    else:
+        advice = "No part of the collection is like that: check that no class is missing and that they count from 0."
+    raise FileError(
+        f"{path} must have the classes of {flag}, labels 0 to {last}, and {_COLOUR[expected.channels]} images; got "
+        f"labels {_in_words(labels)} and {_COLOUR[channels]} images. {advice}"
+    )
+
+
+_COLOUR = {1: "grey", 3: "colour"}
+
+
+def _in_words(labels: Tensor) -> str:
+    first, last = ", ".join(map(str, labels[:-1][:12].tolist())), int(labels[-1])
+    if len(labels) == last + 1:
+        return f"0 to {last}"
+    return f"{first}{', ...' if len(labels) > 13 else ''} and {last}" if first else f"{last} alone"
+
+
+def _part(archive: Any, part: str, path: Path) -> Examples:
+    names = f"{part}_images", f"{part}_labels"
+    if absent := [name for name in names if name not in archive.files]:
+        raise FileError(
+            f"{path} must hold train_images, train_labels, val_..., test_...; it lacks {', '.join(absent)} and has "
+            f"{', '.join(archive.files) or 'nothing'}."
+        )
+    images, labels = archive[names[0]], archive[names[1]]
+    if images.dtype != np.uint8 or images.ndim not in {3, 4} or (images.ndim == 4 and images.shape[3] not in {1, 3}):
+        raise FileError(
+            f"{path}: {names[0]} must be bytes of n x height x width, or n x height x width x 3; got {images.dtype} "
+            f"{images.shape}. Volumes (3D) cannot be read as images."
+        )
+    if labels.ndim == 2 and labels.shape[1] > 1:
+        raise FileError(
+            f"{path}: {names[1]} must give every image one label (n x 1); got {labels.shape[1]} labels at once, as in "
+            "ChestMNIST. Such data have no classes of which one is right."
+        )
+    flat = labels.reshape(-1)
+    if labels.dtype.kind not in "iu" or len(flat) != len(images) or not len(images):
+        raise FileError(
+            f"{path}: {names[1]} must be a whole number for each of {len(images):,} images; got {labels.dtype} "
+            f"{labels.shape}."
+        )
+    if flat.min() < 0:
+        row = int(flat.argmin())
+        raise FileError(f"{path}: {names[1]} must be 0 or more; got {flat[row]} at image {row}.")
+    channels_last = torch.from_numpy(images.reshape(*images.shape[:3], -1))
+    return Examples(channels_last.permute(0, 3, 1, 2).contiguous(), torch.from_numpy(flat.astype(np.int64)))
+
 
 _PAPER = Paper(
     "Yang et al.",

@@ -1,14 +1,12 @@
 """Every data set by its short name."""
 
 from calibrant.datasets.cifar import CIFAR10, CIFAR100
+from calibrant.datasets.dataset import DatasetReader
 from calibrant.datasets.digits import DigitsReader
-from calibrant.datasets.idx import MNIST, FashionMNIST
-from calibrant.datasets.image_folder import ImageFolder
+from calibrant.datasets.image_folder import ImageFolder, TinyImageNet
 from calibrant.datasets.medmnist import BloodMNIST, MedMNIST
+from calibrant.datasets.mnist import MNIST, SVHN, FashionMNIST
 from calibrant.datasets.newsgroups import Newsgroups
-from calibrant.datasets.reader import DatasetReader
-from calibrant.datasets.svhn import SVHN
-from calibrant.datasets.tiny_imagenet import TinyImageNet
 from calibrant.named_text import NamedKind, read_named
 
 __all__ = ["all_datasets", "find_dataset"]

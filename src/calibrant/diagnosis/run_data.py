@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from calibrant.datasets import Dataset, DatasetReader, Examples, MedMNIST, all_datasets, split_dataset
-from calibrant.datasets.medmnist_flags import MEDMNIST_FLAGS
+from calibrant.datasets.medmnist import MEDMNIST_FLAGS
 from calibrant.diagnosis.run_images import check_sees_images
 from calibrant.diagnosis.runs import DiagnosedRun
 from calibrant.errors import FileError, InputError

@@ -1,33 +1,47 @@
 """Losses to train with: one file each, drop-in for ``nn.CrossEntropyLoss``."""
 
-from calibrant.losses.avuc import AvUCLoss
-from calibrant.losses.base import Loss, PenalisedLoss, Reduction, RowLoss, loss_settings
-from calibrant.losses.brier import BrierLoss
-from calibrant.losses.cross_entropy import CrossEntropyLoss
-from calibrant.losses.dca import DCALoss
-from calibrant.losses.dece import DECELoss, differentiable_ece
-from calibrant.losses.dual_focal import DualFocalLoss
-from calibrant.losses.entropy import EntropyRegularisedLoss
-from calibrant.losses.focal import FocalLoss
-from calibrant.losses.hooks import ChangesWithEpoch, NeedsSamples
-from calibrant.losses.inverse_focal import InverseFocalLoss
-from calibrant.losses.label_smoothing import LabelSmoothingLoss
-from calibrant.losses.logit_norm import LogitNormLoss
-from calibrant.losses.margin import MarginLoss, OverClasses
-from calibrant.losses.mdca import MDCALoss
-from calibrant.losses.meta.base import MetaLoss, MetaObjective
-from calibrant.losses.meta.gamma_net import GammaNet
-from calibrant.losses.meta.meta_focal import MetaFocalLoss
-from calibrant.losses.meta.meta_l2 import L2Unit, MetaL2Loss
-from calibrant.losses.meta.meta_smoothing import MetaSmoothingLoss, SmoothingUnit
-from calibrant.losses.mmce import MMCELoss, MMCENormalisation
-from calibrant.losses.pairwise import PairwiseConstraintsLoss
+from calibrant.losses.base import (
+    ChangesWithEpoch,
+    CrossEntropyLoss,
+    Loss,
+    NeedsSamples,
+    PenalisedLoss,
+    Reduction,
+    RowLoss,
+    loss_settings,
+)
+from calibrant.losses.calibration_error import (
+    AccuracyKind,
+    DECELoss,
+    GapNorm,
+    MMCELoss,
+    MMCENormalisation,
+    SBECELoss,
+    SECELoss,
+    differentiable_ece,
+    differentiable_sece,
+)
+from calibrant.losses.confidence_accuracy import AvUCLoss, DCALoss, MDCALoss, SoftAvUCLoss
+from calibrant.losses.focal import (
+    DualFocalLoss,
+    FocalLoss,
+    InverseFocalLoss,
+    SampleDependentFocalLoss,
+    ScheduledFocalLoss,
+    focal_gamma,
+)
+from calibrant.losses.meta import GammaNet, MetaFocalLoss, MetaLoss, MetaObjective
+from calibrant.losses.meta_units import L2Unit, MetaL2Loss, MetaSmoothingLoss, SmoothingUnit
 from calibrant.losses.ranking import CorrectnessNormalisation, CorrectnessRankingLoss, RankedScore
-from calibrant.losses.sample_dependent_focal import SampleDependentFocalLoss, focal_gamma
-from calibrant.losses.sb_ece import GapNorm, SBECELoss
-from calibrant.losses.scheduled_focal import ScheduledFocalLoss
-from calibrant.losses.sece import AccuracyKind, SECELoss, differentiable_sece
-from calibrant.losses.soft_avuc import SoftAvUCLoss
+from calibrant.losses.regularised import (
+    BrierLoss,
+    EntropyRegularisedLoss,
+    LabelSmoothingLoss,
+    LogitNormLoss,
+    MarginLoss,
+    OverClasses,
+    PairwiseConstraintsLoss,
+)
 
 __all__ = [
     "AccuracyKind",

@@ -1,16 +1,28 @@
-"""Focal loss: rows that are already right count less. The weighting here serves the whole family."""
+"""The focal losses: cross-entropy weighted by the probability of the true class."""
 
+import math
+from bisect import bisect_right
 from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_bool, check_real_number
-from calibrant.losses.base import Reduction, RowLoss
-from calibrant.losses.log_loss import log_losses
+from calibrant.checks import check_at_least, check_bool, check_real_number
+from calibrant.errors import InputError
+from calibrant.losses.base import Reduction, RowLoss, log_losses
 from calibrant.paper import Paper
 
-__all__ = ["FocalLoss", "focal_weighted", "power"]
+__all__ = [
+    "LARGEST_GAMMA",
+    "DualFocalLoss",
+    "FocalLoss",
+    "InverseFocalLoss",
+    "SampleDependentFocalLoss",
+    "ScheduledFocalLoss",
+    "focal_gamma",
+    "focal_weighted",
+    "power",
+]
 
 
 @final
@@ -92,3 +104,298 @@ def power(base: Tensor, exponent: float | Tensor) -> Tensor:
         exponent: At least 0, or a tensor of such that fits the base.
     """
     return base.clamp(min=torch.finfo(base.dtype).tiny) ** exponent
+
+
+@final
+class SampleDependentFocalLoss(RowLoss):
+    """Focal loss whose γ falls in steps as the probability of the true class grows (FLSD-53).
+
+    One γ cannot both hold back rows that are sure and push those that are wrong: a row below the first threshold keeps
+    the largest gradient of all. The steps are fixed beforehand and know nothing of the data. The loss jumps at each
+    threshold, so its value is no guide there; the gradient is that of the γ in force.
+
+    Formula: -(1 - p_y)^γ(p_y) log p_y, γ(p_y) = γ_i for t_(i-1) <= p_y < t_i; no gradient through γ
+
+    Args:
+        gammas: γ below each threshold, and one more from the last on.
+        thresholds: Rising, each between 0 and 1. :func:`focal_gamma` gives the γ that the paper takes for one.
+        reduction: See :class:`RowLoss`.
+        ignore_index: See :class:`RowLoss`.
+
+    Raises:
+        InputError: If an option is out of range, or there is not one γ more than thresholds.
+
+    Example:
+        >>> logits = torch.tensor([[0.1, 0.9], [0.3, 0.7]]).log()
+        >>> losses = SampleDependentFocalLoss(reduction="none")(logits, torch.tensor([0, 0]))
+        >>> (losses / torch.tensor([-(0.9**5), -(0.7**3)])).exp()  # γ is 5 for the first, 3 for the second
+        tensor([0.1000, 0.3000])
+    """
+
+    name: ClassVar[str] = "flsd"
+    title: ClassVar[str] = "Focal loss with γ by sample"
+    paper: ClassVar[Paper] = Paper(
+        "Mukhoti et al.", 2020, "Calibrating Deep Neural Networks using Focal Loss", "arXiv:2002.09437", "Section 4"
+    )
+
+    def __init__(
+        self,
+        *,
+        gammas: tuple[float, ...] = (5.0, 3.0),
+        thresholds: tuple[float, ...] = (0.2,),
+        reduction: Reduction = "mean",
+        ignore_index: int | None = None,
+    ) -> None:
+        super().__init__(reduction=reduction, ignore_index=ignore_index)
+        for gamma in gammas:
+            check_real_number(gamma, "each of gammas", least=0)
+        for threshold in thresholds:
+            _check_probability(threshold, "each of thresholds")
+        if list(thresholds) != sorted(set(thresholds)):
+            raise InputError(f"thresholds must rise; got {thresholds!r}.")
+        if len(gammas) != len(thresholds) + 1:
+            raise InputError(
+                f"gammas must be one more than thresholds, for the rows from the last one on; got {len(gammas)} gammas "
+                f"and {len(thresholds)} thresholds."
+            )
+        self.gammas = tuple(gammas)
+        self.thresholds = tuple(thresholds)
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        losses = log_losses(logits, labels)
+        return focal_weighted(losses, self._gamma(losses.detach()))
+
+    def _gamma(self, losses: Tensor) -> Tensor:
+        # Told by the loss, as p < t exactly where -log p > -log t: of five equal classes none is below 0.2, though
+        # exp(log 0.2) is in float32.
+        gamma = torch.full_like(losses, self.gammas[-1])
+        for one, threshold in zip(self.gammas[-2::-1], self.thresholds[::-1], strict=True):
+            gamma = torch.where(losses > -math.log(threshold), one, gamma)
+        return gamma
+
+
+def focal_gamma(probability: float) -> float:
+    """The γ above which rows at least this probable have a smaller gradient than under the cross-entropy.
+
+    Below the probability the focal loss pushes harder than the cross-entropy, above it less. From 1/2 on every γ does
+    that, so the answer is 0.
+
+    Formula: the largest γ with (1 - p)^γ - γ p (1 - p)^(γ-1) log p = 1
+
+    Args:
+        probability: Of the true class, between 0 and 1.
+
+    Raises:
+        InputError: If the probability is 0, 1 or outside.
+
+    Example:
+        >>> [round(focal_gamma(p), 2) for p in (0.2, 0.25, 0.5)]
+        [4.85, 3.07, 0.0]
+    """
+    from scipy.special import lambertw
+
+    _check_probability(probability, "probability")
+    # With m = -log(1 - p) and b = -p log p / (1 - p) the equation reads (1 + γ b) exp(-γ m) = 1. That is
+    # w exp(w) = -r exp(-r) for r = m / b and w = -m γ - r. One root, w = -r, is γ = 0; the other is on the lower branch
+    # of Lambert's W, and above 0 while r < 1.
+    m = -math.log1p(-probability)
+    r = m * (1 - probability) / (-probability * math.log(probability))
+    return 0.0 if r >= 1 else (-float(lambertw(-r * math.exp(-r), k=-1).real) - r) / m
+
+
+def _check_probability(value: float, name: str) -> None:
+    check_real_number(value, name, least=0, most=1)
+    if value in {0, 1}:
+        raise InputError(f"{name} must lie between 0 and 1, without these; got {value!r}.")
+
+
+@final
+class ScheduledFocalLoss(RowLoss):
+    """Focal loss with one γ at first and others from given epochs on (FLSc-531).
+
+    A large γ holds confidence back while the network learns, a small one lets it grow towards the end. It is the
+    training loop that tells the epoch: until it does, γ is the first, and stays so if it never does. The epochs that
+    suit 350 of them do not suit 30.
+
+    γ is a buffer, written in place: a captured CUDA graph or a compiled step sees the new one. For that the loss must
+    be moved to the device of the logits before the capture (``loss.to(device)``); it is saved with the loss's state.
+
+    Formula: -(1 - p_y)^γ log p_y, γ = γ_i in the epochs from start_i to start_(i+1) - 1
+
+    Args:
+        gammas: γ of each stretch of epochs.
+        starts: The first epoch of each, counted from 0: the first is 0, and they rise.
+        reduction: See :class:`RowLoss`.
+        ignore_index: See :class:`RowLoss`.
+
+    Raises:
+        InputError: If an option is out of range, or there are not as many of one as of the other.
+
+    Example:
+        >>> loss = ScheduledFocalLoss(gammas=(5.0, 1.0), starts=(0, 10))
+        >>> loss.begin_epoch(10)
+        >>> float(loss.gamma)
+        1.0
+    """
+
+    name: ClassVar[str] = "focal_schedule"
+    title: ClassVar[str] = "Focal loss with γ by epoch"
+    paper: ClassVar[Paper] = Paper(
+        "Mukhoti et al.", 2020, "Calibrating Deep Neural Networks using Focal Loss", "arXiv:2002.09437"
+    )
+
+    gamma: Tensor
+
+    def __init__(
+        self,
+        *,
+        gammas: tuple[float, ...] = (5.0, 3.0, 1.0),
+        starts: tuple[int, ...] = (0, 100, 250),
+        reduction: Reduction = "mean",
+        ignore_index: int | None = None,
+    ) -> None:
+        super().__init__(reduction=reduction, ignore_index=ignore_index)
+        for gamma in gammas:
+            check_real_number(gamma, "each of gammas", least=0)
+        for start in starts:
+            check_at_least(start, 0, "each of starts")
+        if len(gammas) != len(starts):
+            raise InputError(
+                f"gammas and starts must be as many, one start for each γ; got {len(gammas)} gammas and "
+                f"{len(starts)} starts."
+            )
+        if not starts or starts[0] != 0 or list(starts) != sorted(set(starts)):
+            raise InputError(f"starts must begin with 0 and rise; got {starts!r}.")
+        self.gammas = tuple(gammas)
+        self.starts = tuple(starts)
+        self.register_buffer("gamma", torch.tensor(float(self.gammas[0])))
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Tell the loss which epoch begins, counted from 0.
+
+        Raises:
+            InputError: If it is not a whole number, or below 0.
+        """
+        check_at_least(epoch, 0, "epoch")
+        self.gamma.fill_(self.gammas[bisect_right(self.starts, epoch) - 1])
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return focal_weighted(log_losses(logits, labels), self.gamma)
+
+
+@final
+class DualFocalLoss(RowLoss):
+    """Focal loss whose weight also looks at the class that comes next after the true one.
+
+    The next class is the most probable of those strictly less so than the true class, wherever that ranks; where the
+    true class is last there is none, and the weight is the focal loss's. The weight is larger than the focal loss's, so
+    right rows keep learning for longer, which answers the underconfidence of a large γ. Not proper either. Which class
+    is next can change from step to step, and the loss has a kink there.
+
+    Formula: -(1 - p_y + p_j)^γ log p_y, p_j = max {p_k : p_k < p_y}, or 0 if there is none
+
+    Args:
+        gamma: γ, at least 0; 0 is the cross-entropy.
+        reduction: See :class:`RowLoss`.
+        ignore_index: See :class:`RowLoss`.
+
+    Raises:
+        InputError: If an option is out of range.
+
+    Example:
+        >>> import math
+        >>> logits = torch.tensor([[0.5, 0.3, 0.2]]).log()  # 1 - 0.5 + 0.3 = 0.8
+        >>> loss = DualFocalLoss(gamma=1.0)(logits, torch.tensor([0]))
+        >>> round(loss.item() / math.log(2), 4)
+        0.8
+    """
+
+    name: ClassVar[str] = "dual_focal"
+    title: ClassVar[str] = "Dual focal loss"
+    paper: ClassVar[Paper] = Paper("Tao, Dong & Xu", 2023, "Dual Focal Loss for Calibration", "arXiv:2305.13665")
+
+    def __init__(self, *, gamma: float = 5.0, reduction: Reduction = "mean", ignore_index: int | None = None) -> None:
+        super().__init__(reduction=reduction, ignore_index=ignore_index)
+        check_real_number(gamma, "gamma", least=0)
+        self.gamma = gamma
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        true = labels[:, None]
+        # Found on the logits, which tell classes apart whose probabilities are both 0 in floating point.
+        with torch.no_grad():
+            behind = logits < logits.gather(1, true)
+            runner_up = logits.masked_fill(~behind, -torch.inf).argmax(1, keepdim=True)
+            exists = behind.gather(1, runner_up)[:, 0]
+        log_prob, log_next = logits.log_softmax(1).gather(1, torch.cat([true, runner_up], 1)).unbind(1)
+        lead_missing = -torch.expm1(log_prob) + log_next.exp() * exists
+        return power(lead_missing, self.gamma) * -log_prob
+
+
+# The slope of -(1 + p)^γ log p in p is -(1 + p)^(γ-1) (γ log p + (1 + p) / p). It is nowhere above 0 where
+# γ <= (1 + p) / (-p log p) = (1 + e^t) / t with t = -log p, whatever t. The right side is smallest where
+# t e^t = 1 + e^t, that is (t - 1) e^(t-1) = 1/e, so t = 1 + W(1/e) with Lambert's W, and there it is
+# e^t = 1 / W(1/e) = 3.5911..., at p = W(1/e) = 0.278.
+LARGEST_GAMMA = 3.591121476668622
+
+
+@final
+class InverseFocalLoss(RowLoss):
+    """Cross-entropy times a power of one plus the probability of the true class.
+
+    The opposite of the focal loss: the easy rows count most, so the network becomes more confident than with the
+    cross-entropy, and spreads its logits more by how hard a row is. By itself it is badly calibrated; it is meant to be
+    followed by a temperature. Above γ = 3.59 more probability of the true class would raise the loss of some wrong
+    rows, so that is refused; with the weight held constant every γ is a re-weighted cross-entropy.
+
+    Formula: -(1 + p_y)^γ log p_y
+
+    Args:
+        gamma: γ, at least 0; 0 is the cross-entropy. At most 1/W(1/e) = 3.5911 unless the weight is detached.
+        detach_weight: Whether the weight is a constant to the gradient. The paper does not say; its formula read as a
+            loss is False.
+        reduction: See :class:`RowLoss`.
+        ignore_index: See :class:`RowLoss`.
+
+    Raises:
+        InputError: If an option is out of range.
+
+    Example:
+        >>> import math
+        >>> import torch
+        >>> even = torch.zeros(1, 2)  # p_y = 1/2, so the weight is 1.5²
+        >>> loss = InverseFocalLoss()(even, torch.tensor([1]))
+        >>> round(loss.item() / math.log(2), 4)
+        2.25
+    """
+
+    name: ClassVar[str] = "inverse_focal"
+    title: ClassVar[str] = "Inverse focal loss"
+    paper: ClassVar[Paper] = Paper(
+        "Wang, Feng & Zhang", 2021,
+        "Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence",
+        "https://proceedings.neurips.cc/paper/2021/hash/61f3a6dbc9120ea78ef75544826c814e-Abstract.html", "eq. 4",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        gamma: float = 2.0,
+        detach_weight: bool = False,
+        reduction: Reduction = "mean",
+        ignore_index: int | None = None,
+    ) -> None:
+        super().__init__(reduction=reduction, ignore_index=ignore_index)
+        check_real_number(gamma, "gamma", least=0)
+        check_bool(detach_weight, "detach_weight")
+        if gamma > LARGEST_GAMMA and not detach_weight:
+            raise InputError(
+                f"gamma of the inverse focal loss must be at most {LARGEST_GAMMA:.4f}, or a more probable true class "
+                f"would cost more; got {gamma!r}. Take a smaller one, or detach_weight=True."
+            )
+        self.gamma = gamma
+        self.detach_weight = detach_weight
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        losses = log_losses(logits, labels)
+        prob = (-(losses.detach() if self.detach_weight else losses)).exp()
+        return (1 + prob) ** self.gamma * losses

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from calibrant.checks import check_at_least, check_known
 from calibrant.errors import InputError
-from calibrant.losses.answers import Answers, entropies
 from calibrant.losses.base import PenalisedLoss, RowLoss
+from calibrant.losses.calibration_error import Answers, entropies
 from calibrant.paper import Paper
 
 __all__ = ["CorrectnessNormalisation", "CorrectnessRankingLoss", "RankedScore"]

@@ -7,8 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from calibrant.datasets.dataset import Augmentation, Dataset, Examples, PixelScale
-from calibrant.datasets.splits import Split
+from calibrant.datasets.dataset import Augmentation, Dataset, Examples, PixelScale, Split
 from calibrant.errors import InputError
 from calibrant.training.inputs import InputStore, store_of
 

@@ -11,8 +11,7 @@ from torch import nn
 
 from calibrant.catalogue import all_losses, all_meta_losses
 from calibrant.checks import check_at_least
-from calibrant.datasets.dataset import Dataset, PixelScale
-from calibrant.datasets.splits import Split, split_dataset
+from calibrant.datasets.dataset import Dataset, PixelScale, Split, split_dataset
 from calibrant.errors import CalibrantError, FileError, FitError, InputError
 from calibrant.losses import Loss, MetaLoss, loss_settings
 from calibrant.models.zoo import build_model, model_shapes

@@ -8,10 +8,9 @@ import tarfile
 import numpy as np
 import pytest
 
-from calibrant.datasets.canonical import Layout, find_file, find_files
 from calibrant.datasets.cifar import CIFAR10
 from calibrant.datasets.image_folder import ImageFolder
-from calibrant.datasets.integrity import check_file, content_digest
+from calibrant.datasets.publisher_files import Layout, check_file, content_digest, find_file, find_files
 from calibrant.errors import FileError
 
 READER = CIFAR10()

@@ -9,7 +9,7 @@ import torch
 
 from calibrant.datasets import cifar
 from calibrant.datasets.cifar import CIFAR10, CIFAR100
-from calibrant.datasets.integrity import content_digest
+from calibrant.datasets.publisher_files import content_digest
 from calibrant.errors import FileError
 
 N = 7  # images a file
@@ -219,7 +219,7 @@ def test_missing_files_are_named_with_where_to_get_them(tmp_path, content):
     assert message.startswith("cifar100 needs train.bin and test.bin (or cifar-100-binary.tar.gz)")
     assert f"in {tmp_path}; missing: test.bin." in message
     assert "https://www.cs.toronto.edu/~kriz/cifar.html" in message
-    assert "calibrant.datasets.download(...) (--download)" in message
+    assert "calibrant.datasets.publisher_files(...) (--download)" in message
 
 
 def test_the_message_speaks_of_the_layout_that_was_begun(tmp_path, content, python2_pickle):

@@ -12,11 +12,11 @@ from typing import ClassVar
 import pytest
 
 from calibrant.datasets.cifar import CIFAR10
+from calibrant.datasets.dataset import DatasetReader, RemoteFile
 from calibrant.datasets.digits import DigitsReader
-from calibrant.datasets.download import download
 from calibrant.datasets.image_folder import ImageFolder
 from calibrant.datasets.medmnist import MedMNIST
-from calibrant.datasets.reader import DatasetReader, RemoteFile
+from calibrant.datasets.publisher_files import download
 from calibrant.errors import FileError, InputError
 from calibrant.paper import Paper
 

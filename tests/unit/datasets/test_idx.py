@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.datasets import idx
-from calibrant.datasets.idx import MNIST, FashionMNIST
-from calibrant.datasets.integrity import content_digest
+from calibrant.datasets import mnist
+from calibrant.datasets.mnist import MNIST, FashionMNIST
+from calibrant.datasets.publisher_files import content_digest
 from calibrant.errors import FileError
 
 RANDOM = np.random.default_rng(0)
@@ -47,7 +47,7 @@ def test_plain_and_compressed_files_give_the_same_images(tmp_path, compress, sub
 
 
 def test_a_dot_in_the_name_is_as_good_as_a_dash(tmp_path):
-    put(tmp_path, rename=lambda name: name.replace("-idx", ".idx"))
+    put(tmp_path, rename=lambda name: name.replace("-mnist", ".mnist"))
     assert len(MNIST().read(tmp_path, checked=False).training) == 20
 
 
@@ -75,7 +75,7 @@ def test_the_digest_is_of_the_content(tmp_path, monkeypatch):
     put(tmp_path / "packed", compress=True)
     with pytest.raises(FileError, match=r"the training part of mnist .* must be the published data"):
         MNIST().read(tmp_path / "plain")
-    monkeypatch.setattr(idx, "_MNIST", replace(idx._MNIST, digests=digests))
+    monkeypatch.setattr(mnist, "_MNIST", replace(mnist._MNIST, digests=digests))
     for folder in ("plain", "packed"):
         assert len(MNIST().read(tmp_path / folder).test) == 5
 

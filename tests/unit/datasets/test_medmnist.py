@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.datasets.medmnist import BloodMNIST, MedMNIST
-from calibrant.datasets.medmnist_flags import MEDMNIST_FLAGS
+from calibrant.datasets.medmnist import MEDMNIST_FLAGS, BloodMNIST, MedMNIST
 from calibrant.errors import FileError, InputError, UnknownNameError
 
 SIZES = {"train": 16, "val": 9, "test": 11}

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.datasets.newsgroups import Newsgroups
-from calibrant.datasets.words import Vocabulary, words_of
+from calibrant.datasets.newsgroups import Newsgroups, Vocabulary, words_of
 from calibrant.errors import FileError, InputError
 
 PARTS = ("20news-bydate-train", "20news-bydate-test")

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from calibrant.datasets.pickled import read_pickled_batch
+from calibrant.datasets.cifar import read_pickled_batch
 from calibrant.errors import FileError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 700), dtype=np.uint8)
@@ -78,7 +78,7 @@ def test_a_pickle_that_would_make_a_file_is_refused_and_makes_none(tmp_path, pro
         ("numpy.load", b"cnumpy\nload\n."),
         ("numpy.core.multiarray.scalar", b"cnumpy.core.multiarray\nscalar\n."),
         ("numpy.ndarray.tofile", b"\x80\x04\x8c\x05numpy\x8c\x0endarray.tofile\x93."),
-        ("calibrant.datasets.pickled.os", b"ccalibrant.datasets.pickled\nos\n."),
+        ("calibrant.datasets.cifar.os", b"ccalibrant.datasets.cifar\nos\n."),
         ("subprocess.Popen", b"(S'true'\nisubprocess\nPopen\n."),
     ],
 )

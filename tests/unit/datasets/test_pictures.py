@@ -5,9 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from calibrant.datasets import tiny_imagenet
-from calibrant.datasets.image_folder import ImageFolder
-from calibrant.datasets.tiny_imagenet import TinyImageNet
+from calibrant.datasets import image_folder
+from calibrant.datasets.image_folder import ImageFolder, TinyImageNet
 from calibrant.errors import FileError, InputError
 
 
@@ -53,7 +52,7 @@ def test_tiny_imagenet_must_have_all_its_pictures_unless_unchecked(tiny, monkeyp
     ):
         TinyImageNet().read(tiny)
     for name, value in {"_N_CLASSES": 3, "_N_TRAINING": 6, "_N_TEST": 4}.items():
-        monkeypatch.setattr(tiny_imagenet, name, value)
+        monkeypatch.setattr(image_folder, name, value)
     assert len(TinyImageNet().read(tiny).test) == 4
 
 

@@ -6,9 +6,9 @@ import re
 import pytest
 import torch
 
-from calibrant.datasets import DigitsReader, all_datasets, find_dataset, idx, load_digits
-from calibrant.datasets.cifar_classes import CIFAR10_CLASSES, CIFAR100_CLASSES
-from calibrant.datasets.medmnist_flags import MEDMNIST_FLAGS
+from calibrant.datasets import DigitsReader, all_datasets, find_dataset, load_digits, mnist
+from calibrant.datasets.cifar import CIFAR10_CLASSES, CIFAR100_CLASSES
+from calibrant.datasets.medmnist import MEDMNIST_FLAGS
 from calibrant.errors import FileError, UnknownNameError
 
 NAMES = [
@@ -61,10 +61,10 @@ def test_the_number_of_classes_is_known_before_the_files_are_read():
         "cifar10": len(CIFAR10_CLASSES),
         "cifar100": len(CIFAR100_CLASSES),
         "digits": DigitsReader().read().n_classes,
-        "fashion_mnist": len(idx._FASHION.class_names),
+        "fashion_mnist": len(mnist._FASHION.class_names),
         "image_folder": None,
         "medmnist": (min(counts), max(counts)),
-        "mnist": len(idx._MNIST.class_names),
+        "mnist": len(mnist._MNIST.class_names),
         "newsgroups": 20,
         "svhn": 10,
         "tiny_imagenet": 200,

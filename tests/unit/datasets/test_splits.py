@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from calibrant.datasets.dataset import Dataset, Examples
-from calibrant.datasets.splits import all_splits, split_dataset
+from calibrant.datasets.dataset import Dataset, Examples, all_splits, split_dataset
 from calibrant.errors import CalibrantWarning, InputError, UnknownNameError
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from calibrant.datasets.reader import RemoteFile
-from calibrant.datasets.svhn import SVHN
+from calibrant.datasets.dataset import RemoteFile
+from calibrant.datasets.mnist import SVHN
 from calibrant.errors import FileError
 
 RANDOM = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from calibrant.datasets.unpacking import unpack
+from calibrant.datasets.publisher_files import unpack
 from calibrant.errors import FileError
 
 FILES = {"data/a.txt": b"first", "data/deep/b.txt": b"second", "top.txt": b"third"}

@@ -4,10 +4,8 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.losses.avuc import AvUCLoss
-from calibrant.losses.cross_entropy import CrossEntropyLoss
-from calibrant.losses.hooks import ChangesWithEpoch, NeedsSamples
-from calibrant.losses.soft_avuc import SoftAvUCLoss
+from calibrant.losses.base import ChangesWithEpoch, CrossEntropyLoss, NeedsSamples
+from calibrant.losses.confidence_accuracy import AvUCLoss, SoftAvUCLoss
 
 
 def batch(n=60, k=4, *, scale=2.0, truth=1.5, seed=0):

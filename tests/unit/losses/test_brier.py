@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from calibrant.losses.brier import BrierLoss
+from calibrant.losses.regularised import BrierLoss
 from calibrant.metrics import brier
 from calibrant.predictions import Predictions
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.losses.dece import DECELoss, differentiable_ece
-from calibrant.losses.soft_accuracy import soft_accuracy
+from calibrant.losses.calibration_error import DECELoss, differentiable_ece, soft_accuracy
 from calibrant.metrics import ece
 from calibrant.predictions import Predictions
 

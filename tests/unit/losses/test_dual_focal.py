@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.losses.dual_focal import DualFocalLoss
-from calibrant.losses.focal import FocalLoss
+from calibrant.losses.focal import DualFocalLoss, FocalLoss
 
 LOGITS = 2 * torch.randn(60, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.randint(6, (60,), generator=torch.Generator().manual_seed(1))

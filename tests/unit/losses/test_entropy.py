@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from calibrant.errors import InputError
-from calibrant.losses.entropy import EntropyRegularisedLoss
+from calibrant.losses.regularised import EntropyRegularisedLoss
 
 LOGITS = 3 * torch.randn(40, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.randint(5, (40,), generator=torch.Generator().manual_seed(1))

@@ -7,7 +7,7 @@ from scipy.special import lambertw
 from torch.nn import functional as F
 
 from calibrant.errors import InputError
-from calibrant.losses.inverse_focal import LARGEST_GAMMA, InverseFocalLoss
+from calibrant.losses.focal import LARGEST_GAMMA, InverseFocalLoss
 
 LOGITS = 3 * torch.randn(100, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.randint(5, (100,), generator=torch.Generator().manual_seed(1))

@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional as F
 
 from calibrant.errors import InputError
-from calibrant.losses.label_smoothing import LabelSmoothingLoss
+from calibrant.losses.regularised import LabelSmoothingLoss
 
 LOGITS = 3 * torch.randn(40, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.randint(7, (40,), generator=torch.Generator().manual_seed(1))

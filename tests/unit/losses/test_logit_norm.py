@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional as F
 
 from calibrant.errors import InputError
-from calibrant.losses.logit_norm import LogitNormLoss
+from calibrant.losses.regularised import LogitNormLoss
 
 LOGITS = 3 * torch.randn(30, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.randint(6, (30,), generator=torch.Generator().manual_seed(1))

@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.losses.dca import DCALoss
-from calibrant.losses.mdca import MDCALoss
+from calibrant.losses.confidence_accuracy import DCALoss, MDCALoss
 from calibrant.metrics import ece
 from calibrant.predictions import Predictions
 

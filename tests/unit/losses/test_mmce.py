@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.losses.mmce import MMCELoss
+from calibrant.losses.calibration_error import MMCELoss
 from calibrant.metrics import mmce
 from calibrant.predictions import Predictions
 

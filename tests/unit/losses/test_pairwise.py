@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from calibrant.errors import InputError
-from calibrant.losses.pairwise import PairwiseConstraintsLoss
+from calibrant.losses.regularised import PairwiseConstraintsLoss
 
 LOGITS = 3 * torch.randn(20, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.randint(6, (20,), generator=torch.Generator().manual_seed(1))

@@ -4,17 +4,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from calibrant.losses.avuc import AvUCLoss
-from calibrant.losses.base import loss_settings
-from calibrant.losses.cross_entropy import CrossEntropyLoss
-from calibrant.losses.dca import DCALoss
-from calibrant.losses.dece import DECELoss
-from calibrant.losses.mdca import MDCALoss
-from calibrant.losses.mmce import MMCELoss
+from calibrant.losses.base import CrossEntropyLoss, loss_settings
+from calibrant.losses.calibration_error import DECELoss, MMCELoss, SBECELoss, SECELoss
+from calibrant.losses.confidence_accuracy import AvUCLoss, DCALoss, MDCALoss, SoftAvUCLoss
 from calibrant.losses.ranking import CorrectnessRankingLoss
-from calibrant.losses.sb_ece import SBECELoss
-from calibrant.losses.sece import SECELoss
-from calibrant.losses.soft_avuc import SoftAvUCLoss
 
 PENALISED = {
     "mmce": MMCELoss,

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.losses.cross_entropy import CrossEntropyLoss
-from calibrant.losses.hooks import ChangesWithEpoch, NeedsSamples
+from calibrant.losses.base import ChangesWithEpoch, CrossEntropyLoss, NeedsSamples
 from calibrant.losses.ranking import CorrectnessRankingLoss
 
 

@@ -4,17 +4,21 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from calibrant.losses.brier import BrierLoss
-from calibrant.losses.dual_focal import DualFocalLoss
-from calibrant.losses.entropy import EntropyRegularisedLoss
-from calibrant.losses.focal import FocalLoss
-from calibrant.losses.inverse_focal import InverseFocalLoss
-from calibrant.losses.label_smoothing import LabelSmoothingLoss
-from calibrant.losses.logit_norm import LogitNormLoss
-from calibrant.losses.margin import MarginLoss
-from calibrant.losses.pairwise import PairwiseConstraintsLoss
-from calibrant.losses.sample_dependent_focal import SampleDependentFocalLoss
-from calibrant.losses.scheduled_focal import ScheduledFocalLoss
+from calibrant.losses.focal import (
+    DualFocalLoss,
+    FocalLoss,
+    InverseFocalLoss,
+    SampleDependentFocalLoss,
+    ScheduledFocalLoss,
+)
+from calibrant.losses.regularised import (
+    BrierLoss,
+    EntropyRegularisedLoss,
+    LabelSmoothingLoss,
+    LogitNormLoss,
+    MarginLoss,
+    PairwiseConstraintsLoss,
+)
 
 LIMITS = [
     LabelSmoothingLoss(smoothing=0.0),

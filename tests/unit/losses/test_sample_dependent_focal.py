@@ -6,8 +6,7 @@ from scipy.optimize import brentq
 from torch.nn import functional as F
 
 from calibrant.errors import InputError
-from calibrant.losses.focal import FocalLoss
-from calibrant.losses.sample_dependent_focal import SampleDependentFocalLoss, focal_gamma
+from calibrant.losses.focal import FocalLoss, SampleDependentFocalLoss, focal_gamma
 
 LOGITS = 2 * torch.randn(300, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.randint(4, (300,), generator=torch.Generator().manual_seed(1))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.losses.sb_ece import SBECELoss
+from calibrant.losses.calibration_error import SBECELoss
 from calibrant.metrics import ECE
 from calibrant.predictions import Predictions
 

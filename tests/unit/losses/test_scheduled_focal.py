@@ -4,8 +4,7 @@ from torch.nn import functional as F
 
 from calibrant.errors import InputError
 from calibrant.losses.base import loss_settings
-from calibrant.losses.focal import FocalLoss
-from calibrant.losses.scheduled_focal import ScheduledFocalLoss
+from calibrant.losses.focal import FocalLoss, ScheduledFocalLoss
 
 LOGITS = 2 * torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.randint(4, (50,), generator=torch.Generator().manual_seed(1))

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.losses.sece import SECELoss, differentiable_sece
-from calibrant.losses.soft_accuracy import soft_accuracy
+from calibrant.losses.calibration_error import SECELoss, differentiable_sece, soft_accuracy
 from calibrant.metrics import ece, sece
 from calibrant.predictions import Predictions
 

@@ -21,7 +21,7 @@ from calibrant.clamping.learning.descent import Descent, ExactSolver
 from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.learning.passes import Passes
 from calibrant.errors import FitError, SeparableError
-from calibrant.losses.log_loss import log_losses
+from calibrant.losses.base import log_losses
 from calibrant.numerics.curvature_memory import CurvatureMemory
 
 __all__ = ["Chosen", "PathFollower"]

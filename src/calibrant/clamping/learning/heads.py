@@ -20,7 +20,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
 )
 from calibrant.errors import FitError, InputError, SeparableError
-from calibrant.losses.log_loss import log_losses
+from calibrant.losses.base import log_losses
 from calibrant.maps import Map, Scale
 from calibrant.numerics.coldest import best_coldness, focal_loss, log_loss
 from calibrant.predictions import Predictions

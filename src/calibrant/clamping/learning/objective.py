@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias, final
 
 from torch import Tensor
 
+from calibrant.losses.base import log_losses
 from calibrant.losses.focal import focal_weighted
-from calibrant.losses.log_loss import log_losses
 
 __all__ = ["Objective", "Penalty"]
 

@@ -7,9 +7,7 @@ import pytest
 import torch
 from scipy import ndimage
 
-from calibrant.datasets.corruptions import all_corruptions, corrupt
-from calibrant.datasets.corruptions.draws import RowDraws
-from calibrant.datasets.corruptions.shifting import mirrored, weighted_shifts
+from calibrant.datasets.corruptions import RowDraws, all_corruptions, corrupt, mirrored, weighted_shifts
 
 SEVERITIES = range(1, 6)
 SYMMETRIC = ("defocus_blur", "gaussian_blur")

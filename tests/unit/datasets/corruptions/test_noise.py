@@ -6,8 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from calibrant.datasets.corruptions import ShotNoise, all_corruptions, corrupt
-from calibrant.datasets.corruptions.draws import RowDraws
+from calibrant.datasets.corruptions import RowDraws, ShotNoise, all_corruptions, corrupt
 
 SEVERITIES = range(1, 6)
 

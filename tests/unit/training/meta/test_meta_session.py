@@ -95,7 +95,7 @@ def test_a_loss_that_never_learns_and_has_gamma_1_trains_as_focal_loss_does(data
     def one(net, features):
         return 1 + 0 * (features @ net.prototypes).sum(dim=1) * net.weight.sum()
 
-    monkeypatch.setattr("calibrant.losses.meta.gamma_net.GammaNet.unclipped", one)
+    monkeypatch.setattr("calibrant.losses.meta.GammaNet.unclipped", one)
     learned, plain = session_of(data, MetaFocalLoss()), session_of(data, FocalLoss(gamma=1.0))
     with torch.random.fork_rng():
         epochs(learned, 2)

@@ -1,0 +1,353 @@
+"""Losses of single samples beside the focal family: Brier score, and cross-entropy with a regulariser."""
+
+import math
+from typing import ClassVar, Literal, TypeAlias, final, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibrant.checks import check_known, check_real_number
+from calibrant.losses.base import NO_LABEL, Reduction, RowLoss, log_losses
+from calibrant.losses.calibration_error import entropies
+from calibrant.paper import Paper
+
+__all__ = [
+    "BrierLoss",
+    "EntropyRegularisedLoss",
+    "LabelSmoothingLoss",
+    "LogitNormLoss",
+    "MarginLoss",
+    "OverClasses",
+    "PairwiseConstraintsLoss",
+]
+
+
+@final
+class BrierLoss(RowLoss):
+    """Squared distance between the probabilities and the one-hot truth, summed over the classes.
+
+    Proper like the cross-entropy, but bounded: one confident mistake costs 2 at most. The price is a gradient that
+    fades on rows that are surely wrong, so with many classes training starts slowly or not at all. In 0..2; some
+    libraries divide by the number of classes, and their learning rates do not carry over.
+
+    Formula: Σ_j (p_j - [y = j])²
+
+    Args:
+        reduction: See :class:`RowLoss`.
+        ignore_index: See :class:`RowLoss`.
+
+    Example:
+        >>> import torch
+        >>> float(BrierLoss()(torch.zeros(1, 2), torch.tensor([0])))
+        0.5
+    """
+
+    name: ClassVar[str] = "brier"
+    title: ClassVar[str] = "Brier loss"
+    paper: ClassVar[Paper] = Paper("Brier", 1950, "Verification of Forecasts Expressed in Terms of Probability",
+                                   "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2")  # fmt: skip
+    takes_soft_labels: ClassVar[bool] = True
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        probs = logits.softmax(1)
+        if labels.is_floating_point():
+            return (probs - labels).square().sum(1)
+        # Σ p² - 2 p_y + 1 would spare a pass, and be negative for some sure rows.
+        return probs.scatter_add(1, labels[:, None], probs.new_full((len(labels), 1), -1.0)).square().sum(1)
+
+
+@final
+class LabelSmoothingLoss(RowLoss):
+    """Cross-entropy against the label mixed with the uniform distribution.
+
+    The loss is smallest at a probability below one, so a network that learns its training set by heart stays modest.
+    How modest is set by ``smoothing`` and not by how hard a row is: what the probabilities tell about right and wrong
+    suffers, and a temperature fitted afterwards has less to mend.
+
+    Formula: (1 - ε) · -log p_y + ε/k Σ_j -log p_j
+
+    Args:
+        smoothing: ε, in 0..1; 0 is the cross-entropy. Code that shares ε among the wrong classes only means
+            ε k / (k - 1) here.
+        reduction: See :class:`RowLoss`.
+        ignore_index: See :class:`RowLoss`.
+
+    Raises:
+        InputError: If an option is out of range.
+
+    Example:
+        >>> import torch
+        >>> sure = torch.tensor([[12.0, 0.0, 0.0]])
+        >>> round(LabelSmoothingLoss()(sure, torch.tensor([0])).item(), 4)  # 2/3 of ε, times 12
+        0.4
+    """
+
+    name: ClassVar[str] = "label_smoothing"
+    title: ClassVar[str] = "Label smoothing"
+    paper: ClassVar[Paper] = Paper(
+        "Szegedy et al.", 2016, "Rethinking the Inception Architecture for Computer Vision", "arXiv:1512.00567",
+        "Section 7",
+    )  # fmt: skip
+    takes_soft_labels: ClassVar[bool] = True
+
+    def __init__(
+        self, *, smoothing: float = 0.05, reduction: Reduction = "mean", ignore_index: int | None = None
+    ) -> None:
+        super().__init__(reduction=reduction, ignore_index=ignore_index)
+        check_real_number(smoothing, "smoothing", least=0, most=1)
+        self.smoothing = smoothing
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return log_losses(logits, labels, smoothing=self.smoothing)
+
+
+@final
+class EntropyRegularisedLoss(RowLoss):
+    """Cross-entropy with a reward for doubt (ERL, the confidence penalty).
+
+    Sure predictions cost something, right or wrong, so confidence falls everywhere, also where it is earned: which rows
+    are right is told apart less well. A reward large enough outweighs the labels.
+
+    Formula: -log p_y - weight · H(p), H(p) = -Σ_j p_j log p_j in nats
+
+    Args:
+        weight: What the entropy is multiplied by; 0 leaves the cross-entropy. Code that averages the entropy's terms
+            over the classes divides by k: its 0.1 is 0.1/k here.
+        reduction: See :class:`RowLoss`.
+        ignore_index: See :class:`RowLoss`.
+
+    Raises:
+        InputError: If an option is out of range.
+
+    Example:
+        >>> import math
+        >>> import torch
+        >>> even = torch.zeros(1, 2)  # -log p_y and the entropy are both log 2
+        >>> loss = EntropyRegularisedLoss()(even, torch.tensor([1]))
+        >>> round(loss.item() / math.log(2), 4)
+        0.9
+    """
+
+    name: ClassVar[str] = "entropy"
+    title: ClassVar[str] = "Cross-entropy less the entropy"
+    paper: ClassVar[Paper] = Paper(
+        "Pereyra et al.", 2017, "Regularizing Neural Networks by Penalizing Confident Output Distributions",
+        "arXiv:1701.06548",
+    )  # fmt: skip
+    takes_soft_labels: ClassVar[bool] = True
+
+    def __init__(self, *, weight: float = 0.1, reduction: Reduction = "mean", ignore_index: int | None = None) -> None:
+        super().__init__(reduction=reduction, ignore_index=ignore_index)
+        check_real_number(weight, "weight", least=0)
+        self.weight = weight
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if self.weight == 0:
+            return log_losses(logits, labels)
+        log_probs = logits.log_softmax(1)
+        if labels.is_floating_point():
+            losses = -(labels * log_probs).sum(1)
+        else:
+            losses = F.nll_loss(log_probs, labels, reduction="none", ignore_index=NO_LABEL)
+        return losses - self.weight * entropies(log_probs)
+
+
+@final
+class LogitNormLoss(RowLoss):
+    """Cross-entropy plus a price on large logits.
+
+    Small logits make flat probabilities, so overconfidence falls. The price also holds logits to zero that are all
+    shifted alike, which changes no probability. A weight that suits ten classes can stop a network of a hundred from
+    learning at all (published: 0.05 does). It does not divide logits by their norm: that is another method, also called
+    LogitNorm.
+
+    Formula: -log p_y + weight · (Σ_j |z_j|^p)^(1/p)
+
+    Args:
+        weight: What the norm is multiplied by; 0 leaves the cross-entropy.
+        p: Order of the norm, at least 1.
+        reduction: See :class:`RowLoss`.
+        ignore_index: See :class:`RowLoss`.
+
+    Raises:
+        InputError: If an option is out of range.
+
+    Example:
+        >>> import torch
+        >>> logits, labels = torch.tensor([[3.0, -4.0]]), torch.tensor([0])
+        >>> extra = LogitNormLoss(weight=0.1)(logits, labels) - LogitNormLoss(weight=0)(logits, labels)
+        >>> round(extra.item(), 4)
+        0.7
+    """
+
+    name: ClassVar[str] = "logit_norm"
+    title: ClassVar[str] = "Cross-entropy with a norm of the logits"
+    paper: ClassVar[Paper] = Paper(
+        "Joo & Chung", 2020,
+        "Revisiting Explicit Regularization in Neural Networks for Well-Calibrated Predictive Uncertainty",
+        "arXiv:2006.06399",
+    )  # fmt: skip
+    takes_soft_labels: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        weight: float = 0.01,
+        p: float = 1.0,
+        reduction: Reduction = "mean",
+        ignore_index: int | None = None,
+    ) -> None:
+        super().__init__(reduction=reduction, ignore_index=ignore_index)
+        check_real_number(weight, "weight", least=0)
+        check_real_number(p, "p", least=1)
+        self.weight = weight
+        self.p = p
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        losses = log_losses(logits, labels)
+        return losses if self.weight == 0 else losses + self.weight * _norms(logits, self.p)
+
+
+def _norms(logits: Tensor, p: float) -> Tensor:
+    if p == 1:
+        return torch.linalg.vector_norm(logits, ord=1, dim=1)
+    # |z|^p can be too large a number where the norm is not. The norm of z / max|z| has the same gradient.
+    largest = logits.detach().abs().amax(1, keepdim=True).clamp(min=torch.finfo(logits.dtype).tiny)
+    return largest[:, 0] * torch.linalg.vector_norm(logits / largest, ord=p, dim=1)
+
+
+OverClasses: TypeAlias = Literal["mean", "sum"]
+
+
+@final
+class MarginLoss(RowLoss):
+    """Cross-entropy that lets the largest logit lead by a margin, and makes more of a lead cost (MbLS).
+
+    Label smoothing draws all wrong logits together; this leaves them alone within the margin. Beyond it the
+    cross-entropy has next to nothing to gain, so the margin caps the confidence: a network that reaches it everywhere
+    is as sure as the margin says, whatever the row.
+
+    Formula: -log p_y + weight · 1/k Σ_j max(0, max_i z_i - z_j - margin)
+
+    Args:
+        margin: The lead that costs nothing, at least 0.
+        weight: What the price is multiplied by; 0 leaves the cross-entropy.
+        over_classes: ``mean``, as in the formula and in the authors' code, whose weight of 0.1 is the default; or
+            ``sum``, as the paper writes it: k times as much.
+        reduction: See :class:`RowLoss`.
+        ignore_index: See :class:`RowLoss`.
+
+    Raises:
+        InputError: If an option is out of range.
+
+    Example:
+        >>> import torch
+        >>> logits, labels = torch.tensor([[14.0, 0.0]]), torch.tensor([0])  # 4 beyond the margin, for one class of two
+        >>> round(MarginLoss()(logits, labels).item(), 4)
+        0.2
+    """
+
+    name: ClassVar[str] = "mbls"
+    title: ClassVar[str] = "Margin-based label smoothing"
+    paper: ClassVar[Paper] = Paper(
+        "Liu et al.", 2022, "The Devil is in the Margin: Margin-based Label Smoothing for Network Calibration",
+        "arXiv:2111.15430",
+    )  # fmt: skip
+    takes_soft_labels: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        margin: float = 10.0,
+        weight: float = 0.1,
+        over_classes: OverClasses = "mean",
+        reduction: Reduction = "mean",
+        ignore_index: int | None = None,
+    ) -> None:
+        super().__init__(reduction=reduction, ignore_index=ignore_index)
+        check_real_number(margin, "margin", least=0)
+        check_real_number(weight, "weight", least=0)
+        check_known(over_classes, get_args(OverClasses), "over_classes")
+        self.margin = margin
+        self.weight = weight
+        self.over_classes = over_classes
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        losses = log_losses(logits, labels)
+        if self.weight == 0:
+            return losses
+        excess = (logits.amax(1, keepdim=True) - self.margin - logits).relu().sum(1)
+        # Differs from the paper: its equation sums over the classes; the weight it gives is that of its code's mean.
+        share = self.weight / logits.shape[1] if self.over_classes == "mean" else self.weight
+        return losses + share * excess
+
+
+@final
+class PairwiseConstraintsLoss(RowLoss):
+    """Cross-entropy plus what each pair of classes should say: the true one beats any other, two wrong ones draw (CPC).
+
+    The cross-entropy alone says little about the probabilities of wrong classes. The first term asks that the true
+    class win each duel, σ(z_y - z_j) = 1; the second that a duel between wrong classes be open, σ(z_i - z_j) = 1/2,
+    which denies that some mistakes are more natural than others. The second never falls below log 2, so the loss does
+    not reach 0, and it needs n (k - 1)² numbers of memory: 20 MB for 512 rows of 100 classes, 2 GB for 1,000.
+    A class masked by a logit of -inf can draw with none: the loss is NaN then, unless the second term is left out.
+
+    Formula: -log p_y + λ_D · mean_{j≠y} -log σ(z_y - z_j) + λ_E · mean_{i≠j, both ≠y} -log σ(z_i - z_j)
+
+    Args:
+        discrimination_weight: λ_D, of the duels of the true class; 0 leaves them out.
+        exclusion_weight: λ_E, of the duels between wrong classes, of which two classes have none; 0 leaves them out.
+            Public code halves this term: its 1 is 0.5 here, up to a constant.
+        reduction: See :class:`RowLoss`.
+        ignore_index: See :class:`RowLoss`.
+
+    Raises:
+        InputError: If an option is out of range.
+
+    Example:
+        >>> loss = PairwiseConstraintsLoss()(torch.zeros(1, 4), torch.tensor([2]))  # log 4 + log 2 + log 2
+        >>> round(loss.item() / math.log(2), 4)
+        4.0
+    """
+
+    name: ClassVar[str] = "cpc"
+    title: ClassVar[str] = "Calibration by pairwise constraints"
+    paper: ClassVar[Paper] = Paper(
+        "Cheng & Vasconcelos", 2022, "Calibrating Deep Neural Networks by Pairwise Constraints",
+        "https://openaccess.thecvf.com/content/CVPR2022/html/"
+        "Cheng_Calibrating_Deep_Neural_Networks_by_Pairwise_Constraints_CVPR_2022_paper.html",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        discrimination_weight: float = 1.0,
+        exclusion_weight: float = 1.0,
+        reduction: Reduction = "mean",
+        ignore_index: int | None = None,
+    ) -> None:
+        super().__init__(reduction=reduction, ignore_index=ignore_index)
+        check_real_number(discrimination_weight, "discrimination_weight", least=0)
+        check_real_number(exclusion_weight, "exclusion_weight", least=0)
+        self.discrimination_weight = discrimination_weight
+        self.exclusion_weight = exclusion_weight
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        losses = log_losses(logits, labels)
+        k = logits.shape[1]
+        true, wrong = logits.gather(1, labels[:, None]), _wrong_logits(logits, labels)
+        if self.discrimination_weight > 0:
+            losses = losses - self.discrimination_weight * F.logsigmoid(true - wrong).mean(1)
+        if self.exclusion_weight > 0 and k > 2:
+            # Both orders of a pair stand in the table, so their sum is twice the cross-entropy to 1/2. The k - 1 duels
+            # of a class with itself are each log 2, without a gradient.
+            duels = -F.logsigmoid(wrong[:, :, None] - wrong[:, None, :]).sum((1, 2)) - (k - 1) * math.log(2)
+            losses = losses + self.exclusion_weight / ((k - 1) * (k - 2)) * duels
+        return losses
+
+
+def _wrong_logits(logits: Tensor, labels: Tensor) -> Tensor:
+    """All but the label's, (n, k - 1): by place and not by a mask, whose result has no shape known beforehand."""
+    places = torch.arange(logits.shape[1] - 1, device=logits.device)
+    return logits.gather(1, places + (places >= labels[:, None]))
