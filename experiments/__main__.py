@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from calibrant.errors import InputError
@@ -35,7 +36,15 @@ def main(arguments: list[str] | None = None) -> int:
             command.add_argument("--data", type=Path, help="file or folder of the data set")
             command.add_argument("--device", help="as torch names it; default: a GPU if there is one")
             command.add_argument("--workers", type=int, default=1, help="processes side by side")
+            command.add_argument("--together", type=int, default=1, help="cells that a worker is given at once")
             command.add_argument("--minutes", type=float, default=float("inf"), help="begin no cell after these")
+            command.add_argument(
+                "--only",
+                action="append",
+                default=[],
+                metavar="NAME=VALUE",
+                help="run no other cells; values of one name add up",
+            )
             command.add_argument("--commit", help="of the code, where git cannot be asked")
     given = parser.parse_args(arguments)
     try:
@@ -66,12 +75,29 @@ def _run(given: argparse.Namespace) -> int:
         _records(study, given),
         Place(**options),
         quick=given.quick,
+        only=_selected(given.only),
         workers=given.workers,
+        together=given.together,
         seconds=60 * given.minutes,
         progress=lambda line: print(line, flush=True),
     )
     print(f"{report.done} cells done, {len(report.failed)} failed, {report.left} not begun")
     return 1 if report.failed or report.left else 0
+
+
+def _selected(conditions: Sequence[str]) -> Callable[[Cell], bool]:
+    """Return whether a cell has one of the values given for every name that is given.
+
+    Raises:
+        InputError: If a condition is not NAME=VALUE.
+    """
+    values: dict[str, set[str]] = {}
+    for condition in conditions:
+        name, equals, value = condition.partition("=")
+        if not equals:
+            raise InputError(f"--only must be NAME=VALUE, such as seed=0; got {condition!r}.")
+        values.setdefault(name, set()).add(value)
+    return lambda cell: all(str(cell.settings.get(name)) in allowed for name, allowed in values.items())
 
 
 def _table(given: argparse.Namespace) -> int:

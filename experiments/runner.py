@@ -1,7 +1,8 @@
 """Run the cells of a study that have no record yet: in worker processes, one record per finished cell.
 
-Only the parent writes. A worker that dies costs its own cell and is replaced; a parent that dies costs the cells under
-way, and its workers end with it.
+A worker takes one cell at a time, or several that its study trains together on one device. Only the parent writes. A
+worker that dies costs its own cells and is replaced; a parent that dies costs the cells under way, and its workers end
+with it.
 """
 
 import json
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -28,10 +30,13 @@ from calibrant.errors import InputError
 from experiments.numbers import Number
 from experiments.records import Record, Records, Writer
 
-__all__ = ["Cell", "Place", "Progress", "RunReport", "Study", "finished", "run_cells"]
+__all__ = ["Cell", "Place", "Progress", "RunReport", "Study", "finished", "one_by_one", "run_cells"]
 
 Scalar: TypeAlias = str | int | float | bool
-RunCell: TypeAlias = Callable[[Mapping[str, Scalar]], dict[str, Any]]
+Settings: TypeAlias = Mapping[str, Scalar]
+RunCell: TypeAlias = Callable[[Settings], dict[str, Any]]
+Report: TypeAlias = Callable[[int, dict[str, Any] | Exception], None]  # a cell's place, and its numbers or its error
+RunCells: TypeAlias = Callable[[Sequence[Settings], Report], None]
 _ROOT = Path(__file__).parents[1]
 
 
@@ -103,8 +108,8 @@ class Study(ABC):
         """Return the grid, the most valuable cells first; ``quick`` is a small one on bundled data, for a CPU."""
 
     @abstractmethod
-    def prepare(self, place: Place, *, quick: bool) -> RunCell:
-        """Load data and networks, once per worker, and return what turns a cell's settings into its numbers.
+    def prepare(self, place: Place, *, quick: bool) -> RunCells:
+        """Load data and networks, once per worker, and return what runs cells and reports each as it ends.
 
         Raises:
             InputError: If the data are not there.
@@ -117,6 +122,21 @@ class Study(ABC):
     @abstractmethod
     def page(self, records: Sequence[Record], *, images: Path | None) -> str:
         """Return the study's page in Markdown, from records alone, and draw its figures into ``images``."""
+
+
+def one_by_one(run: RunCell) -> RunCells:
+    """Return what runs cells in turn, from what turns one cell's settings into its numbers."""
+
+    def run_all(cells: Sequence[Settings], report: Report) -> None:
+        for place, cell in enumerate(cells):
+            try:
+                numbers = run(cell)
+            except Exception as error:  # noqa: BLE001  # isolated: the record says what happened
+                report(place, error)
+            else:
+                report(place, numbers)
+
+    return run_all
 
 
 class RunReport(NamedTuple):
@@ -149,13 +169,15 @@ def finished(cells: Sequence[Cell], records: Sequence[Record]) -> tuple[dict[str
     return found, strangers
 
 
-def run_cells(
+def run_cells(  # noqa: PLR0913  # each is an option of the command line
     study: Study,
     records: Records,
     place: Place,
     *,
     quick: bool = False,
+    only: Callable[[Cell], bool] = lambda _cell: True,
     workers: int = 1,
+    together: int = 1,
     seconds: float = float("inf"),
     progress: Progress = print,
 ) -> RunReport:
@@ -166,7 +188,9 @@ def run_cells(
         records: Where they are kept.
         place: Data and device.
         quick: The small grid.
+        only: Whether a cell without a record is to run.
         workers: Processes that run cells side by side; each loads the data once.
+        together: Cells that a worker is given at once.
         seconds: No cell begins later than this.
         progress: Called with a line of text per event.
 
@@ -184,11 +208,11 @@ def run_cells(
                 f"the grid has changed: {len(strangers)} records are of cells that it no longer has, such as "
                 f"{Cell(strangers[0]['cell'])}; they are kept and not used"
             )
-        missing = [cell for cell in cells if cell.key not in done]
+        missing = [cell for cell in cells if cell.key not in done and only(cell)]
         progress(f"{study.name}: {len(cells)} cells, {len(done)} done, {len(missing)} to run")
         if not missing:
             return RunReport(0, {}, 0)
-        return _Crew(study, place, writer, quick=quick, progress=progress).work(missing, workers, seconds)
+        return _Crew(study, place, writer, quick=quick, progress=progress).work(missing, workers, together, seconds)
 
 
 def _check_distinct(cells: Sequence[Cell]) -> None:
@@ -210,9 +234,9 @@ class _Crew:
     def __init__(self, study: Study, place: Place, writer: Writer, *, quick: bool, progress: Progress) -> None:
         self._study, self._place, self._writer = study, place, writer
         self._quick, self._progress = quick, progress
-        self._busy: dict[_Worker, Cell] = {}
+        self._busy: dict[_Worker, dict[int, Cell]] = {}  # cells that are not answered yet, by their place
 
-    def work(self, missing: list[Cell], workers: int, seconds: float) -> RunReport:
+    def work(self, missing: list[Cell], workers: int, together: int, seconds: float) -> RunReport:
         begun, done, failed = time.monotonic(), 0, dict[str, str]()
         waiting, left = iter(missing), len(missing)
         idle: list[_Worker] = []
@@ -223,9 +247,9 @@ class _Crew:
             while True:
                 while idle and left and time.monotonic() - begun < seconds:
                     worker = idle.pop()
-                    self._busy[worker] = next(waiting)
-                    left -= 1
-                    worker.pipe.send(self._busy[worker].settings)
+                    self._busy[worker] = dict(enumerate(islice(waiting, together)))
+                    left -= len(self._busy[worker])
+                    worker.pipe.send([cell.settings for cell in self._busy[worker].values()])
                 if not self._busy:
                     break
                 for worker, cell, answer in self._answers():
@@ -236,11 +260,9 @@ class _Crew:
                         failed[cell.key] = answer["error"].strip().splitlines()[-1]
                         self._progress(f"FAILED {cell}: {failed[cell.key]}")
                     self._writer.append({"cell": dict(cell.settings)} | answer)
-                    if not answer.get("died"):
-                        idle.append(worker)
-                        continue
-                    idle.append(self._started())
-                    _check_ready(idle[-1])
+                    if not self._busy[worker]:
+                        del self._busy[worker]
+                        idle.append(self._alive(worker))
             for worker in idle:
                 worker.pipe.send(None)
                 worker.process.join()
@@ -248,6 +270,14 @@ class _Crew:
             for process in (each.process for each in (*self._busy, *idle)):
                 process.terminate()
         return RunReport(done, failed, left)
+
+    def _alive(self, worker: _Worker) -> _Worker:
+        """Return the worker, or one in its place if it has died."""
+        if worker.process.is_alive():
+            return worker
+        other = self._started()
+        _check_ready(other)
+        return other
 
     def _started(self) -> _Worker:
         ours, theirs = multiprocessing.Pipe()
@@ -261,17 +291,16 @@ class _Crew:
     def _answers(self) -> Iterator[tuple[_Worker, Cell, Record]]:
         ready = wait([worker.pipe for worker in self._busy])
         for worker in [worker for worker in self._busy if worker.pipe in ready]:
-            cell = self._busy.pop(worker)
+            cells = self._busy[worker]
             try:
-                answer = worker.pipe.recv()
+                place, answer = worker.pipe.recv()
             except EOFError:
                 worker.process.join()
-                answer = {
-                    "error": f"the worker died with exit code {worker.process.exitcode}",
-                    "died": True,
-                    **self._place.described(),
-                }
-            yield worker, cell, answer
+                error = f"the worker died with exit code {worker.process.exitcode}"
+                while cells:
+                    yield worker, cells.pop(next(iter(cells))), {"error": error, **self._place.described()}
+            else:
+                yield worker, cells.pop(place), answer
 
 
 def _check_ready(worker: _Worker) -> None:
@@ -296,19 +325,39 @@ def _serve(pipe: Connection, study: Study, place: Place, quick: bool, parent: in
         pipe.send(str(error))
         return
     pipe.send(None)
-    while (settings := pipe.recv()) is not None:
-        began = time.perf_counter()
-        try:
-            answer: Record = {"numbers": run(settings)}
-            json.dumps(answer, allow_nan=False)  # which a record must stand
-        except Exception:  # noqa: BLE001  # isolated: the other cells go on, and the record says what happened
-            answer = {"error": traceback.format_exc(limit=-4)}
-            with suppress(Exception):
-                torch.cuda.empty_cache()
-        answer |= place.described()
+    while (cells := pipe.recv()) is not None:
+        _run_and_answer(pipe, run, cells, place)
+
+
+def _run_and_answer(pipe: Connection, run: RunCells, cells: Sequence[Settings], place: Place) -> None:
+    """Send one answer per cell, whatever happens."""
+    began = time.perf_counter()
+    unanswered = dict(enumerate(cells))
+
+    def report(at: int, result: dict[str, Any] | Exception) -> None:
+        answer: Record = {"numbers": result}
+        if not isinstance(result, Exception):
+            try:
+                json.dumps(answer, allow_nan=False)  # which a record must stand
+            except (TypeError, ValueError) as error:
+                result = error
+        if isinstance(result, Exception):  # isolated: the other cells go on, and the record says what happened
+            answer = {"error": "".join(traceback.format_exception(result, limit=-4))}
+        answer |= place.described() | {"together": len(cells)}
         answer["seconds"] = round(time.perf_counter() - began, 3)
         answer["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
-        pipe.send(answer)
+        del unanswered[at]
+        pipe.send((at, answer))
+
+    try:
+        run(cells, report)
+        missing: Exception = RuntimeError("the study did not report this cell")
+    except Exception as error:  # noqa: BLE001  # as above
+        missing = error
+        with suppress(Exception):
+            torch.cuda.empty_cache()
+    for at in tuple(unanswered):
+        report(at, missing)
 
 
 def _end_with(parent: int) -> None:

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from experiments.numbers import Number  # noqa: E402
 from experiments.records import Records  # noqa: E402
-from experiments.runner import Cell, Place, Study, run_cells  # noqa: E402
+from experiments.runner import Cell, Place, Study, one_by_one, run_cells  # noqa: E402
 
 from calibrant.errors import InputError  # noqa: E402
 
@@ -33,7 +33,16 @@ class CountingStudy(Study):
     def prepare(self, place, *, quick):  # noqa: ARG002  # as every study
         if place.data is not None and not place.data.exists():
             raise InputError(f"--data must exist; got {place.data}.")
-        return self._run
+        return self._run_together if any("fails" in each for each in self.settings) else one_by_one(self._run)
+
+    def _run_together(self, cells, report):
+        for place, settings in reversed(list(enumerate(cells))):
+            if settings["fails"] == "alone":
+                report(place, RuntimeError("not finite"))
+            elif settings["fails"] == "with all":
+                raise RuntimeError("out of memory")
+            else:
+                report(place, self._run(settings))
 
     def _run(self, settings):
         with self.log.open("a", encoding="utf-8") as stream:

@@ -14,7 +14,7 @@ from torch import Tensor
 from calibrant.calibrators import TemperatureScaling
 from calibrant.catalogue import find_any_loss
 from calibrant.datasets import CIFAR100, Dataset, DigitsReader, split_dataset
-from calibrant.errors import InputError
+from calibrant.errors import FitError, InputError
 from calibrant.evidence import estimate
 from calibrant.metrics import ACE, AUROC, ECE, MCE, NLL, SCE, Accuracy, Metric
 from calibrant.models import build_model
@@ -24,7 +24,7 @@ from calibrant.training.session import selected_epoch
 from experiments.meta_regularization.results import numbers_of, page_of
 from experiments.numbers import Number
 from experiments.records import Record
-from experiments.runner import Cell, Place, RunCell, Scalar, Study
+from experiments.runner import Cell, Place, Report, RunCells, Scalar, Settings, Study
 
 __all__ = ["MetaRegularizationStudy"]
 
@@ -32,16 +32,16 @@ __all__ = ["MetaRegularizationStudy"]
 LOSSES = {
     "Focal": "focal(gamma=1)",
     "FLγ-SECE": "meta_focal(objective=sece,schedule=network)",
-    "FLγ-SECE, constant rate": "meta_focal(objective=sece)",
     "CE": "ce",
     "FLγ-DECE": "meta_focal(objective=dece,schedule=network)",
-    "FLγ": "meta_focal(objective=ce,schedule=network)",
     "LS (0.05)": "label_smoothing(smoothing=0.05)",
     "MMCE": "mmce",
+    "FLγ-SECE, constant rate": "meta_focal(objective=sece)",
+    "FLγ": "meta_focal(objective=ce,schedule=network)",
 }
 LENGTHS: dict[str, dict[str, Scalar]] = {
-    "short": {"epochs": 120, "batch_size": 256},
     "paper": {"epochs": 350, "batch_size": 128},
+    "short": {"epochs": 120, "batch_size": 256},
 }
 SEEDS = range(3)
 RULES = ("last", "best", "best-nll")
@@ -61,7 +61,7 @@ class MetaRegularizationStudy(Study):
     def cells(self, *, quick: bool) -> Sequence[Cell]:
         return [Cell(settings) for settings in (_quick_grid() if quick else _grid())]
 
-    def prepare(self, place: Place, *, quick: bool) -> RunCell:
+    def prepare(self, place: Place, *, quick: bool) -> RunCells:
         torch.backends.cudnn.benchmark = True
         if quick:
             dataset = DigitsReader().read()
@@ -106,22 +106,52 @@ class _Snapshot(NamedTuple):
 
 @final
 class _Trainer:
-    """Trains one network per cell on one data set."""
+    """Trains one network per cell on one data set, all given cells together."""
 
     def __init__(self, dataset: Dataset, device: torch.device) -> None:
         self._n_classes = dataset.n_classes
         self._data = TrainingData.of(dataset, split_dataset(dataset, "8:1:1", seed=0)).on(device)
         self._shape = tuple(dataset.training.inputs.shape[1:])
 
-    def run(self, cell: Mapping[str, Scalar]) -> dict[str, Any]:
-        """Return a cell's numbers: of every selection rule, uncalibrated and after a temperature; and its epochs."""
+    def run(self, cells: Sequence[Settings], report: Report) -> None:
+        """Report each cell's numbers: of every selection rule, uncalibrated and after a temperature; and its epochs."""
+        sessions = {self._session(cell): place for place, cell in enumerate(cells)}
+        kept: dict[Session, dict[str, _Snapshot]] = {session: {} for session in sessions}
+        labels = {name: part.labels.cpu() for name, part in self._data.held_out.items()}
+
+        def after_epoch(session: Session, record: EpochRecord) -> None:
+            if not record.held_out:
+                return
+            chosen = [
+                rule
+                for rule in RULES
+                if selected_epoch(session.records, rule) == record.epoch and (rule != "last" or session.is_finished)
+            ]
+            if chosen:
+                logits = {name: each.cpu() for name, each in session.held_out_logits.items()}
+                kept[session] |= dict.fromkeys(chosen, _Snapshot(record.epoch, logits))
+            # Of a training of minutes or hours.
+            name, test = cells[sessions[session]]["method"], record.held_out["test"]
+            print(f"{name} epoch {record.epoch} {record.seconds:.2f} s {test} {dict(record.learned)}", flush=True)
+
+        def after_failure(session: Session, error: FitError) -> None:
+            report(sessions[session], error)
+            del sessions[session]
+
+        train_together(list(sessions), after_epoch=after_epoch, after_failure=after_failure)
+        for session, place in sessions.items():
+            rules = {rule: _evaluated(snapshot, labels) for rule, snapshot in kept[session].items()}
+            epochs = [_in_short(record) for record in session.records if record.held_out]
+            report(place, {"rules": rules, "epochs": epochs})
+
+    def _session(self, cell: Settings) -> Session:
         seed = int(cell["seed"])
         changes = {"epochs": int(cell["epochs"]), "batch_size": int(cell["batch_size"]), "seed": seed}
+        channels, *_, size = self._shape
         model = build_model(
-            str(cell["network"]), n_classes=self._n_classes, in_channels=self._shape[0], image_size=self._shape[-1],
-            seed=seed,
-        )  # fmt: skip
-        session = Session(
+            str(cell["network"]), n_classes=self._n_classes, in_channels=channels, image_size=size, seed=seed
+        )
+        return Session(
             model,
             find_any_loss(str(cell["loss"])),
             self._data,
@@ -129,28 +159,6 @@ class _Trainer:
             Speed(judge_every=int(cell["judge_every"])),
             name=str(cell["method"]),
         )
-        kept: dict[str, _Snapshot] = {}
-
-        def after_epoch(of: Session, record: EpochRecord) -> None:
-            for rule in RULES if record.held_out else ():
-                if selected_epoch(of.records, rule) == record.epoch:
-                    kept[rule] = _snapshot(of, record.epoch)
-            if record.held_out:  # of a training of minutes or hours
-                print(
-                    f"{cell['method']} epoch {record.epoch} {record.held_out['test']} {dict(record.learned)}",
-                    flush=True,
-                )
-
-        train_together([session], after_epoch=after_epoch)
-        labels = {name: part.labels.cpu() for name, part in self._data.held_out.items()}
-        return {
-            "rules": {rule: _evaluated(snapshot, labels) for rule, snapshot in kept.items()},
-            "epochs": [_in_short(record) for record in session.records if record.held_out],
-        }
-
-
-def _snapshot(session: Session, epoch: int) -> _Snapshot:
-    return _Snapshot(epoch, {name: session.logits(part).cpu() for name, part in session.data.held_out.items()})
 
 
 def _evaluated(snapshot: _Snapshot, labels: Mapping[str, Tensor]) -> dict[str, Any]:

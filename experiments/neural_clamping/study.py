@@ -43,7 +43,7 @@ from experiments.neural_clamping.graphed import Graphed
 from experiments.neural_clamping.results import numbers_of, page_of
 from experiments.numbers import Number
 from experiments.records import Record
-from experiments.runner import Cell, Place, RunCell, Scalar, Study
+from experiments.runner import Cell, Place, RunCells, Scalar, Study, one_by_one
 
 __all__ = ["NeuralClampingStudy", "pack"]
 
@@ -83,11 +83,11 @@ class NeuralClampingStudy(Study):
     def cells(self, *, quick: bool) -> Sequence[Cell]:
         return [Cell(settings) for settings in (_quick_grid() if quick else _grid())]
 
-    def prepare(self, place: Place, *, quick: bool) -> RunCell:
+    def prepare(self, place: Place, *, quick: bool) -> RunCells:
         torch.backends.cudnn.benchmark = True
         torch.backends.cudnn.allow_tf32 = False  # but where a pass asks for it
         network = _digits() if quick else _resnet110(place)
-        return _Bench(network, QUICK_RESAMPLES if quick else RESAMPLES).run
+        return one_by_one(_Bench(network, QUICK_RESAMPLES if quick else RESAMPLES).run)
 
     def numbers(self, records: Sequence[Record]) -> dict[str, Number]:
         return numbers_of(records)

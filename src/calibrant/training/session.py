@@ -94,6 +94,7 @@ class Session:
         self.recipe, self.data, self._judge_every = recipe, data, speed.judge_every
         self.epoch = 0
         self.records: list[EpochRecord] = []
+        self.held_out_logits: dict[str, Tensor] = {}  # of the last evaluation
         self.trace = LearningTrace(n) if speed.traced else None
         self._best: dict[str, Tensor] = {}  # network and loss after the best epoch so far, where one is selected
         self._plan = self._drawn().to(data.device)
@@ -223,7 +224,8 @@ class Session:
         return (self.epoch + 1) % self._judge_every == 0 or self.epoch + 1 == self.recipe.epochs
 
     def _judged(self) -> dict[str, HeldOutRecord]:
-        return {name: judge(self.logits(part), part.labels) for name, part in self.data.held_out.items()}
+        self.held_out_logits = {name: self.logits(part) for name, part in self.data.held_out.items()}
+        return {name: judge(self.held_out_logits[name], part.labels) for name, part in self.data.held_out.items()}
 
     def _onlookers(self) -> StoredExamples:
         """Held-out rows that have no part in the training."""

@@ -9,7 +9,8 @@ from experiments.meta_regularization.results import numbers_of
 
 def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
     records = str(tmp_path / "records.jsonl")
-    assert main(["run", "meta-regularization", "--quick", "--records", records]) == 0
+    run = ["run", "meta-regularization", "--quick", "--records", records, "--only", "seed=0", "--together", "2"]
+    assert main(run) == 0
     assert main(["check", "meta-regularization", "--quick", "--records", records]) == 0
     assert main(["table", "meta-regularization", "--quick", "--records", records, "--out", str(tmp_path)]) == 0
     page = (tmp_path / "meta-regularization-study.md").read_text(encoding="utf-8")
@@ -26,6 +27,12 @@ def test_the_records_say_what_published_toml_says_they_say(capsys):
 def test_data_that_are_not_there_end_the_run_with_a_message(tmp_path, capsys):
     assert main(["run", "meta-regularization", "--records", str(tmp_path / "records.jsonl"), "--device", "cpu"]) == 2
     assert "--data must name" in capsys.readouterr().err
+
+
+def test_a_condition_without_a_value_is_refused(tmp_path, capsys):
+    records = str(tmp_path / "records.jsonl")
+    assert main(["run", "meta-regularization", "--quick", "--records", records, "--only", "seed"]) == 2
+    assert "NAME=VALUE" in capsys.readouterr().err
 
 
 def test_the_papers_own_length_is_declared():

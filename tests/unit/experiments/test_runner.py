@@ -130,6 +130,40 @@ def test_no_cell_begins_after_the_time_is_up(tmp_path, records):
     assert report == (0, {}, 2)
 
 
+def test_cells_given_together_have_a_record_each(tmp_path, records):
+    study = study_of(tmp_path, *({"seed": seed} for seed in range(5)))
+    assert run(study, records, together=2)[0] == (5, {}, 0)
+    assert [(each["cell"]["seed"], each["together"]) for each in records.read()] == [
+        (0, 2),
+        (1, 2),
+        (2, 2),
+        (3, 2),
+        (4, 1),
+    ]
+
+
+def test_a_failure_of_cells_given_together_costs_those_without_an_answer(tmp_path, records):
+    fails = ["with all", "alone", "no", "no"]
+    study = study_of(tmp_path, *({"seed": seed, "fails": each} for seed, each in enumerate([*fails, "no"])))
+    report, _ = run(study, records, together=4)
+    assert report.done == 3
+    errors = {each["cell"]["seed"]: each["error"].splitlines()[-1] for each in records.read() if "error" in each}
+    assert errors == {0: "RuntimeError: out of memory", 1: "RuntimeError: not finite"}
+
+
+def test_a_worker_that_dies_costs_all_its_cells_and_is_replaced(tmp_path, records):
+    cells = [{"seed": 1}, {"seed": 2, "does": "die"}, {"seed": 3}, {"seed": 4}]
+    report, _ = run(study_of(tmp_path, *cells), records, together=3)
+    assert report.done == 2
+    assert {each["cell"]["seed"] for each in records.read() if "error" in each} == {2, 3}
+
+
+def test_only_the_cells_that_are_asked_for_run(tmp_path, records):
+    study = study_of(tmp_path, *({"seed": seed} for seed in range(4)))
+    assert run(study, records, only=lambda cell: cell.settings["seed"] > 1)[0].done == 2
+    assert begun(tmp_path) == {"2": 1, "3": 1}
+
+
 def test_data_that_are_not_there_are_reported(tmp_path, records):
     with pytest.raises(InputError, match="--data must exist"):
         run_cells(study_of(tmp_path, {"seed": 1}), records, place(tmp_path / "nowhere"))
