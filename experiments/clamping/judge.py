@@ -19,7 +19,7 @@ from page import write_page
 
 from calibrant.catalogue import find_calibrator
 from calibrant.errors import CalibrantWarning, FitError
-from calibrant.evidence import compare
+from calibrant.evidence import difference
 from calibrant.metrics import ACE, AUROC, ECE, NLL, SCE, Accuracy, Brier, Entropy
 from calibrant.predictions import Predictions
 
@@ -67,12 +67,12 @@ def _judged(name: str, calibration: Predictions, test: Predictions, ts: Predicti
     except FitError as error:
         return {"seconds": time.perf_counter() - start, "error": str(error)}
     seconds = time.perf_counter() - start
-    differences = compare(ts, after, COMPARED, resamples=1000, seed=0)
+    differences = difference(ts, after, COMPARED, resamples=1000, seed=0)
     return {
         "seconds": round(seconds, 2),
         "metrics": {metric.name: round(float(metric(after)), 6) for metric in MEASURED},
         "to_ts": {
-            name: [round(value, 6) for value in (each.difference, each.low, each.high, each.p)]
+            name: [round(value, 6) for value in (each.value, each.low, each.high, each.p)]
             for name, each in differences.items()
         },
     }

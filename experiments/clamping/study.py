@@ -32,7 +32,7 @@ from calibrant.clamping import (
     NeuralClamping,
 )
 from calibrant.errors import FitError
-from calibrant.evidence import compare
+from calibrant.evidence import difference
 from calibrant.metrics import ACE, AUROC, ECE, NLL, SCE, Accuracy, Brier, Entropy
 from calibrant.predictions import Predictions
 from calibrant.training import predict
@@ -134,7 +134,7 @@ def _fitted(network: Network, method: NeuralClamping, none: Predictions, ts: Pre
     after = _predictions(clamped, network.inputs["test"], network.labels["test"])
     summary = clamped.summary
     assert summary is not None
-    differences = compare(ts, after, COMPARED, resamples=1000, seed=0)
+    differences = difference(ts, after, COMPARED, resamples=1000, seed=0)
     return {
         "seconds": round(seconds, 2),
         "T": float(clamped.head.temperature) if hasattr(clamped.head, "temperature") else None,
@@ -150,7 +150,7 @@ def _fitted(network: Network, method: NeuralClamping, none: Predictions, ts: Pre
         "none": _measured(none),
         "ts": _measured(ts),
         "to_ts": {
-            name: [round(value, 6) for value in (each.difference, each.low, each.high, each.p)]
+            name: [round(value, 6) for value in (each.value, each.low, each.high, each.p)]
             for name, each in differences.items()
         },
     }

@@ -32,7 +32,7 @@ from calibrant.clamping.study.ablation_record import Ablation
 from calibrant.clamping.study.forward_runs import ForwardRuns
 from calibrant.datasets import CIFAR100, Examples, PixelScale, load_digits, split_dataset
 from calibrant.errors import CalibrantWarning, FitError, InputError
-from calibrant.evidence import Difference, Estimate, compare, estimate
+from calibrant.evidence import Difference, Estimate, difference, estimate
 from calibrant.losses import CrossEntropyLoss
 from calibrant.metrics import ACE, AUROC, ECE, NLL, SCE, Accuracy, Brier, Entropy, Metric, ece, nll
 from calibrant.models import DigitsCNN, build_model
@@ -171,7 +171,7 @@ class _Bench:
             found["rows"][name] = self._row(after[name], float(fitted.temperature))
         for name in ("TS (focal)", "TS (grid)"):
             found["differences"][f"{name} - TS"] = _differences(
-                compare(after["TS"], after[name], MEASURED, resamples=self._resamples, seed=0)
+                difference(after["TS"], after[name], MEASURED, resamples=self._resamples, seed=0)
             )
         found["images"] = {"calibration": len(self._calibration), "test": len(self._test)}
         return found
@@ -192,7 +192,7 @@ class _Bench:
             "seconds": _rounded(seconds),
             "rows": {"efficient": self._row(after, clamped.temperature), "TS": self._row(ts, None)},
             "differences": {
-                "efficient - TS": _differences(compare(ts, after, MEASURED, resamples=self._resamples, seed=0))
+                "efficient - TS": _differences(difference(ts, after, MEASURED, resamples=self._resamples, seed=0))
             },
         }
 
@@ -279,8 +279,7 @@ def reliability(predictions: Predictions, n_bins: int = 15) -> list[list[float]]
 
 def _differences(found: Mapping[str, Difference]) -> dict[str, list[float | None]]:
     return {
-        name: [_rounded(value) for value in (each.difference, each.low, each.high, each.p)]
-        for name, each in found.items()
+        name: [_rounded(value) for value in (each.value, each.low, each.high, each.p)] for name, each in found.items()
     }
 
 

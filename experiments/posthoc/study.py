@@ -22,11 +22,11 @@ from page import write_page
 from calibrant.calibrators import Chain, HistogramBinning, IsotonicRegression, TemperatureScaling
 from calibrant.calibrators.base import Calibrator
 from calibrant.catalogue import all_calibrators
+from calibrant.comparison import compare
 from calibrant.errors import CalibrantError, CalibrantWarning
+from calibrant.evidence import Difference
 from calibrant.metrics import nll
 from calibrant.predictions import Predictions
-from calibrant.report.comparison.board import leaderboard
-from calibrant.report.comparison.change import Change
 
 FOLDER = Path(__file__).parent
 RECORDS = FOLDER / "records.jsonl"
@@ -55,8 +55,8 @@ def methods() -> list[Calibrator]:
 def board_records(file: Path, seed: int) -> Iterator[dict[str, object]]:
     """One record a method: its numbers on the test half."""
     calibration, test = halves(file, seed)
-    board = leaderboard(calibration, test, methods(), seed=seed, progress=say)
-    for entry in board.entries:
+    board = compare(calibration, test, methods(), seed=seed, progress=say)
+    for entry in board.methods:
         yield {
             "kind": "board",
             "seed": seed,
@@ -69,12 +69,12 @@ def board_records(file: Path, seed: int) -> Iterator[dict[str, object]]:
             # Difference, its interval and its corrected p-value.
             "against": {
                 rival: {name: _numbers(changes[name]) for name in ("nll", "ece", "auroc")}
-                for rival, changes in entry.against.items()
+                for rival, changes in entry.differences.items()
             },
         }
 
 
-def _numbers(change: Change) -> list[float]:
+def _numbers(change: Difference) -> list[float]:
     return [round(each, 6) for each in (change.value, change.low, change.high, change.corrected_p)]
 
 

@@ -20,7 +20,7 @@ from page import write_page
 from calibrant.calibrators import HistogramBinning, StructuredVectorScaling, TemperatureScaling
 from calibrant.catalogue import find_loss
 from calibrant.datasets import CIFAR100
-from calibrant.evidence import compare, estimate
+from calibrant.evidence import difference, estimate
 from calibrant.metrics import AUROC, ECE, NLL, Accuracy, Brier
 from calibrant.predictions import Predictions
 from calibrant.sources import load
@@ -119,10 +119,9 @@ def _estimates(test: Predictions) -> dict[str, list[float]]:
 
 def _differences(ce: Predictions, other: Predictions) -> dict[str, list[float]]:
     """To the cross-entropy, both after a temperature: the difference, the ends of its interval, and p."""
-    found = compare(ce, other, MEASURED, resamples=2000, seed=SEED)
+    found = difference(ce, other, MEASURED, resamples=2000, seed=SEED)
     return {
-        name: [round(value, 6) for value in (each.difference, each.low, each.high, each.p)]
-        for name, each in found.items()
+        name: [round(value, 6) for value in (each.value, each.low, each.high, each.p)] for name, each in found.items()
     }
 
 

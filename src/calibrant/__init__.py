@@ -69,10 +69,11 @@ if TYPE_CHECKING:
         save_clamped,
         start_spread,
     )
+    from calibrant.comparison import Comparison, compare
     from calibrant.confidence import ConfidNet, TrustScore, load_confidence, save_confidence
     from calibrant.datasets import Dataset, Examples, Split, all_datasets, all_splits, find_dataset, split_dataset
     from calibrant.errors import CalibrantError, CalibrantWarning, FileError, FitError, InputError, UnknownNameError
-    from calibrant.evidence import Difference, Estimate, compare, estimate
+    from calibrant.evidence import Difference, Estimate, difference, estimate
     from calibrant.losses import (
         AvUCLoss,
         BrierLoss,
@@ -142,7 +143,7 @@ if TYPE_CHECKING:
     from calibrant.models import all_models, build_model
     from calibrant.paper import Paper
     from calibrant.predictions import Predictions, TopLabel
-    from calibrant.report import Evaluation, Leaderboard, Verdict, evaluate, leaderboard, verdict
+    from calibrant.report import Evaluation, Verdict, evaluate, verdict
     from calibrant.sources import (
         MapFile,
         load,
@@ -169,12 +170,13 @@ if TYPE_CHECKING:
 __all__ = [
     "Ablation", "Auto", "AvUCLoss", "BayesianBinning", "BetaCalibration", "BiasCorrectedTemperature", "BinMeanShift",
     "BrierLoss", "CalibrantError", "CalibrantWarning", "Calibrator", "Chain", "ClampedModel", "ClampingSummary",
-    "ClasswiseHistogramBinning", "ConfidNet", "CorrectnessRankingLoss", "CrossEntropyLoss", "DCALoss", "DECELoss",
+    "ClasswiseHistogramBinning", "Comparison", "ConfidNet", "CorrectnessRankingLoss", "CrossEntropyLoss", "DCALoss",
+    "DECELoss",
     "Dataset", "DensityRatioCalibration", "DiagonalOrderPreserving", "Difference", "DirichletODIR", "DoNothing",
     "DualFocalLoss", "EnsembleTemperatureScaling", "EntropyRegularisedLoss", "EpochRecord", "Estimate", "Evaluation",
     "Examples", "FeatureCalibrator", "FileError", "FitError", "FitSummary", "FocalLoss", "HistogramBinning", "IMax",
     "InputError", "InputSpace", "InverseFocalLoss", "IsotonicOneVsRest", "IsotonicPooled", "IsotonicRegression",
-    "LabelSmoothingLoss", "Leaderboard", "LogitNormLoss", "Loss", "MDCALoss", "MMCELoss", "Map", "MapFile",
+    "LabelSmoothingLoss", "LogitNormLoss", "Loss", "MDCALoss", "MMCELoss", "Map", "MapFile",
     "MarginLoss", "MatrixScaling", "MatrixScalingODIR", "Metric", "Mixup", "NeuralClamping", "OrderInvariant",
     "OrderPreserving", "PairwiseConstraintsLoss", "Paper", "PenalisedLoss", "PlattScaling", "Predictions",
     "QuadraticScaling", "Recipe", "RowLoss", "Run", "SBECELoss", "SECELoss", "SampleDependentFocalLoss",
@@ -183,10 +185,11 @@ __all__ = [
     "TopLabel", "TrainingData", "TrustScore", "UnknownNameError", "VectorScaling", "VennAbers", "VennAbersInterval",
     "Verdict", "ablation", "accuracy", "ace", "all_calibrators", "all_datasets", "all_feature_calibrators",
     "all_losses", "all_metrics", "all_models", "all_splits", "augrc", "aupr_error", "aupr_success", "aurc", "auroc",
-    "brier", "build_model", "calibration_refinement", "compare", "differentiable_ece", "differentiable_sece", "e_aurc",
+    "brier", "build_model", "calibration_refinement", "compare", "difference", "differentiable_ece",
+    "differentiable_sece", "e_aurc",
     "ece", "ece_l1_debiased", "ece_l2_debiased", "efficient_clamping", "entropy", "estimate", "evaluate",
     "find_any_calibrator", "find_calibrator", "find_dataset", "find_loss", "find_metric", "focal_gamma", "fpr95",
-    "gamma_sweep", "kde_ece", "ks", "leaderboard", "load", "load_clamped", "load_confidence", "load_feature_map",
+    "gamma_sweep", "kde_ece", "ks", "load", "load_clamped", "load_confidence", "load_feature_map",
     "load_features", "load_map", "load_network", "loss_settings", "mce", "mmce", "murphy", "nll", "oe", "piece",
     "read_map_file", "refinement_terms", "save", "save_clamped", "save_confidence", "save_map", "sce", "sece",
     "sece_printed", "skce", "smece", "split_dataset", "start_spread", "tl_ece", "top_brier", "train_runs",
@@ -211,10 +214,11 @@ _HOMES = {
         "Ablation ClampedModel ClampingSummary InputSpace NeuralClamping ablation efficient_clamping gamma_sweep "
         "load_clamped save_clamped start_spread "
     ),
+    "comparison": "Comparison compare",
     "confidence": "ConfidNet TrustScore load_confidence save_confidence",
     "datasets": "Dataset Examples Split all_datasets all_splits find_dataset split_dataset",
     "errors": "CalibrantError CalibrantWarning FileError FitError InputError UnknownNameError",
-    "evidence": "Difference Estimate compare estimate",
+    "evidence": "Difference Estimate difference estimate",
     "losses": (
         "AvUCLoss BrierLoss CorrectnessRankingLoss CrossEntropyLoss DCALoss DECELoss DualFocalLoss "
         "EntropyRegularisedLoss FocalLoss InverseFocalLoss LabelSmoothingLoss LogitNormLoss Loss MDCALoss "
@@ -231,7 +235,7 @@ _HOMES = {
     "models": "all_models build_model",
     "paper": "Paper",
     "predictions": "Predictions TopLabel",
-    "report": "Evaluation Leaderboard Verdict evaluate leaderboard verdict",
+    "report": "Evaluation Verdict evaluate verdict",
     "sources": "MapFile load load_feature_map load_features load_map read_map_file save save_map",
     "training": "EpochRecord Mixup Recipe Run Session Speed TrainingData load_network train_runs train_together",
 }

@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy import stats
 
-from calibrant import Predictions, TopLabel, compare, estimate
+from calibrant import Predictions, TopLabel, difference, estimate
 from calibrant.metrics import (
     ACE,
     AUGRC,
@@ -114,17 +114,17 @@ def test_the_paired_comparison_finds_no_difference_where_there_is_none():
             Predictions(base.logits + torch.from_numpy(rng.normal(size=base.logits.shape)) * 0.5, base.labels)
             for _ in range(2)
         )
-        p.append([d.p for d in compare(first, second, [NLL(), Brier(), AUROC()], resamples=200, seed=i).values()])
+        p.append([d.p for d in difference(first, second, [NLL(), Brier(), AUROC()], resamples=200, seed=i).values()])
     assert (np.mean(np.array(p) <= 0.05, axis=0) <= 0.15).all()
 
 
 def test_the_paired_comparison_sees_a_small_difference_that_separate_intervals_hide():
     predictions = draw(1000, 2.0, np.random.default_rng(6))
     cooler = Predictions(predictions.logits * 0.9, predictions.labels)
-    difference = compare(predictions, cooler, [NLL()])["nll"]
+    found = difference(predictions, cooler, [NLL()])["nll"]
     apart = [estimate(p, [NLL()])["nll"] for p in (predictions, cooler)]
-    assert difference.high < 0
-    assert difference.p < 0.01
+    assert found.high < 0
+    assert found.p < 0.01
     assert apart[0].low < apart[1].high
 
 

@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from calibrant import Predictions, compare, estimate
+from calibrant import Predictions, difference, estimate
 from calibrant.catalogue import all_calibrators, all_metrics
 from calibrant.errors import CalibrantWarning
 
@@ -24,7 +24,7 @@ def test_every_number_is_the_same_on_an_accelerator(k):
     for name in first:
         assert second[name].value == pytest.approx(first[name].value, rel=1e-5, abs=1e-8)
         assert second[name].high == pytest.approx(first[name].high, rel=1e-5, abs=1e-8)
-    assert compare(there, Predictions(there.logits / 2, there.labels), metrics, resamples=20)
+    assert difference(there, Predictions(there.logits / 2, there.labels), metrics, resamples=20)
 
 
 @needs_cuda

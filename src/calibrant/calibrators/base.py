@@ -1,10 +1,11 @@
 """What a calibrator is: a recipe with options, whose one verb gives a fitted map. There is no unfitted state."""
 
 import dataclasses
+import math
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, final
 
@@ -12,14 +13,23 @@ import torch
 
 from calibrant.calibrators.floor import about_floor, with_floor
 from calibrant.calibrators.own_samples import Compared, compare_on_own_samples
-from calibrant.caught_warnings import caught_warnings
-from calibrant.errors import CalibrantWarning, InputError
+from calibrant.caught_warnings import caught_warnings, ours_in
+from calibrant.errors import CalibrantError, CalibrantWarning, InputError
 from calibrant.maps import FitSummary, Map
 from calibrant.numerics.certificate import Certificate
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = ["Calibrator", "CalibratorFamily", "Fitted", "check_calibrators", "gathered_warnings", "with_comparison"]
+__all__ = [
+    "Calibrator",
+    "CalibratorFamily",
+    "Fitted",
+    "Trial",
+    "check_calibrators",
+    "gathered_warnings",
+    "try_fit",
+    "with_comparison",
+]
 
 CalibratorFamily: TypeAlias = Literal["baseline", "scaling", "binning", "curve", "composition"]
 
@@ -106,6 +116,41 @@ class Calibrator(ABC):
         """The options, as a file can hold them."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]  # concrete calibrators are dataclasses
         return {field.name: _plain(getattr(self, field.name)) for field in fields}
+
+
+class Trial(NamedTuple):
+    """The outcome of a fit that may fail: a fitted map and the samples it transformed, or the reason of the failure."""
+
+    map: Map | None = None
+    transformed: Predictions | None = None
+    failure: str | None = None
+    notes: tuple[str, ...] = ()  # of the fit's summary, and the library's own warnings
+    seconds: float = math.nan  # time of the fit
+
+
+def try_fit(fit: Callable[[Predictions], Map], calibration: Predictions, test: Predictions | None = None) -> Trial:
+    """Fit a map and transform other samples with it; collect the library's errors and warnings instead of raising.
+
+    Args:
+        fit: A calibrator's ``fit`` or ``fit_uncompared``.
+        calibration: Samples to fit on.
+        test: Samples to transform.
+
+    Example:
+        >>> from calibrant.calibrators import TemperatureScaling
+        >>> separable = Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 1])
+        >>> try_fit(TemperatureScaling().fit, separable).failure is not None
+        True
+    """
+    with caught_warnings() as caught:
+        try:
+            fitted = fit(calibration)
+            trial = Trial(fitted, None if test is None else fitted.transform(test))
+        except CalibrantError as error:
+            trial = Trial(failure=str(error))
+    summary = None if trial.map is None else trial.map.summary
+    notes = tuple(dict.fromkeys([*(summary.notes if summary else ()), *ours_in(caught)]))
+    return trial._replace(notes=notes, seconds=summary.seconds if summary else math.nan)
 
 
 def check_calibrators(values: object, name: str) -> None:

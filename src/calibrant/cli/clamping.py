@@ -16,6 +16,7 @@ from calibrant.cli.notes import warnings_shown
 from calibrant.cli.output import check_folder, standard_error, standard_output
 from calibrant.cli.progress import stages
 from calibrant.cli.writing import write_json, write_page
+from calibrant.comparison import TEMPERATURE, UNCALIBRATED
 from calibrant.diagrams import delta_picture, reliability
 from calibrant.errors import CalibrantError
 from calibrant.plots import ThemeName, plot_delta, plot_reliability
@@ -24,7 +25,6 @@ from calibrant.report.clamping.judgement import CLAMPED, ClampingJudgement
 from calibrant.report.clamping.judging import judge_clamping, needs_refit
 from calibrant.report.clamping.markdown import clamping_to_markdown
 from calibrant.report.clamping.terminal import clamping_to_terminal
-from calibrant.report.comparison.board import NOTHING, TEMPERATURE
 from calibrant.sources import save
 
 __all__ = ["run_clamping"]
@@ -111,7 +111,7 @@ def _source(request: ClampRequest) -> str:
 def _write(folder: ClampFolder, found: ClampingJudgement) -> list[Path]:
     """The test rows as the network, temperature scaling and the clamped network see them."""
     written = []
-    for name, file in ((NOTHING, "before.npz"), (TEMPERATURE, "temperature.npz"), (CLAMPED, "after.npz")):
+    for name, file in ((UNCALIBRATED, "before.npz"), (TEMPERATURE, "temperature.npz"), (CLAMPED, "after.npz")):
         if name in found.predictions:
             save(found.predictions[name], folder.path / file)
             written.append(folder.path / file)
@@ -139,7 +139,7 @@ def _drawn(
     request: ClampRequest, case: ClampCase, clamped: ClampedModel, found: ClampingJudgement, theme: ThemeName
 ) -> dict[str, Figure]:
     """The reliability before and after, and δ, if there is one, where the inputs are images."""
-    before, after = (reliability(found.predictions[name], n_bins=request.n_bins) for name in (NOTHING, CLAMPED))
+    before, after = (reliability(found.predictions[name], n_bins=request.n_bins) for name in (UNCALIBRATED, CLAMPED))
     ax = plot_reliability(before, other=after, labels=("before", "clamped"), theme=theme)
     drawn = {"before_and_after": cast("Figure", ax.figure)}
     rows = case.test.rows

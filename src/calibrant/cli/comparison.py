@@ -13,11 +13,10 @@ from calibrant.cli.output import standard_error, standard_output
 from calibrant.cli.progress import counted
 from calibrant.cli.reading import read_predictions
 from calibrant.cli.writing import Reports, write_json, write_page
+from calibrant.comparison import UNCALIBRATED, Comparison, compare
 from calibrant.diagrams import reliability
 from calibrant.plots import ThemeName, plot_leaderboard, plot_reliability
 from calibrant.predictions import Predictions
-from calibrant.report import Leaderboard, leaderboard
-from calibrant.report.comparison.board import NOTHING
 from calibrant.report.comparison.diagram import leaderboard_diagram
 from calibrant.report.comparison.document import leaderboard_to_document
 from calibrant.report.comparison.markdown import leaderboard_to_markdown
@@ -49,7 +48,7 @@ def run_comparison(request: ComparisonRequest) -> None:
     with warnings_shown(err), counted(err) as count:
         count(f"reading {request.calibration} and {request.test}", 0, 1)
         calibration, test = (read_predictions(path, request.names) for path in (request.calibration, request.test))
-        board = leaderboard(
+        board = compare(
             calibration,
             test,
             methods.for_rows(calibration),
@@ -75,17 +74,17 @@ def run_comparison(request: ComparisonRequest) -> None:
         ),
     ]
     chosen = board.recommended.name
-    if chosen != NOTHING:
+    if chosen != UNCALIBRATED:
         out.print(f"Next: calibrant fit '{chosen}' {request.calibration} -o map.safetensors", style="bold")
     if written:
         out.print("Wrote " + ", ".join(str(path) for path in written), style="dim")
 
 
-def _drawn(board: Leaderboard, test: Predictions, n_bins: int, theme: ThemeName) -> dict[str, Figure]:
+def _drawn(board: Comparison, test: Predictions, n_bins: int, theme: ThemeName) -> dict[str, Figure]:
     """The board, and the reliability of the best method before and after."""
     drawn = {"leaderboard": plot_leaderboard(leaderboard_diagram(board), theme=theme)}
-    shown = board.recommended if board.recommended.name != NOTHING else board.best
-    if shown.map is not None and shown.name != NOTHING:
+    shown = board.recommended if board.recommended.name != UNCALIBRATED else board.best
+    if shown.map is not None and shown.name != UNCALIBRATED:
         before, after = (reliability(rows, n_bins=n_bins) for rows in (test, shown.map.transform(test)))
         ax = plot_reliability(before, other=after, labels=("before", f"after {shown.name}"), theme=theme)
         drawn["before_and_after"] = cast("Figure", ax.figure)

@@ -12,7 +12,7 @@ from calibrant.cli.output import standard_error, standard_output
 from calibrant.cli.progress import stages
 from calibrant.cli.reading import read
 from calibrant.cli.writing import Reports, write_json, write_page
-from calibrant.evidence import Difference, compare
+from calibrant.evidence import Difference, difference
 from calibrant.predictions import Predictions, TopLabel
 from calibrant.report import Evaluation, evaluate
 from calibrant.report.document import to_document
@@ -77,7 +77,7 @@ def _judge(request: Request, gates: list[Gate], stage: Callable[[str], None]) ->
     comparison = None
     if second is not None:
         stage(f"comparing with {request.compare}")
-        comparison = compare(predictions, second, metrics, seed=request.seed)
+        comparison = difference(predictions, second, metrics, seed=request.seed)
     evaluation = evaluate(
         predictions, n_bins=request.n_bins, resamples=request.resamples, seed=request.seed, progress=stage
     )

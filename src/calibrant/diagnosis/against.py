@@ -12,8 +12,7 @@ from calibrant.diagnosis.fitting import RAW
 from calibrant.diagnosis.judged import Judged, JudgedCandidate
 from calibrant.diagnosis.over_seeds import LEVEL, Interval, Noise, interval_of, noise_of_seeds
 from calibrant.diagnosis.record import Record
-from calibrant.evidence import Contest, Difference
-from calibrant.evidence.holm import holm
+from calibrant.evidence import Difference, PairedBootstrap, holm
 from calibrant.metrics import AUROC, ECE, Accuracy, Metric
 
 __all__ = ["Against", "Side", "compared_with"]
@@ -65,7 +64,7 @@ def compared_with(
     rival = judged.find(reference)
     others = [each for each in judged.candidates if each is not rival]
     found: dict[str, dict[str, dict[str, Against]]] = {each.name: {} for each in others}
-    contest = Contest(next(iter(rival.tops(RAW).values())), metrics, resamples=resamples, seed=seed)
+    contest = PairedBootstrap(next(iter(rival.tops(RAW).values())), metrics, resamples=resamples, seed=seed)
     for name in judged.map_names if others else ():
         against = _drawn(contest, rival, name)
         for candidate in others:
@@ -78,11 +77,11 @@ def compared_with(
     return found
 
 
-def _drawn(contest: Contest, candidate: JudgedCandidate, map_name: str) -> Drawn:
+def _drawn(contest: PairedBootstrap, candidate: JudgedCandidate, map_name: str) -> Drawn:
     return {seed: contest.values(top) for seed, top in candidate.tops(map_name).items()}
 
 
-def _against(contest: Contest, metric: Metric, reference: Drawn, candidate: Drawn, n: int) -> Against:
+def _against(contest: PairedBootstrap, metric: Metric, reference: Drawn, candidate: Drawn, n: int) -> Against:
     first, second = (_known(drawn, metric) for drawn in (reference, candidate))
     means = [float(torch.stack(list(each.values()))[:, 0].mean()) if each else math.nan for each in (first, second)]
     pairs = {seed: (first[seed], second[seed]) for seed in second if seed in first}
@@ -115,7 +114,7 @@ def _known(drawn: Drawn, metric: Metric) -> dict[int, Tensor]:
 
 def _of_two_runs(found: Difference) -> Interval:
     # Draws that are all the same, but not 0, tell nothing of noise.
-    same = math.isclose(found.low, found.high, rel_tol=1e-9) and found.difference != 0
+    same = math.isclose(found.low, found.high, rel_tol=1e-9) and found.value != 0
     return Interval(found.low, found.high, math.nan if same else found.p)
 
 

@@ -10,24 +10,12 @@ from calibrant.report.evaluation import Evaluation, evaluate
 from calibrant.report.wording import Verdict, verdict
 
 if TYPE_CHECKING:
-    from calibrant.report.comparison.board import Entry, Leaderboard, leaderboard
     from calibrant.report.comparison.wording import leaderboard_verdict
 
-__all__ = [
-    "Entry",
-    "Evaluation",
-    "Leaderboard",
-    "Verdict",
-    "evaluate",
-    "leaderboard",
-    "leaderboard_verdict",
-    "verdict",
-]
-
-_HOME = {"Entry": "board", "Leaderboard": "board", "leaderboard": "board", "leaderboard_verdict": "wording"}
+__all__ = ["Evaluation", "Verdict", "evaluate", "leaderboard_verdict", "verdict"]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
+    if name != "leaderboard_verdict":
         raise AttributeError(f"module 'calibrant.report' has no attribute {name!r}")
-    return getattr(import_module(f"calibrant.report.comparison.{_HOME[name]}"), name)
+    return getattr(import_module("calibrant.report.comparison.wording"), name)

@@ -79,7 +79,7 @@ def part_lines(evaluation: Evaluation) -> list[str]:
 def comparison_rows(comparison: dict[str, Difference]) -> list[tuple[str, str, str, str, str, str]]:
     """Name, first, second, difference, interval and p of every compared metric."""
     return [
-        (name, number(d.first), number(d.second), f"{d.difference:+.4f}", f"{d.low:+.4f} … {d.high:+.4f}", p_text(d.p))
+        (name, number(d.baseline), number(d.candidate), f"{d.value:+.4f}", f"{d.low:+.4f} … {d.high:+.4f}", p_text(d.p))
         for name, d in comparison.items()
     ]
 

@@ -10,12 +10,12 @@ import torch
 from calibrant import find_calibrator
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
 from calibrant.calibrators.own_samples import compare_on_own_samples
+from calibrant.comparison import MethodResult, compare
 from calibrant.errors import CalibrantWarning
 from calibrant.maps import Affine, Identity, Scale
 from calibrant.metrics import accuracy, brier, nll
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
-from calibrant.report.comparison.board import Entry, leaderboard
 from calibrant.report.comparison.document import leaderboard_to_document
 from calibrant.report.comparison.rows import note_lines
 from calibrant.sources import load_map, save_map
@@ -137,13 +137,13 @@ def test_the_numbers_are_read_back_from_a_file(tmp_path):
 
 def test_a_leaderboard_shows_the_numbers_and_says_the_same_note_once():
     rows = calibrated(600)
-    board = leaderboard(rows[:300], rows[300:], [Fixed(temperature=4.0), Fixed(temperature=4.1)], resamples=50)
+    board = compare(rows[:300], rows[300:], [Fixed(temperature=4.0), Fixed(temperature=4.1)], resamples=50)
     methods = {each["name"]: each for each in leaderboard_to_document(board)["methods"]}
     own = methods["fixed(temperature=4.0)"]["own_samples"]
     assert own["n"] == 300
     assert own["after"]["nll"] > own["before"]["nll"]
-    assert sum("worse than no calibration" in line for line in note_lines(board.entries)) == 2
-    twice = [Entry("one", "", notes=("the same",)), Entry("two", "", notes=("the same", "another"))]
+    assert sum("worse than no calibration" in line for line in note_lines(board.methods)) == 2
+    twice = [MethodResult("one", "", notes=("the same",)), MethodResult("two", "", notes=("the same", "another"))]
     assert note_lines(twice) == ["one, two: the same", "two: another"]
 
 

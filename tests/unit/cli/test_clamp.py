@@ -110,7 +110,7 @@ def test_a_shift_of_all_inputs_is_found_and_undone(clamp, tmp_path):
     assert [method["name"] for method in report["methods"]] == ["none", "temperature", "clamped"]
     assert set(report["methods"][2]["metrics"]) == {"accuracy", "nll", "ece", "ace", "brier", "auroc"}
     assert report["methods"][2]["metrics"]["nll"]["value"] == pytest.approx(float(nll(after)))
-    assert report["methods"][2]["against"]["temperature"]["nll"]["side"] == "better"
+    assert report["methods"][2]["differences"]["temperature"]["nll"]["side"] == "better"
     assert [trial["strength"] for trial in report["fit"]["trials"]] == [0.03, 0.001]
     assert report["delta"]["norm"] == pytest.approx(float(clamped.delta.norm()))
     page = (out / "report.md").read_text()
@@ -146,7 +146,7 @@ def test_where_inputs_are_as_they_should_be_the_answer_is_a_temperature(clamp, t
     temperature, after = (load(out / f"{name}.npz") for name in ("temperature", "after"))
     assert torch.allclose(temperature.logits, after.logits, atol=1e-4)
     methods = json.loads((out / "report.json").read_text())["methods"]
-    assert set(methods[2]["against"]) == {"none"}  # from temperature scaling it does not differ
+    assert set(methods[2]["differences"]) == {"none"}  # from temperature scaling it does not differ
 
 
 def test_what_it_leaves_is_what_the_library_gives(clamp, tmp_path):
@@ -170,7 +170,7 @@ def test_everything_can_be_written_at_once(clamp, tmp_path):
     report = json.loads((tmp_path / "r.json").read_text())
     assert (report["bins"], report["seed"], report["head"]) == (10, 3, "svs")
     assert [method["name"] for method in report["methods"]] == ["none", "temperature", "svs", "clamped"]
-    assert set(report["methods"][3]["against"]) == {"none", "temperature", "svs"}
+    assert set(report["methods"][3]["differences"]) == {"none", "temperature", "svs"}
     assert names(tmp_path / "figures") == ["before_and_after.svg"]  # rows of six numbers are no images
     assert "(figures/before_and_after.svg)" in (tmp_path / "r.md").read_text()
     assert summary.read_text().startswith("# Neural Clamping")
@@ -288,7 +288,7 @@ def test_arrays_of_other_names_and_types_are_taken(clamp, files, tmp_path):
     assert clamp(tmp_path / "plain", "--strength", "inf")[0] == 0
     more = ("--inputs", "x", "--labels", "y", "--strength", "inf")
     code, _, err = clamp(tmp_path / "other", *more, data="wide.npz", test="wide.npz")
-    assert (code, "also among the calibration rows" in " ".join(err.split())) == (0, True)
+    assert (code, "also calibration samples" in " ".join(err.split())) == (0, True)
     plain, other = (load_clamped(tmp_path / name / "clamped.safetensors") for name in ("plain", "other"))
     assert plain.temperature == other.temperature
 

@@ -115,7 +115,7 @@ def test_bad_input_is_told_in_one_line_and_exits_with_2(calibrant, files, tmp_pa
 def test_the_same_file_twice_is_noted(calibrant, files):
     code, _, err = calibrant("compare", files / "cal.npz", files / "cal.npz", "--methods", "none", "--resamples", 100)
     assert code == 0
-    assert "note: 400 of 400 test rows are also among the calibration rows" in " ".join(err.split())
+    assert "note: 400 of 400 test samples are also calibration samples" in " ".join(err.split())
 
 
 def test_an_unknown_method_is_found_before_the_files_are_read(calibrant):
@@ -150,7 +150,7 @@ def test_every_option_has_a_help_text(calibrant):
     assert all(len(line.strip("│ ").split("  ")) > 1 for line in options), out
 
 
-@pytest.mark.parametrize("stopped_in", ["leaderboard", "leaderboard_to_markdown", "leaderboard_to_document"])
+@pytest.mark.parametrize("stopped_in", ["compare", "leaderboard_to_markdown", "leaderboard_to_document"])
 def test_stopping_it_leaves_no_broken_file(calibrant, files, tmp_path, monkeypatch, stopped_in):
     def interrupted(*_arguments, **_options):
         raise KeyboardInterrupt

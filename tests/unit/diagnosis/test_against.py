@@ -9,7 +9,8 @@ from scipy import stats
 
 from calibrant.diagnosis import compared_with
 from calibrant.diagnosis.over_seeds import Noise, interval_of, noise_of_seeds
-from calibrant.evidence import Contest, compare
+from calibrant.evidence import PairedBootstrap
+from calibrant.evidence import difference as paired
 from calibrant.metrics import AUROC, ECE, Accuracy
 from calibrant.predictions import TopLabel
 
@@ -20,12 +21,12 @@ def test_one_run_of_each_is_the_paired_bootstrap(judged_tops, hands):
     first, second = hands.answers(), hands.answers(overconfidence=0.4, separation=0.8, seed=1)
     judged = judged_tops(ce=[first], ls=[second])
     found = compared_with(judged, "ce", **DRAWS)["ls"]["none"]
-    expected = compare(first, second, [ECE(), AUROC(), Accuracy()], **DRAWS)
+    expected = paired(first, second, [ECE(), AUROC(), Accuracy()], **DRAWS)
     for metric, difference in expected.items():
         against = found[metric]
-        assert (against.reference, against.value) == pytest.approx((difference.first, difference.second))
+        assert (against.reference, against.value) == pytest.approx((difference.baseline, difference.candidate))
         assert (against.difference, against.low, against.high) == pytest.approx(
-            (difference.difference, difference.low, difference.high), nan_ok=True
+            (difference.value, difference.low, difference.high), nan_ok=True
         )
         assert against.p == against.corrected_p == pytest.approx(difference.p)
         assert not against.covers_seeds
@@ -37,7 +38,7 @@ def test_several_runs_add_the_noise_of_seeds_to_that_of_shared_rows(judged_tops,
     candidate = [hands.answers(seed=10 + seed, separation=0.7) for seed in range(3)]
     judged = judged_tops(ce=reference, ls=candidate)
     found = compared_with(judged, "ce", **DRAWS)["ls"]["none"]["auroc"]
-    contest = Contest(reference[0], [AUROC()], **DRAWS)
+    contest = PairedBootstrap(reference[0], [AUROC()], **DRAWS)
     drawn = [torch.stack([contest.values(top)["auroc"] for top in tops]) for tops in (reference, candidate)]
     change = (drawn[1] - drawn[0]).mean(0)
     noises = [Noise(float(change[1:].var()), 599), noise_of_seeds(*(each[:, 0].tolist() for each in drawn))]
@@ -45,7 +46,7 @@ def test_several_runs_add_the_noise_of_seeds_to_that_of_shared_rows(judged_tops,
     assert (found.low, found.high, found.p) == pytest.approx(expected)
     assert found.covers_seeds
     assert set(found.by_seed) == {0, 1, 2}
-    assert found.difference == pytest.approx(np.mean([each.difference for each in found.by_seed.values()]))
+    assert found.difference == pytest.approx(np.mean([each.value for each in found.by_seed.values()]))
 
 
 def test_the_interval_of_an_ece_is_corrected_for_what_resampling_inflates(judged_tops, hands):
@@ -53,7 +54,7 @@ def test_the_interval_of_an_ece_is_corrected_for_what_resampling_inflates(judged
     candidate = [hands.answers(seed=seed, overconfidence=1.5) for seed in range(2)]
     # Two runs that are the same: only the rows are noisy.
     found = compared_with(judged_tops(ce=reference, ls=candidate), "ce", **DRAWS)["ls"]["none"]["ece"]
-    contest = Contest(reference[0], [ECE()], **DRAWS)
+    contest = PairedBootstrap(reference[0], [ECE()], **DRAWS)
     change = contest.values(candidate[0])["ece"] - contest.values(reference[0])["ece"]
     bias = float(change[1:].mean() - change[0])
     assert bias < 0  # the reference is calibrated, where noise inflates most

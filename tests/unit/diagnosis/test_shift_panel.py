@@ -23,7 +23,7 @@ from calibrant.diagnosis import (
     shift_panel,
 )
 from calibrant.errors import FitError, InputError, UnknownNameError
-from calibrant.evidence import compare
+from calibrant.evidence import difference
 from calibrant.metrics import AUROC, ECE, auroc, brier, ece, nll
 from calibrant.predictions import Predictions
 from calibrant.training import Recipe, Run, load_network, train_runs
@@ -167,9 +167,9 @@ def test_a_set_without_severities_is_held_against_the_reference_on_the_same_rows
         path = next(run.path for run in runs if run.path.name == f"{loss}-1")
         with torch.no_grad():
             tops.append(Predictions.from_logits(load_network(path)(images), clean.labels).top)
-    expected = compare(*tops, [ECE(), AUROC()], resamples=50, seed=3)
+    expected = difference(*tops, [ECE(), AUROC()], resamples=50, seed=3)
     for metric in ("ece", "auroc"):
-        assert row.against[metric].by_seed[1].difference == pytest.approx(expected[metric].difference, abs=1e-6)
+        assert row.against[metric].by_seed[1].value == pytest.approx(expected[metric].value, abs=1e-6)
         assert row.against[metric].by_seed[1].low == pytest.approx(expected[metric].low, abs=1e-6)
     assert row.against["ece"].value == pytest.approx(row.metrics["ece"].mean)
     assert all(not each.against for each in rows_of(panel, candidate="ce") + rows_of(panel, shift="clean"))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import Predictions, TopLabel, evaluate, leaderboard, verdict
+from calibrant import Predictions, TopLabel, compare, evaluate, verdict
 from calibrant.calibrators import DoNothing, TemperatureScaling
 from calibrant.evidence import Estimate
 from calibrant.metrics import Split
@@ -66,7 +66,7 @@ def test_the_advice_does_not_contradict_a_comparison_on_the_same_samples(seed):
         draw(170, 2, temperature=2.5, scale=4, seed=seed),
         draw(171, 2, temperature=2.5, scale=4, seed=9 + seed),
     )
-    board = leaderboard(calibration, test, [DoNothing(), TemperatureScaling()], resamples=200)
+    board = compare(calibration, test, [DoNothing(), TemperatureScaling()], resamples=200)
     advice = judged(test).advice
     if board.find("temperature").nll < board.find("none").nll:
         assert advice.step in {NextStep.fit_temperature, NextStep.more_samples}

@@ -20,7 +20,7 @@ from calibrant.clamping import (
     StrengthTrial,
 )
 from calibrant.errors import CalibrantWarning, InputError
-from calibrant.evidence import compare
+from calibrant.evidence import Difference, difference
 from calibrant.maps import Scale
 from calibrant.metrics import ECE, NLL, Accuracy
 from calibrant.predictions import Predictions
@@ -30,7 +30,6 @@ from calibrant.report.clamping.judging import judge_clamping, needs_refit
 from calibrant.report.clamping.markdown import clamping_to_markdown
 from calibrant.report.clamping.terminal import clamping_to_terminal
 from calibrant.report.clamping.wording import clamping_verdict, other_notes
-from calibrant.report.comparison.change import Change
 
 SHIFT = 0.8
 
@@ -104,9 +103,9 @@ def test_the_right_delta_helps_against_both_rivals():
     found = case(SHIFT, 0.5)
     assert clamping_verdict(found).headline.startswith("δ helps: it lowers the log-loss from")
     assert [entry.name for entry in found.entries] == ["none", "temperature", "clamped"]
-    expected = compare(found.predictions["temperature"], found.predictions["clamped"], [NLL()], resamples=200)["nll"]
-    change = found.clamped.against["temperature"]["nll"]
-    assert change.value == pytest.approx(expected.difference)
+    expected = difference(found.predictions["temperature"], found.predictions["clamped"], [NLL()], resamples=200)["nll"]
+    change = found.clamped.differences["temperature"]["nll"]
+    assert change.value == pytest.approx(expected.value)
     assert (change.low, change.high) == pytest.approx((expected.low, expected.high), abs=0.02)
     assert found.norm == pytest.approx(SHIFT * 5**0.5)
     assert "load_clamped" in clamping_verdict(found).next_steps[-1]
@@ -133,7 +132,7 @@ def test_no_delta_is_told_with_the_temperature():
     words = clamping_verdict(replace(found, summary=searched))
     assert words.headline == "δ does not help here: the answer is temperature scaling (T = 0.500), with δ = 0."
     assert "the one strength tried, λ = 1 a row" in words.findings[0]
-    assert set(found.clamped.against) == {"none"}
+    assert set(found.clamped.differences) == {"none"}
     assert "→ ∞ (δ = 0)" in shown(found)
 
 
@@ -148,7 +147,7 @@ def test_neither_delta_nor_temperature_is_told_too():
 def test_where_the_temperature_is_solved_the_clamped_network_itself_judges_delta():
     found = case(SHIFT, 0.5)
     assert (found.effect.moved, found.effect.still) == ("clamped", "temperature")
-    assert found.effect.changes is found.clamped.against["temperature"]  # computed once
+    assert found.effect.changes is found.clamped.differences["temperature"]  # computed once
     assert [part.name for part in found.parts] == ["T* only"]
     assert torch.equal(found.predictions["T* only"].logits, found.predictions["none"].logits / 0.5)
 
@@ -162,11 +161,11 @@ def test_elsewhere_delta_is_judged_by_the_best_temperature_with_it_and_without(h
         moved = Predictions.from_logits(model(inputs[600:] + SHIFT), labels)
     best = found.find("TS on δ*").map
     assert float(best.temperature) == pytest.approx(0.5, rel=0.15)  # the heat of 2, whatever T the fit had
-    expected = compare(
+    expected = difference(
         found.predictions["temperature"], best.transform(moved), [NLL(), ECE(), Accuracy()], resamples=200
     )
     for name, change in expected.items():
-        assert found.effect.changes[name].value == pytest.approx(change.difference, abs=1e-6), name
+        assert found.effect.changes[name].value == pytest.approx(change.value, abs=1e-6), name
     assert found.effect.side == "better"
 
 
@@ -208,7 +207,7 @@ def test_where_no_temperature_can_be_refitted_nothing_is_said_of_delta():
 
 
 def test_rows_without_spread_say_nothing_of_delta():
-    change = Change(-0.1, -0.1, -0.1, math.nan, math.nan, "alike")
+    change = Difference(0.5, 0.4, -0.1, -0.1, -0.1, math.nan, math.nan, "alike")
     effect = DeltaEffect("clamped", "temperature", 0.5, 0.4, {"nll": change})
     assert effect.headline("temperature scaling", 1) == (
         "Whether δ helps cannot be told, as the test rows show no spread: it takes the log-loss from 0.5000 "
@@ -247,7 +246,7 @@ def test_delta_at_0_by_the_focal_loss_is_told_from_temperature_scaling():
 
 
 def test_what_goes_the_other_way_stands_in_the_headline():
-    better, worse = (Change(-0.1, -0.2, -0.05, 0.001, 0.001, side) for side in ("better", "worse"))
+    better, worse = (Difference(0.5, 0.4, -0.1, -0.2, -0.05, 0.001, 0.001, side) for side in ("better", "worse"))
     effect = DeltaEffect("clamped", "temperature", 0.5, 0.4, {"nll": better, "ece": better, "accuracy": worse})
     assert effect.headline("temperature scaling", 100) == (
         "δ helps: it lowers the log-loss from 0.5000 (temperature scaling) to 0.4000 on 100 test rows, though accuracy "
@@ -260,7 +259,7 @@ def test_what_goes_the_other_way_stands_in_the_headline():
 def test_another_head_is_judged_alone_too():
     found = fitted(NeuralClamping(head=StructuredVectorScaling(), strength=0.01))
     assert [entry.name for entry in found.entries] == ["none", "temperature", "svs", "clamped"]
-    assert set(found.clamped.against) == {"none", "temperature", "svs"}
+    assert set(found.clamped.differences) == {"none", "temperature", "svs"}
     text = shown(found)
     assert max(map(len, text.splitlines())) <= 120
     assert "clamped − svs" in text
@@ -320,7 +319,7 @@ def test_the_document_is_plain_json():
         0.5,
     )
     assert document["fit"]["strength"] is None
-    assert document["methods"][1]["against"]["none"]["nll"]["side"] == "better"
+    assert document["methods"][1]["differences"]["none"]["nll"]["side"] == "better"
 
 
 def test_rows_that_were_fitted_on_are_told():
@@ -330,11 +329,11 @@ def test_rows_that_were_fitted_on_are_told():
     with torch.no_grad():
         rows = Predictions.from_logits(3 * model(inputs), labels)
     clamped = NeuralClamping(strength=math.inf).fit(model, (inputs, labels))
-    with pytest.warns(CalibrantWarning, match="also among the calibration rows"):
+    with pytest.warns(CalibrantWarning, match="also calibration samples"):
         found = judge_clamping(clamped, rows, rows, TemperatureScaling().fit(rows).transform(rows), resamples=100)
     words = clamping_verdict(found)
-    assert words.findings[0].startswith("200 of 200 test rows")
-    assert words.headline.startswith("Warning: 200 of 200 test rows are also among the calibration rows. δ was held")
+    assert words.findings[0].startswith("200 of 200 test samples")
+    assert words.headline.startswith("Warning: 200 of 200 test samples are also calibration samples. δ was held")
     assert words.next_steps == ["Settle the warning above first, then clamp again: the answer may be another."]
     with pytest.raises(InputError, match="must have the summary"):
         judge_clamping(ClampedModel(model, torch.zeros(5), clamped.head), rows, rows, rows)

@@ -19,18 +19,23 @@ from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 from calibrant.calibrators import Calibrator, DoNothing, TemperatureScaling
 from calibrant.calibrators.base import Fitted
 from calibrant.calibrators.choice.auto import Auto
+from calibrant.comparison import (
+    Comparison,
+    MethodResult,
+    compare,
+    comparison_metrics,
+    samples_in_both,
+    z_between,
+)
 from calibrant.errors import CalibrantWarning, FitError, InputError
-from calibrant.evidence import Difference, compare, estimate
+from calibrant.evidence import Difference, correct, difference, estimate, holm
 from calibrant.maps import Affine, Scale
 from calibrant.metrics import NLL
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
-from calibrant.report import leaderboard, leaderboard_verdict
-from calibrant.report.comparison.board import Entry, Leaderboard, leaderboard_metrics
-from calibrant.report.comparison.change import Change, changes, holm
+from calibrant.report import leaderboard_verdict
 from calibrant.report.comparison.diagram import leaderboard_diagram
 from calibrant.report.comparison.document import leaderboard_to_document
-from calibrant.report.comparison.held_out import rows_in_both, z_between
 from calibrant.report.comparison.markdown import leaderboard_to_markdown
 from calibrant.report.comparison.rows import note_lines
 from calibrant.report.comparison.terminal import leaderboard_to_terminal
@@ -85,14 +90,14 @@ class Warns(Toy):
         return Fitted(Scale(torch.tensor(2.0), n_classes=predictions.n_classes))
 
 
-CHANGE = Change(-0.1, -0.2, -0.05, 0.001, 0.002, "better")
+CHANGE = Difference(0.5, 0.4, -0.1, -0.2, -0.05, 0.001, 0.002, "better")
 CALIBRATION, TEST = rows(400, scale=2.0, seed=1), rows(600, scale=2.0, seed=2)
 
 
 @pytest.fixture(scope="module")
 def board():
     methods = [Bias(by=0.1), Fails(), Warns(), TemperatureScaling(), Bias(by=3.0)]
-    return leaderboard(CALIBRATION, TEST, methods, resamples=200)
+    return compare(CALIBRATION, TEST, methods, resamples=200)
 
 
 def test_the_numbers_are_those_of_scikit_learn(board):
@@ -106,34 +111,31 @@ def test_the_numbers_are_those_of_scikit_learn(board):
 
 
 def test_intervals_and_differences_are_those_of_the_evidence(board):
-    metrics = leaderboard_metrics()
+    metrics = comparison_metrics()
     mapped = Bias(by=0.1).fit(CALIBRATION).transform(TEST)
     entry = board.find("bias(by=0.1)")
     assert entry.metrics == estimate(mapped, metrics, resamples=200)
-    expected = compare(TEST, mapped, metrics, resamples=200)
-    for name, change in entry.against["none"].items():
-        difference = expected[name]
-        assert (change.value, change.low, change.high, change.p) == (
-            difference.difference, difference.low, difference.high, difference.p,
-        )  # fmt: skip
+    expected = difference(TEST, mapped, metrics, resamples=200)
+    for name, change in entry.differences["none"].items():
+        assert replace(change, corrected_p=change.p, side="alike") == replace(expected[name], side="alike")
         assert change.corrected_p >= change.p
 
 
 def test_methods_stand_in_order_of_log_loss_and_failures_last(board):
     losses = [entry.nll for entry in board.fitted]
     assert losses == sorted(losses)
-    assert board.entries[-1].name == "fails"
-    assert board.entries[-1].failure == "it must not be asked to."
+    assert board.methods[-1].name == "fails"
+    assert board.methods[-1].failure == "it must not be asked to."
     assert board.best.to_best is None
     assert all(entry.to_best.value > 0 for entry in board.fitted[1:])
 
 
 def test_both_rivals_take_part_and_nobody_takes_part_twice(board):
-    names = [entry.name for entry in board.entries]
+    names = [entry.name for entry in board.methods]
     assert sorted(names) == ["bias(by=0.1)", "bias(by=3.0)", "fails", "none", "temperature", "warns"]
-    assert "none" not in board.find("none").against
-    assert set(board.find("warns").against) == {"none", "temperature"}
-    assert [entry.name for entry in leaderboard(CALIBRATION, TEST, [], resamples=100).entries] == [
+    assert "none" not in board.find("none").differences
+    assert set(board.find("warns").differences) == {"none", "temperature"}
+    assert [entry.name for entry in compare(CALIBRATION, TEST, [], resamples=100).methods] == [
         "temperature",
         "none",
     ]
@@ -141,9 +143,9 @@ def test_both_rivals_take_part_and_nobody_takes_part_twice(board):
 
 def test_what_several_methods_say_stands_once_behind_their_names():
     entries = [
-        Entry("a", "A", notes=("zeros were floored", "of a alone")),
-        Entry("b", "B", notes=("zeros were floored",)),
-        Entry("c", "C", notes=("zeros were floored",), failure="it could not be"),
+        MethodResult("a", "A", notes=("zeros were floored", "of a alone")),
+        MethodResult("b", "B", notes=("zeros were floored",)),
+        MethodResult("c", "C", notes=("zeros were floored",), failure="it could not be"),
     ]
     assert note_lines(entries) == ["c did not fit: it could not be", "a, b: zeros were floored", "a: of a alone"]
 
@@ -163,37 +165,37 @@ def test_what_a_method_does_to_the_predictions_is_told(board):
 def test_without_a_temperature_the_rival_is_doing_nothing():
     logits = torch.randn(300, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     separable = Predictions.from_logits(logits, logits.argmax(1))
-    with pytest.warns(CalibrantWarning, match="may not be drawn alike: 100.0 % of the calibration rows"):
-        found = leaderboard(separable, rows(300, 3), [Bias(by=0.5)], resamples=100)
+    with pytest.warns(CalibrantWarning, match="may not be drawn alike: accuracy is 100.0%"):
+        found = compare(separable, rows(300, 3), [Bias(by=0.5)], resamples=100)
     assert found.find("temperature") is None
-    assert found.entries[-1].name == "temperature"
-    assert set(found.find("bias(by=0.5)").against) == {"none"}
+    assert found.methods[-1].name == "temperature"
+    assert set(found.find("bias(by=0.5)").differences) == {"none"}
     assert "− none" in text_of(found)
     assert leaderboard_diagram(found).rival == "none"
 
 
 def test_progress_counts_the_methods():
     seen = []
-    leaderboard(CALIBRATION, TEST, [Fails()], resamples=100, progress=lambda *told: seen.append(told))
+    compare(CALIBRATION, TEST, [Fails()], resamples=100, progress=lambda *told: seen.append(told))
     assert seen[0] == ("fitting none", 0, 3)
     assert ("fitting fails", 2, 3) in seen
     assert seen[-1] == ("comparing", 3, 3)
 
 
 def test_mapped_predictions_are_not_kept(monkeypatch):
-    module = sys.modules["calibrant.report.comparison.board"]
+    module = sys.modules["calibrant.comparison.methods"]
     alive = []
 
     def watched(*arguments):
         gc.collect()
         assert sum(reference() is not None for reference in alive) <= 1  # the one before, until it is replaced
         trial = real(*arguments)
-        alive.append(weakref.ref(trial.mapped))
+        alive.append(weakref.ref(trial.transformed))
         return trial
 
-    real = module.try_method
-    monkeypatch.setattr(module, "try_method", watched)
-    found = leaderboard(CALIBRATION, TEST, [Bias(by=b) for b in (0.1, 0.2, 0.3, 0.4)], resamples=100)
+    real = module.try_fit
+    monkeypatch.setattr(module, "try_fit", watched)
+    found = compare(CALIBRATION, TEST, [Bias(by=b) for b in (0.1, 0.2, 0.3, 0.4)], resamples=100)
     gc.collect()
     assert len(alive) == 6
     assert not any(reference() for reference in alive)
@@ -203,7 +205,7 @@ def test_mapped_predictions_are_not_kept(monkeypatch):
 def test_the_choice_of_auto_does_not_depend_on_the_test_rows():
     auto = Auto((TemperatureScaling(), Bias(by=1.0)))
     other = Predictions.from_logits(9 * TEST.logits, TEST.labels)
-    maps = [leaderboard(CALIBRATION, test, [auto], resamples=100).entries for test in (TEST, other)]
+    maps = [compare(CALIBRATION, test, [auto], resamples=100).methods for test in (TEST, other)]
     first, second = (next(e for e in entries if e.name.startswith("auto")) for entries in maps)
     assert first.notes == second.notes
     assert torch.equal(first.map.temperature, second.map.temperature)
@@ -213,20 +215,20 @@ def test_the_choice_of_auto_does_not_depend_on_the_test_rows():
 
 
 def test_calibrated_predictions_are_left_alone():
-    found = leaderboard(rows(500, seed=3), rows(500, seed=4), [Bias(by=1.0)], resamples=200)
+    found = compare(rows(500, seed=3), rows(500, seed=4), [Bias(by=1.0)], resamples=200)
     assert found.recommended.name == "none"
     assert leaderboard_verdict(found).headline.startswith("Leave the predictions as they are")
 
 
 def test_a_temperature_is_enough_where_nothing_beats_it():
-    found = leaderboard(CALIBRATION, TEST, [Bias(temperature=2.0), Bias(by=0.01, temperature=2.0)], resamples=200)
+    found = compare(CALIBRATION, TEST, [Bias(temperature=2.0), Bias(by=0.01, temperature=2.0)], resamples=200)
     assert found.recommended.name == "temperature"
     assert leaderboard_verdict(found).headline.startswith("Temperature scaling is enough")
 
 
 def test_the_best_is_used_where_it_beats_both():
     calibration, test = rows(800, scale=2.0, shift=2.0, seed=5), rows(800, scale=2.0, shift=2.0, seed=6)
-    found = leaderboard(calibration, test, [Bias(by=2.0, temperature=2.0)], resamples=200)
+    found = compare(calibration, test, [Bias(by=2.0, temperature=2.0)], resamples=200)
     assert found.recommended.name == "bias(by=2.0,temperature=2.0)"
     words = leaderboard_verdict(found)
     assert words.headline.startswith("Use bias(by=2.0,temperature=2.0)")
@@ -243,20 +245,22 @@ def test_the_best_gives_way_to_one_that_is_surely_better_than_a_temperature(boar
             "none": {metric: replace(CHANGE, side="better") for metric in metrics},
             "temperature": {metric: replace(CHANGE, side=side) for metric in metrics},
         }
-        return Entry(name, name, metrics=metrics, against=against, to_best=None if nll == 0.1 else CHANGE, changed=0.0)
+        return MethodResult(
+            name, name, metrics=metrics, differences=against, to_best=None if nll == 0.1 else CHANGE, changed=0.0
+        )
 
-    rest = [each for each in board.entries if each.name in {"none", "temperature"}]
-    found = replace(board, entries=(entry("lucky", 0.1, "alike"), entry("sure", 0.2, "better"), *rest))
+    rest = [each for each in board.methods if each.name in {"none", "temperature"}]
+    found = replace(board, methods=(entry("lucky", 0.1, "alike"), entry("sure", 0.2, "better"), *rest))
     assert found.recommended.name == "sure"
     said = leaderboard_verdict(found).findings
     assert any(
-        "lucky is lower still" in line and "over temperature scaling is not beyond noise" in line for line in said
+        "lucky is lower still" in line and "does not beat temperature scaling beyond noise" in line for line in said
     )
 
 
 def test_what_auto_took_stands_before_auto():
-    found = leaderboard(CALIBRATION, TEST, [Auto((Bias(temperature=2.1),)), Bias(temperature=2.1)], resamples=100)
-    names = [each.name for each in found.entries]
+    found = compare(CALIBRATION, TEST, [Auto((Bias(temperature=2.1),)), Bias(temperature=2.1)], resamples=100)
+    names = [each.name for each in found.methods]
     assert names.index("bias(temperature=2.1)") < names.index("auto(candidates=[bias(temperature=2.1)])")
 
 
@@ -267,7 +271,7 @@ def test_many_equal_methods_do_not_make_a_winner():
         generator = np.random.default_rng(seed)
         # As good as the true temperature but for small random biases.
         methods = [Bias(by=float(by), temperature=2.0) for by in generator.normal(0, 0.1, 6)]
-        wrong += leaderboard(calibration, test, methods, resamples=100).recommended.name != "temperature"
+        wrong += compare(calibration, test, methods, resamples=100).recommended.name != "temperature"
     assert wrong <= 1
 
 
@@ -291,7 +295,7 @@ def test_a_brier_score_that_rises_beyond_noise_is_said_beside_a_log_loss_that_fa
     odds = torch.full((2000,), 6.0, dtype=torch.float64) + 0.1 * torch.randn(2000, generator=torch.manual_seed(0))
     odds[::100] = -60.0
     samples = Predictions.from_binary_logits(odds, torch.ones(2000, dtype=torch.int64))
-    found = leaderboard(samples[:1000], samples[1000:], [], resamples=200)
+    found = compare(samples[:1000], samples[1000:], [], resamples=200)
     assert found.recommended.name == "temperature"
     said = leaderboard_verdict(found).findings
     assert any("disagrees: that of temperature is" in line and "by it, none is best" in line for line in said)
@@ -303,11 +307,11 @@ def test_another_choice_by_the_brier_score_is_said_where_it_is_beyond_noise(boar
         metrics = {**board.best.metrics, "brier": replace(board.best.metrics["brier"], value=brier)}
         changes = {metric: replace(CHANGE, side="better") for metric in metrics}
         against = {"none": changes, "temperature": {**changes, "brier": replace(CHANGE, side=side)}}
-        return Entry(name, name, metrics=metrics, against=against, changed=0.0)
+        return MethodResult(name, name, metrics=metrics, differences=against, changed=0.0)
 
     first, other = entry("first", 0.2, own), entry("other", 0.1, "better")
-    rest = [each for each in board.entries if each.name in {"none", "temperature"}]
-    found = replace(board, entries=(first, other, *rest))
+    rest = [each for each in board.methods if each.name in {"none", "temperature"}]
+    found = replace(board, methods=(first, other, *rest))
     assert found.recommended is first
     assert any("would take other" in line for line in leaderboard_verdict(found).findings) == said
 
@@ -329,9 +333,9 @@ def with_nll_and_ece(entry, nll, ece, **changed):
 )
 def test_the_log_loss_is_advised_only_against_a_higher_one(board, nll, said):
     chosen = with_nll_and_ece(board.find("temperature"), 0.5, 0.2)
-    other = with_nll_and_ece(board.find("bias(by=0.1)"), nll, 0.1, against={})
+    other = with_nll_and_ece(board.find("bias(by=0.1)"), nll, 0.1, differences={})
     nothing = with_nll_and_ece(board.find("none"), 0.9, 0.3)
-    found = replace(board, entries=tuple(sorted((chosen, other, nothing), key=lambda entry: entry.nll)))
+    found = replace(board, methods=tuple(sorted((chosen, other, nothing), key=lambda entry: entry.nll)))
     assert found.recommended is chosen
     words = " ".join(leaderboard_verdict(found).findings)
     assert f"ECE ranks bias(by=0.1) first (0.1000), {said}" in words
@@ -342,21 +346,21 @@ def test_trying_more_methods_does_not_change_what_is_said_of_a_temperature():
     # A gain that one test finds and twenty corrected ones would not.
     calibration, test = rows(400, scale=1.5, seed=65), rows(120, scale=1.5, seed=15)
     more = [Bias(by=0.01 * i, temperature=1.2) for i in range(1, 20)]
-    alone, among = (leaderboard(calibration, test, methods, resamples=300) for methods in ([], more))
+    alone, among = (compare(calibration, test, methods, resamples=300) for methods in ([], more))
     for rival, name in (("none", "temperature"), ("temperature", "none")):
-        assert alone.find(name).against[rival] == among.find(name).against[rival]
-    change = among.find("temperature").against["none"]["nll"]
+        assert alone.find(name).differences[rival] == among.find(name).differences[rival]
+    change = among.find("temperature").differences["none"]["nll"]
     assert 0.05 / 21 < change.p == change.corrected_p <= 0.05
     assert among.recommended.name == alone.recommended.name == "temperature"
 
 
 def test_the_planned_comparison_is_neither_corrected_nor_counted():
     found = {name: Difference(0.5, 0.4, -0.1, -0.2, -0.01, p) for name, p in (("a", 0.04), ("b", 0.02), ("c", 0.03))}
-    change = changes(NLL(), found, planned="a")
+    change = correct(NLL(), found, planned="a")
     assert {name: (each.corrected_p, each.side) for name, each in change.items()} == {
         "a": (0.04, "better"), "b": (0.04, "better"), "c": (0.04, "better"),
     }  # fmt: skip
-    assert {each.corrected_p for each in changes(NLL(), found).values()} == {0.06}
+    assert {each.corrected_p for each in correct(NLL(), found).values()} == {0.06}
 
 
 # Why nothing is recommended.
@@ -364,7 +368,7 @@ def test_the_planned_comparison_is_neither_corrected_nor_counted():
 
 @pytest.mark.parametrize("count", [1, 2, 10])
 def test_a_few_test_rows_are_too_few_to_tell(count):
-    found = leaderboard(rows(500, scale=1.5, seed=3), rows(count, scale=1.5, seed=5), [Bias(by=0.5)], resamples=200)
+    found = compare(rows(500, scale=1.5, seed=3), rows(count, scale=1.5, seed=5), [Bias(by=0.5)], resamples=200)
     assert found.recommended.name == "none"
     words = leaderboard_verdict(found)
     assert words.headline.startswith("Too few test rows to tell whether anything helps: none of 2 methods")
@@ -373,15 +377,15 @@ def test_a_few_test_rows_are_too_few_to_tell(count):
 
 
 def test_one_row_marks_nobody():
-    found = leaderboard(CALIBRATION, TEST[:1], [Bias(by=3.0)], resamples=100)
-    assert {change.side for entry in found.fitted for by in entry.against.values() for change in by.values()} == {
+    found = compare(CALIBRATION, TEST[:1], [Bias(by=3.0)], resamples=100)
+    assert {change.side for entry in found.fitted for by in entry.differences.values() for change in by.values()} == {
         "alike"
     }
     assert "The test rows show no spread at all" in " ".join(leaderboard_verdict(found).findings)
 
 
 def test_enough_rows_to_rule_a_gain_out_say_that_nothing_helps():
-    found = leaderboard(rows(2000, seed=3), rows(2000, seed=4), [], resamples=200)
+    found = compare(rows(2000, seed=3), rows(2000, seed=4), [], resamples=200)
     assert leaderboard_verdict(found).next_steps == [
         "Leave the confidence as it is; recalibrating could only add noise."
     ]
@@ -389,7 +393,7 @@ def test_enough_rows_to_rule_a_gain_out_say_that_nothing_helps():
 
 def test_where_nothing_can_be_fitted_that_is_said():
     logits = torch.randn(20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = leaderboard(Predictions.from_logits(logits, logits.argmax(1)), rows(20, 3, seed=2), [], resamples=100)
+    found = compare(Predictions.from_logits(logits, logits.argmax(1)), rows(20, 3, seed=2), [], resamples=100)
     words = leaderboard_verdict(found)
     assert words.headline == "Nothing to compare: no method could be fitted on the calibration rows."
     assert words.next_steps[0].startswith("Fit on other rows")
@@ -402,7 +406,7 @@ def test_sets_of_different_accuracy_are_warned_of_wherever_the_words_go():
     other = rows(600, scale=2.0, seed=8)
     worse = Predictions.from_logits(other.logits, (other.labels + (torch.arange(600) % 3 == 0)) % 4)
     with pytest.warns(CalibrantWarning, match="may not be drawn alike"):
-        found = leaderboard(CALIBRATION, worse, [], resamples=100)
+        found = compare(CALIBRATION, worse, [], resamples=100)
     words = leaderboard_verdict(found)
     assert words.findings[0].startswith("The two sets may not be drawn alike")
     assert words.next_steps[0].startswith("Settle the warning above first")
@@ -414,7 +418,7 @@ def test_sets_of_different_accuracy_do_not_advise_to_leave_things_as_they_are():
     logits = torch.randn(400, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     perfect = Predictions.from_logits(logits, logits.argmax(1))
     with pytest.warns(CalibrantWarning, match="may not be drawn alike"):
-        found = leaderboard(perfect, TEST, [Bias(by=3.0)], resamples=100)
+        found = compare(perfect, TEST, [Bias(by=3.0)], resamples=100)
     assert found.recommended.name == "none"
     assert leaderboard_verdict(found).headline.startswith("These two sets do not carry any advice")
     assert leaderboard_verdict(found).next_steps == [
@@ -432,17 +436,17 @@ def test_accuracies_of_sets_drawn_alike_lie_less_than_four_standard_errors_apart
 
 def test_other_classes_are_refused():
     with pytest.raises(InputError, match="same classes; got 4 and 5"):
-        leaderboard(CALIBRATION, rows(50, 5), [])
+        compare(CALIBRATION, rows(50, 5), [])
     with pytest.raises(InputError, match="class 2 is 'c' in one and 'x' in the other"):
-        leaderboard(rows(50, class_names=list("abcd")), rows(50, class_names=list("abxd")), [])
-    leaderboard(rows(50, class_names=list("abcd")), rows(50, seed=1), [], resamples=100)  # names on one side only
+        compare(rows(50, class_names=list("abcd")), rows(50, class_names=list("abxd")), [])
+    compare(rows(50, class_names=list("abcd")), rows(50, seed=1), [], resamples=100)  # names on one side only
 
 
-def test_rows_in_both_sets_are_warned_of():
-    with pytest.warns(CalibrantWarning, match="400 of 400 test rows are also among the calibration rows"):
-        leaderboard(CALIBRATION, CALIBRATION, [], resamples=100)
-    with pytest.warns(CalibrantWarning, match="100 of 400 test rows"):
-        leaderboard(CALIBRATION, CALIBRATION[:100] + TEST[:300], [], resamples=100)
+def test_samples_in_both_sets_are_warned_of():
+    with pytest.warns(CalibrantWarning, match="400 of 400 test samples are also calibration samples"):
+        compare(CALIBRATION, CALIBRATION, [], resamples=100)
+    with pytest.warns(CalibrantWarning, match="100 of 400 test samples"):
+        compare(CALIBRATION, CALIBRATION[:100] + TEST[:300], [], resamples=100)
 
 
 def test_a_model_with_few_different_answers_is_not_suspected():
@@ -450,7 +454,7 @@ def test_a_model_with_few_different_answers_is_not_suspected():
     first, second = (
         Predictions.from_logits(rng.integers(0, 3, (500, 2)).astype(float), rng.integers(0, 2, 500)) for _ in range(2)
     )
-    assert rows_in_both(first, second) == 0
+    assert samples_in_both(first, second) == 0
 
 
 # What it looks like.
@@ -466,7 +470,7 @@ def many(board, count=30):
     """The same board with many methods of long names."""
     entry = board.find("bias(by=0.1)")
     more = [replace(entry, name=f"temperature(criterion=ece-neural-clamping)+method_{i}") for i in range(count)]
-    return replace(board, entries=(*board.fitted, *more, *board.entries[len(board.fitted) :]))
+    return replace(board, methods=(*board.fitted, *more, *board.methods[len(board.fitted) :]))
 
 
 def test_the_table_fits_a_page_with_three_and_with_thirty_methods(board):
@@ -496,7 +500,7 @@ def test_the_page_has_every_number_with_its_interval(board):
     assert len(tables) == 4
     for table in tables:
         assert len({line.count("|") for line in table}) == 1
-    assert len(tables[0]) == 2 + len(board.entries)
+    assert len(tables[0]) == 2 + len(board.methods)
     assert len(tables[1]) == 2 + len(board.fitted)
     assert "## Against temperature scaling" in page
     assert "- fails did not fit" in page
@@ -508,18 +512,18 @@ def test_the_document_is_plain_and_versioned(board):
     again = json.loads(json.dumps(document, allow_nan=False))
     assert again["schema"] == "calibrant.leaderboard/1"
     assert again["recommended"] == board.recommended.name
-    assert [method["name"] for method in again["methods"]] == [entry.name for entry in board.entries]
+    assert [method["name"] for method in again["methods"]] == [entry.name for entry in board.methods]
     best = again["methods"][0]
     assert set(best["metrics"]) == {"nll", "brier", "ece", "ace", "sce", "auroc", "aurc", "accuracy"}
-    change = best["against"]["none"]["nll"]
-    assert set(change) == {"value", "low", "high", "p", "corrected_p", "side"}
+    change = best["differences"]["none"]["nll"]
+    assert set(change) == {"baseline", "candidate", "value", "low", "high", "p", "corrected_p", "side"}
     assert again["methods"][-1]["failure"] == "it must not be asked to."
 
 
 def test_a_handful_of_rows_and_right_answers_only_are_survived():
     logits = 3 * torch.eye(3, dtype=torch.float64).repeat(4, 1)
     right = Predictions.from_logits(logits + 0.01 * torch.arange(12)[:, None] * torch.eye(3)[0], logits.argmax(1))
-    found = leaderboard(rows(30, 3), right, [], resamples=100)
+    found = compare(rows(30, 3), right, [], resamples=100)
     assert math.isnan(found.best.metrics["auroc"].value)
     for text in (text_of(found), leaderboard_to_markdown(found)):
         assert "nan" not in text
@@ -527,9 +531,9 @@ def test_a_handful_of_rows_and_right_answers_only_are_survived():
 
 
 def test_an_entry_beats_only_what_it_was_compared_with():
-    entry = Entry("a", "A", against={"none": {"nll": CHANGE}})
+    entry = MethodResult("a", "A", differences={"none": {"nll": CHANGE}})
     assert entry.beats("none")
     assert not entry.beats("temperature")
-    nothing = Entry("none", "Nothing")
-    assert Leaderboard((entry, nothing), 1, 1, 2, 15, 0, 100).recommended is entry
+    nothing = MethodResult("none", "Nothing")
+    assert Comparison((entry, nothing), 1, 1, 2, 15, 0, 100).recommended is entry
     assert DoNothing.name == "none"

@@ -5,7 +5,7 @@ from typing import NamedTuple, final
 from torch import Tensor
 
 from calibrant.clamping.study.ablation_record import AblationComparison, AblationRow
-from calibrant.evidence import Contest, Estimate, estimate
+from calibrant.evidence import Estimate, PairedBootstrap, estimate
 from calibrant.maps import Identity, Map, Scale
 from calibrant.metrics import Metric
 from calibrant.predictions import Predictions
@@ -34,7 +34,7 @@ class Judging:
         self, metrics: tuple[Metric, ...], test: tuple[Predictions, Predictions], resamples: int, seed: int
     ) -> None:
         self._metrics, self._test, self._resamples, self._seed = metrics, test, resamples, seed
-        self._contest = Contest(test[0], metrics, resamples=resamples, seed=seed)
+        self._contest = PairedBootstrap(test[0], metrics, resamples=resamples, seed=seed)
         self._known: dict[tuple[object, ...], _Found] = {}
 
     def judged(self, parts: list[Part]) -> tuple[tuple[AblationRow, ...], tuple[AblationComparison, ...]]:

@@ -16,7 +16,6 @@ from calibrant.predictions import Predictions
 __all__ = ["Ablation", "AblationComparison", "AblationRow", "Cell"]
 
 Cell: TypeAlias = str | float | bool | None
-_LEVEL = 0.05
 
 
 @final
@@ -146,13 +145,5 @@ class Ablation:
 
     def _dot(self, row: AblationRow, metric: Metric) -> Dot:
         found, against = row.metrics[metric.name], self.comparison(row.name, self.rival)
-        side: DotSide = "alike" if against is None else _side(metric, against.differences[metric.name])
+        side: DotSide = "alike" if against is None else against.differences[metric.name].side
         return Dot(found.value, found.low, found.high, side)
-
-
-def _side(metric: Metric, found: Difference) -> DotSide:
-    """Better or worse where chance would hardly give as much; not by how it looks."""
-    # Draws that are all the same, but not 0, tell nothing of chance.
-    if metric.lower_is_better is None or not found.p <= _LEVEL or found.low == found.high:
-        return "alike"
-    return "better" if (found.difference < 0) == metric.lower_is_better else "worse"

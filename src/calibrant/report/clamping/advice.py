@@ -1,11 +1,11 @@
 """What to do with a clamped network, once it is judged."""
 
 from calibrant.clamping import ClampingSummary
+from calibrant.comparison import TEMPERATURE
 from calibrant.report.clamping.effect import REFITTED
 from calibrant.report.clamping.fit_words import has_weakest
 from calibrant.report.clamping.headline import head_words, is_idle
 from calibrant.report.clamping.judgement import ClampingJudgement
-from calibrant.report.comparison.board import TEMPERATURE
 
 __all__ = ["next_steps"]
 
@@ -20,13 +20,13 @@ def next_steps(found: ClampingJudgement) -> list[str]:
 
 
 def _next_step(found: ClampingJudgement) -> str:
-    rival, effect = found.clamped.against.get(TEMPERATURE), found.effect
+    rival, effect = found.clamped.differences.get(TEMPERATURE), found.effect
     helps = effect is not None and effect.side == "better"
     is_beaten = rival is not None and rival["nll"].side in ({"worse", "alike"} if found.moves else {"worse"})
     if not found.moves and not is_beaten and is_idle(found):
         return "Leave the network as it is, or judge on more test rows."
     if (helps or not found.moves) and not is_beaten:
-        if rival is not None and found.clamped.against.get(REFITTED, rival)["nll"].side == "worse":
+        if rival is not None and found.clamped.differences.get(REFITTED, rival)["nll"].side == "worse":
             return f"Clamp {_BY_LOG_LOSS}; or deploy what there is, clamped.safetensors."
         is_costly = effect is not None and effect.changes["accuracy"].side == "worse"
         deploy = "eploy clamped.safetensors: load_clamped(path, network) is the network with this built in."

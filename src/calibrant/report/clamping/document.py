@@ -20,9 +20,10 @@ def clamping_to_document(
     """The judgement as plain data: numbers that do not exist (NaN, infinity) are None.
 
     ``methods[i]`` has ``name``, ``title``, ``failure``, ``metrics.<name>`` as in an evaluation,
-    ``against.<rival>.<metric>`` as in a leaderboard, ``changed``, ``seconds`` and ``notes``; so have the ``parts``, by
-    which δ is told from T, and the ``failures``, which have no numbers. ``delta.effect`` says by which two of these δ
-    is judged, ``with`` it and ``without``, and has their ``changes``; it is None where δ is 0 or a head had no optimum.
+    ``differences.<baseline>.<metric>`` as in a comparison, ``changed``, ``seconds`` and ``notes``; so have the
+    ``parts``, which separate δ from T, and the ``failures``, which have no numbers. ``delta.effect`` names the two of
+    these that differ in δ alone, ``with`` and ``without`` it, and has their ``changes``; it is None where δ is 0 or a
+    head had no optimum.
     ``fit`` is the summary of the clamped model; a ``strength`` of None is an infinite one, δ = 0.
 
     Args:

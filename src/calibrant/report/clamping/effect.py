@@ -1,13 +1,10 @@
 """What δ does by itself, told apart from what a temperature does that moved with it."""
 
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Self, final
+from typing import final
 
-from calibrant.evidence import Difference
-from calibrant.metrics import Metric
-from calibrant.report.comparison.change import Change, Side, changes
+from calibrant.evidence import Difference, Side
 from calibrant.report.comparison.phrases import difference_words, points_words
 
 __all__ = ["REFITTED", "DeltaEffect"]
@@ -36,14 +33,7 @@ class DeltaEffect:
     still: str
     before: float
     after: float
-    changes: dict[str, Change]
-
-    @classmethod
-    def of(cls, moved: str, still: str, metrics: Iterable[Metric], differences: Mapping[str, Difference]) -> Self:
-        """From the differences of a paired comparison, the log-loss among them."""
-        # Each of these questions was there before the numbers, so none is corrected for the others.
-        found = {m.name: changes(m, {moved: differences[m.name]})[moved] for m in metrics if m.name in differences}
-        return cls(moved, still, differences["nll"].first, differences["nll"].second, found)
+    changes: dict[str, Difference]
 
     @property
     def side(self) -> Side:
@@ -68,7 +58,8 @@ class DeltaEffect:
             return f"δ helps: it lowers the log-loss {moved}."
         if self.side == "worse":
             return f"δ does harm here: it raises the log-loss {moved}. The answer is {answer}."
-        return f"δ does not change the log-loss beyond noise, {moved}: the simpler answer is {answer}."
+        by = "by enough to matter" if self.changes["nll"].is_beyond_noise else "beyond noise"
+        return f"δ does not change the log-loss {by}, {moved}: the simpler answer is {answer}."
 
     def sentence(self, how: str) -> str:
         """The changes in log-loss, calibration error and accuracy, with their intervals.
@@ -81,7 +72,7 @@ class DeltaEffect:
             if name in self.changes:
                 change = self.changes[name]
                 by = points_words(change) if name == "accuracy" else difference_words(change, "lower", "higher")
-                told.append(f"{title} {by}{', noise' if change.side == 'alike' else ''}")
+                told.append(f"{title} {by}{_doubt(change)}")
         return f"δ by itself, {how}: {'; '.join(told)}."
 
     def _though(self) -> str:
@@ -93,3 +84,9 @@ class DeltaEffect:
                 size = f"{100 * abs(change.value):.2f} points" if name == "accuracy" else f"{abs(change.value):.4f}"
                 told.append(f"{title} {'rises' if change.value > 0 else 'falls'} by {size}")
         return f", though {' and '.join(told)}" if told else ""
+
+
+def _doubt(change: Difference) -> str:
+    if change.side != "alike":
+        return ""
+    return ", too little to matter" if change.is_beyond_noise else ", noise"

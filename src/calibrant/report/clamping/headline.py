@@ -1,9 +1,9 @@
 """The one sentence about a clamped network: whether δ helps, and what would change how that is read."""
 
+from calibrant.comparison import TEMPERATURE, UNCALIBRATED
 from calibrant.report.clamping.effect import REFITTED
 from calibrant.report.clamping.fit_words import is_untried, reservations
 from calibrant.report.clamping.judgement import ClampingJudgement
-from calibrant.report.comparison.board import NOTHING, TEMPERATURE
 from calibrant.report.comparison.phrases import difference_words
 
 __all__ = ["clamping_headline", "head_words", "is_idle"]
@@ -21,9 +21,9 @@ def clamping_headline(found: ClampingJudgement) -> str:
 def _answer(found: ClampingJudgement) -> str:
     if not found.moves:
         return _answer_without_delta(found)
-    effect, rows = found.effect, found.test_rows
+    effect, rows = found.effect, found.n_test
     if effect is None:
-        change = found.clamped.against[found.rival]["nll"]
+        change = found.clamped.differences[found.rival]["nll"]
         against = f"{difference_words(change, 'lower', 'higher')} than {head_words(found.rival)}"
         return (
             f"Whether δ helps cannot be told, as a temperature could not be fitted both with it and without. The "
@@ -34,13 +34,13 @@ def _answer(found: ClampingJudgement) -> str:
 
 def _beside(found: ClampingJudgement) -> str:
     """What the clamped network does against temperature scaling, where δ alone does something else."""
-    rival, temperature = found.clamped.against.get(TEMPERATURE), found.find(TEMPERATURE)
+    rival, temperature = found.clamped.differences.get(TEMPERATURE), found.find(TEMPERATURE)
     if found.effect is None or rival is None or temperature is None:
         return ""
     side, own, what = found.effect.side, rival["nll"].side, _head(found)
     against = f"temperature scaling ({found.clamped.nll:.4f} against {temperature.nll:.4f})"
     if side == own:
-        is_short = side == "better" and found.clamped.against.get(REFITTED, rival)["nll"].side == "worse"
+        is_short = side == "better" and found.clamped.differences.get(REFITTED, rival)["nll"].side == "worse"
         return f" Its own {what} leaves the clamped network at {found.clamped.nll:.4f}." if is_short else ""
     if side == "better" or own == "worse":
         return (
@@ -57,7 +57,7 @@ def _answer_without_delta(found: ClampingJudgement) -> str:
     at = "" if found.temperature is None else f" (T = {found.temperature:.3f})"
     focal = " by the focal loss" if found.summary.gamma > 0 else ""
     head = f"{head_words(found.head)}{focal}{at}"
-    best, rival = found.find(TEMPERATURE), found.clamped.against.get(TEMPERATURE)
+    best, rival = found.find(TEMPERATURE), found.clamped.differences.get(TEMPERATURE)
     though = ""
     if focal and best is not None and rival is not None and rival["nll"].side == "worse":
         though = f" By the log-loss it would be better: {best.nll:.4f} instead of {found.clamped.nll:.4f}."
@@ -74,10 +74,10 @@ def head_words(name: str) -> str:
     """A head without δ."""
     if name == TEMPERATURE:
         return "temperature scaling"
-    return "the network as it is" if name == NOTHING else f"{name} alone"
+    return "the network as it is" if name == UNCALIBRATED else f"{name} alone"
 
 
 def is_idle(found: ClampingJudgement) -> bool:
     """Whether the network as it is does as well, for all that these rows can tell."""
-    against = found.clamped.against.get(NOTHING)
+    against = found.clamped.differences.get(UNCALIBRATED)
     return against is not None and against["nll"].side != "better"

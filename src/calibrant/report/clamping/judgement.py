@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import final
 
 from calibrant.clamping import ClampingSummary
+from calibrant.comparison import TEMPERATURE, UNCALIBRATED, MethodResult
 from calibrant.metrics import ACE, AUROC, ECE, NLL, Accuracy, Brier, Metric
 from calibrant.predictions import Predictions
 from calibrant.report.clamping.effect import DeltaEffect
-from calibrant.report.comparison.board import NOTHING, TEMPERATURE, Entry
 
 __all__ = ["CLAMPED", "ClampingJudgement", "clamping_metrics"]
 
@@ -27,26 +27,26 @@ class ClampingJudgement:
     ``head* only``) and, where that T is not the best for the log-loss at this δ, the T that is (``TS on δ*``).
     """
 
-    entries: tuple[Entry, ...]
-    parts: tuple[Entry, ...]  # none where δ is 0
+    entries: tuple[MethodResult, ...]
+    parts: tuple[MethodResult, ...]  # none where δ is 0
     effect: DeltaEffect | None  # None where δ is 0, or a head had no optimum
     summary: ClampingSummary
     head: str  # the entry that has this kind of head, without δ and by log-loss
     temperature: float | None  # where the head is one
     norm: float  # ‖δ‖
     largest: float  # of |δ|
-    calibration_rows: int
-    test_rows: int
-    classes: int
+    n_calibration: int
+    n_test: int
+    n_classes: int
     n_bins: int
     seed: int
     resamples: int
     cautions: tuple[str, ...] = ()
-    failures: tuple[Entry, ...] = ()  # what could not be fitted
+    failures: tuple[MethodResult, ...] = ()  # what could not be fitted
     predictions: Mapping[str, Predictions] = field(default_factory=dict, repr=False, compare=False)  # of the test rows
 
     @property
-    def clamped(self) -> Entry:
+    def clamped(self) -> MethodResult:
         """The clamped network."""
         return self.entries[-1]
 
@@ -59,9 +59,9 @@ class ClampingJudgement:
     def rival(self) -> str:
         """The best without δ: temperature scaling or the head alone, whichever has the lower log-loss here."""
         beside = [entry for entry in self.entries[:-1] if entry.name in {TEMPERATURE, self.head}]
-        return min(beside, key=lambda entry: entry.nll).name if beside else NOTHING
+        return min(beside, key=lambda entry: entry.nll).name if beside else UNCALIBRATED
 
-    def find(self, name: str) -> Entry | None:
+    def find(self, name: str) -> MethodResult | None:
         """The entry or part of that name, if it has numbers."""
         return next((entry for entry in (*self.entries, *self.parts) if entry.name == name), None)
 

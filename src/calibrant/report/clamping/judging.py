@@ -3,17 +3,16 @@
 import copy
 
 from calibrant.calibrators import Calibrator, DoNothing, TemperatureScaling
+from calibrant.calibrators.base import Trial, try_fit
 from calibrant.calibrators.choice.ranking import label
 from calibrant.clamping import ClampedModel, ClampingSummary, NeuralClamping
+from calibrant.comparison import UNCALIBRATED, MethodResult, check_held_out
 from calibrant.errors import InputError
 from calibrant.maps import Scale
 from calibrant.predictions import Predictions
 from calibrant.report.clamping.effect import REFITTED
 from calibrant.report.clamping.judgement import CLAMPED, ClampingJudgement
 from calibrant.report.clamping.scoring import Scoring
-from calibrant.report.comparison.board import NOTHING, Entry
-from calibrant.report.comparison.held_out import check_held_out
-from calibrant.report.comparison.trial import Trial, try_method
 
 __all__ = ["judge_clamping", "needs_refit"]
 
@@ -92,20 +91,20 @@ def judge_clamping(  # noqa: PLR0913  # two sets of rows, each before and after
     scoring = Scoring(before, n_bins, resamples, seed)
     methods = {label(method): method for method in (DoNothing(), TemperatureScaling(), head)}
     for name, method in methods.items():
-        scoring.judge_trial(name, method, try_method(method, calibration, before), [NOTHING])
+        scoring.judge_trial(name, method, try_fit(method.fit, calibration, before), [UNCALIBRATED])
     parts = []
-    if moves and kind != NOTHING:
+    if moves and kind != UNCALIBRATED:
         parts.append("T* only" if isinstance(clamped.head, Scale) else "head* only")
         alone = copy.deepcopy(clamped.head).to(before.logits.device)
         scoring.judge(
-            Entry(parts[0], "The clamped network's head without δ", map=alone), alone.transform(before), [kind]
+            MethodResult(parts[0], "The clamped network's head without δ", map=alone), alone.transform(before), [kind]
         )
     if is_refitted:
         parts.append(REFITTED)
         scoring.judge_trial(REFITTED, TemperatureScaling(), _refitted(clamped, calibration_after, after), [kind])
     # Without δ it is the head alone to the last digits, which a paired test would find; by a focal loss it is not.
     rivals = [name for name in (REFITTED, *methods) if moves or summary.gamma > 0 or name != kind]
-    entry = Entry(CLAMPED, NeuralClamping.title, seconds=summary.seconds, notes=summary.notes)
+    entry = MethodResult(CLAMPED, NeuralClamping.title, seconds=summary.seconds, notes=summary.notes)
     scoring.judge(entry, after, rivals)
     return ClampingJudgement(
         tuple(scoring.known[name] for name in (*methods, CLAMPED) if name in scoring.known),
@@ -116,9 +115,9 @@ def judge_clamping(  # noqa: PLR0913  # two sets of rows, each before and after
         temperature=clamped.temperature if isinstance(clamped.head, Scale) else None,
         norm=float(delta.norm()),
         largest=float(delta.abs().max()),
-        calibration_rows=len(calibration),
-        test_rows=len(before),
-        classes=before.n_classes,
+        n_calibration=len(calibration),
+        n_test=len(before),
+        n_classes=before.n_classes,
         n_bins=n_bins,
         seed=seed,
         resamples=resamples,
@@ -142,4 +141,4 @@ def _refitted(clamped: ClampedModel, calibration: Predictions | None, test: Pred
             "or the stochastic solver); got None. Run the clamped network on the rows it was fitted on."
         )
     rows = [each.with_logits(each.logits * clamped.temperature) for each in (calibration, test)]
-    return try_method(TemperatureScaling(), rows[0], rows[1])
+    return try_fit(TemperatureScaling().fit, rows[0], rows[1])

@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from calibrant.comparison import MethodResult
 from calibrant.evidence import Estimate
 from calibrant.maps import Scale
 from calibrant.report.clamping.effect import REFITTED
 from calibrant.report.clamping.judgement import CLAMPED, ClampingJudgement, clamping_metrics
-from calibrant.report.comparison.board import Entry
 from calibrant.report.comparison.rows import MARKS, change_text
 from calibrant.report.rows import number, p_text
 
@@ -52,7 +52,7 @@ def value_rows(found: ClampingJudgement) -> list[list[str]]:
 def pairs(found: ClampingJudgement) -> list[Pair]:
     """Who is compared, what tells δ's own doing first; then the head alone, temperature scaling, and doing nothing."""
     first = [] if found.effect is None else [Pair(found.effect.moved, found.effect.still)]
-    return list(dict.fromkeys([*first, *(Pair(CLAMPED, rival) for rival in reversed(found.clamped.against))]))
+    return list(dict.fromkeys([*first, *(Pair(CLAMPED, rival) for rival in reversed(found.clamped.differences))]))
 
 
 def change_rows(found: ClampingJudgement, compared: Sequence[Pair]) -> list[list[str]]:
@@ -63,7 +63,7 @@ def change_rows(found: ClampingJudgement, compared: Sequence[Pair]) -> list[list
         for pair in compared:
             entry = found.find(pair.name)
             assert entry is not None, "only what has numbers is compared"
-            change = entry.against[pair.rival][metric.name]
+            change = entry.differences[pair.rival][metric.name]
             row += [f"{change_text(change)}{MARKS[change.side] or ' '}", p_text(change.p)]
         rows.append(row)
     return rows
@@ -110,7 +110,7 @@ def trial_lines(found: ClampingJudgement) -> list[TrialLine]:
     ]
 
 
-def _temperature(found: ClampingJudgement, entry: Entry) -> list[str]:
+def _temperature(found: ClampingJudgement, entry: MethodResult) -> list[str]:
     if found.temperature is None:
         return []
     return [f"{float(entry.map.temperature) if isinstance(entry.map, Scale) else found.temperature:.4f}"]

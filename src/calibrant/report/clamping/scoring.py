@@ -6,13 +6,12 @@ from typing import final
 from torch import Tensor
 
 from calibrant.calibrators import Calibrator
-from calibrant.evidence import Contest, estimate
+from calibrant.calibrators.base import Trial
+from calibrant.comparison import MethodResult
+from calibrant.evidence import Difference, PairedBootstrap, estimate
 from calibrant.predictions import Predictions
 from calibrant.report.clamping.effect import DeltaEffect
 from calibrant.report.clamping.judgement import clamping_metrics
-from calibrant.report.comparison.board import Entry
-from calibrant.report.comparison.change import Change, changes
-from calibrant.report.comparison.trial import Trial
 
 __all__ = ["Scoring"]
 
@@ -23,28 +22,28 @@ class Scoring:
 
     def __init__(self, before: Predictions, n_bins: int, resamples: int, seed: int) -> None:
         self._before, self._resamples, self._seed = before, resamples, seed
-        self._contest = Contest(before, clamping_metrics(n_bins), resamples=resamples, seed=seed)
+        self._contest = PairedBootstrap(before, clamping_metrics(n_bins), resamples=resamples, seed=seed)
         self._drawn: dict[str, dict[str, Tensor]] = {}
-        self.known: dict[str, Entry] = {}
+        self.known: dict[str, MethodResult] = {}
         self.predictions: dict[str, Predictions] = {}
-        self.failures: list[Entry] = []
+        self.failures: list[MethodResult] = []
 
     def judge_trial(self, name: str, method: Calibrator, trial: Trial, rivals: list[str]) -> None:
         """A method that may not have fitted."""
-        entry = Entry(name, method.title, notes=trial.notes, seconds=trial.seconds, map=trial.map)
-        if trial.mapped is None:
+        entry = MethodResult(name, method.title, notes=trial.notes, seconds=trial.seconds, map=trial.map)
+        if trial.transformed is None:
             self.failures.append(replace(entry, failure=trial.failure))
         else:
-            self.judge(entry, trial.mapped, rivals)
+            self.judge(entry, trial.transformed, rivals)
 
-    def judge(self, entry: Entry, rows: Predictions, rivals: list[str]) -> None:
+    def judge(self, entry: MethodResult, rows: Predictions, rivals: list[str]) -> None:
         """Its numbers, and their differences to those of its rivals."""
         self.predictions[entry.name], self._drawn[entry.name] = rows, self._contest.values(rows)
         judged = [each for each in rivals if each in self.known]
         self.known[entry.name] = replace(
             entry,
             metrics=estimate(rows, self._contest.metrics, resamples=self._resamples, seed=self._seed),
-            against={each: self._changes(each, entry.name) for each in judged},
+            differences={each: self._changes(each, entry.name) for each in judged},
             changed=float((rows.predicted != self._before.predicted).double().mean()),
         )
 
@@ -53,9 +52,8 @@ class Scoring:
         if moved not in self.known or still not in self.known:
             return None
         after, before = self.known[moved], self.known[still]
-        return DeltaEffect(moved, still, before.nll, after.nll, after.against[still])
+        return DeltaEffect(moved, still, before.nll, after.nll, after.differences[still])
 
-    def _changes(self, rival: str, name: str) -> dict[str, Change]:
+    def _changes(self, rival: str, name: str) -> dict[str, Difference]:
         """Of each metric. Every one of these questions was there before the numbers, so none is corrected."""
-        found = self._contest.differences(self._drawn[rival], self._drawn[name])
-        return {each.name: changes(each, {name: found[each.name]})[name] for each in self._contest.metrics}
+        return self._contest.differences(self._drawn[rival], self._drawn[name])

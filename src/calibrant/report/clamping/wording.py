@@ -1,11 +1,11 @@
 """A clamped network in words: whether δ helps, what it gains, what it costs, and what to use."""
 
+from calibrant.comparison import TEMPERATURE, UNCALIBRATED
 from calibrant.report.clamping.advice import next_steps
 from calibrant.report.clamping.effect import REFITTED
 from calibrant.report.clamping.fit_words import cross_validated_words, fit_notes
 from calibrant.report.clamping.headline import clamping_headline, head_words
 from calibrant.report.clamping.judgement import CLAMPED, ClampingJudgement
-from calibrant.report.comparison.board import NOTHING, TEMPERATURE
 from calibrant.report.comparison.phrases import accuracy_words, difference_words, separation_words
 from calibrant.report.comparison.rows import note_lines
 from calibrant.report.wording import Verdict
@@ -41,7 +41,7 @@ def _effect(found: ClampingJudgement) -> list[str]:
     if found.effect is None:
         return []
     head = "T" if found.temperature is not None else found.head
-    return [found.effect.sentence("with no head" if head == NOTHING else f"with the best {head} both times")]
+    return [found.effect.sentence("with no head" if head == UNCALIBRATED else f"with the best {head} both times")]
 
 
 def _temperature(found: ClampingJudgement) -> list[str]:
@@ -52,7 +52,7 @@ def _temperature(found: ClampingJudgement) -> list[str]:
     assert refitted.map is not None
     behind, without = (
         difference_words(change["nll"], "lower", "higher")
-        for change in (found.clamped.against[REFITTED], alone.against[TEMPERATURE])
+        for change in (found.clamped.differences[REFITTED], alone.differences[TEMPERATURE])
     )
     optimum = float(refitted.map.get_buffer("temperature"))
     told = f"T by itself: it is {found.temperature:.3f}, where {optimum:.3f} would be the best behind δ, so that the"
@@ -64,7 +64,7 @@ def _gains(found: ClampingJudgement) -> list[str]:
     said = found.effect.still if found.effect is not None and found.effect.moved == CLAMPED else None
     told = [
         f"{difference_words(change['nll'], 'lower', 'higher')} than {head_words(rival)}"
-        for rival, change in reversed(found.clamped.against.items())
+        for rival, change in reversed(found.clamped.differences.items())
         if rival not in {said, REFITTED}
     ]
     return [f"The clamped network's log-loss is {', '.join([*told[:-2], ' and '.join(told[-2:])])}."] if told else []
@@ -72,7 +72,7 @@ def _gains(found: ClampingJudgement) -> list[str]:
 
 def _changed(found: ClampingJudgement) -> list[str]:
     """How many predictions change; accuracy only where what δ alone does to it is something else."""
-    if found.effect is None or found.effect.still not in {TEMPERATURE, NOTHING}:
+    if found.effect is None or found.effect.still not in {TEMPERATURE, UNCALIBRATED}:
         return accuracy_words(found.clamped)
     return [f"It changes the predicted class of {100 * found.clamped.changed:.1f} % of rows."]
 

@@ -2,14 +2,14 @@
 
 import math
 
+from calibrant.comparison import Comparison, MethodResult
 from calibrant.diagrams.leaderboard import Dot, LeaderboardDiagram, MethodDots
-from calibrant.report.comparison.board import Entry, Leaderboard
 from calibrant.report.comparison.rows import rival_of, rival_words
 
 __all__ = ["leaderboard_diagram"]
 
 
-def leaderboard_diagram(board: Leaderboard) -> LeaderboardDiagram:
+def leaderboard_diagram(board: Comparison) -> LeaderboardDiagram:
     """What the picture of a leaderboard shows."""
     rival, chosen = rival_of(board), board.recommended
     methods = tuple(
@@ -22,18 +22,18 @@ def leaderboard_diagram(board: Leaderboard) -> LeaderboardDiagram:
         )
         for entry in board.fitted
     )
-    left_out = tuple(entry.name for entry in board.entries if entry.failure is not None)
-    return LeaderboardDiagram(methods, rival, rival_words(board), board.test_rows, left_out)
+    left_out = tuple(entry.name for entry in board.methods if entry.failure is not None)
+    return LeaderboardDiagram(methods, rival, rival_words(board), board.n_test, left_out)
 
 
-def _change(entry: Entry, metric: str, rival: str) -> Dot:
-    if rival not in entry.against:
+def _change(entry: MethodResult, metric: str, rival: str) -> Dot:
+    if rival not in entry.differences:
         return Dot(0.0, math.nan, math.nan)
-    change = entry.against[rival][metric]
+    change = entry.differences[rival][metric]
     return Dot(change.value, change.low, change.high, change.side)
 
 
-def _ece(entry: Entry, rival: str) -> Dot:
+def _ece(entry: MethodResult, rival: str) -> Dot:
     found = entry.metrics["ece"]
-    side = entry.against[rival]["ece"].side if rival in entry.against else "alike"
+    side = entry.differences[rival]["ece"].side if rival in entry.differences else "alike"
     return Dot(found.value, found.low, found.high, side)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from calibrant.report.comparison.board import Entry, Leaderboard
+from calibrant.comparison import Comparison, MethodResult
 from calibrant.report.comparison.terms import terms_to_plain
 from calibrant.report.comparison.wording import leaderboard_verdict
 from calibrant.report.document import plain_estimate, without_nan
@@ -13,15 +13,15 @@ LEADERBOARD_SCHEMA = "calibrant.leaderboard/1"
 
 
 def leaderboard_to_document(
-    board: Leaderboard, *, calibration: str | None = None, test: str | None = None
+    board: Comparison, *, calibration: str | None = None, test: str | None = None
 ) -> dict[str, Any]:
     """The leaderboard as plain data, in its order: numbers that do not exist (NaN) are None.
 
-    ``methods[i]`` has ``name`` and ``title``, then ``failure`` with the reason why it did not fit, or None and:
-    ``metrics.<name>`` as in an evaluation; ``against.<rival>.<metric>`` with ``value`` (its number minus the rival's),
-    ``low``, ``high``, ``p``, ``corrected_p`` and ``side`` ("better", "worse", "alike"); ``to_best``, the same for nll
-    against the best; ``changed``, ``seconds``; ``own_samples``, the scores ``before`` and ``after`` of the samples of
-    the fit, means over ``n`` of them; and ``notes``.
+    ``methods[i]`` has ``name`` and ``title``, then ``failure`` with the reason why it was not fitted, or None and:
+    ``metrics.<name>`` as in an evaluation; ``differences.<baseline>.<metric>`` with ``baseline`` and ``candidate`` (the
+    two numbers), ``value`` (candidate minus baseline), ``low``, ``high``, ``p``, ``corrected_p`` and ``side``
+    ("better", "worse", "alike"); ``to_best``, the same for nll against the best; ``changed``, ``seconds``;
+    ``own_samples``, the scores ``before`` and ``after`` of the samples of the fit, means over ``n`` of them; ``notes``.
 
     Args:
         board: The numbers.
@@ -33,21 +33,21 @@ def leaderboard_to_document(
         **terms_to_plain(board, calibration=calibration, test=test),
         "verdict": vars(leaderboard_verdict(board)),
         "recommended": board.recommended.name,
-        "methods": [entry_to_plain(entry) | _to_best(entry) for entry in board.entries],
+        "methods": [entry_to_plain(entry) | _to_best(entry) for entry in board.methods],
     }
     plain: dict[str, Any] = without_nan(document)
     return plain
 
 
-def entry_to_plain(entry: Entry) -> dict[str, Any]:
+def entry_to_plain(entry: MethodResult) -> dict[str, Any]:
     """One method: its numbers and their differences to its rivals', or why there are none."""
     found: dict[str, Any] = {"name": entry.name, "title": entry.title, "failure": entry.failure}
     if entry.failure is None:
         found |= {
             "metrics": {name: plain_estimate(estimate) for name, estimate in entry.metrics.items()},
-            "against": {
+            "differences": {
                 rival: {name: vars(change) for name, change in changes.items()}
-                for rival, changes in entry.against.items()
+                for rival, changes in entry.differences.items()
             },
             "changed": entry.changed,
             "seconds": entry.seconds,
@@ -58,7 +58,7 @@ def entry_to_plain(entry: Entry) -> dict[str, Any]:
     return found | {"notes": list(entry.notes)}
 
 
-def _to_best(entry: Entry) -> dict[str, Any]:
+def _to_best(entry: MethodResult) -> dict[str, Any]:
     if entry.failure is not None:
         return {}
     return {"to_best": None if entry.to_best is None else vars(entry.to_best)}

@@ -1,55 +1,32 @@
-"""Why nothing is recommended: nothing helps, the test rows are too few to tell, or no method could be fitted."""
+"""Words for a comparison that recommends no method."""
 
-import math
-from typing import Literal, TypeAlias
+from calibrant.comparison import Comparison, WhyUncalibrated
+from calibrant.report.comparison.phrases import ENOUGH
 
-from calibrant.report.comparison.board import NOTHING, TEMPERATURE, Entry, Leaderboard
-
-__all__ = ["headline_for_nothing", "step_for_nothing", "undecided"]
-
-Reason: TypeAlias = Literal["nothing helps", "too few rows", "nothing fitted"]
-
-# Share of the log-loss that is worth having; where the rows cannot rule out that much, they do not decide.
-_WORTH_HAVING = 0.02
-# Fewer test rows decide nothing: the interval of a handful is narrow by luck.
-_FEWEST = 30
+__all__ = ["headline_for_nothing", "step_for_nothing"]
 
 
-def headline_for_nothing(board: Leaderboard) -> str:
-    """The headline of a board that recommends no method."""
+def headline_for_nothing(board: Comparison) -> str:
+    """The headline of a comparison that recommends no method."""
     tried = len(board.fitted) - 1
-    none = f"{'no method' if tried == 1 else f'none of {tried} methods'} lowers the log-loss beyond noise."
+    none = f"{'no method' if tried == 1 else f'none of {tried} methods'} lowers the log-loss {ENOUGH}."
     if board.cautions and len(board.fitted) > 1:
         return f"These two sets do not carry any advice, as said below: {none}"
+    assert board.why_uncalibrated is not None, "no method is recommended"
     return {
-        "nothing helps": f"Leave the predictions as they are: {none}",
-        "too few rows": f"Too few test rows to tell whether anything helps: {none}",
-        "nothing fitted": "Nothing to compare: no method could be fitted on the calibration rows.",
-    }[_reason(board)]
+        WhyUncalibrated.nothing_helps: f"Leave the predictions as they are: {none}",
+        WhyUncalibrated.too_few_samples: f"Too few test rows to tell whether anything helps: {none}",
+        WhyUncalibrated.nothing_fitted: "Nothing to compare: no method could be fitted on the calibration rows.",
+    }[board.why_uncalibrated]
 
 
-def step_for_nothing(board: Leaderboard) -> str:
-    """What to do then."""
+def step_for_nothing(board: Comparison) -> str:
+    """The next step after a comparison that recommends no method."""
+    assert board.why_uncalibrated is not None, "no method is recommended"
     return {
-        "nothing helps": "Leave the confidence as it is; recalibrating could only add noise.",
-        "too few rows": "Compare on more test rows before deciding; until then leave the confidence as it is.",
-        "nothing fitted": "Fit on other rows: the reasons below the table say what they must have.",
-    }[_reason(board)]
-
-
-def undecided(board: Leaderboard) -> Entry | None:
-    """The best method, or else temperature scaling, if the rows leave open whether it gains something worth having."""
-    tried = (entry for entry in (board.best, board.find(TEMPERATURE)) if entry is not None and entry.name != NOTHING)
-    return next((entry for entry in tried if _may_help(board, entry)), None)
-
-
-def _reason(board: Leaderboard) -> Reason:
-    if len(board.fitted) == 1:
-        return "nothing fitted"
-    return "too few rows" if board.test_rows < _FEWEST or undecided(board) is not None else "nothing helps"
-
-
-def _may_help(board: Leaderboard, entry: Entry) -> bool:
-    change, nothing = entry.against[NOTHING]["nll"], board.find(NOTHING)
-    assert nothing is not None, "doing nothing is always on the board"
-    return math.isnan(change.p) or not -change.low <= _WORTH_HAVING * nothing.nll
+        WhyUncalibrated.nothing_helps: "Leave the confidence as it is; recalibrating could only add noise.",
+        WhyUncalibrated.too_few_samples: (
+            "Compare on more test rows before deciding; until then leave the confidence as it is."
+        ),
+        WhyUncalibrated.nothing_fitted: "Fit on other rows: the reasons below the table say what they must have.",
+    }[board.why_uncalibrated]

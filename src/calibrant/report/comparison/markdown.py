@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from calibrant.report.comparison.board import NOTHING, TEMPERATURE, Leaderboard, leaderboard_metrics
+from calibrant.comparison import TEMPERATURE, UNCALIBRATED, Comparison, comparison_metrics
 from calibrant.report.comparison.rows import (
     MARKS,
     PLANNED,
@@ -23,7 +23,7 @@ from calibrant.shown_text import markdown_text
 __all__ = ["leaderboard_to_markdown"]
 
 
-def leaderboard_to_markdown(board: Leaderboard, *, source: str | None = None, figures: Sequence[PurePath] = ()) -> str:
+def leaderboard_to_markdown(board: Comparison, *, source: str | None = None, figures: Sequence[PurePath] = ()) -> str:
     """The leaderboard as one Markdown page.
 
     Args:
@@ -41,17 +41,17 @@ def leaderboard_to_markdown(board: Leaderboard, *, source: str | None = None, fi
         "",
         *_interval_table(board),
     ]
-    for rival, heading in ((NOTHING, "doing nothing"), (TEMPERATURE, "temperature scaling")):
+    for rival, heading in ((UNCALIBRATED, "doing nothing"), (TEMPERATURE, "temperature scaling")):
         if board.find(rival) is not None:
             lines += ["", f"## Against {heading}", "", *_change_table(board, rival)]
-    if notes := note_lines(board.entries):
+    if notes := note_lines(board.methods):
         lines += ["", "## Notes", "", *(f"- {markdown_text(note)}" for note in notes)]
     lines += ["", _footer(board)]
     return "\n".join(lines) + "\n"
 
 
-def _main_table(board: Leaderboard) -> list[str]:
-    metrics = [metric for metric in leaderboard_metrics() if metric.name != "accuracy"]
+def _main_table(board: Comparison) -> list[str]:
+    metrics = [metric for metric in comparison_metrics() if metric.name != "accuracy"]
     arrows = {metric.name: "↓" if metric.lower_is_better else "↑" for metric in metrics}
     header = ["method", *(f"{name} {arrow}" for name, arrow in arrows.items()), "accuracy, points", "fit, s"]
     header.insert(2, f"nll − {rival_of(board)}")
@@ -64,7 +64,7 @@ def _main_table(board: Leaderboard) -> list[str]:
     return table(header, rows, left=1)
 
 
-def _interval_table(board: Leaderboard) -> list[str]:
+def _interval_table(board: Comparison) -> list[str]:
     names = list(board.best.metrics)
     rows = [
         [f"`{entry.name}`", *(f"{number(found.value)} ({interval(found)})" for found in entry.metrics.values())]
@@ -73,17 +73,20 @@ def _interval_table(board: Leaderboard) -> list[str]:
     return table(["method", *names], rows, left=1)
 
 
-def _change_table(board: Leaderboard, rival: str) -> list[str]:
+def _change_table(board: Comparison, rival: str) -> list[str]:
     names = list(board.best.metrics)
     rows = [
         [
             f"`{entry.name}`",
-            *(f"{change_text(entry.against[rival][name])} {MARKS[entry.against[rival][name].side]}" for name in names),
-            p_text(entry.against[rival]["nll"].p),
-            p_text(entry.against[rival]["nll"].corrected_p),
+            *(
+                f"{change_text(entry.differences[rival][name])} {MARKS[entry.differences[rival][name].side]}"
+                for name in names
+            ),
+            p_text(entry.differences[rival]["nll"].p),
+            p_text(entry.differences[rival]["nll"].corrected_p),
         ]
         for entry in board.fitted
-        if rival in entry.against
+        if rival in entry.differences
     ]
     return table(["method", *names, "p of nll", "corrected"], rows, left=1)
 
@@ -93,14 +96,14 @@ def _cell(cell: Cell) -> str:
     return f"{text} {MARKS[cell.side]}".strip()
 
 
-def _legend(board: Leaderboard) -> str:
+def _legend(board: Comparison) -> str:
     return (
         f"▲ better, ▼ worse than {rival_words(board)} beyond noise (paired bootstrap, p corrected for the number of "
         f"methods by Holm, one column at a time; {PLANNED}). Bold: the best of the column."
     )
 
 
-def _footer(board: Leaderboard) -> str:
+def _footer(board: Comparison) -> str:
     return (
         f"{rows_words(board)}; {settings_words(board)}. Differences are a method's number minus the rival's; their "
         f"intervals are those of the one difference, not corrected for the number of methods. {INFLATED}"

@@ -4,15 +4,15 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from calibrant.report.comparison.board import NOTHING, TEMPERATURE, Entry, Leaderboard, leaderboard_metrics
-from calibrant.report.comparison.change import Change, Side
+from calibrant.comparison import TEMPERATURE, UNCALIBRATED, Comparison, MethodResult, comparison_metrics
+from calibrant.evidence import Difference, Side
 from calibrant.report.rows import number
 
 __all__ = ["MARKS", "PLANNED", "Cell", "Line", "board_lines", "change_text", "note_lines", "rival_of", "rival_words"]
 
 MARKS: dict[Side, str] = {"better": "▲", "worse": "▼", "alike": ""}
 PLANNED = "temperature against none is one planned test, not corrected"
-_LOWER = {metric.name: metric.lower_is_better for metric in leaderboard_metrics()}
+_LOWER = {metric.name: metric.lower_is_better for metric in comparison_metrics()}
 
 
 class Cell(NamedTuple):
@@ -34,27 +34,27 @@ class Line(NamedTuple):
     seconds: str
 
 
-def rival_of(board: Leaderboard) -> str:
+def rival_of(board: Comparison) -> str:
     """Whom the marks compare with: temperature scaling, or doing nothing where that did not fit."""
-    return TEMPERATURE if board.find(TEMPERATURE) is not None else NOTHING
+    return TEMPERATURE if board.find(TEMPERATURE) is not None else UNCALIBRATED
 
 
-def rival_words(board: Leaderboard) -> str:
+def rival_words(board: Comparison) -> str:
     """The same in words."""
     return "temperature scaling" if rival_of(board) == TEMPERATURE else "doing nothing"
 
 
-def board_lines(board: Leaderboard) -> list[Line]:
+def board_lines(board: Comparison) -> list[Line]:
     """The methods in order."""
     rival, chosen = rival_of(board), board.recommended
     best = {name: _best(board, name) for name in _LOWER}
-    return [_line(entry, rival, best, recommended=entry is chosen) for entry in board.entries]
+    return [_line(entry, rival, best, recommended=entry is chosen) for entry in board.methods]
 
 
-def _line(entry: Entry, rival: str, best: dict[str, str], *, recommended: bool) -> Line:
+def _line(entry: MethodResult, rival: str, best: dict[str, str], *, recommended: bool) -> Line:
     if entry.failure is not None:
         return Line(entry.name, recommended, "did not fit", {}, "", "")
-    against = entry.against.get(rival)
+    against = entry.differences.get(rival)
     cells = {
         name: Cell(
             _digits(found.value, name),
@@ -63,21 +63,21 @@ def _line(entry: Entry, rival: str, best: dict[str, str], *, recommended: bool) 
         )
         for name, found in entry.metrics.items()
     }
-    moved = entry.against[NOTHING]["accuracy"].value if NOTHING in entry.against else 0.0
+    moved = entry.differences[UNCALIBRATED]["accuracy"].value if UNCALIBRATED in entry.differences else 0.0
     change = "–" if against is None else change_text(against["nll"])
     return Line(
         entry.name, recommended, change, cells, f"{100 * moved:+.2f}" if moved else "0", _seconds(entry.seconds)
     )
 
 
-def change_text(change: Change) -> str:
+def change_text(change: Difference) -> str:
     """A difference with its interval."""
     if math.isnan(change.low):
         return "undefined" if math.isnan(change.value) else f"{change.value:+.4f}"
     return f"{change.value:+.4f} ({change.low:+.4f} … {change.high:+.4f})"
 
 
-def note_lines(entries: Sequence[Entry]) -> list[str]:
+def note_lines(entries: Sequence[MethodResult]) -> list[str]:
     """Return why methods did not fit, and what the others warn of; what several say stands once, after their names."""
     failed = [f"{entry.name} did not fit: {entry.failure}" for entry in entries if entry.failure is not None]
     told: dict[str, list[str]] = {}
@@ -87,7 +87,7 @@ def note_lines(entries: Sequence[Entry]) -> list[str]:
     return failed + [f"{', '.join(names)}: {note}" for note, names in told.items()]
 
 
-def _best(board: Leaderboard, metric: str) -> str:
+def _best(board: Comparison, metric: str) -> str:
     values = [entry.metrics[metric].value for entry in board.fitted]
     known = [value for value in values if not math.isnan(value)]
     return _digits((min if _LOWER[metric] else max)(known, default=math.nan), metric)

@@ -5,8 +5,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from calibrant.report.comparison.board import Leaderboard
-from calibrant.report.comparison.change import Side
+from calibrant.comparison import Comparison
+from calibrant.evidence import Side
 from calibrant.report.comparison.rows import (
     MARKS,
     PLANNED,
@@ -28,7 +28,7 @@ _WIDTH = 119
 _STYLES: dict[Side, str] = {"better": "green", "worse": "red", "alike": ""}
 
 
-def leaderboard_to_terminal(board: Leaderboard, *, source: str | None = None) -> RenderableType:
+def leaderboard_to_terminal(board: Comparison, *, source: str | None = None) -> RenderableType:
     """The leaderboard as rich text: verdict first, then the table, then what should be known.
 
     Args:
@@ -41,11 +41,11 @@ def leaderboard_to_terminal(board: Leaderboard, *, source: str | None = None) ->
         _table(board),
         Text(_legend(board), style="dim"),
     ]
-    parts += [Text(f"note: {line}", style="yellow") for line in note_lines(board.entries)]
+    parts += [Text(f"note: {line}", style="yellow") for line in note_lines(board.methods)]
     return Group(*parts)
 
 
-def _table(board: Leaderboard) -> Table:
+def _table(board: Comparison) -> Table:
     shown = [name for name in board.best.metrics if name != "accuracy"]
     lines = [(line, _cells(line, shown)) for line in board_lines(board)]
     headings = [f"{name} " for name in shown] + ["acc. ±", "fit s"]
@@ -77,7 +77,7 @@ def _number(cell: Cell) -> Text:
     return text.append(MARKS[cell.side] or " ", style=_STYLES[cell.side])
 
 
-def _legend(board: Leaderboard) -> str:
+def _legend(board: Comparison) -> str:
     return (
         f"Sorted by nll. ▲ better, ▼ worse than {rival_words(board)} beyond noise: paired, corrected for the number of "
         f"methods (Holm) in each column; {PLANNED}. The interval is that of the one difference, not corrected. Bold: "

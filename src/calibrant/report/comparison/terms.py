@@ -10,11 +10,11 @@ class Terms(Protocol):
     """What every such judgement tells."""
 
     @property
-    def calibration_rows(self) -> int: ...
+    def n_calibration(self) -> int: ...
     @property
-    def test_rows(self) -> int: ...
+    def n_test(self) -> int: ...
     @property
-    def classes(self) -> int: ...
+    def n_classes(self) -> int: ...
     @property
     def n_bins(self) -> int: ...
     @property
@@ -25,7 +25,7 @@ class Terms(Protocol):
 
 def rows_words(terms: Terms) -> str:
     """How many rows there were."""
-    return f"{terms.calibration_rows:,} rows to fit, {terms.test_rows:,} to judge, {terms.classes} classes"
+    return f"{terms.n_calibration:,} rows to fit, {terms.n_test:,} to judge, {terms.n_classes} classes"
 
 
 def settings_words(terms: Terms) -> str:
@@ -43,9 +43,9 @@ def terms_to_plain(terms: Terms, *, calibration: str | None, test: str | None) -
     """
     return {
         "calibrant": version("calibrant"),
-        "calibration": {"source": calibration, "n": terms.calibration_rows},
-        "test": {"source": test, "n": terms.test_rows},
-        "classes": terms.classes,
+        "calibration": {"source": calibration, "n": terms.n_calibration},
+        "test": {"source": test, "n": terms.n_test},
+        "classes": terms.n_classes,
         "bins": terms.n_bins,
         "seed": terms.seed,
         "resamples": terms.resamples,

@@ -12,7 +12,7 @@ from calibrant.calibrators import TemperatureScaling, VectorScaling
 from calibrant.clamping import ClampedModel, InputSpace, NeuralClamping
 from calibrant.clamping.study.ablation import ABLATION_METRICS, ablation, ablation_of
 from calibrant.errors import InputError, UnknownNameError
-from calibrant.evidence import compare, estimate
+from calibrant.evidence import difference, estimate
 from calibrant.maps import Scale
 from calibrant.metrics import ECE, NLL, Accuracy
 from calibrant.predictions import Predictions
@@ -106,10 +106,10 @@ def test_comparisons_are_paired_and_the_three_planned_come_first(found):
     assert planned == [("joint", "TS"), ("TS on δ*", "TS"), ("joint", "T* only")]
     assert [each.is_planned for each in found.comparisons] == [True] * 3 + [False] * 4
     for each in found.comparisons:
-        known = compare(found.predictions(each.rival), found.predictions(each.row), FEW, resamples=100)
-        for name, difference in each.differences.items():
-            assert difference.difference == pytest.approx(known[name].difference, abs=1e-12)
-            assert difference.p == pytest.approx(known[name].p, abs=1e-9)
+        known = difference(found.predictions(each.rival), found.predictions(each.row), FEW, resamples=100)
+        for name, change in each.differences.items():
+            assert change.value == pytest.approx(known[name].value, abs=1e-12)
+            assert change.p == pytest.approx(known[name].p, abs=1e-9)
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_without_delta_rows_agree_to_the_last_digit_and_the_network_runs_once(ca
         assert len({json.dumps(found.row(name).metrics["nll"].value) for name in same}) == 1
     for name in ("joint", "TS on δ*", "T* only"):
         differences = found.comparison(name, "TS").differences
-        assert all(each.difference == 0 and each.p == 1 for each in differences.values())
+        assert all(each.value == 0 and each.p == 1 for each in differences.values())
 
 
 def test_a_head_that_is_no_temperature_has_rows_without_one(case):
@@ -158,7 +158,7 @@ def test_without_delta_any_head_is_its_own_equal(case):
     model, calibration, test = case
     clamped = NeuralClamping(head=VectorScaling(), strength=math.inf).fit(model, calibration)
     found = ablation_of(clamped, calibration, test, head=VectorScaling(), metrics=FEW, resamples=50)
-    assert found.comparison("joint", "head").differences["nll"].difference == 0
+    assert found.comparison("joint", "head").differences["nll"].value == 0
 
 
 def test_the_method_of_the_head_must_be_the_right_one(found, case):

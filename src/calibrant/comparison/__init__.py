@@ -1,0 +1,25 @@
+"""Calibration methods side by side: fitted on one set of predictions, evaluated on another. Numbers only."""
+
+from calibrant.comparison.held_out import check_held_out, samples_in_both, z_between
+from calibrant.comparison.methods import (
+    TEMPERATURE,
+    UNCALIBRATED,
+    Comparison,
+    MethodResult,
+    WhyUncalibrated,
+    compare,
+    comparison_metrics,
+)
+
+__all__ = [
+    "TEMPERATURE",
+    "UNCALIBRATED",
+    "Comparison",
+    "MethodResult",
+    "WhyUncalibrated",
+    "check_held_out",
+    "compare",
+    "comparison_metrics",
+    "samples_in_both",
+    "z_between",
+]

@@ -1,0 +1,260 @@
+"""Fit calibration methods on one set of predictions, evaluate them on another, and recommend one."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import final
+
+from torch import Tensor
+
+from calibrant.calibrators import Auto, Calibrator, DoNothing, TemperatureScaling
+from calibrant.calibrators.base import try_fit
+from calibrant.calibrators.choice.ranking import label
+from calibrant.comparison.held_out import check_held_out
+from calibrant.evidence import Difference, Estimate, PairedBootstrap, correct, estimate, smallest_effect
+from calibrant.maps import Map
+from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
+from calibrant.predictions import Predictions
+
+__all__ = [
+    "TEMPERATURE",
+    "UNCALIBRATED",
+    "Comparison",
+    "MethodResult",
+    "WhyUncalibrated",
+    "compare",
+    "comparison_metrics",
+]
+
+UNCALIBRATED, TEMPERATURE = DoNothing.name, TemperatureScaling.name
+"""The two baselines of every comparison."""
+
+# With fewer test samples nothing is decided: the interval of a handful is narrow by luck.
+_FEWEST = 30
+
+
+class WhyUncalibrated(StrEnum):
+    """Why no method is recommended."""
+
+    nothing_helps = "nothing_helps"
+    too_few_samples = "too_few_samples"  # a gain that matters is neither shown nor ruled out
+    nothing_fitted = "nothing_fitted"
+
+
+@final
+@dataclass(frozen=True)
+class MethodResult:
+    """One method: its metrics on the test samples, or why there are none."""
+
+    name: str
+    title: str
+    metrics: dict[str, Estimate] = field(default_factory=dict)
+    differences: dict[str, dict[str, Difference]] = field(default_factory=dict)  # by baseline, then metric
+    to_best: Difference | None = None  # in log-loss, from the method with the lowest
+    changed: float = math.nan  # share of test samples whose predicted class it changes
+    seconds: float = math.nan  # time of the fit
+    notes: tuple[str, ...] = ()
+    failure: str | None = None
+    map: Map | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def nll(self) -> float:
+        """Log-loss, by which methods are ranked; NaN if the method was not fitted."""
+        return self.metrics["nll"].value if self.metrics else math.nan
+
+    def beats(self, baseline: str) -> bool:
+        """Whether its log-loss is lower than the baseline's, beyond noise and by enough to matter."""
+        return baseline in self.differences and self.differences[baseline]["nll"].side == "better"
+
+
+@final
+@dataclass(frozen=True)
+class Comparison:
+    """Methods by their log-loss on the test samples, lowest first; those that could not be fitted come last."""
+
+    methods: tuple[MethodResult, ...]
+    n_calibration: int
+    n_test: int
+    n_classes: int
+    n_bins: int
+    seed: int
+    resamples: int
+    cautions: tuple[str, ...] = ()  # problems of the two sets that put every result in doubt
+
+    @property
+    def fitted(self) -> tuple[MethodResult, ...]:
+        """The methods that have metrics; never empty, because the uncalibrated model is among them."""
+        return tuple(method for method in self.methods if method.failure is None)
+
+    @property
+    def best(self) -> MethodResult:
+        """The method with the lowest log-loss."""
+        return self.fitted[0]
+
+    @property
+    def uncalibrated(self) -> MethodResult:
+        """The model before calibration."""
+        return next(method for method in self.fitted if method.name == UNCALIBRATED)
+
+    @property
+    def baseline(self) -> str:
+        """The baseline that most methods have to beat: temperature scaling, or no calibration where that failed."""
+        return TEMPERATURE if self.find(TEMPERATURE) is not None else UNCALIBRATED
+
+    @property
+    def recommended(self) -> MethodResult:
+        """The lowest log-loss among the methods that beat both baselines.
+
+        If none does, temperature scaling, where that beats the uncalibrated model; else the uncalibrated model. With
+        many methods on one test set the lowest log-loss is partly luck, so the simpler get the benefit of doubt.
+        """
+        useful = [method for method in self.fitted if method.beats(UNCALIBRATED)]
+        temperature = self.find(TEMPERATURE)
+        better = useful if temperature is None else [method for method in useful if method.beats(TEMPERATURE)]
+        if not better and temperature is not None and temperature in useful:
+            return temperature
+        return next(iter([*better, *useful]), self.uncalibrated)
+
+    @property
+    def undecided(self) -> MethodResult | None:
+        """The best method, or else temperature scaling, if the samples leave open whether it gains enough to matter."""
+        matters = smallest_effect(NLL(), self.uncalibrated.nll)
+        for method in (self.best, self.find(TEMPERATURE)):
+            if method is not None and method.name != UNCALIBRATED:
+                change = method.differences[UNCALIBRATED]["nll"]
+                if math.isnan(change.p) or not -change.low <= matters:
+                    return method
+        return None
+
+    @property
+    def why_uncalibrated(self) -> WhyUncalibrated | None:
+        """Why no method is recommended; None if one is."""
+        if self.recommended.name != UNCALIBRATED:
+            return None
+        if len(self.fitted) == 1:
+            return WhyUncalibrated.nothing_fitted
+        is_open = self.n_test < _FEWEST or self.undecided is not None
+        return WhyUncalibrated.too_few_samples if is_open else WhyUncalibrated.nothing_helps
+
+    def find(self, name: str) -> MethodResult | None:
+        """The method of this name, if it has metrics."""
+        return next((method for method in self.fitted if method.name == name), None)
+
+
+def comparison_metrics(n_bins: int = 15) -> tuple[Metric, ...]:
+    """The metrics of a comparison; the first, the log-loss, decides."""
+    return NLL(), Brier(), ECE(n_bins), ACE(n_bins), SCE(n_bins), AUROC(), AURC(), Accuracy()
+
+
+def compare(
+    calibration: Predictions,
+    test: Predictions,
+    calibrators: Iterable[Calibrator],
+    *,
+    n_bins: int = 15,
+    resamples: int = 500,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] = lambda _text, _done, _total: None,
+) -> Comparison:
+    """Fit every method on the calibration samples, evaluate it on the test samples, and rank by log-loss.
+
+    The uncalibrated model and temperature scaling always take part: every other method is compared with both, by the
+    same resamples of the same samples. Temperature scaling against the uncalibrated model is one planned test: its
+    p-value is not corrected, so that trying more methods cannot change the answer. Those of all other methods are
+    corrected for their number (Holm), one metric and baseline at a time. Together the two can thus err in up to 10 % of
+    cases, not 5 %. A method that cannot be fitted is listed with the reason; warnings of a fit become its notes.
+
+    Args:
+        calibration: Samples to fit on, which the model was not trained on.
+        test: Other samples, with the same classes.
+        calibrators: Methods to compare; one that is given twice takes part once.
+        n_bins: Number of bins of the binned calibration errors.
+        resamples: Draws behind intervals and tests.
+        seed: Random seed; the same seed gives the same numbers.
+        progress: Called with the current step, the number of methods done, and the number of methods.
+
+    Raises:
+        InputError: If the two sets have different classes.
+
+    Warns:
+        CalibrantWarning: If the sets share samples, or differ in accuracy beyond noise.
+
+    Example:
+        >>> import torch
+        >>> logits = 4 * torch.randn(600, 3, generator=torch.Generator().manual_seed(0))
+        >>> labels = (logits / 4).softmax(1).multinomial(1, generator=torch.Generator().manual_seed(1)).squeeze()
+        >>> samples = Predictions.from_logits(logits, labels)
+        >>> compare(samples[:300], samples[300:], [], resamples=100).best.name
+        'temperature'
+    """
+    cautions = check_held_out(calibration, test)
+    # The method that auto chooses stands before auto, which would otherwise win by a tie.
+    given = sorted(calibrators, key=lambda method: isinstance(method, Auto))
+    methods = {label(method): method for method in (DoNothing(), TemperatureScaling(), *given)}
+    metrics = comparison_metrics(n_bins)
+    bootstrap = PairedBootstrap(test, metrics, resamples=resamples, seed=seed)
+    results: list[MethodResult] = []
+    drawn: dict[str, dict[str, Tensor]] = {}
+    for place, (name, method) in enumerate(methods.items()):
+        progress(f"fitting {name}", place, len(methods))
+        trial = try_fit(method.fit, calibration, test)
+        if trial.transformed is None:
+            results.append(MethodResult(name, method.title, notes=trial.notes, failure=trial.failure))
+            continue
+        progress(f"evaluating {name}", place, len(methods))
+        drawn[name] = bootstrap.values(trial.transformed)
+        results.append(
+            MethodResult(
+                name,
+                method.title,
+                metrics=estimate(trial.transformed, metrics, resamples=resamples, seed=seed),
+                changed=float((trial.transformed.predicted != test.predicted).double().mean()),
+                seconds=trial.seconds,
+                notes=trial.notes,
+                map=trial.map,
+            )
+        )
+    progress("comparing", len(methods), len(methods))
+    return Comparison(
+        _with_differences(results, bootstrap, drawn),
+        n_calibration=len(calibration),
+        n_test=len(test),
+        n_classes=test.n_classes,
+        n_bins=n_bins,
+        seed=seed,
+        resamples=resamples,
+        cautions=cautions,
+    )
+
+
+def _with_differences(
+    results: Sequence[MethodResult], bootstrap: PairedBootstrap, drawn: dict[str, dict[str, Tensor]]
+) -> tuple[MethodResult, ...]:
+    """The methods by log-loss, with their differences from both baselines and from the best."""
+    ordered = sorted(results, key=lambda method: (method.failure is not None, math.isnan(method.nll), method.nll))
+
+    def differences_from(baseline: str) -> dict[str, dict[str, Difference]]:
+        # In either direction, temperature scaling against the uncalibrated model is the same planned test.
+        planned = {UNCALIBRATED: TEMPERATURE, TEMPERATURE: UNCALIBRATED}.get(baseline)
+        found = {
+            name: bootstrap.differences(drawn[baseline], values) for name, values in drawn.items() if name != baseline
+        }
+        corrected = {
+            metric.name: correct(metric, {name: by[metric.name] for name, by in found.items()}, planned=planned)
+            for metric in bootstrap.metrics
+        }
+        return {name: {metric: by_name[name] for metric, by_name in corrected.items()} for name in found}
+
+    by_baseline = {name: differences_from(name) for name in (UNCALIBRATED, TEMPERATURE) if name in drawn}
+    to_best = differences_from(ordered[0].name)
+    return tuple(
+        replace(
+            method,
+            differences={
+                baseline: found[method.name] for baseline, found in by_baseline.items() if method.name in found
+            },
+            to_best=to_best[method.name]["nll"] if method.name in to_best else None,
+        )
+        for method in ordered
+    )

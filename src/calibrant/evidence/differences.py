@@ -1,0 +1,231 @@
+"""Differences between sets of predictions for the same samples: paired bootstrap, multiple tests, and one verdict rule.
+
+A difference counts as better or worse if it is both beyond noise and large enough to matter; everything else is alike.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.errors import InputError
+from calibrant.evidence.groups import draw_groups
+from calibrant.evidence.interval import bootstrap_interval, paired_p
+from calibrant.evidence.weighted import values_of
+from calibrant.metrics import Metric
+from calibrant.predictions import Predictions, TopLabel
+
+__all__ = ["LEVEL", "Difference", "PairedBootstrap", "Side", "correct", "difference", "holm", "smallest_effect"]
+
+Side: TypeAlias = Literal["better", "worse", "alike"]
+
+LEVEL = 0.05
+"""Significance level of every test."""
+
+# Smallest effects of interest, absolute: shares and areas that no reader would act on below this.
+_ABSOLUTE = {"auroc": 0.005, "aupr_error": 0.005, "aupr_success": 0.005, "fpr95": 0.005, "accuracy": 0.001}
+# The same for calibration errors, which are gaps between shares: a tenth of a percentage point.
+_CALIBRATION = 0.001
+# Relative to the baseline: for scores without a scale of their own (log-loss, Brier score, areas under risk), and for
+# calibration errors that are averaged over classes or squared, so that their size depends on the data.
+_RELATIVE = 0.01
+_RELATIVE_ERRORS = {"sce", "skce"}
+
+
+def smallest_effect(metric: Metric, baseline: float) -> float:
+    """Return the smallest difference from a baseline that matters in practice.
+
+    Enough samples make any difference significant, also one that changes no decision. The bounds: a tenth of a
+    percentage point for accuracy and calibration errors, which reports print with that precision; .005 for AUROC, AUPR
+    and FPR at 95 % TPR, about what another seed of the same training moves them by; 1 % of the baseline for log-loss,
+    Brier score and areas under risk-coverage curves, the gain below which :class:`~calibrant.report.Evaluation` does
+    not advise a temperature. Errors averaged over classes (``sce``) or squared (``skce``) are relative as well.
+
+    Args:
+        metric: The metric that is compared.
+        baseline: Its value for the baseline.
+
+    Example:
+        >>> from calibrant.metrics import AUROC, NLL
+        >>> smallest_effect(AUROC(), 0.9), smallest_effect(NLL(), 0.3)
+        (0.005, 0.003)
+    """
+    if metric.name in _ABSOLUTE:
+        return _ABSOLUTE[metric.name]
+    if metric.family == "calibration" and metric.name not in _RELATIVE_ERRORS:
+        return _CALIBRATION
+    return _RELATIVE * abs(baseline)
+
+
+@final
+@dataclass(frozen=True)
+class Difference:
+    """A metric of a candidate minus that of its baseline, on the same samples.
+
+    ``low`` and ``high`` bound the 95 % interval of this one difference, ``p`` is its two-sided p-value; ``corrected_p``
+    accounts for the other comparisons that were made at once, and equals ``p`` where none were. They are NaN where the
+    noise is unknown, as with one sample. ``side`` is "better" or "worse" if the difference is beyond noise (the
+    corrected p-value is at most .05 and the interval excludes 0) and at least :func:`smallest_effect`; else "alike".
+    """
+
+    baseline: float
+    candidate: float
+    value: float
+    low: float
+    high: float
+    p: float
+    corrected_p: float = math.nan
+    side: Side = "alike"
+
+    @property
+    def is_beyond_noise(self) -> bool:
+        """Whether chance would rarely give as much, however little it is."""
+        return self.corrected_p <= LEVEL and not self.low <= 0 <= self.high
+
+    def with_correction(self, metric: Metric, corrected_p: float) -> "Difference":
+        """Return the same difference with a corrected p-value and the side that follows from it."""
+        found = replace(self, corrected_p=corrected_p, side="alike")
+        is_small = abs(self.value) < smallest_effect(metric, self.baseline)
+        if metric.lower_is_better is None or is_small or not found.is_beyond_noise:
+            return found
+        return replace(found, side="better" if (self.value < 0) == metric.lower_is_better else "worse")
+
+
+def difference(
+    baseline: Predictions | TopLabel,
+    candidate: Predictions | TopLabel,
+    metrics: Iterable[Metric],
+    *,
+    resamples: int = 500,
+    seed: int = 0,
+) -> dict[str, Difference]:
+    """Paired bootstrap of the difference of each metric, candidate minus baseline.
+
+    Both sets must describe the same samples in the same order. Samples are drawn for both at once, so that what is
+    common to both (hard samples, easy samples) cancels, and small differences stand out from noise. The p-values are
+    not corrected for the number of metrics.
+
+    Args:
+        baseline: Predictions to compare with.
+        candidate: Other predictions for the same samples.
+        metrics: Metrics to compare.
+        resamples: Bootstrap draws.
+        seed: Random seed of the draws.
+
+    Raises:
+        InputError: If the sets differ in length, in labels, or in kind.
+
+    Example:
+        >>> from calibrant.metrics import NLL
+        >>> logits, labels = torch.randn(500, 3, generator=torch.manual_seed(0)), torch.zeros(500, dtype=torch.int64)
+        >>> found = difference(Predictions(3 * logits, labels), Predictions(logits, labels), [NLL()])["nll"]
+        >>> found.high < 0, found.p < 0.01, found.side
+        (True, True, 'better')
+    """
+    bootstrap = PairedBootstrap(baseline, metrics, resamples=resamples, seed=seed)
+    return bootstrap.differences(bootstrap.values(baseline), bootstrap.values(candidate))
+
+
+@final
+class PairedBootstrap:
+    """Several sets of predictions for the same samples: each is resampled once, then compared with any other.
+
+    Args:
+        samples: The first set; the others must have its samples in its order.
+        metrics: Metrics to compare.
+        resamples: Bootstrap draws, the same samples for every set.
+        seed: Random seed of the draws.
+    """
+
+    def __init__(
+        self, samples: Predictions | TopLabel, metrics: Iterable[Metric], *, resamples: int = 500, seed: int = 0
+    ) -> None:
+        self.metrics = tuple(metrics)
+        self._samples = samples
+        self._group, weights = draw_groups(len(samples), resamples, np.random.default_rng([seed, 5]))
+        # The first line has every sample once: its values are the plain ones.
+        self._weights = torch.cat([torch.ones_like(weights[:1]), weights])
+
+    def values(self, samples: Predictions | TopLabel) -> dict[str, Tensor]:
+        """Each metric of the samples themselves, then of every resample, (resamples + 1,).
+
+        Raises:
+            InputError: If these are not the samples of this bootstrap.
+        """
+        _check_pair(self._samples, samples)
+        return values_of(samples, self.metrics, self._group, self._weights)
+
+    def differences(self, baseline: dict[str, Tensor], candidate: dict[str, Tensor]) -> dict[str, Difference]:
+        """Candidate minus baseline by metric, from the values of each; planned tests, so no p-value is corrected."""
+        return {m.name: self.difference(m, baseline[m.name], candidate[m.name]) for m in self.metrics}
+
+    def difference(self, metric: Metric, baseline: Tensor, candidate: Tensor) -> Difference:
+        """The difference of one metric."""
+        change = candidate - baseline
+        value, drawn = float(change[0]), change[1:][~change[1:].isnan()]
+        low, high, p = math.nan, math.nan, math.nan
+        if drawn.numel():
+            inflated = metric.family == "calibration"
+            low, high = bootstrap_interval(value, drawn, inflated=inflated)
+            centred = drawn - 2 * (drawn.mean() - value) if inflated else drawn
+            p = paired_p(centred, self._weights.shape[1])
+            # Draws that are all the same, but not zero, show nothing about noise. Sums in another order differ in
+            # their last digits.
+            if math.isclose(low, high, rel_tol=1e-9) and value != 0:
+                p = math.nan
+        return Difference(float(baseline[0]), float(candidate[0]), value, low, high, p).with_correction(metric, p)
+
+
+def correct(
+    metric: Metric, differences: Mapping[str, Difference], *, planned: str | None = None
+) -> dict[str, Difference]:
+    """Correct the differences of several candidates from one baseline for their number (Holm).
+
+    Args:
+        metric: The metric that is compared.
+        differences: Uncorrected differences by candidate.
+        planned: The one comparison that was planned before the others. It is neither corrected nor counted, so that
+            its result does not depend on what else is tried.
+    """
+    p = {name: found.p for name, found in differences.items()}
+    corrected = p | holm({name: value for name, value in p.items() if name != planned})
+    return {name: found.with_correction(metric, corrected[name]) for name, found in differences.items()}
+
+
+def holm(p: Mapping[str, float]) -> dict[str, float]:
+    """Correct p-values for their number: rejecting at .05 is wrong about any of them in at most 5 % of cases.
+
+    Reference: Holm (1979), A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics.
+
+    Args:
+        p: p-values by the name of the test; NaN for a test that could not be made, which stays NaN and is not counted.
+
+    Example:
+        >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
+        {'a': 0.03, 'b': 0.06, 'c': 0.06}
+    """
+    known = sorted((value, name) for name, value in p.items() if not math.isnan(value))
+    corrected, reached = dict(p), 0.0
+    for place, (value, name) in enumerate(known):
+        reached = max(reached, min(1.0, (len(known) - place) * value))
+        corrected[name] = reached
+    return corrected
+
+
+def _check_pair(first: Predictions | TopLabel, second: Predictions | TopLabel) -> None:
+    if type(first) is not type(second):
+        raise InputError("both sets must be of one kind; got predictions over classes and a top-label table.")
+    if len(first) != len(second):
+        raise InputError(f"both sets must describe the same samples; got {len(first)} and {len(second)} samples.")
+    if isinstance(first, Predictions) and isinstance(second, Predictions):
+        differ = (first.labels.cpu() != second.labels.cpu()).nonzero()
+        if differ.numel():
+            row = int(differ[0])
+            raise InputError(
+                f"both sets must have the same labels in the same order; sample {row} has {int(first.labels[row])} and "
+                f"{int(second.labels[row])} ({differ.numel()} samples differ). Sort both by the same key first."
+            )

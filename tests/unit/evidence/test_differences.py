@@ -1,0 +1,95 @@
+"""p-values of paired differences, sets that are each resampled once, and the rule for better, worse and alike."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from calibrant.catalogue import all_metrics
+from calibrant.errors import InputError
+from calibrant.evidence import Difference, PairedBootstrap, difference, smallest_effect
+from calibrant.evidence.interval import paired_p
+from calibrant.metrics import AUROC, ECE, NLL, Accuracy
+from calibrant.predictions import Predictions
+
+
+def draws(mean, n=500, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).normal(mean, 1.0, n))
+
+
+def test_draws_on_both_sides_are_counted():
+    drawn = draws(1.0)
+    rarer = int((drawn <= 0).sum())
+    assert paired_p(drawn, 256) == pytest.approx(2 * (rarer + 1) / 501)
+
+
+@pytest.mark.parametrize("mean", [3.0, -4.0, 6.0])
+def test_beyond_the_draws_the_tail_of_student_s_t_tells(mean):
+    drawn = draws(mean)
+    expected = 2 * stats.t.sf(abs(float(drawn.mean())) / float(drawn.std()), 255)
+    assert paired_p(drawn, 256) == pytest.approx(expected)
+
+
+def test_a_difference_without_spread_is_not_taken_for_certain():
+    assert paired_p(torch.full((500,), 0.3), 256) == pytest.approx(2 / 501)
+    assert paired_p(torch.zeros(500), 256) == 1
+    assert paired_p(draws(6.0), 1) == pytest.approx(2 / 501)  # one group cannot tell a spread
+
+
+def test_few_rows_give_a_heavier_tail():
+    assert paired_p(draws(5.0), 10) > 100 * paired_p(draws(5.0), 256)
+
+
+def test_sets_resampled_once_differ_as_each_pair_does():
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(300, 4, generator=generator), torch.randint(4, (300,), generator=generator)
+    sets = [Predictions.from_logits(scale * logits, labels) for scale in (3.0, 1.0, 0.5)]
+    metrics = [NLL(), ECE(), Accuracy()]
+    bootstrap = PairedBootstrap(sets[0], metrics, resamples=100, seed=2)
+    values = [bootstrap.values(each) for each in sets]
+    for first, second in ((0, 1), (1, 2), (0, 2)):
+        expected = difference(sets[first], sets[second], metrics, resamples=100, seed=2)
+        assert bootstrap.differences(values[first], values[second]) == expected
+    with pytest.raises(InputError, match="same labels"):
+        bootstrap.values(Predictions.from_logits(logits, (labels + 1) % 4))
+
+
+@pytest.mark.parametrize(
+    ("metric", "baseline", "value", "side"),
+    [
+        (AUROC(), 0.9, 0.0004, "alike"),
+        (AUROC(), 0.9, 0.006, "better"),
+        (AUROC(), 0.9, -0.006, "worse"),
+        (NLL(), 0.3, -0.002, "alike"),
+        (NLL(), 0.3, -0.004, "better"),
+        (NLL(), 3.0, -0.004, "alike"),
+        (ECE(), 0.05, 0.0009, "alike"),
+        (ECE(), 0.05, 0.0011, "worse"),
+        (Accuracy(), 0.9, 0.0011, "better"),
+    ],
+)
+def test_a_difference_too_small_to_matter_is_alike_however_sure_it_is(metric, baseline, value, side):
+    found = Difference(baseline, baseline + value, value, 0.9 * value, 1.1 * value, 1e-9)
+    assert found.with_correction(metric, 1e-9).is_beyond_noise
+    assert found.with_correction(metric, 1e-9).side == side
+
+
+@pytest.mark.parametrize(("low", "high", "p"), [(-0.2, -0.1, 0.06), (-0.2, 0.01, 0.01), (-0.1, -0.1, math.nan)])
+def test_a_difference_within_noise_is_alike_however_large_it_is(low, high, p):
+    found = Difference(0.5, 0.4, -0.1, low, high, p).with_correction(NLL(), p)
+    assert not found.is_beyond_noise
+    assert found.side == "alike"
+
+
+def test_one_sample_leaves_the_noise_unknown():
+    sure, unsure = (Predictions.from_logits(torch.tensor([[scale, 0.0]]), [0]) for scale in (3.0, 1.0))
+    found = difference(unsure, sure, [NLL()], resamples=50)["nll"]
+    assert found.value < 0
+    assert math.isnan(found.p)
+    assert found.side == "alike"
+
+
+def test_every_metric_has_a_smallest_effect():
+    assert all(0 < smallest_effect(metric, 0.5) <= 0.005 for metric in all_metrics().values())
