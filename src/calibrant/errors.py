@@ -10,15 +10,20 @@
         └── SeparableError    one that cannot, because (almost) all rows are right
 
     CalibrantWarning          the answer stands, but something about it should be known
+    Caveat                    kinds of warnings that other code acts on
 
-Messages say what must hold, what was got, and what to do; ``in_a_line`` quotes an error of others in them.
+Messages say what must hold, what was received, and what to do; ``in_a_line`` quotes an error of others in them. Code
+never reads a message: an error names the ``argument`` it is about, and a warning its ``caveat``, where other code needs
+to know.
 """
 
+from enum import StrEnum
 from typing import final
 
 __all__ = [
     "CalibrantError",
     "CalibrantWarning",
+    "Caveat",
     "FileError",
     "FitError",
     "InputError",
@@ -29,7 +34,16 @@ __all__ = [
 
 
 class CalibrantError(Exception):
-    """Base of all errors that this library raises on purpose."""
+    """Base of all errors that this library raises on purpose.
+
+    Args:
+        message: What must hold, what was received, what to do.
+        argument: Name of the argument that the error is about, if there is one.
+    """
+
+    def __init__(self, message: str = "", *, argument: str | None = None) -> None:
+        super().__init__(message)
+        self.argument = argument
 
 
 class InputError(CalibrantError, ValueError):
@@ -55,9 +69,29 @@ class SeparableError(FitError):
     """Rows that are (almost) all right, or can be told apart: larger parameters are always better, none are best."""
 
 
+class Caveat(StrEnum):
+    """Warnings that change how a result is to be read, for code that reports on it."""
+
+    not_at_optimum = "not_at_optimum"  # a fit ended before it converged
+    objective_rose = "objective_rose"  # a fit ended above its start
+    weakest_strength = "weakest_strength"  # the weakest penalty that was tried is the best
+    path_cut_short = "path_cut_short"  # weaker penalties could not be tried
+    delta_too_large = "delta_too_large"  # the network hardly sees its inputs any more
+    no_better_than_guessing = "no_better_than_guessing"  # the predictions, whatever the fit
+
+
 @final
 class CalibrantWarning(UserWarning):
-    """The answer stands, but the person should know this about it."""
+    """The answer stands, but the person should know this about it.
+
+    Args:
+        message: What was noticed, and what to do.
+        caveat: Kind of the warning, where code needs to tell it from others.
+    """
+
+    def __init__(self, message: str = "", *, caveat: Caveat | None = None) -> None:
+        super().__init__(message)
+        self.caveat = caveat
 
 
 def in_a_line(error: BaseException) -> str:

@@ -107,7 +107,7 @@ class Calibrator(ABC):
             rows=len(predictions),
             seconds=time.perf_counter() - start,
             certificate=certificate,
-            notes=(*told, *warned),
+            notes=(*told, *map(str, warned)),
         )
         return fitted
 
@@ -180,15 +180,15 @@ def with_comparison(summary: FitSummary, found: Compared) -> FitSummary:
 
 
 @contextmanager
-def gathered_warnings() -> Iterator[list[str]]:
-    """Collect what a fit warns of, for its summary, and pass it on, also if the fit fails."""
-    warned: list[str] = []
+def gathered_warnings() -> Iterator[list[CalibrantWarning]]:
+    """Collect the library's own warnings of a fit, for its summary, and pass them on, also if the fit fails."""
+    warned: list[CalibrantWarning] = []
     caught: list[warnings.WarningMessage] = []
     try:
         with caught_warnings() as caught:
             yield warned
     finally:
-        warned += [str(each.message) for each in caught if issubclass(each.category, CalibrantWarning)]
+        warned += [each.message for each in caught if isinstance(each.message, CalibrantWarning)]
         for each in caught:
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 

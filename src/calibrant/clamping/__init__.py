@@ -2,7 +2,7 @@
 
 from calibrant.clamping.clamped.clamped_file import load_clamped, save_clamped
 from calibrant.clamping.clamped.clamped_model import ClampedModel
-from calibrant.clamping.clamped.summary import ClampingSummary, StrengthTrial
+from calibrant.clamping.clamped.summary import ClampingOutcome, ClampingSummary, StrengthTrial
 from calibrant.clamping.learning.descent import ExactSolver
 from calibrant.clamping.learning.freedom import ChannelFreedom, FullFreedom, LowFrequencies
 from calibrant.clamping.learning.stochastic import StochasticSolver
@@ -23,6 +23,7 @@ __all__ = [
     "CalibrationRows",
     "ChannelFreedom",
     "ClampedModel",
+    "ClampingOutcome",
     "ClampingSummary",
     "DataDrivenStart",
     "EntropyGain",

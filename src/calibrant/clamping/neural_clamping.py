@@ -17,7 +17,7 @@ from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.calibrators.base import gathered_warnings
 from calibrant.checks import check_at_least, check_known, check_real_number, check_seed
 from calibrant.clamping.clamped.clamped_model import ClampedModel
-from calibrant.clamping.clamped.summary import ClampingSummary
+from calibrant.clamping.clamped.summary import ClampingSummary, caveats_of
 from calibrant.clamping.fit.fitting import run_fit
 from calibrant.clamping.learning.descent import ExactSolver
 from calibrant.clamping.learning.freedom import Freedom, FullFreedom
@@ -264,7 +264,8 @@ class NeuralClamping:
             strength=found.strength,
             gamma=found.gamma,
             trials=found.trials,
-            notes=(*found.notes, *warned),
+            notes=(*found.notes, *map(str, warned)),
+            caveats=(*found.caveats, *caveats_of(warned)),
         )
         return ClampedModel(model, found.delta, found.head, space=self.space, summary=summary)
 

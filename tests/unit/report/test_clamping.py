@@ -13,6 +13,7 @@ from torch import nn
 from calibrant.calibrators import DoNothing, StructuredVectorScaling, TemperatureScaling
 from calibrant.clamping import (
     ClampedModel,
+    ClampingOutcome,
     ClampingSummary,
     ExactSolver,
     NeuralClamping,
@@ -137,7 +138,8 @@ def test_no_delta_is_told_with_the_temperature():
 
 
 def test_neither_delta_nor_temperature_is_told_too():
-    found = case(0.0, 1.001, shift=0.0, heat=1.0, strength=math.inf)
+    trials = (StrengthTrial(1.0, 0.01, 0.002, 0.1),)
+    found = case(0.0, 1.001, shift=0.0, heat=1.0, strength=math.inf, trials=trials)
     found = replace(found, summary=replace(found.summary, settings={"strength": "path"}))
     words = clamping_verdict(found)
     assert words.headline == "δ does not help here, and neither does temperature scaling (T = 1.001) beyond noise."
@@ -289,7 +291,7 @@ def test_what_a_fit_holds_against_its_answer_stands_in_the_headline(method, shif
 
 def test_a_delta_that_could_not_be_tried_is_not_said_to_be_of_no_help():
     found = fitted(NeuralClamping(), shift=0.0, heat=1e3)
-    assert found.summary.notes[0].startswith("δ was not tried")
+    assert found.summary.outcome is ClampingOutcome.untried
     assert clamping_verdict(found).headline.startswith("Whether δ helps is not known, as it could not be tried")
 
 
@@ -304,7 +306,8 @@ def test_the_cross_validated_change_is_called_optimistic_where_it_was_picked():
 
 
 def test_notes_of_the_fit_are_told_once():
-    found = case(SHIFT, 0.5, notes=("δ helps: at λ = 1 a row …", "T = 2 after 100 epochs."))
+    notes, trials = ("δ helps: at λ = 1 a row …", "T = 2 after 100 epochs."), (StrengthTrial(0.1, -0.01, 0.001, 0.1),)
+    found = case(SHIFT, 0.5, notes=notes, trials=trials, settings={"strength": [0.1]})
     assert other_notes(found) == ["T = 2 after 100 epochs."]
     assert "note: T = 2 after" in shown(found)
     assert "## Notes\n\n- T = 2 after 100 epochs." in clamping_to_markdown(found)

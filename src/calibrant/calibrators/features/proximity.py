@@ -78,7 +78,7 @@ class FeatureCalibrator(ABC):
             settings=self.settings(),
             rows=len(predictions),
             seconds=time.perf_counter() - start,
-            notes=tuple(warned),
+            notes=tuple(map(str, warned)),
         )
         found = compare_on_own_samples(predictions, lambda logits, places: fitted(logits, given[places]))
         fitted.summary = with_comparison(fitted.summary, found)

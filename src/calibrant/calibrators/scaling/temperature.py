@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
 from calibrant.checks import check_at_least, check_known, check_positive
-from calibrant.errors import CalibrantWarning, InputError, SeparableError
+from calibrant.errors import CalibrantWarning, Caveat, InputError, SeparableError
 from calibrant.maps import Scale
 from calibrant.numerics.coldest import best_coldness, focal_loss, log_loss
 from calibrant.numerics.error_grid import errors_at_temperatures
@@ -102,10 +102,12 @@ class TemperatureScaling(Calibrator):
             )
         if best.end == "hot":
             warnings.warn(
-                f"the predictions are no better than guessing, so the best temperature is the largest allowed "
-                f"({1 / best.coldness:.3g}), which makes all classes equally likely. Check that the labels are not "
-                "shifted by one class and belong to these rows.",
-                CalibrantWarning,
+                CalibrantWarning(
+                    f"the predictions are no better than guessing, so the best temperature is the largest allowed "
+                    f"({1 / best.coldness:.3g}), which makes all classes equally likely. Check that the labels are not "
+                    "shifted by one class and belong to these rows.",
+                    caveat=Caveat.no_better_than_guessing,
+                ),
                 stacklevel=3,
             )
         return Fitted(self._scale(predictions, 1 / best.coldness), best.certificate)

@@ -1,14 +1,25 @@
-"""How a clamped model came about: what was tried, what was chosen, and how well the optimum is known."""
+"""Summary of a fit of Neural Clamping: what was tried, what was chosen, and how well the optimum is known."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any, Self, final
 
 from calibrant.checks import check_at_least
-from calibrant.errors import InputError
+from calibrant.errors import CalibrantWarning, Caveat, InputError
 from calibrant.numerics.certificate import Certificate
 
-__all__ = ["ClampingSummary", "StrengthTrial"]
+__all__ = ["ClampingOutcome", "ClampingSummary", "StrengthTrial", "caveats_of"]
+
+
+class ClampingOutcome(StrEnum):
+    """What a fit found out about δ on samples that δ had not seen."""
+
+    helps = "helps"
+    no_help = "no_help"
+    untried = "untried"  # cross-validation was not possible, so δ is 0
+    not_asked = "not_asked"  # the strength was given, or chosen on the samples of the fit
 
 
 @final
@@ -42,7 +53,9 @@ class ClampingSummary:
         strength: The λ chosen; infinity if δ did not help.
         gamma: Of the focal loss; 0 is the log-loss.
         trials: Every λ tried.
-        notes: What should be known about the answer, in sentences.
+        notes: What should be known about the answer, in sentences. Where strengths were cross-validated, the first
+            states the outcome.
+        caveats: The kinds of those notes that change how the answer is to be read.
     """
 
     settings: dict[str, Any]
@@ -53,6 +66,18 @@ class ClampingSummary:
     gamma: float
     trials: tuple[StrengthTrial, ...] = ()
     notes: tuple[str, ...] = ()
+    caveats: tuple[Caveat, ...] = ()
+
+    @property
+    def outcome(self) -> ClampingOutcome:
+        """Whether δ helps, as far as the calibration samples show it."""
+        given = self.settings.get("strength")
+        cross_validated = given == "path" or isinstance(given, list)
+        if not cross_validated or self.settings.get("choose_by", "cross-validated-nll") != "cross-validated-nll":
+            return ClampingOutcome.not_asked
+        if not self.trials:
+            return ClampingOutcome.untried
+        return ClampingOutcome.no_help if math.isinf(self.strength) else ClampingOutcome.helps
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values; infinities stay numbers.
@@ -64,7 +89,8 @@ class ClampingSummary:
         """
         certificate = None if self.certificate is None else self.certificate._asdict()
         trials = [asdict(trial) for trial in self.trials]
-        return vars(self) | {"certificate": certificate, "trials": trials, "notes": list(self.notes)}
+        lists = {"trials": trials, "notes": list(self.notes), "caveats": [str(caveat) for caveat in self.caveats]}
+        return vars(self) | {"certificate": certificate} | lists
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Self:
@@ -74,6 +100,7 @@ class ClampingSummary:
             InputError: If a number is none, or below 0.
         """
         certificate = described["certificate"]
+        known = {str(caveat): caveat for caveat in Caveat}  # earlier versions wrote none, later ones may write others
         trials = tuple(StrengthTrial(**trial) for trial in described["trials"])
         for name in ("rows", "seconds", "strength", "gamma"):
             _check_from_zero(described[name], name)
@@ -89,7 +116,13 @@ class ClampingSummary:
             gamma=float(described["gamma"]),
             trials=trials,
             notes=tuple(map(str, described["notes"])),
+            caveats=tuple(known[name] for name in described.get("caveats", ()) if name in known),
         )
+
+
+def caveats_of(warned: Sequence[CalibrantWarning]) -> tuple[Caveat, ...]:
+    """The kinds of the warnings that have one, each once."""
+    return tuple(dict.fromkeys(warning.caveat for warning in warned if warning.caveat is not None))
 
 
 def _check_from_zero(value: object, name: str) -> None:

@@ -9,7 +9,7 @@ from calibrant.clamping.fit.found import Found
 from calibrant.clamping.fit.strength_path import Chosen, PathFollower
 from calibrant.clamping.learning.descent import ExactSolver
 from calibrant.clamping.learning.objective import Objective
-from calibrant.errors import FitError, InputError
+from calibrant.errors import Caveat, FitError, InputError
 
 __all__ = ["fit_cross_validated"]
 
@@ -42,10 +42,14 @@ def fit_cross_validated(run: FitRun) -> Found:
         return run.head_alone(gamma).noted(told)
     chosen = follower.choose(method.strength if isinstance(method.strength, tuple) else None)
     if math.isinf(chosen.strength):
-        return run.head_alone(gamma).noted(_no_help(chosen.trials), *chosen.notes)._replace(trials=chosen.trials)
+        return _after_path(run.head_alone(gamma).noted(_no_help(chosen.trials), *chosen.notes), chosen)
     start = task.basis.spread(chosen.start.reshape(task.basis.shape)).to(task.nothing)
     found = fit_exactly(run, gamma, chosen.strength, start, "final", known=chosen.known)
-    return found.noted(_helps(chosen), *_ended_at_the_weakest(chosen), *chosen.notes)._replace(trials=chosen.trials)
+    if not chosen.notes and len(chosen.trials) > 1 and chosen.strength <= chosen.trials[-1].strength:
+        weakest = "the weakest of the strengths tried is the best one, so a weaker one may be better still."
+        found = found.noted(f"{weakest} Give some below {chosen.strength:.3g} as well, as a tuple.")
+        found = found._replace(caveats=(*found.caveats, Caveat.weakest_strength))
+    return _after_path(found.noted(_helps(chosen), *chosen.notes), chosen)
 
 
 def _helps(chosen: Chosen) -> str:
@@ -62,12 +66,10 @@ def _helps(chosen: Chosen) -> str:
     return told
 
 
-def _ended_at_the_weakest(chosen: Chosen) -> tuple[str, ...]:
-    """Said where nothing weaker was tried, unless another note says why."""
-    if chosen.notes or len(chosen.trials) == 1 or chosen.strength > chosen.trials[-1].strength:
-        return ()
-    told = "the weakest of the strengths tried is the best one, so a weaker one may be better still."
-    return (f"{told} Give some below {chosen.strength:.3g} as well, as a tuple.",)
+def _after_path(found: Found, chosen: Chosen) -> Found:
+    """The result with what is known about the strengths that were tried."""
+    cut_short = (Caveat.path_cut_short,) if chosen.notes else ()
+    return found._replace(trials=chosen.trials, caveats=(*found.caveats, *cut_short))
 
 
 def _no_help(trials: tuple[StrengthTrial, ...]) -> str:

@@ -9,7 +9,7 @@ from calibrant.clamping.fit.fit_run import FitRun
 from calibrant.clamping.fit.found import Found
 from calibrant.clamping.fit.journal import Journal
 from calibrant.clamping.learning.descent import ExactSolver
-from calibrant.errors import CalibrantWarning
+from calibrant.errors import CalibrantWarning, Caveat
 from calibrant.numerics.curvature_memory import CurvatureMemory
 
 __all__ = ["fit_exactly"]
@@ -47,10 +47,12 @@ def fit_exactly(
     minimum = descent.minimise(objective, solver, after_step=after_step)
     if minimum.end == "out of passes":
         warnings.warn(
-            f"δ is not quite at its optimum after {minimum.certificate.passes:.0f} passes: the next step promises "
-            f"{minimum.promised:.1e} less of an objective of {minimum.certificate.objective:.4f}. Allow more "
-            "max_passes, or give a larger strength.",
-            CalibrantWarning,
+            CalibrantWarning(
+                f"δ is not quite at its optimum after {minimum.certificate.passes:.0f} passes: the next step promises "
+                f"{minimum.promised:.1e} less of an objective of {minimum.certificate.objective:.4f}. Allow more "
+                "max_passes, or give a larger strength.",
+                caveat=Caveat.not_at_optimum,
+            ),
             stacklevel=2,
         )
     run.journal.note(entry, descent.state(), final=True)

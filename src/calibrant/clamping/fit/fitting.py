@@ -12,13 +12,14 @@ from calibrant.clamping.fit.fit_run import FitRun
 from calibrant.clamping.fit.found import Found
 from calibrant.clamping.fit.identity import fit_identity
 from calibrant.clamping.fit.journal import Journal
-from calibrant.clamping.fit.size_note import notes_of_size
+from calibrant.clamping.fit.size_note import note_of_size
 from calibrant.clamping.fit.task import ClampingTask
 from calibrant.clamping.learning.descent import ExactSolver
 from calibrant.clamping.network.first_layer import find_first_layer
 from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.network.probe import check_network, first_inputs
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
+from calibrant.errors import Caveat
 from calibrant.networks.frozen import frozen, warn_of_training
 from calibrant.numerics.precision import working
 
@@ -55,7 +56,8 @@ def run_fit(
         chooses = method.strength == "path" or isinstance(method.strength, tuple)
         by_held_out_rows = chooses and method.choose_by == "cross-validated-nll"
         found = fit_cross_validated(run) if by_held_out_rows else fit_candidates(run)
-        found = found._replace(notes=(*found.notes, *notes_of_size(found.delta, rows)))
+        if note := note_of_size(found.delta, rows):
+            found = found._replace(notes=(*found.notes, note), caveats=(*found.caveats, Caveat.delta_too_large))
         if not keep_folder:
             journal.clear()
         return found

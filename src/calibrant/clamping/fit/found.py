@@ -5,6 +5,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from calibrant.clamping.clamped.summary import StrengthTrial
+from calibrant.errors import Caveat
 from calibrant.maps import Map
 from calibrant.numerics.certificate import Certificate
 
@@ -21,6 +22,7 @@ class Found(NamedTuple):
     certificate: Certificate | None
     trials: tuple[StrengthTrial, ...] = ()
     notes: tuple[str, ...] = ()
+    caveats: tuple[Caveat, ...] = ()
 
     def noted(self, *first: str) -> "Found":
         """The same with other notes before its own."""

@@ -5,21 +5,21 @@ from torch import Tensor
 
 from calibrant.clamping.rows.calibration_rows import CalibrationRows
 
-__all__ = ["notes_of_size"]
+__all__ = ["note_of_size"]
 
 # Of the rows, as many as this are looked at, and this share of the numbers in x + δ may leave the range of the inputs.
 _MOST_ROWS, _MOST_OUTSIDE = 512, 0.5
 
 
-def notes_of_size(delta: Tensor, rows: CalibrationRows) -> tuple[str, ...]:
-    """What should be known about a δ that is large beside the inputs; usually nothing.
+def note_of_size(delta: Tensor, rows: CalibrationRows) -> str | None:
+    """Return a note on a δ that is large beside the inputs; usually None.
 
     Args:
         delta: Of an input's shape.
         rows: Those it was fitted on.
     """
     if not bool(delta.any()):
-        return ()
+        return None
     some = torch.arange(0, len(rows), -(-len(rows) // _MOST_ROWS))
     norms, ends, delta = [], [], delta.double().cpu()
     for inputs, _ in rows.batches(some, device="cpu"):
@@ -38,5 +38,5 @@ def notes_of_size(delta: Tensor, rows: CalibrationRows) -> tuple[str, ...]:
     if share > _MOST_OUTSIDE:
         told.append(f"{share:.0%} of the numbers in x + δ lie outside the inputs' range, {low:.3g} to {high:.3g}")
     if not told:
-        return ()
-    return (f"{', and '.join(told)}: the network sees hardly any of its inputs. Give a larger strength.",)
+        return None
+    return f"{', and '.join(told)}: the network sees hardly any of its inputs. Give a larger strength."

@@ -10,7 +10,7 @@ from calibrant.clamping.fit.fit_run import FitRun
 from calibrant.clamping.fit.found import Found
 from calibrant.clamping.fit.task import ClampingTask
 from calibrant.clamping.learning.stochastic import StochasticSolver, StochasticState, descend_stochastically
-from calibrant.errors import CalibrantWarning, SeparableError
+from calibrant.errors import CalibrantWarning, Caveat, SeparableError
 from calibrant.maps import Scale
 from calibrant.numerics.certificate import Certificate
 
@@ -65,10 +65,12 @@ def fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tensor
     )
     if not (certificate.objective <= before or passes.augments):
         warnings.warn(
-            f"the objective rose from {before:.4g} to {certificate.objective:.4g} a row, so the rate "
-            f"{solver.learning_rate:g} is too high for λ = {strength:.3g} a row. Lower either, or use the exact "
-            "solver.",
-            CalibrantWarning,
+            CalibrantWarning(
+                f"the objective rose from {before:.4g} to {certificate.objective:.4g} a row, so the rate "
+                f"{solver.learning_rate:g} is too high for λ = {strength:.3g} a row. Lower either, or use the exact "
+                "solver.",
+                caveat=Caveat.objective_rose,
+            ),
             stacklevel=2,
         )
     return Found(state.delta, head, strength, gamma, certificate).noted(_optimum_beside(task, state, gamma))

@@ -8,7 +8,7 @@ from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.calibrators.base import gathered_warnings
 from calibrant.checks import check_seed
 from calibrant.clamping.clamped.clamped_model import ClampedModel
-from calibrant.clamping.clamped.summary import ClampingSummary
+from calibrant.clamping.clamped.summary import ClampingSummary, caveats_of
 from calibrant.clamping.learning.passes import Passes
 from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.network.input_space import InputSpace
@@ -107,6 +107,7 @@ def efficient_clamping(
         certificate=None,  # nothing was minimised over δ; the head has its own
         strength=0.0 if delta.any() else float("inf"),
         gamma=gamma,
-        notes=(told, *warned),
+        notes=(told, *map(str, warned)),
+        caveats=caveats_of(warned),
     )
     return ClampedModel(model, delta, fitted, space=space, summary=summary)

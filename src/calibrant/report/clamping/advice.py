@@ -2,8 +2,8 @@
 
 from calibrant.clamping import ClampingSummary
 from calibrant.comparison import TEMPERATURE
+from calibrant.errors import Caveat
 from calibrant.report.clamping.effect import REFITTED
-from calibrant.report.clamping.fit_words import has_weakest
 from calibrant.report.clamping.headline import head_words, is_idle
 from calibrant.report.clamping.judgement import ClampingJudgement
 
@@ -48,7 +48,7 @@ def _instead(found: ClampingJudgement, *, helps: bool) -> str:
 
 
 def _weaker(summary: ClampingSummary) -> list[str]:
-    if not has_weakest(summary):
+    if Caveat.weakest_strength not in summary.caveats:
         return []
     weaker = ",".join(f"{summary.strength / by:.2g}" for by in (1, 10, 100))
     return [f"Try weaker strengths as well: --strength {weaker}."]

@@ -1,40 +1,25 @@
-"""What the fit of a clamped network says of itself: how λ was chosen, what to hold against the answer, its notes."""
+"""Words for the fit of a clamped network: how the strength was chosen, caveats of the answer, notes."""
 
 import math
 
-from calibrant.clamping import ClampingSummary
+from calibrant.clamping import ClampingOutcome, ClampingSummary
+from calibrant.errors import Caveat
 
-__all__ = ["cross_validated_words", "fit_notes", "has_weakest", "is_untried", "reservations"]
+__all__ = ["cross_validated_words", "fit_notes", "reservations"]
 
-# How the fit itself says what cross-validation found. A report says it in its own words, beside the test rows, which
-# may disagree.
-_SAID = ("δ helps: ", "δ does not help here: ")
-_UNTRIED = "δ was not tried"
-_WEAKEST = "the weakest of the strengths tried is the best"
-# What stands in notes that change how an answer is to be read, and what they come to.
 _RESERVATIONS = {
-    "δ is not quite at its optimum": "δ is not quite at its optimum",
-    "the objective rose": "the objective rose during the fit",
-    _WEAKEST: "the weakest of the strengths tried won, so a weaker one may do better",
-    "no strength of": "weaker strengths could not be tried",
-    "the network sees hardly any of its inputs": "δ is so large that the network hardly sees its inputs",
-    "no better than guessing": "the predictions are no better than guessing",
+    Caveat.not_at_optimum: "δ is not quite at its optimum",
+    Caveat.objective_rose: "the objective rose during the fit",
+    Caveat.weakest_strength: "the weakest of the strengths tried won, so a weaker one may do better",
+    Caveat.path_cut_short: "weaker strengths could not be tried",
+    Caveat.delta_too_large: "δ is so large that the network hardly sees its inputs",
+    Caveat.no_better_than_guessing: "the predictions are no better than guessing",
 }
 
 
 def reservations(summary: ClampingSummary) -> list[str]:
-    """What should be read in one breath with the answer, in a few words each."""
-    return [words for said, words in _RESERVATIONS.items() if any(said in note for note in summary.notes)]
-
-
-def has_weakest(summary: ClampingSummary) -> bool:
-    """Whether the search ended at its edge, for no other reason than that it had one."""
-    return any(note.startswith(_WEAKEST) for note in summary.notes)
-
-
-def is_untried(summary: ClampingSummary) -> bool:
-    """Whether δ is 0 because nothing could be found out about it."""
-    return any(note.startswith(_UNTRIED) for note in summary.notes)
+    """The caveats that belong beside the answer, in a few words each."""
+    return [words for caveat, words in _RESERVATIONS.items() if caveat in summary.caveats]
 
 
 def cross_validated_words(summary: ClampingSummary) -> list[str]:
@@ -55,5 +40,6 @@ def cross_validated_words(summary: ClampingSummary) -> list[str]:
 
 
 def fit_notes(summary: ClampingSummary) -> list[str]:
-    """Its notes, less what a report says in its own words."""
-    return [note for note in summary.notes if not note.startswith(_SAID)]
+    """The notes of the fit, without the outcome of cross-validation, which a report words beside the test samples."""
+    is_stated = summary.outcome in {ClampingOutcome.helps, ClampingOutcome.no_help}
+    return list(summary.notes[1:] if is_stated else summary.notes)

@@ -1,8 +1,9 @@
 """The one sentence about a clamped network: whether δ helps, and what would change how that is read."""
 
+from calibrant.clamping import ClampingOutcome
 from calibrant.comparison import TEMPERATURE, UNCALIBRATED
 from calibrant.report.clamping.effect import REFITTED
-from calibrant.report.clamping.fit_words import is_untried, reservations
+from calibrant.report.clamping.fit_words import reservations
 from calibrant.report.clamping.judgement import ClampingJudgement
 from calibrant.report.comparison.phrases import difference_words
 
@@ -63,7 +64,7 @@ def _answer_without_delta(found: ClampingJudgement) -> str:
         though = f" By the log-loss it would be better: {best.nll:.4f} instead of {found.clamped.nll:.4f}."
     if found.summary.settings.get("strength") == float("inf"):
         return f"δ was held at 0, as asked: this is {head}.{though}"
-    if is_untried(found.summary):
+    if found.summary.outcome is ClampingOutcome.untried:
         return f"Whether δ helps is not known, as it could not be tried: this is {head}, with δ = 0.{though}"
     if is_idle(found):
         return f"δ does not help here, and neither does {head} beyond noise.{though}"

@@ -11,9 +11,16 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from calibrant.calibrators import IsotonicOneVsRest, VectorScaling
-from calibrant.clamping import DataDrivenStart, ExactSolver, InputSpace, NeuralClamping, StochasticSolver
+from calibrant.clamping import (
+    ClampingOutcome,
+    DataDrivenStart,
+    ExactSolver,
+    InputSpace,
+    NeuralClamping,
+    StochasticSolver,
+)
 from calibrant.clamping.fit.journal import Journal
-from calibrant.errors import CalibrantWarning, FileError, FitError, InputError, SeparableError
+from calibrant.errors import CalibrantWarning, Caveat, FileError, FitError, InputError, SeparableError
 
 D, K = 6, 4
 EXACT = NeuralClamping(strength=0.05)
@@ -391,7 +398,7 @@ class TestEdges:
         labels[0] = network()(inputs[:1]).argmin()
         clamped = NeuralClamping().fit(network(), (inputs, labels))
         assert not clamped.delta.any()
-        assert clamped.summary.notes[0].startswith("δ was not tried")
+        assert clamped.summary.outcome is ClampingOutcome.untried
 
     def test_labels_worse_than_guessing_drive_the_temperature_to_its_edge_with_one_warning(self):
         inputs, _ = data()
@@ -401,6 +408,7 @@ class TestEdges:
             assert len(caught) == 1
             assert clamped.temperature > 100
             assert sum("no better than guessing" in note for note in clamped.summary.notes) == 1
+            assert clamped.summary.caveats == (Caveat.no_better_than_guessing,)
 
     @pytest.mark.parametrize("n", [1, 4])
     def test_fewer_rows_than_folds_are_refused(self, n):

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.clamping import CalibrationRows, NeuralClamping, StochasticSolver
-from calibrant.clamping.fit.size_note import notes_of_size
+from calibrant.clamping import CalibrationRows, ClampingOutcome, ClampingSummary, NeuralClamping, StochasticSolver
+from calibrant.clamping.fit.size_note import note_of_size
 from calibrant.clamping.fit.task import ClampingTask
-from calibrant.errors import FitError, SeparableError
+from calibrant.errors import Caveat, FitError, SeparableError
 
 D, K = 6, 4
 WEAKEST = "the weakest of the strengths tried is the best one"
@@ -30,8 +30,12 @@ def data(n=200, shift=0.5):
     return inputs, torch.multinomial((2 * network()(inputs + shift)).softmax(1), 1, generator=generator)[:, 0]
 
 
+def summary(strength, *, folds=2, shift=0.5):
+    return NeuralClamping(strength=strength, folds=folds).fit(network(), data(shift=shift)).summary
+
+
 def notes(strength, *, folds=2, shift=0.5):
-    return NeuralClamping(strength=strength, folds=folds).fit(network(), data(shift=shift)).summary.notes
+    return summary(strength, folds=folds, shift=shift).notes
 
 
 def test_of_several_strengths_the_best_ones_gain_is_called_optimistic():
@@ -56,6 +60,28 @@ def test_that_is_not_said_of_one_strength_nor_where_another_wins_nor_of_no_delta
 
 
 @pytest.mark.parametrize(
+    ("strength", "shift", "outcome", "caveats"),
+    [
+        ((1.0, 0.1), 0.5, ClampingOutcome.helps, (Caveat.weakest_strength,)),
+        ((0.1,), 0.5, ClampingOutcome.helps, ()),
+        ((1.0, 0.1), 0.0, ClampingOutcome.no_help, ()),
+        (0.1, 0.5, ClampingOutcome.not_asked, ()),
+    ],
+)
+def test_a_summary_has_its_outcome_and_caveats_as_fields(strength, shift, outcome, caveats):
+    found = summary(strength, shift=shift)
+    assert (found.outcome, found.caveats) == (outcome, caveats)
+    assert ClampingSummary.from_dict(found.as_dict()) == found
+
+
+def test_a_summary_of_an_earlier_version_has_an_outcome_and_no_caveats():
+    described = summary((1.0, 0.1)).as_dict()
+    del described["caveats"]
+    found = ClampingSummary.from_dict(described)
+    assert (found.outcome, found.caveats) == (ClampingOutcome.helps, ())
+
+
+@pytest.mark.parametrize(
     ("error", "said"),
     [(SeparableError("all right"), "is T = 0: every row is right there."), (FitError("rows of equal logits"), None)],
 )
@@ -77,11 +103,11 @@ ROWS = CalibrationRows.of((torch.rand(700, 1, 4, 4, generator=torch.manual_seed(
 
 @pytest.mark.parametrize("size", [0.0, 0.05, 0.3])
 def test_of_a_delta_of_ordinary_size_nothing_is_said(size):
-    assert notes_of_size(torch.full((1, 4, 4), size), ROWS) == ()
+    assert note_of_size(torch.full((1, 4, 4), size), ROWS) is None
 
 
 def test_a_delta_that_carries_most_pixels_out_of_the_range_is_told():
-    (note,) = notes_of_size(torch.full((1, 4, 4), 0.7), ROWS)
+    note = note_of_size(torch.full((1, 4, 4), 0.7), ROWS)
     share, told = note.split("% of the numbers ")
     assert float(share) == pytest.approx(70, abs=2)
     assert told.startswith("in x + δ lie outside the inputs' range, 1 to 2: ")
@@ -91,9 +117,9 @@ def test_a_delta_that_carries_most_pixels_out_of_the_range_is_told():
 def test_a_delta_larger_than_an_input_is_told_with_both_norms():
     spike = torch.zeros(1, 4, 4)
     spike[0, 0, 0] = 9.0
-    (note,) = notes_of_size(spike, ROWS)
+    note = note_of_size(spike, ROWS)
     assert note.startswith("‖δ‖ = 9 is more than the norm of a typical input, 6.")
-    (both,) = notes_of_size(torch.full((1, 4, 4), -3.0), ROWS)
+    both = note_of_size(torch.full((1, 4, 4), -3.0), ROWS)
     assert "‖δ‖ = 12 is more than" in both
     assert ", and 100% of the numbers" in both
 
@@ -105,4 +131,5 @@ def test_a_fit_that_ends_there_has_it_among_its_notes():
     labels = torch.multinomial(model(inputs + torch.tensor([1.0, 0.0])).softmax(1), 1, generator=torch.manual_seed(1))
     clamped = NeuralClamping(strength=1e-5).fit(model.eval(), (inputs, labels[:, 0]))
     assert any("is more than the norm of a typical input" in note for note in clamped.summary.notes)
+    assert clamped.summary.caveats == (Caveat.delta_too_large,)
     assert math.isfinite(clamped.summary.strength)
