@@ -5,7 +5,7 @@ import re
 
 from calibrant.catalogue import all_metrics
 from calibrant.metrics import Metric
-from calibrant.report.rows import HEADINGS
+from calibrant.report.evaluation import FAMILIES
 
 INTRODUCTION = """\
 # Metrics: what each number is, and when it misleads
@@ -49,7 +49,7 @@ what is).
 def metric_page() -> str:
     """The whole page."""
     parts = [INTRODUCTION]
-    for family, heading in HEADINGS.items():
+    for family, heading in FAMILIES.items():
         parts.append(f"## {heading}\n")
         parts += [entry(metric) for metric in all_metrics().values() if metric.family == family]
     return "\n".join(parts)

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import HealthCheck, Phase, settings
 
@@ -26,3 +27,23 @@ settings.register_profile(
 )
 settings.register_profile("explore", deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--regenerate-golden", action="store_true", help="Write tests/golden anew, to be reviewed as a diff."
+    )
+
+
+@pytest.fixture
+def golden(request):
+    """Compare text with a file of tests/golden, or write the file with --regenerate-golden."""
+
+    def compare(name, text):
+        path = Path(__file__).parent / "golden" / name
+        if request.config.getoption("--regenerate-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8"), f"{name} differs; see tests/conftest.py if that is meant"
+
+    return compare

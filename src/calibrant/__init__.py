@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from calibrant.confidence import ConfidNet, TrustScore, load_confidence, save_confidence
     from calibrant.datasets import Dataset, Examples, Split, all_datasets, all_splits, find_dataset, split_dataset
     from calibrant.errors import CalibrantError, CalibrantWarning, FileError, FitError, InputError, UnknownNameError
+    from calibrant.evaluation import Evaluation, evaluate
     from calibrant.evidence import Difference, Estimate, difference, estimate
     from calibrant.losses import (
         AvUCLoss,
@@ -143,7 +144,7 @@ if TYPE_CHECKING:
     from calibrant.models import all_models, build_model
     from calibrant.paper import Paper
     from calibrant.predictions import Predictions, TopLabel
-    from calibrant.report import Evaluation, Verdict, evaluate, verdict
+    from calibrant.report import Verdict, verdict
     from calibrant.sources import (
         MapFile,
         load,
@@ -235,7 +236,8 @@ _HOMES = {
     "models": "all_models build_model",
     "paper": "Paper",
     "predictions": "Predictions TopLabel",
-    "report": "Evaluation Verdict evaluate verdict",
+    "evaluation": "Evaluation evaluate",
+    "report": "Verdict verdict",
     "sources": "MapFile load load_feature_map load_features load_map read_map_file save save_map",
     "training": "EpochRecord Mixup Recipe Run Session Speed TrainingData load_network train_runs train_together",
 }

@@ -24,13 +24,13 @@ from strategies import SMOOTH_KINDS, cuts, predictions, top_labels
 
 from calibrant import metrics as metrics_module
 from calibrant.errors import InputError
+from calibrant.evaluation import evaluate
 from calibrant.metrics import Metric, RankedCells, RankedRows, Tally
 from calibrant.metrics.base import Family, LabelStatistic, TopStatistic
 from calibrant.metrics.ranking import Ranked, Sample
 from calibrant.metrics.states import Sums, merge
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
-from calibrant.report import evaluate
 
 EXPORTED = [getattr(metrics_module, name) for name in metrics_module.__all__]
 CLASSES = sorted(

@@ -12,8 +12,8 @@ import torch
 from calibrant.calibrators import Chain, TemperatureScaling
 from calibrant.catalogue import all_calibrators, all_feature_calibrators, all_metrics
 from calibrant.errors import CalibrantWarning
+from calibrant.evaluation import evaluate
 from calibrant.predictions import Predictions
-from calibrant.report import evaluate
 
 ROOT = Path(__file__).parents[2]
 

@@ -24,6 +24,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     resamples: Annotated[int, typer.Option(min=100, help="Draws behind intervals and noise floors.")] = 1000,
     json: Annotated[Path | None, typer.Option(help="Write the report as JSON here.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown here.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the report as one HTML file here.")] = None,
     figures: Annotated[Path | None, typer.Option(help="Write the figures into this folder.")] = None,
     figure_format: Annotated[str, typer.Option(help="png, svg or pdf.")] = "png",
     theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
@@ -31,6 +32,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         list[str] | None,
         typer.Option(help="Exit with 1 if the whole interval is beyond the bound, e.g. 'ece>0.05'. May be repeated."),
     ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Print all numbers, not only those that matter most.")] = False,
     compare: Annotated[Path | None, typer.Option(help="A second file with the same rows, to compare with.")] = None,
 ) -> None:
     """How far can this confidence be trusted? Every number with its interval, a verdict in words, and pictures."""
@@ -44,8 +46,9 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         n_bins=bins,
         seed=seed,
         resamples=resamples,
-        reports=Reports(json, markdown, figures, figure_format, theme),
+        reports=Reports(json, markdown, figures, figure_format, theme, html),
         fail_if=tuple(fail_if or ()),
         compare=compare,
+        full=full,
     )
     raise typer.Exit(run_evaluation(request))

@@ -1,8 +1,8 @@
 """What ``calibrant evaluate`` does once torch may be loaded: load, judge, write, gate."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import final
 
 from calibrant.cli.gate import Gate
@@ -11,14 +11,12 @@ from calibrant.cli.options import Names
 from calibrant.cli.output import standard_error, standard_output
 from calibrant.cli.progress import stages
 from calibrant.cli.reading import read
-from calibrant.cli.writing import Reports, write_json, write_page
+from calibrant.cli.writing import Reports, write_reports
+from calibrant.errors import InputError
+from calibrant.evaluation import Evaluation, evaluate, metrics_for
 from calibrant.evidence import Difference, difference
 from calibrant.predictions import Predictions, TopLabel
-from calibrant.report import Evaluation, evaluate
-from calibrant.report.document import to_document
-from calibrant.report.evaluation import metrics_for
-from calibrant.report.markdown import to_markdown
-from calibrant.report.terminal import to_terminal
+from calibrant.report import Figure, evaluation_page, show
 
 __all__ = ["Judgement", "Request", "run_evaluation"]
 
@@ -36,6 +34,7 @@ class Request:
     reports: Reports = field(default_factory=Reports)
     fail_if: tuple[str, ...] = ()
     compare: Path | None = None
+    full: bool = False
 
 
 @final
@@ -45,7 +44,7 @@ class Judgement:
 
     evaluation: Evaluation
     comparison: dict[str, Difference] | None
-    pictures: list[Path]
+    pictures: list[Figure]
 
 
 def run_evaluation(request: Request) -> int:
@@ -55,9 +54,15 @@ def run_evaluation(request: Request) -> int:
     out, err = standard_output(), standard_error()
     with warnings_shown(err), stages(err) as stage:
         found = _judge(request, gates, stage)
-    metrics, source = found.evaluation.metrics, request.file.name
-    out.print(to_terminal(found.evaluation, source=source, comparison=found.comparison, other=_other(request)))
-    written = [*found.pictures, *_write(request, found)]
+    metrics = found.evaluation.metrics
+    page = evaluation_page(
+        found.evaluation,
+        source=request.file.name,
+        comparison=found.comparison,
+        other=None if request.compare is None else request.compare.name,
+    )
+    show(page, full=request.full, console=out)
+    written = write_reports(page, request.reports, found.pictures)
     if written:
         out.print("Wrote " + ", ".join(str(path) for path in written), style="dim")
     failed = [gate for gate in gates if gate.fails(metrics)]
@@ -76,42 +81,22 @@ def _judge(request: Request, gates: list[Gate], stage: Callable[[str], None]) ->
         gate.check_measured(metrics)
     comparison = None
     if second is not None:
+        if type(second) is not type(predictions):
+            raise InputError(f"{request.file} and {request.compare} must hold predictions of one kind.")
         stage(f"comparing with {request.compare}")
-        comparison = difference(predictions, second, metrics, seed=request.seed)
+        comparison = difference(second, predictions, metrics, seed=request.seed)
     evaluation = evaluate(
         predictions, n_bins=request.n_bins, resamples=request.resamples, seed=request.seed, progress=stage
     )
     return Judgement(evaluation, comparison, _pictures(request, predictions, stage))
 
 
-def _pictures(request: Request, predictions: Predictions | TopLabel, stage: Callable[[str], None]) -> list[Path]:
-    if request.reports.figures is None:
+def _pictures(request: Request, predictions: Predictions | TopLabel, stage: Callable[[str], None]) -> list[Figure]:
+    if request.reports.figures is None and request.reports.html is None:
         return []
-    from calibrant.plots import figures  # matplotlib is loaded for those who want pictures
+    from calibrant.plots import figures  # loads matplotlib
 
     stage("drawing")
-    return request.reports.save_pictures(
+    return request.reports.draw(
         lambda theme: figures(predictions, n_bins=request.n_bins, theme=theme, seed=request.seed)
     )
-
-
-def _write(request: Request, found: Judgement) -> list[Path]:
-    """Write the reports that were asked for, and the summary of a job that has one."""
-    source = request.file.name
-
-    def page(pictures: Sequence[PurePath]) -> str:
-        return to_markdown(
-            found.evaluation, source=source, comparison=found.comparison, other=_other(request), figures=pictures
-        )
-
-    return [
-        *write_json(
-            request.reports.json,
-            lambda: to_document(found.evaluation, source=source, comparison=found.comparison),
-        ),
-        *write_page(request.reports.markdown, found.pictures, page),
-    ]
-
-
-def _other(request: Request) -> str | None:
-    return None if request.compare is None else request.compare.name

@@ -25,9 +25,9 @@ class _SafeConsole(Console):
 
 
 def standard_output() -> Console:
-    """The console, as wide as a page where nobody looks. Square brackets in names are no mark-up."""
+    """The console, as wide as COLUMNS or else a page where nobody looks. Square brackets in names are no mark-up."""
     console = _SafeConsole(markup=False)
-    if not console.is_terminal:
+    if not (console.is_terminal or os.environ.get("COLUMNS", "").isdigit()):
         console.width = 120
     return console
 

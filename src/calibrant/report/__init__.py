@@ -1,21 +1,115 @@
-"""Before and after, side by side: the numbers, the words, and their renderings.
+"""Reports: records in, pages out, for the terminal, Markdown, HTML and JSON.
 
-What compares methods is loaded when it is first used: an evaluation does without the calibrators.
+A command makes one page of its record and hands it to :func:`show` and :func:`write`. What only some pages need is
+loaded when it is first used: an evaluation does without the calibrators, and a file without rich.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from calibrant.report.evaluation import Evaluation, evaluate
-from calibrant.report.wording import Verdict, verdict
+from calibrant.errors import InputError
+from calibrant.report.evaluation import evaluation_page, verdict
+from calibrant.report.html import to_html, to_html_fragment
+from calibrant.report.json import to_json, to_plain
+from calibrant.report.markdown import to_markdown
+from calibrant.report.page import Cell, Column, Figure, Page, Section, Table, Verdict
+from calibrant.sources.atomic import atomic_text
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from calibrant.report.comparison.wording import leaderboard_verdict
 
-__all__ = ["Evaluation", "Verdict", "evaluate", "leaderboard_verdict", "verdict"]
+__all__ = [
+    "Cell",
+    "Column",
+    "Figure",
+    "Page",
+    "Section",
+    "Table",
+    "Verdict",
+    "evaluation_page",
+    "leaderboard_verdict",
+    "page_of",
+    "show",
+    "to_html",
+    "to_html_fragment",
+    "to_json",
+    "to_markdown",
+    "to_plain",
+    "verdict",
+    "write",
+]
+
+Form: TypeAlias = Literal["json", "markdown", "html"]
+
+_FORMS: dict[str, Form] = {".json": "json", ".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm": "html"}
+_RENDERERS = {"json": to_json, "markdown": to_markdown, "html": to_html}
+# The page of each record, by the name of its class.
+_PAGES = {"Evaluation": "evaluation.evaluation_page"}
+_HOME = {"leaderboard_verdict": "comparison.wording"}
+
+
+def page_of(record: Any, **options: Any) -> Page:
+    """Return the page of a record.
+
+    Args:
+        record: An evaluation, a comparison, a clamped network's evaluation, or a diagnosis.
+        options: Arguments of the page, such as ``source``.
+
+    Raises:
+        InputError: If there is no page for such an object.
+    """
+    kind = type(record).__name__
+    if kind not in _PAGES:
+        raise InputError(f"record must be one of {', '.join(_PAGES)}; got {kind}.")
+    module, _, name = _PAGES[kind].partition(".")
+    page: Page = getattr(import_module(f"calibrant.report.{module}"), name)(record, **options)
+    return page
+
+
+def show(page: Page, *, full: bool = False, console: "Console | None" = None) -> None:
+    """Print a page.
+
+    Args:
+        page: The report.
+        full: Whether to print all numbers, or the brief form.
+        console: Where to print; standard output unless given. Its width decides the layout.
+    """
+    from rich.console import Console
+
+    from calibrant.report.terminal import to_terminal
+
+    console = console or Console(markup=False)
+    console.print(to_terminal(page, width=console.width, full=full), soft_wrap=True, highlight=False)
+
+
+def write(page: Page, path: Path, *, form: Form | None = None) -> Path:
+    """Write a page to a file, whole or not at all.
+
+    Args:
+        page: The report.
+        path: The file.
+        form: What to write; the ending of the file decides unless given.
+
+    Returns:
+        The file.
+
+    Raises:
+        InputError: If neither the form nor a known ending is given.
+        FileError: If the file could not be written.
+    """
+    if form is None:
+        if path.suffix.lower() not in _FORMS:
+            raise InputError(f"path must end in one of {', '.join(_FORMS)}; got {path.name}.")
+        form = _FORMS[path.suffix.lower()]
+    with atomic_text(path) as stream:
+        stream.write(_RENDERERS[form](page))
+    return path
 
 
 def __getattr__(name: str) -> object:
-    if name != "leaderboard_verdict":
+    if name not in _HOME:
         raise AttributeError(f"module 'calibrant.report' has no attribute {name!r}")
-    return getattr(import_module("calibrant.report.comparison.wording"), name)
+    return getattr(import_module(f"calibrant.report.{_HOME[name]}"), name)

@@ -1,139 +1,351 @@
-"""Everything there is to say about one set of predictions, as numbers."""
+"""The report of an evaluation: how far the confidence can be trusted, and what to do about it."""
 
-import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import final
-
-import torch
+import math
+from collections.abc import Mapping
+from typing import Any
 
 from calibrant.catalogue import all_metrics
-from calibrant.evidence import Estimate, estimate
-from calibrant.metrics import (
-    Metric,
-    Murphy,
-    RefinementTerms,
-    Split,
-    calibration_refinement,
-    murphy,
-    refinement_terms,
+from calibrant.evaluation import WORTHWHILE, Advice, Evaluation, NextStep, Reason, is_beyond_noise
+from calibrant.evidence import Difference, Estimate
+from calibrant.metrics import Split
+from calibrant.metrics.base import Family
+from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR
+from calibrant.report.json import document, to_plain
+from calibrant.report.page import (
+    INFLATED,
+    Cell,
+    Page,
+    Section,
+    Table,
+    Tone,
+    Verdict,
+    arrow,
+    counted,
+    interval_text,
+    marked,
+    number_text,
+    p_text,
+    percent_text,
+    table,
 )
-from calibrant.metrics.base import TopStatistic
-from calibrant.numerics.fast import row_products
-from calibrant.predictions import Predictions, TopLabel, ZeroCells
-from calibrant.report.advice import Advice, advise
-from calibrant.report.worst import WorstBin, WorstClass, worst_bins, worst_classes
 
-__all__ = ["Evaluation", "evaluate", "metrics_for"]
+__all__ = ["FAMILIES", "evaluation_page", "plain_estimates", "verdict"]
 
-# Not a calibration error but a misprint kept for study: never in a report unless asked for by name.
-_LEFT_OUT = {"sece_printed"}
-_FOLDS = 5
-_ORDER = 1973  # seed of the one order of the samples; no other seed of this library's
+FAMILIES: dict[Family, str] = {
+    "description": "What the predictions look like",
+    "proper": "Proper scores (select by these)",
+    "calibration": "Calibration: does confidence mean what it says?",
+    "refinement": "Refinement: does confidence separate right from wrong?",
+}
 
+# The numbers of the brief form, and what takes the place of those that top labels alone do not give.
+_SEVEN = ("accuracy", "confidence", "ece", "smece", "nll", "brier", "auroc")
+_INSTEAD = ("top_brier", "aurc")
 
-@final
-@dataclass(frozen=True)
-class Evaluation:
-    """Numbers of one set of predictions, each with its evidence."""
-
-    n: int
-    classes: int | None  # None where only top labels are known
-    n_bins: int
-    seed: int
-    metrics: dict[str, Estimate]
-    murphy: Murphy
-    refinement_terms: RefinementTerms
-    splits: dict[str, Split]  # of nll and brier; empty where all classes are not known
-    worst_bins: list[WorstBin]
-    worst_classes: list[WorstClass]
-    zeros: ZeroCells | None = None  # of given probabilities
-
-    @property
-    def gap(self) -> float:
-        """Mean confidence minus accuracy: above 0 the model is overconfident on average."""
-        return self.metrics["confidence"].value - self.metrics["accuracy"].value
-
-    @property
-    def advice(self) -> Advice:
-        """What to do next, and why."""
-        return advise(self.n, self.metrics, self.splits)
+_SIZES = ((0.01, "very slightly"), (0.03, "slightly"), (0.07, "clearly"), (0.15, "strongly"))
+_SEPARATION = (
+    (0.6, "hardly separates right from wrong"),
+    (0.7, "separates right from wrong poorly"),
+    (0.8, "separates right from wrong fairly well"),
+    (0.9, "separates right from wrong well"),
+)
+_STEPS = {
+    Reason.temperature_helps: "Fit a temperature on samples that are not used for testing, and evaluate again.",
+    Reason.scores_disagree: (
+        "A temperature lowers one proper score and raises the other: compare methods (calibrant compare) on samples "
+        "that are not used for testing before fitting one."
+    ),
+    Reason.not_by_temperature: (
+        "One temperature has nothing useful to remove: look at the classes and bins above, and compare methods "
+        "(calibrant compare)."
+    ),
+    Reason.top_label_only: "Recalibrate the confidence on samples that are not used for testing, and evaluate again.",
+    Reason.too_small: "Leave the confidence uncalibrated: its error is too small to matter.",
+    Reason.calibrated: "Leave the confidence uncalibrated: recalibrating could only add noise.",
+}
+_TONES: dict[NextStep, Tone] = {NextStep.leave: "good", NextStep.more_samples: "open"}
 
 
-def metrics_for(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> list[Metric]:
-    """The metrics of a report: all that the predictions allow."""
-    chosen = []
-    for metric in all_metrics().values():
-        needs_all_classes = not isinstance(metric.statistic, TopStatistic)
-        if metric.name in _LEFT_OUT or (needs_all_classes and isinstance(predictions, TopLabel)):
-            continue
-        has_bins = any(option.name == "n_bins" for option in dataclasses.fields(metric))  # type: ignore[arg-type]
-        chosen.append(dataclasses.replace(metric, n_bins=n_bins) if has_bins else metric)  # type: ignore[type-var]
-    return chosen
-
-
-def evaluate(
-    predictions: Predictions | TopLabel,
+def evaluation_page(
+    evaluation: Evaluation,
     *,
-    n_bins: int = 15,
-    resamples: int = 1000,
-    seed: int = 0,
-    progress: Callable[[str], None] = lambda _: None,
-) -> Evaluation:
-    """Judge predictions: every metric with its interval, what is worst, and how the scores divide.
+    source: str | None = None,
+    comparison: Mapping[str, Difference] | None = None,
+    other: str | None = None,
+) -> Page:
+    """Return the report of an evaluation.
 
     Args:
-        predictions: Logits and labels, or confidence and correctness.
-        n_bins: Bins of all binned errors.
-        resamples: Draws behind intervals and floors.
-        seed: The same seed gives the same numbers.
-        progress: Called with the name of each stage as it begins.
-
-    Example:
-        >>> found = evaluate(TopLabel([0.9] * 80, [True] * 50 + [False] * 30), resamples=200)
-        >>> found.n, round(found.gap, 3), found.metrics["ece"].p < 0.01
-        (80, 0.275, True)
+        evaluation: The numbers.
+        source: Where the predictions came from.
+        comparison: Differences to the predictions of a baseline for the same samples, by metric.
+        other: Where the baseline came from.
     """
-    metrics = metrics_for(predictions, n_bins=n_bins)
-    predictions = _in_one_order(predictions)
-    found = estimate(predictions, metrics, resamples=resamples, seed=seed, progress=progress)
-    progress("splitting the scores into calibration and refinement")
-    return Evaluation(
-        n=len(predictions),
-        classes=predictions.n_classes if isinstance(predictions, Predictions) else None,
-        n_bins=n_bins,
-        seed=seed,
-        metrics=found,
-        murphy=murphy(predictions, n_bins=n_bins),
-        refinement_terms=refinement_terms(predictions, n_bins=n_bins),
-        splits=_splits(predictions, seed),
-        worst_bins=worst_bins(predictions, n_bins=n_bins),
-        worst_classes=worst_classes(predictions) if isinstance(predictions, Predictions) else [],
-        zeros=predictions.zero_cells if isinstance(predictions, Predictions) else None,
+    against = _against(comparison, other)
+    numbers = len(evaluation.metrics)
+    return Page(
+        title="Calibration report",
+        source=source,
+        facts=f"{counted(evaluation.n, 'sample')}, "
+        + (counted(evaluation.classes, "class", "classes") if evaluation.classes else "top label only"),
+        verdict=verdict(evaluation),
+        tone=_TONES.get(evaluation.advice.step, "bad"),
+        brief=(Section("", (_brief(evaluation),)), *against),
+        more=f"All {numbers} numbers and the decompositions of the scores",
+        sections=(*_families(evaluation), Section("Scores decomposed", items=tuple(_parts(evaluation))), *against),
+        settings=f"{evaluation.n_bins} bins; seed {evaluation.seed}",
+        footer="Noise floor: what a perfectly calibrated model with these confidences would score on average; p: how "
+        f"often such a model would score as much. {INFLATED}",
+        data=lambda: _document(evaluation, source, comparison),
     )
 
 
-def _in_one_order(predictions: Predictions | TopLabel) -> Predictions | TopLabel:
-    """The same samples in an order that they alone decide, so that any permutation of them gives the same report.
+def _document(
+    evaluation: Evaluation, source: str | None, comparison: Mapping[str, Difference] | None
+) -> dict[str, Any]:
+    """Return the fields of the JSON report.
 
-    Samples are dealt into folds and groups by position, and sums depend on their order in the last digits. The order is
-    that of a random number that the logits of a sample give, and then as good as random itself.
+    ``metrics.<name>`` has ``value``, ``low`` and ``high``, and for calibration errors ``floor`` and ``p``. ``advice``
+    has the ``step`` to take next, its ``reason``, and the ``samples`` that would decide where more are the step.
     """
-    if isinstance(predictions, TopLabel):
-        key, second = predictions.log_odds, predictions.correct.long()
-    else:
-        generator = torch.Generator().manual_seed(_ORDER)
-        weights = torch.rand(1, predictions.n_classes, generator=generator, dtype=torch.float64)
-        key = torch.cat([row_products(block.logits.double(), weights) for block in predictions.blocks()])
-        second = predictions.labels
-    order = second.argsort(stable=True)
-    order = order[key[order].argsort(stable=True)]
-    shuffled = torch.randperm(len(order), generator=torch.Generator().manual_seed(_ORDER)).to(order.device)
-    return predictions[order[shuffled]]
+    fields: dict[str, Any] = to_plain(evaluation)
+    terms = evaluation.refinement_terms
+    return document(
+        "calibrant.evaluation/1",
+        {
+            "source": source,
+            "n": fields.pop("n"),
+            "classes": fields.pop("classes"),
+            "bins": fields.pop("n_bins"),
+            "seed": fields.pop("seed"),
+            "verdict": verdict(evaluation),
+            "advice": evaluation.advice,
+            **fields,
+            "metrics": plain_estimates(evaluation.metrics),
+            "murphy": fields["murphy"] | {"refinement": evaluation.murphy.refinement},
+            "refinement_terms": fields["refinement_terms"] | {"equation_9": terms.equation_9},
+            "zeros": None if evaluation.zeros is None else evaluation.zeros.as_dict(),
+            **({} if comparison is None else {"comparison": comparison}),
+        },
+    )
 
 
-def _splits(predictions: Predictions | TopLabel, seed: int) -> dict[str, Split]:
-    # A temperature needs right and wrong answers to balance, and rows enough to deal into folds.
-    if isinstance(predictions, TopLabel) or len(predictions) < 10 * _FOLDS or predictions.top.accuracy in (0.0, 1.0):
-        return {}
-    return calibration_refinement(predictions, folds=_FOLDS, seed=seed)
+def plain_estimates(metrics: Mapping[str, Estimate]) -> dict[str, dict[str, float]]:
+    """Return value and bounds of each metric, and of calibration errors floor and p."""
+    return {
+        name: {
+            key: value for key, value in to_plain(estimated).items() if key not in {"floor", "p"} or value is not None
+        }
+        for name, estimated in metrics.items()
+    }
+
+
+def _brief(evaluation: Evaluation) -> Table:
+    """Return the seven numbers that matter most."""
+    shown = [name for name in (*_SEVEN, *_INSTEAD) if name in evaluation.metrics][: len(_SEVEN)]
+    known = all_metrics()
+    rows = [
+        [Cell(known[name].title), arrow(name, known[name].lower_is_better), *_cells(evaluation.metrics[name])]
+        for name in shown
+    ]
+    return table(["", "", "value", "95 % interval", "noise floor", "p"], rows, text=(0, 1))
+
+
+def _families(evaluation: Evaluation) -> list[Section]:
+    """Return all metrics, a section for every family."""
+    known = all_metrics()
+    sections = []
+    for family, title in FAMILIES.items():
+        rows = [
+            [Cell(arrow(name, known[name].lower_is_better), code=True), known[name].title, *_cells(estimated)]
+            for name, estimated in evaluation.metrics.items()
+            if known[name].family == family
+        ]
+        if rows:
+            header = ["metric", "", "value", "95 % interval", "noise floor", "p"]
+            sections.append(Section(title, (table(header, rows, aside=1),)))
+    return sections
+
+
+def _cells(estimated: Estimate) -> list[str]:
+    floor = "" if estimated.floor is None else number_text(estimated.floor)
+    return [number_text(estimated.value), interval_text(estimated), floor, p_text(estimated.p)]
+
+
+def _parts(evaluation: Evaluation) -> list[str]:
+    """Return the decompositions, a sentence each."""
+    lines = [
+        f"{name} {split.total:.4f} = removed by one temperature {split.calibration:.4f} ({split.calibration_low:.4f} … "
+        f"{split.calibration_high:.4f}) + left {split.refinement:.4f}, cross-fitted"
+        for name, split in evaluation.splits.items()
+    ]
+    parts, terms = evaluation.murphy, evaluation.refinement_terms
+    lines.append(
+        f"top_brier {parts.brier:.4f} = reliability {parts.reliability:.4f} − resolution {parts.resolution:.4f} + "
+        f"uncertainty {parts.uncertainty:.4f} + within bins {parts.within_bin:.4f} (Murphy, exact)"
+    )
+    lines.append(
+        f"α {terms.alpha:.4f} − β {terms.beta:.4f} − γ {terms.gamma:.4f} = {terms.equation_9:.4f} (equation 9 of Singh "
+        f"et al., which is not an identity); exact: ece {terms.ece:.4f} ≥ |confidence − accuracy| "
+        f"{abs(terms.confidence_minus_accuracy):.4f}"
+    )
+    return lines
+
+
+def _against(comparison: Mapping[str, Difference] | None, other: str | None) -> list[Section]:
+    """Return the paired differences to a second set of predictions, where there is one."""
+    if comparison is None:
+        return []
+    rows = [
+        [Cell(name, code=True), number_text(d.baseline), number_text(d.candidate), marked(f"{d.value:+.4f}", d.side),
+         f"{d.low:+.4f} … {d.high:+.4f}", p_text(d.p)]
+        for name, d in comparison.items()
+    ]  # fmt: skip
+    header = ["metric", "baseline", "this", "this − baseline", "95 % interval", "p"]
+    return [Section(f"Compared with {other}" if other else "Comparison", (table(header, rows),))]
+
+
+def verdict(evaluation: Evaluation) -> Verdict:
+    """Put an evaluation into words."""
+    error = evaluation.metrics["ece"]
+    beyond = is_beyond_noise(evaluation.metrics)
+    return Verdict(
+        headline=_headline(evaluation, beyond=beyond),
+        findings=[
+            _noise(error, evaluation.n, beyond=beyond),
+            *_bins(evaluation),
+            *_classes(evaluation),
+            _separation(evaluation.metrics["auroc"], evaluation.metrics["accuracy"].value),
+            *_split(evaluation),
+            *_zeros(evaluation),
+        ],
+        next_steps=_next_steps(evaluation),
+    )
+
+
+def _headline(evaluation: Evaluation, *, beyond: bool) -> str:
+    accuracy, confidence = evaluation.metrics["accuracy"].value, evaluation.metrics["confidence"].value
+    claim = f"it is {percent_text(confidence)} sure on average and right {percent_text(accuracy)} of the time"
+    if not beyond:
+        return f"No miscalibration beyond noise: {claim}."
+    error = evaluation.metrics["ece"].value
+    size = next((word for bound, word in _SIZES if error < bound), "severely")
+    if abs(evaluation.gap) < error / 2:
+        return f"{size.capitalize()} miscalibrated, too sure in some places and not sure enough in others: {claim}."
+    return f"{size.capitalize()} {'over' if evaluation.gap > 0 else 'under'}confident: {claim}."
+
+
+def _noise(error: Estimate, n: int, *, beyond: bool) -> str:
+    interval = "" if math.isnan(error.low) else f" (95 % interval {error.low:.3f} to {error.high:.3f})"
+    score = f"ECE {error.value:.3f}{interval}; a calibrated model with these confidences would score {error.floor:.3f}"
+    answer = "this is beyond noise" if beyond else "noise explains it"
+    p = "unknown" if error.p is None else "< .002" if error.p < 0.002 else f"= {error.p:.3f}"
+    return f"{score} on {counted(n, 'sample')}, so {answer} (p {p})."
+
+
+def _bins(evaluation: Evaluation) -> list[str]:
+    return [
+        f"Predictions with {percent_text(worst.low)} to {percent_text(worst.high)} confidence "
+        f"({percent_text(worst.share)} of samples) claim {percent_text(worst.confidence)} and are right "
+        f"{percent_text(worst.accuracy)} of the time."
+        for worst in evaluation.worst_bins[:1]
+    ]
+
+
+def _classes(evaluation: Evaluation) -> list[str]:
+    if not evaluation.worst_classes:
+        return []
+    named = [
+        f"{f'“{worst.name}”' if worst.name else f'class {worst.label}'} "
+        f"(claims {percent_text(worst.confidence)}, right {percent_text(worst.accuracy)}, "
+        f"{counted(worst.count, 'sample')})"
+        for worst in evaluation.worst_classes[:3]
+    ]
+    return [f"Worst when it predicts {', '.join(named)}."]
+
+
+def _separation(auroc: Estimate, accuracy: float) -> str:
+    if math.isnan(auroc.value):
+        every = "right" if accuracy == 1 else "wrong"
+        return f"Every prediction is {every}, so the separation of right from wrong is undefined."
+    words = next((text for bound, text in _SEPARATION if auroc.value < bound), "separates right from wrong very well")
+    interval = "" if math.isnan(auroc.low) else f"{auroc.low:.3f} to {auroc.high:.3f}; "
+    return f"Confidence {words}: AUROC {auroc.value:.3f} ({interval}guessing is 0.5)."
+
+
+def _split(evaluation: Evaluation) -> list[str]:
+    """Return what one temperature does to the proper scores: the Brier score only where it shows something else."""
+    named = (("log-loss", "nll"), ("Brier score", "brier"))
+    if not evaluation.splits:
+        return []
+    log_loss, brier = (_removed(words, evaluation.splits[name]) for words, name in named)
+    is_alike = _side(evaluation.splits["nll"]) == _side(evaluation.splits["brier"])
+    return [log_loss] if is_alike else [log_loss, brier]
+
+
+def _side(split: Split) -> int:
+    """Return 1 if a temperature lowers the score beyond noise, -1 if it raises it, 0 if the samples leave it open."""
+    return int(split.calibration_low > 0) - int(split.calibration_high < 0)
+
+
+def _removed(score: str, split: Split) -> str:
+    share = f"{percent_text(abs(split.calibration) / split.total)}"
+    interval = f"{split.calibration_low:.3f} to {split.calibration_high:.3f}"
+    whole = f"Of the {score} {split.total:.3f}, one temperature would"
+    if _side(split) > 0:
+        kept = f"{split.refinement:.3f} is what one temperature cannot lower"
+        return f"{whole} remove {split.calibration:.3f} ({share}; 95 % interval {interval}); {kept}."
+    if _side(split) < 0:
+        raised = f"{-split.calibration:.3f} ({share})"
+        return f"One temperature would raise the {score} {split.total:.3f} by {raised}, beyond noise."
+    if split.calibration_high < WORTHWHILE * split.total:
+        return f"{whole} remove less than {WORTHWHILE:.0%} (95 % interval {interval})."
+    if round(split.calibration, 3) <= 0:
+        change = f"raise it by {-split.calibration:.3f}" if round(split.calibration, 3) < 0 else "not change it"
+        estimated = f"The {score} is {split.total:.3f}: one temperature would {change}, but these samples do not decide"
+        return f"{estimated} (95 % interval of what it removes {interval})."
+    removed = f"remove {split.calibration:.3f}, but these samples do not decide"
+    return f"{whole} {removed} (95 % interval {interval})."
+
+
+def _next_steps(evaluation: Evaluation) -> list[str]:
+    steps = [_step(evaluation)]
+    if evaluation.metrics["auroc"].value < 0.65:
+        steps.append("Do not use confidence alone to decide which predictions to trust: it ranks them too poorly.")
+    return steps
+
+
+def _step(evaluation: Evaluation) -> str:
+    advice = evaluation.advice
+    if advice.reason is Reason.gain_open:
+        return _more_samples(evaluation, advice)
+    if advice.reason is Reason.floor_high:
+        floor = evaluation.metrics["ece"].floor
+        hidden = f"With {counted(evaluation.n, 'sample')} an ECE below about {floor:.3f} is lost in noise"
+        return f"{hidden}: evaluate on about {advice.samples:,} before relying on it."
+    return _STEPS[advice.reason]
+
+
+def _more_samples(evaluation: Evaluation, advice: Advice) -> str:
+    """Return how many samples would decide, and what those at hand suggest."""
+    samples = counted(evaluation.n, "sample")
+    step = f"{samples} cannot decide whether a temperature helps: evaluate on about {advice.samples:,}."
+    gains = [split.calibration / split.total for split in evaluation.splits.values()]
+    if min(gains) >= 0 and max(gains) >= WORTHWHILE:
+        step += " They suggest a temperature; calibrant compare with calibration samples tests that directly."
+    elif is_beyond_noise(evaluation.metrics):
+        step += " They suggest another method than a temperature: see calibrant compare."
+    return step
+
+
+def _zeros(evaluation: Evaluation) -> list[str]:
+    """Return how many probabilities are 0, and what that means for the log-loss."""
+    zeros = evaluation.zeros
+    if zeros is None or not (zeros.cells or zeros.floored_labels):
+        return []
+    share = percent_text(zeros.cells / zeros.of_cells)
+    line = f"{share} of the probabilities are 0 or below {PROB_FLOOR:g} ({zeros.cells:,} of {zeros.of_cells:,})"
+    if not zeros.floored_labels:
+        return [f"{line}, none of them a true class's."]
+    labels = "1 true class" if zeros.floored_labels == 1 else f"{zeros.floored_labels:,} true classes"
+    return [f"{line}: the log-loss counts {labels} as {LABEL_FLOOR:g}, and depends on that choice."]

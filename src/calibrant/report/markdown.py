@@ -1,55 +1,63 @@
-"""A report as Markdown, for a pull request, a model card or a job summary."""
+"""Render a page as Markdown, for a pull request, a model card or a job summary."""
 
 from collections.abc import Sequence
 from pathlib import PurePath
 from urllib.parse import quote
 
-from calibrant.evidence import Difference
-from calibrant.report.evaluation import Evaluation
-from calibrant.report.rows import HEADINGS, INFLATED, comparison_rows, metric_rows, part_lines
-from calibrant.report.wording import Verdict, verdict
-from calibrant.shown_text import markdown_text
+from calibrant.report.page import Cell, Figure, Page, Section, Table, Verdict
+from calibrant.shown_text import markdown_code, markdown_text
 
 __all__ = ["opening", "table", "to_markdown"]
 
 
-def to_markdown(
-    evaluation: Evaluation,
-    *,
-    source: str | None = None,
-    comparison: dict[str, Difference] | None = None,
-    other: str | None = None,
-    figures: Sequence[PurePath] = (),
-) -> str:
-    """The report as one Markdown page.
-
-    Args:
-        evaluation: The numbers.
-        source: Where the predictions came from, for the title.
-        comparison: Differences to a second set, if there is one.
-        other: Where the second set came from.
-        figures: Pictures to show, as the page should address them.
-    """
-    classes = f", {evaluation.classes} classes" if evaluation.classes else ", top label only"
-    lines = opening("Calibration report", verdict(evaluation), source=source, figures=figures)
-    for family, rows in metric_rows(evaluation).items():
-        if rows:
-            cells = [(f"`{r.name}` {r.better}".strip(), r.title, r.value, r.interval, r.floor, r.p) for r in rows]
-            header = ("metric", "", "value", "95 % interval", "noise floor", "p")
-            lines += [f"## {HEADINGS[family]}", "", *table(header, cells), ""]
-    lines += ["## Scores taken apart", "", *(f"- {line}" for line in part_lines(evaluation)), ""]
-    if comparison is not None:
-        title = f"## Compared with {markdown_text(other)}" if other else "## Comparison"
-        header = ("metric", "this", "other", "other − this", "95 % interval", "p")
-        lines += [title, "", *table(header, comparison_rows(comparison)), ""]
-    lines.append(
-        f"{evaluation.n:,} rows{classes}; {evaluation.n_bins} bins; seed {evaluation.seed}. Noise floor: what a "
-        "perfectly calibrated model with these confidences would score on average; p: how often such a model would "
-        f"score as much. {INFLATED}"
-    )
+def to_markdown(page: Page) -> str:
+    """Return the full form of a page as Markdown; its figures are links to their files."""
+    lines = [f"# {markdown_text(page.heading)}", "", f"**{markdown_text(page.verdict.headline)}**", ""]
+    lines += _items(page.verdict.findings)
+    lines += ["**Next:** " + " ".join(map(markdown_text, page.verdict.next_steps)), ""]
+    lines += [line for figure in page.figures for line in _figure(figure)]
+    for section in page.sections:
+        lines += _section(section)
+    if page.notes:
+        lines += ["## Notes", "", *_items(page.notes)]
+    lines.append(markdown_text(page.conditions))
     return "\n".join(lines) + "\n"
 
 
+def _section(section: Section) -> list[str]:
+    lines = [f"## {markdown_text(section.title)}", ""]
+    for table in section.tables:
+        if table.title:
+            lines += [f"**{markdown_text(table.title)}**", ""]
+        lines += [*_table(table), ""]
+    lines += _items(section.items)
+    return [*lines, markdown_text(section.legend), ""] if section.legend else lines
+
+
+def _items(items: Sequence[str]) -> list[str]:
+    return [*(f"- {markdown_text(item)}" for item in items), ""] if items else []
+
+
+def _figure(figure: Figure) -> list[str]:
+    if figure.path is None:
+        return []
+    return [f"![{markdown_text(figure.title)}]({quote(figure.path.as_posix())})", ""]
+
+
+def _table(table: Table) -> list[str]:
+    header = [markdown_text(column.heading) for column in table.columns]
+    rule = ["---" if column.is_text else "---:" for column in table.columns]
+    rows = [[_cell(cell) for cell in row] for row in table.rows]
+    return ["| " + " | ".join(line) + " |" for line in (header, rule, *rows)]
+
+
+def _cell(cell: Cell) -> str:
+    text = markdown_code(cell.text) if cell.code and cell.text else markdown_text(cell.text)
+    text = f"**{text}**" if cell.bold and cell.text else text
+    return f"{text} {cell.mark}".strip()
+
+
+# Used by the records that do not have a page yet.
 def opening(title: str, words: Verdict, *, source: str | None, figures: Sequence[PurePath]) -> list[str]:
     """The lines above the tables: title, verdict, next steps and pictures."""
     return [

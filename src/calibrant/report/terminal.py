@@ -1,78 +1,245 @@
-"""A report for the terminal, as rich text; the command line prints it."""
+"""Render a page for the terminal at any width: no column is dropped and no word is cut.
 
-from collections.abc import Sequence
+A table that is too wide first wraps its headings, then moves its aside column below it, then wraps its text columns,
+and at last continues in a second block of columns below the first.
+"""
 
-from rich import box
-from rich.console import Group, RenderableType
-from rich.panel import Panel
-from rich.table import Table
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len
 from rich.text import Text
 
-from calibrant.evidence import Difference
-from calibrant.report.evaluation import Evaluation
-from calibrant.report.rows import HEADINGS, INFLATED, Row, comparison_rows, metric_rows, part_lines
-from calibrant.report.wording import Verdict, verdict
+from calibrant.evidence import Side
+from calibrant.report.page import Cell, Column, Page, Section, Table, Tone, Verdict
 from calibrant.shown_text import terminal_text
 
 __all__ = ["to_terminal", "words_of"]
 
+_WIDEST, _NARROWEST = 120, 40
+_GAP = 2
+_STYLES: dict[Side, str] = {"better": "green", "worse": "red", "alike": ""}
+_TONES: dict[Tone, tuple[str, str]] = {
+    "good": ("✓ ", "bold green"),
+    "bad": ("✗ ", "bold red"),
+    "open": ("? ", "bold yellow"),
+    "neutral": ("", "bold"),
+}
+# Where a word that is longer than its column may be broken: after one of these.
+_BREAKS = "/\\_+-(,=.:;"
+_PIECE = re.compile(rf"[^{re.escape(_BREAKS)}]*[{re.escape(_BREAKS)}]|[^{re.escape(_BREAKS)}]+")
+# A number stays with its unit or sign.
+_TOGETHER = re.compile(r"(?<=\d) (?=%)|(?<=[=<>≤≥±−]) (?=[\d.])|(?<=\bp) (?=[<=])")
 
-def to_terminal(
-    evaluation: Evaluation,
-    *,
-    source: str | None = None,
-    comparison: dict[str, Difference] | None = None,
-    other: str | None = None,
-) -> RenderableType:
-    """The report as rich text: verdict first, then the numbers by family."""
-    classes = f"{evaluation.classes} classes" if evaluation.classes else "top label only"
-    where = f"{terminal_text(source)}: " if source else ""
-    parts: list[RenderableType] = [
-        Panel(
-            words_of(verdict(evaluation)), title=Text(f"{where}{evaluation.n:,} rows, {classes}"), title_align="left"
-        ),
-        _metrics(evaluation),
+
+def to_terminal(page: Page, *, width: int = _WIDEST, full: bool = False) -> Text:
+    """Return a page as styled text.
+
+    Args:
+        page: The report.
+        width: Columns of the terminal; lines are never longer than 120.
+        full: Whether to show all numbers, or the brief form.
+    """
+    width = max(_NARROWEST, min(width, _WIDEST))
+    mark, style = _TONES[page.tone]
+    lines = [*_paragraph(f"{page.heading} ({page.facts})", width, style="dim"), Text()]
+    lines += _paragraph(page.verdict.headline, width, first=mark, style=style)
+    for finding in page.verdict.findings:
+        lines += _paragraph(finding, width, first="• ")
+    sections = page.sections if full or not page.brief else page.brief
+    layouts = _layouts(sections, width)
+    for section in sections:
+        lines += [Text(), *_section(section, layouts, width)]
+    if full:
+        lines += [Text(), *_paragraph(page.conditions, width, style="dim")]
+    for note in page.notes:
+        lines += _paragraph(note, width, first="note: ", style="yellow", hanging=False)
+    lines.append(Text())
+    for step in page.verdict.next_steps:
+        lines += _paragraph(step, width, first="→ ", style="green")
+    for command in page.commands:
+        lines.append(Text(f"  {terminal_text(command)}", style="bold"))  # in one piece, to be copied
+    if page.more and not full:
+        lines += _paragraph(f"{page.more}: --full", width, style="dim")
+    return Text("\n").join(lines)
+
+
+def _section(section: Section, layouts: dict[tuple[Column, ...], "_Layout"], width: int) -> list[Text]:
+    lines = _paragraph(section.title, width, style="bold") if section.title else []
+    for place, table in enumerate(section.tables):
+        if table.title:
+            lines += [Text()] * bool(place) + _paragraph(table.title, width, style="bold dim")
+        elif place:
+            lines.append(Text())
+        lines += _table(table, layouts[table.columns], width)
+    for item in section.items:
+        lines += _paragraph(item, width, first="• ")
+    return [*lines, *_paragraph(section.legend, width, style="dim")] if section.legend else lines
+
+
+def _paragraph(text: str, width: int, *, first: str = "", style: str = "", hanging: bool = True) -> list[Text]:
+    """Wrap a paragraph; lines after the first are indented as far as its text begins."""
+    indent = " " * cell_len(first) if hanging else ""
+    wrapped = _wrap(terminal_text(text), width - cell_len(first))
+    return [Text(f"{indent if place else first}{line}", style=style) for place, line in enumerate(wrapped)]
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    """Break text at spaces; a word that is longer than a line, such as a path, after a sign if there is one."""
+    lines = [""]
+    for word in _TOGETHER.sub("\u00a0", text).split(" "):
+        gap = " " if lines[-1] else ""
+        if cell_len(lines[-1] + gap + word) <= width:
+            lines[-1] += gap + word
+            continue
+        if lines[-1]:
+            lines.append("")
+        for piece in _pieces(word, width):
+            if cell_len(lines[-1] + piece) > width and lines[-1]:
+                lines.append("")
+            lines[-1] += piece
+    return [line.replace("\u00a0", " ") for line in lines]
+
+
+def _pieces(word: str, width: int) -> Iterable[str]:
+    """The parts between which a word may be broken; single characters where there is no sign to break after."""
+    for piece in _PIECE.findall(word):
+        yield from [piece] if cell_len(piece) <= width else piece
+
+
+class _Layout(NamedTuple):
+    """How the tables of one header are set: blocks of column indices, the width of each column, and what is aside."""
+
+    blocks: tuple[tuple[int, ...], ...]
+    widths: tuple[int, ...]
+    marks: tuple[int, ...]  # width of the mark after each number
+    aside: int | None = None
+
+
+def _layouts(sections: Sequence[Section], width: int) -> dict[tuple[Column, ...], _Layout]:
+    """Return one layout per header, so that tables of the same columns line up."""
+    rows: dict[tuple[Column, ...], list[tuple[Cell, ...]]] = {}
+    for section in sections:
+        for table in section.tables:
+            rows.setdefault(table.columns, []).extend(table.rows)
+    return {columns: _layout(columns, cells, width) for columns, cells in rows.items()}
+
+
+def _layout(columns: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]], width: int) -> _Layout:
+    places = range(len(columns))
+    texts = [[terminal_text(row[i].text) for row in rows] for i in places]
+    marks = tuple(max((cell_len(row[i].mark) for row in rows), default=0) for i in places)
+    bodies = [max((cell_len(text) for text in texts[i]), default=0) + marks[i] for i in places]
+    headings = [terminal_text(column.heading) for column in columns]
+    natural = [max(bodies[i], cell_len(headings[i])) for i in places]
+    # Numbers are never broken: their columns are as narrow as the longest number, or word of the heading.
+    words = [max(map(cell_len, heading.split(" "))) for heading in headings]
+    least = [
+        max(words[i], max((_longest_piece(text) for text in texts[i]), default=0) if columns[i].is_text else bodies[i])
+        for i in places
     ]
-    if comparison is not None:
-        parts.append(_comparison(comparison, other))
-    return Group(*parts)
+    shown, aside = list(places), None
+    if _total(natural, shown) > width:
+        aside = next((i for i in places if columns[i].is_aside), None)
+        shown = [i for i in places if i != aside]
+    if _total(natural, shown) > width:
+        natural = [max(bodies[i], words[i]) for i in places]
+    keys = [i for i in shown if columns[i].is_text and all(columns[j].is_text for j in range(i))]
+    if _total(least, shown) <= width:
+        return _Layout((tuple(shown),), _shrunk(natural, least, shown, width), marks, aside)
+    # Continue in further blocks, each with the names of the rows.
+    blocks: list[list[int]] = [[]]
+    for i in (i for i in shown if i not in keys):
+        if blocks[-1] and _total(least, [*keys, *blocks[-1], i]) > width:
+            blocks.append([])
+        blocks[-1].append(i)
+    full = [(*keys, *block) for block in blocks]
+    fitted = list(natural)
+    for block in full:
+        shrunk = _shrunk(natural, least, block, width)
+        fitted = [min(fitted[i], shrunk[i]) if i in block else fitted[i] for i in places]
+    return _Layout(tuple(full), tuple(fitted), marks, aside)
+
+
+def _longest_piece(text: str) -> int:
+    return max((cell_len(piece) for word in text.split(" ") for piece in _PIECE.findall(word)), default=0)
+
+
+def _total(widths: Sequence[int], shown: Sequence[int]) -> int:
+    return sum(widths[i] for i in shown) + _GAP * (len(shown) - 1)
+
+
+def _shrunk(natural: Sequence[int], least: Sequence[int], shown: Sequence[int], width: int) -> tuple[int, ...]:
+    """Narrow the widest columns that may be narrowed until the table fits."""
+    widths = list(natural)
+    while _total(widths, shown) > width:
+        loose = [i for i in shown if widths[i] > least[i]]
+        if not loose:
+            break
+        widths[max(loose, key=lambda i: widths[i])] -= 1
+    return tuple(widths)
+
+
+def _table(table: Table, layout: _Layout, width: int) -> list[Text]:
+    lines = []
+    for place, block in enumerate(layout.blocks):
+        lines += [Text()] * bool(place)
+        header = [_wrap(terminal_text(table.columns[i].heading), layout.widths[i]) for i in block]
+        if any(line for heading in header for line in heading):
+            depth = max(map(len, header))
+            cells = [[""] * (depth - len(heading)) + heading for heading in header]
+            for line in range(depth):
+                parts = [
+                    _set(Text(cells[at][line], style="bold"), table.columns[i], layout.widths[i])
+                    for at, i in enumerate(block)
+                ]
+                lines.append(_joined(parts))
+        for row in table.rows:
+            lines += _row(row, block, table.columns, layout)
+    if layout.aside is not None and table.rows:
+        known = [
+            f"{row[0].text.split(' ')[0]}: {row[layout.aside].text}" for row in table.rows if row[layout.aside].text
+        ]
+        lines += _paragraph("; ".join(known), width, style="dim")
+    return lines
+
+
+def _row(row: Sequence[Cell], block: Sequence[int], columns: Sequence[Column], layout: _Layout) -> list[Text]:
+    wrapped = [
+        _wrap(terminal_text(row[i].text), layout.widths[i]) if columns[i].is_text else [terminal_text(row[i].text)]
+        for i in block
+    ]
+    lines = []
+    for line in range(max(map(len, wrapped))):
+        parts = []
+        for at, i in enumerate(block):
+            cell = row[i]
+            text = Text(wrapped[at][line] if line < len(wrapped[at]) else "", style="bold" if cell.bold else "")
+            if line == 0:
+                text.append(cell.mark.ljust(layout.marks[i]), style=_STYLES[cell.side])
+            parts.append(_set(text, columns[i], layout.widths[i]))
+        lines.append(_joined(parts))
+    return lines
+
+
+def _set(text: Text, column: Column, width: int) -> Text:
+    """Pad a cell: text from the left, numbers from the right."""
+    space = " " * max(0, width - text.cell_len)
+    return text + Text(space) if column.is_text else Text(space) + text
+
+
+def _joined(parts: Sequence[Text]) -> Text:
+    line = Text(" " * _GAP).join(parts)
+    line.rstrip()
+    return line
 
 
 def words_of(words: Verdict) -> Text:
-    """A verdict with its findings and next steps, a line each."""
+    """Return a verdict for the records that do not have a page yet."""
     text = Text(words.headline, style="bold")
     for finding in words.findings:
         text.append(f"\n• {finding}", style="not bold")
     for step in words.next_steps:
         text.append(f"\n→ {step}", style="not bold green")
     return text
-
-
-def _metrics(evaluation: Evaluation) -> Group:
-    families = [(HEADINGS[family], rows) for family, rows in metric_rows(evaluation).items() if rows]
-    parts: list[RenderableType] = [_columns()]
-    for heading, rows in families:
-        parts += [Text(f"\n{heading}", style="bold"), _columns(rows)]
-    parts += [Text(f"\n{INFLATED}", style="dim"), Text("\nScores taken apart", style="bold")]
-    return Group(*parts, *(Text(line) for line in part_lines(evaluation)))
-
-
-def _columns(rows: Sequence[Row] = ()) -> Table:
-    """A table of fixed widths, so that those of all families line up; without rows, its header."""
-    table = Table(box=None, pad_edge=False, show_header=not rows, expand=True)
-    table.add_column("metric", width=17, no_wrap=True)
-    table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis", style="dim")
-    for name, width in (("value", 9), ("95 % interval", 19), ("noise floor", 11), ("p", 6)):
-        table.add_column(name, width=width, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(f"{row.name} {row.better}", row.title, row.value, row.interval, row.floor, row.p)
-    return table
-
-
-def _comparison(comparison: dict[str, Difference], other: str | None) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"Compared with {terminal_text(other)}" if other else None)
-    for name in ("metric", "this", "other", "other − this", "95 % interval", "p"):
-        table.add_column(name, justify="left" if name == "metric" else "right", no_wrap=True)
-    for row in comparison_rows(comparison):
-        table.add_row(*row)
-    return table

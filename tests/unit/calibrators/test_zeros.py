@@ -14,13 +14,12 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from calibrant import find_calibrator
 from calibrant.errors import CalibrantWarning
+from calibrant.evaluation import evaluate
 from calibrant.maps import Scale
 from calibrant.metrics import accuracy, calibration_refinement, nll
 from calibrant.numerics.uniform_share import choose_share, floored, mixed
 from calibrant.predictions import Predictions
-from calibrant.report import evaluate
-from calibrant.report.document import to_document
-from calibrant.report.wording import verdict
+from calibrant.report import evaluation_page, verdict
 from calibrant.sources import load_map, save_map
 
 MODELS = {
@@ -218,7 +217,7 @@ class TestModelsWithZeros:
         _, test = digits["bayes"]
         found = evaluate(test, resamples=50)
         assert found.zeros == test.zero_cells
-        written = to_document(found)["zeros"]
+        written = evaluation_page(found).data()["zeros"]
         assert (written["read_as"], written["label_floor"]) == (1e-30, 1e-15)
         (line,) = [line for line in verdict(found).findings if "of the probabilities are 0" in line]
         assert "depends on that choice" in line

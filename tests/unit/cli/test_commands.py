@@ -44,7 +44,7 @@ def test_everything_can_be_written_at_once(calibrant, files, tmp_path):
     assert (report["n"], report["classes"], report["bins"], report["seed"]) == (400, 3, 10, 3)
     assert set(report["metrics"]["ece"]) == {"value", "low", "high", "floor", "p"}
     assert set(report["metrics"]["auroc"]) == {"value", "low", "high"}
-    assert report["comparison"]["nll"]["high"] < 0
+    assert report["comparison"]["nll"]["low"] > 0  # the baseline is better
     pictures = sorted(path.name for path in (tmp_path / "figures").iterdir())
     assert pictures == ["bins_sweep.svg", "classwise.svg", "density.svg", "reliability.svg", "risk_coverage.svg"]
     assert "(figures/reliability.svg)" in (tmp_path / "r.md").read_text()

@@ -6,12 +6,11 @@ import torch
 
 from calibrant import Predictions, TopLabel, compare, evaluate, verdict
 from calibrant.calibrators import DoNothing, TemperatureScaling
+from calibrant.evaluation import Advice, NextStep, Reason, advise
 from calibrant.evidence import Estimate
 from calibrant.metrics import Split
-from calibrant.report.advice import Advice, NextStep, Reason, advise
-from calibrant.report.document import to_document
-from calibrant.report.markdown import to_markdown
-from calibrant.report.wording import _removed
+from calibrant.report import evaluation_page, to_markdown
+from calibrant.report.evaluation import _removed
 
 
 def draw(n, k=4, *, temperature=1.0, scale=2.0, seed=0):
@@ -133,9 +132,10 @@ def test_of_top_labels_alone_no_method_is_named():
 
 def test_the_advice_stands_in_the_document_and_its_words_in_the_page():
     found = judged(draw(171))
-    document = to_document(found)
+    page = evaluation_page(found)
+    document = page.data()
     assert document["advice"] == {"step": "more_samples", "reason": "gain_open", "samples": found.advice.samples}
-    assert verdict(found).next_steps[0] in to_markdown(found)
+    assert verdict(found).next_steps[0] in to_markdown(page)
 
 
 def test_what_a_temperature_leaves_is_not_said_to_need_a_better_model():
@@ -146,9 +146,9 @@ def test_what_a_temperature_leaves_is_not_said_to_need_a_better_model():
 @pytest.mark.parametrize(
     ("gain", "said"),
     [
-        (-0.0002, "one temperature would leave it as it is, as far as these samples can tell"),
-        (-0.004, "one temperature would raise it by 0.004, as far as these samples can tell"),
-        (0.02, "one temperature would remove 0.020 as far as these samples can tell"),
+        (-0.0002, "one temperature would not change it, but these samples do not decide"),
+        (-0.004, "one temperature would raise it by 0.004, but these samples do not decide"),
+        (0.02, "one temperature would remove 0.020, but these samples do not decide"),
     ],
 )
 def test_a_change_that_is_nothing_when_rounded_is_not_called_a_rise(gain, said):

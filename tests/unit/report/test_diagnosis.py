@@ -473,7 +473,7 @@ def test_accuracy_is_told_after_each_map(found):
      (0.0, False, "< 1e-12"), (math.nan, False, "–"), (None, True, "")],
 )  # fmt: skip
 def test_a_p_value_is_told_as_far_as_it_is_known(p, drawn, text):
-    assert p_text(p, drawn=drawn) == text
+    assert p_text(p, resampled=drawn) == text
 
 
 def test_t_tests_are_not_told_to_the_resolution_of_a_bootstrap(found):

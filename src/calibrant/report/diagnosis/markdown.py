@@ -170,9 +170,9 @@ def _tests(found: Diagnosis) -> list[str]:
             rows.append([
                 markdown_code(one.candidate), map_words(name), f"{against.difference:+.4f}",
                 f"{against.low:+.4f} … {against.high:+.4f}",
-                *(p_text(p, drawn=not against.covers_seeds) for p in (against.p, against.corrected_p)),
+                *(p_text(p, resampled=not against.covers_seeds) for p in (against.p, against.corrected_p)),
                 "" if test.note is not None else f"{test.t:.2f} ({test.df:.1f})",
-                "" if test.note is not None else p_text(test.p, drawn=False),
+                "" if test.note is not None else p_text(test.p, resampled=False),
             ])  # fmt: skip
     if not rows:
         return []

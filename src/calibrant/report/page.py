@@ -1,0 +1,255 @@
+"""A report as data: what it says, apart from how it is shown.
+
+The function of each record (evaluation, comparison, clamping, diagnosis) returns a :class:`Page`; each renderer
+(terminal, Markdown, HTML, JSON) takes one. All text of a page is plain text: a renderer escapes every string, because
+names of classes, files and runs can be anything.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, Literal, Self, TypeAlias, final
+
+from calibrant.evidence import Estimate, Side
+
+__all__ = [
+    "INFLATED",
+    "MARKS",
+    "Cell",
+    "Column",
+    "Figure",
+    "Page",
+    "Section",
+    "Table",
+    "Tone",
+    "Verdict",
+    "arrow",
+    "counted",
+    "interval_text",
+    "marked",
+    "number_text",
+    "p_text",
+    "percent_text",
+    "table",
+]
+
+Tone: TypeAlias = Literal["good", "bad", "open", "neutral"]
+
+MARKS: dict[Side, str] = {"better": "▲", "worse": "▼", "alike": ""}
+
+INFLATED = "Noise inflates calibration errors: their interval is one for the true error, and can lie below the value."
+
+
+@final
+@dataclass(frozen=True)
+class Verdict:
+    """A report in words: one headline, the findings behind it, and what to do next."""
+
+    headline: str
+    findings: list[str]
+    next_steps: list[str]
+
+
+@final
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table.
+
+    Args:
+        text: What it says.
+        side: Whether it is better or worse than the baseline beyond noise.
+        mark: Sign of the side, shown after the text.
+        bold: Whether it stands out, as the best of its column does.
+        code: Whether it is a name that a person types, such as that of a method.
+    """
+
+    text: str
+    side: Side = "alike"
+    mark: str = ""
+    bold: bool = False
+    code: bool = False
+
+
+@final
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its heading, and whether it is text (set from the left, may wrap) or numbers.
+
+    An ``aside`` explains the first column. Where there is no room for it, the terminal lists it below the table.
+    """
+
+    heading: str
+    is_text: bool = False
+    is_aside: bool = False
+
+
+@final
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows; every row has a cell for every column. The leading text columns name the row."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    title: str = ""
+
+
+def table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[Cell | str]],
+    *,
+    text: Sequence[int] = (0,),
+    aside: int | None = None,
+    title: str = "",
+) -> Table:
+    """Build a table, without the columns that have a heading but no entry.
+
+    Args:
+        header: Headings.
+        rows: Cells, or plain strings.
+        text: Indices of the columns that hold text rather than numbers.
+        aside: Index of the column that explains the first.
+        title: Title of the table, where a section has several.
+    """
+    lines = [tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row) for row in rows]
+    kept = [i for i, name in enumerate(header) if not name or any(row[i].text for row in lines)]
+    columns = tuple(Column(header[i], i in text or i == aside, i == aside) for i in kept)
+    return Table(columns, tuple(tuple(row[i] for i in kept) for row in lines), title)
+
+
+@final
+@dataclass(frozen=True)
+class Section:
+    """Tables, then single lines, then the legend that keeps them from being misread."""
+
+    title: str
+    tables: tuple[Table, ...] = ()
+    items: tuple[str, ...] = ()
+    legend: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class Figure:
+    """A picture: its file, for a page that links it, and its content, for a page that must stand alone."""
+
+    title: str
+    path: PurePath | None = None
+    content: bytes = b""
+    kind: str = "png"
+
+
+@final
+@dataclass(frozen=True)
+class Page:
+    """A report as data.
+
+    Args:
+        title: Kind of report.
+        source: Where the data came from.
+        facts: Size of the data, such as "1,197 samples, 10 classes".
+        verdict: The report in words.
+        tone: Whether the verdict is good or bad news, or leaves the question open.
+        brief: The numbers that matter most, for a reader with half a minute.
+        more: What the full form has beyond the brief one.
+        sections: All numbers.
+        notes: Warnings of fits, and reasons why something is missing.
+        settings: What decides the numbers, given the data, such as the seed.
+        footer: How to read the numbers.
+        commands: Commands that carry out the next step.
+        figures: Pictures.
+        data: Returns the report as plain data, for JSON.
+    """
+
+    title: str
+    facts: str
+    verdict: Verdict
+    source: str | None = None
+    tone: Tone = "neutral"
+    brief: tuple[Section, ...] = ()
+    more: str = ""
+    sections: tuple[Section, ...] = ()
+    notes: tuple[str, ...] = ()
+    settings: str = ""
+    footer: str = ""
+    commands: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    data: Callable[[], dict[str, Any]] = field(default=dict, compare=False, repr=False)
+
+    def with_figures(self, figures: Iterable[Figure]) -> Self:
+        """Return the same page with these pictures."""
+        return dataclasses.replace(self, figures=tuple(figures))
+
+    def without_notes(self, read: Iterable[str]) -> Self:
+        """Return the same page without the notes that a person has read already."""
+        known = set(read)
+        return dataclasses.replace(self, notes=tuple(note for note in self.notes if note not in known))
+
+    @property
+    def heading(self) -> str:
+        """Title and source."""
+        return f"{self.title}: {self.source}" if self.source else self.title
+
+    @property
+    def conditions(self) -> str:
+        """Data, settings, and how to read the numbers, in one paragraph."""
+        return f"{'; '.join(filter(None, (self.facts, self.settings)))}. {self.footer}".strip()
+
+
+def marked(text: str, side: Side, *, bold: bool = False) -> Cell:
+    """Return a cell with the mark of its side."""
+    return Cell(text, side, MARKS[side], bold)
+
+
+def arrow(name: str, lower_is_better: bool | None) -> str:
+    """Return the name of a metric with the direction in which it is better.
+
+    Example:
+        >>> arrow("ece", True), arrow("auroc", False), arrow("confidence", None)
+        ('ece ↓', 'auroc ↑', 'confidence')
+    """
+    return name + {True: " ↓", False: " ↑", None: ""}[lower_is_better]
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun.
+
+    Example:
+        >>> counted(1, "sample"), counted(2000, "sample"), counted(3, "class", "classes")
+        ('1 sample', '2,000 samples', '3 classes')
+    """
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def number_text(value: float) -> str:
+    """Return four decimals, or the leading digits of a smaller number."""
+    if math.isnan(value):
+        return "undefined"
+    return f"{value:.2e}" if 0 < abs(value) < 0.0005 else f"{value:.4f}"
+
+
+def interval_text(estimated: Estimate) -> str:
+    """Return both bounds, or a dash where there are none."""
+    if math.isnan(estimated.low):
+        return "–"
+    return f"{number_text(estimated.low)} … {number_text(estimated.high)}"
+
+
+def p_text(p: float | None, *, resampled: bool = True) -> str:
+    """Return a p-value as exactly as it is known: resamples leave a lower limit.
+
+    Example:
+        >>> p_text(0.0312), p_text(4e-6), p_text(4e-6, resampled=False)
+        ('0.031', '< .002', '4e-06')
+    """
+    if p is None or math.isnan(p):
+        return "" if p is None else "–"
+    if resampled and p < 0.002:
+        return "< .002"
+    return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}" if p >= 1e-12 else "< 1e-12"
+
+
+def percent_text(share: float) -> str:
+    """Return a share in percent with one decimal."""
+    return f"{100 * share:.1f} %"

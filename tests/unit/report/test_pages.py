@@ -1,0 +1,224 @@
+"""Pages of made-up records in every form, compared with tests/golden; and what holds for every page."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from made_records import HOSTILE, made_differences, made_evaluation
+from rich.cells import cell_len
+
+from calibrant.errors import InputError
+from calibrant.report import (
+    Cell,
+    Figure,
+    Page,
+    Section,
+    Verdict,
+    evaluation_page,
+    page_of,
+    show,
+    to_html,
+    to_json,
+    to_markdown,
+    to_plain,
+    write,
+)
+from calibrant.report.page import table
+from calibrant.report.terminal import to_terminal
+
+PAGES = {
+    "evaluation": lambda: evaluation_page(
+        made_evaluation(), source="test.csv", comparison=made_differences(), other="old.csv"
+    ),
+    "evaluation-calibrated": lambda: evaluation_page(made_evaluation(miscalibrated=False, zeros=False)),
+    "evaluation-top-label": lambda: evaluation_page(made_evaluation(top_label=True), source="answers.csv"),
+}
+FORMS = {
+    "md": to_markdown,
+    "brief-80.txt": lambda page: to_terminal(page, width=80).plain + "\n",
+    "brief-120.txt": lambda page: to_terminal(page, width=120).plain + "\n",
+    "full-80.txt": lambda page: to_terminal(page, width=80, full=True).plain + "\n",
+    "full-120.txt": lambda page: to_terminal(page, width=120, full=True).plain + "\n",
+    "html": to_html,
+}
+each_page = pytest.mark.parametrize("name", PAGES)
+PLAIN = Verdict("All is well.", [], ["Do nothing."])
+
+
+# Every form of one page of each record; of its variants what a person reads first.
+REVIEWED = [(name, form) for name in PAGES for form in (FORMS if "-" not in name else ("md", "brief-80.txt"))]
+
+
+@pytest.mark.parametrize(("name", "form"), REVIEWED)
+def test_a_page_is_what_was_reviewed(golden, name, form):
+    golden(f"{name}.{form}", FORMS[form](PAGES[name]()))
+
+
+def words_of(page, *, full):
+    """All words that a terminal must show."""
+    yield from [page.heading, page.facts, page.verdict.headline, *page.verdict.findings, *page.verdict.next_steps]
+    yield from page.notes
+    for section in page.sections if full else page.brief:
+        yield from [section.title, section.legend, *section.items]
+        for shown in section.tables:
+            yield shown.title
+            yield from (column.heading for column in shown.columns)
+            yield from (cell.text for row in shown.rows for cell in row)
+
+
+@each_page
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
+def test_a_terminal_of_any_width_shows_every_word_whole(name, width, full):
+    page = PAGES[name]()
+    shown = to_terminal(page, width=width, full=full).plain
+    assert max(cell_len(line) for line in shown.splitlines()) <= width
+    known = set(re.findall(r"\S+", shown))
+    joined = "".join(shown.split())  # where a long word is broken after a sign, its parts may be lines apart
+    for text in words_of(page, full=full):
+        for word in text.split():
+            assert word in known or word in joined or all(part in shown for part in re.findall(r"\w+", word)), word
+
+
+def test_a_table_that_is_too_wide_goes_on_below_with_the_names_of_its_rows():
+    wide = table(["method", *(f"number {i}" for i in range(12))], [[name, *["0.1234567"] * 12] for name in ("a", "b")])
+    shown = to_terminal(Page("Wide", "", PLAIN, sections=(Section("", (wide,)),)), width=60, full=True).plain
+    assert shown.count("0.1234567") == 24
+    assert sum(line.startswith("a ") for line in shown.splitlines()) > 1
+    assert max(map(len, shown.splitlines())) <= 60
+
+
+def test_columns_without_an_entry_are_left_out():
+    shown = table(["method", "value", "floor"], [["a", "1", ""], ["b", "2", ""]])
+    assert [column.heading for column in shown.columns] == ["method", "value"]
+
+
+def test_the_sides_of_cells_are_told_by_a_sign_and_not_by_colour_alone():
+    rows = [["a", Cell("1.0", "better", "▲")], ["b", Cell("2.0", "worse", "▼")]]
+    page = Page("Sides", "", PLAIN, sections=(Section("", (table(["", "value"], rows),)),))
+    for text in (to_terminal(page, full=True).plain, to_markdown(page), to_html(page)):
+        assert "▲" in text
+        assert "▼" in text
+
+
+class Tags(HTMLParser):
+    """Tags of a document, and what stands inside scripts and links."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.addresses = set(), []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.addresses += [value for name, value in attrs if name in {"src", "href"}]
+
+
+@pytest.fixture
+def hostile():
+    """A page with a hostile name wherever a name can stand."""
+    verdict = Verdict(HOSTILE, [HOSTILE], [HOSTILE])
+    shown = table([HOSTILE, HOSTILE], [[Cell(HOSTILE, code=True), Cell(HOSTILE, "better", "▲")]], title=HOSTILE)
+    section = Section(HOSTILE, (shown,), (HOSTILE,), HOSTILE)
+    return Page(
+        HOSTILE, HOSTILE, verdict, HOSTILE, brief=(section,), more=HOSTILE, sections=(section,), notes=(HOSTILE,),
+        settings=HOSTILE, footer=HOSTILE, commands=(HOSTILE,), figures=(Figure(HOSTILE, content=b"x"),),
+        data=lambda: {"name": HOSTILE},
+    )  # fmt: skip
+
+
+def test_a_hostile_name_is_text_in_html(hostile):
+    page = to_html(hostile)
+    parsed = Tags()
+    parsed.feed(page)
+    assert "script" not in parsed.tags
+    assert "a" not in parsed.tags
+    assert all(address.startswith("data:image/png;base64,") for address in parsed.addresses)
+    assert "\x1b" not in page
+    assert "<script" not in page
+
+
+def test_a_hostile_name_is_text_in_markdown(hostile):
+    page = to_markdown(hostile)
+    assert "\x1b" not in page
+    code = re.compile(r"(`+).*?\1")
+    assert "\n# `a`" not in page
+    assert all("<script" not in re.sub(r"\\<", "", code.sub("", line)) for line in page.splitlines())
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_hostile_name_does_not_act_on_a_terminal(hostile, full):
+    assert "\x1b" not in to_terminal(hostile, full=full).plain
+
+
+def test_json_keeps_names_as_they_are(hostile):
+    assert json.loads(to_json(hostile))["name"] == HOSTILE
+
+
+def test_an_html_page_stands_alone(tmp_path):
+    page = PAGES["evaluation"]().with_figures([Figure("reliability", content=b"png")])
+    text = write(page, tmp_path / "r.html").read_text()
+    parsed = Tags()
+    parsed.feed(text)
+    assert parsed.addresses == ["data:image/png;base64,cG5n"]
+    assert "url(" not in text
+    assert "default-src 'none'" in text
+    assert not parsed.tags & {"script", "link", "iframe", "object", "form"}
+
+
+def test_the_form_of_a_file_is_that_of_its_ending_unless_it_is_said(tmp_path):
+    page = PAGES["evaluation"]()
+    assert json.loads(write(page, tmp_path / "a.json").read_text())["schema"] == "calibrant.evaluation/1"
+    assert write(page, tmp_path / "a.md").read_text() == to_markdown(page)
+    assert write(page, tmp_path / "summary", form="markdown").read_text() == to_markdown(page)
+    with pytest.raises(InputError, match="must end in"):
+        write(page, tmp_path / "a.txt")
+
+
+def test_show_prints_the_brief_form_unless_all_is_asked_for(capsys):
+    page = PAGES["evaluation"]()
+    show(page)
+    brief = capsys.readouterr().out
+    show(page, full=True)
+    full = capsys.readouterr().out
+    assert "--full" in brief
+    assert "ece_l1_debiased" not in brief
+    assert "ece_l1_debiased" in full
+
+
+def test_plain_data_has_neither_nan_nor_infinity():
+    assert to_plain({"a": float("nan"), "b": (float("inf"), 1.5), "c": None}) == {
+        "a": None,
+        "b": [None, 1.5],
+        "c": None,
+    }
+    with pytest.raises(TypeError, match="object"):
+        to_plain(object())
+
+
+def test_a_notebook_shows_an_evaluation_as_its_page():
+    evaluation = made_evaluation()
+    shown = evaluation._repr_html_()
+    assert shown.startswith('<article class="calibrant">')
+    assert "overconfident" in shown
+    assert evaluation.to_markdown() == to_markdown(page_of(evaluation))
+
+
+def test_an_evaluation_becomes_a_frame_of_a_row_for_every_metric():
+    pytest.importorskip("pandas")
+    evaluation = made_evaluation()
+    frame = evaluation.to_frame().set_index("metric")
+    assert list(frame.index) == list(evaluation.metrics)
+    assert frame.loc["ece", "value"] == evaluation.metrics["ece"].value
+    assert list(frame.columns) == ["family", "value", "low", "high", "floor", "p"]
+
+
+def test_a_frame_without_pandas_is_refused_with_the_cure(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    with pytest.raises(InputError, match="pip install pandas"):
+        made_evaluation().to_frame()
+
+
+def test_a_record_without_a_page_is_refused():
+    with pytest.raises(InputError, match="Evaluation"):
+        page_of(object())
