@@ -15,6 +15,7 @@ from calibrant.report.page import (
     INFLATED,
     Cell,
     Page,
+    Row,
     Section,
     Table,
     Tone,
@@ -144,7 +145,7 @@ def _brief(evaluation: Evaluation) -> Table:
     """Return the seven numbers that matter most."""
     shown = [name for name in (*_SEVEN, *_INSTEAD) if name in evaluation.metrics][: len(_SEVEN)]
     known = all_metrics()
-    rows = [
+    rows: list[Row] = [
         [Cell(known[name].title), arrow(name, known[name].lower_is_better), *_cells(evaluation.metrics[name])]
         for name in shown
     ]
@@ -156,7 +157,7 @@ def _families(evaluation: Evaluation) -> list[Section]:
     known = all_metrics()
     sections = []
     for family, title in FAMILIES.items():
-        rows = [
+        rows: list[Row] = [
             [Cell(arrow(name, known[name].lower_is_better), code=True), known[name].title, *_cells(estimated)]
             for name, estimated in evaluation.metrics.items()
             if known[name].family == family
@@ -196,7 +197,7 @@ def _against(comparison: Mapping[str, Difference] | None, other: str | None) -> 
     """Return the paired differences to a second set of predictions, where there is one."""
     if comparison is None:
         return []
-    rows = [
+    rows: list[Row] = [
         [Cell(name, code=True), number_text(d.baseline), number_text(d.candidate), marked(f"{d.value:+.4f}", d.side),
          f"{d.low:+.4f} … {d.high:+.4f}", p_text(d.p)]
         for name, d in comparison.items()

@@ -21,6 +21,7 @@ __all__ = [
     "Column",
     "Figure",
     "Page",
+    "Row",
     "Section",
     "Table",
     "Tone",
@@ -72,6 +73,9 @@ class Cell:
     code: bool = False
 
 
+Row: TypeAlias = Sequence[Cell | str]
+
+
 @final
 @dataclass(frozen=True)
 class Column:
@@ -97,7 +101,7 @@ class Table:
 
 def table(
     header: Sequence[str],
-    rows: Iterable[Sequence[Cell | str]],
+    rows: Iterable[Row],
     *,
     text: Sequence[int] = (0,),
     aside: int | None = None,
