@@ -30,11 +30,10 @@ from calibrant.clamping.learning.passes import Precision
 from calibrant.clamping.network.first_layer import find_first_layer
 from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.network.probe import check_network, first_inputs
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.datasets import load_digits
+from calibrant.inference import CalibrationSamples, frozen
 from calibrant.maps import Scale
 from calibrant.models import DigitsCNN, build_model
-from calibrant.networks.frozen import frozen
 
 __all__ = ["report"]
 
@@ -193,7 +192,7 @@ def _plain_passes(case: _Case) -> None:
 
 def _task(case: _Case, precision: Precision = "float32") -> ClampingTask:
     """What ``NeuralClamping.fit`` makes of a network and its rows; the network must be frozen."""
-    rows = CalibrationRows.of((case.inputs, case.labels), batch_size=case.batch)
+    rows = CalibrationSamples.of((case.inputs, case.labels), batch_size=case.batch)
     n_classes = check_network(case.model, rows)
     inputs = first_inputs(case.model, rows)
     return ClampingTask(

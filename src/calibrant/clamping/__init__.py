@@ -8,7 +8,6 @@ from calibrant.clamping.learning.freedom import ChannelFreedom, FullFreedom, Low
 from calibrant.clamping.learning.stochastic import StochasticSolver
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.clamping.neural_clamping import GAMMA_POOL, NeuralClamping
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.study.ablation import ablation, ablation_of
 from calibrant.clamping.study.ablation_record import Ablation
 from calibrant.clamping.study.sweeps import gamma_sweep, start_spread
@@ -20,7 +19,6 @@ from calibrant.clamping.theory.starts import DataDrivenStart, RandomStart, ZeroS
 __all__ = [
     "GAMMA_POOL",
     "Ablation",
-    "CalibrationRows",
     "ChannelFreedom",
     "ClampedModel",
     "ClampingOutcome",

@@ -26,9 +26,9 @@ from calibrant.clamping.learning.objective import Penalty
 from calibrant.clamping.learning.stochastic import StochasticSolver
 from calibrant.clamping.network.augmentation import Augmentation
 from calibrant.clamping.network.input_space import InputSpace
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.theory.starts import RandomStart, Start, ZeroStart
 from calibrant.errors import InputError
+from calibrant.inference import CalibrationSamples
 from calibrant.paper import Paper
 
 __all__ = ["GAMMA_POOL", "ChooseBy", "NeuralClamping", "Progress", "StrengthRule"]
@@ -246,7 +246,7 @@ class NeuralClamping:
         if progress is not None and not callable(progress):
             raise InputError(f"progress must be a function of a text and a number; got {progress!r}.")
         begun = time.perf_counter()
-        rows = CalibrationRows.of(data, batch_size=self.batch_size)
+        rows = CalibrationSamples.of(data, batch_size=self.batch_size)
         with gathered_warnings() as warned:
             found = run_fit(
                 self,

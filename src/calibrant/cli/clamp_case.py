@@ -18,7 +18,7 @@ from calibrant.cli.labelled_inputs import InputFile, blamed_on
 from calibrant.cli.networks import Network, read_network
 from calibrant.cli.writing import Reports
 from calibrant.errors import InputError
-from calibrant.networks.weights import network_digest
+from calibrant.inference import network_digest
 
 __all__ = ["ClampCase", "ClampRequest"]
 

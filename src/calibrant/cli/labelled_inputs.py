@@ -9,9 +9,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from calibrant.clamping import CalibrationRows, InputSpace
+from calibrant.clamping import InputSpace
 from calibrant.cli.networks import Network
 from calibrant.errors import FileError, InputError
+from calibrant.inference import CalibrationSamples
 from calibrant.sources.archive import open_npz
 from calibrant.sources.content import Words
 from calibrant.sources.formats import existing_file
@@ -51,7 +52,7 @@ class InputFile:
     inputs: str = "inputs"
     labels: str = "labels"
 
-    def read(self, network: Network, *, pixels: bool, space: InputSpace | None) -> CalibrationRows:
+    def read(self, network: Network, *, pixels: bool, space: InputSpace | None) -> CalibrationSamples:
         """The rows, of the network's own type.
 
         Args:
@@ -80,7 +81,7 @@ class InputFile:
             if isinstance(inputs, Words) or isinstance(labels, Words):
                 name = self.inputs if isinstance(inputs, Words) else self.labels
                 raise InputError(f"{name!r} must be numbers; it is text. Labels are class numbers from 0.")
-            return CalibrationRows.of((_fed(inputs, network, pixels=pixels, space=space), labels))
+            return CalibrationSamples.of((_fed(inputs, network, pixels=pixels, space=space), labels))
 
 
 def _fed(inputs: Tensor, network: Network, *, pixels: bool, space: InputSpace | None) -> Tensor:

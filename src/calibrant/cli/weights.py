@@ -7,7 +7,7 @@ from torch import nn
 
 from calibrant.bad_file import reading
 from calibrant.errors import FileError
-from calibrant.networks.weights import put_weights
+from calibrant.inference import put_weights
 from calibrant.sources.formats import existing_file
 
 __all__ = ["load_weights"]

@@ -22,8 +22,7 @@ from calibrant.confidence.fine_tuning import encoder_copy
 from calibrant.confidence.learned_confidence import LearnedConfidence
 from calibrant.confidence.neighbour_confidence import NeighbourConfidence
 from calibrant.errors import InputError
-from calibrant.networks.device import device_of
-from calibrant.networks.weights import network_digest
+from calibrant.inference import device_of, network_digest
 from calibrant.sources.container import Container
 from calibrant.sources.formats import existing_file
 from calibrant.sources.map_tree import describe_fit, read_fit

@@ -9,20 +9,18 @@ from calibrant.confidence.confidence_head import ConfidenceHead
 from calibrant.confidence.network_features import features_of
 from calibrant.confidence.training_stage import Answers
 from calibrant.errors import InputError, in_a_line
-from calibrant.labelled_rows.reading import moved
-from calibrant.labelled_rows.row_source import RowSource
-from calibrant.networks.device import device_of
+from calibrant.inference import SampleSource, device_of, to_device
 
 __all__ = ["answers_of_inputs", "check_numbered", "encoder_copy"]
 
 
-def check_numbered(rows: RowSource) -> None:
+def check_numbered(rows: SampleSource) -> None:
     """Rows that are read several times, in another order each time, are known by their numbers.
 
     Raises:
         InputError: If they come as they come, from a loader.
     """
-    if rows.n_rows is None:
+    if rows.n_samples is None:
         raise InputError(
             "fine-tuning reads the rows several times, and needs them by number; got a DataLoader. Pass its data set, "
             "or (inputs, labels)."
@@ -55,12 +53,12 @@ def encoder_copy(model: nn.Module, *, trained: bool) -> nn.Module:
     return encoder
 
 
-def answers_of_inputs(encoder: nn.Module, head: ConfidenceHead, rows: RowSource, *, batch_size: int) -> Answers:
+def answers_of_inputs(encoder: nn.Module, head: ConfidenceHead, rows: SampleSource, *, batch_size: int) -> Answers:
     """Log-odds of rows by their numbers, whose inputs go through the encoder each time."""
 
     def answers(chosen: Tensor) -> Iterator[Tensor]:
         device = device_of(head)
         for inputs, _, _ in rows.read(chosen.cpu(), batch_size):
-            yield head(features_of(encoder, moved(inputs, device)))
+            yield head(features_of(encoder, to_device(inputs, device)))
 
     return answers

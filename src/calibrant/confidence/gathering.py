@@ -9,10 +9,7 @@ from calibrant.checks import check_labels
 from calibrant.confidence.labelled_batches import labelled_batches
 from calibrant.confidence.network_features import check_network, features_of
 from calibrant.errors import InputError
-from calibrant.labelled_rows.row_source import RowSource
-from calibrant.networks.device import device_of
-from calibrant.networks.features import with_features
-from calibrant.networks.frozen import frozen
+from calibrant.inference import SampleSource, device_of, frozen, with_features
 from calibrant.numerics.neighbours import as_features
 from calibrant.predictions import Predictions
 
@@ -50,7 +47,7 @@ def gathered_from_predictions(predictions: Predictions, features: object) -> Gat
     return Gathered(rows, *(each.to(rows.device) for each in known))
 
 
-def gathered_from_model(model: nn.Module, rows: RowSource, *, batch_size: int) -> Gathered:
+def gathered_from_model(model: nn.Module, rows: SampleSource, *, batch_size: int) -> Gathered:
     """From one pass of the network over labelled inputs, in evaluation mode and without gradients.
 
     Args:

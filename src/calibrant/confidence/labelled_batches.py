@@ -6,26 +6,22 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from calibrant.labelled_rows.batch_size import check_batch_size
-from calibrant.labelled_rows.loader_rows import StreamRows
-from calibrant.labelled_rows.open_rows import open_rows
-from calibrant.labelled_rows.reading import moved, read_checked
-from calibrant.labelled_rows.row_source import RowSource
+from calibrant.inference import SampleSource, StreamedSamples, check_batch_size, open_samples, read_checked, to_device
 
 __all__ = ["labelled_batches", "rows_as_given"]
 
 
-def rows_as_given(data: object) -> RowSource:
+def rows_as_given(data: object) -> SampleSource:
     """Rows of ``(inputs, labels)`` or of a map-style ``Dataset`` by number, and of a ``DataLoader`` as they come.
 
     Raises:
         InputError: If it is none of them.
     """
-    return StreamRows(data) if isinstance(data, DataLoader) else open_rows(data)
+    return StreamedSamples(data) if isinstance(data, DataLoader) else open_samples(data)
 
 
 def labelled_batches(
-    rows: RowSource, *, device: torch.device, batch_size: int
+    rows: SampleSource, *, device: torch.device, batch_size: int
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """One pass: inputs (m, ...) as they are and labels (m,), both on the device, and positions (m,) on the CPU.
 
@@ -43,5 +39,5 @@ def labelled_batches(
         [[0, 1, 1], [0, 2]]
     """
     size = check_batch_size(batch_size)
-    for inputs, labels, positions in read_checked(rows, None if rows.n_rows is None else size):
-        yield moved(inputs, device), labels.to(device), positions
+    for inputs, labels, positions in read_checked(rows, None if rows.n_samples is None else size):
+        yield to_device(inputs, device), labels.to(device), positions

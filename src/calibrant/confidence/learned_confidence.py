@@ -9,9 +9,7 @@ from calibrant.confidence.confidence_head import ConfidenceHead
 from calibrant.confidence.labelled_batches import labelled_batches, rows_as_given
 from calibrant.confidence.network_features import features_of, running_on
 from calibrant.errors import InputError
-from calibrant.networks.device import device_of
-from calibrant.networks.features import with_features
-from calibrant.networks.frozen import frozen
+from calibrant.inference import device_of, frozen, with_features
 from calibrant.numerics.fast import sigmoid
 from calibrant.predictions import Predictions
 from calibrant.top_label import TopLabel

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.errors import CalibrantError, InputError, in_a_line
-from calibrant.networks.features import HOW_TO_WRAP, with_features
+from calibrant.inference import HOW_TO_WRAP, with_features
 from calibrant.numerics.neighbours import as_features
 
 __all__ = ["check_network", "features_of", "running_on"]

@@ -17,7 +17,7 @@ from typing import Any, final
 from torch import Tensor
 
 from calibrant.errors import FileError
-from calibrant.networks.weights import state_digest
+from calibrant.inference import state_digest
 from calibrant.sources.atomic import atomic_path
 from calibrant.sources.tensors import save_tensors
 

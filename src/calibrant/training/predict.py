@@ -6,8 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from calibrant.networks.features import with_features
-from calibrant.networks.frozen import evaluating
+from calibrant.inference import evaluating, with_features
 from calibrant.training.data import StoredExamples
 
 __all__ = ["features_of", "logits_of", "predict"]

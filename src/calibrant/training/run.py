@@ -13,9 +13,9 @@ from calibrant.catalogue import all_losses, all_meta_losses
 from calibrant.checks import check_at_least
 from calibrant.datasets.dataset import Dataset, PixelScale, Split, split_dataset
 from calibrant.errors import CalibrantError, FileError, FitError, InputError
+from calibrant.inference import with_features
 from calibrant.losses import Loss, MetaLoss, loss_settings
 from calibrant.models.zoo import build_model, model_shapes
-from calibrant.networks.features import with_features
 from calibrant.training.data import TrainingData
 from calibrant.training.folder import RunFolder
 from calibrant.training.inputs import Standardise

@@ -22,7 +22,6 @@ from calibrant.calibrators import (
 )
 from calibrant.clamping import (
     GAMMA_POOL,
-    CalibrationRows,
     ChannelFreedom,
     ExactSolver,
     InputSpace,
@@ -36,6 +35,7 @@ from calibrant.clamping import (
 )
 from calibrant.datasets import load_digits
 from calibrant.errors import CalibrantWarning, InputError
+from calibrant.inference import CalibrationSamples
 from calibrant.metrics import ece
 from calibrant.models import DigitsCNN
 from calibrant.predictions import Predictions
@@ -253,7 +253,7 @@ class TestRules:
     def test_both_readings_of_the_papers_rule(self, penalty):
         rows, model = data(100), network()
         start = RandomStart(0.3)
-        first = start.delta(model, CalibrationRows.of(rows), seed=5)
+        first = start.delta(model, CalibrationSamples.of(rows), seed=5)
         with torch.no_grad():
             p = model(rows[0] + first).softmax(1)[range(len(rows[1])), rows[1]]
         initial = float((-(1 - p) * p.log()).mean())  # γ = 1, T = 1

@@ -5,13 +5,14 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.clamping import CalibrationRows, InputSpace
+from calibrant.clamping import InputSpace
 from calibrant.clamping.fit.identity import rows_digest
 from calibrant.cli.clamp_folder import ClampFolder
 from calibrant.cli.clamp_space import SpaceText
 from calibrant.cli.labelled_inputs import InputFile
 from calibrant.cli.networks import Network
 from calibrant.errors import FileError, InputError
+from calibrant.inference import CalibrationSamples
 
 PIXELS = np.arange(2 * 3 * 2 * 2, dtype=np.uint8).reshape(2, 3, 2, 2) * 10
 LABELS = np.array([0, 1])
@@ -70,10 +71,10 @@ def test_the_space_is_what_was_said_or_what_a_run_knows():
 
 def test_a_digest_tells_rows_apart_and_not_how_they_are_batched():
     inputs, labels = torch.randn(7, 3, generator=torch.manual_seed(0)), torch.arange(7)
-    digest = rows_digest(CalibrationRows.of((inputs, labels)))
-    assert digest == rows_digest(CalibrationRows.of((inputs, labels), batch_size=2))
-    assert digest != rows_digest(CalibrationRows.of((inputs, labels.flip(0))))
-    assert digest != rows_digest(CalibrationRows.of((inputs.flip(0), labels)))
+    digest = rows_digest(CalibrationSamples.of((inputs, labels)))
+    assert digest == rows_digest(CalibrationSamples.of((inputs, labels), batch_size=2))
+    assert digest != rows_digest(CalibrationSamples.of((inputs, labels.flip(0))))
+    assert digest != rows_digest(CalibrationSamples.of((inputs.flip(0), labels)))
 
 
 def test_a_folder_forgets_what_a_fit_left_and_nothing_else(tmp_path):

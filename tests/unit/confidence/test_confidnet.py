@@ -293,7 +293,7 @@ def test_training_that_diverges_is_told(network, rows):
 
 
 def test_a_network_without_features_is_told_how_to_be_wrapped(rows):
-    with pytest.raises(InputError, match=r"Linear has not a method features and a layer head. Wrap it: an nn.Module"):
+    with pytest.raises(InputError, match=r"Linear has no method features and no layer head. Wrap it: an nn.Module"):
         QUICK.fit(nn.Linear(4, 2), rows)
     with pytest.raises(InputError, match=r"model must be a torch.nn.Module; got function"):
         QUICK.fit(lambda inputs: inputs, rows)
@@ -302,7 +302,7 @@ def test_a_network_without_features_is_told_how_to_be_wrapped(rows):
 def test_features_that_are_a_layer_are_not_taken_for_the_last_ones(network, rows):
     layered = nn.Module()
     layered.features, layered.head = nn.Linear(4, 4), network.head
-    with pytest.raises(InputError, match="has not a method features"):
+    with pytest.raises(InputError, match="has no method features"):
         QUICK.fit(layered, rows)
 
 
@@ -352,7 +352,7 @@ def test_a_number_that_is_not_finite_is_found_in_its_rows(network, rows):
         ((torch.zeros(3, 4), torch.tensor([0, 1, 2])), "labels must lie in 0..1"),
         ((torch.zeros(3, 4), torch.zeros(3)), "whole numbers of an integer type"),
         ((torch.zeros(3, 4), torch.zeros(2, dtype=torch.long)), "same number of rows"),
-        ((torch.zeros(0, 4), torch.zeros(0, dtype=torch.long)), "at least one row"),
+        ((torch.zeros(0, 4), torch.zeros(0, dtype=torch.long)), "at least one sample"),
         ((torch.zeros(1, 4), torch.zeros(1, dtype=torch.long)), "at least two rows"),
         ((torch.tensor(1.0), torch.tensor(1)), "got a single number"),
         (torch.zeros(3, 4), "data must be a tuple"),

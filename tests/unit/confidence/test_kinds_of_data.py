@@ -132,10 +132,10 @@ def test_what_a_data_set_cannot_give_is_told():
         QUICK.fit(network, Stream())
     with pytest.raises(InputError, match="same number of rows"):
         QUICK.fit(network, (TOKENS, LABELS[0]))
-    with pytest.raises(InputError, match="at least one row; got none"):
+    with pytest.raises(InputError, match="at least one sample; got none"):
         QUICK.fit(network, Items(TOKENS[:0]))
     learned = QUICK.fit(network, (TOKENS, LABELS))
-    with pytest.raises(InputError, match="at least one row; got none"):
+    with pytest.raises(InputError, match="at least one sample; got none"):
         learned.top_label(DataLoader(Items(TOKENS[:0])))
     with pytest.raises(InputError, match="batch_size must be at least 1"):
         learned.top_label((TOKENS, LABELS), batch_size=0)

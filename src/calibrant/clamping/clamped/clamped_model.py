@@ -11,9 +11,8 @@ from calibrant.clamping.clamped.summary import ClampingSummary
 from calibrant.clamping.network.input_preparation import moved
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.errors import InputError
+from calibrant.inference import is_training, logits_in
 from calibrant.maps import Map, Scale
-from calibrant.networks.frozen import is_training
-from calibrant.networks.outputs import logits_in
 from calibrant.numerics.precision import working
 
 __all__ = ["ClampedModel"]
@@ -37,7 +36,7 @@ class ClampedModel(nn.Module):
 
     Args:
         model: Any network that takes one tensor, (n, ...), and gives logits; see
-            :func:`~calibrant.networks.outputs.logits_in`.
+            :func:`~calibrant.inference.logits_in`.
         delta: δ, of the shape of one input, without a batch axis; finite.
         head: A fitted map of the network's logits.
         space: What the inputs are; if it says so, x + δ is brought back to its range.

@@ -18,9 +18,8 @@ from calibrant.clamping.learning.descent import ExactSolver
 from calibrant.clamping.network.first_layer import find_first_layer
 from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.network.probe import check_network, first_inputs
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import Caveat
-from calibrant.networks.frozen import frozen, warn_of_training
+from calibrant.inference import CalibrationSamples, frozen, warn_if_training
 from calibrant.numerics.precision import working
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ __all__ = ["run_fit"]
 def run_fit(
     method: "NeuralClamping",
     model: nn.Module,
-    rows: CalibrationRows,
+    rows: CalibrationSamples,
     *,
     folder: Path | None,
     keep_folder: bool,
@@ -48,7 +47,7 @@ def run_fit(
         keep_folder: Whether that stays there in the end.
         progress: Told what is being done.
     """
-    warn_of_training(model)
+    warn_if_training(model)
     with frozen(model):
         task = _task(method, model, rows)
         journal = Journal(folder, {} if folder is None else fit_identity(method, model, rows))
@@ -63,7 +62,7 @@ def run_fit(
         return found
 
 
-def _task(method: "NeuralClamping", model: nn.Module, rows: CalibrationRows) -> ClampingTask:
+def _task(method: "NeuralClamping", model: nn.Module, rows: CalibrationSamples) -> ClampingTask:
     """The network and its rows, once they are known to go together."""
     step = None if isinstance(method.solver, ExactSolver) else method.solver.batch_size
     n_classes = check_network(model, rows, method.space, batch_size=step)

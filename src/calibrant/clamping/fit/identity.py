@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
-from calibrant.networks.weights import network_digest
+from calibrant.inference import CalibrationSamples, network_digest
 
 if TYPE_CHECKING:
     from calibrant.clamping.neural_clamping import NeuralClamping
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["fit_identity", "rows_digest"]
 
 
-def fit_identity(method: "NeuralClamping", model: nn.Module, rows: CalibrationRows) -> dict[str, Any]:
+def fit_identity(method: "NeuralClamping", model: nn.Module, rows: CalibrationSamples) -> dict[str, Any]:
     """The options, and fingerprints of the network and of all rows, which takes a pass over their inputs.
 
     Without the batch size: after running out of memory one goes on with smaller ones.
@@ -25,7 +24,7 @@ def fit_identity(method: "NeuralClamping", model: nn.Module, rows: CalibrationRo
     return {"settings": settings, "network": network_digest(model), "rows": rows_digest(rows)}
 
 
-def rows_digest(rows: CalibrationRows) -> str:
+def rows_digest(rows: CalibrationSamples) -> str:
     """A fingerprint of all inputs and labels, in their order."""
     digest = hashlib.sha256(f"{len(rows)} {rows.input_shape} {rows.input_dtype}".encode())
     for values in chain([rows.labels], (inputs for inputs, _ in rows.batches(device="cpu"))):

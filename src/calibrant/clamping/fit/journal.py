@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from calibrant.errors import FileError
-from calibrant.networks.weights import state_digest
+from calibrant.inference import state_digest
 from calibrant.sources.atomic import atomic_path
 from calibrant.sources.tensors import save_tensors
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
+from calibrant.inference import CalibrationSamples
 
 __all__ = ["note_of_size"]
 
@@ -11,7 +11,7 @@ __all__ = ["note_of_size"]
 _MOST_ROWS, _MOST_OUTSIDE = 512, 0.5
 
 
-def note_of_size(delta: Tensor, rows: CalibrationRows) -> str | None:
+def note_of_size(delta: Tensor, rows: CalibrationSamples) -> str | None:
     """Return a note on a δ that is large beside the inputs; usually None.
 
     Args:

@@ -12,7 +12,7 @@ from calibrant.clamping.learning.heads import HeadFit
 from calibrant.clamping.learning.passes import Passes, Precision
 from calibrant.clamping.network.first_layer import FirstLayer
 from calibrant.clamping.network.input_preparation import InputPreparation
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
+from calibrant.inference import CalibrationSamples
 from calibrant.maps import Map
 from calibrant.numerics.curvature_memory import CurvatureMemory
 
@@ -25,7 +25,7 @@ class ClampingTask:
     """A frozen network and the rows to calibrate it on."""
 
     model: nn.Module
-    rows: CalibrationRows
+    rows: CalibrationSamples
     basis: Basis
     head: Calibrator
     n_classes: int

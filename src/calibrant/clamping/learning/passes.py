@@ -16,11 +16,9 @@ from calibrant.clamping.learning.first_temperature import FirstTemperature
 from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.network.first_layer import FirstLayer
 from calibrant.clamping.network.input_preparation import InputPreparation
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import InputError
+from calibrant.inference import CalibrationSamples, device_of, logits_in
 from calibrant.maps import Map
-from calibrant.networks.device import device_of
-from calibrant.networks.outputs import logits_in
 from calibrant.numerics.precision import working
 
 __all__ = ["Passes", "Precision", "Slope", "check_gradient"]
@@ -52,7 +50,7 @@ class Passes:
     def __init__(
         self,
         model: nn.Module,
-        rows: CalibrationRows,
+        rows: CalibrationSamples,
         chosen: Tensor | None = None,
         *,
         preparation: InputPreparation | None = None,

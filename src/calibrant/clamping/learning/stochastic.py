@@ -16,10 +16,8 @@ from calibrant.checks import check_at_least, check_known, check_positive, check_
 from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.learning.passes import Passes, check_gradient
 from calibrant.clamping.network.input_preparation import InputPreparation
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import CalibrantWarning, FitError, SeparableError
-from calibrant.networks.device import device_of
-from calibrant.networks.outputs import logits_in
+from calibrant.inference import CalibrationSamples, device_of, logits_in
 from calibrant.numerics.precision import working
 
 __all__ = ["StochasticSolver", "StochasticState", "descend_stochastically"]
@@ -74,7 +72,7 @@ class StochasticState(NamedTuple):
 @torch.enable_grad()  # also for callers who have it off
 def descend_stochastically(
     model: nn.Module,
-    rows: CalibrationRows,
+    rows: CalibrationSamples,
     objective: Objective,
     solver: StochasticSolver,
     state: StochasticState,

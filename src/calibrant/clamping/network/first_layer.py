@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.errors import InputError
-from calibrant.networks.outputs import logits_in
+from calibrant.inference import logits_in
 
 __all__ = ["FirstLayer", "find_first_layer"]
 

@@ -8,11 +8,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from calibrant.checks import check_labels
 from calibrant.clamping.network.input_space import InputSpace
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import CalibrantWarning, InputError, in_a_line
-from calibrant.networks.device import device_of
-from calibrant.networks.frozen import is_exported
-from calibrant.networks.outputs import logits_in
+from calibrant.inference import CalibrationSamples, device_of, is_exported, logits_in
 
 __all__ = ["check_network", "first_inputs"]
 
@@ -25,7 +22,7 @@ _ROUNDING, _ROUNDINGS = 1e-2, 8
 _FREE_EXPORT = "torch.export.export(..., dynamic_shapes=({0: torch.export.Dim('n')},))."
 
 
-def first_inputs(model: nn.Module, rows: CalibrationRows) -> Tensor:
+def first_inputs(model: nn.Module, rows: CalibrationSamples) -> Tensor:
     """A few rows where the network is, (m, ...): two or more where there are, and no more than a larger batch."""
     most = min(_FEW, max(rows.batch_size or _FEW, 2))
     few = rows.batches(torch.arange(min(most, len(rows))), device=device_of(model), batch_size=most)
@@ -34,7 +31,7 @@ def first_inputs(model: nn.Module, rows: CalibrationRows) -> Tensor:
 
 @torch.no_grad()
 def check_network(
-    model: nn.Module, rows: CalibrationRows, space: InputSpace | None = None, *, batch_size: int | None = None
+    model: nn.Module, rows: CalibrationSamples, space: InputSpace | None = None, *, batch_size: int | None = None
 ) -> int:
     """How many classes the network knows, once it is known to be usable.
 
@@ -104,7 +101,7 @@ def _logits_of_few(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def _check_other_sizes(
-    model: nn.Module, rows: CalibrationRows, few: Tensor, logits: Tensor, batch_size: int | None
+    model: nn.Module, rows: CalibrationSamples, few: Tensor, logits: Tensor, batch_size: int | None
 ) -> None:
     """One row alone gets the same logits, and the largest batch is taken."""
     if len(few) == 1:

@@ -9,11 +9,11 @@ from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.checks import check_at_least
 from calibrant.clamping.clamped.clamped_model import ClampedModel
 from calibrant.clamping.neural_clamping import NeuralClamping, Progress
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.study.ablation_judging import Judging, Part
 from calibrant.clamping.study.ablation_record import Ablation
 from calibrant.clamping.study.forward_runs import ForwardRuns
 from calibrant.errors import InputError
+from calibrant.inference import CalibrationSamples
 from calibrant.maps import Identity, Map, Scale
 from calibrant.metrics import ACE, AUROC, ECE, NLL, SCE, Accuracy, Entropy, Metric
 from calibrant.predictions import Predictions
@@ -75,7 +75,7 @@ def ablation(
     """
     _check(metrics, resamples)
     judges = ForwardRuns(model, test, space=method.space, batch_size=method.batch_size)
-    rows = CalibrationRows.of(calibration, batch_size=method.batch_size)
+    rows = CalibrationSamples.of(calibration, batch_size=method.batch_size)
     clamped = method.fit(model, rows, progress=progress)
     return _taken_apart(clamped, rows, judges, method.head, metrics=metrics, resamples=resamples, seed=seed)
 

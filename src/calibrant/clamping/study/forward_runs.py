@@ -12,9 +12,8 @@ from calibrant.clamping.learning.passes import Passes
 from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.clamping.network.probe import check_network
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import InputError
-from calibrant.networks.frozen import frozen
+from calibrant.inference import CalibrationSamples, frozen
 from calibrant.predictions import Predictions
 
 __all__ = ["ForwardRuns"]
@@ -54,7 +53,7 @@ class ForwardRuns:
         batch_size: int | None = None,
         class_names: Sequence[str] | None = None,
     ) -> None:
-        self.rows = CalibrationRows.of(data, batch_size=batch_size)
+        self.rows = CalibrationSamples.of(data, batch_size=batch_size)
         self._model, self._space, self._class_names = model, space, class_names
         self._still: Predictions | None = None
         with frozen(model):

@@ -13,10 +13,9 @@ from calibrant.clamping.learning.passes import Passes
 from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.clamping.network.probe import check_network
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.theory.starts import DataDrivenStart, Start
 from calibrant.errors import InputError
-from calibrant.networks.frozen import frozen, warn_of_training
+from calibrant.inference import CalibrationSamples, frozen, warn_if_training
 from calibrant.predictions import Predictions
 
 __all__ = ["efficient_clamping"]
@@ -77,9 +76,9 @@ def efficient_clamping(
         if not isinstance(value, kind):
             raise InputError(f"{name} must be one of its kind, such as its default; got {value!r}.")
     began = time.perf_counter()
-    rows = CalibrationRows.of(data, batch_size=batch_size)
+    rows = CalibrationSamples.of(data, batch_size=batch_size)
     with gathered_warnings() as warned:
-        warn_of_training(model)
+        warn_if_training(model)
         with frozen(model):
             check_network(model, rows, space)
             delta = start.delta(model, rows, space=space, seed=seed)

@@ -9,12 +9,9 @@ from torch import Tensor, nn
 
 from calibrant.checks import check_positive, check_real_number
 from calibrant.clamping.network.input_preparation import moved
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.theory.unlabelled import check_delta, rows_of
 from calibrant.errors import InputError
-from calibrant.networks.device import device_of
-from calibrant.networks.frozen import frozen
-from calibrant.networks.outputs import logits_in
+from calibrant.inference import CalibrationSamples, device_of, frozen, logits_in
 
 __all__ = ["EntropyGradient", "entropy_gradient", "mean_entropy"]
 
@@ -146,7 +143,7 @@ def _mean(entropies: Tensor) -> float:
     return float(entropies.mean())
 
 
-def _drawn(rows: CalibrationRows, seed: int) -> Tensor:
+def _drawn(rows: CalibrationSamples, seed: int) -> Tensor:
     """Which rows decide the quantiles, (n,) bool, drawn on the CPU and so alike on every device."""
     size = min(len(rows), _SAMPLED_ROWS, max(1, _SAMPLED_NUMBERS // math.prod(rows.input_shape)))
     drawn = torch.zeros(len(rows), dtype=torch.bool)

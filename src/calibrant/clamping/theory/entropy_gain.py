@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from calibrant.checks import check_positive
 from calibrant.clamping.learning.passes import Passes
 from calibrant.clamping.network.probe import check_network
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.theory.entropy import entropy_gradient, mean_entropy
 from calibrant.clamping.theory.unlabelled import check_delta, rows_of
-from calibrant.networks.frozen import frozen
+from calibrant.inference import CalibrationSamples, frozen
 from calibrant.predictions import Predictions
 
 __all__ = ["EntropyGain", "lemma_residual", "theorem_gain"]
@@ -47,7 +46,7 @@ def lemma_residual(model: nn.Module, data: object, *, delta: Tensor | None = Non
         Neural Clamping, eq. 7 and Lemma 3.1.
     """
     check_positive(temperature, "temperature")
-    rows = CalibrationRows.of(data)
+    rows = CalibrationSamples.of(data)
     delta = torch.zeros(rows.input_shape) if delta is None else delta
     check_delta(delta, rows)
     with frozen(model):

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from calibrant.checks import check_known, check_positive, check_real_number, check_seed
 from calibrant.clamping.network.input_space import InputSpace
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.theory.entropy import EntropyGradient, entropy_gradient
 from calibrant.clamping.theory.unlabelled import rows_of
 from calibrant.errors import CalibrantWarning, InputError
-from calibrant.networks.device import device_of
+from calibrant.inference import CalibrationSamples, device_of
 
 __all__ = ["DataDrivenStart", "Eta", "RandomStart", "Start", "ZeroStart"]
 
@@ -49,7 +48,7 @@ class Start(ABC):
         return found.to(device_of(model), torch.promote_types(rows.input_dtype, torch.float32))
 
     @abstractmethod
-    def _found(self, model: nn.Module, rows: CalibrationRows, space: InputSpace | None, seed: int) -> Tensor:
+    def _found(self, model: nn.Module, rows: CalibrationSamples, space: InputSpace | None, seed: int) -> Tensor:
         """The same on any device and in any type."""
 
     @final
@@ -70,7 +69,7 @@ class ZeroStart(Start):
 
     name: ClassVar[str] = "zero"
 
-    def _found(self, _model: nn.Module, rows: CalibrationRows, _space: InputSpace | None, _seed: int) -> Tensor:
+    def _found(self, _model: nn.Module, rows: CalibrationSamples, _space: InputSpace | None, _seed: int) -> Tensor:
         return torch.zeros(rows.input_shape)
 
 
@@ -95,7 +94,7 @@ class RandomStart(Start):
     def __post_init__(self) -> None:
         check_positive(self.scale, "scale")
 
-    def _found(self, _model: nn.Module, rows: CalibrationRows, _space: InputSpace | None, seed: int) -> Tensor:
+    def _found(self, _model: nn.Module, rows: CalibrationSamples, _space: InputSpace | None, seed: int) -> Tensor:
         drawn = torch.rand(rows.input_shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         return (2 * drawn - 1) * self.scale
 
@@ -140,7 +139,7 @@ class DataDrivenStart(Start):
         check_real_number(self.quantile, "quantile", least=0, most=0.5)
         check_positive(self.epsilon, "epsilon")
 
-    def _found(self, model: nn.Module, rows: CalibrationRows, space: InputSpace | None, seed: int) -> Tensor:
+    def _found(self, model: nn.Module, rows: CalibrationSamples, space: InputSpace | None, seed: int) -> Tensor:
         if space is None and self.eta == "theorem":
             raise InputError(
                 "space must tell the box that inputs lie in, for Theorem 3.2 to use it; got None. "

@@ -4,28 +4,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import InputError
+from calibrant.inference import CalibrationSamples
 
 __all__ = ["check_delta", "rows_of"]
 
 
-def rows_of(data: object) -> CalibrationRows:
+def rows_of(data: object) -> CalibrationSamples:
     """Rows of data as a person has them; of inputs alone, (n, ...), the labels are zeros that nothing may look at.
 
     Raises:
-        InputError: As :meth:`CalibrationRows.of`.
+        InputError: As :meth:`CalibrationSamples.of`.
 
     Example:
         >>> len(rows_of(torch.rand(5, 3))), len(rows_of((torch.rand(5, 3), torch.arange(5))))
         (5, 5)
     """
     if isinstance(data, Tensor | np.ndarray):
-        return CalibrationRows.of((data, torch.zeros(data.shape[:1], dtype=torch.int64)))
-    return CalibrationRows.of(data)
+        return CalibrationSamples.of((data, torch.zeros(data.shape[:1], dtype=torch.int64)))
+    return CalibrationSamples.of(data)
 
 
-def check_delta(delta: Tensor, rows: CalibrationRows) -> None:
+def check_delta(delta: Tensor, rows: CalibrationSamples) -> None:
     """δ can be added to each of the rows.
 
     Raises:

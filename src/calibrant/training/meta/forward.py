@@ -4,7 +4,7 @@ from typing import final
 
 from torch import Tensor, nn
 
-from calibrant.networks.features import with_features
+from calibrant.inference import with_features
 from calibrant.training.data import StoredExamples
 from calibrant.training.meta.held_out import features_in_evaluation
 from calibrant.training.meta.regulariser import MetaRegulariser

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from calibrant.networks.features import with_features
-from calibrant.networks.frozen import evaluating
+from calibrant.inference import evaluating, with_features
 
 __all__ = ["features_in_evaluation", "features_in_training"]
 

@@ -6,8 +6,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from calibrant.inference import with_features
 from calibrant.losses import MetaLoss
-from calibrant.networks.features import with_features
 from calibrant.training.data import DeviceData, StoredExamples
 from calibrant.training.meta.forward import MetaForward
 from calibrant.training.meta.held_out import features_in_training

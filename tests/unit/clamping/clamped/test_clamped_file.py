@@ -16,8 +16,8 @@ from calibrant.clamping.clamped.clamped_model import ClampedModel
 from calibrant.clamping.clamped.summary import ClampingSummary, StrengthTrial
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.errors import FileError, InputError
+from calibrant.inference import network_digest
 from calibrant.maps import FitSummary, Map, Scale
-from calibrant.networks.weights import network_digest
 from calibrant.numerics.certificate import Certificate
 from calibrant.sources import load_map, save_map
 from calibrant.sources.container import contents_metadata
@@ -155,7 +155,7 @@ def test_with_weights_a_network_of_another_build_is_refused_and_left_as_it_was(p
     cases = (
         (some_network(width=3), "7 of another shape"),
         (some_network().bfloat16(), r"of another type \(0\.bias, 0\.weight, 1\.bias, …\)"),
-        (nn.Linear(2, 3), r"2 missing \(bias, weight\), 9 not of it"),
+        (nn.Linear(2, 3), r"2 missing \(bias, weight\), 9 unknown"),
     )
     for other, odd in cases:
         before = network_digest(other)

@@ -170,7 +170,7 @@ class TestTheNetwork:
         model, rows = self.network(), data()
         known = EXACT.fit(nn.Sequential(*model).eval(), rows)
         model.train()
-        with pytest.warns(CalibrantWarning, match="the network is in training mode, and is left so"):
+        with pytest.warns(CalibrantWarning, match="the network is in training mode, and stays so"):
             clamped = EXACT.fit(model, rows)
         assert model[3].training
         assert torch.equal(clamped.delta, known.delta)
@@ -506,7 +506,7 @@ class TestBadInput:
 
     def test_no_rows_are_refused(self):
         inputs, labels = data()
-        assert "at least one row" in refusal(EXACT, network(), (inputs[:0], labels[:0]))
+        assert "at least one sample" in refusal(EXACT, network(), (inputs[:0], labels[:0]))
 
     def test_inputs_outside_the_space_are_refused(self):
         method = NeuralClamping(strength=1.0, space=InputSpace(low=-1.0, high=1.0))

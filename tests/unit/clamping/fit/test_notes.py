@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.clamping import CalibrationRows, ClampingOutcome, ClampingSummary, NeuralClamping, StochasticSolver
+from calibrant.clamping import ClampingOutcome, ClampingSummary, NeuralClamping, StochasticSolver
 from calibrant.clamping.fit.size_note import note_of_size
 from calibrant.clamping.fit.task import ClampingTask
 from calibrant.errors import Caveat, FitError, SeparableError
+from calibrant.inference import CalibrationSamples
 
 D, K = 6, 4
 WEAKEST = "the weakest of the strengths tried is the best one"
@@ -98,7 +99,7 @@ def test_a_temperature_that_cannot_be_found_is_put_down_to_its_own_reason(monkey
         assert method.fit(network(), data()).summary.notes[0].endswith(said)
 
 
-ROWS = CalibrationRows.of((torch.rand(700, 1, 4, 4, generator=torch.manual_seed(0)) + 1, torch.arange(700) % 3))
+ROWS = CalibrationSamples.of((torch.rand(700, 1, 4, 4, generator=torch.manual_seed(0)) + 1, torch.arange(700) % 3))
 
 
 @pytest.mark.parametrize("size", [0.0, 0.05, 0.3])

@@ -18,8 +18,8 @@ from calibrant.clamping.learning.descent import ExactSolver
 from calibrant.clamping.learning.freedom import FullFreedom
 from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.network.input_preparation import InputPreparation
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import FitError, SeparableError
+from calibrant.inference import CalibrationSamples
 
 D, K, N = 6, 4, 300
 TIGHT = ExactSolver(tolerance=1e-8)
@@ -43,7 +43,7 @@ def follower(rows=None, model=None, *, solver=None, folds=3, journal=None, told=
     nothing = torch.zeros(D, dtype=torch.float64)
     task = ClampingTask(
         model or network(),
-        CalibrationRows.of(data() if rows is None else rows),
+        CalibrationSamples.of(data() if rows is None else rows),
         FullFreedom().basis(nothing),
         TemperatureScaling(),
         K,

@@ -20,8 +20,8 @@ from calibrant.clamping.learning.freedom import ChannelFreedom, FullFreedom
 from calibrant.clamping.learning.heads import HeadFit
 from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.learning.passes import Passes
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import InputError
+from calibrant.inference import CalibrationSamples
 from calibrant.predictions import Predictions
 
 D, K, N = 6, 4, 300
@@ -45,7 +45,7 @@ def data(n=N):
 def descent(head=None, gamma=0.0, *, start=None, freedom=None, known=None, rows=None):
     nothing = torch.zeros(D, dtype=torch.float64) if start is None else start
     basis = (freedom or FullFreedom()).basis(nothing)
-    passes = Passes(network(), CalibrationRows.of(data() if rows is None else rows))
+    passes = Passes(network(), CalibrationSamples.of(data() if rows is None else rows))
     return Descent(passes, basis, HeadFit(head or TemperatureScaling(), gamma), nothing, known=known)
 
 
@@ -229,7 +229,7 @@ def test_a_basis_of_fewer_numbers_keeps_delta_within_it():
     model = nn.Sequential(nn.Flatten(), nn.Linear(6, K)).double().requires_grad_(False)
     labels = torch.multinomial(model(inputs + 0.7).softmax(1), 1, generator=torch.Generator().manual_seed(1))[:, 0]
     nothing = torch.zeros(2, 3, dtype=torch.float64)
-    passes = Passes(model, CalibrationRows.of((inputs, labels)))
+    passes = Passes(model, CalibrationSamples.of((inputs, labels)))
     going = Descent(passes, ChannelFreedom().basis(nothing), HeadFit(TemperatureScaling(), 0.0), nothing)
     going.minimise(Objective(strength=0.01), TIGHT)
     assert going.coefficients.shape == (2,)
@@ -324,7 +324,7 @@ def test_no_step_goes_where_logits_are_no_longer_finite(head):
 
     inputs = 2 * torch.rand(200, D, generator=torch.Generator().manual_seed(0)).double() - 1
     labels = torch.where(torch.arange(200) % 3 == 0, torch.arange(200) % K, 0)
-    passes = Passes(Explodes(), CalibrationRows.of((inputs, labels)))
+    passes = Passes(Explodes(), CalibrationSamples.of((inputs, labels)))
     nothing = torch.zeros(D, dtype=torch.float64)
     going = Descent(passes, FullFreedom().basis(nothing), HeadFit(head, 0.0), nothing)
     ended = going.minimise(Objective(strength=1e-3), ExactSolver())
@@ -339,7 +339,7 @@ def test_logits_that_are_not_finite_to_begin_with_are_refused():
     broken[0][2].bias[1] = torch.inf
     nothing = torch.zeros(D, dtype=torch.float64)
     going = Descent(
-        Passes(broken, CalibrationRows.of((inputs, labels))),
+        Passes(broken, CalibrationSamples.of((inputs, labels))),
         FullFreedom().basis(nothing),
         HeadFit(TemperatureScaling(), 0.0),
         nothing,

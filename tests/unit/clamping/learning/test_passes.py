@@ -12,11 +12,9 @@ from calibrant.clamping.learning.passes import Passes
 from calibrant.clamping.network.first_layer import find_first_layer
 from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.network.input_space import InputSpace
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import InputError
+from calibrant.inference import CalibrationSamples, device_of, frozen
 from calibrant.maps import Affine, Scale
-from calibrant.networks.device import device_of
-from calibrant.networks.frozen import frozen
 from calibrant.predictions import Predictions
 
 N, K, SHAPE = 17, 4, (2, 3, 4)
@@ -37,7 +35,7 @@ def data(n=N):
 
 
 def rows(n=N, **options):
-    return CalibrationRows.of(data(n), **options)
+    return CalibrationSamples.of(data(n), **options)
 
 
 def temperature(value=0.7):
@@ -125,7 +123,7 @@ def test_chosen_rows_come_in_the_order_asked_for():
     assert len(passes) == 4
     assert torch.equal(passes.labels, labels[chosen])
     assert torch.allclose(passes.logits(delta), model(inputs[chosen] + delta), rtol=1e-12)
-    few = Passes(model, CalibrationRows.of((inputs[chosen], labels[chosen])))
+    few = Passes(model, CalibrationSamples.of((inputs[chosen], labels[chosen])))
     gradients = [each.slope(delta, temperature(), Objective()).gradient for each in (passes, few)]
     assert torch.allclose(*gradients, rtol=1e-10)
 
@@ -133,7 +131,7 @@ def test_chosen_rows_come_in_the_order_asked_for():
 def test_a_half_or_single_network_gives_logits_in_single():
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         inputs, labels = data()
-        passes = Passes(network().to(dtype), CalibrationRows.of((inputs.to(dtype), labels)))
+        passes = Passes(network().to(dtype), CalibrationSamples.of((inputs.to(dtype), labels)))
         slope = passes.slope(torch.zeros(SHAPE), temperature(), Objective())
         assert slope.logits.dtype == torch.float32
         assert slope.gradient.dtype == torch.float64
@@ -155,7 +153,7 @@ class WritesIntoItsInput(nn.Module):
 def test_a_network_that_writes_into_its_input_leaves_the_data_alone(inner):
     model, (inputs, labels), delta = inner().eval(), data(), 0.3 * drawn(*SHAPE)
     before = inputs.clone()
-    passes = Passes(model, CalibrationRows.of((inputs, labels)), batch_size=6)
+    passes = Passes(model, CalibrationSamples.of((inputs, labels)), batch_size=6)
     known = model(inputs + delta)
     slope = passes.slope(delta, temperature(), Objective(1.0))
     for logits in (passes.logits(delta), slope.logits):
@@ -170,7 +168,7 @@ def test_a_network_that_writes_in_place_behind_its_first_layer_can_share_it():
     model.eval().requires_grad_(False)
     inputs, labels = data()
     delta, before = 0.3 * drawn(*SHAPE), inputs.clone()
-    calibration, first = CalibrationRows.of((inputs, labels)), find_first_layer(model, inputs[:2])
+    calibration, first = CalibrationSamples.of((inputs, labels)), find_first_layer(model, inputs[:2])
     assert first is not None
     plain, shared = (
         Passes(model, calibration, batch_size=6, first_layer=layer).slope(delta, temperature(), Objective())
@@ -211,7 +209,7 @@ class TestViews:
     def test_a_pass_with_a_gradient_sees_every_view_of_every_row(self, batch_size):
         (inputs, labels), delta = self.images(), 0.1 * torch.randn(2, 8, 8, generator=torch.Generator().manual_seed(2))
         passes = Passes(
-            self.model(), CalibrationRows.of((inputs, labels)), preparation=self.PREPARATION, batch_size=batch_size
+            self.model(), CalibrationSamples.of((inputs, labels)), preparation=self.PREPARATION, batch_size=batch_size
         )
         slope = passes.slope(delta, temperature(), Objective())
         views = [self.PREPARATION.augmented(inputs, self.PREPARATION.chance(view)) for view in range(3)]
@@ -223,7 +221,7 @@ class TestViews:
 
     def test_logits_are_never_those_of_augmented_rows(self):
         inputs, labels = self.images()
-        passes = Passes(self.model(), CalibrationRows.of((inputs, labels)), preparation=self.PREPARATION)
+        passes = Passes(self.model(), CalibrationSamples.of((inputs, labels)), preparation=self.PREPARATION)
         assert torch.allclose(passes.logits(torch.zeros(2, 8, 8)), self.model()(inputs), atol=1e-5)
 
 

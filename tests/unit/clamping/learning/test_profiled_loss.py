@@ -22,8 +22,8 @@ from calibrant.clamping.learning.passes import Passes
 from calibrant.clamping.learning.profiled_loss import ProfiledLoss
 from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.network.input_space import InputSpace
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import InputError
+from calibrant.inference import CalibrationSamples
 from calibrant.predictions import Predictions
 
 D, K, N = 6, 4, 120
@@ -53,7 +53,7 @@ def data(wrong=0.0):
 
 
 def profiled(calibrator, rows=None, model=None, **options):
-    rows = CalibrationRows.of(data() if rows is None else rows)
+    rows = CalibrationSamples.of(data() if rows is None else rows)
     passes = Passes(model or network(), rows, **options)
     basis = FullFreedom().basis(torch.zeros(rows.input_shape))
     return ProfiledLoss(passes, basis, HeadFit(calibrator, 0.0), torch.float64)

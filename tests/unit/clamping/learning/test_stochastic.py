@@ -13,9 +13,9 @@ from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.learning.stochastic import StochasticSolver, StochasticState, descend_stochastically
 from calibrant.clamping.network.input_preparation import InputPreparation
 from calibrant.clamping.neural_clamping import NeuralClamping
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.theory.starts import RandomStart
 from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableError
+from calibrant.inference import CalibrationSamples
 
 D, K, N = 6, 4, 1100
 
@@ -48,7 +48,7 @@ def with_epochs(method, epochs):
 def plain_loop(method, loss_of, *, lr, momentum=0.0, batch, epochs, dtype=torch.float64):
     """δ and T by hand; only the first δ and the order are the method's own."""
     model, (inputs, labels) = network(dtype), data(dtype)
-    rows = CalibrationRows.of((inputs, labels))
+    rows = CalibrationSamples.of((inputs, labels))
     delta = method.start.delta(model, rows, space=None, seed=method.seed).requires_grad_()
     temperature = torch.ones((), dtype=dtype, requires_grad=True)
     learned, speeds = (delta, temperature), [0.0, 0.0]
@@ -70,7 +70,7 @@ def test_paper_is_equation_9_by_plain_sgd_with_sums(gamma, rule):
     start = RandomStart(0.5 if rule == "tenth-as-term" else 0.01)
     method = with_epochs(NeuralClamping.paper(gamma=gamma, strength=rule, start=start, seed=4), 2)
     model, (inputs, labels) = network(), data()
-    first = start.delta(model, CalibrationRows.of((inputs, labels)), space=None, seed=4)
+    first = start.delta(model, CalibrationSamples.of((inputs, labels)), space=None, seed=4)
     initial = focal(model(inputs + first), labels, gamma).sum()
     lam = {"tenth-of-loss": 0.1 * initial, "tenth-as-term": 0.1 * initial / first.square().sum(), 0.02: N * 0.02}[rule]
 
@@ -148,7 +148,7 @@ def begin(dtype=torch.float64):
 def go(state, epochs, *, momentum=0.9, states=None, **options):
     solver = StochasticSolver(momentum=momentum, batch_size=300, epochs=epochs, **options)
     after = (lambda _state: None) if states is None else states.append
-    rows = CalibrationRows.of(data())
+    rows = CalibrationSamples.of(data())
     return descend_stochastically(
         network(), rows, Objective(1.0, 0.01), solver, state, preparation=InputPreparation(seed=1), after_epoch=after
     )
@@ -182,7 +182,7 @@ def test_a_rate_that_drives_the_temperature_below_zero_is_an_error_that_says_wha
     inputs, _ = data()
     labels = network()(inputs).argmax(1)
     labels[0] = (labels[0] + 1) % K  # so that there is an optimum
-    rows = CalibrationRows.of((inputs, labels))
+    rows = CalibrationSamples.of((inputs, labels))
     with pytest.raises(FitError, match=r"T must stay above 0 and δ finite.*at rate 1 .*T = -.*use the exact solver"):
         descend_stochastically(
             network(), rows, Objective(), StochasticSolver(learning_rate=1.0), begin(), preparation=InputPreparation()
@@ -192,7 +192,7 @@ def test_a_rate_that_drives_the_temperature_below_zero_is_an_error_that_says_wha
 @pytest.mark.parametrize("rate", [0.003, 1.0])
 def test_where_all_rows_are_right_the_rate_is_not_blamed(rate):
     inputs, _ = data()
-    rows = CalibrationRows.of((inputs, network()(inputs).argmax(1)))
+    rows = CalibrationSamples.of((inputs, network()(inputs).argmax(1)))
     with pytest.raises(SeparableError, match=r"some rows must be wrong.*until T = 0, at any rate\. Give other rows"):
         descend_stochastically(
             network(), rows, Objective(), StochasticSolver(learning_rate=rate), begin(), preparation=InputPreparation()
@@ -213,13 +213,13 @@ class Overflowing(nn.Module):
 
 def test_a_row_without_logits_is_named_and_the_rate_is_not_blamed():
     inputs, labels = data()
-    model, rows = Overflowing(inputs[17]), CalibrationRows.of((inputs, labels))
+    model, rows = Overflowing(inputs[17]), CalibrationSamples.of((inputs, labels))
     with pytest.raises(InputError, match=r"logits must be finite; got NaN or infinity for row 17\."):
         descend_stochastically(model, rows, Objective(), StochasticSolver(), begin(), preparation=InputPreparation())
 
 
 def test_a_penalty_that_the_rate_cannot_bear_is_told():
-    rows, solver = CalibrationRows.of(data()), StochasticSolver(epochs=400)
+    rows, solver = CalibrationSamples.of(data()), StochasticSolver(epochs=400)
     state = begin()._replace(delta=torch.ones(D, dtype=torch.float64))
     with pytest.raises(FitError, match=r"at rate 0\.001 and λ = 50 a row they are not .*Lower the rate or λ"):
         descend_stochastically(network(), rows, Objective(strength=50.0), solver, state, preparation=InputPreparation())
@@ -233,7 +233,7 @@ def test_a_network_that_lets_no_gradient_through_is_refused():
     with pytest.raises(InputError, match=r"must carry a gradient to its inputs"):
         descend_stochastically(
             Detached(),
-            CalibrationRows.of(data()),
+            CalibrationSamples.of(data()),
             Objective(),
             StochasticSolver(),
             begin(),

@@ -9,7 +9,7 @@ from torch import nn
 from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.learning.passes import Passes
 from calibrant.clamping.network.first_layer import FirstLayer, find_first_layer
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
+from calibrant.inference import CalibrationSamples
 from calibrant.maps import Scale
 from calibrant.models import DigitsCNN
 
@@ -124,7 +124,7 @@ def built(make, dtype=torch.float64):
 
 def slopes(model, inputs, first, delta):
     """The plain way, and the short one."""
-    data = CalibrationRows.of((inputs, torch.arange(len(inputs)) % K))
+    data = CalibrationSamples.of((inputs, torch.arange(len(inputs)) % K))
     head, objective = Scale(torch.tensor(0.6, dtype=torch.float64), n_classes=K), Objective(0.5)
     return tuple(
         Passes(model, data, batch_size=4, first_layer=layer).slope(delta, head, objective) for layer in (None, first)
@@ -208,7 +208,7 @@ def test_a_network_that_fails_half_way_keeps_no_hook_either():
     model = built(lambda: nn.Sequential(nn.Linear(6, 8), nn.Linear(8, K)))
     first = find_first_layer(model, drawn(5, 6))
     model[1] = nn.Linear(9, K).double()
-    data = CalibrationRows.of((drawn(5, 6), torch.arange(5) % K))
+    data = CalibrationSamples.of((drawn(5, 6), torch.arange(5) % K))
     passes = Passes(model, data, first_layer=first)
     with pytest.raises(RuntimeError):
         passes.slope(torch.zeros(6).double(), Scale(torch.tensor(1.0), n_classes=K), Objective())

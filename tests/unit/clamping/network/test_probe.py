@@ -9,14 +9,13 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.clamping.network.probe import check_network, first_inputs
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import CalibrantWarning, InputError
-from calibrant.networks.frozen import frozen
+from calibrant.inference import CalibrationSamples, frozen
 
 
 def rows(n=20, k=3, *, shape=(4,), dtype=torch.float32):
     generator = torch.Generator().manual_seed(0)
-    return CalibrationRows.of((torch.rand(n, *shape, generator=generator).to(dtype), torch.arange(n) % k))
+    return CalibrationSamples.of((torch.rand(n, *shape, generator=generator).to(dtype), torch.arange(n) % k))
 
 
 class Answering(nn.Module):
@@ -140,7 +139,7 @@ class TestSpace:
         pixels = torch.arange(256).reshape(256, 1, 1, 1) / 255
         for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
             inputs = ((pixels - 0.4914) / 0.2023).to(dtype)
-            data = CalibrationRows.of((inputs, torch.arange(256) % 2))
+            data = CalibrationSamples.of((inputs, torch.arange(256) % 2))
             network = nn.Sequential(nn.Flatten(), nn.Linear(1, 2)).to(dtype)
             assert check_network(network, data, InputSpace(mean=(0.4914,), std=(0.2023,))) == 2
 
@@ -148,7 +147,7 @@ class TestSpace:
     def test_one_pixel_a_step_of_8_bits_outside_is_found_wherever_it_is(self, step):
         inputs = torch.rand(50, 3, 4, 4, generator=torch.Generator().manual_seed(0))
         inputs[37, 2, 1, 3] = 1 + 1 / 255 if step > 0 else -1 / 255
-        data = CalibrationRows.of((inputs, torch.arange(50) % 2), batch_size=8)
+        data = CalibrationSamples.of((inputs, torch.arange(50) % 2), batch_size=8)
         told = refusal(nn.Sequential(nn.Flatten(), nn.Linear(48, 2)), data, InputSpace())
         value = "1.004" if step > 0 else "-0.003922"
         assert told == (
@@ -157,7 +156,7 @@ class TestSpace:
         )
 
     def test_inputs_that_were_not_normalised_are_refused(self):
-        data = CalibrationRows.of((torch.rand(50, 3, 4, 4) * 255, torch.arange(50) % 2))
+        data = CalibrationSamples.of((torch.rand(50, 3, 4, 4) * 255, torch.arange(50) % 2))
         assert "at row 0, entry" in refusal(nn.Sequential(nn.Flatten(), nn.Linear(48, 2)), data, InputSpace())
 
     def test_a_normalisation_of_other_channels_is_refused(self):
@@ -177,12 +176,12 @@ class TestFewRows:
             assert first_inputs(nn.Linear(4, 3), rows(n)).shape == (min(n, 16), 4)
 
     def test_they_are_as_many_of_a_loader_that_gives_one_at_a_time(self):
-        data = CalibrationRows.of(DataLoader(Stream(), batch_size=1))
+        data = CalibrationSamples.of(DataLoader(Stream(), batch_size=1))
         assert first_inputs(nn.Linear(4, 3), data).shape == (16, 4)
 
     @pytest.mark.parametrize(("batch_size", "few"), [(1, 2), (2, 2), (7, 7), (100, 16)])
     def test_they_are_no_more_than_a_batch_but_two(self, batch_size, few):
-        data = CalibrationRows.of(rows(), batch_size=batch_size)
+        data = CalibrationSamples.of(rows(), batch_size=batch_size)
         assert first_inputs(nn.Linear(4, 3), data).shape == (few, 4)
 
 
@@ -202,13 +201,13 @@ class TestBatches:
         network = exported(nn.Linear(4, 3), min=1, max=8)
         with pytest.raises(InputError, match=r"of 16 it said: .*<= 8.*give a batch_size that it takes; else export it"):
             count(network, rows())
-        assert count(network, CalibrationRows.of(rows(), batch_size=8)) == 3
+        assert count(network, CalibrationSamples.of(rows(), batch_size=8)) == 3
 
     def test_a_limit_beyond_the_few_rows_is_found_too(self):
         network, data = exported(nn.Linear(4, 3), min=1, max=64), rows(200)
         with pytest.raises(InputError, match=r"must take a batch, 200 rows; it takes 16, .*<= 64.*smaller batch_size"):
             count(network, data)
-        small = CalibrationRows.of(data, batch_size=64)
+        small = CalibrationSamples.of(data, batch_size=64)
         assert count(network, small) == 3
         with pytest.raises(InputError, match=r"must take a batch, 100 rows"):
             count(network, small, batch_size=100)

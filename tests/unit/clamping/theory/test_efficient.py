@@ -131,7 +131,7 @@ def test_weights_and_what_is_to_be_trained_are_as_they_were(digits):
 @pytest.mark.parametrize("mode", [True, False])
 def test_the_network_is_left_in_its_mode_and_the_answer_is_that_of_evaluation_mode(digits, mode):
     model, *data = copy.deepcopy(digits[0]).train(mode), *digits[1:]
-    said = pytest.warns(CalibrantWarning, match="training mode, and is left so") if mode else contextlib.nullcontext()
+    said = pytest.warns(CalibrantWarning, match="training mode, and stays so") if mode else contextlib.nullcontext()
     with said:
         clamped = efficient_clamping(model, tuple(data), space=SPACE)
     assert all(module.training == mode for module in clamped.modules())

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.theory import entropy
 from calibrant.clamping.theory.entropy import entropy_gradient, mean_entropy
 from calibrant.errors import InputError
+from calibrant.inference import CalibrationSamples
 
 SHAPE = (2, 3, 2)
 
@@ -26,7 +26,7 @@ def inputs_of(n=50, *, dtype=torch.float64):
 
 
 def rows_of(inputs, *, batch_size=None):
-    return CalibrationRows.of((inputs, torch.arange(len(inputs)) % 4), batch_size=batch_size)
+    return CalibrationSamples.of((inputs, torch.arange(len(inputs)) % 4), batch_size=batch_size)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from calibrant.clamping.network.input_space import InputSpace
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.clamping.theory.entropy import entropy_gradient, mean_entropy
 from calibrant.clamping.theory.starts import DataDrivenStart, RandomStart, ZeroStart
 from calibrant.errors import CalibrantWarning, InputError
+from calibrant.inference import CalibrationSamples
 
 SHAPE = (3, 2, 2)
 SPACE = InputSpace(mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3))
@@ -42,7 +42,7 @@ def full_range_images(dtype=torch.float32):
 
 
 def rows_of(inputs):
-    return CalibrationRows.of((inputs, torch.arange(len(inputs)) % 4))
+    return CalibrationSamples.of((inputs, torch.arange(len(inputs)) % 4))
 
 
 def start_of(start, inputs, *, model=None, space=SPACE, seed=0):

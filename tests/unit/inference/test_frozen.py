@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from calibrant.errors import InputError
-from calibrant.networks.frozen import frozen, is_exported, is_training, warn_of_training
+from calibrant.inference import frozen, is_exported, is_training, warn_if_training
 
 
 def network():
@@ -142,7 +142,7 @@ def test_an_exported_network_is_in_no_training_mode_whatever_its_flag_says():
     assert model.training
     assert is_exported(model)
     assert not is_training(model)
-    warn_of_training(model)  # a warning would be an error
+    warn_if_training(model)  # a warning would be an error
     for other in (nn.Linear(4, 3), torch.fx.symbolic_trace(nn.Linear(4, 3))):
         assert not is_exported(other)
         assert is_training(other)

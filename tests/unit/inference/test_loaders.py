@@ -1,4 +1,4 @@
-"""Labelled rows are the same rows however they are kept, and what cannot be read is refused in words."""
+"""Labelled samples are the same in any container, and unreadable data are refused with a reason."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,7 @@ from torch.utils.data import (
 )
 
 from calibrant.errors import InputError
-from calibrant.labelled_rows.open_rows import open_rows
-from calibrant.labelled_rows.reading import read_checked
+from calibrant.inference import open_samples, read_checked
 
 TOKENS = torch.arange(8 * N, dtype=torch.int32).view(N, 8)
 
@@ -31,13 +30,13 @@ def joined(batches):
 
 def read(data, chosen=None, batch_size=None):
     wanted = None if chosen is None else torch.as_tensor(chosen)
-    return joined(open_rows(data).read(wanted, batch_size))
+    return joined(open_samples(data).read(wanted, batch_size))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(batch_size=st.none() | st.integers(1, N + 3))
-def test_every_kind_of_data_gives_the_same_rows_in_batches_of_any_size(kind, batch_size):
-    source = open_rows(KINDS[kind]())
+def test_every_kind_of_data_gives_the_same_samples_in_batches_of_any_size(kind, batch_size):
+    source = open_samples(KINDS[kind]())
     for _ in range(2):
         batches = list(read_checked(source, batch_size))
         inputs, labels, positions = joined(batches)
@@ -46,16 +45,16 @@ def test_every_kind_of_data_gives_the_same_rows_in_batches_of_any_size(kind, bat
         assert labels.dtype == torch.int64
         assert torch.equal(labels, LABELS)
         assert all(len(each) <= (batch_size or N) for each, _, _ in batches)
-    assert source.n_rows in {N, None}
+    assert source.n_samples in {N, None}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(chosen=st.lists(st.integers(0, N - 1), unique=True, min_size=1), batch_size=st.none() | st.integers(1, N))
-def test_chosen_rows_come_in_the_order_asked_for_or_as_they_come(kind, chosen, batch_size):
-    source = open_rows(KINDS[kind]())
+def test_chosen_samples_come_in_the_order_asked_for_or_as_they_come(kind, chosen, batch_size):
+    source = open_samples(KINDS[kind]())
     wanted = torch.tensor(chosen)
     inputs, labels, positions = joined(source.read(wanted, batch_size))
-    assert torch.equal(positions, wanted.sort().values if source.n_rows is None else wanted)
+    assert torch.equal(positions, wanted.sort().values if source.n_samples is None else wanted)
     assert torch.equal(inputs, INPUTS[positions])
     assert torch.equal(labels, LABELS[positions])
 
@@ -74,7 +73,7 @@ def test_inputs_are_given_as_they_are_whatever_their_type(inputs, kind):
 
 def test_tensors_are_given_as_views_and_gathered_in_their_memory_format():
     inputs = INPUTS.contiguous(memory_format=torch.channels_last)
-    source = open_rows((inputs, LABELS))
+    source = open_samples((inputs, LABELS))
     first, _, _ = next(source.read(None, 4))
     assert first.data_ptr() == inputs.data_ptr()
     gathered, _, _ = next(source.read(torch.arange(9), None))
@@ -82,31 +81,31 @@ def test_tensors_are_given_as_views_and_gathered_in_their_memory_format():
 
 
 def test_tensors_in_a_data_set_are_given_as_views_too():
-    source = open_rows(DataLoader(TensorDataset(INPUTS, LABELS), shuffle=True))
+    source = open_samples(DataLoader(TensorDataset(INPUTS, LABELS), shuffle=True))
     first, _, _ = next(source.read(None, 4))
     assert first.data_ptr() == INPUTS.data_ptr()
 
 
-def test_a_row_may_be_chosen_twice_where_rows_can_be_asked_for():
+def test_a_sample_may_be_chosen_twice_where_samples_can_be_asked_for():
     for data in ((INPUTS, LABELS), Items()):
         assert torch.equal(read(data, [4, 2, 4])[0], INPUTS[[4, 2, 4]])
 
 
 def test_a_loaders_own_batch_size_is_known():
-    assert open_rows(DataLoader(Items(), batch_size=5)).own_batch_size == 5
-    assert open_rows(DataLoader(Items(), batch_sampler=BatchSampler(range(N), 6, False))).own_batch_size == 6
-    assert open_rows(DataLoader(TensorDataset(INPUTS, LABELS), batch_size=5)).own_batch_size == 5
-    assert open_rows((INPUTS, LABELS)).own_batch_size is None
+    assert open_samples(DataLoader(Items(), batch_size=5)).own_batch_size == 5
+    assert open_samples(DataLoader(Items(), batch_sampler=BatchSampler(range(N), 6, False))).own_batch_size == 6
+    assert open_samples(DataLoader(TensorDataset(INPUTS, LABELS), batch_size=5)).own_batch_size == 5
+    assert open_samples((INPUTS, LABELS)).own_batch_size is None
 
 
 def test_a_stream_comes_in_its_own_batches_and_larger_ones_are_cut():
-    source = open_rows(DataLoader(Stream(), batch_size=9))
+    source = open_samples(DataLoader(Stream(), batch_size=9))
     assert [len(positions) for _, _, positions in source.read(None, None)] == [9, 9, 5]
     assert [len(positions) for _, _, positions in source.read(None, 6)] == [6, 3, 6, 3, 5]
 
 
 @pytest.mark.parametrize("kind", [Items, lambda: TensorDataset(INPUTS, LABELS)])
-def test_a_sampler_of_some_rows_gives_those_in_ascending_order(kind):
+def test_a_sampler_of_some_samples_gives_those_in_ascending_order(kind):
     picked = [17, 3, 11, 5]
     loader = DataLoader(kind(), batch_size=3, sampler=SubsetRandomSampler(picked))
     inputs, labels, _ = read(loader)
@@ -123,9 +122,9 @@ def test_a_subset_keeps_its_own_order_also_from_the_end():
             assert torch.equal(labels, LABELS[indices])
 
 
-def test_only_chosen_rows_are_read():
+def test_only_chosen_samples_are_read():
     data = Items()
-    assert open_rows(data).n_rows == N
+    assert open_samples(data).n_samples == N
     assert data.reads == 0
     read(data, [3, 8])
     assert data.reads == 2
@@ -175,7 +174,7 @@ def test_workers_and_what_they_do_first_are_kept_and_passes_may_overlap(persiste
         worker_init_fn=mark_worker,
         persistent_workers=persistent,
     )
-    source = open_rows(loader)
+    source = open_samples(loader)
     assert torch.equal(joined(source.read(None, 5))[0], INPUTS + 1)
     started = source.read(None, 5)
     first, _, _ = next(started)
@@ -187,9 +186,9 @@ def test_workers_and_what_they_do_first_are_kept_and_passes_may_overlap(persiste
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_what_a_worker_refuses_is_refused_in_the_same_words():
-    with pytest.raises(InputError, match=r"^the rows of .* of one shape; got shapes \(3, 4, 5\) and \(3, 3, 5\)\."):
+    with pytest.raises(InputError, match=r"^the samples of .* of one shape; got shapes \(3, 4, 5\) and \(3, 3, 5\)\."):
         read(DataLoader(Items(ragged()), batch_size=N, num_workers=1))
-    with pytest.raises(InputError, match=r"the data set or its loader raised KeyError: 'no row 7'\. Mend that row"):
+    with pytest.raises(InputError, match=r"the data set or its loader raised KeyError: 'no row 7'\. Fix"):
         read(DataLoader(Failing(), batch_size=4, num_workers=1))
 
 
@@ -216,9 +215,9 @@ def loader(**options):
 
 
 BAD = {
-    "no rows": ((INPUTS[:0], LABELS[:0]), r"at least one row; got none"),
-    "no rows in a data set": (Items(INPUTS[:0], LABELS[:0]), r"at least one row; got none"),
-    "no rows in a stream": (DataLoader(Stream(LABELS[:0])), r"at least one row; got none"),
+    "no samples": ((INPUTS[:0], LABELS[:0]), r"at least one sample; got none"),
+    "no samples in a data set": (Items(INPUTS[:0], LABELS[:0]), r"at least one sample; got none"),
+    "no samples in a stream": (DataLoader(Stream(LABELS[:0])), r"at least one sample; got none"),
     "other lengths": ((INPUTS, LABELS[:-1]), r"same number of rows; got 23 and 22"),
     "one label": ((INPUTS, LABELS[0]), r"same number of rows; got 23 and a single number"),
     "one input": ((INPUTS[0, 0, 0, 0], LABELS), r"shape \(n, \.\.\.\); got a single number"),
@@ -236,15 +235,15 @@ BAD = {
     "no length": (Lengthless(), r"must have a length.*Lengthless has none"),
     "mappings": (loader(collate_fn=as_mapping), r"pair \(inputs, labels\).*got a dict of pixels, labels"),
     "three in a batch": (loader(collate_fn=triple), r"got a tuple of Tensor, Tensor, int"),
-    "single rows": (DataLoader(Items(), batch_size=None), r"shapes \(m, \.\.\.\) and \(m,\); got"),
-    "rows dropped": (loader(batch_size=4, collate_fn=dropping_collate), r"keep every row; from 8 it made 7"),
+    "single samples": (DataLoader(Items(), batch_size=None), r"shapes \(m, \.\.\.\) and \(m,\); got"),
+    "samples dropped": (loader(batch_size=4, collate_fn=dropping_collate), r"keep every sample; from 8 it made 7"),
     "drawn again": (
         loader(sampler=WeightedRandomSampler([1.0] + [0.0] * (N - 1), 4)),
-        r"at most once; it gave row 0 twice",
+        r"at most once; it gave index 0 twice",
     ),
-    "named rows": (loader(sampler=["a", "b"]), r"the number of each row.*it gave 'a'"),
-    "a data set that fails": (Items(INPUTS[:9], LABELS), r"every row .* must be readable; .* IndexError: .*Mend"),
-    "a stream that fails": (DataLoader(Failing(), batch_size=5), r"raised KeyError: 'no row 7'\. Mend that row"),
+    "named samples": (loader(sampler=["a", "b"]), r"the index of each sample.*it gave 'a'"),
+    "a data set that fails": (Items(INPUTS[:9], LABELS), r"every sample .* must be readable; .* IndexError"),
+    "a stream that fails": (DataLoader(Failing(), batch_size=5), r"raised KeyError: 'no row 7'\. Fix"),
     "ragged in a stream": (DataLoader(Failing(ragged(2)), batch_size=5), r"raised RuntimeError: stack expects"),
     "nowhere": ((INPUTS.to("meta"), LABELS), r"inputs must hold numbers; got a tensor on the meta device"),
     "labels nowhere": ((INPUTS, LABELS.to("meta")), r"labels must hold numbers"),
@@ -257,4 +256,4 @@ BAD = {
 def test_data_that_cannot_be_read_are_refused(case):
     data, message = BAD[case]
     with pytest.raises(InputError, match=message):
-        list(read_checked(open_rows(data), 8))
+        list(read_checked(open_samples(data), 8))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.networks.outputs import logits_in
+from calibrant.inference import logits_in
 
 LOGITS = torch.arange(6.0).reshape(3, 2)
 OTHER = torch.zeros(3, 7)

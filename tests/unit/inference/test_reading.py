@@ -1,4 +1,4 @@
-"""How many rows are read at a time, and that inputs made under inference mode take part in gradients."""
+"""Batch sizes, and that inputs made under inference mode take part in gradients."""
 
 import sys
 
@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.labelled_rows.batch_size import check_batch_size, default_batch_size
-from calibrant.labelled_rows.reading import moved
+from calibrant.inference import check_batch_size, default_batch_size, to_device
 
 CPU = torch.device("cpu")
 
@@ -37,12 +36,12 @@ def test_a_batch_size_that_is_none_is_refused(batch_size):
 def test_inputs_made_under_inference_mode_can_take_part_in_a_gradient():
     with torch.inference_mode():
         made = torch.ones(4, 3)
-        assert moved(made, CPU) is made
-    inputs = moved(made, CPU).requires_grad_()
+        assert to_device(made, CPU) is made
+    inputs = to_device(made, CPU).requires_grad_()
     inputs.square().sum().backward()
     assert torch.equal(inputs.grad, 2 * torch.ones(4, 3))
 
 
 def test_inputs_that_are_there_already_are_not_copied():
     inputs = torch.ones(4, 3)
-    assert moved(inputs, CPU) is inputs
+    assert to_device(inputs, CPU) is inputs

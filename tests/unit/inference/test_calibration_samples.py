@@ -1,4 +1,4 @@
-"""Calibration rows are the same rows at every pass, and whatever δ cannot be added to is refused in words."""
+"""Calibration samples are the same samples at every pass, and whatever δ cannot be added to is refused in words."""
 
 import numpy as np
 import pytest
@@ -8,44 +8,44 @@ from hypothesis import strategies as st
 from row_examples import INPUTS, KINDS, LABELS, Failing, Items, N, Stream, TensorLabels, ragged
 from torch.utils.data import DataLoader, TensorDataset
 
-from calibrant.clamping.rows.calibration_rows import CalibrationRows
 from calibrant.errors import InputError
+from calibrant.inference import CalibrationSamples
 
 WAYS = ["tensors", "data set", "shuffling loader", "iterable"]  # all kinds are tried where they are opened
 
 
-def read(rows, chosen=None, batch_size=None):
-    batches = list(rows.batches(chosen, device="cpu", batch_size=batch_size))
+def read(samples, chosen=None, batch_size=None):
+    batches = list(samples.batches(chosen, device="cpu", batch_size=batch_size))
     return torch.cat([inputs for inputs, _ in batches]), torch.cat([positions for _, positions in batches])
 
 
 @pytest.mark.parametrize("kind", WAYS)
 @given(batch_size=st.none() | st.integers(1, N + 3), made_with=st.none() | st.integers(1, N + 3))
-def test_every_kind_of_data_gives_the_same_rows_in_batches_of_any_size(kind, batch_size, made_with):
-    rows = CalibrationRows.of(KINDS[kind](), batch_size=made_with)
-    assert len(rows) == N
-    assert rows.input_shape == (3, 4, 5)
-    assert rows.input_dtype == torch.float32
-    assert rows.labels.dtype == torch.int64
-    assert torch.equal(rows.labels, LABELS)
+def test_every_kind_of_data_gives_the_same_samples_in_batches_of_any_size(kind, batch_size, made_with):
+    samples = CalibrationSamples.of(KINDS[kind](), batch_size=made_with)
+    assert len(samples) == N
+    assert samples.input_shape == (3, 4, 5)
+    assert samples.input_dtype == torch.float32
+    assert samples.labels.dtype == torch.int64
+    assert torch.equal(samples.labels, LABELS)
     for _ in range(2):
-        inputs, positions = read(rows, batch_size=batch_size)
+        inputs, positions = read(samples, batch_size=batch_size)
         assert torch.equal(inputs, INPUTS)
         assert torch.equal(positions, torch.arange(N))
     size = batch_size or made_with or N
-    assert all(len(inputs) <= size for inputs, _ in rows.batches(device="cpu", batch_size=batch_size))
+    assert all(len(inputs) <= size for inputs, _ in samples.batches(device="cpu", batch_size=batch_size))
 
 
 @pytest.mark.parametrize("kind", WAYS)
 @given(chosen=st.lists(st.integers(0, N - 1), unique=True), batch_size=st.none() | st.integers(1, N))
-def test_chosen_rows_come_in_the_order_asked_for_or_as_they_come(kind, chosen, batch_size):
-    rows = CalibrationRows.of(KINDS[kind]())
+def test_chosen_samples_come_in_the_order_asked_for_or_as_they_come(kind, chosen, batch_size):
+    samples = CalibrationSamples.of(KINDS[kind]())
     wanted = torch.tensor(chosen, dtype=torch.int64)
     if not chosen:
-        assert list(rows.batches(wanted, device="cpu")) == []
+        assert list(samples.batches(wanted, device="cpu")) == []
         return
-    inputs, positions = read(rows, wanted, batch_size)
-    assert torch.equal(positions, wanted.sort().values if rows.are_streamed else wanted)
+    inputs, positions = read(samples, wanted, batch_size)
+    assert torch.equal(positions, wanted.sort().values if samples.are_streamed else wanted)
     assert torch.equal(inputs, INPUTS[positions])
 
 
@@ -55,61 +55,59 @@ def test_chosen_rows_come_in_the_order_asked_for_or_as_they_come(kind, chosen, b
 @pytest.mark.parametrize("kind", [lambda *data: data, TensorDataset, TensorLabels])
 def test_a_batch_holds_about_a_million_numbers_by_default(shape, size, kind):
     inputs = torch.zeros(1, *shape).expand(1100 if size > 1 else 2, *shape)
-    rows = CalibrationRows.of(kind(inputs, torch.zeros(len(inputs), dtype=torch.int64)))
-    assert len(next(rows.batches(device="cpu"))[0]) == size
+    samples = CalibrationSamples.of(kind(inputs, torch.zeros(len(inputs), dtype=torch.int64)))
+    assert len(next(samples.batches(device="cpu"))[0]) == size
 
 
 def test_a_loaders_own_batch_size_is_kept_unless_another_is_given():
-    assert CalibrationRows.of(DataLoader(Items(), batch_size=5)).batch_size == 5
-    rows = CalibrationRows.of(DataLoader(Items(), batch_size=5), batch_size=4)
-    assert [len(positions) for _, positions in rows.batches(device="cpu")] == [4, 4, 4, 4, 4, 3]
-    assert CalibrationRows.of(rows).batch_size == 4
-    assert CalibrationRows.of(rows, batch_size=9).batch_size == 9
+    assert CalibrationSamples.of(DataLoader(Items(), batch_size=5)).batch_size == 5
+    samples = CalibrationSamples.of(DataLoader(Items(), batch_size=5), batch_size=4)
+    assert [len(positions) for _, positions in samples.batches(device="cpu")] == [4, 4, 4, 4, 4, 3]
+    assert CalibrationSamples.of(samples).batch_size == 4
+    assert CalibrationSamples.of(samples, batch_size=9).batch_size == 9
 
 
 def test_a_stream_comes_in_its_own_batches_and_larger_ones_are_cut():
-    rows = CalibrationRows.of(DataLoader(Stream(), batch_size=9))
-    assert [len(positions) for _, positions in rows.batches(device="cpu")] == [9, 9, 5]
-    assert [len(positions) for _, positions in rows.batches(device="cpu", batch_size=6)] == [6, 3, 6, 3, 5]
+    samples = CalibrationSamples.of(DataLoader(Stream(), batch_size=9))
+    assert [len(positions) for _, positions in samples.batches(device="cpu")] == [9, 9, 5]
+    assert [len(positions) for _, positions in samples.batches(device="cpu", batch_size=6)] == [6, 3, 6, 3, 5]
 
 
-def test_a_row_is_read_once_to_be_checked_and_once_a_pass():
+def test_a_sample_is_read_once_to_be_checked_and_once_a_pass():
     data = Items()
-    rows = CalibrationRows.of(data, batch_size=4)
+    samples = CalibrationSamples.of(data, batch_size=4)
     assert data.reads == N
-    list(rows.batches(torch.tensor([3, 8]), device="cpu"))
+    list(samples.batches(torch.tensor([3, 8]), device="cpu"))
     assert data.reads == N + 2
 
 
 def test_a_stream_whose_labels_change_is_refused():
     other = LABELS.clone()
     other[11] = LABELS[11] + 1
-    rows = CalibrationRows.of(DataLoader(Stream(LABELS, other), batch_size=5))
-    with pytest.raises(
-        InputError, match=r"same order at every pass; the label of row 11 was .* Take the shuffling out"
-    ):
-        read(rows)
+    samples = CalibrationSamples.of(DataLoader(Stream(LABELS, other), batch_size=5))
+    with pytest.raises(InputError, match=r"same order at every pass; the label of sample 11 was "):
+        read(samples)
 
 
-@pytest.mark.parametrize(("later", "came"), [(LABELS[:-4], "19 came"), (LABELS[:0], "0 came")])
+@pytest.mark.parametrize(("later", "came"), [(LABELS[:-4], "19"), (LABELS[:0], "0")])
 def test_a_stream_that_cannot_start_again_is_refused(later, came):
-    rows = CalibrationRows.of(DataLoader(Stream(LABELS, later), batch_size=5))
-    with pytest.raises(InputError, match=f"the same rows at every pass; 23 were to come, and {came}"):
-        list(rows.batches(device="cpu"))
+    samples = CalibrationSamples.of(DataLoader(Stream(LABELS, later), batch_size=5))
+    with pytest.raises(InputError, match=f"the same samples at every pass; expected 23, got {came}"):
+        list(samples.batches(device="cpu"))
 
 
 def test_a_stream_that_gives_more_than_at_first_is_refused():
-    rows = CalibrationRows.of(DataLoader(Stream(LABELS[:8], LABELS), batch_size=4))
-    with pytest.raises(InputError, match="8 were to come, and 12 or more came"):
-        list(rows.batches(device="cpu"))
+    samples = CalibrationSamples.of(DataLoader(Stream(LABELS[:8], LABELS), batch_size=4))
+    with pytest.raises(InputError, match="expected 8, got 12 or more"):
+        list(samples.batches(device="cpu"))
 
 
 def test_a_data_set_whose_labels_change_is_refused():
     data = Items(labels=LABELS.clone())
-    rows = CalibrationRows.of(data)
+    samples = CalibrationSamples.of(data)
     data.labels[6] += 1
-    with pytest.raises(InputError, match="the label of row 6 was"):
-        read(rows)
+    with pytest.raises(InputError, match="the label of sample 6 was"):
+        read(samples)
 
 
 def inputs_with(value, row=21):
@@ -119,8 +117,8 @@ def inputs_with(value, row=21):
 
 
 BAD = {
-    "no rows": ((INPUTS[:0], LABELS[:0]), r"at least one row; got none"),
-    "no rows in a stream": (DataLoader(Stream(LABELS[:0])), r"at least one row; got none"),
+    "no samples": ((INPUTS[:0], LABELS[:0]), r"at least one sample; got none"),
+    "no samples in a stream": (DataLoader(Stream(LABELS[:0])), r"at least one sample; got none"),
     "images as stored": ((INPUTS.to(torch.uint8), LABELS), r"torch\.uint8.*Convert to float as in training"),
     "tokens": ((torch.ones(N, 8, dtype=torch.int64), LABELS), r"torch\.int64\. δ has no meaning for tokens"),
     "tokens in a data set": (Items(torch.ones(N, 8, dtype=torch.int32)), r"int32\. δ has no meaning for tokens"),
@@ -133,8 +131,8 @@ BAD = {
         DataLoader(Items(ragged()), batch_size=1),
         r"one shape.*got \(3, 4, 5\) at row 0 and \(3, 3, 5\) at row 21",
     ),
-    "a number a row": ((INPUTS[:, 0, 0, 0], LABELS), r"shape \(n, \.\.\.\).*; got shape \(23,\).*\(n, 1\)"),
-    "a number a row in a data set": (Items(INPUTS[:, 0, 0, 0]), r"shape \(n, \.\.\.\).*; got shape \(\d+,\)"),
+    "a number per sample": ((INPUTS[:, 0, 0, 0], LABELS), r"shape \(n, \.\.\.\).*; got shape \(23,\).*\(n, 1\)"),
+    "a number per sample in a data set": (Items(INPUTS[:, 0, 0, 0]), r"shape \(n, \.\.\.\).*; got shape \(\d+,\)"),
     "empty inputs": ((INPUTS[:, :0], LABELS), r"none of it empty; got shape \(23, 0, 4, 5\)"),
     "two types": (
         DataLoader(Failing([*INPUTS[:6], *INPUTS.double()]), batch_size=3),
@@ -152,22 +150,22 @@ BAD = {
 def test_data_that_cannot_be_fitted_on_are_refused(case):
     data, message = BAD[case]
     with pytest.raises(InputError, match=message):
-        CalibrationRows.of(data)
+        CalibrationSamples.of(data)
 
 
 @pytest.mark.parametrize("batch_size", [np.int64(5), np.uint8(5), 10**30])
 def test_a_batch_size_may_be_of_numpy_and_larger_than_anything(batch_size):
     for kind in ("tensors", "data set", "iterable"):
-        rows = CalibrationRows.of(KINDS[kind](), batch_size=batch_size)
-        assert type(rows.batch_size) is int
-        assert torch.equal(read(rows)[0], INPUTS)
-        assert torch.equal(read(rows, batch_size=batch_size)[0], INPUTS)
+        samples = CalibrationSamples.of(KINDS[kind](), batch_size=batch_size)
+        assert type(samples.batch_size) is int
+        assert torch.equal(read(samples)[0], INPUTS)
+        assert torch.equal(read(samples, batch_size=batch_size)[0], INPUTS)
 
 
 def test_inputs_made_under_inference_mode_can_take_part_in_a_gradient():
     with torch.inference_mode():
         data = INPUTS.clone(), LABELS.clone()
-    inputs, _ = next(CalibrationRows.of(data).batches(device="cpu"))
+    inputs, _ = next(CalibrationSamples.of(data).batches(device="cpu"))
     assert inputs.requires_grad_().square().sum().backward() is None
     assert torch.equal(inputs.grad, 2 * INPUTS)
 
@@ -175,9 +173,9 @@ def test_inputs_made_under_inference_mode_can_take_part_in_a_gradient():
 @pytest.mark.parametrize("batch_size", [0, -1, 2.5, True])
 def test_a_batch_size_that_is_none_is_refused(batch_size):
     with pytest.raises(InputError, match="batch_size must be"):
-        CalibrationRows.of((INPUTS, LABELS), batch_size=batch_size)
+        CalibrationSamples.of((INPUTS, LABELS), batch_size=batch_size)
     with pytest.raises(InputError, match="batch_size must be"):
-        CalibrationRows.of((INPUTS, LABELS)).batches(device="cpu", batch_size=batch_size)
+        CalibrationSamples.of((INPUTS, LABELS)).batches(device="cpu", batch_size=batch_size)
 
 
 @pytest.mark.parametrize(
@@ -192,10 +190,10 @@ def test_a_batch_size_that_is_none_is_refused(batch_size):
 )
 def test_positions_that_are_none_are_refused_at_once(chosen, message):
     with pytest.raises(InputError, match=message):
-        CalibrationRows.of((INPUTS, LABELS)).batches(chosen, device="cpu")
+        CalibrationSamples.of((INPUTS, LABELS)).batches(chosen, device="cpu")
 
 
-def test_a_stream_cannot_give_a_row_twice():
-    rows = CalibrationRows.of(DataLoader(Stream(), batch_size=5))
-    with pytest.raises(InputError, match="each row once"):
-        rows.batches(torch.tensor([1, 1]), device="cpu")
+def test_a_stream_cannot_give_a_sample_twice():
+    samples = CalibrationSamples.of(DataLoader(Stream(), batch_size=5))
+    with pytest.raises(InputError, match="each sample once"):
+        samples.batches(torch.tensor([1, 1]), device="cpu")

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from calibrant.errors import InputError
-from calibrant.networks.weights import network_digest, network_state, put_weights
+from calibrant.inference import network_digest, network_state, put_weights
 
 
 def some_network(seed=0):
@@ -70,7 +70,7 @@ def test_weights_of_another_network_are_refused_with_what_is_odd_and_nothing_is_
     before = network_digest(network)
     odd = {"weight": torch.ones(3, 3), **{name: torch.ones(1) for name in "abcd"}}
     with pytest.raises(
-        InputError, match=r"1 missing \(bias\), 4 not of it \(a, b, c, …\), 1 of another shape \(weight\)"
+        InputError, match=r"1 missing \(bias\), 4 unknown \(a, b, c, …\), 1 of another shape \(weight\)"
     ):
         put_weights(network, odd, casts=True)
     assert network_digest(network) == before

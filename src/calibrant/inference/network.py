@@ -1,0 +1,309 @@
+"""A frozen network: its device, mode and weights, the logits in its output, and the features before its last layer."""
+
+import hashlib
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.errors import CalibrantWarning, InputError
+
+if TYPE_CHECKING:
+    from calibrant.models import Network
+
+__all__ = [
+    "HOW_TO_WRAP",
+    "device_of",
+    "evaluating",
+    "frozen",
+    "is_exported",
+    "is_training",
+    "logits_in",
+    "network_digest",
+    "network_state",
+    "put_weights",
+    "set_evaluating",
+    "state_digest",
+    "warn_if_training",
+    "with_features",
+]
+
+HOW_TO_WRAP = (
+    "Wrap it: an nn.Module whose method features(x) gives the activations before the last layer, (n, d), and whose "
+    "head is that layer, so that forward(x) is head(features(x))."
+)
+_RETURN_LOGITS = "Wrap the network in a module that returns them."
+_SHOWN_NAMES = 3
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Return the device of a network.
+
+    Raises:
+        InputError: If it is on several.
+    """
+    devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
+    if len(devices) > 1:
+        raise InputError(f"the network must be on one device; it is on {', '.join(sorted(map(str, devices)))}.")
+    return next(iter(devices), torch.device("cpu"))
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """Freeze a network within the block: evaluation mode, no gradients of parameters; inputs can have gradients.
+
+    The latter holds under ``inference_mode`` too. Afterwards every module's mode and every parameter's
+    ``requires_grad`` are restored, also after an exception, and also if the block changed them. Gradients already in
+    ``.grad`` are not touched. A BatchNorm without running statistics normalises by the batch in any mode, so its logits
+    depend on the batch size.
+
+    Args:
+        model: Any network; shared parameters are frozen wherever they are used.
+
+    Raises:
+        InputError: If it is no ``nn.Module``, or its weights were made under ``inference_mode``.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.Dropout())
+        >>> with frozen(model):
+        ...     print(model[1].training, model[0].weight.requires_grad)
+        False False
+        >>> print(model[1].training, model[0].weight.requires_grad)
+        True True
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"model must be an nn.Module; got {type(model).__name__}. Wrap a function in a module; for an exported "
+            "program pass .module()."
+        )
+    modes = [(module, module.training) for module in model.modules()]
+    wanted = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    if any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers())):
+        raise InputError(
+            "the network's weights must let gradients through to its inputs; these were made under "
+            "torch.inference_mode, and never do. Make the network outside of it."
+        )
+    gradients = torch.is_grad_enabled()
+    try:
+        set_evaluating(model)
+        for parameter, _ in wanted:
+            parameter.requires_grad_(False)
+        # Leaving inference_mode alone would switch gradients on.
+        with torch.inference_mode(mode=False), torch.set_grad_enabled(gradients):
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for parameter, requires_grad in wanted:
+            parameter.requires_grad_(requires_grad)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a network into evaluation mode within the block; afterwards exactly the modules that trained do so again.
+
+    Args:
+        model: Any network.
+
+    Example:
+        >>> model = nn.Sequential(nn.BatchNorm1d(3).eval(), nn.Dropout())
+        >>> with evaluating(model):
+        ...     print(model[1].training)
+        False
+        >>> print(model[0].training, model[1].training)
+        False True
+    """
+    in_training = [module for module in model.modules() if module.training]
+    try:
+        for module in in_training:
+            module.training = False
+        yield
+    finally:
+        for module in in_training:
+            module.training = True
+
+
+def set_evaluating(model: nn.Module) -> None:
+    """Put every module into evaluation mode.
+
+    Not by ``eval()``: exported modules refuse it, and where it is overridden (weights merged, parts switched)
+    ``train()`` need not undo it.
+    """
+    for module in model.modules():
+        module.training = False
+
+
+def is_training(model: nn.Module) -> bool:
+    """Return whether a network is in training mode; an exported one is always in the mode of its export."""
+    return model.training and not is_exported(model)
+
+
+def is_exported(model: nn.Module) -> bool:
+    """Return whether torch.export made the network."""
+    return isinstance(model, torch.fx.GraphModule) and "train" in vars(model)  # set by torch to refuse train()
+
+
+def warn_if_training(model: nn.Module) -> None:
+    """Warn that a network in training mode gives other answers than those it was calibrated for.
+
+    Warns:
+        CalibrantWarning: If the network is in training mode.
+    """
+    if isinstance(model, nn.Module) and is_training(model):
+        warnings.warn(
+            "the network is in training mode, and stays so; it was calibrated in evaluation mode. Call eval() on the "
+            "clamped model before you use it.",
+            CalibrantWarning,
+            stacklevel=4,
+        )
+
+
+def logits_in(output: object) -> Tensor:
+    """Return the logits, (n, k), in a network's output.
+
+    A tensor is taken as logits. In a mapping or an output with names (Hugging Face's ModelOutput, torchvision's named
+    tuples) they are ``logits``; in a tuple or a list, the first tensor. Values are not checked, so probabilities pass.
+
+    Args:
+        output: Result of ``network(inputs)``.
+
+    Raises:
+        InputError: If there is no such tensor, or it is not of floating point or not of shape (n, k) with k >= 2.
+
+    Example:
+        >>> logits_in({"loss": None, "logits": torch.zeros(5, 3)}).shape
+        torch.Size([5, 3])
+    """
+    logits: object = None
+    if isinstance(output, Tensor):
+        logits = output
+    elif isinstance(output, Mapping):
+        logits = output.get("logits")
+    elif hasattr(output, "logits"):  # before the tuple: the first field of a named one need not be the logits
+        logits = output.logits
+    elif isinstance(output, tuple | list):
+        logits = next((part for part in output if isinstance(part, Tensor)), None)
+    if not isinstance(logits, Tensor):
+        got = type(output).__name__
+        if isinstance(output, Mapping):
+            got += f" of {', '.join(map(repr, output)) or 'nothing'}"
+        elif isinstance(output, tuple | list) and not hasattr(output, "logits"):
+            got += f" of {', '.join(type(part).__name__ for part in output) or 'nothing'}"
+        raise InputError(
+            "a network must return logits: a tensor, a tuple whose first tensor they are, or an output with the name "
+            f"'logits'; got {got}. {_RETURN_LOGITS}"
+        )
+    if logits.ndim != 2 or logits.shape[1] < 2 or not logits.is_floating_point():
+        single = logits.ndim == 1 or (logits.ndim == 2 and logits.shape[1] == 1)
+        advice = (
+            "If it gives one logit z per sample, wrap it to give the columns 0 and z." if single else _RETURN_LOGITS
+        )
+        raise InputError(
+            "a network's logits must be real numbers of shape (n, k), one row per sample, with at least two classes; "
+            f"got {logits.dtype} of shape {tuple(logits.shape)}. {advice}"
+        )
+    return logits
+
+
+def with_features(model: object) -> "Network":
+    """Return the network as one with ``features`` and ``head``.
+
+    Raises:
+        InputError: If it has none; the message says how to wrap it.
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
+    features, head = getattr(model, "features", None), getattr(model, "head", None)
+    missing = [
+        # A layer named features, as in torchvision's networks, gives activations long before the last layer.
+        *(["method features"] if not callable(features) or isinstance(features, nn.Module) else []),
+        *(["layer head"] if not isinstance(head, nn.Module) else []),
+    ]
+    if missing:
+        raise InputError(
+            f"model must expose its features and its last layer; {type(model).__name__} has no "
+            f"{' and no '.join(missing)}. {HOW_TO_WRAP}"
+        )
+    return cast("Network", model)
+
+
+def network_state(model: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors of a network's ``state_dict``, sorted by name, a compiled one's under their original names.
+
+    Entries that are no tensors are left out.
+    """
+    state = model.state_dict()
+    named = {_original_name(name): values for name, values in state.items() if isinstance(values, Tensor)}
+    return {name: named[name] for name in sorted(named)}
+
+
+def network_digest(model: nn.Module) -> str:
+    """Return a fingerprint of a network's parameters and buffers: names, types, shapes and every bit.
+
+    It does not depend on the device, the memory layout, or whether :func:`torch.compile` wraps the network.
+
+    Example:
+        >>> layer = nn.Linear(1, 2)
+        >>> with torch.no_grad():
+        ...     _ = layer.weight.fill_(1), layer.bias.zero_()
+        >>> network_digest(layer)[:20]
+        'sha256:e3343ed185572'
+    """
+    return state_digest(network_state(model))
+
+
+def state_digest(state: Mapping[str, Tensor]) -> str:
+    """Return the fingerprint of a network with these tensors, by name."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        values = state[name].detach()
+        digest.update(f"{name} {values.dtype} {tuple(values.shape)} ".encode())
+        memory: Any = values.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        digest.update(memory)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def put_weights(model: nn.Module, weights: Mapping[str, Tensor], *, casts: bool) -> None:
+    """Load weights into a network.
+
+    Args:
+        model: Must take all of the weights and need no others; of tensors that share memory one is enough.
+        weights: Tensors by name.
+        casts: Whether tensors of another type are cast to the network's.
+
+    Raises:
+        InputError: If they are not this network's weights; the network is then unchanged.
+
+    Example:
+        >>> layer = nn.Linear(1, 2)
+        >>> put_weights(layer, {"weight": torch.ones(2, 1)}, casts=False)
+        Traceback (most recent call last):
+        calibrant.errors.InputError: weights must be those of this network; 1 missing (bias).
+    """
+    own, given = network_state(model), {_original_name(name): values for name, values in weights.items()}
+    both = own.keys() & given.keys()
+    held = {own[name].data_ptr() for name in both}
+    problems = {
+        "missing": [name for name in own if name not in given and own[name].data_ptr() not in held],
+        "unknown": [name for name in given if name not in own],
+        "of another shape": [name for name in sorted(both) if own[name].shape != given[name].shape],
+        "of another type": [name for name in sorted(both) if own[name].dtype != given[name].dtype and not casts],
+    }
+    messages = [
+        f"{len(names)} {problem} ({', '.join(names[:_SHOWN_NAMES])}{', …' * (len(names) > _SHOWN_NAMES)})"
+        for problem, names in problems.items()
+        if names
+    ]
+    if messages:
+        raise InputError(f"weights must be those of this network; {', '.join(messages)}.")
+    named = {_original_name(name): name for name in model.state_dict()}
+    # Not strict: names were compared above, and entries that are no tensors are not among them.
+    model.load_state_dict({named[name]: values for name, values in given.items()}, strict=False)
+
+
+def _original_name(name: str) -> str:
+    """Remove the prefix that torch.compile puts before the names of a module's tensors."""
+    return name.replace("_orig_mod.", "")

@@ -1,1 +1,0 @@
-"""Labelled inputs as a person has them, read in batches: tensors, a data set, a loader, a stream."""
