@@ -92,9 +92,7 @@ def test_weights_are_loaded_if_they_are_of_this_very_network(here):
     state = dict(given.state_dict())
     odd = {"0.weight": state["0.weight"][:2].clone(), "module.0.bias": state["0.bias"], "2.bias": state["2.bias"]}
     save_file(odd, here / "odd.safetensors")
-    with pytest.raises(
-        InputError, match=r"2 missing \(0.bias, 2.weight\), 1 unknown \(module.0.bias\), 1 of another"
-    ):
+    with pytest.raises(InputError, match=r"2 missing \(0.bias, 2.weight\), 1 unknown \(module.0.bias\), 1 of another"):
         model("my_nets:build", here / "odd.safetensors")
     (here / "w.pt").write_bytes(b"pickle")
     with pytest.raises(InputError, match=r"must end in .safetensors; .*save_model"):
