@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import save_file
 
 from calibrant.catalogue import find_any_loss
+from calibrant.files import save
 from calibrant.losses import loss_settings
 from calibrant.predictions import Predictions
-from calibrant.sources import save
 from calibrant.training import Recipe
 from calibrant.training.folder import RunFolder
 from calibrant.training.settings import RunSettings

@@ -21,9 +21,9 @@ from calibrant.calibrators import HistogramBinning, StructuredVectorScaling, Tem
 from calibrant.catalogue import find_loss
 from calibrant.datasets import CIFAR100
 from calibrant.evidence import difference, estimate
+from calibrant.files import load
 from calibrant.metrics import AUROC, ECE, NLL, Accuracy, Brier
 from calibrant.predictions import Predictions
-from calibrant.sources import load
 from calibrant.training import RECIPES, EpochRecord, Recipe, Run, Speed, train_runs
 from calibrant.training.folder import RunFolder
 

@@ -75,6 +75,16 @@ if TYPE_CHECKING:
     from calibrant.errors import CalibrantError, CalibrantWarning, FileError, FitError, InputError, UnknownNameError
     from calibrant.evaluation import Evaluation, evaluate
     from calibrant.evidence import Difference, Estimate, difference, estimate
+    from calibrant.files import (
+        MapFile,
+        load,
+        load_feature_map,
+        load_features,
+        load_map,
+        read_map_file,
+        save,
+        save_map,
+    )
     from calibrant.losses import (
         AvUCLoss,
         BrierLoss,
@@ -145,16 +155,6 @@ if TYPE_CHECKING:
     from calibrant.paper import Paper
     from calibrant.predictions import Predictions, TopLabel
     from calibrant.report import Verdict, verdict
-    from calibrant.sources import (
-        MapFile,
-        load,
-        load_feature_map,
-        load_features,
-        load_map,
-        read_map_file,
-        save,
-        save_map,
-    )
     from calibrant.training import (
         EpochRecord,
         Mixup,
@@ -238,7 +238,7 @@ _HOMES = {
     "predictions": "Predictions TopLabel",
     "evaluation": "Evaluation evaluate",
     "report": "Verdict verdict",
-    "sources": "MapFile load load_feature_map load_features load_map read_map_file save save_map",
+    "files": "MapFile load load_feature_map load_features load_map read_map_file save save_map",
     "training": "EpochRecord Mixup Recipe Run Session Speed TrainingData load_network train_runs train_together",
 }
 # fmt: on

@@ -20,11 +20,11 @@ from calibrant.clamping.network.input_space import InputSpace
 from calibrant.confidence import ConfidenceHead, NeighbourConfidence, load_confidence, save_confidence
 from calibrant.diagnosis.runs import read_runs
 from calibrant.errors import CalibrantError
+from calibrant.files import load, read_map_file, save, save_map
+from calibrant.files.formats import SUFFIXES
 from calibrant.maps import Scale
 from calibrant.models import build_model
 from calibrant.predictions import Predictions
-from calibrant.sources import load, read_map_file, save, save_map
-from calibrant.sources.formats import SUFFIXES
 from calibrant.training import load_network
 from calibrant.training.folder import RunFolder, _write_tensors
 from calibrant.training.record import EpochRecord, HeldOutRecord

@@ -35,7 +35,7 @@ def test_a_name_that_does_not_exist_is_an_attribute_error():
         calibrant.no_such_name  # noqa: B018
 
 
-@pytest.mark.parametrize("package", ["metrics", "evidence", "report", "sources", "diagrams", "plots", "datasets"])
+@pytest.mark.parametrize("package", ["metrics", "evidence", "report", "files", "diagrams", "plots", "datasets"])
 def test_a_folder_exports_exactly_what_it_says(package):
     module = importlib.import_module(f"calibrant.{package}")
     assert all(hasattr(module, name) for name in module.__all__)

@@ -15,13 +15,13 @@ from calibrant.cli.output import check_output, standard_error, standard_output
 from calibrant.cli.progress import stages
 from calibrant.cli.reading import read_features, refuse_features
 from calibrant.errors import CalibrantWarning, InputError
+from calibrant.files import MapFile, read_map_file
+from calibrant.files.formats import suffix_of
+from calibrant.files.inputs import heeds_offset
+from calibrant.files.scores import Scores, load_scores, save_scores
 from calibrant.maps import Map, Scale
 from calibrant.predictions import Predictions
 from calibrant.shown_text import terminal_text
-from calibrant.sources import MapFile, read_map_file
-from calibrant.sources.formats import suffix_of
-from calibrant.sources.inputs import heeds_offset
-from calibrant.sources.scores import Scores, load_scores, save_scores
 
 __all__ = ["run_apply"]
 

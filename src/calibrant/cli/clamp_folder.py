@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, final
 
 from calibrant.errors import FileError
-from calibrant.sources.settings_folder import SettingsFolder
+from calibrant.files.settings_folder import SettingsFolder
 
 __all__ = ["ClampFolder"]
 

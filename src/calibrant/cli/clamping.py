@@ -19,13 +19,13 @@ from calibrant.cli.writing import write_json, write_page
 from calibrant.comparison import TEMPERATURE, UNCALIBRATED
 from calibrant.diagrams import delta_picture, reliability
 from calibrant.errors import CalibrantError
+from calibrant.files import save
 from calibrant.plots import ThemeName, plot_delta, plot_reliability
 from calibrant.report.clamping.document import clamping_to_document
 from calibrant.report.clamping.judgement import CLAMPED, ClampingJudgement
 from calibrant.report.clamping.judging import judge_clamping, needs_refit
 from calibrant.report.clamping.markdown import clamping_to_markdown
 from calibrant.report.clamping.terminal import clamping_to_terminal
-from calibrant.sources import save
 
 __all__ = ["run_clamping"]
 

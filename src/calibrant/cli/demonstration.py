@@ -15,12 +15,12 @@ from calibrant.cli.comparison import ComparisonRequest, run_comparison
 from calibrant.cli.evaluation import Request, run_evaluation
 from calibrant.cli.writing import Reports
 from calibrant.datasets import Examples, load_digits, load_resnet110
+from calibrant.files import save
+from calibrant.files.atomic import atomic_binary, atomic_path
+from calibrant.files.tensors import save_tensors
 from calibrant.losses import CrossEntropyLoss
 from calibrant.models import DigitsCNN
 from calibrant.predictions import Predictions
-from calibrant.sources import save
-from calibrant.sources.atomic import atomic_binary, atomic_path
-from calibrant.sources.tensors import save_tensors
 from calibrant.training import Recipe, Session, TrainingData, predict, train_together
 
 __all__ = ["clamp_digits", "mend_resnet110", "train_and_mend_digits"]

@@ -12,10 +12,10 @@ from torch import Tensor
 from calibrant.clamping import InputSpace
 from calibrant.cli.networks import Network
 from calibrant.errors import FileError, InputError
+from calibrant.files.archive import open_npz
+from calibrant.files.content import Words
+from calibrant.files.formats import existing_file
 from calibrant.inference import CalibrationSamples
-from calibrant.sources.archive import open_npz
-from calibrant.sources.content import Words
-from calibrant.sources.formats import existing_file
 
 __all__ = ["InputFile", "blamed_on"]
 

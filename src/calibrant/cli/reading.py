@@ -6,8 +6,8 @@ from torch import Tensor
 
 from calibrant.cli.options import Names
 from calibrant.errors import FileError, InputError
+from calibrant.files import load, load_features
 from calibrant.predictions import Predictions, TopLabel
-from calibrant.sources import load, load_features
 
 __all__ = ["read", "read_features", "read_predictions", "refuse_features"]
 

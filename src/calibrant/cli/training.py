@@ -23,11 +23,11 @@ from calibrant.cli.output import check_folder, standard_error, standard_output
 from calibrant.cli.progress import stages
 from calibrant.datasets import Dataset, all_splits, download, find_dataset
 from calibrant.errors import FileError, FitError, InputError
+from calibrant.files import load
 from calibrant.maps import Scale
 from calibrant.metrics import accuracy, auroc, ece, nll
 from calibrant.models import all_models
 from calibrant.predictions import Predictions
-from calibrant.sources import load
 from calibrant.training import RECIPES, EpochRecord, Recipe, Run, Speed, train_runs
 from calibrant.training.folder import RunFolder
 from calibrant.training.peers import Peers, joined_peers

@@ -7,8 +7,8 @@ from torch import nn
 
 from calibrant.bad_file import reading
 from calibrant.errors import FileError
+from calibrant.files.formats import existing_file
 from calibrant.inference import put_weights
-from calibrant.sources.formats import existing_file
 
 __all__ = ["load_weights"]
 

@@ -22,10 +22,10 @@ from calibrant.confidence.fine_tuning import encoder_copy
 from calibrant.confidence.learned_confidence import LearnedConfidence
 from calibrant.confidence.neighbour_confidence import NeighbourConfidence
 from calibrant.errors import InputError
+from calibrant.files.container import Container
+from calibrant.files.formats import existing_file
+from calibrant.files.map_tree import describe_fit, read_fit
 from calibrant.inference import device_of, network_digest
-from calibrant.sources.container import Container
-from calibrant.sources.formats import existing_file
-from calibrant.sources.map_tree import describe_fit, read_fit
 
 __all__ = ["AnyConfidence", "load_confidence", "save_confidence"]
 

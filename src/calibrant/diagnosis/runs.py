@@ -10,9 +10,9 @@ from torch import Tensor
 from calibrant.bad_file import reading
 from calibrant.checks import as_tensor, check_real, check_same_length
 from calibrant.errors import FileError, InputError
+from calibrant.files import load
+from calibrant.files.archive import open_npz
 from calibrant.predictions import Predictions
-from calibrant.sources import load
-from calibrant.sources.archive import open_npz
 from calibrant.training.folder import RunFolder
 from calibrant.training.record import EpochRecord
 from calibrant.training.settings import RunSettings

@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from calibrant.errors import FileError, InputError
-from calibrant.sources.atomic import atomic_path
+from calibrant.files.atomic import atomic_path
 
 __all__ = ["save_figure", "save_figures"]
 

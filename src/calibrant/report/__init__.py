@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from calibrant.errors import InputError
+from calibrant.files.atomic import atomic_text
 from calibrant.report.evaluation import evaluation_page, verdict
 from calibrant.report.html import to_html, to_html_fragment
 from calibrant.report.json import to_json, to_plain
 from calibrant.report.markdown import to_markdown
 from calibrant.report.page import Cell, Column, Figure, Page, Section, Table, Verdict
-from calibrant.sources.atomic import atomic_text
 
 if TYPE_CHECKING:
     from rich.console import Console

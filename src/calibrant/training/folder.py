@@ -26,13 +26,13 @@ from torch import Tensor
 
 from calibrant.bad_file import reading
 from calibrant.errors import CalibrantError, FileError, InputError
+from calibrant.files import save
+from calibrant.files.atomic import atomic_binary, atomic_path, atomic_text
+from calibrant.files.container import contents_metadata, digest_fits
+from calibrant.files.settings_folder import SettingsFolder
+from calibrant.files.tensors import save_tensors
 from calibrant.losses import MetaLoss
 from calibrant.predictions import Predictions
-from calibrant.sources import save
-from calibrant.sources.atomic import atomic_binary, atomic_path, atomic_text
-from calibrant.sources.container import contents_metadata, digest_fits
-from calibrant.sources.settings_folder import SettingsFolder
-from calibrant.sources.tensors import save_tensors
 from calibrant.training.learning import learned_epochs
 from calibrant.training.record import EpochRecord
 from calibrant.training.session import Session

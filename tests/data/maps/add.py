@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from calibrant.calibrators import Chain, DoNothing, TemperatureScaling
+from calibrant.files import save_map
 from calibrant.predictions import Predictions
-from calibrant.sources import save_map
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))

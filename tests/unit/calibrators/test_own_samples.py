@@ -12,13 +12,13 @@ from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
 from calibrant.calibrators.own_samples import compare_on_own_samples
 from calibrant.comparison import MethodResult, compare
 from calibrant.errors import CalibrantWarning
+from calibrant.files import load_map, save_map
 from calibrant.maps import Affine, Identity, Scale
 from calibrant.metrics import accuracy, brier, nll
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 from calibrant.report.comparison.document import leaderboard_to_document
 from calibrant.report.comparison.rows import note_lines
-from calibrant.sources import load_map, save_map
 
 
 @final

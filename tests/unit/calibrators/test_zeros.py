@@ -15,12 +15,12 @@ from sklearn.neighbors import KNeighborsClassifier
 from calibrant import find_calibrator
 from calibrant.errors import CalibrantWarning
 from calibrant.evaluation import evaluate
+from calibrant.files import load_map, save_map
 from calibrant.maps import Scale
 from calibrant.metrics import accuracy, calibration_refinement, nll
 from calibrant.numerics.uniform_share import choose_share, floored, mixed
 from calibrant.predictions import Predictions
 from calibrant.report import evaluation_page, verdict
-from calibrant.sources import load_map, save_map
 
 MODELS = {
     "forest": lambda: RandomForestClassifier(100, random_state=0),

@@ -12,9 +12,9 @@ from torch import nn
 from calibrant.clamping import ClampedModel, NeuralClamping, load_clamped
 from calibrant.clamping.study.forward_runs import ForwardRuns
 from calibrant.cli import clamping
+from calibrant.files import load
 from calibrant.metrics import nll
 from calibrant.predictions import Predictions
-from calibrant.sources import load
 
 LEFT = [
     "after.npz",

@@ -10,9 +10,9 @@ import torch
 from calibrant import Predictions, TopLabel, load, save
 from calibrant.calibrators import TemperatureScaling
 from calibrant.catalogue import all_calibrators, all_feature_calibrators
+from calibrant.files import load_feature_map, load_map, read_map_file, save_map
+from calibrant.files.formats import SUFFIXES
 from calibrant.maps import Scale
-from calibrant.sources import load_feature_map, load_map, read_map_file, save_map
-from calibrant.sources.formats import SUFFIXES
 
 NAMES = ["cat", "dog", "bird"]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from calibrant.datasets import DigitsReader
-from calibrant.sources import load
+from calibrant.files import load
 from calibrant.training import RECIPES, Recipe, load_network, predict
 
 DIGITS = ("train", "--dataset", "digits", "--model", "digits_cnn", "--device", "cpu")

@@ -20,8 +20,8 @@ from calibrant.confidence import (
     save_confidence,
 )
 from calibrant.errors import FileError, InputError
+from calibrant.files.container import contents_metadata
 from calibrant.maps import Scale
-from calibrant.sources.container import contents_metadata
 
 QUICK = ConfidNet(layers=3, units=8, epochs=3, learning_rate=0.01, batch_size=64)
 TUNED = dataclasses.replace(QUICK, choose_by="mse", fine_tune_epochs=2, fine_tune_learning_rate=0.01)

@@ -7,7 +7,7 @@ import torch
 
 from calibrant.diagnosis import read_runs
 from calibrant.errors import FileError, InputError
-from calibrant.sources import load
+from calibrant.files import load
 
 
 def test_a_trained_run_is_read_with_all_it_left(trained):

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from calibrant.datasets import Examples
 from calibrant.errors import FileError
-from calibrant.sources import load
+from calibrant.files import load
 from calibrant.training.folder import RunFolder
 
 

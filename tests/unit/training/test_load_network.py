@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 from calibrant.catalogue import find_loss
 from calibrant.datasets import Dataset, Examples, PixelScale, split_dataset
 from calibrant.errors import FileError
-from calibrant.sources import load
+from calibrant.files import load
 from calibrant.training import Recipe, Run, load_network, predict, train_runs
 
 CPU = torch.device("cpu")

@@ -7,9 +7,9 @@ import torch
 
 from calibrant.datasets import split_dataset
 from calibrant.errors import InputError
+from calibrant.files import load
 from calibrant.losses import CrossEntropyLoss
 from calibrant.metrics import accuracy, nll
-from calibrant.sources import load
 from calibrant.training import Recipe, Run, train_runs
 from calibrant.training.folder import RunFolder
 from calibrant.training.record import EpochRecord, HeldOutRecord

@@ -19,11 +19,11 @@ from calibrant.clamping.clamped.clamped_model import ClampedModel
 from calibrant.clamping.clamped.summary import ClampingSummary
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.errors import InputError
+from calibrant.files.container import Container
+from calibrant.files.formats import existing_file
+from calibrant.files.map_tree import check_map, describe, describe_fit, read_fit, rebuild
 from calibrant.inference import network_digest, network_state, put_weights, state_digest
 from calibrant.maps import Map
-from calibrant.sources.container import Container
-from calibrant.sources.formats import existing_file
-from calibrant.sources.map_tree import check_map, describe, describe_fit, read_fit, rebuild
 
 __all__ = ["load_clamped", "save_clamped"]
 

@@ -10,9 +10,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from calibrant.errors import FileError
+from calibrant.files.atomic import atomic_path
+from calibrant.files.tensors import save_tensors
 from calibrant.inference import state_digest
-from calibrant.sources.atomic import atomic_path
-from calibrant.sources.tensors import save_tensors
 
 __all__ = ["Journal"]
 

@@ -16,11 +16,11 @@ from calibrant.clamping.clamped.clamped_model import ClampedModel
 from calibrant.clamping.clamped.summary import ClampingSummary, StrengthTrial
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.errors import FileError, InputError
+from calibrant.files import load_map, save_map
+from calibrant.files.container import contents_metadata
 from calibrant.inference import network_digest
 from calibrant.maps import FitSummary, Map, Scale
 from calibrant.numerics.certificate import Certificate
-from calibrant.sources import load_map, save_map
-from calibrant.sources.container import contents_metadata
 
 SPACE = InputSpace(mean=(0.4, 0.6), std=(0.2, 0.3), clips=True)
 SUMMARY = ClampingSummary(

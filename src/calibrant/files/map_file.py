@@ -14,13 +14,13 @@ from typing import Any, final
 
 from calibrant.bad_file import reading
 from calibrant.errors import FileError, InputError
+from calibrant.files.container import Container
+from calibrant.files.content import as_class_names
+from calibrant.files.fitting_data import about_rows
+from calibrant.files.formats import existing_file
+from calibrant.files.map_tree import AnyMap, check_map, describe, describe_fit, read_fit, rebuild
 from calibrant.maps import Map, ProximityMap
 from calibrant.predictions import Predictions
-from calibrant.sources.container import Container
-from calibrant.sources.content import as_class_names
-from calibrant.sources.fitting_data import about_rows
-from calibrant.sources.formats import existing_file
-from calibrant.sources.map_tree import AnyMap, check_map, describe, describe_fit, read_fit, rebuild
 
 __all__ = ["MAP_CONTAINER", "MapFile", "load_feature_map", "load_map", "read_map_file", "save_map"]
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from calibrant.errors import FileError, InputError, UnknownNameError
+from calibrant.files import load
 from calibrant.predictions import Predictions, TopLabel
-from calibrant.sources import load
 
 LOGITS = np.array([[2.0, 0.0, -1.0], [0.5, 1.5, 0.0]])
 PROBS = np.array([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, final
 
 from calibrant.errors import FileError
-from calibrant.sources.atomic import atomic_text
+from calibrant.files.atomic import atomic_text
 from calibrant.temporary_folder import is_temporary
 
 __all__ = ["SettingsFolder"]

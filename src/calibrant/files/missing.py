@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from calibrant.errors import InputError
-from calibrant.sources.content import Content
+from calibrant.files.content import Content
 
 __all__ = ["missing", "shown"]
 

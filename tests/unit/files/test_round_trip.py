@@ -9,11 +9,11 @@ import torch
 from pyarrow import feather
 
 from calibrant.errors import FileError, InputError
+from calibrant.files import load, save
+from calibrant.files.formats import SUFFIXES
+from calibrant.files.load import OPENERS
+from calibrant.files.write import WRITERS
 from calibrant.predictions import Predictions, TopLabel
-from calibrant.sources import load, save
-from calibrant.sources.formats import SUFFIXES
-from calibrant.sources.load import OPENERS
-from calibrant.sources.write import WRITERS
 
 NAMES = ("cat", "dog", 'a "quoted", bird')
 CSV = (".csv", ".csv.gz")

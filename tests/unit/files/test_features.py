@@ -6,7 +6,7 @@ import safetensors.torch
 import torch
 
 from calibrant.errors import FileError, UnknownNameError
-from calibrant.sources import load_features
+from calibrant.files import load_features
 
 FEATURES = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
 FORMATS = pytest.mark.parametrize("suffix", [".npz", ".safetensors"])

@@ -15,9 +15,9 @@ import torch
 
 from calibrant.bad_file import reading
 from calibrant.errors import FileError
+from calibrant.files import load, save
+from calibrant.files.formats import SUFFIXES
 from calibrant.predictions import Predictions, TopLabel
-from calibrant.sources import load, save
-from calibrant.sources.formats import SUFFIXES
 
 LOGITS = torch.randn(30, 3, generator=torch.Generator().manual_seed(3))
 SAVED = Predictions.from_logits(LOGITS, torch.arange(30) % 3, class_names=("cat", "dog", "eel"))
@@ -191,7 +191,7 @@ def test_only_the_columns_that_are_needed_are_read(tmp_path):
 
 def test_importing_sources_loads_no_table_library():
     code = (
-        "import sys, calibrant.sources\n"
+        "import sys, calibrant.files\n"
         "print([name for name in ('pyarrow', 'safetensors', 'pandas', 'polars') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -201,7 +201,7 @@ def test_importing_sources_loads_no_table_library():
 def test_a_polars_frame_is_read_without_pandas():
     pytest.importorskip("polars")
     code = (
-        "import sys, polars, calibrant.sources as s\n"
+        "import sys, polars, calibrant.files as s\n"
         "s.load(polars.DataFrame({'confidence': [0.5], 'correct': [True]}))\n"
         "print('pandas' in sys.modules)"
     )

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FileError
-from calibrant.sources.content import Column, Words
-from calibrant.sources.tensors import save_tensors
+from calibrant.files.content import Column, Words
+from calibrant.files.tensors import save_tensors
 
 __all__ = ["WRITERS"]
 

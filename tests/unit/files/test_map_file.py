@@ -19,12 +19,12 @@ from safetensors.torch import save_file
 from calibrant.calibrators import Calibrator, Chain, DoNothing, TemperatureScaling
 from calibrant.catalogue import all_calibrators, all_feature_calibrators
 from calibrant.errors import FileError, InputError
+from calibrant.files import load_feature_map, load_map, read_map_file, save, save_map
+from calibrant.files.container import contents_metadata
+from calibrant.files.fitting_data import digest
+from calibrant.files.map_tree import kinds
 from calibrant.maps import Affine, ChainMap, Map, Scale
 from calibrant.predictions import Predictions
-from calibrant.sources import load_feature_map, load_map, read_map_file, save, save_map
-from calibrant.sources.container import contents_metadata
-from calibrant.sources.fitting_data import digest
-from calibrant.sources.map_tree import kinds
 
 GOLDEN = Path(__file__).parents[2] / "data" / "maps"
 SCALE = EXAMPLES["scale"]

@@ -2,7 +2,7 @@
 
 A frame of pandas, polars or pyarrow is taken through Arrow's own interface, so none of them is imported here. Of a
 file only the columns that are needed are read. How a column becomes a tensor is in
-:mod:`calibrant.sources.arrow`.
+:mod:`calibrant.files.arrow`.
 """
 
 import gzip
@@ -15,8 +15,8 @@ from typing import Any, final
 
 from calibrant.bad_file import check_expansion, check_memory, reading
 from calibrant.errors import FileError, InputError
-from calibrant.sources.arrow import column_of, shape_of, whole_numbers_if_they_are
-from calibrant.sources.content import Column, Content, as_class_names
+from calibrant.files.arrow import column_of, shape_of, whole_numbers_if_they_are
+from calibrant.files.content import Column, Content, as_class_names
 
 _BLOCK, _MOST_BLOCK = 1 << 20, 1 << 30  # bytes of a CSV file that are parsed together
 _LONGEST_HEADER, _LONGEST_NUMBER = 1 << 26, 64

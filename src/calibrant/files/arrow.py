@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from calibrant.errors import InputError
-from calibrant.sources.content import Column, Words
+from calibrant.files.content import Column, Words
 
 __all__ = ["column_of", "shape_of", "whole_numbers_if_they_are"]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from calibrant.errors import FileError
-from calibrant.sources.settings_folder import SettingsFolder
+from calibrant.files.settings_folder import SettingsFolder
 
 
 def folder(path, schema="calibrant.run/1"):

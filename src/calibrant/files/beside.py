@@ -7,9 +7,9 @@ from pathlib import PurePosixPath, PureWindowsPath
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.sources.columns import Choice, has_meaning
-from calibrant.sources.content import Column, Content, Words
-from calibrant.sources.formats import suffix_of
+from calibrant.files.columns import Choice, has_meaning
+from calibrant.files.content import Column, Content, Words
+from calibrant.files.formats import suffix_of
 
 __all__ = ["can_hold", "names_beside", "read_beside"]
 

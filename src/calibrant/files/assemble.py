@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
+from calibrant.files.columns import Choice
+from calibrant.files.content import Column, Content
 from calibrant.predictions import Predictions, TopLabel
-from calibrant.sources.columns import Choice
-from calibrant.sources.content import Column, Content
 
 __all__ = ["assemble"]
 

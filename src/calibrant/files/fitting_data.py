@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
+from calibrant.files.map_tree import AnyMap
 from calibrant.maps import Map
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Tally
 from calibrant.numerics.neighbours import as_features
 from calibrant.predictions import Predictions
-from calibrant.sources.map_tree import AnyMap
 
 __all__ = ["about_rows", "digest"]
 

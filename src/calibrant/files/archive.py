@@ -19,7 +19,7 @@ from torch import Tensor
 from calibrant.bad_file import check_expansion, reading
 from calibrant.caught_warnings import caught_warnings
 from calibrant.errors import FileError, InputError
-from calibrant.sources.content import Column, Content, as_class_names, as_column
+from calibrant.files.content import Column, Content, as_class_names, as_column
 
 __all__ = ["open_mapping", "open_npz", "open_safetensors", "open_torch"]
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from calibrant.catalogue import all_calibrators
+from calibrant.files import read_map_file, save_map
+from calibrant.files.inputs import heeds_offset
 from calibrant.predictions import Predictions
-from calibrant.sources import read_map_file, save_map
-from calibrant.sources.inputs import heeds_offset
 
 HEEDING = ("vector", "matrix", "ms_odir")
 

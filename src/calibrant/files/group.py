@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from calibrant.sources.content import Content
+from calibrant.files.content import Content
 
 __all__ = ["Scores", "group_of"]
 

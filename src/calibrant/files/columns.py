@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Literal, final, get_args
 
 from calibrant.errors import InputError, UnknownNameError
-from calibrant.sources.content import Content
-from calibrant.sources.group import Scores, group_of
-from calibrant.sources.missing import missing, shown
+from calibrant.files.content import Content
+from calibrant.files.group import Scores, group_of
+from calibrant.files.missing import missing, shown
 
 __all__ = ["Choice", "Kind", "Wish", "choose", "has_meaning"]
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from calibrant.errors import FileError, InputError
+from calibrant.files import load
 from calibrant.predictions import TopLabel
-from calibrant.sources import load
 
 PROBS = [[0.75, 0.25], [0.5, 0.5], [0.125, 0.875]]
 WIDE = {"prob_0": [0.75, 0.5, 0.125], "prob_1": [0.25, 0.5, 0.875], "label": [0, 1, 1]}

@@ -7,10 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from calibrant.files import load
+from calibrant.files.formats import SUFFIXES
+from calibrant.files.scores import Scores, load_scores, save_scores
 from calibrant.predictions import PROB_FLOOR, Predictions
-from calibrant.sources import load
-from calibrant.sources.formats import SUFFIXES
-from calibrant.sources.scores import Scores, load_scores, save_scores
 
 LOGITS = np.array([[2.0, 0.0, -1.0], [0.5, 1.5, 0.0]])
 

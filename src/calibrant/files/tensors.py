@@ -1,4 +1,4 @@
-"""Named tensors into a safetensors file that :func:`~calibrant.sources.atomic.atomic_path` lends."""
+"""Named tensors into a safetensors file that :func:`~calibrant.files.atomic.atomic_path` lends."""
 
 from collections.abc import Mapping
 from pathlib import Path

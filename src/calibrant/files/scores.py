@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import FileError
+from calibrant.files.beside import can_hold, names_beside, read_beside
+from calibrant.files.columns import Kind, Wish
+from calibrant.files.content import Column
+from calibrant.files.formats import suffix_of
+from calibrant.files.load import Loaded, load_as_wished
+from calibrant.files.save import write_arrays
 from calibrant.predictions import Predictions
-from calibrant.sources.beside import can_hold, names_beside, read_beside
-from calibrant.sources.columns import Kind, Wish
-from calibrant.sources.content import Column
-from calibrant.sources.formats import suffix_of
-from calibrant.sources.load import Loaded, load_as_wished
-from calibrant.sources.save import write_arrays
 
 __all__ = ["Scores", "load_scores", "save_scores"]
 

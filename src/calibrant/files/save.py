@@ -1,14 +1,14 @@
-"""``save``: predictions to a file that :func:`calibrant.sources.load` reads back, written whole or not at all."""
+"""``save``: predictions to a file that :func:`calibrant.files.load` reads back, written whole or not at all."""
 
 import os
 from collections.abc import Mapping
 
 from calibrant.errors import FileError, InputError
+from calibrant.files.atomic import atomic_path
+from calibrant.files.content import Column, Words
+from calibrant.files.formats import suffix_of
+from calibrant.files.write import WRITERS
 from calibrant.predictions import Predictions, TopLabel
-from calibrant.sources.atomic import atomic_path
-from calibrant.sources.content import Column, Words
-from calibrant.sources.formats import suffix_of
-from calibrant.sources.write import WRITERS
 
 __all__ = ["save", "write_arrays"]
 
@@ -32,7 +32,7 @@ def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> N
 
     Example:
         >>> import tempfile
-        >>> from calibrant.sources import load
+        >>> from calibrant.files import load
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     save(Predictions.from_logits([[2.0, 0.0]], [1]), f"{folder}/test.parquet")
         ...     load(f"{folder}/test.parquet").logits.tolist()

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 from calibrant.errors import FileError, InputError
+from calibrant.files.archive import open_mapping, open_npz, open_safetensors, open_torch
+from calibrant.files.assemble import assemble
+from calibrant.files.columns import Choice, Kind, Wish, choose
+from calibrant.files.content import Content
+from calibrant.files.formats import existing_file, suffix_of
+from calibrant.files.table import is_frame, open_arrow, open_csv, open_frame, open_parquet
 from calibrant.predictions import Predictions, TopLabel
-from calibrant.sources.archive import open_mapping, open_npz, open_safetensors, open_torch
-from calibrant.sources.assemble import assemble
-from calibrant.sources.columns import Choice, Kind, Wish, choose
-from calibrant.sources.content import Content
-from calibrant.sources.formats import existing_file, suffix_of
-from calibrant.sources.table import is_frame, open_arrow, open_csv, open_frame, open_parquet
 
 __all__ = ["OPENERS", "Loaded", "load", "load_as_wished"]
 
@@ -42,7 +42,7 @@ def load(
 
     Without options: ``logits`` (or ``logit_0``, ``logit_1``, ...) with ``labels``, else ``probs`` (or ``prob_0``, ...)
     with ``labels``, else ``confidence`` with ``correct``; every name that is known is listed in
-    :mod:`calibrant.sources.columns`. One logit a row means two classes. Number types are kept; a CSV file has only
+    :mod:`calibrant.files.columns`. One logit a row means two classes. Number types are kept; a CSV file has only
     float64.
 
     Args:

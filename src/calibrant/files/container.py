@@ -17,9 +17,9 @@ from typing import Any, final
 from torch import Tensor
 
 from calibrant.errors import FileError
+from calibrant.files.atomic import atomic_path
+from calibrant.files.tensors import save_tensors
 from calibrant.inference import state_digest
-from calibrant.sources.atomic import atomic_path
-from calibrant.sources.tensors import save_tensors
 
 __all__ = ["Container", "contents_metadata", "digest_fits"]
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from calibrant.errors import FileError
+from calibrant.files import load, save
+from calibrant.files.atomic import atomic_binary, atomic_path, atomic_text
+from calibrant.files.formats import SUFFIXES
 from calibrant.predictions import Predictions
-from calibrant.sources import load, save
-from calibrant.sources.atomic import atomic_binary, atomic_path, atomic_text
-from calibrant.sources.formats import SUFFIXES
 from calibrant.temporary_folder import is_temporary
 
 OLD = Predictions.from_logits([[1.0, 2.0]], [0])
@@ -117,7 +117,7 @@ def test_two_writers_do_not_meet(tmp_path):
 WRITER = """
 import os, signal, sys
 from pathlib import Path
-from calibrant.sources.atomic import atomic_text
+from calibrant.files.atomic import atomic_text
 with atomic_text(sys.argv[1]) as file:
     file.write("half")
     file.flush()

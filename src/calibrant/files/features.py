@@ -7,11 +7,11 @@ from pathlib import Path
 from torch import Tensor
 
 from calibrant.errors import FileError, InputError, UnknownNameError
+from calibrant.files.archive import open_npz, open_safetensors
+from calibrant.files.content import Content
+from calibrant.files.formats import existing_file
+from calibrant.files.missing import shown
 from calibrant.numerics.neighbours import as_features
-from calibrant.sources.archive import open_npz, open_safetensors
-from calibrant.sources.content import Content
-from calibrant.sources.formats import existing_file
-from calibrant.sources.missing import shown
 
 __all__ = ["load_features"]
 

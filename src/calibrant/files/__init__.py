@@ -1,0 +1,20 @@
+"""Where predictions and maps come from and where they go: files, data frames and arrays.
+
+Names say what numbers are (see :mod:`calibrant.files.columns`); values are never looked at to find out.
+"""
+
+from calibrant.files.features import load_features
+from calibrant.files.load import load
+from calibrant.files.map_file import MapFile, load_feature_map, load_map, read_map_file, save_map
+from calibrant.files.save import save
+
+__all__ = [
+    "MapFile",
+    "load",
+    "load_feature_map",
+    "load_features",
+    "load_map",
+    "read_map_file",
+    "save",
+    "save_map",
+]
