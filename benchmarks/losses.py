@@ -13,8 +13,8 @@ from calibrant.catalogue import all_losses
 from calibrant.losses import NeedsSamples
 from calibrant.models import build_model
 from calibrant.training import Recipe, Session, Speed
-from calibrant.training.capture import CapturedStep
 from calibrant.training.data import DeviceData
+from calibrant.training.device import CapturedStep
 
 __all__ = ["report"]
 

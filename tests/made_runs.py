@@ -12,7 +12,7 @@ from calibrant.losses import loss_settings
 from calibrant.predictions import Predictions
 from calibrant.training import Recipe
 from calibrant.training.folder import RunFolder
-from calibrant.training.settings import RunSettings
+from calibrant.training.recipe import RunSettings
 
 CPU = torch.device("cpu")
 

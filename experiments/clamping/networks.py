@@ -15,7 +15,7 @@ from calibrant.datasets import CIFAR100, BloodMNIST, Dataset, Examples, PixelSca
 from calibrant.losses import CrossEntropyLoss
 from calibrant.models import DigitsCNN, build_model
 from calibrant.training import RECIPES, Recipe, Session, TrainingData, load_network, train_together
-from calibrant.training.inputs import Standardise
+from calibrant.training.data import Standardise
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CIFAR_SCALE = PixelScale((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))

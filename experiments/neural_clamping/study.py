@@ -38,7 +38,7 @@ from calibrant.metrics import ACE, AUROC, ECE, NLL, SCE, Accuracy, Brier, Entrop
 from calibrant.models import DigitsCNN, build_model
 from calibrant.predictions import Predictions
 from calibrant.training import Recipe, Session, TrainingData, train_together
-from calibrant.training.inputs import Standardise
+from calibrant.training.data import Standardise
 from experiments.neural_clamping.graphed import Graphed
 from experiments.neural_clamping.results import numbers_of, page_of
 from experiments.numbers import Number

@@ -16,9 +16,9 @@ from calibrant.cli.progress import stages
 from calibrant.cli.reading import read_features, refuse_features
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.files import MapFile, read_map_file
-from calibrant.files.formats import suffix_of
-from calibrant.files.inputs import heeds_offset
-from calibrant.files.scores import Scores, load_scores, save_scores
+from calibrant.files.load import Scores, load_scores, save_scores
+from calibrant.files.map_file import heeds_offset
+from calibrant.files.source import suffix_of
 from calibrant.maps import Map, Scale
 from calibrant.predictions import Predictions
 from calibrant.shown_text import terminal_text

@@ -15,8 +15,8 @@ import json
 from pathlib import Path
 from typing import Any, final
 
+from calibrant.atomic import SettingsFolder
 from calibrant.errors import FileError
-from calibrant.files.settings_folder import SettingsFolder
 
 __all__ = ["ClampFolder"]
 

@@ -7,6 +7,7 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
+from calibrant.atomic import atomic_binary, atomic_path, save_tensors
 from calibrant.cli.clamp_case import ClampRequest
 from calibrant.cli.clamp_folder import ClampFolder
 from calibrant.cli.clamp_method import MethodText
@@ -16,8 +17,6 @@ from calibrant.cli.evaluation import Request, run_evaluation
 from calibrant.cli.writing import Reports
 from calibrant.datasets import Examples, load_digits, load_resnet110
 from calibrant.files import save
-from calibrant.files.atomic import atomic_binary, atomic_path
-from calibrant.files.tensors import save_tensors
 from calibrant.losses import CrossEntropyLoss
 from calibrant.models import DigitsCNN
 from calibrant.predictions import Predictions

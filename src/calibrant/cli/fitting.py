@@ -16,8 +16,7 @@ from calibrant.cli.output import check_output, standard_error, standard_output
 from calibrant.cli.progress import stages
 from calibrant.cli.reading import read_features, read_predictions, refuse_features
 from calibrant.files import MapFile, read_map_file, save_map
-from calibrant.files.map_file import MAP_CONTAINER
-from calibrant.files.map_tree import AnyMap
+from calibrant.files.map_file import MAP_CONTAINER, AnyMap
 from calibrant.maps import ChainMap, FitSummary, Identity, Map, Scale
 from calibrant.method_text import AnyCalibrator
 from calibrant.predictions import Predictions

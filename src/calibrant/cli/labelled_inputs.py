@@ -12,9 +12,8 @@ from torch import Tensor
 from calibrant.clamping import InputSpace
 from calibrant.cli.networks import Network
 from calibrant.errors import FileError, InputError
-from calibrant.files.archive import open_npz
-from calibrant.files.content import Words
-from calibrant.files.formats import existing_file
+from calibrant.files.archives import open_npz
+from calibrant.files.source import Words, existing_file
 from calibrant.inference import CalibrationSamples
 
 __all__ = ["InputFile", "blamed_on"]

@@ -16,7 +16,7 @@ from calibrant.clamping import InputSpace
 from calibrant.cli.factory import KINDS, made_by
 from calibrant.cli.weights import load_weights
 from calibrant.errors import FileError, InputError
-from calibrant.files.formats import existing_file
+from calibrant.files.source import existing_file
 from calibrant.inference import set_evaluating
 from calibrant.training import load_network
 from calibrant.training.folder import RunFolder

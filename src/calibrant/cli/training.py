@@ -29,8 +29,8 @@ from calibrant.metrics import accuracy, auroc, ece, nll
 from calibrant.models import all_models
 from calibrant.predictions import Predictions
 from calibrant.training import RECIPES, EpochRecord, Recipe, Run, Speed, train_runs
+from calibrant.training.device import Peers, joined_peers
 from calibrant.training.folder import RunFolder
-from calibrant.training.peers import Peers, joined_peers
 
 __all__ = ["TrainingRequest", "run_training", "whole_numbers"]
 

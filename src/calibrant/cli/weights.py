@@ -7,7 +7,7 @@ from torch import nn
 
 from calibrant.bad_file import reading
 from calibrant.errors import FileError
-from calibrant.files.formats import existing_file
+from calibrant.files.source import existing_file
 from calibrant.inference import put_weights
 
 __all__ = ["load_weights"]

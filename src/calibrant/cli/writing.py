@@ -8,8 +8,8 @@ from io import BytesIO
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, final
 
+from calibrant.atomic import atomic_text
 from calibrant.cli.output import check_drawing, check_folder, check_output, standard_error
-from calibrant.files.atomic import atomic_text
 from calibrant.report import Figure, Page, to_markdown, write
 from calibrant.shown_text import terminal_text
 

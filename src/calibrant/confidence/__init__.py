@@ -3,13 +3,9 @@
 Both leave every prediction as it is, and give a :class:`~calibrant.top_label.TopLabel` that all metrics take.
 """
 
-from calibrant.confidence.chosen_epoch import ChosenEpoch
 from calibrant.confidence.confidence_file import AnyConfidence, load_confidence, save_confidence
-from calibrant.confidence.confidence_head import ConfidenceHead
-from calibrant.confidence.confidnet import ConfidNet
-from calibrant.confidence.learned_confidence import LearnedConfidence
-from calibrant.confidence.neighbour_confidence import NeighbourConfidence
-from calibrant.confidence.trust_score import TrustScore
+from calibrant.confidence.confidnet import ChosenEpoch, ConfidenceHead, ConfidNet, LearnedConfidence
+from calibrant.confidence.trust_score import NeighbourConfidence, TrustScore
 
 __all__ = [
     "AnyConfidence",

@@ -16,15 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.bad_file import reading
-from calibrant.confidence.chosen_epoch import ChosenEpoch
-from calibrant.confidence.confidence_head import ConfidenceHead, check_head_sizes
-from calibrant.confidence.fine_tuning import encoder_copy
-from calibrant.confidence.learned_confidence import LearnedConfidence
-from calibrant.confidence.neighbour_confidence import NeighbourConfidence
+from calibrant.confidence.confidnet import (
+    ChosenEpoch,
+    ConfidenceHead,
+    LearnedConfidence,
+    check_head_sizes,
+    encoder_copy,
+)
+from calibrant.confidence.trust_score import NeighbourConfidence
 from calibrant.errors import InputError
 from calibrant.files.container import Container
-from calibrant.files.formats import existing_file
-from calibrant.files.map_tree import describe_fit, read_fit
+from calibrant.files.map_file import describe_fit, read_fit
+from calibrant.files.source import existing_file
 from calibrant.inference import device_of, network_digest
 
 __all__ = ["AnyConfidence", "load_confidence", "save_confidence"]

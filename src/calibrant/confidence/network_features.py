@@ -1,16 +1,72 @@
-"""The features of a network, and that its logits are made of them."""
+"""Features, true-class probabilities and correctness of labelled samples, from a frozen network."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
+from calibrant.checks import check_labels
 from calibrant.errors import CalibrantError, InputError, in_a_line
-from calibrant.inference import HOW_TO_WRAP, with_features
+from calibrant.inference import (
+    HOW_TO_WRAP,
+    SampleSource,
+    StreamedSamples,
+    check_batch_size,
+    device_of,
+    frozen,
+    open_samples,
+    read_checked,
+    to_device,
+    with_features,
+)
 from calibrant.numerics.neighbours import as_features
+from calibrant.predictions import Predictions
 
-__all__ = ["check_network", "features_of", "running_on"]
+__all__ = [
+    "Gathered",
+    "check_network",
+    "features_of",
+    "gathered_from_model",
+    "gathered_from_predictions",
+    "labelled_batches",
+    "rows_as_given",
+    "running_on",
+]
+
+
+def rows_as_given(data: object) -> SampleSource:
+    """Rows of ``(inputs, labels)`` or of a map-style ``Dataset`` by number, and of a ``DataLoader`` as they come.
+
+    Raises:
+        InputError: If it is none of them.
+    """
+    return StreamedSamples(data) if isinstance(data, DataLoader) else open_samples(data)
+
+
+def labelled_batches(
+    rows: SampleSource, *, device: torch.device, batch_size: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """One pass: inputs (m, ...) as they are and labels (m,), both on the device, and positions (m,) on the CPU.
+
+    Args:
+        rows: Where they are read.
+        device: Where they are wanted.
+        batch_size: Rows at a time; a loader has its own.
+
+    Raises:
+        InputError: If there are no rows, or one cannot be read or has no class number.
+
+    Example:
+        >>> rows = rows_as_given((torch.zeros(5, 3), [0, 1, 1, 0, 2]))
+        >>> [labels.tolist() for _, labels, _ in labelled_batches(rows, device=torch.device("cpu"), batch_size=3)]
+        [[0, 1, 1], [0, 2]]
+    """
+    size = check_batch_size(batch_size)
+    for inputs, labels, positions in read_checked(rows, None if rows.n_samples is None else size):
+        yield to_device(inputs, device), labels.to(device), positions
 
 
 @contextmanager
@@ -63,3 +119,68 @@ def check_network(model: nn.Module, inputs: Tensor) -> None:
     near = torch.finfo(whole.dtype).eps ** 0.5 * (1 + float(whole.abs().max()))
     if through.shape != whole.shape or not (through - whole).abs().max() <= near:
         raise InputError(f"the logits must be head(features(x)); {type(model).__name__} gives others. {HOW_TO_WRAP}")
+
+
+_TRIED = 8  # rows on which the network is looked at twice
+
+
+class Gathered(NamedTuple):
+    """All that is kept of the rows; logits are not, which may be a thousand a row."""
+
+    features: Tensor
+    """(n, d), in the type the network gave."""
+
+    target: Tensor
+    """The true-class probability, (n,), float32 or float64."""
+
+    correct: Tensor
+    """(n,), bool."""
+
+    softmax_log_odds: Tensor
+    """Of the network's own confidence, (n,)."""
+
+
+def gathered_from_predictions(predictions: Predictions, features: object) -> Gathered:
+    """From what is there already: predictions and the features they were made from, on the device of the features.
+
+    Raises:
+        InputError: If the features are not a finite row for each prediction.
+    """
+    rows = as_features(features, rows=len(predictions))
+    # Block by block: a row of probabilities is as long as the classes are many.
+    target = torch.cat([_target(block) for block in predictions.blocks()])
+    known = (target, predictions.correct, predictions.top.log_odds)
+    return Gathered(rows, *(each.to(rows.device) for each in known))
+
+
+def gathered_from_model(model: nn.Module, rows: SampleSource, *, batch_size: int) -> Gathered:
+    """From one pass of the network over labelled inputs, in evaluation mode and without gradients.
+
+    Args:
+        model: With ``features`` and ``head``; it comes back in the modes it was in.
+        rows: Where inputs and labels are read.
+        batch_size: Rows at a time.
+
+    Raises:
+        InputError: If the network shows no features, or they are not finite; or labels are out of range.
+    """
+    network = with_features(model)
+    parts: list[Gathered] = []
+    with frozen(model), torch.no_grad():
+        for inputs, labels, positions in labelled_batches(rows, device=device_of(model), batch_size=batch_size):
+            try:
+                if not parts:
+                    check_network(model, inputs[:_TRIED])
+                features = as_features(features_of(model, inputs))
+                logits = network.head(features)
+                predictions = Predictions.from_logits(logits, check_labels(labels, logits.shape[1]))
+            except InputError as error:
+                first, last = int(positions[0]), int(positions[-1])
+                raise InputError(f"rows {first:,} to {last:,} of the data: {error}") from error
+            parts.append(gathered_from_predictions(predictions, features))
+    return Gathered(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def _target(predictions: Predictions) -> Tensor:
+    logits = predictions.logits if predictions.logits.dtype == torch.float64 else predictions.logits.float()
+    return logits.softmax(dim=1).gather(1, predictions.labels[:, None])[:, 0]

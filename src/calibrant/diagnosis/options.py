@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from calibrant.training.settings import RunSettings
+from calibrant.training.recipe import RunSettings
 
 __all__ = ["Option", "flattened", "options_of"]
 

@@ -9,7 +9,7 @@ from calibrant.diagnosis.run_images import check_sees_images
 from calibrant.diagnosis.runs import DiagnosedRun
 from calibrant.errors import FileError, InputError
 from calibrant.training.data import TrainingData
-from calibrant.training.settings import data_digest
+from calibrant.training.recipe import data_digest
 
 __all__ = ["clean_examples", "read_run_dataset"]
 

@@ -11,11 +11,11 @@ from calibrant.bad_file import reading
 from calibrant.checks import as_tensor, check_real, check_same_length
 from calibrant.errors import FileError, InputError
 from calibrant.files import load
-from calibrant.files.archive import open_npz
+from calibrant.files.archives import open_npz
 from calibrant.predictions import Predictions
 from calibrant.training.folder import RunFolder
+from calibrant.training.recipe import RunSettings
 from calibrant.training.record import EpochRecord
-from calibrant.training.settings import RunSettings
 
 __all__ = ["DiagnosedRun", "LearnedRows", "read_runs"]
 

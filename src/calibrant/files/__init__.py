@@ -3,8 +3,7 @@
 Names say what numbers are (see :mod:`calibrant.files.columns`); values are never looked at to find out.
 """
 
-from calibrant.files.features import load_features
-from calibrant.files.load import load
+from calibrant.files.load import load, load_features
 from calibrant.files.map_file import MapFile, load_feature_map, load_map, read_map_file, save_map
 from calibrant.files.save import save
 

@@ -1,30 +1,67 @@
-"""Which names mean what: the only place where a source's arrays or columns are given a meaning.
+"""The meaning of names: which arrays or columns of a source are scores, labels, weights or anything else."""
 
-=============  ===================================================================================================
-meaning        names
-=============  ===================================================================================================
-logits         ``logits`` or ``logit``: (n, k), or (n,) and (n, 1) for two classes;
-               or ``logit_0``, ``logit_1``, ... one a class
-probabilities  ``probs``, ``prob`` or ``probabilities``: (n, k); or ``prob_0``, ``prob_1``, ... one a class;
-               netcal's ``predictions``, if its ``ground_truth`` stands beside it
-labels         ``labels``, ``label``, ``targets`` or ``ground_truth``
-top label      ``confidence`` and ``correct``
-class names    ``class_names``; or words in place of numbers: ``prob_cat``, ``prob_dog``, ...
-=============  ===================================================================================================
-
-Logits go before probabilities, and both before the top label, unless ``kind`` says otherwise. Two names for the same
-thing are an error, because either could be meant. Upper and lower case differ.
-"""
-
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Literal, final, get_args
 
-from calibrant.errors import InputError, UnknownNameError
-from calibrant.files.content import Content
-from calibrant.files.group import Scores, group_of
-from calibrant.files.missing import missing, shown
+from torch import Tensor
 
-__all__ = ["Choice", "Kind", "Wish", "choose", "has_meaning"]
+from calibrant.errors import InputError, UnknownNameError
+from calibrant.files.source import Column, Content, Words, suffix_of
+
+__all__ = [
+    "Choice",
+    "Kind",
+    "Scores",
+    "Wish",
+    "can_hold",
+    "choose",
+    "group_of",
+    "has_meaning",
+    "missing",
+    "names_beside",
+    "read_beside",
+    "shown",
+]
+
+Scores = tuple[tuple[str, ...], tuple[str, ...] | None]  # the names of the scores and, if these say so, of the classes
+
+
+def group_of(content: Content, prefix: str) -> Scores | None:
+    """Names that start alike, in the order of the classes; None if there are fewer than two.
+
+    Raises:
+        InputError: If the numbers have a gap, stand twice, or are mixed with words. A FileError if it is a file.
+    """
+    names = [name for name in content.names if name.startswith(prefix)]
+    if len(names) < 2:
+        return None
+    suffixes = [name.removeprefix(prefix) for name in names]
+    numbered = [suffix.isascii() and suffix.isdecimal() for suffix in suffixes]
+    if any(numbered) and not all(numbered):
+        raise content.error(
+            f"the {content.noun}s {prefix}* of {content.title} must end in numbers, or all in class names; found "
+            f"{names[numbered.index(True)]!r} and {names[numbered.index(False)]!r}. Rename or remove what is no score."
+        )
+    classes = [int(suffix) for suffix in suffixes] if all(numbered) else suffixes
+    twice, times = Counter(classes).most_common(1)[0]
+    if times > 1:
+        raise content.error(f"{content.title} must have one {content.noun} {prefix}{twice}; found {times}. Rename one.")
+    if not all(numbered):
+        return tuple(names), tuple(suffixes)
+    by_class = dict(zip(classes, names, strict=True))
+    gap = next((number for number in range(len(names)) if number not in by_class), None)
+    if gap is not None:
+        raise content.error(
+            f"the {content.noun}s {prefix}* of {content.title} must be numbered from 0 without a gap; "
+            f"{prefix}{gap} is missing (found {names[0]!r} to {names[-1]!r}). Add it, or rename the others."
+        )
+    return tuple(by_class[number] for number in range(len(names))), None
+
 
 Kind = Literal["logits", "probs", "top-label"]
 
@@ -174,3 +211,157 @@ def _scores(content: Content, kind: Kind, asked: str | None) -> Scores:
             f"Pass kind={kind!r} with scores={whole!r} or scores={PREFIXES[kind]!r}."
         )
     return group or ((whole,) if whole else (), None)
+
+
+_SHOWN = 8
+_NEEDED = {
+    "logits": "'logits' (or 'logit_0', 'logit_1', ...)",
+    "probs": "'probs' (or 'probabilities', or 'prob_0', 'prob_1', ...)",
+    "top-label": "'confidence' with 'correct'",
+}
+_LABEL_LIKE = ("label", "labels", "target", "targets", "ground_truth", "y", "y_true", "true", "class", "gt")
+_OPTION_LIKE = {
+    "confidence": ("confidence", "confidences", "conf", "score"),
+    "correct": ("correct", "is_correct", "right", "accuracy"),
+}
+
+
+def missing(
+    content: Content,
+    kinds: Sequence[str],
+    *,
+    lacks_scores: bool = True,
+    lacks_labels: bool = True,
+    labels_needed: bool = True,
+) -> InputError:
+    """The error for a source without a complete set of names."""
+    needed = ", or ".join(_NEEDED[kind] + " with 'labels'" * (labels_needed and kind != "top-label") for kind in kinds)
+    if list(kinds) == ["top-label"]:
+        options = [_top_option(content, name) for name in ("confidence", "correct") if name not in content.names]
+    else:
+        options = _options(content, kinds, lacks_scores=lacks_scores, lacks_labels=lacks_labels)
+    advice = f"Rename what is meant, or pass {', '.join(options)}."
+    parts = [f"{content.title} must have {content.noun}s {needed}; found {shown(content)}.", content.hint, advice]
+    return content.error(" ".join(part for part in parts if part))
+
+
+def shown(content: Content) -> str:
+    """The first names of a source, with their shapes where these tell anything."""
+    listed = [f"{name!r}{_size(content, name)}" for name in content.names[:_SHOWN]]
+    rest = len(content.names) - _SHOWN
+    return (", ".join(listed) or "nothing") + (f" and {rest} more" if rest > 0 else "")
+
+
+def _size(content: Content, name: str) -> str:
+    # A name that stands twice has no one shape.
+    shape = content.shape(name) if content.names.count(name) == 1 else (None,)
+    if shape == (None,):
+        return ""
+    return f" ({' x '.join('?' if size is None else str(size) for size in shape)})"
+
+
+def _options(content: Content, kinds: Sequence[str], *, lacks_scores: bool, lacks_labels: bool) -> list[str]:
+    """The options that would name what is lacking, with the likely name in them; nothing is taken without them."""
+    options = []
+    if lacks_scores:
+        options = [] if len(kinds) == 1 else ["kind='logits' (or 'probs')"]
+        options.append(_option("scores", _scores_like(content)))
+    if lacks_labels:
+        options.append(_option("labels", _like(content, _LABEL_LIKE)))
+    return options
+
+
+def _top_option(content: Content, option: str) -> str:
+    return _option(option, _like(content, _OPTION_LIKE[option]))
+
+
+def _option(option: str, name: str | None) -> str:
+    return f"{option}=NAME" if name is None else f"{option}={name!r}"
+
+
+def _scores_like(content: Content) -> str | None:
+    """A lone matrix, or a run of numbered names, that could be the scores."""
+    ends = Counter(match[1] for name in content.names if (match := re.fullmatch(r"(.*\D)\d+", name)))
+    if ends and ends.most_common(1)[0][1] > 1:
+        prefix = ends.most_common(1)[0][0]
+        return None if prefix in {"logit_", "prob_"} else prefix
+    wide = [name for name in content.names[:_SHOWN] if content.names.count(name) == 1 and len(content.shape(name)) == 2]
+    return wide[0] if len(wide) == 1 and wide[0] not in {"logits", "logit", "probs", "prob", "probabilities"} else None
+
+
+def _like(content: Content, words: Sequence[str]) -> str | None:
+    """A name that differs from one of these in case or by a letter."""
+    lowered = {name.lower(): name for name in reversed(content.names)}
+    for word in words:
+        if word in lowered:
+            return lowered[word]
+    close = get_close_matches(words[0], list(lowered), n=1, cutoff=0.8)
+    return lowered[close[0]] if close else None
+
+
+_ARCHIVES = (".npz", ".pt", ".pth", ".safetensors")
+_TENSORS_ONLY = (".pt", ".pth", ".safetensors")
+_TAKEN = {"class_names", "file", "allow_pickle"}  # the last two are arguments of NumPy's savez
+
+
+def names_beside(content: Content, choice: Choice) -> tuple[str, ...]:
+    """Every name that was not chosen, in the source's order."""
+    chosen = {*choice.scores, choice.labels}
+    return tuple(dict.fromkeys(name for name in content.names if name not in chosen))
+
+
+def read_beside(content: Content, choice: Choice, rows: int) -> dict[str, Column]:
+    """What has one entry a row, such as features or identifiers, by name.
+
+    Left out: other scores and labels, which would stand uncalibrated beside the new ones; what stands under one name
+    twice, or under a name that leads out of an archive (``../``); what has another length, which is not even read; and
+    all of a CSV file, whose text could only be guessed at ("007" is an identifier).
+
+    Args:
+        content: The source.
+        choice: What of it are the scores and labels.
+        rows: How many there are.
+    """
+    if content.where is not None and suffix_of(content.where).startswith(".csv"):
+        return {}
+    times = Counter(content.names)
+    free = [
+        name
+        for name in names_beside(content, choice)
+        if not has_meaning(name)
+        and name not in _TAKEN
+        and times[name] == 1
+        and _stays_inside(name)
+        and content.shape(name)[:1] in {(rows,), (None,)}
+    ]
+    read = _readable(content, free)
+    return {name: column for name, column in read.items() if _length(column) == rows}
+
+
+def can_hold(suffix: str, column: Column) -> bool:
+    """Whether a file of that ending can hold it: matrices want an archive, and text is no tensor."""
+    if isinstance(column, Words):
+        return suffix not in _TENSORS_ONLY
+    return suffix in _ARCHIVES or (column.ndim == 1 and not column.is_complex())
+
+
+def _stays_inside(name: str) -> bool:
+    """Whether a file of that name, which it is in an archive, would lie where the archive is unpacked."""
+    path = PurePosixPath(name)
+    outside = path.is_absolute() or ".." in path.parts or "\\" in name or PureWindowsPath(name).drive
+    return name.isprintable() and not outside
+
+
+def _readable(content: Content, names: Sequence[str]) -> dict[str, Column]:
+    """All that can be read at all, by halves, so that one odd column costs few passes over the file."""
+    try:
+        return content.read(names, None) if names else {}
+    except InputError:
+        middle = len(names) // 2
+        halves = (names[:middle], names[middle:]) if middle else ()
+        return {name: column for half in halves for name, column in _readable(content, half).items()}
+
+
+def _length(column: Column) -> int | None:
+    values = column if isinstance(column, Tensor) else column.codes
+    return values.shape[0] if values.ndim else None

@@ -1,28 +1,347 @@
-"""``save_map`` and ``load_map``: a fitted map in one safetensors file, with how it came about.
+"""Save and load a fitted map: one safetensors file with its parts, its fit summary and a digest."""
 
-The numbers are tensors under the names of the map's ``state_dict``. The metadata has one JSON document under the key
-``calibrant``: the format's version, what the map is made of, the method and its options, the rows it saw, whether
-they were logits or probabilities (``inputs``; earlier files lack it), their fingerprint,
-the certificate of its optimum, the classes' names, and the numbers on those rows before and after. A digest of all of
-it is checked on reading, as is the range of every number. Nothing in a file is executed.
-"""
-
+import hashlib
+import inspect
+import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from importlib import import_module
+from typing import Any, TypeAlias, final
+
+import torch
+from torch import Tensor, nn
 
 from calibrant.bad_file import reading
 from calibrant.errors import FileError, InputError
 from calibrant.files.container import Container
-from calibrant.files.content import as_class_names
-from calibrant.files.fitting_data import about_rows
-from calibrant.files.formats import existing_file
-from calibrant.files.map_tree import AnyMap, check_map, describe, describe_fit, read_fit, rebuild
-from calibrant.maps import Map, ProximityMap
+from calibrant.files.source import as_class_names, existing_file
+from calibrant.maps import FitSummary, Map, ProximityMap
+from calibrant.metrics import ECE, NLL, Accuracy, Brier, Tally
+from calibrant.numerics.certificate import Certificate
+from calibrant.numerics.neighbours import as_features
 from calibrant.predictions import Predictions
 
-__all__ = ["MAP_CONTAINER", "MapFile", "load_feature_map", "load_map", "read_map_file", "save_map"]
+__all__ = [
+    "MAP_CONTAINER",
+    "AnyMap",
+    "MapFile",
+    "about_rows",
+    "check_map",
+    "describe",
+    "describe_fit",
+    "digest",
+    "heeds_offset",
+    "kinds",
+    "load_feature_map",
+    "load_map",
+    "read_fit",
+    "read_map_file",
+    "rebuild",
+    "save_map",
+]
+
+_ROWS = 256
+_FINEST = 256  # steps in one, of the rows that are tried
+_SEEN = 1e-6
+
+
+@torch.no_grad()
+def heeds_offset(fitted: Map, logits: Tensor) -> bool:
+    """Whether the map's probabilities change when a number is added to a row of logits, tried on a few of the rows.
+
+    The softmax does not, and neither do most maps. Those with a weight for each class do; to them logits, and the
+    logarithms of the probabilities that these give, are different inputs.
+
+    Args:
+        fitted: The map.
+        logits: Rows as it will see them, (n, k).
+
+    Example:
+        >>> from calibrant.maps import Affine, Scale
+        >>> rows = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
+        >>> heeds_offset(Scale(torch.tensor(2.0), n_classes=2), rows)
+        False
+        >>> heeds_offset(Affine(torch.tensor([2.0, 1.0]), torch.zeros(2), n_classes=2), rows)
+        True
+    """
+    few = logits[:: max(1, len(logits) // _ROWS)].double()
+    # Rounded, so that adding one is exact: else a row on the edge of a bin could change sides.
+    few = (few * _FINEST).round() / _FINEST
+    return bool(((fitted(few + 1).softmax(1) - fitted(few).softmax(1)).abs() > _SEEN).any())
+
+
+AnyMap: TypeAlias = Map | ProximityMap  # the second looks at features beside logits
+
+_MOST_CLASSES = 1 << 24  # no vocabulary is larger
+_TRIED = 1 << 12  # classes of a map that is tried on a few rows; with more, the sizes of its numbers must be enough
+_MOST_PARTS = 10_000
+_TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+# What a field of FitSummary is called in a document; any other is called by its own name after "fit_".
+_FIT_KEYS = {
+    "method": "method",
+    "settings": "method_settings",
+    "rows": "rows",
+    "seconds": "seconds",
+    "certificate": "certificate",
+    "notes": "notes",
+}
+
+
+def kinds() -> dict[str, type[nn.Module]]:
+    """Every map and curve that a file can hold, by its name there."""
+    maps = import_module("calibrant.maps")
+    exported = (getattr(maps, name) for name in maps.__all__)
+    classes = (thing for thing in exported if isinstance(thing, type) and issubclass(thing, nn.Module))
+    return {str(vars(kind)["kind"]): kind for kind in classes if not inspect.isabstract(kind)}
+
+
+def describe(module: nn.Module) -> dict[str, Any]:
+    """What a map or a curve is, and what its parts are.
+
+    Raises:
+        InputError: If it is none of ours: a file of it could not be read back.
+    """
+    name = str(getattr(module, "kind", ""))
+    if kinds().get(name) is not type(module):
+        raise InputError(f"a map to be saved must be one of calibrant.maps; got {type(module).__name__}.")
+    described: dict[str, Any] = {"kind": name, "settings": module.settings(), "n_classes": None, "parts": {}}  # type: ignore[operator]
+    if isinstance(module, Map | ProximityMap):
+        described["n_classes"] = module.n_classes
+    plain = {extra: getattr(module, extra, None) for extra in _extras(module)}
+    described["settings"] |= {
+        extra: value for extra, value in plain.items() if not isinstance(value, Tensor | nn.Module | None)
+    }
+    for part, child in module.named_children():
+        listed = [_describe_part(each) for each in child] if isinstance(child, nn.ModuleList) else None
+        described["parts"][part] = _describe_part(child) if listed is None else listed
+    return described
+
+
+def _extras(module: nn.Module | type[nn.Module]) -> tuple[str, ...]:
+    """Names of what a map may have beside what its constructor takes."""
+    return tuple(getattr(module, "extras", ()))
+
+
+def _describe_part(module: nn.Module) -> dict[str, Any]:
+    summary = module.summary if isinstance(module, Map) else None
+    return describe(module) | ({} if summary is None else {"fit": describe_fit(summary)})
+
+
+def describe_fit(summary: FitSummary | None) -> dict[str, Any]:
+    """How a map came about."""
+    if summary is None:
+        return {"method": None}
+    held = {_FIT_KEYS.get(each.name, f"fit_{each.name}"): getattr(summary, each.name) for each in fields(summary)}
+    certificate = None if summary.certificate is None else summary.certificate._asdict()
+    return held | {"certificate": certificate, "notes": list(summary.notes)}
+
+
+def read_fit(described: Mapping[str, Any]) -> FitSummary | None:
+    """The reverse of :func:`describe_fit`; a field that the file, being older, does not have is left at its default.
+
+    Raises:
+        InputError: If one is of another type, or a count is negative.
+    """
+    if described["method"] is None:
+        return None
+    held = {}
+    for each in fields(FitSummary):
+        key = _FIT_KEYS.get(each.name, f"fit_{each.name}")
+        if key in described:
+            held[each.name] = described[key]
+        elif each.name in _FIT_KEYS or (each.default is MISSING and each.default_factory is MISSING):
+            raise InputError(f"the record of a fit must have {key!r}; it has not.")
+    _check_fit(held)
+    certificate = held["certificate"]
+    held["certificate"] = None if certificate is None else Certificate(**certificate)
+    return FitSummary(**held | {"notes": tuple(held["notes"])})
+
+
+def _check_fit(held: Mapping[str, Any]) -> None:
+    certificate = {} if held["certificate"] is None else held["certificate"]
+    wanted = {
+        "method must be text": isinstance(held["method"], str),
+        "options must be plain values under names": isinstance(held["settings"], dict),
+        "rows must be a whole number from 0": type(held["rows"]) is int and held["rows"] >= 0,
+        "seconds must be a number from 0": _is_number(held["seconds"]) and 0 <= held["seconds"] < math.inf,
+        "notes must be a list of text": isinstance(held["notes"], list)
+        and all(isinstance(note, str) for note in held["notes"]),
+        "compared must be a whole number from 0": type(held.get("compared", 0)) is int and held.get("compared", 0) >= 0,
+        "before and after must be numbers under names": all(
+            isinstance(held.get(key, {}), dict) and all(map(_is_number, held.get(key, {}).values()))
+            for key in ("before", "after")
+        ),
+        "certificate must be numbers under names": isinstance(certificate, dict)
+        and all(map(_is_number, certificate.values())),
+    }
+    for what, holds in wanted.items():
+        if not holds:
+            raise InputError(f"in the record of a fit, {what}; got something else.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def rebuild(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AnyMap:
+    """The map that was described, with its numbers. Nothing is allocated that is larger than these.
+
+    Args:
+        described: What :func:`describe` gave.
+        tensors: Its numbers, by their names in the ``state_dict``.
+
+    Raises:
+        InputError: If a kind is not known, or numbers or settings are missing, too many, out of range, or do not fit
+            together.
+    """
+    inside: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _TYPES or tensor.isnan().any():
+            raise InputError(f"the numbers {name!r} must be real and not NaN; got {tensor.dtype}, or NaN in them.")
+        place, dot, own = name.rpartition(".")
+        inside[place + dot][own] = tensor
+    made = _make(described, inside, "")
+    if not isinstance(made, Map | ProximityMap):
+        raise InputError(f"the outermost kind must be a map; got {described['kind']!r}.")
+    kept, given = ({name: tuple(t.shape) for name, t in named.items()} for named in (made.state_dict(), tensors))
+    if kept != given:
+        odd = min(set(kept.items()) ^ set(given.items()))[0]
+        raise InputError(f"the numbers must be those of a {described['kind']!r} map; {odd!r} is none of them.")
+    check_map(made)
+    return made
+
+
+def check_map(fitted: AnyMap) -> None:
+    """See that a map can be used: numbers in range, of sizes that fit together, and parts for the same classes.
+
+    Raises:
+        InputError: If it cannot.
+    """
+    parts = [part for part in fitted.modules() if isinstance(part, Map | ProximityMap)]
+    if len(parts) > _MOST_PARTS:
+        raise InputError(f"a map must have at most {_MOST_PARTS:,} parts; got {len(parts):,}.")
+    for part in parts:
+        if part.n_classes != fitted.n_classes:
+            raise InputError(
+                f"all parts must be for the same number of classes; got {fitted.n_classes} and {part.n_classes}."
+            )
+        if isinstance(part, Map):
+            part.check_share()
+    fitted.check()
+    if fitted.n_classes <= _TRIED:
+        _try(fitted)
+
+
+def _make(described: Mapping[str, Any], inside: Mapping[str, Mapping[str, Tensor]], place: str) -> nn.Module:
+    name, known = described["kind"], kinds()
+    if name not in known:
+        raise InputError(
+            f"every kind of map must be one of {', '.join(sorted(known))}; got {name!r}. A newer calibrant may know it."
+        )
+    arguments: dict[str, Any] = {**inside.get(place, {}), **described["settings"]}
+    if described["n_classes"] is not None:
+        arguments["n_classes"] = _class_count(described["n_classes"])
+    for part, below in described["parts"].items():
+        several = isinstance(below, list)
+        arguments[part] = (
+            [_make(each, inside, f"{place}{part}.{number}.") for number, each in enumerate(below)]
+            if several
+            else _make(below, inside, f"{place}{part}.")
+        )
+    extras = {extra: arguments.pop(extra) for extra in _extras(known[name]) if extra in arguments}
+    _check_arguments(name, known[name], arguments)
+    made = known[name](**arguments)
+    for extra, value in extras.items():
+        if isinstance(value, Tensor):
+            made.register_buffer(extra, value)
+        else:
+            setattr(made, extra, value)
+    if isinstance(made, Map) and "fit" in described:
+        made.summary = read_fit(described["fit"])
+    return made
+
+
+def _class_count(given: Any) -> int:
+    if type(given) is not int or not 2 <= given <= _MOST_CLASSES:
+        raise InputError(f"n_classes must be a whole number from 2 to {_MOST_CLASSES:,}; got {given!r}.")
+    return given
+
+
+def _check_arguments(name: str, kind: type[nn.Module], arguments: Mapping[str, Any]) -> None:
+    parameters = inspect.signature(kind).parameters
+    needed = {each.name for each in parameters.values() if each.default is inspect.Parameter.empty}
+    for wrong, verb in ((needed - set(arguments), "is missing"), (set(arguments) - set(parameters), "is not known")):
+        if wrong:
+            raise InputError(f"a {name!r} map must have {', '.join(parameters)}; {min(wrong)!r} {verb}.")
+
+
+@torch.no_grad()
+def _try(fitted: AnyMap) -> None:
+    """One look at what it does to a few rows, so that sizes that do not fit are found now and not in use."""
+    rows = torch.zeros(4, fitted.n_classes, dtype=torch.float64)
+    rows[1, 0], rows[2, 0], rows[3, -1] = 30, -30, 30
+    try:
+        calibrated = (
+            fitted(rows) if isinstance(fitted, Map) else fitted(rows, rows.new_ones(4, *fitted.reference[0].shape))
+        )
+    except Exception as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise InputError(f"the sizes of the numbers must fit together; using them failed: {why}.") from error
+    if calibrated.shape != rows.shape or calibrated.isnan().any():
+        raise InputError("a map must give a number for every class; it gives NaN, or another shape.")
+
+
+def about_rows(fitted: AnyMap, fitted_on: Predictions | None, features: object) -> dict[str, Any]:
+    """What they were, their fingerprint, and their numbers before and after; None each where the rows are not given.
+
+    Raises:
+        InputError: If they are not of the map's classes, not as many as it was fitted on, or lack features.
+    """
+    if fitted_on is None:
+        return {"inputs": None, "digest": None, "before": None, "after": None}
+    if fitted_on.n_classes != fitted.n_classes:
+        raise InputError(f"fitted_on must have the map's {fitted.n_classes} classes; got {fitted_on.n_classes}.")
+    if fitted.summary is not None and fitted.summary.rows != len(fitted_on):
+        raise InputError(
+            f"fitted_on must be the {fitted.summary.rows:,} rows that the map was fitted on; got {len(fitted_on):,}."
+        )
+    if isinstance(fitted, Map):
+        seen, calibrated = None, fitted.transform(fitted_on)
+    else:
+        seen = as_features(features, rows=len(fitted_on))
+        calibrated = fitted.transform(fitted_on, seen)
+    return {
+        "inputs": "probabilities" if fitted_on.normalised else "logits",
+        "digest": digest(fitted_on, seen),
+        "before": _numbers(fitted_on),
+        "after": _numbers(calibrated),
+    }
+
+
+def digest(predictions: Predictions, features: Tensor | None = None) -> str:
+    """A fingerprint of logits and labels, and of features; the same numbers in the same type and shape give the same.
+
+    Example:
+        >>> digest(Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 1]))[:20]
+        'sha256:7156e019d9286'
+    """
+    taken = hashlib.sha256()
+    for values in (predictions.logits, predictions.labels, features):
+        if values is not None:
+            taken.update(f"{values.dtype} {tuple(values.shape)} ".encode())
+            taken.update(_memory(values))
+    return f"sha256:{taken.hexdigest()}"
+
+
+def _numbers(predictions: Predictions) -> dict[str, float]:
+    return Tally([NLL(), Brier(), ECE(), Accuracy()]).add(predictions).values()
+
+
+def _memory(values: Tensor) -> Any:
+    return values.detach().cpu().contiguous().view(torch.uint8).numpy()
+
 
 MAP_CONTAINER = Container("calibrant.map", 2, "a map", "Make one with calibrant fit, or with save_map.")
 

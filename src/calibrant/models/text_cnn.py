@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant.checks import check_at_least
-from calibrant.models.masked_norm import MaskedBatchNorm
+from calibrant.models.layers import MaskedBatchNorm
 from calibrant.paper import Paper
 
 __all__ = ["TextBlock", "TextCNN"]

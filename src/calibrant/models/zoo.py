@@ -9,15 +9,10 @@ from torch import nn
 
 from calibrant.checks import check_at_least, check_known
 from calibrant.errors import InputError
-from calibrant.models.densenet import DenseNet
-from calibrant.models.digits_cnn import DigitsCNN
-from calibrant.models.mixer import MLPMixer
-from calibrant.models.resnet import ResNet
-from calibrant.models.resnet_cifar import CifarResNet
+from calibrant.models.convolutional import VGG, DenseNet, DigitsCNN
+from calibrant.models.patch_networks import MLPMixer, VisionTransformer
+from calibrant.models.resnet import CifarResNet, ResNet, WideResNet
 from calibrant.models.text_cnn import TextCNN
-from calibrant.models.vgg import VGG
-from calibrant.models.vit import VisionTransformer
-from calibrant.models.wide_resnet import WideResNet
 from calibrant.paper import Paper
 
 __all__ = ["InputKind", "ModelSpec", "Sizes", "all_models", "build_model", "model_shapes"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from calibrant.atomic import atomic_path
 from calibrant.errors import FileError, InputError
-from calibrant.files.atomic import atomic_path
 
 __all__ = ["save_figure", "save_figures"]
 

@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from calibrant.atomic import atomic_text
 from calibrant.errors import InputError
-from calibrant.files.atomic import atomic_text
 from calibrant.report.evaluation import evaluation_page, verdict
 from calibrant.report.html import to_html, to_html_fragment
 from calibrant.report.json import to_json, to_plain

@@ -24,19 +24,16 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from calibrant.atomic import SettingsFolder, atomic_binary, atomic_path, atomic_text, save_tensors
 from calibrant.bad_file import reading
 from calibrant.errors import CalibrantError, FileError, InputError
 from calibrant.files import save
-from calibrant.files.atomic import atomic_binary, atomic_path, atomic_text
 from calibrant.files.container import contents_metadata, digest_fits
-from calibrant.files.settings_folder import SettingsFolder
-from calibrant.files.tensors import save_tensors
 from calibrant.losses import MetaLoss
 from calibrant.predictions import Predictions
-from calibrant.training.learning import learned_epochs
-from calibrant.training.record import EpochRecord
+from calibrant.training.recipe import RunSettings
+from calibrant.training.record import EpochRecord, learned_epochs
 from calibrant.training.session import Session
-from calibrant.training.settings import RunSettings
 
 __all__ = ["RunFolder"]
 

@@ -1,20 +1,156 @@
-"""What is written down after each epoch: how the network does on training rows and on each held-out part."""
+"""The record of every epoch, the logits behind it, and the epoch at which every training sample was learned."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from calibrant.checks import check_at_least
 from calibrant.errors import FitError, InputError
+from calibrant.inference import evaluating, with_features
 from calibrant.metrics import accuracy, ece, nll
 from calibrant.numerics.coldest import best_coldness
 from calibrant.numerics.lowest_error import lowest_error
 from calibrant.predictions import Predictions
+from calibrant.training.data import StoredExamples
 
-__all__ = ["EpochRecord", "HeldOutRecord", "judge"]
+__all__ = [
+    "EpochRecord",
+    "HeldOutRecord",
+    "LearningTrace",
+    "features_of",
+    "judge",
+    "learned_epochs",
+    "logits_of",
+    "predict",
+]
+
+_ROWS = 2048  # in a batch
+
+
+def predict(model: nn.Module, inputs: Tensor, *, batch_size: int = 1024) -> Tensor:
+    """Logits of all inputs, (n, k), on the inputs' device.
+
+    Args:
+        model: Is put into evaluation mode; then each module is back in its own.
+        inputs: As the network takes them, (n, ...).
+        batch_size: Rows at a time; memory grows with it.
+    """
+    with _looking(model):
+        return torch.cat([model(batch) for batch in inputs.split(batch_size)])
+
+
+def logits_of(model: nn.Module, examples: StoredExamples) -> Tensor:
+    """Logits of stored rows, unaugmented, in float32 whatever the training multiplies in.
+
+    A logit of 16 in bfloat16 is off by up to 0.03, which is no way to judge a confidence.
+
+    Args:
+        model: Is put into evaluation mode; then each module is back in its own.
+        examples: On the network's device.
+    """
+    with _looking(model), _without_tf32():
+        rows = torch.arange(len(examples), device=examples.labels.device).split(_ROWS)
+        return torch.cat([model(examples.inputs.plain(some)) for some in rows])
+
+
+def features_of(model: nn.Module, examples: StoredExamples) -> Tensor:
+    """What the last layer sees of stored rows, (n, d), unaugmented, in float32 as :func:`logits_of`.
+
+    Args:
+        model: With ``features``; is put into evaluation mode; then each module is back in its own.
+        examples: On the network's device.
+
+    Raises:
+        InputError: If the network has no features.
+    """
+    network = with_features(model)
+    with _looking(model), _without_tf32():
+        rows = torch.arange(len(examples), device=examples.labels.device).split(_ROWS)
+        return torch.cat([network.features(examples.inputs.plain(some)) for some in rows])
+
+
+@contextmanager
+def _without_tf32() -> Iterator[None]:
+    """On a GPU torch multiplies float32 in convolutions with ten bits, unless told not to."""
+    flags = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = flags
+
+
+@contextmanager
+def _looking(model: nn.Module) -> Iterator[None]:
+    # Not compiled again for evaluation: the time that takes is not won back.
+    with evaluating(model), torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        yield
+
+
+@final
+class LearningTrace:
+    """Which training rows were answered right after each epoch, unaugmented, and how high their top logit is now.
+
+    Args:
+        n: Training rows.
+    """
+
+    def __init__(self, n: int) -> None:
+        check_at_least(n, 1, "n")
+        self._n = n
+        self._packed: list[np.ndarray] = []  # an epoch each, eight rows a byte
+        self.max_logit = torch.zeros(n)
+
+    def add(self, logits: Tensor, labels: Tensor) -> None:
+        """Look at all rows after an epoch.
+
+        Args:
+            logits: Shape (n, k).
+            labels: Shape (n,).
+        """
+        highest, predicted = logits.max(dim=1)
+        self._packed.append(np.packbits((predicted == labels).cpu().numpy()))
+        self.max_logit = highest.float().cpu()
+
+    @property
+    def correct(self) -> Tensor:
+        """Which rows were right after each epoch, (epochs, n), bool."""
+        rows = [np.unpackbits(epoch, count=self._n) for epoch in self._packed]
+        return torch.from_numpy(np.stack(rows)).bool() if rows else torch.zeros(0, self._n, dtype=torch.bool)
+
+    def state(self) -> dict[str, Tensor]:
+        """As a file can hold it."""
+        empty = np.zeros((0, (self._n + 7) // 8), dtype=np.uint8)
+        packed = torch.from_numpy(np.stack(self._packed) if self._packed else empty)
+        return {"packed": packed, "max_logit": self.max_logit}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """As it was when :meth:`state` was called."""
+        self._packed = list(state["packed"].numpy())
+        self.max_logit = state["max_logit"].clone()
+
+
+def learned_epochs(correct: Tensor) -> Tensor:
+    """The first epoch from which each row is right at every one to the end; one more than there are if it is not.
+
+    Args:
+        correct: Whether each row was right after each epoch, (epochs, n).
+
+    Returns:
+        Epochs counted from 1, (n,), int64.
+
+    Example:
+        >>> learned_epochs(torch.tensor([[1, 1, 0], [0, 1, 0], [1, 1, 0]], dtype=torch.bool)).tolist()
+        [3, 1, 4]
+    """
+    epochs = len(correct)
+    right_to_the_end = correct.flip(0).long().cumprod(0).sum(0)
+    return epochs + 1 - right_to_the_end
 
 
 @final

@@ -1,4 +1,4 @@
-"""Runs with folders: begun, gone on with after a stop, finished; several at once on one device."""
+"""Train one network or several side by side, in folders, resumable after a stop."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,17 +16,64 @@ from calibrant.errors import CalibrantError, FileError, FitError, InputError
 from calibrant.inference import with_features
 from calibrant.losses import Loss, MetaLoss, loss_settings
 from calibrant.models.zoo import build_model, model_shapes
-from calibrant.training.data import TrainingData
+from calibrant.training.data import Standardise, TrainingData
+from calibrant.training.device import ALONE, Peers
 from calibrant.training.folder import RunFolder
-from calibrant.training.inputs import Standardise
-from calibrant.training.peers import ALONE, Peers
-from calibrant.training.recipe import Recipe
+from calibrant.training.recipe import Recipe, RunSettings, data_digest
 from calibrant.training.record import EpochRecord
 from calibrant.training.session import Session, Speed
-from calibrant.training.settings import RunSettings, data_digest
-from calibrant.training.together import train_together
 
-__all__ = ["Run", "load_learned_loss", "load_network", "train_runs"]
+__all__ = [
+    "Run",
+    "load_learned_loss",
+    "load_network",
+    "train_runs",
+    "train_together",
+]
+
+
+def train_together(
+    sessions: Sequence[Session],
+    *,
+    after_epoch: Callable[[Session, EpochRecord], None] = lambda _session, _record: None,
+    after_failure: Callable[[Session, FitError], None] | None = None,
+) -> None:
+    """Train all networks to their last epoch, an epoch of each in turn. Torch's random state is left as it was.
+
+    A network whose loss or logits are no longer finite is given up, and the others go on.
+
+    Args:
+        sessions: Some may be finished, or further than others.
+        after_epoch: Called after each epoch of each network.
+        after_failure: Called when a network is given up. None raises the first such error once the others are done.
+
+    Raises:
+        FitError: If a network was given up, and nobody was to be told of it.
+    """
+    failed: dict[Session, FitError] = {}
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        while unfinished := [session for session in sessions if not (session.is_finished or session in failed)]:
+            _take_an_epochs_steps(unfinished)
+            for session in unfinished:
+                try:
+                    record = session.end_epoch()
+                except FitError as error:
+                    failed[session] = error
+                    if after_failure is not None:
+                        after_failure(session, error)
+                else:
+                    after_epoch(session, record)
+    if failed and after_failure is None:
+        raise next(iter(failed.values()))
+
+
+def _take_an_epochs_steps(sessions: Sequence[Session]) -> None:
+    for session in sessions:
+        session.begin_epoch()
+    for at in range(max(session.steps_an_epoch for session in sessions)):
+        for session in sessions:
+            if at < session.steps_an_epoch:
+                session.advance()
 
 
 @final

@@ -11,7 +11,7 @@ from calibrant import Predictions, TopLabel, load, save
 from calibrant.calibrators import TemperatureScaling
 from calibrant.catalogue import all_calibrators, all_feature_calibrators
 from calibrant.files import load_feature_map, load_map, read_map_file, save_map
-from calibrant.files.formats import SUFFIXES
+from calibrant.files.source import SUFFIXES
 from calibrant.maps import Scale
 
 NAMES = ["cat", "dog", "bird"]

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from calibrant.confidence.best_epoch import BestEpoch
-from calibrant.confidence.held_out import held_out_value, is_better, split_rows
+from calibrant.confidence.confidnet import BestEpoch, held_out_value, is_better, split_rows
 from calibrant.errors import InputError
 
 

@@ -8,8 +8,8 @@ import torch
 from scipy.spatial.distance import cdist
 
 from calibrant import Predictions, auroc
-from calibrant.confidence import NeighbourConfidence, TrustScore, nearest_rows
-from calibrant.confidence.nearest_rows import nearest_row_distances
+from calibrant.confidence import NeighbourConfidence, TrustScore, trust_score
+from calibrant.confidence.trust_score import nearest_row_distances
 from calibrant.errors import CalibrantWarning, InputError
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
@@ -45,7 +45,7 @@ def oracle(train, labels, points, predicted, *, alpha=0.0, neighbours=10):
 @pytest.fixture(params=["products", "tree"])
 def search(request, monkeypatch):
     """Three dimensions are searched by either, as there are few or many rows."""
-    monkeypatch.setattr(nearest_rows, "_MANY_PAIRS", 0 if request.param == "tree" else 1 << 60)
+    monkeypatch.setattr(trust_score, "_MANY_PAIRS", 0 if request.param == "tree" else 1 << 60)
 
 
 @pytest.mark.usefixtures("search")

@@ -11,12 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
+from calibrant.atomic import atomic_binary, atomic_path, atomic_text, is_temporary
 from calibrant.errors import FileError
 from calibrant.files import load, save
-from calibrant.files.atomic import atomic_binary, atomic_path, atomic_text
-from calibrant.files.formats import SUFFIXES
+from calibrant.files.source import SUFFIXES
 from calibrant.predictions import Predictions
-from calibrant.temporary_folder import is_temporary
 
 OLD = Predictions.from_logits([[1.0, 2.0]], [0])
 NEW = Predictions.from_logits(torch.randn(500, 2), torch.zeros(500, dtype=torch.int64))
@@ -117,7 +116,7 @@ def test_two_writers_do_not_meet(tmp_path):
 WRITER = """
 import os, signal, sys
 from pathlib import Path
-from calibrant.files.atomic import atomic_text
+from calibrant.atomic import atomic_text
 with atomic_text(sys.argv[1]) as file:
     file.write("half")
     file.flush()

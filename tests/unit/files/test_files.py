@@ -16,7 +16,7 @@ import torch
 from calibrant.bad_file import reading
 from calibrant.errors import FileError
 from calibrant.files import load, save
-from calibrant.files.formats import SUFFIXES
+from calibrant.files.source import SUFFIXES
 from calibrant.predictions import Predictions, TopLabel
 
 LOGITS = torch.randn(30, 3, generator=torch.Generator().manual_seed(3))

@@ -5,7 +5,7 @@ import torch
 
 from calibrant.catalogue import all_calibrators
 from calibrant.files import read_map_file, save_map
-from calibrant.files.inputs import heeds_offset
+from calibrant.files.map_file import heeds_offset
 from calibrant.predictions import Predictions
 
 HEEDING = ("vector", "matrix", "ms_odir")

@@ -21,8 +21,7 @@ from calibrant.catalogue import all_calibrators, all_feature_calibrators
 from calibrant.errors import FileError, InputError
 from calibrant.files import load_feature_map, load_map, read_map_file, save, save_map
 from calibrant.files.container import contents_metadata
-from calibrant.files.fitting_data import digest
-from calibrant.files.map_tree import kinds
+from calibrant.files.map_file import digest, kinds
 from calibrant.maps import Affine, ChainMap, Map, Scale
 from calibrant.predictions import Predictions
 

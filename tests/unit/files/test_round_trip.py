@@ -10,9 +10,9 @@ from pyarrow import feather
 
 from calibrant.errors import FileError, InputError
 from calibrant.files import load, save
-from calibrant.files.formats import SUFFIXES
 from calibrant.files.load import OPENERS
-from calibrant.files.write import WRITERS
+from calibrant.files.save import WRITERS
+from calibrant.files.source import SUFFIXES
 from calibrant.predictions import Predictions, TopLabel
 
 NAMES = ("cat", "dog", 'a "quoted", bird')

@@ -2,8 +2,8 @@
 
 import pytest
 
+from calibrant.atomic import SettingsFolder
 from calibrant.errors import FileError
-from calibrant.files.settings_folder import SettingsFolder
 
 
 def folder(path, schema="calibrant.run/1"):

@@ -6,11 +6,9 @@ from torch import nn
 
 from calibrant.errors import InputError
 from calibrant.models import VGG, CifarResNet, DenseNet, ResNet, WideResNet
-from calibrant.models.conv_unit import he_init
-from calibrant.models.densenet import DenseBlock
-from calibrant.models.resnet import BottleneckBlock
-from calibrant.models.resnet_cifar import CifarBlock
-from calibrant.models.wide_resnet import WideBlock
+from calibrant.models.convolutional import DenseBlock
+from calibrant.models.layers import he_init
+from calibrant.models.resnet import BottleneckBlock, CifarBlock, WideBlock
 
 
 def convolutions(network, *, without: str = "no such part") -> int:

@@ -7,10 +7,8 @@ from torch.nn import functional as F
 
 from calibrant.errors import InputError
 from calibrant.models import MLPMixer, TextCNN, VisionTransformer
-from calibrant.models.masked_norm import MaskedBatchNorm
-from calibrant.models.mixer import MixerBlock
-from calibrant.models.patches import PatchEmbedding
-from calibrant.models.vit import TransformerBlock
+from calibrant.models.layers import MaskedBatchNorm, PatchEmbedding
+from calibrant.models.patch_networks import MixerBlock, TransformerBlock
 
 
 class TestPatches:

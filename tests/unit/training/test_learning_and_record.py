@@ -12,8 +12,7 @@ from calibrant.metrics import accuracy, ece, nll
 from calibrant.numerics.lowest_error import lowest_error
 from calibrant.predictions import Predictions
 from calibrant.training import EpochRecord, Speed, learned_epochs, train_together
-from calibrant.training.learning import LearningTrace
-from calibrant.training.record import judge
+from calibrant.training.record import LearningTrace, judge
 
 
 def predictions(n=800, k=5, sharper=2.0, seed=0):

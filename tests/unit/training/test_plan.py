@@ -7,7 +7,7 @@ from scipy import stats
 from calibrant.errors import InputError
 from calibrant.losses import FocalLoss
 from calibrant.training import MixedBatch, Mixup
-from calibrant.training.plan import PADDING, generator_of, mixing_shares, plan_epoch
+from calibrant.training.data import PADDING, generator_of, mixing_shares, plan_epoch
 
 
 @pytest.mark.parametrize(("n", "batch_size"), [(320, 32), (333, 32), (7, 7), (5, 1)])

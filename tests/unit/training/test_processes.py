@@ -13,8 +13,8 @@ from calibrant.catalogue import find_loss
 from calibrant.datasets import DigitsReader, Examples, split_dataset
 from calibrant.models import build_model
 from calibrant.training import Recipe, Run, Session, Speed, TrainingData, train_runs, train_together
+from calibrant.training.device import ALONE
 from calibrant.training.folder import RunFolder
-from calibrant.training.peers import ALONE
 
 CPU = torch.device("cpu")
 # Everything that sees a batch as a whole: all pairs of rows, a history of rows, partners in another process, a norm.
@@ -29,7 +29,7 @@ from safetensors.torch import save_file
 from calibrant.catalogue import find_loss
 from calibrant.datasets import DigitsReader
 from calibrant.training import Recipe, Run, train_runs, train_together
-from calibrant.training.peers import joined_peers
+from calibrant.training.device import joined_peers
 torch.set_num_threads(1)
 tests, out = runpy.run_path(sys.argv[1]), Path(sys.argv[2])
 with joined_peers(torch.device("cpu")) as peers:

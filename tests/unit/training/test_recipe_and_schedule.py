@@ -7,7 +7,7 @@ import torch
 
 from calibrant.errors import InputError, UnknownNameError
 from calibrant.training import RECIPES, Recipe
-from calibrant.training.schedule import learning_rates
+from calibrant.training.recipe import learning_rates
 
 
 def rates(recipe, steps):

@@ -9,7 +9,7 @@ from calibrant.errors import FitError, InputError, UnknownNameError
 from calibrant.losses import CrossEntropyLoss
 from calibrant.models import build_model
 from calibrant.training import Recipe, Run, Session, Speed, train_runs, train_together
-from calibrant.training.peers import Peers
+from calibrant.training.device import Peers
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from calibrant.training import Speed
-from calibrant.training.plan import plan_epoch
-from calibrant.training.schedule import learning_rates
+from calibrant.training.data import plan_epoch
+from calibrant.training.recipe import learning_rates
 
 # Two orders of adding up float32 numbers; a wrong term would be seen in the third digit.
 CLOSE = {"rtol": 1e-4, "atol": 2e-6}

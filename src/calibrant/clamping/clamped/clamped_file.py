@@ -20,8 +20,8 @@ from calibrant.clamping.clamped.summary import ClampingSummary
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.errors import InputError
 from calibrant.files.container import Container
-from calibrant.files.formats import existing_file
-from calibrant.files.map_tree import check_map, describe, describe_fit, read_fit, rebuild
+from calibrant.files.map_file import check_map, describe, describe_fit, read_fit, rebuild
+from calibrant.files.source import existing_file
 from calibrant.inference import network_digest, network_state, put_weights, state_digest
 from calibrant.maps import Map
 

@@ -9,9 +9,8 @@ from typing import Any, final
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from calibrant.atomic import atomic_path, save_tensors
 from calibrant.errors import FileError
-from calibrant.files.atomic import atomic_path
-from calibrant.files.tensors import save_tensors
 from calibrant.inference import state_digest
 
 __all__ = ["Journal"]

@@ -25,8 +25,8 @@ from calibrant.training import (
     train_runs,
     train_together,
 )
+from calibrant.training.device import Peers
 from calibrant.training.folder import RunFolder
-from calibrant.training.peers import Peers
 
 CPU = torch.device("cpu")
 SMALL = {"epochs": 4, "batch_size": 32, "learning_rate": 0.05, "nesterov": True}

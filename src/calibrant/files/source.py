@@ -1,9 +1,6 @@
-"""What every source is turned into before it is understood: names, and a way to read what stands under them.
+"""A source of predictions before it is understood: names, and a way to read the values under them."""
 
-Archives and tables differ in everything else. From here on an array of a file and a column of a table are the same
-thing: a tensor, or the words of a column of class names.
-"""
-
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +13,62 @@ from torch import Tensor
 from calibrant.checks import as_tensor
 from calibrant.errors import FileError, InputError
 
-__all__ = ["Column", "Content", "Words", "as_class_names", "as_column"]
+__all__ = [
+    "SUFFIXES",
+    "Column",
+    "Content",
+    "Words",
+    "as_class_names",
+    "as_column",
+    "existing_file",
+    "suffix_of",
+]
+
+SUFFIXES = (".arrow", ".csv", ".csv.gz", ".feather", ".npz", ".parquet", ".pt", ".pth", ".safetensors")
+
+
+def suffix_of(path: str | os.PathLike[str]) -> str:
+    """The ending that tells a file's format.
+
+    Raises:
+        FileError: If it is none of those known.
+
+    Example:
+        >>> suffix_of("runs/Predictions.CSV.gz")
+        '.csv.gz'
+    """
+    name = Path(path).name.lower()
+    for suffix in SUFFIXES:
+        if name.endswith(suffix):
+            return suffix
+    ending = Path(path).suffix
+    raise FileError(
+        f"the name of a file of predictions must end in one of {', '.join(SUFFIXES)}; "
+        f"{os.fspath(path)} ends in {ending!r}. Convert the file, or load it yourself and pass the arrays."
+    )
+
+
+def existing_file(path: str | os.PathLike[str], *, holding: str = "predictions") -> Path:
+    """The path of a file that is there and has something in it.
+
+    Args:
+        path: Where it should be.
+        holding: What it should hold, for the message.
+
+    Raises:
+        FileError: If it is missing, a folder, empty, or may not be looked at.
+    """
+    file = Path(path)
+    try:
+        size = file.stat().st_size
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        reason = "there is none" if isinstance(error, FileNotFoundError) else str(error)
+        raise FileError(f"{file} must be an existing file; {reason}. Seen from the folder {Path.cwd()}.") from error
+    if file.is_dir():
+        raise FileError(f"{file} must be a file; it is a folder. Name one file in it.")
+    if file.is_file() and size == 0:
+        raise FileError(f"{file} must hold {holding}; it is empty. The program that wrote it may have been stopped.")
+    return file
 
 
 @final

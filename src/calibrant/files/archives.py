@@ -1,7 +1,4 @@
-"""Reading archives, files of named arrays: NumPy's ``.npz``, ``.safetensors``, and torch's ``.pt`` without its pickle.
-
-Nothing here can run code from a file. Only the arrays that are needed are read, each of them once.
-"""
+"""Read archives of named arrays: ``.npz``, ``.safetensors``, and ``.pt`` without its pickle."""
 
 import json
 import math
@@ -9,7 +6,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from pickle import UnpicklingError  # the error only: nothing is unpickled here
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -19,9 +16,14 @@ from torch import Tensor
 from calibrant.bad_file import check_expansion, reading
 from calibrant.caught_warnings import caught_warnings
 from calibrant.errors import FileError, InputError
-from calibrant.files.content import Column, Content, as_class_names, as_column
+from calibrant.files.source import Column, Content, as_class_names, as_column
 
-__all__ = ["open_mapping", "open_npz", "open_safetensors", "open_torch"]
+__all__ = [
+    "open_mapping",
+    "open_npz",
+    "open_safetensors",
+    "open_torch",
+]
 
 _CLASS_NAMES = "class_names"
 

@@ -1,4 +1,4 @@
-"""The parameters of a loss moved so that, after the network's next step, held-out rows come out better."""
+"""Meta-regularisation: before each step of the network, a loss's parameters φ move to lower a held-out objective."""
 
 import warnings
 from collections.abc import Iterator, Mapping
@@ -11,10 +11,83 @@ from torch.nn import functional as F
 
 from calibrant.checks import check_real_number
 from calibrant.errors import CalibrantWarning, InputError
+from calibrant.inference import evaluating, with_features
 from calibrant.losses import MetaLoss
 from calibrant.numerics.precision import working
+from calibrant.training.data import DeviceData, StoredExamples
+from calibrant.training.device import Multiplying, Peers
+from calibrant.training.recipe import Recipe
+from calibrant.training.record import features_of
 
-__all__ = ["MetaRegulariser"]
+__all__ = [
+    "LossTuning",
+    "MetaForward",
+    "MetaRegulariser",
+    "check_meta",
+    "features_in_evaluation",
+    "features_in_training",
+]
+
+
+def check_meta(loss: MetaLoss, data: DeviceData, recipe: Recipe, peers: Peers) -> None:
+    """Loss, data and recipe go together.
+
+    Raises:
+        InputError: If they do not.
+    """
+    if data.meta is None:
+        raise InputError(
+            f"{loss.name} must have rows of its own to be tuned on, which neither train nor judge the network; there "
+            "are none. Divide the data by '8:1:1'."
+        )
+    if len(data.meta) < 2 or bool((data.meta.labels == data.meta.labels[0]).all()):
+        raise InputError(
+            f"{loss.name} must be tuned on rows of several classes; got {len(data.meta)} of "
+            f"{len(data.meta.labels.unique())}. Set more rows apart."
+        )
+    if recipe.batch_size < 2:
+        raise InputError(
+            f"batch_size must be at least 2 with {loss.name}, which as many held-out rows judge in each step; got "
+            f"{recipe.batch_size}."
+        )
+    if recipe.mixup:
+        raise InputError(f"mixup must be 0 with {loss.name}, whose features are those of single rows.")
+    if peers.count > 1:
+        raise InputError(f"{loss.name} must be trained by one process; there are {peers.count}.")
+
+
+def features_in_evaluation(model: nn.Module, inputs: Tensor) -> Tensor:
+    """Features (n, d) without a gradient, in evaluation mode: running statistics neither move nor see these rows.
+
+    Args:
+        model: With ``features`` and ``head``; each of its modules comes back in the mode it was in.
+        inputs: As the network takes them.
+
+    Raises:
+        InputError: If the network has no features.
+    """
+    network = with_features(model)
+    with evaluating(model), torch.no_grad():
+        return network.features(inputs)
+
+
+@torch.no_grad()
+def features_in_training(model: nn.Module, inputs: Tensor) -> Tensor:
+    """Features (n, d) as the next training step would see them, with the batch's own statistics; none are kept.
+
+    Before the first step a network's running statistics are anything but its batches', and a deep one in evaluation
+    mode gives features of any size.
+
+    Args:
+        model: In training mode; comes back as it was.
+        inputs: As the network takes them.
+    """
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    try:
+        return with_features(model).features(inputs)
+    finally:
+        for name, buffer in model.named_buffers():
+            buffer.copy_(before[name])
 
 
 @final
@@ -255,3 +328,87 @@ class MetaRegulariser:
     def _warn(self, of: str, words: str) -> None:
         self._warned_of.add(of)
         warnings.warn(f"{self._name}: {words}" if self._name else words, CalibrantWarning, stacklevel=4)
+
+
+@final
+class LossTuning:
+    """The learned loss of one network in training.
+
+    Args:
+        loss: On the network's device.
+        model: In training mode.
+        data: With rows to tune on.
+        recipe: Of the training.
+        first: The training rows that the loss is initialised on, (n,).
+        name: What warnings call it.
+
+    Raises:
+        InputError: If the network shows no features.
+    """
+
+    def __init__(
+        self, loss: MetaLoss, model: nn.Module, data: DeviceData, recipe: Recipe, first: Tensor, *, name: str | None
+    ) -> None:
+        assert data.meta is not None, "check_meta sees to it"
+        self._model = model
+        self._regulariser = MetaRegulariser(loss, with_features(model).head, seed=recipe.seed, name=name)
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            self._regulariser.initialise(features_in_training(model, data.training.inputs.plain(first)))
+        self.forward = MetaForward(
+            model, self._regulariser, data.meta, Multiplying(recipe, data.device.type), recipe.learning_rate
+        )
+
+    def describe(self, held_out: StoredExamples) -> dict[str, float]:
+        """What the loss has come to, as seen on rows that had no part in it.
+
+        Warns:
+            CalibrantWarning: As :meth:`MetaRegulariser.describe`.
+        """
+        return self._regulariser.describe(features_of(self._model, held_out))
+
+    def optimiser_state(self) -> Iterator[tuple[str, Tensor]]:
+        """What the loss's own optimiser remembers, by name."""
+        return self._regulariser.optimiser_state()
+
+
+@final
+class MetaForward:
+    """Logits and loss of a training batch.
+
+    Args:
+        model: With ``features`` and ``head``.
+        regulariser: Of its head.
+        held_out: The rows that judge, on the network's device.
+        multiplying: In what precision the network runs.
+        highest_rate: Of the network.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        regulariser: MetaRegulariser,
+        held_out: StoredExamples,
+        multiplying: Multiplying,
+        highest_rate: float,
+    ) -> None:
+        self._highest_rate = highest_rate
+        self._model, self._network = model, with_features(model)
+        self._regulariser, self._held_out, self._multiplying = regulariser, held_out, multiplying
+
+    def __call__(self, inputs: Tensor, labels: Tensor, judges: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
+        """Move the loss's parameters, then say the network's logits and loss.
+
+        Args:
+            inputs: Of the training batch.
+            labels: Shape (n,).
+            judges: Which held-out rows judge, (m,).
+            rate: Of the step that follows.
+        """
+        with self._multiplying():
+            features = self._network.features(inputs)
+            logits = self._network.head(features).float()
+            seen = features_in_evaluation(self._model, self._held_out.inputs.plain(judges))
+        held_out_labels = self._held_out.labels.index_select(0, judges)
+        share = rate / self._highest_rate
+        self._regulariser.learn(features, labels, seen, held_out_labels, rate=rate, share=share)
+        return logits, self._regulariser.loss(features, logits, labels)

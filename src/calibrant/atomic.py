@@ -1,0 +1,290 @@
+"""Atomic files and folders: a reader, or a crash, sees the old content or the new one, never half of either."""
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO, final
+
+from torch import Tensor
+
+from calibrant.errors import FileError
+
+__all__ = [
+    "SettingsFolder",
+    "atomic_binary",
+    "atomic_path",
+    "atomic_text",
+    "is_temporary",
+    "save_tensors",
+    "temporary_folder",
+]
+
+_START, _END = ".calibrant-", ".tmp"
+_FORGOTTEN = 86_400  # seconds after which a lone file of such a name is nobody's; earlier versions wrote those
+_TRIES = 100
+
+
+@contextmanager
+def temporary_folder(beside: Path) -> Iterator[Path]:
+    """Lend an empty folder inside another one; it vanishes with all that is left in it when the block ends.
+
+    What writers that were killed have left there is removed first.
+
+    Args:
+        beside: The folder to make it in, which must exist.
+
+    Raises:
+        OSError: If the system refuses.
+    """
+    _remove_abandoned(beside)
+    path, handle = _held(beside)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        if handle is not None:
+            os.close(handle)
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a name is one of those that are given here."""
+    return path.name.startswith(_START) and path.name.endswith(_END)
+
+
+def _held(beside: Path) -> tuple[Path, int | None]:
+    """A new folder, and the handle that holds its lock, or None where there are no locks."""
+    for _ in range(_TRIES):
+        path = beside / f"{_START}{secrets.token_hex(8)}{_END}"
+        path.mkdir()
+        handle = None
+        # Until it is locked, another writer may take it for abandoned.
+        with contextlib.suppress(FileNotFoundError):
+            handle = _lock(path, wait=True)
+            if handle is None or os.path.samestat(path.stat(), os.fstat(handle)):
+                return path, handle
+        if handle is not None:
+            os.close(handle)
+    raise OSError(f"a folder for unfinished files could not be kept in {beside}")
+
+
+def _remove_abandoned(folder: Path) -> None:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        named = [entry for entry in entries if is_temporary(Path(entry.name))]
+        for entry in named:
+            with contextlib.suppress(OSError):
+                _remove_if_abandoned(entry)
+
+
+def _remove_if_abandoned(entry: os.DirEntry[str]) -> None:
+    if entry.is_file(follow_symlinks=False):
+        if time.time() - entry.stat(follow_symlinks=False).st_mtime > _FORGOTTEN:
+            Path(entry.path).unlink()
+    elif entry.is_dir(follow_symlinks=False) and (handle := _lock(Path(entry.path), wait=False)) is not None:
+        shutil.rmtree(entry.path, ignore_errors=True)
+        os.close(handle)
+
+
+if sys.platform == "win32":
+
+    def _lock(_path: Path, *, wait: bool) -> int | None:  # noqa: ARG001  # folders cannot be locked there
+        return None
+
+else:
+    import fcntl
+
+    def _lock(path: Path, *, wait: bool) -> int | None:
+        """A handle that holds the only lock on a folder; None if another holds it, or there are no locks."""
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError:
+            os.close(handle)
+            return None
+        return handle
+
+
+@contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Lend an empty file to write into; it becomes ``path`` if the block ends well, and vanishes if it raises.
+
+    For libraries that want a path. The lent one ends in ``.tmp``, so say the format where it would be read off the
+    ending. A symbolic link is followed, and an existing file keeps its permissions.
+
+    Args:
+        path: The file to make or to replace. Its folder must exist.
+
+    Yields:
+        The file to write into, on the same file system.
+
+    Raises:
+        FileError: If the target is no ordinary file, or the system refuses to write.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        kept = _mode_of(target)
+        with temporary_folder(target.parent) as folder:
+            partial = folder / "unfinished.tmp"
+            # Made here rather than by tempfile, so that a new file gets the permissions the person's umask gives.
+            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            mode = stat.S_IMODE(partial.stat().st_mode) if kept is None else kept
+            yield partial
+            partial.chmod(mode)  # also where a library has put a file of its own in the place of the lent one
+            _flush(partial)
+            partial.replace(target)
+    except OSError as error:
+        raise _refused(path, error) from error
+    # The new name is in place; some file systems cannot promise more than that.
+    with contextlib.suppress(OSError):
+        _flush(target.parent)
+
+
+@contextmanager
+def atomic_binary(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Lend an open binary file that becomes ``path`` if the block ends well; see :func:`atomic_path`."""
+    with atomic_path(path) as partial, partial.open("wb") as file:
+        yield file
+
+
+@contextmanager
+def atomic_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+    r"""Lend an open text file (UTF-8, ``\n``) that becomes ``path`` if the block ends well; see :func:`atomic_path`.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with atomic_text(f"{folder}/report.md") as file:
+        ...         _ = file.write("# All is well")
+        ...     Path(f"{folder}/report.md").read_text()
+        '# All is well'
+    """
+    with atomic_path(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
+        yield file
+
+
+def _mode_of(target: Path) -> int | None:
+    """Permissions of the file to replace, or None if there is none yet."""
+    if not target.exists():
+        return None
+    if not target.is_file():
+        raise FileError(f"{target} must be an ordinary file to be written; it is a folder or a device. Name a file.")
+    if not os.access(target, os.W_OK):
+        raise FileError(f"{target} must be writable; it is write-protected. Name another file, or lift the protection.")
+    return stat.S_IMODE(target.stat().st_mode)
+
+
+def _flush(path: Path) -> None:
+    """Force a file or a folder to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _refused(path: str | os.PathLike[str], error: OSError) -> FileError:
+    folder = Path(path).parent
+    advice = "Check the folder's permissions and the space left."
+    if not folder.is_dir():
+        advice = f"Make the folder {folder} first."
+    return FileError(f"{os.fspath(path)} could not be written: {error.strerror or error}. {advice}")
+
+
+def save_tensors(tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """Write them.
+
+    Raises:
+        OSError: If the system refuses; the library itself makes an error of its own of a full disk.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(dict(tensors), file, metadata=None if metadata is None else dict(metadata))
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+
+
+@final
+class SettingsFolder:
+    """A folder of one piece of work, new or begun before.
+
+    Args:
+        path: Made by :meth:`begin`.
+        schema: Name and version of what ``settings.json`` holds.
+        work: What is done there, such as ``run``, for messages.
+        command: What does it, such as ``calibrant train``.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as path:
+        ...     folder = SettingsFolder(Path(path), "calibrant.run/1", work="run", command="calibrant train")
+        ...     folder.check()
+        ...     folder.begin({"settings": {"seed": 3}})
+        ...     folder.document()["settings"]
+        {'seed': 3}
+    """
+
+    def __init__(self, path: Path, schema: str, *, work: str, command: str) -> None:
+        self.path, self.settings = path, path / "settings.json"
+        self._schema, self._work, self._command = schema, work, command
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it says what it is the folder of."""
+        return self.settings.exists()
+
+    def check(self) -> None:
+        """Refuse what is neither new, nor empty, nor such a folder.
+
+        Raises:
+            FileError: If it holds something else.
+        """
+        if self.is_begun:
+            self.document()
+        elif self.path.exists() and not (self.path.is_dir() and all(map(is_temporary, self.path.iterdir()))):
+            raise FileError(
+                f"{self.path} must be a new or empty folder, or that of a {self._work} by {self._command}; it holds "
+                "something else. Name another."
+            )
+
+    def begin(self, document: dict[str, Any]) -> None:
+        """Make the folder, and write into it what it is the folder of, as JSON can hold it.
+
+        Raises:
+            FileError: If it cannot be made or written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(f"{self.path} could not be made: {error.strerror}.") from error
+        with atomic_text(self.settings) as file:
+            json.dump({"format": self._schema, **document}, file, indent=2)
+
+    def document(self) -> dict[str, Any]:
+        """What it says it is the folder of.
+
+        Raises:
+            FileError: If that cannot be read, or is of another kind of folder.
+        """
+        try:
+            document = json.loads(self.settings.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise FileError(
+                f"{self.settings} must be the settings of a {self._work}; it cannot be read ({error})."
+            ) from error
+        if not isinstance(document, dict) or document.get("format") != self._schema:
+            raise FileError(
+                f"{self.settings} must be the settings of a {self._work} by {self._command}; it is not. Name another "
+                "folder."
+            )
+        if not isinstance(document.get("settings"), dict):
+            raise FileError(f"{self.settings} must be the settings of a {self._work}; something in it is not right.")
+        return document

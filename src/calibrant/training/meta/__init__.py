@@ -1,1 +1,0 @@
-"""Meta-regularisation: the parameters of a loss, tuned on held-out rows while the network trains."""
