@@ -75,7 +75,9 @@ def _index() -> dict[str, Any] | None:
 
 def _exports(folder: str) -> list[str]:
     """The classes that a folder of the package exports, read and not loaded."""
-    tree = ast.parse((_PACKAGE / folder / "__init__.py").read_text(encoding="utf-8"))
+    module = _PACKAGE / folder
+    path = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "__all__":
             return [name for name in ast.literal_eval(node.value) if name[0].isupper()]
