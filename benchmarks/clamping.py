@@ -315,7 +315,7 @@ def _descended(case: _Case, precision: Precision, target: float) -> Descent:
 def _objective(case: _Case, delta: Tensor, temperature: float) -> float:
     """What both minimise, of all rows, added up in float64."""
     logits = torch.cat([case.model(inputs + delta) for inputs in case.inputs.split(case.batch)]).double()
-    losses = DEMO.row_losses(logits / temperature, case.labels)
+    losses = DEMO.sample_losses(logits / temperature, case.labels)
     return float(losses.mean()) + DEMO.penalty_of(delta.flatten())
 
 

@@ -145,7 +145,7 @@ def _fitted(network: Network, method: NeuralClamping, none: Predictions, ts: Pre
         "passes": None if summary.certificate is None else summary.certificate.passes,
         "trials": [list(trial.__dict__.values()) for trial in summary.trials],
         "notes": list(summary.notes),
-        "rows": summary.rows,
+        "rows": summary.n_samples,
         "metrics": _measured(after),
         "none": _measured(none),
         "ts": _measured(ts),

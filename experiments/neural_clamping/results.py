@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from calibrant.clamping import GAMMA_POOL
-from calibrant.diagrams.gamma_sweep import GammaSweep
-from calibrant.diagrams.start_spread import StartSpread
+from experiments.neural_clamping.sweeps import GammaSweep, StartSpread
 from experiments.numbers import Number, over_seeds, pooled
 from experiments.published import Claim, Finding, Published, findings, read_published
 from experiments.records import Record
@@ -418,7 +417,7 @@ def _plain_spread(values: Sequence[float], digits: int) -> str:
 
 
 def _draw_sweep(by_gamma: dict[float, list[dict[str, Any]]], records: Sequence[Record], path: Path) -> None:
-    from calibrant.plots.gamma_sweep import plot_gamma_sweep
+    from experiments.neural_clamping.figures import plot_gamma_sweep
 
     def column(read: Callable[[dict[str, Any]], float]) -> torch.Tensor:
         return torch.tensor([mean(read(fit) for fit in fits) for fits in by_gamma.values()], dtype=torch.float64)
@@ -448,7 +447,7 @@ def _draw_sweep(by_gamma: dict[float, list[dict[str, Any]]], records: Sequence[R
 
 
 def _draw_starts(starts: dict[str, list[dict[str, Any]]], records: Sequence[Record], path: Path) -> None:
-    from calibrant.plots.start_spread import plot_start_spread
+    from experiments.neural_clamping.figures import plot_start_spread
 
     seeds = sorted(set.intersection(*({fit["seed"] for fit in fits} for fits in starts.values())))
     kept = {start: [fit for fit in fits if fit["seed"] in seeds] for start, fits in starts.items()}

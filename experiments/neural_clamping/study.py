@@ -22,14 +22,11 @@ from calibrant.clamping import (
     GAMMA_POOL,
     ClampedModel,
     DataDrivenStart,
+    ForwardRuns,
     InputSpace,
     NeuralClamping,
     RandomStart,
-    ablation_of,
-    efficient_clamping,
 )
-from calibrant.clamping.study.ablation_record import Ablation
-from calibrant.clamping.study.forward_runs import ForwardRuns
 from calibrant.datasets import CIFAR100, Examples, PixelScale, load_digits, split_dataset
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.evidence import Difference, Estimate, difference, estimate
@@ -39,8 +36,10 @@ from calibrant.models import DigitsCNN, build_model
 from calibrant.predictions import Predictions
 from calibrant.training import Recipe, Session, TrainingData, train_together
 from calibrant.training.data import Standardise
+from experiments.neural_clamping.ablation import Ablation, ablation_of
 from experiments.neural_clamping.graphed import Graphed
 from experiments.neural_clamping.results import numbers_of, page_of
+from experiments.neural_clamping.theory import efficient_clamping
 from experiments.numbers import Number
 from experiments.records import Record
 from experiments.runner import Cell, Place, RunCells, Scalar, Study, one_by_one
@@ -211,7 +210,7 @@ class _Bench:
         assert fitted.summary.certificate is not None
         clamped = ClampedModel(network.model, fitted.delta, fitted.head, space=network.space, summary=fitted.summary)
         parts = ablation_of(
-            clamped, self._calibration.rows, self._test.rows, metrics=MEASURED, resamples=self._resamples, seed=0
+            clamped, self._calibration.samples, self._test.samples, metrics=MEASURED, resamples=self._resamples, seed=0
         )
         on_calibration = self._calibration.behind(clamped)
         return {
@@ -226,7 +225,7 @@ class _Bench:
             "notes": list(fitted.summary.notes),
             "rows": self._parts(parts),
             "differences": {
-                f"{each.row} - {each.rival}": _differences(each.differences)
+                f"{each.row} - {each.baseline}": _differences(each.differences)
                 for each in parts.comparisons
                 if each.is_planned
             },
@@ -237,7 +236,7 @@ class _Bench:
         return {
             row.name: self._row(parts.predictions(row.name), row.temperature, row.metrics)
             for row in parts.rows
-            if row.is_moved or row.name == "T* only"
+            if row.with_delta or row.name == "T* only"
         }
 
     def _row(

@@ -57,17 +57,12 @@ if TYPE_CHECKING:
         find_metric,
     )
     from calibrant.clamping import (
-        Ablation,
         ClampedModel,
         ClampingSummary,
         InputSpace,
         NeuralClamping,
-        ablation,
-        efficient_clamping,
-        gamma_sweep,
         load_clamped,
         save_clamped,
-        start_spread,
     )
     from calibrant.comparison import Comparison, compare
     from calibrant.confidence import ConfidNet, TrustScore, load_confidence, save_confidence
@@ -169,7 +164,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "Ablation", "Auto", "AvUCLoss", "BayesianBinning", "BetaCalibration", "BiasCorrectedTemperature", "BinMeanShift",
+    "Auto", "AvUCLoss", "BayesianBinning", "BetaCalibration", "BiasCorrectedTemperature", "BinMeanShift",
     "BrierLoss", "CalibrantError", "CalibrantWarning", "Calibrator", "Chain", "ClampedModel", "ClampingSummary",
     "ClasswiseHistogramBinning", "Comparison", "ConfidNet", "CorrectnessRankingLoss", "CrossEntropyLoss", "DCALoss",
     "DECELoss",
@@ -184,16 +179,16 @@ __all__ = [
     "ScalingBinning", "ScalingBinningMarginal", "ScheduledFocalLoss", "Session", "SoftAvUCLoss", "Speed",
     "SplineCalibration", "Split", "StructuredMatrixScaling", "StructuredVectorScaling", "Tally", "TemperatureScaling",
     "TopLabel", "TrainingData", "TrustScore", "UnknownNameError", "VectorScaling", "VennAbers", "VennAbersInterval",
-    "Verdict", "ablation", "accuracy", "ace", "all_calibrators", "all_datasets", "all_feature_calibrators",
+    "Verdict", "accuracy", "ace", "all_calibrators", "all_datasets", "all_feature_calibrators",
     "all_losses", "all_metrics", "all_models", "all_splits", "augrc", "aupr_error", "aupr_success", "aurc", "auroc",
     "brier", "build_model", "calibration_refinement", "compare", "difference", "differentiable_ece",
     "differentiable_sece", "e_aurc",
-    "ece", "ece_l1_debiased", "ece_l2_debiased", "efficient_clamping", "entropy", "estimate", "evaluate",
+    "ece", "ece_l1_debiased", "ece_l2_debiased", "entropy", "estimate", "evaluate",
     "find_any_calibrator", "find_calibrator", "find_dataset", "find_loss", "find_metric", "focal_gamma", "fpr95",
-    "gamma_sweep", "kde_ece", "ks", "load", "load_clamped", "load_confidence", "load_feature_map",
+    "kde_ece", "ks", "load", "load_clamped", "load_confidence", "load_feature_map",
     "load_features", "load_map", "load_network", "loss_settings", "mce", "mmce", "murphy", "nll", "oe", "piece",
     "read_map_file", "refinement_terms", "save", "save_clamped", "save_confidence", "save_map", "sce", "sece",
-    "sece_printed", "skce", "smece", "split_dataset", "start_spread", "tl_ece", "top_brier", "train_runs",
+    "sece_printed", "skce", "smece", "split_dataset", "tl_ece", "top_brier", "train_runs",
     "train_together", "venn_abers_interval", "verdict",
 ]
 
@@ -212,8 +207,8 @@ _HOMES = {
         "find_loss find_metric "
     ),
     "clamping": (
-        "Ablation ClampedModel ClampingSummary InputSpace NeuralClamping ablation efficient_clamping gamma_sweep "
-        "load_clamped save_clamped start_spread "
+        "ClampedModel ClampingSummary InputSpace NeuralClamping "
+        "load_clamped save_clamped "
     ),
     "comparison": "Comparison compare",
     "confidence": "ConfidNet TrustScore load_confidence save_confidence",

@@ -2,47 +2,49 @@
 
 from calibrant.clamping.clamped.clamped_file import load_clamped, save_clamped
 from calibrant.clamping.clamped.clamped_model import ClampedModel
-from calibrant.clamping.clamped.summary import ClampingOutcome, ClampingSummary, StrengthTrial
+from calibrant.clamping.clamped.summary import ClampingOutcome, ClampingSummary, StrengthTrial, caveats_of
+from calibrant.clamping.fit.identity import rows_digest
+from calibrant.clamping.forward_runs import ForwardRuns
 from calibrant.clamping.learning.descent import ExactSolver
-from calibrant.clamping.learning.freedom import ChannelFreedom, FullFreedom, LowFrequencies
+from calibrant.clamping.learning.freedom import ChannelFreedom, Freedom, FullFreedom, LowFrequencies
+from calibrant.clamping.learning.heads import HeadFit
+from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.learning.stochastic import StochasticSolver
 from calibrant.clamping.network.input_space import InputSpace
-from calibrant.clamping.neural_clamping import GAMMA_POOL, NeuralClamping
-from calibrant.clamping.study.ablation import ablation, ablation_of
-from calibrant.clamping.study.ablation_record import Ablation
-from calibrant.clamping.study.sweeps import gamma_sweep, start_spread
-from calibrant.clamping.theory.efficient import efficient_clamping
+from calibrant.clamping.neural_clamping import GAMMA_POOL, NeuralClamping, Progress, StrengthRule
 from calibrant.clamping.theory.entropy import EntropyGradient, entropy_gradient
-from calibrant.clamping.theory.entropy_gain import EntropyGain, lemma_residual, theorem_gain
-from calibrant.clamping.theory.starts import DataDrivenStart, RandomStart, ZeroStart
+from calibrant.clamping.theory.starts import DataDrivenStart, Eta, RandomStart, Start, ZeroStart
+from calibrant.clamping.theory.unlabelled import samples_of
 
 __all__ = [
     "GAMMA_POOL",
-    "Ablation",
     "ChannelFreedom",
     "ClampedModel",
     "ClampingOutcome",
     "ClampingSummary",
     "DataDrivenStart",
-    "EntropyGain",
     "EntropyGradient",
+    "Eta",
     "ExactSolver",
+    "ForwardRuns",
+    "Freedom",
     "FullFreedom",
+    "HeadFit",
     "InputSpace",
     "LowFrequencies",
     "NeuralClamping",
+    "Objective",
+    "Progress",
     "RandomStart",
+    "Start",
     "StochasticSolver",
+    "StrengthRule",
     "StrengthTrial",
     "ZeroStart",
-    "ablation",
-    "ablation_of",
-    "efficient_clamping",
+    "caveats_of",
     "entropy_gradient",
-    "gamma_sweep",
-    "lemma_residual",
     "load_clamped",
+    "rows_digest",
+    "samples_of",
     "save_clamped",
-    "start_spread",
-    "theorem_gain",
 ]

@@ -258,7 +258,7 @@ class NeuralClamping:
             )
         summary = ClampingSummary(
             settings=self.settings(),
-            rows=len(rows),
+            n_samples=len(rows),
             seconds=time.perf_counter() - begun,
             certificate=found.certificate,
             strength=found.strength,

@@ -9,9 +9,7 @@ from typing import Any, final
 
 import torch
 
-from calibrant.clamping import NeuralClamping
-from calibrant.clamping.fit.identity import rows_digest
-from calibrant.clamping.study.forward_runs import ForwardRuns
+from calibrant.clamping import ForwardRuns, NeuralClamping, rows_digest
 from calibrant.cli.clamp_method import MethodText, check_start
 from calibrant.cli.clamp_space import SpaceText
 from calibrant.cli.labelled_inputs import InputFile, blamed_on
@@ -88,8 +86,8 @@ class ClampCase:
         strength = plain["strength"]
         return {
             "network": network_digest(self.network.model),
-            "data": rows_digest(self.calibration.rows),
-            "test": rows_digest(self.test.rows),
+            "data": rows_digest(self.calibration.samples),
+            "test": rows_digest(self.test.samples),
             **plain,
             "strength": "inf" if isinstance(strength, float) and isinf(strength) else strength,
         }

@@ -10,16 +10,17 @@ from calibrant.checks import check_known
 from calibrant.clamping import (
     ChannelFreedom,
     DataDrivenStart,
+    Eta,
+    Freedom,
     FullFreedom,
     InputSpace,
     LowFrequencies,
     NeuralClamping,
     RandomStart,
+    Start,
+    StrengthRule,
     ZeroStart,
 )
-from calibrant.clamping.learning.freedom import Freedom
-from calibrant.clamping.neural_clamping import StrengthRule
-from calibrant.clamping.theory.starts import Eta, Start
 from calibrant.cli.clamp_space import numbers
 from calibrant.errors import InputError
 

@@ -93,7 +93,7 @@ def _clamped(request: ClampRequest, case: ClampCase, folder: ClampFolder, stage:
     else:
         clamped = case.method.fit(
             case.network.model,
-            case.calibration.rows,
+            case.calibration.samples,
             folder=folder.path,
             keep_folder=True,  # until the model is saved
             progress=lambda what, passes: stage(f"{what} ({passes:.0f} passes)"),
@@ -142,7 +142,7 @@ def _drawn(
     before, after = (reliability(found.predictions[name], n_bins=request.n_bins) for name in (UNCALIBRATED, CLAMPED))
     ax = plot_reliability(before, other=after, labels=("before", "clamped"), theme=theme)
     drawn = {"before_and_after": cast("Figure", ax.figure)}
-    rows = case.test.rows
+    rows = case.test.samples
     shape = rows.input_shape
     if found.moves and len(shape) == _IMAGE_AXES and min(shape[1:]) >= _LEAST_SIDE:
         some = torch.arange(min(_SHOWN, len(rows)))

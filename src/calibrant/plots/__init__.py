@@ -3,18 +3,15 @@
 Global style is neither changed nor relied on, and pyplot is not used.
 """
 
-from calibrant.plots.ablation import plot_ablation
 from calibrant.plots.bins_sweep import plot_bins_sweep
 from calibrant.plots.classwise import plot_classwise
 from calibrant.plots.delta_picture import plot_delta
 from calibrant.plots.density import plot_density
 from calibrant.plots.figures import figures
-from calibrant.plots.gamma_sweep import plot_gamma_sweep
 from calibrant.plots.leaderboard import plot_leaderboard
 from calibrant.plots.reliability import plot_reliability
 from calibrant.plots.risk_coverage import plot_risk_coverage
 from calibrant.plots.save import save_figure, save_figures
-from calibrant.plots.start_spread import plot_start_spread
 from calibrant.plots.style import THEMES, Theme, ThemeName
 
 __all__ = [
@@ -22,16 +19,13 @@ __all__ = [
     "Theme",
     "ThemeName",
     "figures",
-    "plot_ablation",
     "plot_bins_sweep",
     "plot_classwise",
     "plot_delta",
     "plot_density",
-    "plot_gamma_sweep",
     "plot_leaderboard",
     "plot_reliability",
     "plot_risk_coverage",
-    "plot_start_spread",
     "save_figure",
     "save_figures",
 ]

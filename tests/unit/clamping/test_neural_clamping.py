@@ -345,7 +345,7 @@ class TestSummary:
         rows = data(300)
         method = NeuralClamping(strength=0.05, freedom=ChannelFreedom(), space=InputSpace(low=-9.0, high=9.0))
         summary = method.fit(network(), rows).summary
-        assert (summary.rows, summary.strength, summary.gamma, summary.trials) == (300, 0.05, 0.0, ())
+        assert (summary.n_samples, summary.strength, summary.gamma, summary.trials) == (300, 0.05, 0.0, ())
         assert 0 < summary.seconds < 60
         assert summary.settings == method.settings()
         assert json.loads(json.dumps(summary.settings)) == json.loads(json.dumps(method.settings()))

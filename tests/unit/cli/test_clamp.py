@@ -9,8 +9,7 @@ import torch
 from safetensors.torch import save_model
 from torch import nn
 
-from calibrant.clamping import ClampedModel, NeuralClamping, load_clamped
-from calibrant.clamping.study.forward_runs import ForwardRuns
+from calibrant.clamping import ClampedModel, ForwardRuns, NeuralClamping, load_clamped
 from calibrant.cli import clamping
 from calibrant.files import load
 from calibrant.metrics import nll

@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.clamping import InputSpace
-from calibrant.clamping.fit.identity import rows_digest
+from calibrant.clamping import InputSpace, rows_digest
 from calibrant.cli.clamp_folder import ClampFolder
 from calibrant.cli.clamp_space import SpaceText
 from calibrant.cli.labelled_inputs import InputFile

@@ -27,7 +27,7 @@ from calibrant.maps import Map
 
 __all__ = ["load_clamped", "save_clamped"]
 
-_CONTAINER = Container("calibrant.clamped", 2, "a clamped model", "Make one with save_clamped.")
+_CONTAINER = Container("calibrant.clamped", 3, "a clamped model", "Make one with save_clamped.")
 _SHOWN = 19  # characters of a fingerprint
 
 

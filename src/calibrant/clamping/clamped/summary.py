@@ -47,7 +47,7 @@ class ClampingSummary:
 
     Args:
         settings: The method's options, as plain values and lists.
-        rows: How many it was fitted on.
+        n_samples: Number of samples it was fitted on.
         seconds: Taken by the fit.
         certificate: Of the optimum over δ; None where there was nothing to minimise.
         strength: The λ chosen; infinity if δ did not help.
@@ -59,7 +59,7 @@ class ClampingSummary:
     """
 
     settings: dict[str, Any]
-    rows: int
+    n_samples: int
     seconds: float
     certificate: Certificate | None
     strength: float
@@ -102,14 +102,15 @@ class ClampingSummary:
         certificate = described["certificate"]
         known = {str(caveat): caveat for caveat in Caveat}  # earlier versions wrote none, later ones may write others
         trials = tuple(StrengthTrial(**trial) for trial in described["trials"])
-        for name in ("rows", "seconds", "strength", "gamma"):
+        described = {"n_samples": described.get("rows"), **described}  # the name in files of version 2 and before
+        for name in ("n_samples", "seconds", "strength", "gamma"):
             _check_from_zero(described[name], name)
         for trial in trials:
             for name in ("strength", "standard_error", "norm"):
                 _check_from_zero(getattr(trial, name), name)
         return cls(
             settings=dict(described["settings"]),
-            rows=check_at_least(described["rows"], 0, "rows"),
+            n_samples=check_at_least(described["n_samples"], 0, "n_samples"),
             seconds=float(described["seconds"]),
             certificate=None if certificate is None else Certificate(**certificate),
             strength=float(described["strength"]),

@@ -38,7 +38,7 @@ def fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tensor
     task, solver = run.task, run.method.solver
     assert isinstance(solver, StochasticSolver)
     objective, passes = run.objective(gamma, strength), task.passes()
-    before = float(objective.row_losses(passes.logits(start), passes.labels).double().mean())
+    before = float(objective.sample_losses(passes.logits(start), passes.labels).double().mean())
     before += objective.penalty_of(start)
 
     def after_epoch(now: StochasticState) -> None:
@@ -58,7 +58,7 @@ def fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tensor
     head = Scale(state.temperature.double(), n_classes=task.n_classes)
     slope = passes.slope(state.delta, head, objective)
     with torch.no_grad():
-        loss = float(objective.row_losses(head(slope.logits).double(), passes.seen_labels).mean())
+        loss = float(objective.sample_losses(head(slope.logits).double(), passes.seen_labels).mean())
     gradient = slope.gradient + objective.pull(state.delta.double())
     certificate = Certificate(
         loss + objective.penalty_of(state.delta), float(gradient.abs().max()), solver.epochs, solver.epochs + 1.0

@@ -17,7 +17,7 @@ def strength_by_rule(run: FitRun, rule: Literal["path", "tenth-of-loss", "tenth-
         InputError: If the rule divides by the size of a start that is 0.
     """
     start, passes = run.start(), run.task.passes()
-    losses = run.objective(gamma, 0.0).row_losses(passes.logits(start), passes.labels)
+    losses = run.objective(gamma, 0.0).sample_losses(passes.logits(start), passes.labels)
     tenth = _TENTH * float(losses.double().mean())
     if rule == "tenth-of-loss":
         return tenth

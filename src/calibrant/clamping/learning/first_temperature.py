@@ -59,7 +59,7 @@ def _loss_slope(head: nn.Module, logits: Tensor, labels: Tensor, coldness: float
     """How the mean loss behind the whole head changes with β, all its other numbers standing still."""
     leaf = torch.tensor(coldness, dtype=torch.float64, device=logits.device, requires_grad=True)
     calibrated = functional_call(head, {"maps.0.temperature": 1 / leaf}, (logits,))
-    (slope,) = torch.autograd.grad(objective.row_losses(calibrated, labels).mean(), leaf)
+    (slope,) = torch.autograd.grad(objective.sample_losses(calibrated, labels).mean(), leaf)
     return float(slope)
 
 

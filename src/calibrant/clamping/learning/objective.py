@@ -36,7 +36,7 @@ class Objective:
     penalty: Penalty = "squared"
     clip: float = 0.0
 
-    def row_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def sample_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The loss of each row, (n,), of calibrated logits (n, k) and labels (n,)."""
         losses = log_losses(logits, labels)
         if self.clip > 0:

@@ -129,7 +129,7 @@ class Passes:
             for inputs, places in self._views_of_batches():
                 logits = shared.called(self._called, inputs)
                 labels = self.seen_labels[places]
-                losses = objective.row_losses(head(working(logits)), labels)
+                losses = objective.sample_losses(head(working(logits)), labels)
                 check_gradient(logits)
                 _check_smooth(losses, head)
                 if following is not None:

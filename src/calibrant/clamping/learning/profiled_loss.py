@@ -83,7 +83,7 @@ class ProfiledLoss:
             return True
         with torch.no_grad():
             logits = point.head(self._passes.logits(self.spread(point.coefficients)))
-            loss = float(objective.row_losses(logits.double(), self._passes.labels).mean()) + point.head_penalty
+            loss = float(objective.sample_losses(logits.double(), self._passes.labels).mean()) + point.head_penalty
         return abs(loss - point.loss) <= _SAME * max(abs(loss), abs(point.loss))
 
     def plain_head(self, coefficients: Tensor) -> Map:
@@ -146,7 +146,7 @@ class ProfiledLoss:
 
 def _mean_loss(head: Map, logits: Tensor, labels: Tensor, objective: Objective) -> float:
     with torch.no_grad():
-        return float(objective.row_losses(head(logits).double(), labels).mean())
+        return float(objective.sample_losses(head(logits).double(), labels).mean())
 
 
 def _too_far(coefficients: Tensor, head: Map) -> ProfiledPoint:

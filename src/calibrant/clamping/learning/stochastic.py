@@ -117,7 +117,7 @@ def descend_stochastically(
         for inputs, places in rows.batches(order, device=device, batch_size=solver.batch_size):
             logits = logits_in(model(preparation.moved(preparation.augmented(inputs, chance), delta)))
             check_gradient(logits)
-            losses = objective.row_losses(working(logits) / temperature, labels[places])
+            losses = objective.sample_losses(working(logits) / temperature, labels[places])
             size = len(places) if solver.reduction == "sum" else 1
             changes = torch.autograd.grad(size * losses.mean(), (delta, temperature))
             with torch.no_grad():

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import check_positive, check_real_number
-from calibrant.clamping.network.input_preparation import moved
-from calibrant.clamping.theory.unlabelled import check_delta, rows_of
+from calibrant.clamping.theory.unlabelled import samples_of
 from calibrant.errors import InputError
 from calibrant.inference import CalibrationSamples, device_of, frozen, logits_in
 
-__all__ = ["EntropyGradient", "entropy_gradient", "mean_entropy"]
+__all__ = ["EntropyGradient", "entropy_gradient"]
 
 # What quantiles are taken from: at most so many rows, and of large inputs fewer, so many numbers in all.
 _SAMPLED_ROWS, _SAMPLED_NUMBERS = 2000, 1 << 27
@@ -75,7 +74,7 @@ def entropy_gradient(
     """
     check_positive(temperature, "temperature")
     check_real_number(quantile, "quantile", least=0, most=0.5)
-    rows = rows_of(data)
+    rows = samples_of(data)
     bounds = _Bounds(_drawn(rows, seed) if quantile else None)
     with frozen(model), torch.enable_grad():
         device = device_of(model)
@@ -95,35 +94,6 @@ def entropy_gradient(
             gradient += slopes.sum(dim=0, dtype=torch.float64)
             entropies[positions.to(device)] = each.detach()
     return EntropyGradient(gradient, _mean(entropies), *bounds.extremes, *bounds.typical(quantile))
-
-
-def mean_entropy(model: nn.Module, data: object, *, delta: Tensor, temperature: float = 1.0) -> float:
-    """Mean entropy of ``softmax(f(x + δ) / T)`` over the rows, in nats.
-
-    Args:
-        model: From inputs to logits; runs in evaluation mode, and comes back as it was.
-        data: As of :func:`entropy_gradient`.
-        delta: δ, of an input's shape; zeros for the network as it is.
-        temperature: T, above 0.
-
-    Raises:
-        InputError: If δ has another shape, the temperature is not above 0, or the logits are not finite.
-
-    Example:
-        >>> network = nn.Linear(1, 2)
-        >>> _ = nn.init.zeros_(network.weight), nn.init.zeros_(network.bias)
-        >>> round(mean_entropy(network, torch.tensor([[2.0], [4.0]]), delta=torch.zeros(1)), 4)  # ln 2
-        0.6931
-    """
-    check_positive(temperature, "temperature")
-    rows = rows_of(data)
-    check_delta(delta, rows)
-    with frozen(model), torch.no_grad():
-        device = device_of(model)
-        entropies = torch.zeros(len(rows), dtype=torch.float64, device=device)
-        for inputs, positions in rows.batches(device=device):
-            entropies[positions.to(device)] = _entropies(model(moved(inputs, delta)), temperature)
-    return _mean(entropies)
 
 
 def _entropies(output: object, temperature: float) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from calibrant.checks import check_known, check_positive, check_real_number, check_seed
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.clamping.theory.entropy import EntropyGradient, entropy_gradient
-from calibrant.clamping.theory.unlabelled import rows_of
+from calibrant.clamping.theory.unlabelled import samples_of
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.inference import CalibrationSamples, device_of
 
@@ -43,7 +43,7 @@ class Start(ABC):
             InputError: If the data are not what they must be, or a start that needs the space has none or one that
                 inputs lie outside of.
         """
-        rows = rows_of(data)
+        rows = samples_of(data)
         found = self._found(model, rows, space, check_seed(seed))
         return found.to(device_of(model), torch.promote_types(rows.input_dtype, torch.float32))
 

@@ -58,6 +58,6 @@ def _facts(found: ClampingJudgement) -> list[str]:
     if certificate is not None:
         facts.append(
             f"objective {certificate.objective:.5f}, gradient {certificate.gradient:.1e} after "
-            f"{certificate.passes:.0f} passes over {summary.rows:,} rows"
+            f"{certificate.passes:.0f} passes over {summary.n_samples:,} samples"
         )
     return facts

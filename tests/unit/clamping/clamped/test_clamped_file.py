@@ -25,7 +25,7 @@ from calibrant.numerics.certificate import Certificate
 SPACE = InputSpace(mean=(0.4, 0.6), std=(0.2, 0.3), clips=True)
 SUMMARY = ClampingSummary(
     settings={"strengths": [math.inf, 3.0, 0.1], "head": "temperature", "start": {"scale": 0.01}},
-    rows=500,
+    n_samples=500,
     seconds=1.25,
     certificate=Certificate(objective=0.3, gradient=1e-9, steps=12, passes=3.5),
     strength=math.inf,
@@ -108,10 +108,10 @@ def test_the_file_is_small_and_says_what_it_is_in_plain_json(saved):
     path, document, tensors = saved
     assert set(tensors) == {"delta", "head.temperature"}
     assert path.stat().st_size < 3000
-    assert document["format"] == "calibrant.clamped/2"
+    assert document["format"] == "calibrant.clamped/3"
     assert document["head"] == {"kind": "scale", "settings": {}, "n_classes": 3, "parts": {}}
     assert document["space"] == SPACE.settings()
-    assert document["summary"]["rows"] == 500
+    assert document["summary"]["n_samples"] == 500
     assert document["summary"]["strength"] == {"float": "inf"}  # JSON has no word for it
     assert document["network"] == network_digest(some_network())
 
@@ -226,14 +226,14 @@ def test_files_of_something_else_are_told_what_they_are(tmp_path, saved):
     ):
         with pytest.raises(FileError, match=said):
             load_clamped(tmp_path / f"{name}.safetensors")
-    with pytest.raises(FileError, match=r"says it is 'calibrant\.clamped/2'"):
+    with pytest.raises(FileError, match=r"says it is 'calibrant\.clamped/3'"):
         load_map(saved[0])
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda d, _t: d.update(format="calibrant.clamped/3", calibrant="9.0"), r"newer calibrant \(9\.0\).*Update"),
+        (lambda d, _t: d.update(format="calibrant.clamped/4", calibrant="9.0"), r"newer calibrant \(9\.0\).*Update"),
         (lambda d, _t: d.pop("format"), "damaged"),
         (lambda d, _t: d.pop("network"), "damaged"),
         (lambda d, _t: d.pop("summary"), "damaged"),

@@ -21,20 +21,20 @@ def label_probs(logits, labels):
 
 def test_without_focus_it_is_the_cross_entropy():
     logits, labels = rows()
-    assert torch.equal(Objective().row_losses(logits, labels), F.cross_entropy(logits, labels, reduction="none"))
+    assert torch.equal(Objective().sample_losses(logits, labels), F.cross_entropy(logits, labels, reduction="none"))
 
 
 @pytest.mark.parametrize("gamma", [0.05, 0.5, 1.0, 3.0])
 def test_the_focal_loss_is_that_of_equation_8(gamma):
     logits, labels = rows()
     p = label_probs(logits, labels)
-    assert torch.allclose(Objective(gamma).row_losses(logits, labels), -((1 - p) ** gamma) * p.log())
+    assert torch.allclose(Objective(gamma).sample_losses(logits, labels), -((1 - p) ** gamma) * p.log())
 
 
 def test_as_gamma_goes_to_zero_the_focal_loss_goes_to_the_cross_entropy():
     logits, labels = rows()
-    plain = Objective().row_losses(logits, labels)
-    gaps = [float((Objective(gamma).row_losses(logits, labels) - plain).abs().max()) for gamma in (1e-2, 1e-5, 1e-9)]
+    plain = Objective().sample_losses(logits, labels)
+    gaps = [float((Objective(gamma).sample_losses(logits, labels) - plain).abs().max()) for gamma in (1e-2, 1e-5, 1e-9)]
     assert gaps[0] > gaps[1] > gaps[2]
     assert gaps[2] < 1e-7
 
@@ -45,14 +45,14 @@ def test_clipped_it_is_the_loss_that_the_toolkit_codes(gamma):
     p = label_probs(logits, labels)
     assert p.min() < 1e-7 < 1 - 1e-7 < p.max()
     p = p.clamp(1e-7, 1 - 1e-7)
-    assert torch.allclose(Objective(gamma, clip=1e-7).row_losses(logits, labels), -((1 - p) ** gamma) * p.log())
+    assert torch.allclose(Objective(gamma, clip=1e-7).sample_losses(logits, labels), -((1 - p) ** gamma) * p.log())
 
 
 def test_beyond_the_clip_there_is_no_gradient():
     logits, labels = rows(scale=20.0)
     p = label_probs(logits, labels)
     logits.requires_grad_()
-    Objective(1.0, clip=1e-3).row_losses(logits, labels).sum().backward()
+    Objective(1.0, clip=1e-3).sample_losses(logits, labels).sum().backward()
     is_clipped = (p < 1e-3) | (p > 1 - 1e-3)
     assert 0 < int(is_clipped.sum()) < len(p)
     assert torch.equal(logits.grad.abs().amax(dim=1) == 0, is_clipped)
@@ -62,7 +62,7 @@ def test_beyond_the_clip_there_is_no_gradient():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rows_that_are_quite_sure_have_a_finite_loss_and_gradient(gamma, dtype):
     logits = torch.tensor([[200.0, 0.0], [0.0, 200.0], [1e4, 0.0]], dtype=dtype, requires_grad=True)
-    losses = Objective(gamma).row_losses(logits, torch.zeros(3, dtype=torch.int64))
+    losses = Objective(gamma).sample_losses(logits, torch.zeros(3, dtype=torch.int64))
     losses.sum().backward()
     assert losses.isfinite().all()
     assert logits.grad.isfinite().all()

@@ -99,7 +99,7 @@ def test_the_gradient_is_that_of_equation_9_by_finite_differences(
         moved = moved.reshape(coefficients.shape)
         known.view(-1)[place] = (value(coefficients + moved) - value(coefficients - moved)) / (2 * step)
     assert torch.allclose(found, known, atol=1e-6 * float(known.abs().max()))
-    losses = objective.row_losses(head(slope.logits), torch.arange(N) % K)
+    losses = objective.sample_losses(head(slope.logits), torch.arange(N) % K)
     mean = float(losses.mean()) + objective.penalty_of(coefficients)
     assert N * mean == pytest.approx(value(coefficients), rel=1e-10)
 

@@ -5,10 +5,11 @@ import json
 
 import pytest
 import torch
+from experiments.neural_clamping.theory import mean_entropy
 from torch import nn
 
 from calibrant.clamping.network.input_space import InputSpace
-from calibrant.clamping.theory.entropy import entropy_gradient, mean_entropy
+from calibrant.clamping.theory.entropy import entropy_gradient
 from calibrant.clamping.theory.starts import DataDrivenStart, RandomStart, ZeroStart
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.inference import CalibrationSamples

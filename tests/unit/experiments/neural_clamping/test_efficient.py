@@ -5,13 +5,11 @@ import copy
 
 import pytest
 import torch
+from experiments.neural_clamping.theory import efficient_clamping, lemma_residual, theorem_gain
 from torch import nn
 
 from calibrant.calibrators import StructuredVectorScaling, TemperatureScaling
-from calibrant.clamping.network.input_space import InputSpace
-from calibrant.clamping.theory.efficient import efficient_clamping
-from calibrant.clamping.theory.entropy_gain import lemma_residual, theorem_gain
-from calibrant.clamping.theory.starts import DataDrivenStart, RandomStart, ZeroStart
+from calibrant.clamping import DataDrivenStart, InputSpace, RandomStart, ZeroStart
 from calibrant.datasets import load_digits
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.predictions import Predictions
@@ -101,10 +99,10 @@ def test_the_summary_tells_how_it_came_about(digits):
     assert summary.settings["head"] == head
     assert summary.settings["start"] == {"name": "random", "scale": 0.02}
     assert summary.settings["seed"] == 7
-    assert (summary.rows, summary.strength, summary.gamma, summary.certificate) == (600, 0.0, 0.5, None)
+    assert (summary.n_samples, summary.strength, summary.gamma, summary.certificate) == (600, 0.0, 0.5, None)
     assert summary.seconds > 0
     assert clamped.head.summary.certificate is not None
-    assert summary.notes[0].startswith("δ was not learned: it is the random start as it is")
+    assert summary.notes[0].startswith("δ was not learned: it is the random start, with the head fitted")
 
 
 def test_what_the_start_warns_of_is_noted():
@@ -174,9 +172,9 @@ def test_a_failed_fit_leaves_the_network_in_its_mode(digits):
 
 def test_words_for_methods_are_refused(digits):
     model, images, labels = digits
-    with pytest.raises(InputError, match="head must be one of its kind, such as its default; got 'temperature'"):
+    with pytest.raises(InputError, match="head must be a Calibrator; got 'temperature'"):
         efficient_clamping(model, (images, labels), space=SPACE, head="temperature")
-    with pytest.raises(InputError, match="start must be one of its kind"):
+    with pytest.raises(InputError, match="start must be a Start"):
         efficient_clamping(model, (images, labels), space=SPACE, start="random")
-    with pytest.raises(InputError, match="space must be one of its kind"):
+    with pytest.raises(InputError, match="space must be an InputSpace"):
         efficient_clamping(model, (images, labels), space="pixels")

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.clamping import ClampedModel, InputSpace
-from calibrant.clamping.study.forward_runs import ForwardRuns
+from calibrant.clamping import ClampedModel, ForwardRuns, InputSpace
 from calibrant.errors import InputError
 from calibrant.maps import Scale
 

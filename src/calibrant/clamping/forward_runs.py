@@ -53,14 +53,14 @@ class ForwardRuns:
         batch_size: int | None = None,
         class_names: Sequence[str] | None = None,
     ) -> None:
-        self.rows = CalibrationSamples.of(data, batch_size=batch_size)
+        self.samples = CalibrationSamples.of(data, batch_size=batch_size)
         self._model, self._space, self._class_names = model, space, class_names
         self._still: Predictions | None = None
         with frozen(model):
-            check_network(model, self.rows, space)
+            check_network(model, self.samples, space)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.samples)
 
     def at(self, delta: Tensor) -> Predictions:
         """The network's own logits at x + δ, before any head, with the labels.
@@ -68,9 +68,9 @@ class ForwardRuns:
         Raises:
             InputError: If δ is not of the inputs' shape, or a logit is not finite.
         """
-        if tuple(delta.shape) != self.rows.input_shape:
+        if tuple(delta.shape) != self.samples.input_shape:
             raise InputError(
-                f"inputs must have the shape of δ, {tuple(delta.shape)}; got {self.rows.input_shape}. Prepare both "
+                f"inputs must have the shape of δ, {tuple(delta.shape)}; got {self.samples.input_shape}. Prepare both "
                 "sets of rows in the same way."
             )
         if bool(delta.any()):
@@ -85,7 +85,7 @@ class ForwardRuns:
         Raises:
             InputError: If one is not finite.
         """
-        return self.at(torch.zeros(self.rows.input_shape))
+        return self.at(torch.zeros(self.samples.input_shape))
 
     def behind(self, clamped: ClampedModel) -> Predictions:
         """The calibrated logits of a clamped model around this network.
@@ -97,6 +97,6 @@ class ForwardRuns:
 
     def _run(self, delta: Tensor, space: InputSpace | None) -> Predictions:
         with frozen(self._model), torch.no_grad():
-            passes = Passes(self._model, self.rows, preparation=InputPreparation(space))
+            passes = Passes(self._model, self.samples, preparation=InputPreparation(space))
             logits = passes.precise_logits(delta.to(passes.device)).cpu()
-        return Predictions.from_logits(logits, self.rows.labels, class_names=self._class_names)
+        return Predictions.from_logits(logits, self.samples.labels, class_names=self._class_names)

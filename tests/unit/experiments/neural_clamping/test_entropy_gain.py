@@ -5,14 +5,12 @@ from itertools import pairwise
 
 import pytest
 import torch
+from experiments.neural_clamping.theory import EntropyGain, lemma_residual, theorem_gain
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from calibrant.calibrators import TemperatureScaling
-from calibrant.clamping.clamped.clamped_model import ClampedModel
-from calibrant.clamping.theory.entropy import entropy_gradient
-from calibrant.clamping.theory.entropy_gain import EntropyGain, lemma_residual, theorem_gain
-from calibrant.clamping.theory.starts import RandomStart
+from calibrant.clamping import ClampedModel, RandomStart, entropy_gradient
 from calibrant.errors import InputError
 from calibrant.inference import CalibrationSamples
 from calibrant.maps import Scale

@@ -4,14 +4,14 @@ import math
 
 import pytest
 import torch
+from experiments.neural_clamping.figures import plot_start_spread
+from experiments.neural_clamping.sweeps import gamma_sweep, start_spread
 from torch import nn
 
 from calibrant.calibrators import TemperatureScaling, VectorScaling
 from calibrant.clamping import DataDrivenStart, InputSpace, NeuralClamping, RandomStart, StochasticSolver, ZeroStart
-from calibrant.clamping.study.sweeps import gamma_sweep, start_spread
 from calibrant.errors import InputError, UnknownNameError
 from calibrant.metrics import accuracy, ece, entropy, nll, sce
-from calibrant.plots import plot_start_spread
 from calibrant.predictions import Predictions
 
 
@@ -68,7 +68,7 @@ def test_every_gamma_is_the_fit_made_by_hand(case):
 
 def test_with_the_head_alone_the_network_runs_once_over_each_set(case, monkeypatch):
     # Without the first look at the network, which takes runs of its own.
-    monkeypatch.setattr("calibrant.clamping.study.forward_runs.check_network", lambda *_: None)
+    monkeypatch.setattr("calibrant.clamping.forward_runs.check_network", lambda *_: None)
     model, calibration, test = case
     counting = Counting(model).eval()
     sweep = gamma_sweep(

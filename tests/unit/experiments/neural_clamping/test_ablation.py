@@ -5,12 +5,12 @@ import math
 
 import pytest
 import torch
+from experiments.neural_clamping.ablation import ABLATION_METRICS, ablation, ablation_of
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from calibrant.calibrators import TemperatureScaling, VectorScaling
 from calibrant.clamping import ClampedModel, InputSpace, NeuralClamping
-from calibrant.clamping.study.ablation import ABLATION_METRICS, ablation, ablation_of
 from calibrant.errors import InputError, UnknownNameError
 from calibrant.evidence import difference, estimate
 from calibrant.maps import Scale
@@ -102,11 +102,11 @@ def test_where_inputs_are_not_shifted_delta_brings_nothing(case):
 
 
 def test_comparisons_are_paired_and_the_three_planned_come_first(found):
-    planned = [(each.row, each.rival) for each in found.comparisons if each.is_planned]
+    planned = [(each.row, each.baseline) for each in found.comparisons if each.is_planned]
     assert planned == [("joint", "TS"), ("TS on δ*", "TS"), ("joint", "T* only")]
     assert [each.is_planned for each in found.comparisons] == [True] * 3 + [False] * 4
     for each in found.comparisons:
-        known = difference(found.predictions(each.rival), found.predictions(each.row), FEW, resamples=100)
+        known = difference(found.predictions(each.baseline), found.predictions(each.row), FEW, resamples=100)
         for name, change in each.differences.items():
             assert change.value == pytest.approx(known[name].value, abs=1e-12)
             assert change.p == pytest.approx(known[name].p, abs=1e-9)
@@ -115,7 +115,7 @@ def test_comparisons_are_paired_and_the_three_planned_come_first(found):
 @pytest.fixture
 def _unchecked(monkeypatch):
     """Without the first look at the network, which takes runs of its own."""
-    monkeypatch.setattr("calibrant.clamping.study.forward_runs.check_network", lambda *_: None)
+    monkeypatch.setattr("calibrant.clamping.forward_runs.check_network", lambda *_: None)
 
 
 @pytest.mark.usefixtures("_unchecked")
@@ -149,7 +149,7 @@ def test_a_head_that_is_no_temperature_has_rows_without_one(case):
     found = ablation(method, *case, metrics=FEW, resamples=50)
     assert [row.name for row in found.rows] == ["none", "head", "δ* only", "head* only", "joint"]
     assert [row.temperature for row in found.rows] == [1.0, None, 1.0, None, None]
-    assert [(each.row, each.rival) for each in found.comparisons[:2]] == [("joint", "head"), ("joint", "head* only")]
+    assert [(each.row, each.baseline) for each in found.comparisons[:2]] == [("joint", "head"), ("joint", "head* only")]
     joint = found.clamped(case[2][0]).detach()
     assert torch.allclose(found.predictions("joint").logits, joint, rtol=1e-9)
 
@@ -234,7 +234,7 @@ def test_the_table_is_plain_data(found):
 def test_the_diagram_marks_what_differs_from_temperature_scaling(found):
     diagram = found.diagram()
     assert diagram.names == tuple(NAMES)
-    assert diagram.rival == "TS"
+    assert diagram.baseline == "TS"
     sides = dict(zip(NAMES, (dot.side for dot in diagram.panels[0].dots), strict=True))
     assert sides["TS"] == "alike"
     assert sides["none"] == "worse"
