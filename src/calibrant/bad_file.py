@@ -28,7 +28,7 @@ def reading(path: Path | str, form: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise error if isinstance(error, FileError) else FileError(f"{path}: {error}") from error
+        raise error if isinstance(error, FileError) else FileError(f"{path}: ", *error.args) from error
     except PermissionError as error:
         raise FileError(f"{path} must be readable; you lack the permission. Ask its owner, or copy it.") from error
     except Exception as error:

@@ -9,18 +9,21 @@
     └── FitError              a fit that did not converge, or cannot (also a RuntimeError)
         └── SeparableError    one that cannot, because (almost) all rows are right
 
+    Argument                  an argument in the message of an error
     CalibrantWarning          the answer stands, but something about it should be known
     Caveat                    kinds of warnings that other code acts on
 
 Messages say what must hold, what was received, and what to do; ``in_a_line`` quotes an error of others in them. Code
-never reads a message: an error names the ``argument`` it is about, and a warning its ``caveat``, where other code needs
-to know.
+never reads a message: an error has the ``argument`` it is about, as an ``Argument`` of its message or by keyword, and a
+warning its ``caveat``, where other code needs to know.
 """
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import final
+from typing import NamedTuple, final
 
 __all__ = [
+    "Argument",
     "CalibrantError",
     "CalibrantWarning",
     "Caveat",
@@ -33,17 +36,43 @@ __all__ = [
 ]
 
 
+class Argument(NamedTuple):
+    """An argument in the message of an error: Python shows ``labels='y'``, the command line ``--labels y``."""
+
+    name: str
+    value: str | None = None
+    is_literal: bool = True  # whether Python quotes the value; not a placeholder such as NAME
+
+    def __str__(self) -> str:
+        value = repr(self.value) if self.is_literal else self.value
+        return self.name if self.value is None else f"{self.name}={value}"
+
+
 class CalibrantError(Exception):
     """Base of all errors that this library raises on purpose.
 
     Args:
-        message: What must hold, what was received, what to do.
-        argument: Name of the argument that the error is about, if there is one.
+        parts: The message: what must hold, what was received, what to do. In one piece, or in several with the
+            arguments among them.
+        argument: Name of the argument that the error is about; by default that of the first in the message.
+
+    Example:
+        >>> error = InputError("give ", Argument("labels", "y"), ".")
+        >>> str(error), error.argument, error.message(lambda argument: f"--{argument.name} {argument.value}")
+        ("give labels='y'.", 'labels', 'give --labels y.')
     """
 
-    def __init__(self, message: str = "", *, argument: str | None = None) -> None:
-        super().__init__(message)
-        self.argument = argument
+    def __init__(self, *parts: "str | Argument", argument: str | None = None) -> None:
+        super().__init__(*parts)
+        named = (part.name for part in parts if isinstance(part, Argument))
+        self.argument = argument or next(named, None)
+
+    def __str__(self) -> str:
+        return self.message(str)
+
+    def message(self, shown: Callable[[Argument], str]) -> str:
+        """Return the message with its arguments as the caller shows them."""
+        return "".join(shown(part) if isinstance(part, Argument) else str(part) for part in self.args)
 
 
 class InputError(CalibrantError, ValueError):

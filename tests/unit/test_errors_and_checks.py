@@ -1,9 +1,12 @@
 """The exception tree, and the one wording of the checks."""
 
+import ast
 import json
+import pickle
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,8 +28,10 @@ from calibrant.checks import (
     check_unit_interval,
 )
 from calibrant.errors import (
+    Argument,
     CalibrantError,
     CalibrantWarning,
+    Caveat,
     FileError,
     FitError,
     InputError,
@@ -56,6 +61,64 @@ class TestTheTree:
 
     def test_every_name_stands_in_the_drawing(self):
         assert all(name in errors.__doc__ for name in errors.__all__)
+
+    def test_an_error_has_the_argument_it_is_about(self):
+        assert InputError("labels must be whole numbers.").argument is None
+        assert InputError("labels must be whole numbers.", argument="labels").argument == "labels"
+        error = FileError("a.csv: ", Argument("scores", "p"), " or ", Argument("labels", "NAME", is_literal=False))
+        assert str(error) == "a.csv: scores='p' or labels=NAME"
+        assert error.argument == "scores"
+        assert error.message(lambda argument: argument.name.upper()) == "a.csv: SCORES or LABELS"
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301  # from a worker process
+
+    def test_a_warning_has_its_caveat(self):
+        with pytest.warns(CalibrantWarning, match="rose") as caught:
+            warnings.warn(CalibrantWarning("the objective rose", caveat=Caveat.objective_rose), stacklevel=1)
+        assert caught[0].message.caveat is Caveat.objective_rose
+
+
+def _message_matches(tree):
+    """What a module looks for in the text of an error, a note or a message."""
+
+    def is_message(node):
+        is_text = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str"
+        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        return bool(names & {"note", "caution"}) or (is_text and bool(names & {"error", "warning"}))
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+            if is_message(node.comparators[0]) and isinstance(node.left, ast.Constant):
+                yield node.left.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in {"startswith", "endswith", "partition", "split"} and is_message(node.func.value):
+                yield ast.unparse(node.args[0]) if node.args else ""
+            elif isinstance(node.func.value, ast.Name) and node.func.value.id == "re":
+                yield from (ast.unparse(node.args[0]) for part in node.args[1:] if is_message(part))
+
+
+def test_no_code_matches_the_wording_of_our_own_messages():
+    # Messages of NumPy and torch, which have no kinds.
+    others = {"allow_pickle", "operand", "not enough memory"}
+    folder = Path(errors.__file__).parent
+    found = {
+        (str(path.relative_to(folder)), text)
+        for path in folder.rglob("*.py")
+        for text in _message_matches(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert {(path, text) for path, text in found if text not in others} == set()
+    assert {text for _, text in found} == others  # the search finds what there is
+
+
+def test_the_search_for_matched_wording_finds_each_kind():
+    for line in (
+        '"rose" in str(error)',
+        'str(error).startswith(unless or "x")',
+        'note.startswith("δ")',
+        'any("δ" in note for note in notes)',
+        're.sub("a", "b", str(error))',
+        'caution.partition(":")[0]',
+    ):
+        assert list(_message_matches(ast.parse(line))), line
 
 
 class TestAsTensor:

@@ -27,7 +27,7 @@ from calibrant.clamping.learning.stochastic import StochasticSolver
 from calibrant.clamping.network.augmentation import Augmentation
 from calibrant.clamping.network.input_space import InputSpace
 from calibrant.clamping.theory.starts import RandomStart, Start, ZeroStart
-from calibrant.errors import InputError
+from calibrant.errors import Argument, InputError
 from calibrant.inference import CalibrationSamples
 from calibrant.paper import Paper
 
@@ -281,16 +281,22 @@ class NeuralClamping:
                 "log-loss would always prefer gamma 0, which minimises it."
             )
         if self.strength == "path" and self.choose_by == "calibration-ece":
-            raise InputError("strength='path' is chosen by held-out log-loss; give candidates for calibration-ece.")
+            raise InputError(
+                Argument("strength", "path"), " is chosen by held-out log-loss; give candidates for calibration-ece."
+            )
         if self.strength == "path" and self.penalty == "norm":
             raise InputError(
-                "strength='path' has strengths for the squared penalty only; give some, or penalty='squared'."
+                Argument("strength", "path"),
+                " has strengths for the squared penalty only; give some, or penalty='squared'.",
             )
         chooses = self.strength == "path" or isinstance(self.strength, tuple)
         if chooses and self.choose_by == "cross-validated-nll" and not isinstance(self.start, ZeroStart):
             raise InputError("start must be ZeroStart() where strengths are cross-validated, which begins at δ = 0.")
         if self.strength == "tenth-as-term" and isinstance(self.start, ZeroStart):
-            raise InputError("strength='tenth-as-term' divides by the size of the first δ; give a start that is not 0.")
+            raise InputError(
+                Argument("strength", "tenth-as-term"),
+                " divides by the size of the first δ; give a start that is not 0.",
+            )
         if isinstance(self.solver, ExactSolver):
             return
         if self.strength == "path" or (several and self.choose_by == "cross-validated-nll"):

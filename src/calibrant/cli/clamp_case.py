@@ -70,7 +70,7 @@ class ClampCase:
         runs = partial(
             ForwardRuns, network.model, space=space, batch_size=method.batch_size, class_names=network.class_names
         )
-        with blamed_on(request.data, unless=("the network", "a network")):
+        with blamed_on(request.data, unless="model"):
             calibration = runs(rows[0])
         with blamed_on(request.test):
             shapes = [each.input_shape for each in rows]

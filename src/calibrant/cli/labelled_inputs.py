@@ -22,18 +22,18 @@ _PEAK = 255  # of a pixel in eight bits
 
 
 @contextmanager
-def blamed_on(path: Path, *, unless: tuple[str, ...] = ()) -> Iterator[None]:
+def blamed_on(path: Path, *, unless: str | None = None) -> Iterator[None]:
     """Name the file in what is said about its numbers.
 
     Args:
         path: The file.
-        unless: How messages begin that are about something else.
+        unless: The argument of errors that are about something else.
     """
     try:
         yield
     except InputError as error:
-        is_told = isinstance(error, FileError) or str(error).startswith(unless or "\0")
-        raise error if is_told else FileError(f"{path}: {error}") from error
+        is_named = isinstance(error, FileError) or (unless is not None and error.argument == unless)
+        raise error if is_named else FileError(f"{path}: ", *error.args) from error
 
 
 @final

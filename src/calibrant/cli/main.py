@@ -1,7 +1,7 @@
 """The command ``calibrant``. Each command has its own file and loads what it needs only when it runs."""
 
 import os
-import re
+import shlex
 import sys
 from importlib.metadata import version as installed_version
 from typing import Annotated, NoReturn
@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from calibrant.cli import apply, cite, clamp, compare, demo, diagnose, evaluate, fit, listing, train
+from calibrant.errors import Argument, CalibrantError
 
 __all__ = ["app", "run"]
 
@@ -49,15 +50,16 @@ app.command("cite")(cite.cite)
 app.command("demo")(demo.demo)
 
 
-def _as_options(message: str) -> str:
-    """What the library says about its arguments, in the words of the command line."""
-    message = re.sub(r"kind='([\w-]+)' \(or '([\w-]+)'\)", r"--\1 (or --\2)", message)
-    message = re.sub(r"kind='([\w-]+)'", r"--\1", message)
-    message = re.sub(r"\bstrength='([\w-]+)'", r"--strength \1", message)
-    message = re.sub(r"^the folder of (.+) must be named, to", r"--data must name the folder of \1, to", message)
-    message = re.sub(r"\bname=NAME\b", "--features NAME", message)
-    # An argument stands alone, or before a name in quotes; labels=labels is code to be copied.
-    return re.sub(r"\b(scores|labels|confidence|correct)=(?=NAME\b|['\"\s])", r"--\1 ", message)
+# Options of the commands by the argument of the library that they set, where the names differ.
+_OPTIONS = {"n_bins": "--bins", "name": "--features"}
+
+
+def _as_option(argument: Argument) -> str:
+    """An argument of the library as the command line has it: ``--labels y``, and ``--logits`` for a kind."""
+    if argument.name == "kind":
+        return f"--{argument.value}"
+    option = _OPTIONS.get(argument.name, f"--{argument.name.replace('_', '-')}")
+    return option if argument.value is None else f"{option} {shlex.quote(argument.value)}"
 
 
 def run() -> None:
@@ -66,15 +68,13 @@ def run() -> None:
         app()
     except Exception as error:
         # Only our own errors are turned into one line; anything else is a defect and shows its trace.
-        from calibrant.errors import CalibrantError
-
         if isinstance(error, OSError) and error.filename is None:
             _give_up(error)
         if not isinstance(error, CalibrantError):
             raise
         from calibrant.shown_text import terminal_text
 
-        print(f"calibrant: {terminal_text(_as_options(str(error)))}", file=sys.stderr)
+        print(f"calibrant: {terminal_text(error.message(_as_option))}", file=sys.stderr)
         sys.exit(2)
     except SystemExit as stopped:
         if stopped.code == _INTERRUPTED:

@@ -1,6 +1,6 @@
 """Calibration methods side by side: fitted on one set of predictions, evaluated on another. Numbers only."""
 
-from calibrant.comparison.held_out import check_held_out, samples_in_both, z_between
+from calibrant.comparison.held_out import Caution, check_held_out, samples_in_both, z_between
 from calibrant.comparison.methods import (
     TEMPERATURE,
     UNCALIBRATED,
@@ -14,6 +14,7 @@ from calibrant.comparison.methods import (
 __all__ = [
     "TEMPERATURE",
     "UNCALIBRATED",
+    "Caution",
     "Comparison",
     "MethodResult",
     "WhyUncalibrated",

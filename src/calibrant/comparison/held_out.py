@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ import torch
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.predictions import Predictions
 
-__all__ = ["check_held_out", "samples_in_both", "z_between"]
+__all__ = ["Caution", "check_held_out", "samples_in_both", "z_between"]
 
 # Share of the test samples that may be in both sets by chance.
 _BY_CHANCE = 0.01
@@ -18,7 +19,17 @@ _BY_CHANCE = 0.01
 _UNLIKE = 4.0
 
 
-def check_held_out(calibration: Predictions, test: Predictions) -> tuple[str, ...]:
+class Caution(NamedTuple):
+    """A problem of the two sets that puts every result in doubt, and what it means."""
+
+    problem: str
+    consequence: str
+
+    def __str__(self) -> str:
+        return f"{self.problem}: {self.consequence}"
+
+
+def check_held_out(calibration: Predictions, test: Predictions) -> tuple[Caution, ...]:
     """Refuse sets of different classes; warn if they share samples or differ in accuracy beyond chance.
 
     Returns:
@@ -41,27 +52,29 @@ def check_held_out(calibration: Predictions, test: Predictions) -> tuple[str, ..
         )
     cautions = (*_shared(calibration, test), *_unlike(calibration, test))
     for caution in cautions:
-        warnings.warn(caution, CalibrantWarning, stacklevel=3)
+        warnings.warn(str(caution), CalibrantWarning, stacklevel=3)
     return cautions
 
 
-def _shared(calibration: Predictions, test: Predictions) -> Iterator[str]:
+def _shared(calibration: Predictions, test: Predictions) -> Iterator[Caution]:
     common = samples_in_both(calibration, test)
     if common > _BY_CHANCE * len(test):
-        yield (
-            f"{common:,} of {len(test):,} test samples are also calibration samples: methods are evaluated on what "
-            "they were fitted on, which favours flexible ones. Use different samples for one of the two."
+        yield Caution(
+            f"{common:,} of {len(test):,} test samples are also calibration samples",
+            "methods are evaluated on what they were fitted on, which favours flexible ones. Use different samples for "
+            "one of the two.",
         )
 
 
-def _unlike(calibration: Predictions, test: Predictions) -> Iterator[str]:
+def _unlike(calibration: Predictions, test: Predictions) -> Iterator[Caution]:
     right, other_right = (int(samples.correct.sum()) for samples in (calibration, test))
     if z_between(right, len(calibration), other_right, len(test)) > _UNLIKE:
         accuracy, other = right / len(calibration), other_right / len(test)
-        yield (
-            f"the two sets may not be drawn alike: accuracy is {accuracy:.1%} on the calibration samples and "
+        yield Caution(
+            "the two sets may not be drawn alike",
+            f"accuracy is {accuracy:.1%} on the calibration samples and "
             f"{other:.1%} on the test samples, more than chance explains. Check that both are random parts of the same "
-            "data, and that the network was trained on neither."
+            "data, and that the network was trained on neither.",
         )
 
 

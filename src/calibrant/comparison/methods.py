@@ -11,7 +11,7 @@ from torch import Tensor
 from calibrant.calibrators import Auto, Calibrator, DoNothing, TemperatureScaling
 from calibrant.calibrators.base import try_fit
 from calibrant.calibrators.choice.ranking import label
-from calibrant.comparison.held_out import check_held_out
+from calibrant.comparison.held_out import Caution, check_held_out
 from calibrant.evidence import Difference, Estimate, PairedBootstrap, correct, estimate, smallest_effect
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
@@ -80,7 +80,7 @@ class Comparison:
     n_bins: int
     seed: int
     resamples: int
-    cautions: tuple[str, ...] = ()  # problems of the two sets that put every result in doubt
+    cautions: tuple[Caution, ...] = ()
 
     @property
     def fitted(self) -> tuple[MethodResult, ...]:

@@ -7,7 +7,7 @@ from calibrant.datasets import Dataset, DatasetReader, Examples, MedMNIST, all_d
 from calibrant.datasets.medmnist import MEDMNIST_FLAGS
 from calibrant.diagnosis.run_images import check_sees_images
 from calibrant.diagnosis.runs import DiagnosedRun
-from calibrant.errors import FileError, InputError
+from calibrant.errors import Argument, FileError, InputError
 from calibrant.training.data import TrainingData
 from calibrant.training.recipe import data_digest
 
@@ -36,8 +36,9 @@ def read_run_dataset(runs: Sequence[DiagnosedRun], folder: Path | None = None, *
     reader = _reader_of(first)
     if folder is None and not reader.is_embedded:
         raise FileError(
-            f"the folder of {reader.title} must be named, to read the test images of {first.path}; got none. Its files "
-            f"are to be had from {reader.homepage}."
+            Argument("data"),
+            f" must name the folder of {reader.title}, to read the test images of {first.path}; got none. Download its "
+            f"files from {reader.homepage}.",
         )
     return reader.read(folder or Path(), checked=checked)
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import Literal, final, get_args
+from typing import Literal, TypeAlias, final, get_args
 
 from torch import Tensor
 
-from calibrant.errors import InputError, UnknownNameError
+from calibrant.errors import Argument, InputError, UnknownNameError
 from calibrant.files.source import Column, Content, Words, suffix_of
 
 __all__ = [
@@ -153,8 +153,9 @@ def _kinds(wish: Wish) -> tuple[Kind, ...]:
     full = wish.scores is not None or wish.labels is not None
     if (top and full) or (top and wish.kind not in {None, "top-label"}) or (full and wish.kind == "top-label"):
         raise InputError(
-            "confidence= and correct= belong to kind='top-label', scores= and labels= to kind='logits' or 'probs'; "
-            "got both. Leave one pair out."
+            *(Argument("confidence"), " and ", Argument("correct"), " belong to ", Argument("kind", "top-label"), ", "),
+            *(Argument("scores"), " and ", Argument("labels"), " to ", Argument("kind", "logits"), " or "),
+            *(Argument("kind", "probs"), "; got both. Leave one pair out."),
         )
     if wish.kind is not None:
         return (wish.kind,)
@@ -170,8 +171,9 @@ def _kind_named(scores: str) -> Kind:
         if scores in SCORES[kind] or scores == prefix:
             return kind
     raise InputError(
-        f"scores={scores!r} must come with what they are, because the name does not say; "
-        "add kind='logits' or kind='probs'."
+        Argument("scores", scores),
+        " must come with what they are, because the name does not say; add ",
+        *(Argument("kind", "logits"), " or ", Argument("kind", "probs"), "."),
     )
 
 
@@ -179,13 +181,13 @@ def _one(content: Content, known: tuple[str, ...], asked: str | None, option: st
     """The one name asked for or known, or None if there is none."""
     if asked is not None and asked not in content.names:
         raise UnknownNameError(
-            f"{option}={asked!r} must be among the {content.noun}s of {content.title}; found {shown(content)}."
+            Argument(option, asked), f" must be among the {content.noun}s of {content.title}; found {shown(content)}."
         )
     found = [name for name in content.names if (name in known if asked is None else name == asked)]
     if len(found) > 1:
         raise content.error(
-            f"{content.title} must have one {content.noun} of {option}; found {', '.join(map(repr, found))}. "
-            + (f"Pass {option}={found[0]!r} or the other." if len(set(found)) > 1 else "Rename or remove one.")
+            f"{content.title} must have one {content.noun} of {option}; found {', '.join(map(repr, found))}. ",
+            *(("Pass ", Argument(option, found[0]), " or the other.") if len(set(found)) > 1 else ("Rename one.",)),
         )
     return found[0] if found else None
 
@@ -196,8 +198,9 @@ def _scores(content: Content, kind: Kind, asked: str | None) -> Scores:
         group = group_of(content, asked)
         if group is None:
             raise UnknownNameError(
-                f"scores={asked!r} must be among the {content.noun}s of {content.title}, "
-                f"or be what the names of at least two of them start with; found {shown(content)}."
+                Argument("scores", asked),
+                f" must be among the {content.noun}s of {content.title}, or be what the names of at least two of them "
+                f"start with; found {shown(content)}.",
             )
         return group
     known = SCORES[kind]
@@ -207,12 +210,14 @@ def _scores(content: Content, kind: Kind, asked: str | None) -> Scores:
     group = None if asked is not None else group_of(content, PREFIXES[kind])
     if whole and group:
         raise content.error(
-            f"{content.title} must have one set of {kind}; found {whole!r} and {group[0][0]!r}, {group[0][1]!r}, ... "
-            f"Pass kind={kind!r} with scores={whole!r} or scores={PREFIXES[kind]!r}."
+            f"{content.title} must have one set of {kind}; found {whole!r} and {group[0][0]!r}, {group[0][1]!r}, ... ",
+            *("Pass ", Argument("kind", kind), " with ", Argument("scores", whole), " or "),
+            *(Argument("scores", PREFIXES[kind]), "."),
         )
     return group or ((whole,) if whole else (), None)
 
 
+_Option: TypeAlias = tuple[str | Argument, ...]
 _SHOWN = 8
 _NEEDED = {
     "logits": "'logits' (or 'logit_0', 'logit_1', ...)",
@@ -237,12 +242,17 @@ def missing(
     """The error for a source without a complete set of names."""
     needed = ", or ".join(_NEEDED[kind] + " with 'labels'" * (labels_needed and kind != "top-label") for kind in kinds)
     if list(kinds) == ["top-label"]:
-        options = [_top_option(content, name) for name in ("confidence", "correct") if name not in content.names]
+        lacking = [name for name in ("confidence", "correct") if name not in content.names]
+        options = [_option(name, _like(content, _OPTION_LIKE[name])) for name in lacking]
     else:
         options = _options(content, kinds, lacks_scores=lacks_scores, lacks_labels=lacks_labels)
-    advice = f"Rename what is meant, or pass {', '.join(options)}."
-    parts = [f"{content.title} must have {content.noun}s {needed}; found {shown(content)}.", content.hint, advice]
-    return content.error(" ".join(part for part in parts if part))
+    hint = f" {content.hint}" if content.hint else ""
+    return content.error(
+        f"{content.title} must have {content.noun}s {needed}; found {shown(content)}.{hint} ",
+        "Rename what is meant, or pass ",
+        *[part for option in options for part in (", ", *option)][1:],
+        ".",
+    )
 
 
 def shown(content: Content) -> str:
@@ -260,23 +270,20 @@ def _size(content: Content, name: str) -> str:
     return f" ({' x '.join('?' if size is None else str(size) for size in shape)})"
 
 
-def _options(content: Content, kinds: Sequence[str], *, lacks_scores: bool, lacks_labels: bool) -> list[str]:
-    """The options that would name what is lacking, with the likely name in them; nothing is taken without them."""
-    options = []
+def _options(content: Content, kinds: Sequence[str], *, lacks_scores: bool, lacks_labels: bool) -> list[_Option]:
+    """The arguments that would name what is missing, with the likely name in them; nothing is taken without them."""
+    options: list[_Option] = []
     if lacks_scores:
-        options = [] if len(kinds) == 1 else ["kind='logits' (or 'probs')"]
+        if len(kinds) > 1:
+            options.append((Argument("kind", "logits"), " (or ", Argument("kind", "probs"), ")"))
         options.append(_option("scores", _scores_like(content)))
     if lacks_labels:
         options.append(_option("labels", _like(content, _LABEL_LIKE)))
     return options
 
 
-def _top_option(content: Content, option: str) -> str:
-    return _option(option, _like(content, _OPTION_LIKE[option]))
-
-
-def _option(option: str, name: str | None) -> str:
-    return f"{option}=NAME" if name is None else f"{option}={name!r}"
+def _option(name: str, value: str | None) -> _Option:
+    return (Argument(name, "NAME", is_literal=False) if value is None else Argument(name, value),)
 
 
 def _scores_like(content: Content) -> str | None:

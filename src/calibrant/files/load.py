@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, final
 import torch
 from torch import Tensor
 
-from calibrant.errors import FileError, InputError, UnknownNameError
+from calibrant.errors import Argument, FileError, InputError, UnknownNameError
 from calibrant.files.archives import open_mapping, open_npz, open_safetensors, open_torch
 from calibrant.files.columns import Choice, Kind, Wish, can_hold, choose, names_beside, read_beside, shown
 from calibrant.files.save import write_arrays
@@ -194,7 +194,7 @@ def load_as_wished(source: Any, wish: Wish) -> Loaded:
     except InputError as error:
         if content.where is None or isinstance(error, FileError):
             raise
-        raise FileError(f"{content.title}: {error}") from error
+        raise FileError(f"{content.title}: ", *error.args) from error
 
 
 def _open(source: Any) -> Content:
@@ -338,7 +338,9 @@ def load_features(path: str | os.PathLike[str], *, name: str = "features", rows:
     content = _OPENERS[suffix](file)
     if name not in content.names:
         raise UnknownNameError(
-            f"{file} must have an array {name!r}; found {shown(content)}. Say which one is meant: name=NAME."
+            f"{file} must have an array {name!r}; found {shown(content)}. Say which one is meant: ",
+            Argument("name", "NAME", is_literal=False),
+            ".",
         )
     column = content.read((name,), None)[name]
     if not isinstance(column, Tensor):
@@ -346,4 +348,4 @@ def load_features(path: str | os.PathLike[str], *, name: str = "features", rows:
     try:
         return as_features(column, rows=rows, name=repr(name))
     except InputError as error:
-        raise FileError(f"{file}: {error}") from error
+        raise FileError(f"{file}: ", *error.args) from error

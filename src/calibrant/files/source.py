@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import as_tensor
-from calibrant.errors import FileError, InputError
+from calibrant.errors import Argument, FileError, InputError
 
 __all__ = [
     "SUFFIXES",
@@ -119,9 +119,9 @@ class Content:
         """How messages call it."""
         return "the source" if self.where is None else str(self.where)
 
-    def error(self, message: str) -> InputError:
+    def error(self, *parts: str | Argument) -> InputError:
         """The error for this kind of source."""
-        return InputError(message) if self.where is None else FileError(message)
+        return InputError(*parts) if self.where is None else FileError(*parts)
 
 
 def as_column(values: object, name: str) -> Column:

@@ -47,7 +47,9 @@ def device_of(model: nn.Module) -> torch.device:
     """
     devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
     if len(devices) > 1:
-        raise InputError(f"the network must be on one device; it is on {', '.join(sorted(map(str, devices)))}.")
+        raise InputError(
+            f"the network must be on one device; it is on {', '.join(sorted(map(str, devices)))}.", argument="model"
+        )
     return next(iter(devices), torch.device("cpu"))
 
 
@@ -84,7 +86,8 @@ def frozen(model: nn.Module) -> Iterator[None]:
     if any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers())):
         raise InputError(
             "the network's weights must let gradients through to its inputs; these were made under "
-            "torch.inference_mode, and never do. Make the network outside of it."
+            "torch.inference_mode, and never do. Make the network outside of it.",
+            argument="model",
         )
     gradients = torch.is_grad_enabled()
     try:
@@ -194,7 +197,8 @@ def logits_in(output: object) -> Tensor:
             got += f" of {', '.join(type(part).__name__ for part in output) or 'nothing'}"
         raise InputError(
             "a network must return logits: a tensor, a tuple whose first tensor they are, or an output with the name "
-            f"'logits'; got {got}. {_RETURN_LOGITS}"
+            f"'logits'; got {got}. {_RETURN_LOGITS}",
+            argument="model",
         )
     if logits.ndim != 2 or logits.shape[1] < 2 or not logits.is_floating_point():
         single = logits.ndim == 1 or (logits.ndim == 2 and logits.shape[1] == 1)
@@ -203,7 +207,8 @@ def logits_in(output: object) -> Tensor:
         )
         raise InputError(
             "a network's logits must be real numbers of shape (n, k), one row per sample, with at least two classes; "
-            f"got {logits.dtype} of shape {tuple(logits.shape)}. {advice}"
+            f"got {logits.dtype} of shape {tuple(logits.shape)}. {advice}",
+            argument="model",
         )
     return logits
 

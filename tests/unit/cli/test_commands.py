@@ -120,10 +120,10 @@ def test_bad_input_is_told_in_one_line_and_exits_with_2(calibrant, files, argume
 
 def test_advice_is_given_in_the_words_of_the_command_line(calibrant, files, tmp_path):
     _, _, err = calibrant("evaluate", files / "odd.npz")
-    assert "pass --logits (or --probs), --scores 'x', --labels 'y'" in err
+    assert "pass --logits (or --probs), --scores x, --labels y" in err
     (tmp_path / "mine.csv").write_text("conf,ok\n0.9,1\n0.8,0\n")
     _, _, err = calibrant("evaluate", tmp_path / "mine.csv", "--top-label")
-    assert "--confidence 'conf', --correct NAME" in err
+    assert "--confidence conf, --correct NAME" in err
     assert "=" not in err
 
 

@@ -118,7 +118,7 @@ def test_words_in_names_are_class_names_and_labels_may_be_those():
             InputError,
             "must have arrays 'probs'...found 'softmax_out' (2 x 3), 'y' (2)...pass scores='softmax_out', labels='y'.",
         ),
-        ({"out": PROBS, "labels": LABELS}, {}, InputError, "pass kind='logits' (or 'probs'), scores='out'."),
+        ({"out": PROBS, "labels": LABELS}, {}, InputError, "pass kind='logits' (or kind='probs'), scores='out'."),
         ({"logits": LOGITS, "Labels": LABELS}, {}, InputError, "found 'logits'...'Labels'...pass labels='Labels'."),
         (
             {"p_0": LABELS, "p_1": LABELS, "labels": LABELS},

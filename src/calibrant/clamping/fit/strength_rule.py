@@ -3,7 +3,7 @@
 from typing import Literal
 
 from calibrant.clamping.fit.fit_run import FitRun
-from calibrant.errors import InputError
+from calibrant.errors import Argument, InputError
 
 __all__ = ["strength_by_rule"]
 
@@ -23,5 +23,7 @@ def strength_by_rule(run: FitRun, rule: Literal["path", "tenth-of-loss", "tenth-
         return tenth
     term = run.objective(gamma, 1.0).penalty_of(start)
     if term == 0:
-        raise InputError("strength='tenth-as-term' divides by the size of the first δ; here it is 0. Take another.")
+        raise InputError(
+            Argument("strength", "tenth-as-term"), " divides by the size of the first δ; here it is 0. Take another."
+        )
     return tenth / term

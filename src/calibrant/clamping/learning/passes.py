@@ -96,7 +96,8 @@ class Passes:
             row = place if self._chosen is None else int(self._chosen[place])
             raise InputError(
                 f"the network's logits must be finite; got NaN or infinity for row {row}. Look at that input, or at "
-                "the weights."
+                "the weights.",
+                argument="model",
             )
 
     def precise_logits(self, delta: Tensor) -> Tensor:
@@ -193,7 +194,8 @@ def check_gradient(logits: Tensor) -> None:
     if not logits.requires_grad:
         raise InputError(
             "the network's logits must carry a gradient to its inputs, by which δ is learned; these carry none. Take "
-            "no_grad, inference_mode and detach out of its forward, or give strength=math.inf for the head alone."
+            "no_grad, inference_mode and detach out of its forward, or give strength=math.inf for the head alone.",
+            argument="model",
         )
 
 

@@ -70,7 +70,8 @@ class FirstLayer:
             handle.remove()
         raise InputError(
             "the network must run through the same layers for any δ; at this one it left out its first. Give a larger "
-            "strength, so that δ stays smaller."
+            "strength, so that δ stays smaller.",
+            argument="model",
         )
 
 

@@ -51,7 +51,8 @@ def check_network(
     if device_of(model).type == "meta":
         raise InputError(
             "the network must have weights; it is on the meta device, where there are none. Give it memory by "
-            "model.to_empty(device='cpu'), and load its weights."
+            "model.to_empty(device='cpu'), and load its weights.",
+            argument="model",
         )
     if space is not None:
         for inputs, positions in rows.batches(device="cpu"):
@@ -59,13 +60,17 @@ def check_network(
     inputs = first_inputs(model, rows)
     logits = _logits_of_few(model, inputs)
     if not bool(logits.isfinite().all()):
-        raise InputError("the network's logits must be finite; got NaN or infinity. Look at its weights and inputs.")
+        raise InputError(
+            "the network's logits must be finite; got NaN or infinity. Look at its weights and inputs.",
+            argument="model",
+        )
     precise = logits.double()
     off = max(_SUMS_TO_ONE, torch.finfo(logits.dtype).eps)
     if bool((precise >= 0).all()) and bool(((precise.sum(dim=1) - 1).abs() < off).all()):
         raise InputError(
             "the network must return logits; got probabilities (nothing below 0, and every row adds up to 1). "
-            "Leave out its last softmax, or let it return log_softmax."
+            "Leave out its last softmax, or let it return log_softmax.",
+            argument="model",
         )
     check_labels(rows.labels, logits.shape[1])
     _check_other_sizes(model, rows, inputs, logits, batch_size)
@@ -75,7 +80,9 @@ def check_network(
 def _logits(model: nn.Module, inputs: Tensor) -> Tensor:
     logits = logits_in(model(inputs.clone()))  # a copy, for networks that write into what they are given
     if len(logits) != len(inputs):
-        raise InputError(f"the network must give a row of logits an input; got {len(logits)} for {len(inputs)}.")
+        raise InputError(
+            f"the network must give a row of logits an input; got {len(logits)} for {len(inputs)}.", argument="model"
+        )
     return logits
 
 
@@ -96,7 +103,8 @@ def _logits_of_few(model: nn.Module, inputs: Tensor) -> Tensor:
         if is_exported(model):
             advice = f"If it was exported for fewer, give a batch_size that it takes; else export it by {_FREE_EXPORT}"
         raise InputError(
-            f"the network must take inputs of shape {shape}; of {len(inputs)} it said: {in_a_line(error)}. {advice}"
+            f"the network must take inputs of shape {shape}; of {len(inputs)} it said: {in_a_line(error)}. {advice}",
+            argument="model",
         ) from error
 
 
@@ -111,7 +119,8 @@ def _check_other_sizes(
     except Exception as error:
         raise InputError(
             f"the network must take any number of rows; it takes {len(few)}, and of one it said: {in_a_line(error)}. "
-            f"{_of_batch_norm(model) or f'Name the axes that it squeezes; if it is exported, do so by {_FREE_EXPORT}'}"
+            f"{_of_batch_norm(model) or f'Name the axes that it squeezes; if it is exported, do so by {_FREE_EXPORT}'}",
+            argument="model",
         ) from error
     off = max(_ROUNDING, _ROUNDINGS * max(torch.finfo(each.dtype).eps for each in (logits, few)))
     if not float((alone - logits[:1]).abs().max()) <= off * float(logits.max() - logits.min()):
@@ -131,7 +140,8 @@ def _check_other_sizes(
         except Exception as error:
             raise InputError(
                 f"the network must take a batch, {len(batch)} rows; it takes {len(few)}, and of a batch it said: "
-                f"{in_a_line(error)}. Give a smaller batch_size."
+                f"{in_a_line(error)}. Give a smaller batch_size.",
+                argument="model",
             ) from error
 
 

@@ -88,7 +88,8 @@ def entropy_gradient(
             if not each.requires_grad:
                 raise InputError(
                     "the network's logits must follow from its input by differentiable operations, for δ to have a "
-                    "gradient; here they do not. Look for no_grad, detach or rounding in its forward."
+                    "gradient; here they do not. Look for no_grad, detach or rounding in its forward.",
+                    argument="model",
                 )
             (slopes,) = torch.autograd.grad(each.sum(), leaf)
             gradient += slopes.sum(dim=0, dtype=torch.float64)
@@ -108,7 +109,8 @@ def _mean(entropies: Tensor) -> float:
     if bad.numel():
         raise InputError(
             f"the network's logits must be finite; they are not at row {int(bad[0])} ({len(bad)} rows of "
-            f"{len(entropies)}). Check its inputs there, and whether it overflows in half precision."
+            f"{len(entropies)}). Check its inputs there, and whether it overflows in half precision.",
+            argument="model",
         )
     return float(entropies.mean())
 

@@ -12,8 +12,7 @@ __all__ = ["clamping_headline", "head_words", "is_idle"]
 
 def clamping_headline(found: ClampingJudgement) -> str:
     """The answer, and in the same breath what would change how it is read."""
-    warnings = [caution.partition(":")[0] for caution in found.cautions]
-    first = "".join(f"Warning: {warning}. " for warning in warnings)
+    first = "".join(f"Warning: {caution.problem}. " for caution in found.cautions)
     held = reservations(found.summary)
     last = f" But {', and '.join(held)}." if held else ""
     return f"{first}{_answer(found)}{last}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from calibrant.clamping import ClampingSummary
-from calibrant.comparison import TEMPERATURE, UNCALIBRATED, MethodResult
+from calibrant.comparison import TEMPERATURE, UNCALIBRATED, Caution, MethodResult
 from calibrant.metrics import ACE, AUROC, ECE, NLL, Accuracy, Brier, Metric
 from calibrant.predictions import Predictions
 from calibrant.report.clamping.effect import DeltaEffect
@@ -41,7 +41,7 @@ class ClampingJudgement:
     n_bins: int
     seed: int
     resamples: int
-    cautions: tuple[str, ...] = ()
+    cautions: tuple[Caution, ...] = ()
     failures: tuple[MethodResult, ...] = ()  # what could not be fitted
     predictions: Mapping[str, Predictions] = field(default_factory=dict, repr=False, compare=False)  # of the test rows
 

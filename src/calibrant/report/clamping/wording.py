@@ -18,7 +18,7 @@ def clamping_verdict(found: ClampingJudgement) -> Verdict:
     return Verdict(
         headline=clamping_headline(found),
         findings=[
-            *(f"{caution[0].upper()}{caution[1:]}" for caution in found.cautions),
+            *(f"{str(caution)[0].upper()}{str(caution)[1:]}" for caution in found.cautions),
             *_effect(found),
             *_temperature(found),
             *cross_validated_words(found.summary),

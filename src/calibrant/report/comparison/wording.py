@@ -20,7 +20,7 @@ def leaderboard_verdict(board: Comparison) -> Verdict:
     return Verdict(
         headline=_headline(board, chosen),
         findings=[
-            *(f"{caution[0].upper()}{caution[1:]}" for caution in board.cautions),
+            *(f"{str(caution)[0].upper()}{str(caution)[1:]}" for caution in board.cautions),
             *_undecided(board, chosen),
             *_gains(board, chosen),
             *_brier(board, chosen),
