@@ -9,7 +9,7 @@ from calibrator_pages import calibrator_pages
 from loss_page import loss_page
 from metric_page import metric_page
 
-from calibrant.cli.index import INDEX, write_index
+from calibrant.cli.listing import INDEX, write_index
 
 DOCS = Path(__file__).parent
 

@@ -1,36 +1,167 @@
 """``calibrant apply``: calibrate a file of predictions with a saved map."""
 
+import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant.cli.options import Features, Logits, Names, Out, PredictionsFile, Probs, Scores, TrueLabels, one_kind
+from calibrant.cli.options import (
+    Features,
+    Logits,
+    PredictionsFile,
+    Probs,
+    ScoreNames,
+    TrueLabels,
+    one_kind,
+    refuse_features,
+)
 
-__all__ = ["apply"]
+if TYPE_CHECKING:
+    from calibrant.calibrators import TemperatureScaling
+    from calibrant.files import MapFile
+    from calibrant.files.load import Scores
+    from calibrant.files.map_file import AnyMap
+
+__all__ = ["EXAMPLES", "apply"]
+
+EXAMPLES = """\
+calibrant apply map.safetensors test.csv -o calibrated.csv
+calibrant apply 'temperature(value=1.5)' test.npz -o calibrated.npz"""
+
+_KINDS = {"logits": "logits", "probs": "probabilities"}
+_MOST_NAMED = 8
 
 
 def apply(
     map_file: Annotated[
         Path,
         typer.Argument(
-            metavar="{map}",
-            help="A map that `calibrant fit` made, or a given temperature: 'temperature(value=1.5)'.",
+            metavar="MAP",
+            help="Map written by `calibrant fit`, or a given temperature, as in 'temperature(value=1.5)'.",
             show_default=False,
         ),
     ],
     file: PredictionsFile,
-    out: Out,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="File to write; its ending decides the format.", show_default=False
+        ),
+    ],
+    features: Features = None,
     logits: Logits = False,
     probs: Probs = False,
-    scores: Scores = None,
+    scores: ScoreNames = None,
     labels: TrueLabels = None,
-    features: Features = None,
 ) -> None:
-    """Calibrate predictions: logits give logits, probabilities give probabilities, none of them 0.
+    """Calibrate predictions with a map.
 
-    Labels, if any, are kept, and so is what else the file has for every row, such as features.
+    Logits give logits, and probabilities give probabilities, none of them 0. Labels are not needed; they are copied to
+    the output, and so is everything else that the file has for each sample, such as features.
     """
-    from calibrant.cli.applying import run_apply
+    from dataclasses import replace
 
-    run_apply(map_file, file, Names(one_kind(logits=logits, probs=probs), scores, labels), features, out)
+    import torch
+
+    from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
+    from calibrant.cli.reports import check_output
+    from calibrant.files import load_features, read_map_file
+    from calibrant.files.load import load_scores, save_scores
+    from calibrant.files.source import suffix_of
+    from calibrant.maps import Map, Scale
+    from calibrant.shown_text import terminal_text
+
+    kind = one_kind(logits=logits, probs=probs)
+    suffix_of(out)
+    temperature = _given_temperature(map_file)
+    check_output(out, [file] if temperature else [map_file, file])
+    err = standard_error()
+    with print_warnings(err), spinner(err) as stage:
+        stage(f"reading {file}")
+        saved = None if temperature else read_map_file(map_file)
+        given = load_scores(file, kind=kind, scores=scores, labels=labels)
+        predictions = given.predictions
+        count = f"{len(predictions):,} sample{'s' * (len(predictions) != 1)}"
+        fitted: AnyMap
+        if saved is None:
+            assert temperature is not None
+            method = terminal_text(str(map_file))
+            number = torch.tensor(temperature.value, dtype=torch.float64)
+            fitted = Scale(number, n_classes=predictions.n_classes)
+        else:
+            _check_map(saved, given, map_file=map_file, file=file)
+            method = terminal_text(saved.document["method"] or saved.document["map"]["kind"])
+            fitted = saved.map
+        if isinstance(fitted, Map):
+            refuse_features(features, method)
+            stage(f"calibrating {count}")
+            calibrated = fitted.transform(predictions)
+        else:
+            values = load_features(file, name=features or "features", rows=len(predictions))
+            stage(f"calibrating {count}")
+            calibrated = fitted.transform(predictions, values)
+        stage(f"writing {out}")
+        left = (*given.left, *save_scores(replace(given, predictions=calibrated), out))
+    with_labels = "with their labels" if given.labelled else "without labels, as the file has none"
+    console = standard_output()
+    console.print(f"Calibrated {count} with {method}: {_KINDS[given.kind]}, {with_labels}.")
+    for text, names in (
+        ("Copied unchanged", [name for name in given.others if name not in left]),
+        ("Not copied", list(left)),
+    ):
+        if names:
+            more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+            console.print(f"{text}: {', '.join(map(terminal_text, names[:_MOST_NAMED]))}{more}.")
+    console.print(f"Wrote {terminal_text(out)}", style="dim")
+
+
+def _given_temperature(text: Path) -> "TemperatureScaling | None":
+    """Return the temperature given in place of a map; None if a file of that name exists, or it is no temperature."""
+    from calibrant.calibrators import TemperatureScaling
+    from calibrant.catalogue import find_calibrator
+    from calibrant.errors import InputError
+
+    if text.exists() or not str(text).startswith(f"{TemperatureScaling.name}("):
+        return None
+    method = find_calibrator(str(text))
+    if not isinstance(method, TemperatureScaling) or method.value is None:
+        raise InputError(
+            f"only a temperature with a value can be applied without a fit, as temperature(value=1.5); got {text}. Fit "
+            "others by `calibrant fit`."
+        )
+    return method
+
+
+def _check_map(saved: "MapFile", given: "Scores", *, map_file: Path, file: Path) -> None:
+    """Check that the map was fitted for these classes, in this order; warn if it was fitted on other scores.
+
+    Raises:
+        InputError: If the number or the names of the classes differ.
+    """
+    from calibrant.errors import CalibrantWarning, InputError
+    from calibrant.files.map_file import heeds_offset
+    from calibrant.maps import Map
+
+    predictions = given.predictions
+    if saved.map.n_classes != predictions.n_classes:
+        raise InputError(
+            f"{file} must have the {saved.map.n_classes} classes that {map_file} was fitted for; it has "
+            f"{predictions.n_classes}. Fit a map on predictions of the same model."
+        )
+    theirs, ours = predictions.class_names, saved.class_names
+    if theirs is not None and ours is not None and theirs != ours:
+        place = next(number for number, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1])
+        same = "the same names in another order: reorder the scores" if set(ours) == set(theirs) else "other names"
+        raise InputError(
+            f"{file} must have the classes that {map_file} was fitted for; class {place} is {theirs[place]!r} in the "
+            f"one and {ours[place]!r} in the other ({same})."
+        )
+    fitted_on, now = saved.document.get("inputs"), _KINDS[given.kind]
+    if fitted_on not in {None, now} and isinstance(saved.map, Map) and heeds_offset(saved.map, predictions.logits):
+        warnings.warn(
+            f"{map_file} was fitted on {fitted_on}, and {file} has {now}: this map answers the two differently, so "
+            f"what it gives here is not what it was fitted to give. Apply it to {fitted_on}, or fit it on {now}.",
+            CalibrantWarning,
+            stacklevel=2,
+        )

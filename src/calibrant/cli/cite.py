@@ -1,4 +1,4 @@
-"""``calibrant cite``: where a method comes from."""
+"""``calibrant cite``: the paper behind a method."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,38 +7,47 @@ import typer
 if TYPE_CHECKING:
     from calibrant.paper import Paper
 
-__all__ = ["cite", "papers_beside"]
+__all__ = ["EXAMPLES", "cite", "other_papers"]
+
+EXAMPLES = """\
+calibrant cite ece
+calibrant cite temperature+isotonic"""
 
 
 def cite(
     name: Annotated[
-        str, typer.Argument(help="A name that `calibrant list` shows, such as ece, or a method as for `calibrant fit`.")
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Name from `calibrant list`, or a method as for `calibrant fit`.",
+            show_default=False,
+        ),
     ],
 ) -> None:
-    """Print the paper behind a method, the place in it, and its BibTeX entry; those of every step of a chain."""
-    from calibrant.cli.index import papers_of
+    """Print the paper of a method, metric, loss, network or data set.
 
-    papers = papers_of(name) or _loaded_papers_of(name)
+    Prints the reference with the place in the paper, and a BibTeX entry; for a chain, those of every step.
+    """
+    from calibrant.cli.listing import listed_papers
+
+    papers = listed_papers(name)
+    if papers is None:  # with options, added since the index was made, or unknown
+        from calibrant.catalogue import find_papers
+        from calibrant.errors import InputError
+
+        others = other_papers()
+        if name not in others:
+            papers = find_papers(name)
+        elif (paper := others[name]) is None:
+            raise InputError(f"{name} must come from a paper to be cited; it is our own.")
+        else:
+            papers = (paper,)
     entries = dict.fromkeys(paper.bibtex for paper in papers)  # two places in one paper are one entry
     print("\n".join(map(str, papers)), *entries, sep="\n\n")
 
 
-def _loaded_papers_of(name: str) -> "tuple[Paper, ...]":
-    """The same from the classes themselves: with options, of what was added since, or to say what is wrong."""
-    from calibrant.catalogue import find_papers
-    from calibrant.errors import InputError
-
-    beside = papers_beside()
-    if name not in beside:
-        return find_papers(name)
-    paper = beside[name]
-    if paper is None:
-        raise InputError(f"{name} must come from a paper to be cited; it is our own.")
-    return (paper,)
-
-
-def papers_beside() -> "dict[str, Paper | None]":
-    """Of what is no metric, loss or calibrator of predictions: networks, data sets, mixup, clamping, confidences."""
+def other_papers() -> "dict[str, Paper | None]":
+    """Return the papers of networks, data sets, mixup, confidence estimators and Neural Clamping by name."""
     from calibrant.clamping import NeuralClamping
     from calibrant.confidence import ConfidNet, TrustScore
     from calibrant.datasets import all_datasets

@@ -1,114 +1,621 @@
-"""``calibrant clamp``: calibrate a network at both ends, by a δ added to its inputs and a map behind its logits."""
+"""``calibrant clamp``: calibrate a network by a δ added to its inputs and a map after its logits."""
 
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
-from calibrant.cli.options import MOST_SEED
+from calibrant.cli.options import (
+    REPORT,
+    Bins,
+    Device,
+    FigureFormat,
+    Figures,
+    Resamples,
+    Seed,
+    Theme,
+    choose_device,
+)
 
-__all__ = ["clamp"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from calibrant.clamping import ClampedModel, ForwardRuns, Freedom, InputSpace, NeuralClamping, Start
+    from calibrant.cli.networks import Network
+    from calibrant.inference import CalibrationSamples
+    from calibrant.plots import ThemeName
+    from calibrant.report.clamping.judgement import ClampingJudgement
+
+__all__ = ["EXAMPLES", "clamp", "input_space"]
+
+EXAMPLES = """\
+calibrant clamp --model nets:build --weights weights.safetensors \\
+    --data calibration.npz --test test.npz -o clamped
+calibrant clamp --model runs/resnet110 --strength 1,0.1,0.01 \\
+    --data calibration.npz --test test.npz -o clamped"""
+
+_INPUTS, _METHOD = "Inputs", "Method"
+_SHOWN = 6  # inputs in the figure of δ
+_IMAGE_AXES, _LEAST_SIDE = 3, 2  # of inputs that can be drawn
 
 
 def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     model: Annotated[
         str,
         typer.Option(
+            metavar="NETWORK",
             help="package.module:factory (called without arguments), an archive of torch.export (.pt2; open only those "
-            "you trust), or a folder left by calibrant train.",
+            "that you trust), or a folder written by `calibrant train`.",
+            show_default=False,
         ),
     ],
-    data: Annotated[Path, typer.Option(help="npz of inputs and labels that the network was not trained on.")],
-    test: Annotated[Path, typer.Option(help="npz of other rows, to judge by.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write; stopped, the command goes on in it.")],
-    weights: Annotated[Path | None, typer.Option(help="Weights (safetensors) for what the factory makes.")] = None,
-    inputs: Annotated[str, typer.Option(help="Name of the inputs, (n, ...), as the network takes them.")] = "inputs",
-    labels: Annotated[str, typer.Option(help="Name of the labels, (n,), class numbers from 0.")] = "labels",
+    data: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="Inputs and labels (npz) to fit on, which the network was not trained on.",
+            show_default=False,
+        ),
+    ],
+    test: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="Other inputs and labels (npz), to evaluate on.", show_default=False),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            help="Folder to write; the same command resumes a stopped fit in it.",
+            show_default=False,
+        ),
+    ],
+    weights: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Weights (safetensors) for the network that the factory makes."),
+    ] = None,
+    with_weights: Annotated[
+        bool,
+        typer.Option(
+            "--with-weights", help="Put the weights of the network into clamped.safetensors too.", show_default=False
+        ),
+    ] = False,
+    inputs: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Array of the inputs, as the network takes them.", rich_help_panel=_INPUTS),
+    ] = "inputs",
+    labels: Annotated[
+        str, typer.Option(metavar="NAME", help="Array of the labels, class numbers from 0.", rich_help_panel=_INPUTS)
+    ] = "labels",
     pixels: Annotated[
         bool,
-        typer.Option("--pixels", help="Inputs are stored as 0..255: scale them to --low..--high, then normalise."),
+        typer.Option(
+            "--pixels",
+            help="Inputs are stored as 0..255: scale them to --low..--high, then normalise them.",
+            show_default=False,
+            rich_help_panel=_INPUTS,
+        ),
     ] = False,
-    low: Annotated[float | None, typer.Option(help="Lowest value of a pixel before the normalisation. (0)")] = None,
-    high: Annotated[float | None, typer.Option(help="Highest value of a pixel. (1)")] = None,
-    mean: Annotated[
-        str | None, typer.Option(help="Of the normalisation: one a channel, 0.49,0.48,0.45; or one.")
+    low: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="Lowest value of a pixel before normalisation.",
+            show_default="0",
+            rich_help_panel=_INPUTS,
+        ),
     ] = None,
-    std: Annotated[str | None, typer.Option(help="The same, of the deviation.")] = None,
-    clip: Annotated[bool, typer.Option("--clip", help="Bring x + δ back into the range of a pixel.")] = False,
+    high: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="Highest value of a pixel before normalisation.",
+            show_default="1",
+            rich_help_panel=_INPUTS,
+        ),
+    ] = None,
+    mean: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBERS",
+            help="Mean of the normalisation: one number, or one for each channel, as in 0.49,0.48,0.45.",
+            rich_help_panel=_INPUTS,
+        ),
+    ] = None,
+    std: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBERS",
+            help="Standard deviation of the normalisation: one number, or one for each channel.",
+            rich_help_panel=_INPUTS,
+        ),
+    ] = None,
+    clip: Annotated[
+        bool,
+        typer.Option("--clip", help="Clip x + δ to the range of a pixel.", show_default=False, rich_help_panel=_INPUTS),
+    ] = False,
     head: Annotated[
         str | None,
-        typer.Option(help="What stands behind the network, as in `calibrant fit`: svs, vector. (temperature)"),
+        typer.Option(
+            metavar="NAME",
+            help="Calibrator after the network, as for `calibrant fit`: svs, vector, …",
+            show_default="temperature",
+            rich_help_panel=_METHOD,
+        ),
     ] = None,
     strength: Annotated[
         str | None,
         typer.Option(
-            help="How tightly δ is held: path (cross-validated), a number, several to choose from (1,0.1,0.01), inf "
-            "(δ = 0), or the paper's tenth-of-loss, tenth-as-term. (path)"
+            metavar="TEXT",
+            help="Strength of the penalty on δ: path (cross-validated), a number, several to choose from (1,0.1,0.01), "
+            "inf (δ = 0), or the paper's tenth-of-loss or tenth-as-term.",
+            show_default="path",
+            rich_help_panel=_METHOD,
         ),
     ] = None,
-    gamma: Annotated[str | None, typer.Option(help="Of the focal loss; 0 is the log-loss. (0)")] = None,
+    gamma: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X", help="Gamma of the focal loss; 0 is the log-loss.", show_default="0", rich_help_panel=_METHOD
+        ),
+    ] = None,
     freedom: Annotated[
-        str | None, typer.Option(help="How δ may vary: full, channel, low-frequency or low-frequency:6. (full)")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Shape of δ: full, channel, low-frequency or low-frequency:6.",
+            show_default="full",
+            rich_help_panel=_METHOD,
+        ),
     ] = None,
     start: Annotated[
         str | None,
-        typer.Option(help="The first δ of a single strength: zero, random, random:0.01, data-driven. (zero)"),
+        typer.Option(
+            metavar="NAME",
+            help="Initial δ of a single strength: zero, random, random:0.01 or data-driven.",
+            show_default="zero",
+            rich_help_panel=_METHOD,
+        ),
     ] = None,
     augmentation: Annotated[
-        str | None, typer.Option(help="Of the calibration images, while δ is learned: none, crop, crop-flip. (none)")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Augmentation of the calibration images: none, crop or crop-flip.",
+            show_default="none",
+            rich_help_panel=_METHOD,
+        ),
     ] = None,
     preset: Annotated[
-        str, typer.Option(help="default, paper (its protocol to the letter) or toolkit (its authors' code).")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="default, paper (its protocol) or toolkit (the code of its authors).",
+            rich_help_panel=_METHOD,
+        ),
     ] = "default",
-    device: Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda or cuda:1.")] = "auto",
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Rows at a time: memory and speed. (by their size)")
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Samples in a batch: memory and speed.",
+            show_default="by the size of an input",
+            rich_help_panel=_METHOD,
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of folds, starts, orders and resampling.")] = 0,
-    bins: Annotated[int, typer.Option(min=1, max=1_000_000, help="Bins of the binned errors.")] = 15,
-    resamples: Annotated[int, typer.Option(min=100, help="Draws behind intervals and tests.")] = 500,
-    with_weights: Annotated[
-        bool, typer.Option("--with-weights", help="Put the network's weights into clamped.safetensors too.")
-    ] = False,
-    json: Annotated[Path | None, typer.Option(help="Write the report as JSON here. (report.json in --out)")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write it as Markdown here. (report.md in --out)")] = None,
-    figures: Annotated[Path | None, typer.Option(help="Write the figures into this folder.")] = None,
-    figure_format: Annotated[str, typer.Option(help="png, svg or pdf.")] = "png",
-    theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
+    device: Device = None,
+    bins: Bins = 15,
+    resamples: Resamples = 500,
+    seed: Seed = 0,
+    json: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the report as JSON.",
+            show_default="report.json in --out",
+            rich_help_panel=REPORT,
+        ),
+    ] = None,
+    markdown: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the report as Markdown.",
+            show_default="report.md in --out",
+            rich_help_panel=REPORT,
+        ),
+    ] = None,
+    figures: Figures = None,
+    figure_format: FigureFormat = "png",
+    theme: Theme = "light",
 ) -> None:
-    """Neural Clamping: learn one δ for all inputs and a temperature for a frozen network, and say whether δ helps."""
-    from calibrant.cli.clamp_case import ClampRequest
-    from calibrant.cli.clamp_method import MethodText
-    from calibrant.cli.clamp_space import SpaceText
-    from calibrant.cli.clamping import run_clamping
-    from calibrant.cli.writing import Reports
+    """Calibrate a frozen network by Neural Clamping.
 
-    run_clamping(
-        ClampRequest(
-            model=model,
-            weights=weights,
-            data=data,
-            test=test,
-            out=out,
-            inputs=inputs,
-            labels=labels,
-            pixels=pixels,
-            space=SpaceText(low, high, mean, std, clip),
-            method=MethodText(
-                preset=preset,
-                head=head,
-                gamma=gamma,
-                strength=strength,
-                freedom=freedom,
-                start=start,
-                augmentation=augmentation,
-                batch_size=batch_size,
-                seed=seed,
-            ),
-            device=device,
+    Fits one δ that is added to all inputs, and a temperature after the logits, and evaluates on other samples whether
+    δ helps beyond temperature scaling.
+    """
+    from calibrant.cli.clamp_folder import ClampFolder
+    from calibrant.cli.networks import error_context, read_network, read_samples
+    from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
+    from calibrant.cli.reports import Reports, check_folder
+    from calibrant.errors import CalibrantError
+    from calibrant.report.clamping.document import clamping_to_document
+    from calibrant.report.clamping.judging import judge_clamping, needs_refit
+    from calibrant.report.clamping.markdown import clamping_to_markdown
+    from calibrant.report.clamping.terminal import clamping_to_terminal
+
+    method = _method(
+        preset=preset,
+        head=head,
+        gamma=gamma,
+        strength=strength,
+        freedom=freedom,
+        start=start,
+        augmentation=augmentation,
+        batch_size=batch_size,
+        seed=seed,
+    )
+    folder = ClampFolder(out)
+    check_folder(out)
+    folder.check()
+    reports = Reports(json, markdown, figures, figure_format, theme)
+    reports.check([data, test])
+    chosen = choose_device(device)
+    console, err = standard_output(), standard_error()
+    with print_warnings(err) as printed, spinner(err) as stage:
+        stage(f"loading the network {model}")
+        network = read_network(model, weights, chosen)
+        space = input_space(network, low=low, high=high, mean=mean, std=std, clip=clip, pixels=pixels)
+        method = _with_space(method, space)
+        read = partial(read_samples, network=network, inputs=inputs, labels=labels, pixels=pixels, space=space)
+        calibration_runs, test_runs = _runs(network, method, data, test, read, stage)
+        with error_context(data):
+            calibration = calibration_runs.at_zero()
+        with error_context(test):
+            before = test_runs.at_zero()
+        folder.begin(_settings(network, calibration_runs, test_runs, method))
+        try:
+            clamped = _clamped(network, calibration_runs, method, folder, stage, with_weights=with_weights)
+        except CalibrantError:
+            folder.withdraw()
+            raise
+        except KeyboardInterrupt:
+            err.print("Stopped. The same command resumes from what was computed so far.")
+            raise
+        stage("evaluating")
+        with error_context(test):
+            after = test_runs.behind(clamped)
+        evaluation = judge_clamping(
+            clamped,
+            calibration,
+            before,
+            after,
+            calibration_after=calibration_runs.behind(clamped) if needs_refit(clamped) else None,
+            head=method.head,
             n_bins=bins,
             resamples=resamples,
-            with_weights=with_weights,
-            reports=Reports(json, markdown, figures, figure_format, theme),
+            seed=seed,
         )
+        drawn = reports.draw(lambda shown: _figures(evaluation, network, test_runs, clamped, bins, shown))
+        source = f"{data.name} → {test.name}"
+        in_folder = replace(reports, json=json or out / "report.json", markdown=markdown or out / "report.md")
+        written = [
+            folder.clamped,
+            *_save_predictions(evaluation, out),
+            *in_folder.write_texts(
+                drawn,
+                document=lambda: clamping_to_document(evaluation, network=model, calibration=data.name, test=test.name),
+                page=lambda shown: clamping_to_markdown(evaluation, source=source, figures=shown),
+            ),
+        ]
+    console.print(clamping_to_terminal(evaluation, source=source, said=printed))
+    console.print(f"Next: calibrant evaluate {out / 'after.npz'} --baseline {out / 'before.npz'}", style="bold")
+    console.print("Wrote " + ", ".join(map(str, written)), style="dim")
+
+
+def _method(  # noqa: PLR0913  # its options
+    *,
+    preset: str,
+    head: str | None,
+    gamma: str | None,
+    strength: str | None,
+    freedom: str | None,
+    start: str | None,
+    augmentation: str | None,
+    batch_size: int | None,
+    seed: int,
+) -> "NeuralClamping":
+    """Return Neural Clamping with these options; those that are None are the preset's.
+
+    Raises:
+        InputError: If one of them is unknown, out of range, or does not go with another.
+    """
+    from calibrant.catalogue import find_calibrator
+    from calibrant.checks import check_known
+    from calibrant.clamping import NeuralClamping
+    from calibrant.errors import InputError
+
+    presets: dict[str, Callable[[], NeuralClamping]] = {
+        "default": NeuralClamping,
+        "paper": NeuralClamping.paper,
+        "toolkit": NeuralClamping.toolkit,
+    }
+    check_known(preset, presets, "--preset")
+    if preset != "default" and (head is not None or freedom is not None):
+        raise InputError(
+            f"--head and --freedom must be left out with --preset {preset}, which learns a free δ and a temperature."
+        )
+    if preset != "default" and strength == "path":
+        raise InputError(
+            f"--strength must be a number, several, or one of the paper's rules with --preset {preset}: its stochastic "
+            "descent cannot be cross-validated."
+        )
+    changes: dict[str, Any] = {
+        "head": None if head is None else find_calibrator(head),
+        "gamma": None if gamma is None else _one_or_several(gamma, "--gamma"),
+        "strength": None if strength is None else _strength(strength),
+        "freedom": None if freedom is None else _freedom(freedom),
+        "start": None if start is None else _start(start),
+        "augmentation": augmentation,
+        "batch_size": batch_size,
+    }
+    if isinstance(changes["gamma"], tuple) and preset == "default":
+        raise InputError(
+            "--gamma must be one number, except with --preset paper, which chooses as the paper does: a held-out "
+            "log-loss would always prefer 0, which minimises it."
+        )
+    given = {name: value for name, value in changes.items() if value is not None}
+    return replace(presets[preset](), seed=seed, **given)
+
+
+def _numbers(text: str, option: str) -> tuple[float, ...]:
+    """Read numbers with commas between them.
+
+    Raises:
+        InputError: If one is no number.
+
+    Example:
+        >>> _numbers("0.49, 0.48", "--mean")
+        (0.49, 0.48)
+    """
+    from calibrant.errors import InputError
+
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(f"{option} must be a number, or numbers with commas between them; got {text!r}.") from error
+
+
+def _one_or_several(text: str, option: str) -> float | tuple[float, ...]:
+    values = _numbers(text, option)
+    return values[0] if len(values) == 1 else values
+
+
+def _strength(text: str) -> float | tuple[float, ...] | str:
+    from calibrant.clamping import StrengthRule
+    from calibrant.errors import InputError
+
+    rules = get_args(StrengthRule)
+    if text in rules:
+        return text
+    try:
+        return _one_or_several(text, "--strength")
+    except InputError as error:
+        raise InputError(
+            f"--strength must be a number, several with commas between them, inf, {', '.join(rules[:-1])} or "
+            f"{rules[-1]}; got {text!r}."
+        ) from error
+
+
+def _freedom(text: str) -> "Freedom":
+    from calibrant.checks import check_known
+    from calibrant.clamping import ChannelFreedom, FullFreedom, LowFrequencies
+    from calibrant.errors import InputError
+
+    kind, _, size = text.partition(":")
+    known: dict[str, Freedom] = {"full": FullFreedom(), "channel": ChannelFreedom(), "low-frequency": LowFrequencies()}
+    check_known(kind, known, "--freedom")
+    if not size:
+        return known[kind]
+    if kind != "low-frequency" or not size.isdecimal():
+        raise InputError(f"--freedom may only have a whole number after low-frequency:, as in :4; got {text!r}.")
+    return LowFrequencies(int(size))
+
+
+def _start(text: str) -> "Start":
+    from calibrant.checks import check_known
+    from calibrant.clamping import DataDrivenStart, Eta, RandomStart, ZeroStart
+    from calibrant.errors import InputError
+
+    kind, _, option = text.partition(":")
+    known: dict[str, Start] = {"zero": ZeroStart(), "random": RandomStart(), "data-driven": DataDrivenStart()}
+    check_known(kind, known, "--start")
+    if not option:
+        return known[kind]
+    if kind == "data-driven":
+        check_known(option, get_args(Eta), "the η of --start data-driven:")
+        return DataDrivenStart(eta=option)  # type: ignore[arg-type]  # one of them
+    scale = _numbers(option, "the scale of --start random:")
+    if kind == "zero" or len(scale) > 1 or not math.isfinite(scale[0]):
+        raise InputError(f"--start may have a scale after random:, as in random:0.01; got {text!r}.")
+    return RandomStart(scale[0])
+
+
+def _with_space(method: "NeuralClamping", space: "InputSpace | None") -> "NeuralClamping":
+    """Return the method with the range of a pixel, after a check that it has the one that its start needs."""
+    from calibrant.clamping import DataDrivenStart
+    from calibrant.errors import InputError
+
+    if isinstance(method.start, DataDrivenStart) and method.start.eta == "theorem" and space is None:
+        raise InputError(
+            "--start data-driven must know the range of a pixel; give --low and --high (--mean and --std, if inputs "
+            "are normalised), or take --start data-driven:quantile."
+        )
+    return replace(method, space=space)
+
+
+def input_space(
+    network: "Network",
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    mean: str | None = None,
+    std: str | None = None,
+    clip: bool = False,
+    pixels: bool = False,
+) -> "InputSpace | None":
+    """Return the range and normalisation of the network's inputs; None if nothing is known and nothing needs them.
+
+    Raises:
+        InputError: If the numbers of a run are contradicted, or the options contradict each other.
+    """
+    from calibrant.clamping import InputSpace
+    from calibrant.errors import InputError
+
+    is_range_given = any(option is not None for option in (low, high, mean, std))
+    if network.is_run:
+        if is_range_given or pixels:
+            raise InputError(
+                "--pixels, --low, --high, --mean and --std must be left out with a folder of calibrant train: its "
+                "network takes pixels as they were stored, and normalises them itself."
+            )
+        return None if network.space is None else replace(network.space, clips=clip)
+    if not (is_range_given or clip or pixels):
+        return None
+    return InputSpace(
+        low=0.0 if low is None else low,
+        high=1.0 if high is None else high,
+        mean=None if mean is None else _numbers(mean, "--mean"),
+        std=None if std is None else _numbers(std, "--std"),
+        clips=clip,
     )
+
+
+def _runs(
+    network: "Network",
+    method: "NeuralClamping",
+    data: Path,
+    test: Path,
+    read: "Callable[[Path], CalibrationSamples]",
+    stage: Callable[[str], None],
+) -> "tuple[ForwardRuns, ForwardRuns]":
+    """Read the samples of both files, and try the network on them."""
+    from calibrant.clamping import ForwardRuns
+    from calibrant.cli.networks import error_context
+    from calibrant.errors import InputError
+
+    samples = []
+    for path in (data, test):
+        stage(f"reading {path}")
+        samples.append(read(path))
+    stage("trying the network")
+    run = partial(
+        ForwardRuns,
+        network.model,
+        space=method.space,
+        batch_size=method.batch_size,
+        class_names=network.class_names,
+    )
+    with error_context(data, unless="model"):
+        calibration_runs = run(samples[0])
+    with error_context(test):
+        shapes = [f"(n, {', '.join(map(str, part.input_shape))})" for part in samples]
+        if shapes[0] != shapes[1]:
+            raise InputError(f"inputs must have the shape of those in {data}, {shapes[0]}; got {shapes[1]}.")
+        return calibration_runs, run(samples[1])
+
+
+def _settings(
+    network: "Network", calibration: "ForwardRuns", test: "ForwardRuns", method: "NeuralClamping"
+) -> dict[str, Any]:
+    """Return what decides the result, as JSON can hold it."""
+    from calibrant.clamping import rows_digest
+    from calibrant.inference import network_digest
+
+    settings = method.settings()
+    strength = settings["strength"]
+    return {
+        "network": network_digest(network.model),
+        "data": rows_digest(calibration.samples),
+        "test": rows_digest(test.samples),
+        **settings,
+        "strength": "inf" if isinstance(strength, float) and math.isinf(strength) else strength,
+    }
+
+
+def _clamped(
+    network: "Network",
+    calibration: "ForwardRuns",
+    method: "NeuralClamping",
+    folder: Any,
+    stage: Callable[[str], None],
+    *,
+    with_weights: bool,
+) -> "ClampedModel":
+    """Fit and save the clamped model, or load the one that an earlier run of this command saved."""
+    from calibrant.clamping import load_clamped, save_clamped
+    from calibrant.cli.output import standard_error
+
+    if folder.clamped.exists():
+        standard_error().print(f"{folder.path} holds a finished fit: it is evaluated again, and nothing is fitted.")
+        clamped = load_clamped(folder.clamped, network.model)
+    else:
+        clamped = method.fit(
+            network.model,
+            calibration.samples,
+            folder=folder.path,
+            keep_folder=True,  # until the model is saved
+            progress=lambda what, passes: stage(f"{what} ({passes:.0f} passes)"),
+        )
+    if with_weights or not folder.clamped.exists():
+        save_clamped(clamped, folder.clamped, with_weights=with_weights)
+    folder.forget_journal()
+    return clamped
+
+
+def _save_predictions(evaluation: "ClampingJudgement", out: Path) -> list[Path]:
+    """Save the test predictions of the network, of temperature scaling and of the clamped network."""
+    from calibrant.comparison import TEMPERATURE, UNCALIBRATED
+    from calibrant.files import save
+    from calibrant.report.clamping.judgement import CLAMPED
+
+    written = []
+    for name, file in ((UNCALIBRATED, "before.npz"), (TEMPERATURE, "temperature.npz"), (CLAMPED, "after.npz")):
+        if name in evaluation.predictions:
+            save(evaluation.predictions[name], out / file)
+            written.append(out / file)
+    return written
+
+
+def _figures(
+    evaluation: "ClampingJudgement",
+    network: "Network",
+    test: "ForwardRuns",
+    clamped: "ClampedModel",
+    n_bins: int,
+    theme: "ThemeName",
+) -> "dict[str, Figure]":
+    """Draw the reliability before and after, and δ, if it is not 0 and the inputs are images."""
+    import torch
+
+    from calibrant.comparison import UNCALIBRATED
+    from calibrant.diagrams import delta_picture, reliability
+    from calibrant.plots import plot_delta, plot_reliability
+    from calibrant.report.clamping.judgement import CLAMPED
+
+    before, after = (reliability(evaluation.predictions[name], n_bins=n_bins) for name in (UNCALIBRATED, CLAMPED))
+    ax = plot_reliability(before, other=after, labels=("before", "clamped"), theme=theme)
+    drawn = {"before_and_after": cast("Figure", ax.figure)}
+    shape, names = test.samples.input_shape, network.class_names
+    if evaluation.moves and len(shape) == _IMAGE_AXES and min(shape[1:]) >= _LEAST_SIDE:
+        some = torch.arange(min(_SHOWN, len(test.samples)))
+        inputs, _ = next(test.samples.batches(some, device=clamped.delta.device, batch_size=_SHOWN))
+        captions = tuple(str(label) if names is None else names[label] for label in test.samples.labels[some].tolist())
+        drawn["delta"] = plot_delta(delta_picture(clamped, inputs, captions=captions), theme=theme)
+    return drawn

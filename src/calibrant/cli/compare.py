@@ -1,53 +1,159 @@
-"""``calibrant compare``: which method suits these predictions?"""
+"""``calibrant compare``: calibration methods side by side, fitted on one file and evaluated on another."""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from calibrant.cli.options import MOST_SEED, Logits, Names, Probs, Scores, TrueLabels, one_kind
+from calibrant.cli.options import (
+    Bins,
+    FigureFormat,
+    Figures,
+    Json,
+    Logits,
+    Markdown,
+    Probs,
+    Resamples,
+    ScoreNames,
+    Seed,
+    Theme,
+    TrueLabels,
+    load_predictions,
+    one_kind,
+)
 
-__all__ = ["compare"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from calibrant.calibrators import Calibrator
+    from calibrant.comparison import Comparison
+    from calibrant.plots import ThemeName
+    from calibrant.predictions import Predictions
+
+__all__ = ["EXAMPLES", "compare", "parse_methods"]
+
+EXAMPLES = """\
+calibrant compare calibration.csv test.csv
+calibrant compare calibration.csv test.csv --methods all --json methods.json
+calibrant compare calibration.npz test.npz --methods svs,temperature+isotonic"""
+
+# Without steps a chain is the uncalibrated model, which always takes part.
+_NOT_ALONE = {"chain"}
 
 
 def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     calibration: Annotated[
-        Path, typer.Argument(help="Predictions to fit on, for rows the model was not trained on.", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="CALIBRATION",
+            help="Predictions to fit on, for samples that the model was not trained on.",
+            show_default=False,
+        ),
     ],
-    test: Annotated[Path, typer.Argument(help="Other predictions of the same model, to judge by.", show_default=False)],
+    test: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TEST", help="Predictions of the same model for other samples, to evaluate on.", show_default=False
+        ),
+    ],
     methods: Annotated[
         str,
         typer.Option(
-            help="default (a good few for so many rows and classes), all, or names with commas between them, as in "
-            "`calibrant fit`: 'svs,temperature+isotonic'."
+            metavar="NAMES",
+            help="default (chosen by the numbers of samples and classes), all, or names with commas between them, as "
+            "for `calibrant fit`.",
         ),
     ] = "default",
+    bins: Bins = 15,
+    resamples: Resamples = 500,
+    seed: Seed = 0,
     logits: Logits = False,
     probs: Probs = False,
-    scores: Scores = None,
+    scores: ScoreNames = None,
     labels: TrueLabels = None,
-    bins: Annotated[int, typer.Option(min=1, help="Bins of the binned errors.")] = 15,
-    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of the resampling.")] = 0,
-    resamples: Annotated[int, typer.Option(min=100, help="Draws behind intervals and tests.")] = 500,
-    json: Annotated[Path | None, typer.Option(help="Write the leaderboard as JSON here.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the leaderboard as Markdown here.")] = None,
-    figures: Annotated[Path | None, typer.Option(help="Write the figures into this folder.")] = None,
-    figure_format: Annotated[str, typer.Option(help="png, svg or pdf.")] = "png",
-    theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
+    json: Json = None,
+    markdown: Markdown = None,
+    figures: Figures = None,
+    figure_format: FigureFormat = "png",
+    theme: Theme = "light",
 ) -> None:
-    """Fit many methods on one file, judge them on another, and say which to use: a leaderboard with intervals."""
-    from calibrant.cli.comparison import ComparisonRequest, run_comparison
-    from calibrant.cli.writing import Reports
+    """Compare calibration methods on held-out predictions.
 
-    run_comparison(
-        ComparisonRequest(
-            calibration=calibration,
-            test=test,
-            methods=methods,
-            names=Names(one_kind(logits=logits, probs=probs), scores, labels),
-            n_bins=bins,
-            seed=seed,
-            resamples=resamples,
-            reports=Reports(json, markdown, figures, figure_format, theme),
+    Fits every method on one file, evaluates it on another, ranks them by log-loss with intervals and paired tests, and
+    recommends one.
+    """
+    from calibrant.cli.output import print_warnings, progress_bar, standard_error, standard_output
+    from calibrant.cli.reports import Reports
+    from calibrant.comparison import UNCALIBRATED, default_methods
+    from calibrant.comparison import compare as compare_methods
+    from calibrant.report.comparison.document import leaderboard_to_document
+    from calibrant.report.comparison.markdown import leaderboard_to_markdown
+    from calibrant.report.comparison.terminal import leaderboard_to_terminal
+
+    read = partial(load_predictions, kind=one_kind(logits=logits, probs=probs), scores=scores, labels=labels)
+    named = parse_methods(methods)
+    reports = Reports(json, markdown, figures, figure_format, theme)
+    reports.check([calibration, test])
+    out, err = standard_output(), standard_error()
+    with print_warnings(err), progress_bar(err) as progress:
+        progress(f"reading {calibration} and {test}", 0, 1)
+        fitting, testing = read(calibration), read(test)
+        chosen = named or default_methods(fitting)
+        comparison = compare_methods(
+            fitting, testing, chosen, n_bins=bins, resamples=resamples, seed=seed, progress=progress
         )
+        progress("drawing", 1, 1)
+        drawn = reports.draw(lambda shown: _figures(comparison, testing, bins, shown))
+    source = f"{calibration.name} → {test.name}"
+    out.print(leaderboard_to_terminal(comparison, source=source))
+    written = reports.write_texts(
+        drawn,
+        document=lambda: leaderboard_to_document(comparison, calibration=calibration.name, test=test.name),
+        page=lambda shown: leaderboard_to_markdown(comparison, source=source, figures=shown),
     )
+    if comparison.recommended.name != UNCALIBRATED:
+        out.print(f"Next: calibrant fit '{comparison.recommended.name}' {calibration} -o map.safetensors", style="bold")
+    if written:
+        out.print("Wrote " + ", ".join(map(str, written)), style="dim")
+
+
+def parse_methods(text: str) -> "tuple[Calibrator, ...]":
+    """Read ``all``, or descriptions with commas between them; nothing for ``default``.
+
+    Raises:
+        UnknownNameError: If there is no such method; the message names the closest.
+        InputError: If a name is missing.
+
+    Example:
+        >>> [method.name for method in parse_methods("none, temperature(criterion=focal,gamma=2)")]
+        ['none', 'temperature']
+    """
+    from calibrant.catalogue import all_calibrators, find_calibrator
+    from calibrant.errors import InputError
+    from calibrant.option_text import split_outside_brackets
+
+    names = [name.strip() for name in split_outside_brackets(text, ",")]
+    if names == ["default"]:
+        return ()
+    if names == ["all"]:
+        return tuple(method for name, method in all_calibrators().items() if name not in _NOT_ALONE)
+    if not all(names):
+        raise InputError(f"--methods must be default, all, or names with commas between them; got {text!r}.")
+    return tuple(find_calibrator(name) for name in names)
+
+
+def _figures(comparison: "Comparison", test: "Predictions", n_bins: int, theme: "ThemeName") -> "dict[str, Figure]":
+    """Draw the comparison, and the reliability of the best method before and after."""
+    from calibrant.comparison import UNCALIBRATED
+    from calibrant.diagrams import reliability
+    from calibrant.plots import plot_leaderboard, plot_reliability
+    from calibrant.report.comparison.diagram import leaderboard_diagram
+
+    drawn = {"leaderboard": plot_leaderboard(leaderboard_diagram(comparison), theme=theme)}
+    shown = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best
+    if shown.map is not None and shown.name != UNCALIBRATED:
+        before, after = (reliability(samples, n_bins=n_bins) for samples in (test, shown.map.transform(test)))
+        ax = plot_reliability(before, other=after, labels=("before", f"after {shown.name}"), theme=theme)
+        drawn["before_and_after"] = cast("Figure", ax.figure)
+    return drawn

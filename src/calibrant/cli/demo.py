@@ -1,22 +1,138 @@
-"""``calibrant demo``: the main job on data that comes with the package."""
+"""``calibrant demo``: evaluation, comparison and clamping of two networks, with everything written to a folder."""
 
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant.cli.options import MOST_SEED
+from calibrant.cli.clamp import clamp
+from calibrant.cli.compare import compare
+from calibrant.cli.evaluate import evaluate
+from calibrant.cli.options import Seed
 
-__all__ = ["demo"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["EXAMPLES", "demo"]
+
+EXAMPLES = """\
+calibrant demo
+calibrant demo --out /tmp/demo --seed 1"""
+
+# So few that the network memorises them and becomes visibly overconfident.
+_TRAINING_IMAGES = 100
+_CALIBRATION_IMAGES = 500
+_EPOCHS = 100
+_CLASSES = tuple("0123456789")
+_STRENGTHS = "1,0.1,0.01"  # a few instead of the whole path, to save time
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for predictions, figures and reports.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of the network and the split.")] = 0,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for predictions, figures and reports.")] = Path(
+        "demo"
+    ),
+    seed: Seed = 0,
 ) -> None:
-    """Train a small network on digits, judge and mend its confidence; mend a ResNet-110's; clamp the small network."""
-    from calibrant.cli.demonstration import clamp_digits, mend_resnet110, train_and_mend_digits
+    """Show evaluation, comparison and clamping on two networks.
 
-    train_and_mend_digits(out, seed)
-    mend_resnet110(out / "resnet110", seed)
-    clamp_digits(out, seed)
+    Trains a small network on digits, evaluates it and compares calibration methods; does the same for the stored
+    predictions of a ResNet-110 on CIFAR-100; then clamps the small network. Takes about a minute.
+    """
+    from rich.console import Console
+
+    from calibrant.cli.clamp_folder import ClampFolder
+
+    console = Console()
+    _train_on_digits(console, out, seed)
+    calibration, test = (out / f"digits-{part}.npz" for part in ("calibration", "test"))
+    console.print(f"Evaluate it: calibrant evaluate {test}", style="bold")
+    with suppress(typer.Exit):
+        evaluate(test, seed=seed, json=out / "report.json", markdown=out / "report.md", figures=out)
+    _compare(console, calibration, test, out, seed)
+    resnet110 = out / "resnet110"
+    _save_resnet110(console, resnet110)
+    _compare(console, resnet110 / "calibration.npz", resnet110 / "test.npz", resnet110, seed)
+    images, test_images = (out / f"digits-{part}-images.npz" for part in ("calibration", "test"))
+    weights, folder = out / "digits-weights.safetensors", out / "clamped"
+    console.print(
+        "\nThe digits again, calibrated inside the network: calibrant clamp --model calibrant.models:DigitsCNN "
+        f"--weights {weights} --data {images} --test {test_images} --strength {_STRENGTHS} -o {folder}",
+        style="bold",
+    )
+    ClampFolder(folder).forget()  # the fit of another seed, or another version
+    clamp(
+        "calibrant.models:DigitsCNN",
+        images,
+        test_images,
+        folder,
+        weights=weights,
+        strength=_STRENGTHS,
+        seed=seed,
+        device="cpu",
+        figures=folder / "figures",
+    )
+
+
+def _train_on_digits(console: "Console", out: Path, seed: int) -> None:
+    """Train a small network on few digits; save its weights, and images and predictions of the others."""
+    import numpy as np
+    import torch
+    from rich.progress import Progress
+
+    from calibrant.atomic import atomic_binary, atomic_path, save_tensors
+    from calibrant.datasets import Examples, load_digits
+    from calibrant.files import save
+    from calibrant.losses import CrossEntropyLoss
+    from calibrant.models import DigitsCNN
+    from calibrant.predictions import Predictions
+    from calibrant.training import Recipe, Session, TrainingData, predict, train_together
+
+    digits = load_digits()
+    order = torch.randperm(len(digits.images), generator=torch.Generator().manual_seed(seed))
+    sizes = [_TRAINING_IMAGES, _CALIBRATION_IMAGES, len(order) - _TRAINING_IMAGES - _CALIBRATION_IMAGES]
+    training, calibration, test = order.split(sizes)
+    console.print(f"Training a small network on {len(training)} of {len(order):,} hand-written digits …")
+    torch.manual_seed(seed)
+    model = DigitsCNN()
+    data = TrainingData(Examples(digits.images[training], digits.labels[training]), {}, _CLASSES)
+    recipe = Recipe(epochs=_EPOCHS, batch_size=32, learning_rate=0.05, weight_decay=0.0, seed=seed)
+    session = Session(model, CrossEntropyLoss(), data.on(torch.device("cpu")), recipe)
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("training", total=_EPOCHS)
+        train_together([session], after_epoch=lambda _session, _record: progress.advance(task))
+    out.mkdir(parents=True, exist_ok=True)
+    for part, samples in (("calibration", calibration), ("test", test)):
+        images, labels = digits.images[samples], digits.labels[samples]
+        save(Predictions.from_logits(predict(model, images), labels, class_names=_CLASSES), out / f"digits-{part}.npz")
+        with atomic_binary(out / f"digits-{part}-images.npz") as file:
+            np.savez_compressed(file, inputs=images.numpy(), labels=labels.numpy())
+    with atomic_path(out / "digits-weights.safetensors") as file:
+        save_tensors({name: values.contiguous() for name, values in model.state_dict().items()}, file)
+
+
+def _save_resnet110(console: "Console", out: Path) -> None:
+    """Save the predictions of a larger network, which come with the package."""
+    from calibrant.datasets import load_resnet110
+    from calibrant.files import save
+
+    console.print(
+        "\nA larger network: a ResNet-110 on CIFAR-100, trained by calibrant train on an accelerator. Its predictions "
+        "come with the package."
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    bundled = load_resnet110()
+    for part in ("calibration", "test"):
+        save(getattr(bundled, part), out / f"{part}.npz")
+
+
+def _compare(console: "Console", calibration: Path, test: Path, out: Path, seed: int) -> None:
+    console.print(f"\nCalibrate it: calibrant compare {calibration} {test}", style="bold")
+    compare(
+        calibration,
+        test,
+        seed=seed,
+        json=out / "leaderboard.json",
+        markdown=out / "leaderboard.md",
+        figures=out,
+    )

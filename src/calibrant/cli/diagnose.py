@@ -1,91 +1,282 @@
-"""``calibrant diagnose``: which way to train leaves a network that can be calibrated, and that knows its errors?"""
+"""``calibrant diagnose``: compare trained networks by what calibration can still do for them."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant.cli.options import MOST_SEED
+from calibrant.cli.options import (
+    Bins,
+    Device,
+    FigureFormat,
+    Figures,
+    Json,
+    Markdown,
+    Resamples,
+    Seed,
+    Theme,
+    choose_device,
+)
 
-__all__ = ["diagnose"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from calibrant.calibrators import Calibrator
+    from calibrant.diagnosis import DiagnosedRun, ShiftedSet
+
+__all__ = ["EXAMPLES", "diagnose"]
+
+EXAMPLES = """\
+calibrant diagnose runs
+calibrant diagnose runs/ce-seed0 runs/focal-seed0 --baseline ce
+calibrant diagnose runs --corrupt common --data ~/data --markdown report.md"""
+
+_SHIFT = "Shifted data"
+_COMMON = ("gaussian_noise", "defocus_blur", "contrast", "brightness", "jpeg_compression")
+_READ = ("settings.json", "epochs.jsonl", "calibration.npz", "test.npz", "learning.npz", "weights.safetensors")
+_MOST_NAMED = 3  # folders in a title
 
 
 def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     runs: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders that calibrant train has left, or a folder with several in it.", show_default=False
+            metavar="RUNS",
+            help="Folders written by `calibrant train`, or a folder of several.",
+            show_default=False,
         ),
     ],
-    reference: Annotated[
+    baseline: Annotated[
         str | None,
-        typer.Option(help="The way to train that the others are held against, as the tables call it. (plain ce)"),
+        typer.Option(
+            metavar="NAME",
+            help="The loss that the others are compared with, named as in the tables.",
+            show_default="plain ce",
+        ),
     ] = None,
     maps: Annotated[
         str | None,
         typer.Option(
-            help="What is fitted on calibration rows: names with commas between them, as in `calibrant compare`, "
-            "temperature among them; paper: as in Wang et al. 2021. (temperature,histogram,svs)"
+            metavar="NAMES",
+            help="Calibrators to fit on calibration samples: names with commas between them, temperature among them; "
+            "or paper, as in Wang et al. 2021.",
+            show_default="temperature,histogram,svs",
         ),
     ] = None,
+    bins: Bins = 15,
+    draws: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Random subsets of the calibration samples behind the curves over their number; 0 for no curves.",
+        ),
+    ] = 3,
+    resamples: Resamples = 500,
+    seed: Seed = 0,
     shift: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Images of the same classes that the world shifted (npz, npy with labels beside it, or a folder of "
-            "both), to judge on too. May be given more than once.",
+            metavar="FILE",
+            help="Shifted images of the same classes: npz, npy with its labels beside it, or a folder of both. May be "
+            "repeated.",
+            rich_help_panel=_SHIFT,
         ),
     ] = None,
     corrupt: Annotated[
         str | None,
         typer.Option(
-            help="Judge on corrupted test images too: common (noise, blur, contrast, brightness, JPEG), all, or names "
-            "with commas between them."
+            metavar="NAMES",
+            help="Corruptions of the test images: common (noise, blur, contrast, brightness, JPEG), all, or names with "
+            "commas between them.",
+            rich_help_panel=_SHIFT,
         ),
     ] = None,
     severity: Annotated[
-        str | None, typer.Option(help="Of the corruptions, 1 to 5, with commas between them. (all five)")
+        str | None,
+        typer.Option(
+            metavar="NUMBERS",
+            help="Severities of the corruptions, 1 to 5, with commas between them.",
+            show_default="all five",
+            rich_help_panel=_SHIFT,
+        ),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="The folder of the runs' data set, for --corrupt.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Data set of the runs, for --corrupt.", rich_help_panel=_SHIFT),
+    ] = None,
     unchecked: Annotated[
-        bool, typer.Option("--unchecked", help="Take data files that are not the published ones.")
+        bool,
+        typer.Option(
+            "--unchecked",
+            help="Accept data files that differ from the published ones.",
+            show_default=False,
+            rich_help_panel=_SHIFT,
+        ),
     ] = False,
-    device: Annotated[
-        str | None, typer.Option(help="Where networks see shifted images: cpu, cuda. (a GPU if there is one)")
-    ] = None,
-    bins: Annotated[int, typer.Option(min=1, max=1_000_000, help="Bins of the binned errors.")] = 15,
-    draws: Annotated[
-        int, typer.Option(min=0, help="Draws of calibration rows, for the curves over their number; 0: no curves.")
-    ] = 3,
-    resamples: Annotated[int, typer.Option(min=100, help="Draws behind intervals and tests.")] = 500,
-    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of all draws.")] = 0,
-    json: Annotated[Path | None, typer.Option(help="Write the diagnosis as JSON here.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the diagnosis as Markdown here.")] = None,
-    figures: Annotated[Path | None, typer.Option(help="Write the figures into this folder.")] = None,
-    figure_format: Annotated[str, typer.Option(help="png, svg or pdf.")] = "png",
-    theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
+    device: Device = None,
+    json: Json = None,
+    markdown: Markdown = None,
+    figures: Figures = None,
+    figure_format: FigureFormat = "png",
+    theme: Theme = "light",
 ) -> None:
-    """Judge ways to train by what post-hoc calibration can still do, and by how well confidence separates errors."""
-    from calibrant.cli.diagnosing import DiagnosisRequest, run_diagnosis
-    from calibrant.cli.shifting import ShiftRequest
-    from calibrant.cli.writing import Reports
+    """Compare trained networks over losses and seeds.
 
-    run_diagnosis(
-        DiagnosisRequest(
-            runs=tuple(runs),
-            reference=reference,
-            maps=maps,
-            shift=ShiftRequest(
-                files=tuple(shift or ()),
-                corrupt=corrupt,
-                severity=severity,
-                data=data,
-                is_checked=not unchecked,
-                device=device,
-            ),
+    Evaluates runs of `calibrant train` by what post-hoc calibration can still do for them, and by how well their
+    confidence separates correct from wrong predictions.
+    """
+    from calibrant.checks import check_known
+    from calibrant.cli.output import print_warnings, progress_bar, standard_error, standard_output
+    from calibrant.cli.reports import Reports
+    from calibrant.diagnosis import diagnose as diagnose_runs
+    from calibrant.diagnosis import grouped, read_runs
+    from calibrant.report.diagnosis.document import diagnosis_to_document
+    from calibrant.report.diagnosis.markdown import diagnosis_to_markdown
+    from calibrant.report.diagnosis.terminal import diagnosis_to_terminal
+
+    out, err = standard_output(), standard_error()
+    folders = list(_folders(runs, err))
+    files = tuple(shift or ())
+    reports = Reports(json, markdown, figures, figure_format, theme)
+    reports.check([*(folder / name for folder in folders for name in _READ), *files])
+    _check_files(files)
+    names, severities = _corruptions(corrupt, severity, data)
+    calibrators = _calibrators(maps)
+    with print_warnings(err), progress_bar(err) as progress:
+        progress("reading the runs", 0, len(folders))
+        read = read_runs(folders)
+        if baseline is not None:
+            check_known(baseline, [candidate.name for candidate in grouped(read)], "--baseline")
+        diagnosis = diagnose_runs(
+            read,
+            reference=baseline,
+            maps=calibrators,
             n_bins=bins,
             draws=draws,
             resamples=resamples,
             seed=seed,
-            reports=Reports(json, markdown, figures, figure_format, theme),
+            sets=_shifted_sets(read, files, names, severities, data=data, checked=not unchecked, seed=seed),
+            device=choose_device(device) if files or names else None,
+            progress=progress,
         )
+        drawn = []
+        if figures is not None:
+            from calibrant.plots.diagnosis import diagnosis_figures  # loads matplotlib
+
+            progress("drawing", 0, 1)
+            drawn = reports.draw(lambda shown: diagnosis_figures(diagnosis, theme=shown))
+    titles = [path.resolve().name for path in runs]
+    source = ", ".join(titles) if len(titles) <= _MOST_NAMED else f"{titles[0]} and {len(titles) - 1} more"
+    out.print(diagnosis_to_terminal(diagnosis, source=source))
+    written = reports.write_texts(
+        drawn,
+        document=lambda: diagnosis_to_document(diagnosis),
+        page=lambda shown: diagnosis_to_markdown(diagnosis, source=source, figures=shown),
     )
+    if written:
+        out.print("Wrote " + ", ".join(map(str, written)), style="dim")
+
+
+def _folders(given: Sequence[Path], err: "Console") -> Iterator[Path]:
+    """Yield the runs that were named, and the finished ones inside a folder of several."""
+    from calibrant.errors import FileError
+    from calibrant.training.folder import RunFolder
+
+    for path in given:
+        if not path.is_dir():
+            got = "it is a file" if path.exists() else "there is none of that name"
+            raise FileError(f"{path} must be a folder that calibrant train has left; {got}.")
+        inside = (
+            [] if (path / "settings.json").exists() else sorted(file.parent for file in path.glob("*/settings.json"))
+        )
+        finished = [folder for folder in inside if RunFolder(folder).has_answers]
+        for folder in inside if finished else ():
+            if folder not in finished:
+                err.print(f"note: {folder} was stopped before its end, and is left out.", style="yellow")
+        yield from finished or inside or [path]
+
+
+def _calibrators(text: str | None) -> "tuple[Calibrator, ...]":
+    """Read the names of calibrators; ``paper`` stands for several."""
+    from calibrant.catalogue import find_calibrator
+    from calibrant.diagnosis import MAPS, PAPER_MAPS
+    from calibrant.diagnosis.fitting import check_maps
+    from calibrant.errors import InputError
+    from calibrant.option_text import split_outside_brackets
+
+    if text is None:
+        return MAPS
+    names = [name.strip() for name in split_outside_brackets(text, ",")]
+    if not all(names):
+        raise InputError(f"--maps must be paper, or names with commas between them; got {text!r}.")
+    calibrators = [method for name in names for method in (PAPER_MAPS if name == "paper" else [find_calibrator(name)])]
+    check_maps(calibrators, "--maps")
+    return tuple(calibrators)
+
+
+def _check_files(files: Sequence[Path]) -> None:
+    """Check that the files of ``--shift`` exist and differ."""
+    from calibrant.errors import FileError, InputError
+
+    for place, file in enumerate(files):
+        if file.resolve() in {other.resolve() for other in files[:place]}:
+            raise InputError(f"--shift must name each file once; {file} is named twice.")
+        if not file.exists():
+            raise FileError(f"--shift must name a file or folder of images; there is no {file}.")
+
+
+def _corruptions(
+    corrupt: str | None, severity: str | None, data: Path | None
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Read the names and severities of ``--corrupt`` and ``--severity``; no names without ``--corrupt``."""
+    from calibrant.checks import check_known
+    from calibrant.datasets import all_corruptions
+    from calibrant.diagnosis.shifted_sets import SEVERITIES
+    from calibrant.errors import InputError
+
+    if corrupt is None:
+        for option, given in (("--severity", severity), ("--data", data)):
+            if given is not None:
+                raise InputError(f"{option} must stand beside --corrupt, which is not there. Add --corrupt common.")
+        return (), ()
+    known = tuple(all_corruptions())
+    names = tuple(dict.fromkeys(name.strip() for name in corrupt.split(",") if name.strip()))
+    if names in {("all",), ("common",)}:
+        names = known if names == ("all",) else _COMMON
+    for name in names:
+        check_known(name, (*known, "all", "common"), "--corrupt")
+    if not names:
+        raise InputError(f"--corrupt must be common, all, or some of {', '.join(known)}; got nothing.")
+    if severity is None:
+        return names, SEVERITIES
+    texts = [text.strip() for text in severity.split(",")]
+    if not all(text.isdecimal() and int(text) in SEVERITIES for text in texts):
+        raise InputError(f"--severity must be 1 to 5, with commas between them; got {severity!r}.")
+    return names, tuple(sorted({int(text) for text in texts}))
+
+
+def _shifted_sets(
+    runs: "Sequence[DiagnosedRun]",
+    files: Sequence[Path],
+    names: Iterable[str],
+    severities: Iterable[int],
+    *,
+    data: Path | None,
+    checked: bool,
+    seed: int,
+) -> "list[ShiftedSet]":
+    """Return the corrupted and stored sets; each is made when it is needed."""
+    from calibrant.diagnosis import corrupted_sets, read_run_dataset, stored_sets
+
+    sets: list[ShiftedSet] = []
+    if names:
+        dataset = read_run_dataset(runs, data, checked=checked)
+        sets += corrupted_sets(runs, dataset, names=tuple(names), severities=tuple(severities), seed=seed)
+    file_names = [file.name for file in files]
+    for file in files:
+        # Two files of one name are distinguished by their folders.
+        name = f"{file.resolve().parent.name}/{file.stem}" if file_names.count(file.name) > 1 else None
+        sets += stored_sets(runs, file, name=name)
+    return sets

@@ -1,54 +1,213 @@
-"""``calibrant evaluate``: judge a file of predictions."""
+"""``calibrant evaluate``: measure how far the confidence in a file of predictions can be trusted."""
 
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Self, final
 
 import typer
 
-from calibrant.cli.options import MOST_SEED, Logits, Names, PredictionsFile, Probs, Scores, TrueLabels, one_kind
+from calibrant.cli.options import (
+    INPUT,
+    Bins,
+    FigureFormat,
+    Figures,
+    Full,
+    Html,
+    Json,
+    Logits,
+    Markdown,
+    PredictionsFile,
+    Probs,
+    Resamples,
+    ScoreNames,
+    Seed,
+    Theme,
+    TrueLabels,
+    one_kind,
+)
 
-__all__ = ["evaluate"]
+if TYPE_CHECKING:
+    from calibrant.evidence import Estimate
+    from calibrant.metrics import Metric
+
+__all__ = ["EXAMPLES", "Gate", "evaluate"]
+
+EXAMPLES = """\
+calibrant evaluate test.csv
+calibrant evaluate test.csv --probs --scores p_ --labels y
+calibrant evaluate test.csv --figures figures --json report.json
+calibrant evaluate new.csv --baseline old.csv
+calibrant evaluate test.csv --fail-if 'ece>0.05' --fail-if 'auroc<0.8'"""
 
 
 def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     file: PredictionsFile,
-    logits: Logits = False,
-    probs: Probs = False,
-    top_label: Annotated[bool, typer.Option("--top-label", help="The file has confidence and correct only.")] = False,
-    scores: Scores = None,
-    labels: TrueLabels = None,
-    confidence: Annotated[str | None, typer.Option(help="Name of the confidence (top label).")] = None,
-    correct: Annotated[str | None, typer.Option(help="Name of the correctness (top label).")] = None,
-    bins: Annotated[int, typer.Option(min=1, help="Bins of the binned errors.")] = 15,
-    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of the resampling.")] = 0,
-    resamples: Annotated[int, typer.Option(min=100, help="Draws behind intervals and noise floors.")] = 1000,
-    json: Annotated[Path | None, typer.Option(help="Write the report as JSON here.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown here.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the report as one HTML file here.")] = None,
-    figures: Annotated[Path | None, typer.Option(help="Write the figures into this folder.")] = None,
-    figure_format: Annotated[str, typer.Option(help="png, svg or pdf.")] = "png",
-    theme: Annotated[str, typer.Option(help="light or dark.")] = "light",
+    baseline: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Predictions of another model for the same samples, to compare with."),
+    ] = None,
     fail_if: Annotated[
         list[str] | None,
-        typer.Option(help="Exit with 1 if the whole interval is beyond the bound, e.g. 'ece>0.05'. May be repeated."),
+        typer.Option(
+            metavar="CONDITION",
+            help="Exit with 1 if the whole interval of a metric is beyond a bound, as in 'ece>0.05'. May be repeated.",
+        ),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Print all numbers, not only those that matter most.")] = False,
-    compare: Annotated[Path | None, typer.Option(help="A second file with the same rows, to compare with.")] = None,
+    full: Full = False,
+    bins: Bins = 15,
+    resamples: Resamples = 1000,
+    seed: Seed = 0,
+    logits: Logits = False,
+    probs: Probs = False,
+    top_label: Annotated[
+        bool,
+        typer.Option(
+            "--top-label",
+            help="The file has only the confidence of the predicted class and whether it is correct.",
+            show_default=False,
+            rich_help_panel=INPUT,
+        ),
+    ] = False,
+    scores: ScoreNames = None,
+    labels: TrueLabels = None,
+    confidence: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column of the confidence, with --top-label.", rich_help_panel=INPUT),
+    ] = None,
+    correct: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Column that says whether the prediction is correct.", rich_help_panel=INPUT),
+    ] = None,
+    json: Json = None,
+    markdown: Markdown = None,
+    html: Html = None,
+    figures: Figures = None,
+    figure_format: FigureFormat = "png",
+    theme: Theme = "light",
 ) -> None:
-    """How far can this confidence be trusted? Every number with its interval, a verdict in words, and pictures."""
-    from calibrant.cli.evaluation import Request, run_evaluation
-    from calibrant.cli.writing import Reports
+    """Measure how far the confidence of a classifier can be trusted.
+
+    Reads logits or probabilities with labels, and prints a verdict, every metric with its 95 % interval, and what to do
+    next. Exit codes: 0, 1 if a --fail-if condition holds, 2 for bad input.
+    """
+    from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
+    from calibrant.cli.reports import Reports
+    from calibrant.evaluation import evaluate as evaluate_predictions
+    from calibrant.evaluation import metrics_for
+    from calibrant.evidence import difference
+    from calibrant.files import load
+    from calibrant.report import evaluation_page, show
 
     kind = one_kind(logits=logits, probs=probs, top_label=top_label)
-    request = Request(
-        file=file,
-        names=Names(kind, scores, labels, confidence, correct),
-        n_bins=bins,
-        seed=seed,
-        resamples=resamples,
-        reports=Reports(json, markdown, figures, figure_format, theme, html),
-        fail_if=tuple(fail_if or ()),
-        compare=compare,
-        full=full,
-    )
-    raise typer.Exit(run_evaluation(request))
+    read = partial(load, kind=kind, scores=scores, labels=labels, confidence=confidence, correct=correct)
+    gates = [Gate.parse(text) for text in fail_if or ()]
+    reports = Reports(json, markdown, figures, figure_format, theme, html)
+    reports.check(path for path in (file, baseline) if path is not None)
+    out, err = standard_output(), standard_error()
+    with print_warnings(err), spinner(err) as stage:
+        stage(f"reading {file}")
+        predictions = read(file)
+        others = None if baseline is None else read(baseline)
+        metrics = metrics_for(predictions, n_bins=bins)
+        for gate in gates:
+            gate.check_measured(metrics)
+        differences = None
+        if others is not None:
+            stage(f"comparing with {baseline}")
+            differences = difference(others, predictions, metrics, seed=seed)
+        evaluation = evaluate_predictions(predictions, n_bins=bins, resamples=resamples, seed=seed, progress=stage)
+        drawn = []
+        if reports.need_figures:
+            from calibrant.plots import figures as draw  # loads matplotlib
+
+            stage("drawing")
+            drawn = reports.draw(lambda chosen: draw(predictions, n_bins=bins, theme=chosen, seed=seed))
+    other = None if baseline is None else baseline.name
+    page = evaluation_page(evaluation, source=file.name, comparison=differences, other=other)
+    show(page, full=full, console=out)
+    written = reports.write(page, drawn)
+    if written:
+        out.print("Wrote " + ", ".join(map(str, written)), style="dim")
+    failed = [gate for gate in gates if gate.fails(evaluation.metrics)]
+    for gate in gates:
+        out.print(gate.describe(evaluation.metrics), style="bold red" if gate in failed else "green")
+    raise typer.Exit(int(bool(failed)))
+
+
+@final
+@dataclass(frozen=True)
+class Gate:
+    """A bound on a metric that fails a build only if the whole interval is beyond it: noise alone never does.
+
+    Example:
+        >>> from calibrant.evidence import Estimate
+        >>> gate = Gate.parse("ece > 0.05")
+        >>> gate.fails({"ece": Estimate(0.07, 0.06, 0.08)}), gate.fails({"ece": Estimate(0.07, 0.04, 0.09)})
+        (True, False)
+    """
+
+    metric: str
+    above: bool
+    bound: float
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a condition such as ``ece>0.05``.
+
+        Raises:
+            InputError: If it is not a metric, ``<`` or ``>``, and a number.
+        """
+        from calibrant.catalogue import find_metric
+        from calibrant.errors import InputError
+
+        parts = re.fullmatch(r"\s*(\w+)\s*([<>])=?\s*([-+0-9.eE]+)\s*", text)
+        try:
+            name, sign, number = parts.groups()  # type: ignore[union-attr]
+            return cls(find_metric(name).name, sign == ">", float(number))
+        except (AttributeError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"--fail-if must read like 'ece>0.05' or 'auroc<0.8'; got {text!r}.") from error
+
+    def check_measured(self, metrics: "Iterable[Metric]") -> None:
+        """Check that the metric is among those of the report.
+
+        Raises:
+            InputError: If it is not.
+        """
+        from calibrant.errors import InputError
+
+        if self.metric not in {metric.name for metric in metrics}:
+            raise InputError(
+                f"--fail-if must name a metric that is measured; {self.metric} needs the probabilities of all classes, "
+                "or is left out of reports."
+            )
+
+    def fails(self, estimates: "Mapping[str, Estimate]") -> bool:
+        """Return whether the interval lies wholly beyond the bound.
+
+        Raises:
+            InputError: If there is no interval to decide by.
+        """
+        from calibrant.errors import InputError
+
+        edge = estimates[self.metric].low if self.above else estimates[self.metric].high
+        if math.isnan(edge):
+            raise InputError(
+                f"--fail-if needs an interval to decide by; {self.metric} has none here (too few rows, or undefined)."
+            )
+        return edge > self.bound if self.above else edge < self.bound
+
+    def describe(self, estimates: "Mapping[str, Estimate]") -> str:
+        """Return the outcome in one line."""
+        estimate = estimates[self.metric]
+        verb = "failed" if self.fails(estimates) else "passed"
+        sign = ">" if self.above else "<"
+        return (
+            f"gate {self.metric} {sign} {self.bound:g}: {verb} "
+            f"({estimate.value:.4f}, interval {estimate.low:.4f} to {estimate.high:.4f})"
+        )

@@ -1,32 +1,179 @@
-"""``calibrant fit``: learn a map from held-out predictions."""
+"""``calibrant fit``: fit a calibrator on held-out predictions and save it as a map."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant.cli.options import Features, Logits, MapOut, Names, PredictionsFile, Probs, Scores, TrueLabels, one_kind
+from calibrant.cli.options import (
+    Features,
+    Logits,
+    PredictionsFile,
+    Probs,
+    ScoreNames,
+    TrueLabels,
+    load_predictions,
+    one_kind,
+    refuse_features,
+)
 
-__all__ = ["fit"]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from calibrant.files.map_file import AnyMap
+    from calibrant.maps import FitSummary
+    from calibrant.method_text import AnyCalibrator
+
+__all__ = ["EXAMPLES", "fit"]
+
+EXAMPLES = """\
+calibrant fit auto calibration.csv -o map.safetensors
+calibrant fit temperature calibration.npz -o map.safetensors
+calibrant fit temperature+isotonic calibration.npz -o map.safetensors
+calibrant fit 'histogram(n_bins=20)' calibration.npz -o map.safetensors"""
+
+_FEW = 6  # parameters that are worth printing
+_BINARY = 2  # classes
+_SMALL = 1e-4  # largest gradient of a converged search
 
 
 def fit(
     method: Annotated[
         str,
         typer.Argument(
-            help="A name of `calibrant list calibrators`; with options, 'temperature(criterion=focal)'; "
-            "or a chain, temperature+isotonic.",
+            metavar="METHOD",
+            help="Name from `calibrant list calibrators`; with options, as in 'temperature(criterion=focal)'; or a "
+            "chain, as in temperature+isotonic.",
             show_default=False,
         ),
     ],
     file: PredictionsFile,
-    out: MapOut,
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="FILE", help="Map to write (.safetensors).", show_default=False),
+    ],
+    features: Features = None,
     logits: Logits = False,
     probs: Probs = False,
-    scores: Scores = None,
+    scores: ScoreNames = None,
     labels: TrueLabels = None,
-    features: Features = None,
 ) -> None:
-    """Fit a calibrator on predictions for rows that the model was not trained on, and save it as a map."""
-    from calibrant.cli.fitting import run_fit
+    """Fit a calibrator and save it as a map.
 
-    run_fit(method, file, Names(one_kind(logits=logits, probs=probs), scores, labels), features, out)
+    The predictions must be for samples that the model was not trained on. The numbers printed are of these same
+    samples; evaluate the map on others, with `calibrant apply` and `calibrant evaluate`.
+    """
+    from rich import box
+    from rich.table import Table
+
+    from calibrant.calibrators import Calibrator
+    from calibrant.catalogue import find_any_calibrator
+    from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
+    from calibrant.cli.reports import check_output
+    from calibrant.files import load_features, read_map_file, save_map
+    from calibrant.files.map_file import MAP_CONTAINER
+    from calibrant.shown_text import terminal_text
+
+    kind = one_kind(logits=logits, probs=probs)
+    calibrator = find_any_calibrator(method)
+    if isinstance(calibrator, Calibrator):
+        refuse_features(features, method)
+    MAP_CONTAINER.check_path(out)
+    check_output(out, [file])
+    err = standard_error()
+    with print_warnings(err) as printed, spinner(err) as stage:
+        stage(f"reading {file}")
+        predictions = load_predictions(file, kind=kind, scores=scores, labels=labels)
+        fitted: AnyMap
+        seen = None
+        if isinstance(calibrator, Calibrator):
+            stage(f"fitting {method} on {len(predictions):,} samples")
+            fitted = calibrator.fit(predictions)
+        else:
+            seen = load_features(file, name=features or "features", rows=len(predictions))
+            stage(f"fitting {method} on {len(predictions):,} samples")
+            fitted = calibrator.fit(predictions, seen)
+        stage(f"writing {out}")
+        save_map(fitted, out, fitted_on=predictions, features=seen)
+    console = standard_output()
+    console.print(f"{calibrator.title} ({method}), fitted on {terminal_text(file.name)}", style="bold")
+    console.print(_facts(calibrator, fitted))
+    assert fitted.summary is not None
+    for note in fitted.summary.notes:
+        if note not in printed:
+            console.print(note)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("on these samples")
+    for heading in ("before", "after"):
+        table.add_column(heading, justify="right")
+    document = read_map_file(out).document
+    for name, before in document["before"].items():
+        table.add_row(name, f"{before:.4f}", f"{document['after'][name]:.4f}")
+    console.print(table)
+    console.print(
+        "The map was fitted on these samples, so the numbers are optimistic. Evaluate it on others: "
+        f"calibrant apply {out} TEST -o CALIBRATED, then calibrant evaluate CALIBRATED.",
+        style="dim",
+    )
+    console.print(f"Wrote {out}", style="dim")
+
+
+def _facts(calibrator: "AnyCalibrator", fitted: "AnyMap") -> "Table":
+    """Return a table of the samples, what the map preserves, how the fit ended, and its parameters if they are few."""
+    from rich.table import Table
+
+    from calibrant.maps import ChainMap, Map
+
+    assert fitted.summary is not None
+    rows, seconds = fitted.summary.rows, fitted.summary.seconds
+    table = Table.grid(padding=(0, 2))
+    table.add_row(
+        "samples", f"{rows:,} sample{'s' * (rows != 1)}, {fitted.n_classes:,} classes, fitted in {seconds:.2g} s"
+    )
+    table.add_row("keeps", _preserved(calibrator, fitted))
+    steps = [step.summary for step in fitted.maps if isinstance(step, Map)] if isinstance(fitted, ChainMap) else []
+    searches = [(f"{summary.method}'s optimum", summary) for summary in steps if summary is not None]
+    for name, summary in searches or [("optimum", fitted.summary)]:
+        table.add_row(name, _optimum(summary))
+    for name, values in fitted.state_dict().items():
+        if values.numel() <= _FEW:
+            table.add_row(name, ", ".join(f"{value:.6g}" for value in values.reshape(-1).tolist()))
+    return table
+
+
+def _preserved(calibrator: "AnyCalibrator", fitted: "AnyMap") -> str:
+    """Return what the map preserves and what it may change, in words."""
+    from calibrant.calibrators import Auto, Chain
+    from calibrant.maps import ChainMap, Identity, Scale
+
+    steps: list[tuple[AnyCalibrator, object]] = [(calibrator, fitted)]
+    if isinstance(calibrator, Chain) and isinstance(fitted, ChainMap):
+        steps = list(zip(calibrator.steps, fitted.maps, strict=True))
+    if any(isinstance(step, Auto) and not isinstance(part, Identity | Scale) for step, part in steps):
+        return "depends on the method chosen: see below"
+    keeps = {
+        "the predicted class": all(
+            step.preserves_accuracy or isinstance(part, Identity | Scale) for step, part in steps
+        ),
+        "the order of samples by confidence": all(
+            step.preserves_ranking
+            or isinstance(part, Identity)
+            or (isinstance(part, Scale) and part.n_classes == _BINARY)
+            for step, part in steps
+        ),
+    }
+    kept = [what for what, is_kept in keeps.items() if is_kept]
+    lost = [what for what, is_kept in keeps.items() if not is_kept]
+    return "; ".join([" and ".join(kept) or "nothing for sure"] + [f"may change {' and '.join(lost)}"] * bool(lost))
+
+
+def _optimum(summary: "FitSummary") -> str:
+    """Return how the search for the optimum ended, in words."""
+    certificate = summary.certificate
+    if certificate is None:
+        return "computed, not searched for"
+    passes = f"{certificate.passes:.1f} pass{'es' * (certificate.passes != 1)} over {summary.rows:,} samples"
+    gradient = abs(certificate.gradient)
+    if gradient <= _SMALL:
+        return f"converged: gradient {gradient:.1g} after {passes}"
+    return f"stopped at gradient {gradient:.1g} after {passes}" + ": see the note" * bool(summary.notes)

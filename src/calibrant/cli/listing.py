@@ -1,54 +1,151 @@
-"""``calibrant list``: what there is."""
+"""``calibrant list``: the catalogue as tables, read from an index that needs no torch.
 
+``make docs`` writes the index, ``index.json``, from the classes; a test fails if it is out of date. Where a folder
+exports other classes than the index was made from, the classes themselves are asked.
+"""
+
+import ast
+import json
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from enum import StrEnum
-from typing import Annotated, NamedTuple
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-__all__ = ["LISTINGS", "Kind", "listing"]
+from calibrant.paper import Paper
+
+__all__ = ["EXAMPLES", "INDEX", "LISTINGS", "Kind", "list_catalogue", "listed_papers", "listed_rows", "write_index"]
+
+EXAMPLES = """\
+calibrant list
+calibrant list calibrators
+calibrant list metrics"""
+
+INDEX = Path(__file__).with_name("index.json")
+_PACKAGE = Path(__file__).parent.parent
+# The folders of the classes that are listed: if one exports other classes, the index is out of date.
+_FOLDERS = ("calibrators", "datasets", "datasets/corruptions", "losses", "metrics", "models")
+_NUMBERS = {"classes", "parameters"}
+_NARROW = {"name", "better", "keeps", "evaluates", "soft labels", "--download"}
 
 
 class Kind(StrEnum):
     """What can be listed."""
 
     calibrators = "calibrators"
-    corruptions = "corruptions"
-    datasets = "datasets"
-    losses = "losses"
     metrics = "metrics"
+    losses = "losses"
     models = "models"
+    datasets = "datasets"
+    corruptions = "corruptions"
 
 
-def listing(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
-    """List what there is, one a line, with where it comes from."""
+def list_catalogue(
+    kind: Annotated[
+        Kind | None,
+        typer.Argument(
+            metavar="KIND",
+            help=f"{', '.join(list(Kind)[:-1])} or {list(Kind)[-1]}.",
+            show_default="all of them",
+        ),
+    ] = None,
+) -> None:
+    """List methods, metrics, losses, networks and data sets."""
     from rich import box
     from rich.table import Table
 
-    from calibrant.cli.index import rows_of
     from calibrant.cli.output import standard_output
 
-    shown = LISTINGS[kind]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in shown.headings:
-        is_number = heading in {"classes", "parameters"}
-        is_narrow = is_number or heading in {"name", "better", "keeps", "judges", "soft labels", "--download"}
-        table.add_column(heading, no_wrap=is_narrow, justify="right" if is_number else "left")
-    rows = rows_of(kind)
-    for row in shown.rows() if rows is None else rows:
-        table.add_row(*row)
     console = standard_output()
-    console.print(table)
-    if shown.note:
-        console.print(shown.note, style="dim")
+    for each in [kind] if kind else Kind:
+        listing = LISTINGS[each]
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for heading in listing.headings:
+            is_number = heading in _NUMBERS
+            table.add_column(heading, no_wrap=is_number or heading in _NARROW, justify="right" if is_number else "left")
+        rows = listed_rows(each)
+        for row in listing.rows() if rows is None else rows:
+            table.add_row(*row)
+        if kind is None:
+            console.print(f"\n{each.capitalize()}", style="bold")
+        console.print(table)
+        if listing.note:
+            console.print(listing.note, style="dim")
 
 
-class _Listing(NamedTuple):
-    """A table: its headings, its rows, and what must be known to read them."""
+def listed_rows(kind: str) -> list[list[str]] | None:
+    """Return the rows of a list from the index; None if it is out of date."""
+    index = _index()
+    return None if index is None else index["lists"][kind]
 
-    headings: tuple[str, ...]
-    rows: Callable[[], Iterator[tuple[str, ...]]]
-    note: str = ""
+
+def listed_papers(text: str) -> tuple[Paper, ...] | None:
+    """Return the papers of a name or a chain of calibrators from the index; None if it has none."""
+    index = _index()
+    if index is None:
+        return None
+    names = text.split("+")
+    if any(name not in index["papers"] or not index["papers"][name] for name in names):
+        return None
+    if len(names) > 1 and any(name not in index["steps"] for name in names):
+        return None
+    papers = (Paper(**fields) for name in names for fields in index["papers"][name])
+    return tuple(dict.fromkeys(papers))
+
+
+def write_index() -> str:
+    """Return the text of the index, from the classes."""
+    from calibrant.catalogue import all_calibrators, all_feature_calibrators, find_papers
+    from calibrant.cli.cite import other_papers
+    from calibrant.method_text import AnyCalibrator
+
+    lists = {kind.value: [list(row) for row in listing.rows()] for kind, listing in LISTINGS.items()}
+    names = {row[0] for kind in ("metrics", "calibrators", "losses") for row in lists[kind]} | {"piece"}
+    papers = {name: find_papers(name) for name in names}
+    papers |= {name: () if paper is None else (paper,) for name, paper in other_papers().items()}
+    # Steps of a chain: calibrators whose name stands for nothing else, so that its papers are the step's.
+    steps: dict[str, AnyCalibrator] = {**all_calibrators(), **all_feature_calibrators()}
+    index = {
+        "exports": {folder: _exports(folder) for folder in _FOLDERS},
+        "lists": lists,
+        "papers": {name: [asdict(paper) for paper in papers[name]] for name in sorted(papers)},
+        "steps": sorted(name for name, step in steps.items() if papers[name] == (step.paper,)),
+    }
+    return json.dumps(index, indent=1, ensure_ascii=False) + "\n"
+
+
+@cache
+def _index() -> dict[str, Any] | None:
+    """Return the index if it was made from the classes that the folders export now."""
+    if not INDEX.exists():
+        return None
+    index: dict[str, Any] = json.loads(INDEX.read_text(encoding="utf-8"))
+    return index if all(_exports(folder) == names for folder, names in index["exports"].items()) else None
+
+
+def _exports(folder: str) -> list[str]:
+    """Return the classes that a folder of the package exports, without importing it."""
+    tree = ast.parse((_PACKAGE / folder / "__init__.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "__all__":
+            return [name for name in ast.literal_eval(node.value) if name[0].isupper()]
+    return []
+
+
+def _calibrators() -> Iterator[tuple[str, ...]]:
+    from calibrant.catalogue import all_calibrators, all_feature_calibrators
+    from calibrant.method_text import AnyCalibrator
+
+    with_features = all_feature_calibrators()
+    methods: dict[str, AnyCalibrator] = {**all_calibrators(), **with_features}
+    for name, method in sorted(methods.items()):
+        kept = {"accuracy": method.preserves_accuracy, "ranking": method.preserves_ranking}
+        keeps = ", ".join(what for what, is_kept in kept.items() if is_kept)
+        title = method.title + " (needs features)" * (name in with_features)
+        yield name, title, method.family, keeps, method.paper.short
 
 
 def _metrics() -> Iterator[tuple[str, ...]]:
@@ -59,27 +156,15 @@ def _metrics() -> Iterator[tuple[str, ...]]:
         yield metric.name, metric.title, metric.family, better, metric.paper.short
 
 
-def _calibrators() -> Iterator[tuple[str, ...]]:
-    from calibrant.catalogue import all_calibrators, all_feature_calibrators
-    from calibrant.method_text import AnyCalibrator
-
-    needy = all_feature_calibrators()
-    methods: dict[str, AnyCalibrator] = {**all_calibrators(), **needy}
-    for name, each in sorted(methods.items()):
-        kept = {"accuracy": each.preserves_accuracy, "ranking": each.preserves_ranking}
-        keeps = ", ".join(what for what, is_kept in kept.items() if is_kept)
-        yield name, each.title + " (needs features)" * (name in needy), each.family, keeps, each.paper.short
-
-
 def _losses() -> Iterator[tuple[str, ...]]:
     from calibrant.catalogue import all_losses, all_meta_losses
     from calibrant.losses import RowLoss
 
     for loss in all_losses().values():
-        judges = "rows" if isinstance(loss, RowLoss) else "batch"
-        yield loss.name, loss.title, judges, "yes" if loss.takes_soft_labels else "", loss.paper.short
+        evaluates = "samples" if isinstance(loss, RowLoss) else "batch"
+        yield loss.name, loss.title, evaluates, "yes" if loss.takes_soft_labels else "", loss.paper.short
     for meta in all_meta_losses().values():
-        yield meta.name, f"{meta.title} (needs --split 8:1:1)", "rows", "", meta.paper.short
+        yield meta.name, f"{meta.title} (needs --split 8:1:1)", "samples", "", meta.paper.short
 
 
 def _models() -> Iterator[tuple[str, ...]]:
@@ -99,53 +184,57 @@ def _datasets() -> Iterator[tuple[str, ...]]:
     from calibrant.datasets import all_datasets
 
     for name, reader in all_datasets().items():
-        where = "comes with the package" if reader.is_embedded else reader.homepage
-        if reader.n_classes is None:
-            where = "your own, laid out as ImageNet is"
-        is_collection = isinstance(reader.n_classes, tuple)
-        fetched = "yes" if reader.remote else "with a flag" if is_collection else ""
-        yield name, reader.title, _classes(reader.n_classes), where, fetched
+        count, where = reader.n_classes, "comes with the package" if reader.is_embedded else reader.homepage
+        if count is None:
+            yield name, reader.title, "", "your own, laid out as ImageNet is", "yes" if reader.remote else ""
+        elif isinstance(count, tuple):
+            fetched = "yes" if reader.remote else "with a flag"
+            yield name, reader.title, f"{count[0]} to {count[1]}", where, fetched
+        else:
+            yield name, reader.title, str(count), where, "yes" if reader.remote else ""
 
 
 def _corruptions() -> Iterator[tuple[str, ...]]:
     from calibrant.datasets import all_corruptions
 
-    for each in all_corruptions().values():
-        strengths = ", ".join(f"{strength:g}" for strength in each.strengths)
-        yield each.name, each.title, f"{each.unit}: {strengths}", each.paper.short
+    for corruption in all_corruptions().values():
+        strengths = ", ".join(f"{strength:g}" for strength in corruption.strengths)
+        yield corruption.name, corruption.title, f"{corruption.unit}: {strengths}", corruption.paper.short
 
 
-def _classes(count: int | tuple[int, int] | None) -> str:
-    if isinstance(count, tuple):
-        return f"{count[0]} to {count[1]}"
-    return "" if count is None else str(count)
+class _Listing(NamedTuple):
+    """A table: its headings, its rows, and what must be known to read them."""
+
+    headings: tuple[str, ...]
+    rows: Callable[[], Iterator[tuple[str, ...]]]
+    note: str = ""
 
 
 LISTINGS = {
     Kind.calibrators: _Listing(
-        ("name", "what it is", "family", "keeps", "from"),
+        ("name", "method", "family", "keeps", "paper"),
         _calibrators,
-        "Neural Clamping works on the network itself and not on its predictions: calibrant clamp.",
+        "Neural Clamping calibrates the network itself and not its predictions: calibrant clamp.",
     ),
-    Kind.corruptions: _Listing(
-        ("name", "what it is", "at severities 1 to 5", "from"),
-        _corruptions,
-        "calibrant diagnose RUN --corrupt NAME judges networks under them.",
-    ),
-    Kind.datasets: _Listing(
-        ("name", "what it is", "classes", "where to get it", "--download"),
-        _datasets,
-        "calibrant train --dataset NAME --data FOLDER reads the files, and fetches them first with --download.",
-    ),
+    Kind.metrics: _Listing(("name", "metric", "family", "better", "paper"), _metrics),
     Kind.losses: _Listing(
-        ("name", "what it is", "judges", "soft labels", "from"),
+        ("name", "loss", "evaluates", "soft labels", "paper"),
         _losses,
         "calibrant train --loss NAME, or with options: 'focal(gamma=2)', 'mmce(weight=0.5,base=focal(gamma=1))'.",
     ),
-    Kind.metrics: _Listing(("name", "what it is", "family", "better", "from"), _metrics),
     Kind.models: _Listing(
-        ("name", "what it is", "parameters", "takes", "from"),
+        ("name", "network", "parameters", "takes", "paper"),
         _models,
         "Parameters for 10 classes and colour images of 32 x 32 pixels, or 20,000 words.",
+    ),
+    Kind.datasets: _Listing(
+        ("name", "data set", "classes", "source", "--download"),
+        _datasets,
+        "calibrant train --dataset NAME --data FOLDER reads the files, and fetches them first with --download.",
+    ),
+    Kind.corruptions: _Listing(
+        ("name", "corruption", "at severities 1 to 5", "paper"),
+        _corruptions,
+        "calibrant diagnose RUN --corrupt NAME evaluates networks under them.",
     ),
 }

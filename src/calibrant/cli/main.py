@@ -1,4 +1,4 @@
-"""The command ``calibrant``. Each command has its own file and loads what it needs only when it runs."""
+"""The command ``calibrant``. Each command has a module, which loads what it needs only when it runs."""
 
 import os
 import shlex
@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from calibrant.cli import apply, cite, clamp, compare, demo, diagnose, evaluate, fit, listing, train
+from calibrant.cli.options import CommandWithExamples
 from calibrant.errors import Argument, CalibrantError
 
 __all__ = ["app", "run"]
@@ -18,13 +19,14 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: it fits 80 columns and needs no rich
 )
 
 _INTERRUPTED = 130  # the exit code that typer turns Ctrl-C into
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(is_given: bool) -> None:
+    if is_given:
         print(f"calibrant {installed_version('calibrant')}")
         raise typer.Exit
 
@@ -32,22 +34,28 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", is_eager=True, callback=_show_version, show_default=False
+        ),
     ] = False,
 ) -> None:
-    """How far a classifier's confidence can be trusted, in numbers, words and pictures."""
+    """Measure and calibrate the confidence of classifiers."""
 
 
-app.command("evaluate")(evaluate.evaluate)
-app.command("fit")(fit.fit)
-app.command("apply")(apply.apply)
-app.command("compare")(compare.compare)
-app.command("clamp")(clamp.clamp)
-app.command("train")(train.train)
-app.command("diagnose")(diagnose.diagnose)
-app.command("list")(listing.listing)
-app.command("cite")(cite.cite)
-app.command("demo")(demo.demo)
+for _name, _command, _examples in (
+    ("evaluate", evaluate.evaluate, evaluate.EXAMPLES),
+    ("compare", compare.compare, compare.EXAMPLES),
+    ("fit", fit.fit, fit.EXAMPLES),
+    ("apply", apply.apply, apply.EXAMPLES),
+    ("clamp", clamp.clamp, clamp.EXAMPLES),
+    ("train", train.train, train.EXAMPLES),
+    ("diagnose", diagnose.diagnose, diagnose.EXAMPLES),
+    ("list", listing.list_catalogue, listing.EXAMPLES),
+    ("cite", cite.cite, cite.EXAMPLES),
+    ("demo", demo.demo, demo.EXAMPLES),
+):
+    app.command(_name, cls=CommandWithExamples, epilog=_examples)(_command)
 
 
 # Options of the commands by the argument of the library that they set, where the names differ.
@@ -55,7 +63,7 @@ _OPTIONS = {"n_bins": "--bins", "name": "--features"}
 
 
 def _as_option(argument: Argument) -> str:
-    """An argument of the library as the command line has it: ``--labels y``, and ``--logits`` for a kind."""
+    """Return an argument of the library as an option: ``--labels y``, and ``--logits`` for a kind."""
     if argument.name == "kind":
         return f"--{argument.value}"
     option = _OPTIONS.get(argument.name, f"--{argument.name.replace('_', '-')}")
@@ -63,11 +71,11 @@ def _as_option(argument: Argument) -> str:
 
 
 def run() -> None:
-    """Run the command line: exit code 0 is well, 1 a gate that failed, 2 bad input."""
+    """Run the command line: exit code 0 for success, 1 for a gate that failed, 2 for bad input."""
     try:
-        app()
+        app(prog_name="calibrant")
     except Exception as error:
-        # Only our own errors are turned into one line; anything else is a defect and shows its trace.
+        # Only our own errors become one line; any other is a defect and shows its traceback.
         if isinstance(error, OSError) and error.filename is None:
             _give_up(error)
         if not isinstance(error, CalibrantError):
@@ -87,8 +95,8 @@ def run() -> None:
 
 
 def _give_up(error: OSError) -> NoReturn:
-    """End a command whose answer nobody can be given, as when the disk that it is sent to is full."""
-    # Python would try again when it ends, and show a trace.
+    """End a command whose output cannot be written, as when the disk is full."""
+    # Python would try again when it ends, and show a traceback.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     print(f"calibrant: the answer could not be written: {error.strerror}.", file=sys.stderr)
     sys.exit(2)

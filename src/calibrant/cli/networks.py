@@ -1,27 +1,34 @@
-"""The network that a command works on: made by a function of one's own, exported, or left by ``calibrant train``."""
+"""Networks and their inputs from files: made by a function, exported, or trained by ``calibrant train``."""
 
+import importlib
 import logging
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, final
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from calibrant.bad_file import reading
+from calibrant.checks import check_known
 from calibrant.clamping import InputSpace
-from calibrant.cli.factory import KINDS, made_by
-from calibrant.cli.weights import load_weights
-from calibrant.errors import FileError, InputError
-from calibrant.files.source import existing_file
-from calibrant.inference import set_evaluating
+from calibrant.errors import FileError, InputError, in_a_line
+from calibrant.files.archives import open_npz
+from calibrant.files.source import Words, existing_file
+from calibrant.inference import CalibrationSamples, put_weights, set_evaluating
 from calibrant.training import load_network
 from calibrant.training.folder import RunFolder
 
-__all__ = ["Network", "read_network"]
+__all__ = ["Network", "error_context", "read_network", "read_samples"]
+
+_KINDS = "package.module:factory, an archive of torch.export (.pt2), or a folder that calibrant train left"
+_PEAK = 255  # of a pixel in eight bits
 
 
 @final
@@ -30,24 +37,24 @@ class Network:
     """A network in evaluation mode, and what is known about it."""
 
     model: nn.Module
-    is_run: bool = False  # left by calibrant train: takes pixels as they are stored
+    is_run: bool = False  # trained by calibrant train: takes pixels as they are stored
     space: InputSpace | None = None  # of a run's pixels
     class_names: tuple[str, ...] | None = None
 
     @property
     def dtype(self) -> torch.dtype:
-        """What its inputs must be."""
+        """Floating-point type of its inputs."""
         held = (*self.model.parameters(), *self.model.buffers())
-        return next((each.dtype for each in held if each.is_floating_point()), torch.float32)
+        return next((tensor.dtype for tensor in held if tensor.is_floating_point()), torch.float32)
 
 
 def read_network(text: str, weights: Path | None, device: torch.device) -> Network:
-    """The network that a text names, on the device.
+    """Read the network that a text names, onto the device.
 
     Args:
         text: ``package.module:factory``, of which the module is looked for in the current folder too; the path of a
             ``.pt2`` archive; or a run's folder.
-        weights: A safetensors file for what the factory makes; None for the weights it comes with.
+        weights: Safetensors file with weights for what the factory makes; None for the weights it comes with.
         device: Where it is to compute.
 
     Raises:
@@ -59,69 +66,185 @@ def read_network(text: str, weights: Path | None, device: torch.device) -> Netwo
     if weights is not None and (is_archive or path.is_dir()):
         raise InputError(f"--weights must be left out with --model {text}, which has its own.")
     if path.is_dir():
-        return _of_run(path, device)
+        settings = RunFolder(path).settings()
+        scale = settings.pixel_scale
+        space = None if scale is None else InputSpace(high=scale["peak"])
+        return Network(load_network(path).to(device), True, space, settings.class_names)
     if is_archive:
-        return Network(_evaluating(_exported(path, device)))
-    if ":" not in text:
-        raise InputError(f"--model must be {KINDS}; got {text!r}, which is none of them.{_advice(path)}")
-    model = made_by(text)
-    if weights is not None:
-        load_weights(model, weights)
-    return Network(_evaluating(model.to(device)))
-
-
-def _advice(path: Path) -> str:
-    if path.suffix == ".py":
-        return f" Say which function in it makes the network: {path.stem}:NAME."
-    return " Weights alone do not tell what the network is: give them as --weights." if path.is_file() else ""
-
-
-def _evaluating(model: nn.Module) -> nn.Module:
+        model = _exported(path, device)
+    elif ":" in text:
+        model = _made_by(text)
+        if weights is not None:
+            _load_weights(model, weights)
+        model = model.to(device)
+    else:
+        hint = ""
+        if path.suffix == ".py":
+            hint = f" Say which function in it makes the network: {path.stem}:NAME."
+        elif path.is_file():
+            hint = " Weights alone do not tell what the network is: give them as --weights."
+        raise InputError(f"--model must be {_KINDS}; got {text!r}, which is none of them.{hint}")
     set_evaluating(model)
-    return model
+    return Network(model)
 
 
-def _of_run(folder: Path, device: torch.device) -> Network:
-    settings = RunFolder(folder).settings()
-    scale = settings.pixel_scale
-    space = None if scale is None else InputSpace(high=scale["peak"])
-    return Network(load_network(folder).to(device), True, space, settings.class_names)
+def _made_by(text: str) -> nn.Module:
+    """Call the function that a text names, or take the network of that name.
+
+    Raises:
+        InputError: If there is no such function, it fails, or it makes something else.
+    """
+    module_name, _, name = text.partition(":")
+    if not name or not all(part.isidentifier() for part in (*module_name.split("."), *name.split("."))):
+        raise InputError(f"--model must be {_KINDS}; got {text!r}.")
+    factory = _imported(module_name, name)
+    if isinstance(factory, nn.Module):
+        return factory
+    if not callable(factory):
+        raise InputError(f"{text} must be a function that makes the network; it is of type {type(factory).__name__}.")
+    try:
+        made = factory()
+    except Exception as error:
+        raise InputError(
+            f"{text} must make the network when called without arguments; it raised {in_a_line(error)}. Wrap it in a "
+            "function that gives it what it needs."
+        ) from error
+    if not isinstance(made, nn.Module):
+        raise InputError(f"{text} must make a torch.nn.Module; it gave something of type {type(made).__name__}.")
+    return made
+
+
+def _imported(module_name: str, name: str) -> object:
+    # The installed command does not look into the current folder by itself.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            where = f"neither in the folder {Path.cwd()} nor installed"
+            raise InputError(f"--model must name a module that is there; {error.name} is {where}.") from error
+        raise InputError(f"the module {module_name} could not be imported: {in_a_line(error)}.") from error
+    first = name.partition(".")[0]
+    if not hasattr(module, first):
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module_name]
+        check_known(first, [key for key in own if not key.startswith("_")], f"what --model names in {module_name}")
+    try:
+        return reduce(getattr, name.split("."), module)
+    except AttributeError as error:
+        raise InputError(f"--model must name something in {module_name}; {error}.") from error
+
+
+def _load_weights(model: nn.Module, path: Path) -> None:
+    """Load weights from a safetensors file, which must have all of the network's and no others."""
+    if path.suffix.lower() != ".safetensors":
+        raise FileError(
+            f"--weights must end in .safetensors; got {path}. Write them with "
+            "safetensors.torch.save_model(network, path)."
+        )
+    file = existing_file(path, holding="a network's weights")
+    with reading(file, "safetensors file"):
+        put_weights(model, load_file(file), casts=True)
 
 
 def _exported(path: Path, device: torch.device) -> nn.Module:
+    """Load an archive of torch.export; it must take one tensor of any number of samples."""
     file = existing_file(path, holding="an exported network")
-    with reading(file, "archive of torch.export (.pt2)"), _silent("torch.export"):
+    with reading(file, "archive of torch.export (.pt2)"), _without_log("torch.export"):
         program = torch.export.load(file)
         if device.type != "cpu":
             from torch.export.passes import move_to_device_pass
 
             program = move_to_device_pass(program, device)
-    _check_program(program, file)
+    taken = set(program.graph_signature.user_inputs)
+    inputs = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder" and node.name in taken]
+    if len(inputs) != 1 or not isinstance(inputs[0], Tensor):
+        raise FileError(f"{file} must take one tensor of inputs; it takes {len(inputs)} inputs. Wrap it before export.")
+    size: Any = inputs[0].shape[0] if inputs[0].ndim else 1
+    if isinstance(size, int):
+        raise FileError(
+            f"{file} must take any number of rows; it was exported for {size} at a time. Export it with "
+            "dynamic_shapes=({0: torch.export.Dim('n')},)."
+        )
     return program.module()
 
 
 @contextmanager
-def _silent(logger: str) -> Iterator[None]:
-    """Without what torch logs about a file that it cannot read, which is a page, and warns of in its own reader."""
-    named = logging.getLogger(logger)
-    before, named.disabled = named.disabled, True
+def _without_log(name: str) -> Iterator[None]:
+    """Silence a logger of torch, which logs a page about a file that it cannot read, and a warning of its reader."""
+    logger = logging.getLogger(name)
+    before, logger.disabled = logger.disabled, True
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given buffer is not writable")  # of torch 2.11
             yield
     finally:
-        named.disabled = before
+        logger.disabled = before
 
 
-def _check_program(program: torch.export.ExportedProgram, file: Path) -> None:
-    """One tensor in, of any number of rows."""
-    taken = set(program.graph_signature.user_inputs)
-    inputs = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder" and node.name in taken]
-    if len(inputs) != 1 or not isinstance(inputs[0], Tensor):
-        raise FileError(f"{file} must take one tensor of inputs; it takes {len(inputs)} inputs. Wrap it before export.")
-    rows: Any = inputs[0].shape[0] if inputs[0].ndim else 1
-    if isinstance(rows, int):
+@contextmanager
+def error_context(path: Path, *, unless: str | None = None) -> Iterator[None]:
+    """Name the file in errors about its numbers.
+
+    Args:
+        path: The file.
+        unless: Argument of errors that are about something else.
+    """
+    try:
+        yield
+    except InputError as error:
+        is_named = isinstance(error, FileError) or (unless is not None and error.argument == unless)
+        raise error if is_named else FileError(f"{path}: ", *error.args) from error
+
+
+def read_samples(
+    path: Path, network: Network, *, inputs: str, labels: str, pixels: bool, space: InputSpace | None
+) -> CalibrationSamples:
+    """Read inputs and labels from a NumPy archive, in the type that the network takes.
+
+    Args:
+        path: Ends in ``.npz``.
+        network: Takes them.
+        inputs: Name of the inputs, (n, ...).
+        labels: Name of the labels, (n,).
+        pixels: Whether inputs are stored as whole numbers 0..255, to be scaled into the space's range and normalised.
+            The network of a run takes what was stored.
+        space: That range and normalisation; None for 0..1.
+
+    Raises:
+        FileError: If the file is no such archive, or its numbers cannot be fed to the network.
+    """
+    file = existing_file(path, holding="inputs and labels")
+    if file.suffix.lower() != ".npz":
+        raise FileError(f"a file of inputs must end in .npz; got {file}. Write one with numpy.savez.")
+    content = open_npz(file)
+    if any(name not in content.names for name in (inputs, labels)):
         raise FileError(
-            f"{file} must take any number of rows; it was exported for {rows} at a time. Export it with "
-            "dynamic_shapes=({0: torch.export.Dim('n')},)."
+            f"{file} must have {inputs!r} and {labels!r}; it has {', '.join(content.names) or 'nothing'}. Name the "
+            "arrays: --inputs NAME --labels NAME."
         )
+    arrays = content.read((inputs, labels), None)
+    values, classes = arrays[inputs], arrays[labels]
+    with error_context(file):
+        if isinstance(values, Words) or isinstance(classes, Words):
+            name = inputs if isinstance(values, Words) else labels
+            raise InputError(f"{name!r} must be numbers; it is text. Labels are class numbers from 0.")
+        return CalibrationSamples.of((_as_taken(values, network, pixels=pixels, space=space), classes))
+
+
+def _as_taken(inputs: Tensor, network: Network, *, pixels: bool, space: InputSpace | None) -> Tensor:
+    """Return inputs as the network takes them; whole numbers that are no pixels are refused with the samples."""
+    are_stored = inputs.dtype == torch.uint8
+    if pixels and not are_stored:
+        raise InputError(f"inputs must be stored as uint8 for --pixels; got {inputs.dtype}. Leave --pixels out.")
+    if are_stored and not (network.is_run or pixels):
+        raise InputError(
+            "inputs must be floating-point numbers as the network takes them; got uint8. Give --pixels to scale 0..255 "
+            "into 0..1 (or --low and --high) and normalise them by --mean and --std, as in training."
+        )
+    if are_stored and not network.is_run and len(inputs):
+        inputs = inputs.float()
+        lowest, highest = (space or InputSpace()).bounds(inputs[0])
+        inputs = torch.addcmul(lowest, inputs.div_(_PEAK), highest - lowest)
+    return inputs.to(network.dtype) if are_stored or inputs.is_floating_point() else inputs

@@ -1,66 +1,243 @@
-"""The options that say what a file of predictions holds, written once for every command that reads one."""
+"""Options that several commands share, each declared once, and the layout of ``--help``."""
 
-from dataclasses import dataclass
+import os
 from pathlib import Path
-from typing import Annotated, TypeAlias, final
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
+from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    import torch
+
+    from calibrant.predictions import Predictions
 
 __all__ = [
-    "MOST_SEED",
+    "INPUT",
+    "REPORT",
+    "Bins",
+    "CommandWithExamples",
+    "Device",
     "Features",
+    "FigureFormat",
+    "Figures",
+    "Full",
+    "Html",
+    "Json",
     "Logits",
-    "MapOut",
-    "Names",
-    "Out",
+    "Markdown",
     "PredictionsFile",
     "Probs",
-    "Scores",
+    "Resamples",
+    "ScoreNames",
+    "Seed",
+    "Theme",
     "TrueLabels",
+    "check_seed",
+    "choose_device",
+    "load_predictions",
     "one_kind",
+    "refuse_features",
 ]
 
-MOST_SEED = 2**63 - 1  # the largest that every generator takes
-
-PredictionsFile: TypeAlias = Annotated[
-    Path, typer.Argument(help="npz, csv, parquet, feather, arrow, safetensors or pt.", show_default=False)
-]
-Logits: TypeAlias = Annotated[bool, typer.Option("--logits", help="The numbers are logits.")]
-Probs: TypeAlias = Annotated[bool, typer.Option("--probs", help="The numbers are probabilities.")]
-Scores: TypeAlias = Annotated[str | None, typer.Option("--scores", help="Name of the logits or probabilities.")]
-Features: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--features", help="Name of the features, for methods that look at them. [features]"),
-]
-TrueLabels: TypeAlias = Annotated[str | None, typer.Option("--labels", help="Name of the labels.")]
-Out: TypeAlias = Annotated[
-    Path, typer.Option("--out", "-o", help="The file to write; its ending says the format.", show_default=False)
-]
-MapOut: TypeAlias = Annotated[
-    Path, typer.Option("--out", "-o", help="The map to write; ends in .safetensors.", show_default=False)
-]
+INPUT, REPORT = "Input", "Report"
+_SEEDS = 2**63  # torch's generators take seeds below this
 
 
-@final
-@dataclass(frozen=True)
-class Names:
-    """What the person said about the numbers in the file; None where nothing was said."""
-
-    kind: str | None = None
-    scores: str | None = None
-    labels: str | None = None
-    confidence: str | None = None
-    correct: str | None = None
-
-
-def one_kind(*, logits: bool, probs: bool, top_label: bool = False) -> str | None:
-    """What the numbers were said to be.
+def check_seed(value: Any) -> Any:
+    """Check a seed, or several, as typer's callback.
 
     Raises:
-        BadParameter: If they were said to be two things.
+        BadParameter: If torch's generators do not take it.
     """
-    kinds = [kind for kind, given in (("logits", logits), ("probs", probs), ("top-label", top_label)) if given]
+    for seed in value if isinstance(value, list) else [value]:
+        if not 0 <= (seed or 0) < _SEEDS:
+            raise typer.BadParameter(f"must be a whole number from 0 to 2^63 - 1; got {seed}.")
+    return value
+
+
+PredictionsFile: TypeAlias = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="File of predictions and labels: csv, npz, parquet, feather, arrow, safetensors or pt.",
+        show_default=False,
+    ),
+]
+Logits: TypeAlias = Annotated[
+    bool, typer.Option("--logits", help="The scores are logits.", show_default=False, rich_help_panel=INPUT)
+]
+Probs: TypeAlias = Annotated[
+    bool, typer.Option("--probs", help="The scores are probabilities.", show_default=False, rich_help_panel=INPUT)
+]
+ScoreNames: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--scores",
+        metavar="NAME",
+        help="Column or array of the scores, or the prefix of their columns.",
+        rich_help_panel=INPUT,
+    ),
+]
+TrueLabels: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--labels", metavar="NAME", help="Column or array of the labels.", rich_help_panel=INPUT),
+]
+Features: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--features",
+        metavar="NAME",
+        help="Array or column prefix of the features, for methods that use them.",
+        show_default="features",
+        rich_help_panel=INPUT,
+    ),
+]
+Bins: TypeAlias = Annotated[
+    int, typer.Option("--bins", metavar="N", min=1, max=1_000_000, help="Number of bins of binned metrics.")
+]
+Resamples: TypeAlias = Annotated[
+    int, typer.Option("--resamples", metavar="N", min=100, help="Bootstrap samples behind intervals and tests.")
+]
+Seed: TypeAlias = Annotated[
+    int,
+    typer.Option("--seed", metavar="N", callback=check_seed, help="Random seed: equal seeds give equal numbers."),
+]
+Device: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--device", metavar="NAME", help="cpu, cuda, cuda:1, …", show_default="cuda if there is a GPU, else cpu"
+    ),
+]
+Json: TypeAlias = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the report as JSON.", rich_help_panel=REPORT)
+]
+Markdown: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--markdown", metavar="FILE", help="Write the report as Markdown.", rich_help_panel=REPORT),
+]
+Figures: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--figures", metavar="FOLDER", help="Write figures into this folder.", rich_help_panel=REPORT),
+]
+Html: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--html", metavar="FILE", help="Write the report with its figures as one HTML file.", rich_help_panel=REPORT
+    ),
+]
+Full: TypeAlias = Annotated[
+    bool, typer.Option("--full", help="Print all numbers, not only those that matter most.", show_default=False)
+]
+FigureFormat: TypeAlias = Annotated[
+    str, typer.Option("--figure-format", metavar="NAME", help="png, svg or pdf.", rich_help_panel=REPORT)
+]
+Theme: TypeAlias = Annotated[
+    str, typer.Option("--theme", metavar="NAME", help="Colours of figures: light or dark.", rich_help_panel=REPORT)
+]
+
+
+def one_kind(*, logits: bool, probs: bool, top_label: bool = False) -> Literal["logits", "probs", "top-label"] | None:
+    """Return what the scores are according to the flags; None without a flag.
+
+    Raises:
+        BadParameter: If more than one flag is set.
+    """
+    flags: dict[Literal["logits", "probs", "top-label"], bool] = {
+        "logits": logits,
+        "probs": probs,
+        "top-label": top_label,
+    }
+    kinds = [kind for kind, is_set in flags.items() if is_set]
     if len(kinds) > 1:
-        flags = " and ".join(f"--{kind}" for kind in kinds)
-        raise typer.BadParameter(f"give one of --logits, --probs and --top-label; got {flags}.")
+        given = " and ".join(f"--{kind}" for kind in kinds)
+        raise typer.BadParameter(f"give one of --logits, --probs and --top-label; got {given}.")
     return kinds[0] if kinds else None
+
+
+def load_predictions(
+    path: Path, *, kind: Literal["logits", "probs", "top-label"] | None, scores: str | None, labels: str | None
+) -> "Predictions":
+    """Load the scores of every class, and the labels.
+
+    Raises:
+        FileError: If the file has only the confidence of the predicted class.
+    """
+    from calibrant.errors import FileError
+    from calibrant.files import load
+    from calibrant.predictions import TopLabel
+
+    predictions = load(path, kind=kind, scores=scores, labels=labels)
+    if isinstance(predictions, TopLabel):
+        raise FileError(
+            f"{path} must have logits or probabilities of every class to be calibrated; it has only the confidence of "
+            "the predicted one and whether it was right. Save the model's logits."
+        )
+    return predictions
+
+
+def refuse_features(name: str | None, method: str) -> None:
+    """Refuse ``--features`` for a method that does not use them.
+
+    Raises:
+        InputError: If a name was given.
+    """
+    from calibrant.errors import InputError
+
+    if name is not None:
+        raise InputError(f"--features must be left out: {method} does not look at features.")
+
+
+def choose_device(name: str | None) -> "torch.device":
+    """Return the device of that name; without a name or with ``auto``, a GPU if there is one.
+
+    Raises:
+        InputError: If torch cannot use it here.
+    """
+    import torch
+
+    from calibrant.errors import InputError
+
+    if name is None or name == "auto":
+        name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"--device must be one that torch can use here, such as cpu; got {name!r}.") from error
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.backends.cudnn.benchmark = True
+    return device
+
+
+class CommandWithExamples(TyperCommand):
+    """A command whose ``--help`` groups its options and ends with examples, a line each in ``epilog``."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line, without braces around required arguments."""
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, then options by group, those of the command itself first."""
+        groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            if parameter.param_type_name == "argument":
+                groups["Arguments"].append((record[0].partition(" <")[0], record[1]))
+            else:
+                panel = getattr(parameter, "rich_help_panel", None) or "Options"
+                groups.setdefault(panel, []).append(record)
+        if REPORT in groups:  # last
+            groups[REPORT] = groups.pop(REPORT)
+        for title, records in groups.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # click's signature
+        """Write the examples as they are."""
+        if self.epilog:
+            formatter.write("\nExamples:\n" + "".join(f"  {line}\n" for line in self.epilog.splitlines()))

@@ -1,17 +1,19 @@
-"""Where a command's answer goes: to a person or a pipe, and into files."""
+"""Consoles, progress and warnings of the command line."""
 
 import os
-from collections.abc import Iterable
-from pathlib import Path
-from typing import final
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, final
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
-from calibrant.errors import FileError, InputError
+from calibrant.errors import CalibrantWarning
 from calibrant.shown_text import terminal_text
 
-__all__ = ["check_drawing", "check_folder", "check_output", "standard_error", "standard_output"]
+__all__ = ["print_warnings", "progress_bar", "spinner", "standard_error", "standard_output"]
 
 
 @final
@@ -25,7 +27,10 @@ class _SafeConsole(Console):
 
 
 def standard_output() -> Console:
-    """The console, as wide as COLUMNS or else a page where nobody looks. Square brackets in names are no mark-up."""
+    """Return the console of answers: as wide as the terminal or ``COLUMNS``, and 120 columns into a pipe.
+
+    Square brackets in names are no mark-up.
+    """
     console = _SafeConsole(markup=False)
     if not (console.is_terminal or os.environ.get("COLUMNS", "").isdigit()):
         console.width = 120
@@ -33,53 +38,59 @@ def standard_output() -> Console:
 
 
 def standard_error() -> Console:
-    """Where notes and progress go."""
+    """Return the console of notes and progress."""
     return _SafeConsole(stderr=True, markup=False)
 
 
-def check_output(out: Path, read: Iterable[Path]) -> None:
-    """Refuse, before the long work, a file that cannot be written or would replace one that is read.
+@contextmanager
+def spinner(console: Console) -> Iterator[Callable[[str], None]]:
+    """Show the current stage and the elapsed time while the block runs; nothing where there is no terminal.
 
-    Raises:
-        FileError: If the folder is not there, the file is a folder, or it is one of those.
+    Yields:
+        A function to call with the name of the stage that begins.
     """
-    if not out.parent.is_dir():
-        raise FileError(f"{out} could not be written: there is no folder {out.parent}. Make it first.")
-    if out.is_dir():
-        raise FileError(f"{out} could not be written: it is a folder. Name a file.")
-    for each in read:
-        if out.exists() and each.exists() and out.samefile(each):
-            raise FileError(f"{out} must not be written to: it is a file that is read. Name another.")
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("starting", total=None)
+        yield lambda stage: progress.update(task, description=stage)
 
 
-def check_folder(folder: Path | None) -> None:
-    """Refuse, before the long work, a folder that is neither there nor can be made.
+@contextmanager
+def progress_bar(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """Show the current step, how many of how many are done, and the time; nothing where there is no terminal.
 
-    Raises:
-        FileError: If a file is in the way, or the system lets nobody write there.
+    Yields:
+        A function to call with the name of the step, how many are done, and how many there are.
     """
-    if folder is None:
-        return
-    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not nearest.is_dir():
-        raise FileError(f"{folder} must be a folder, or become one; {nearest} is a file. Name another folder.")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise FileError(f"{folder} must be a folder to write into; {nearest} is write-protected. Name another folder.")
+    columns = (BarColumn(24), MofNCompleteColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("starting", total=None)
+        yield lambda text, done, total: progress.update(task, description=text, completed=done, total=total)
 
 
-def check_drawing(figure_format: str, theme: str) -> None:
-    """Refuse a picture format or a theme that is not known.
+@contextmanager
+def print_warnings(console: Console) -> Iterator[list[str]]:
+    """Print every CalibrantWarning once, when it is issued; issue all others again after the block.
 
-    Raises:
-        InputError: If one is not; the message lists them.
+    Yields:
+        The messages printed so far.
     """
-    if (figure_format, theme) == ("png", "light"):  # the defaults: no need to load matplotlib to know them
-        return
-    from calibrant.plots import THEMES
+    printed: list[str] = []
+    others: list[warnings.WarningMessage] = []
 
-    for option, given, known in (
-        ("--figure-format", figure_format, ("png", "svg", "pdf")),
-        ("--theme", theme, tuple(THEMES)),
-    ):
-        if given not in known:
-            raise InputError(f"{option} must be one of {', '.join(known)}; got {given!r}.")
+    def show(*given: Any, **options: Any) -> None:
+        warning = warnings.WarningMessage(*given, **options)
+        if str(warning.message) in printed:
+            return
+        if issubclass(warning.category, CalibrantWarning):
+            printed.append(str(warning.message))
+            console.print(f"note: {terminal_text(warning.message)}", style="yellow")
+        else:
+            others.append(warning)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        yield printed
+    for other in others:
+        warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)

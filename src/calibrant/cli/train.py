@@ -1,103 +1,434 @@
-"""``calibrant train``: train networks, and leave predictions ready to be judged and mended."""
+"""``calibrant train``: train networks, and write their predictions for evaluation and calibration."""
 
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant.cli.options import MOST_SEED
+from calibrant.cli.options import Device, check_seed, choose_device
 
-__all__ = ["train"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from calibrant.training import EpochRecord, Recipe, Run
+    from calibrant.training.device import Peers
+
+__all__ = ["EXAMPLES", "train"]
+
+EXAMPLES = """\
+calibrant train --dataset digits --model digits_cnn --epochs 5 -o runs
+calibrant train --dataset cifar10 --data ~/data --download -o runs/resnet20
+calibrant train --dataset digits --loss ce --loss 'focal(gamma=3)' -o runs"""
+
+_DATA, _RECIPE, _RUNNING = "Data", "Training recipe", "Running"
+_LINES = 10  # printed by a run where there is no terminal
 
 
 def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     dataset: Annotated[
         str,
-        typer.Option(help="A name of `calibrant list datasets`, with options if any: 'medmnist(flag=pathmnist)'."),
+        typer.Option(
+            metavar="NAME",
+            help="Name from `calibrant list datasets`, with options if any: 'medmnist(flag=pathmnist)'.",
+            show_default=False,
+        ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the run; of several, one folder each in it.")],
-    data: Annotated[Path | None, typer.Option(help="The folder (or file) in which the data set lies.")] = None,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FOLDER",
+            help="Folder of the run; of several runs, a folder each inside it. The same command resumes a stopped run.",
+            show_default=False,
+        ),
+    ],
     model: Annotated[
-        list[str] | None, typer.Option(help="A name of `calibrant list models`. Several train side by side. (resnet20)")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Name from `calibrant list models`. May be repeated.", show_default="resnet20"
+        ),
     ] = None,
     loss: Annotated[
         list[str] | None,
-        typer.Option(help="A name of `calibrant list losses`, with options: 'focal(gamma=3)'. Several as well. (ce)"),
+        typer.Option(
+            metavar="NAME",
+            help="Name from `calibrant list losses`, with options if any: 'focal(gamma=3)'. May be repeated.",
+            show_default="ce",
+        ),
     ] = None,
-    gamma: Annotated[float | None, typer.Option(help="Short for the option of that name of a single loss.")] = None,
+    gamma: Annotated[
+        float | None, typer.Option(metavar="X", help="Option gamma of a single loss that is given without options.")
+    ] = None,
     seed: Annotated[
         list[int] | None,
-        typer.Option(min=0, max=MOST_SEED, help="Of weights, order and augmentation. Several as well. (0)"),
+        typer.Option(
+            metavar="N",
+            callback=check_seed,
+            help="Random seed of the weights, the batches and the augmentation. May be repeated.",
+            show_default="0",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder (or file) of the data set.", rich_help_panel=_DATA),
+    ] = None,
+    download: Annotated[
+        bool,
+        typer.Option(
+            "--download",
+            help="Download missing files into --data first.",
+            show_default=False,
+            rich_help_panel=_DATA,
+        ),
+    ] = False,
+    unchecked: Annotated[
+        bool,
+        typer.Option(
+            "--unchecked",
+            help="Accept files of the same layout that differ from the published ones.",
+            show_default=False,
+            rich_help_panel=_DATA,
+        ),
+    ] = False,
+    split: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Calibration samples: holdout (from the training samples), half-test, official or 8:1:1.",
+            rich_help_panel=_DATA,
+        ),
+    ] = "holdout",
+    split_seed: Annotated[
+        int,
+        typer.Option(metavar="N", callback=check_seed, help="Random seed of the split.", rich_help_panel=_DATA),
+    ] = 0,
+    train_samples: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Number of training samples, drawn by --split-seed.",
+            show_default="all",
+            rich_help_panel=_DATA,
+        ),
     ] = None,
     recipe: Annotated[
-        str, typer.Option(help="default, or a paper's: overconfidence, dark-side, meta-regularization.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="default, or that of a paper: overconfidence, dark-side, meta-regularization. The options below "
+            "change single settings of it.",
+            rich_help_panel=_RECIPE,
+        ),
     ] = "default",
-    epochs: Annotated[int | None, typer.Option(help="Passes over the data; milestones move along.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Rows a step.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="The highest one.")] = None,
-    momentum: Annotated[float | None, typer.Option(help="Momentum of the gradient, in 0..1.")] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Passes over the training samples; milestones move in proportion.",
+            rich_help_panel=_RECIPE,
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(metavar="N", help="Samples in a batch.", rich_help_panel=_RECIPE)
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(metavar="X", help="Highest learning rate.", rich_help_panel=_RECIPE)
+    ] = None,
+    momentum: Annotated[
+        float | None, typer.Option(metavar="X", help="Momentum of the gradient, in 0..1.", rich_help_panel=_RECIPE)
+    ] = None,
     nesterov: Annotated[
-        bool | None, typer.Option("--nesterov/--no-nesterov", help="Look ahead along the momentum, or not.")
+        bool | None,
+        typer.Option("--nesterov/--no-nesterov", help="Use Nesterov momentum, or not.", rich_help_panel=_RECIPE),
     ] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Pull of the weights towards 0.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="cosine, steps or constant.")] = None,
+    weight_decay: Annotated[
+        float | None, typer.Option(metavar="X", help="Weight decay.", rich_help_panel=_RECIPE)
+    ] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Learning rate schedule: cosine, steps or constant.", rich_help_panel=_RECIPE
+        ),
+    ] = None,
     milestones: Annotated[
-        str | None, typer.Option(help="Epochs at whose start the rate falls, with commas: '60,120'. Implies steps.")
+        str | None,
+        typer.Option(
+            metavar="NUMBERS",
+            help="Epochs at whose start the learning rate falls, as in 60,120. Implies --schedule steps.",
+            rich_help_panel=_RECIPE,
+        ),
     ] = None,
-    decay: Annotated[float | None, typer.Option(help="Factor of the rate at each milestone.")] = None,
-    warmup: Annotated[int | None, typer.Option(help="Epochs in which the rate rises.")] = None,
-    augmentation: Annotated[str | None, typer.Option(help="none, crop or crop-flip. (the data set's usual)")] = None,
-    mixup: Annotated[float | None, typer.Option(help="The alpha of mixup; 0 mixes nothing.")] = None,
-    clip: Annotated[float | None, typer.Option(help="The largest norm of a step's gradient.")] = None,
-    precision: Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.")] = None,
+    decay: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Factor of the learning rate at each milestone.", rich_help_panel=_RECIPE),
+    ] = None,
+    warmup: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Epochs in which the learning rate rises.", rich_help_panel=_RECIPE),
+    ] = None,
+    augmentation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="none, crop or crop-flip.",
+            show_default="as usual for the data set",
+            rich_help_panel=_RECIPE,
+        ),
+    ] = None,
+    mixup: Annotated[
+        float | None, typer.Option(metavar="X", help="Alpha of mixup; 0 for none.", rich_help_panel=_RECIPE)
+    ] = None,
+    clip: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X", help="Largest norm of the gradient; larger ones are clipped.", rich_help_panel=_RECIPE
+        ),
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(metavar="NAME", help="auto, float32 or bfloat16.", rich_help_panel=_RECIPE)
+    ] = None,
     select: Annotated[
-        str | None, typer.Option(help="Epoch to keep: last, best (calibration error rate) or best-nll. (last)")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Epoch to keep: last, best (lowest error rate on the calibration samples) or best-nll (lowest "
+            "log-loss).",
+            rich_help_panel=_RECIPE,
+        ),
     ] = None,
-    train_samples: Annotated[
-        int | None, typer.Option(min=1, help="Train on so many samples, drawn by --split-seed. (all)")
-    ] = None,
-    split: Annotated[str, typer.Option(help="Who calibrates: holdout, half-test, official or 8:1:1.")] = "holdout",
-    split_seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of that division.")] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1. (a GPU if there is one)")] = None,
-    no_compile: Annotated[bool, typer.Option("--no-compile", help="Start at once, and run slower, on a GPU.")] = False,
+    device: Device = None,
+    no_compile: Annotated[
+        bool,
+        typer.Option(
+            "--no-compile",
+            help="Do not compile the network on a GPU: starts at once, runs slower.",
+            show_default=False,
+            rich_help_panel=_RUNNING,
+        ),
+    ] = False,
     trace: Annotated[
-        bool, typer.Option("--trace", help="Look at every training row after each epoch: when was it learned?")
+        bool,
+        typer.Option(
+            "--trace",
+            help="Evaluate all training samples after each epoch, to record when each was learned.",
+            show_default=False,
+            rich_help_panel=_RUNNING,
+        ),
     ] = False,
-    judge_every: Annotated[int, typer.Option(min=1, help="Epochs between looks at the held-out rows.")] = 1,
-    download: Annotated[bool, typer.Option("--download", help="Fetch what is missing into --data first.")] = False,
-    unchecked: Annotated[
-        bool, typer.Option("--unchecked", help="Take files that are not the published ones, in the same layout.")
-    ] = False,
+    evaluate_every: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Epochs between evaluations of the held-out samples.", rich_help_panel=_RUNNING
+        ),
+    ] = 1,
 ) -> None:
-    """Train one network or several side by side; stopped, the same command goes on where it was."""
-    from calibrant.cli.training import TrainingRequest, run_training, whole_numbers
+    """Train one network, or several side by side.
 
+    Writes weights, the history, and the logits of calibration and test samples, ready for `calibrant evaluate`,
+    `compare` and `diagnose`.
+    """
+    from calibrant.checks import check_known
+    from calibrant.cli.output import print_warnings, spinner, standard_error
+    from calibrant.cli.reports import check_folder
+    from calibrant.datasets import all_splits, find_dataset
+    from calibrant.datasets import download as download_dataset
+    from calibrant.errors import FileError, FitError, InputError
+    from calibrant.models import all_models
+    from calibrant.training import RECIPES, Speed, train_runs
+    from calibrant.training.device import joined_peers
+    from calibrant.training.folder import RunFolder
+
+    check_known(recipe, RECIPES, "--recipe")
+    check_known(split, all_splits(), "--split")
+    models, losses, seeds = model or ["resnet20"], loss or ["ce"], seed or [0]
+    for name in models:
+        check_known(name, all_models(), "--model")
+    if gamma is not None:
+        if len(losses) > 1 or "(" in losses[0]:
+            raise InputError(
+                "--gamma must stand beside a single --loss without options; got "
+                f"{' and '.join(losses)}. Write it as 'focal(gamma=3)'."
+            )
+        losses = [f"{losses[0]}(gamma={gamma})"]
     changes = {
         "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "momentum": momentum,
-        "nesterov": nesterov, "weight_decay": weight_decay, "schedule": schedule,
-        "milestones": None if milestones is None else whole_numbers(milestones, "--milestones"), "decay": decay,
-        "warmup": warmup, "augmentation": augmentation, "mixup": mixup, "clip": clip, "precision": precision,
-        "select": select,
+        "nesterov": nesterov, "weight_decay": weight_decay, "schedule": schedule, "milestones": _epochs(milestones),
+        "decay": decay, "warmup": warmup, "augmentation": augmentation, "mixup": mixup, "clip": clip,
+        "precision": precision, "select": select,
     }  # fmt: skip
-    run_training(
-        TrainingRequest(
-            dataset=dataset,
-            out=out,
-            data=data,
-            models=tuple(model or ["resnet20"]),
-            losses=tuple(loss or ["ce"]),
-            gamma=gamma,
-            seeds=tuple(seed or [0]),
-            recipe=recipe,
-            changes={name: value for name, value in changes.items() if value is not None},
-            split=split,
-            split_seed=split_seed,
-            train_samples=train_samples,
-            device=device,
-            is_compiled=not no_compile,
-            is_traced=trace,
-            judge_every=judge_every,
-            download=download,
-            is_checked=not unchecked,
-        )
+    changed = RECIPES[recipe].changed({name: value for name, value in changes.items() if value is not None})
+    runs = _runs(out, models, losses, seeds, changed)
+    chosen = choose_device(device)
+    check_folder(out)
+    err = standard_error()
+    with print_warnings(err):
+        with spinner(err) as stage:
+            reader = find_dataset(dataset)
+            if data is None and not reader.is_embedded:
+                raise FileError(
+                    f"--data must name the folder of {reader.title}. Download the files from {reader.homepage}."
+                )
+            if download:
+                stage(f"downloading {reader.title}")
+                download_dataset(reader, data or Path())
+            stage(f"reading {reader.title}")
+            samples = reader.read(data or Path(), checked=not unchecked)
+        with joined_peers(chosen) as peers:
+            finished = [run for run in runs if RunFolder(run.folder).is_finished]
+            try:
+                with _progress_bars(runs, err, is_shown=peers.is_first) as after_epoch:
+                    train_runs(
+                        runs,
+                        samples,
+                        split=split,
+                        split_seed=split_seed,
+                        device=chosen,
+                        train_samples=train_samples,
+                        speed=Speed(compiled=not no_compile, traced=trace, judge_every=evaluate_every),
+                        peers=peers,
+                        after_epoch=after_epoch,
+                    )
+            except FitError:  # one of several diverged: the others may be finished
+                _print_results(runs, peers)
+                raise
+            except KeyboardInterrupt:
+                _print_results(runs, peers)
+                err.print("Stopped. The same command resumes from the last checkpoint.")
+                raise
+            # Only now is it known that a folder holds this very run.
+            for run in finished if peers.is_first else ():
+                err.print(f"{run.folder} holds a finished run: nothing is trained there.")
+            _print_results(runs, peers)
+
+
+def _epochs(text: str | None) -> tuple[int, ...] | None:
+    """Read whole numbers with commas between them.
+
+    Raises:
+        InputError: If one is not a whole number.
+
+    Example:
+        >>> _epochs("60, 120")
+        (60, 120)
+    """
+    from calibrant.errors import InputError
+
+    try:
+        return None if text is None else tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(f"--milestones must be whole numbers with commas between them; got {text!r}.") from error
+
+
+def _runs(
+    out: Path, models: Sequence[str], losses: Sequence[str], seeds: Sequence[int], recipe: "Recipe"
+) -> "list[Run]":
+    """Return a run for each network, loss and seed; several get a folder each, named after them."""
+    from calibrant.catalogue import find_any_loss
+    from calibrant.errors import FileError, InputError
+    from calibrant.training import Run
+
+    given = list(product(models, losses, seeds))
+    if len(given) > 1 and (out / "settings.json").exists():
+        raise FileError(f"--out must be a folder for {len(given)} runs; {out} is that of one. Name another.")
+    if len(set(given)) < len(given):
+        raise InputError("each network, loss and seed must be named once; got one of them twice.")
+    runs = []
+    for model, loss, seed in given:
+        folder = out
+        if len(given) > 1:
+            in_a_path = re.sub(r"[^\w.]+", "-", re.sub(r"[=\s]", "", loss)).strip("-")
+            folder = out / f"{model}-{in_a_path}-seed{seed}"
+        runs.append(Run(folder, model, find_any_loss(loss), replace(recipe, seed=seed)))
+    return runs
+
+
+@contextmanager
+def _progress_bars(
+    runs: "Sequence[Run]", err: "Console", *, is_shown: bool
+) -> "Iterator[Callable[[Run, EpochRecord], None]]":
+    """Show a bar for each run with the time left and its test accuracy; without a terminal, print a few lines."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from calibrant.training.folder import RunFolder
+
+    columns = (
+        TextColumn("{task.fields[run]}", markup=False),
+        BarColumn(16),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False),
     )
+    with Progress(*columns, console=err, transient=True, disable=not (err.is_terminal and is_shown)) as progress:
+        tasks = {
+            run: progress.add_task(
+                "finished before" if RunFolder(run.folder).is_finished else "starting",
+                total=run.recipe.epochs,
+                run=run.folder.name,
+            )
+            for run in runs
+        }
+
+        def show(run: "Run", record: "EpochRecord") -> None:
+            text = f"loss {record.loss:.3f}"
+            if test := record.held_out.get("test"):
+                text += f", test accuracy {test.accuracy:.3f}, ece {test.ece:.3f}"
+            progress.update(tasks[run], completed=record.epoch, description=text)
+            epochs = run.recipe.epochs
+            if is_shown and not err.is_terminal and record.epoch % max(1, epochs // _LINES) == 0:
+                err.print(f"{run.folder.name} epoch {record.epoch} of {epochs}: {text}")
+
+        yield show
+
+
+def _print_results(runs: "Sequence[Run]", peers: "Peers") -> None:
+    """Print the metrics of finished runs, before and after temperature scaling on their calibration samples."""
+    from rich import box
+    from rich.table import Table
+
+    from calibrant.cli.output import standard_output
+    from calibrant.training.folder import RunFolder
+
+    folders = [run.folder for run in runs if RunFolder(run.folder).is_finished]
+    if not folders or not peers.is_first:
+        return
+    console = standard_output()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("run", overflow="fold")
+    for heading in ("accuracy", "nll", "ece", "auroc", "T", "nll at T", "ece at T"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for folder in folders:
+        table.add_row(folder.name, *_numbers(folder))
+    console.print(table)
+    console.print(f"calibrant evaluate {folders[0] / 'test.npz'}", style="dim")
+    console.print(f"calibrant compare {folders[0] / 'calibration.npz'} {folders[0] / 'test.npz'}", style="dim")
+    if len(folders) > 1:
+        console.print(f"calibrant diagnose {folders[0].parent}", style="dim")
+
+
+def _numbers(folder: Path) -> list[str]:
+    """Return the metrics of a run as texts."""
+    from calibrant.calibrators import TemperatureScaling
+    from calibrant.errors import FitError
+    from calibrant.files import load
+    from calibrant.maps import Scale
+    from calibrant.metrics import accuracy, auroc, ece, nll
+    from calibrant.predictions import Predictions
+
+    calibration, test = (load(folder / f"{part}.npz") for part in ("calibration", "test"))
+    assert isinstance(calibration, Predictions)
+    assert isinstance(test, Predictions)
+    before = [f"{float(number):.4f}" for number in (accuracy(test), nll(test), ece(test), auroc(test))]
+    try:
+        fitted = TemperatureScaling().fit(calibration)
+    except FitError:  # a few samples that are all predicted correctly have no best temperature
+        return [*before, "none", "", ""]
+    assert isinstance(fitted, Scale)
+    scaled = fitted.transform(test)
+    return [*before, *(f"{float(number):.4f}" for number in (fitted.temperature, nll(scaled), ece(scaled)))]

@@ -9,6 +9,7 @@ from calibrant.comparison.methods import (
     WhyUncalibrated,
     compare,
     comparison_metrics,
+    default_methods,
 )
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "check_held_out",
     "compare",
     "comparison_metrics",
+    "default_methods",
     "samples_in_both",
     "z_between",
 ]

@@ -8,8 +8,18 @@ from typing import final
 
 from torch import Tensor
 
-from calibrant.calibrators import Auto, Calibrator, DoNothing, TemperatureScaling
+from calibrant.calibrators import (
+    Auto,
+    Calibrator,
+    DoNothing,
+    HistogramBinning,
+    IsotonicRegression,
+    TemperatureScaling,
+    VectorScaling,
+)
+from calibrant.calibrators.absent import absent_classes
 from calibrant.calibrators.base import try_fit
+from calibrant.calibrators.choice.defaults import default_candidates
 from calibrant.calibrators.choice.ranking import label
 from calibrant.comparison.held_out import Caution, check_held_out
 from calibrant.evidence import Difference, Estimate, PairedBootstrap, correct, estimate, smallest_effect
@@ -25,6 +35,7 @@ __all__ = [
     "WhyUncalibrated",
     "compare",
     "comparison_metrics",
+    "default_methods",
 ]
 
 UNCALIBRATED, TEMPERATURE = DoNothing.name, TemperatureScaling.name
@@ -147,10 +158,25 @@ def comparison_metrics(n_bins: int = 15) -> tuple[Metric, ...]:
     return NLL(), Brier(), ECE(n_bins), ACE(n_bins), SCE(n_bins), AUROC(), AURC(), Accuracy()
 
 
+def default_methods(calibration: Predictions) -> tuple[Calibrator, ...]:
+    """Return the candidates of ``auto`` for these samples, and three methods that many know.
+
+    Args:
+        calibration: Samples to fit on; their number and that of their classes decide.
+
+    Example:
+        >>> [method.name for method in default_methods(Predictions([[1.0, 0.0]] * 40, [0, 1] * 20))][-3:]
+        ['vector', 'isotonic', 'histogram']
+    """
+    absent = len(absent_classes(calibration))
+    candidates = default_candidates(len(calibration), calibration.n_classes, absent=absent)
+    return (*candidates, VectorScaling(), IsotonicRegression(), HistogramBinning())
+
+
 def compare(
     calibration: Predictions,
     test: Predictions,
-    calibrators: Iterable[Calibrator],
+    calibrators: Iterable[Calibrator] | None = None,
     *,
     n_bins: int = 15,
     resamples: int = 500,
@@ -168,7 +194,8 @@ def compare(
     Args:
         calibration: Samples to fit on, which the model was not trained on.
         test: Other samples, with the same classes.
-        calibrators: Methods to compare; one that is given twice takes part once.
+        calibrators: Methods to compare; one that is given twice takes part once. None takes
+            :func:`default_methods`.
         n_bins: Number of bins of the binned calibration errors.
         resamples: Draws behind intervals and tests.
         seed: Random seed; the same seed gives the same numbers.
@@ -190,7 +217,10 @@ def compare(
     """
     cautions = check_held_out(calibration, test)
     # The method that auto chooses stands before auto, which would otherwise win by a tie.
-    given = sorted(calibrators, key=lambda method: isinstance(method, Auto))
+    given = sorted(
+        default_methods(calibration) if calibrators is None else calibrators,
+        key=lambda method: isinstance(method, Auto),
+    )
     methods = {label(method): method for method in (DoNothing(), TemperatureScaling(), *given)}
     metrics = comparison_metrics(n_bins)
     bootstrap = PairedBootstrap(test, metrics, resamples=resamples, seed=seed)

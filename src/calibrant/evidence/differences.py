@@ -126,6 +126,7 @@ def difference(
         >>> found.high < 0, found.p < 0.01, found.side
         (True, True, 'better')
     """
+    _check_pair(baseline, candidate)
     bootstrap = PairedBootstrap(baseline, metrics, resamples=resamples, seed=seed)
     return bootstrap.differences(bootstrap.values(baseline), bootstrap.values(candidate))
 

@@ -9,8 +9,7 @@ import torch
 from safetensors.torch import save_model
 from torch import nn
 
-from calibrant.clamping import ClampedModel, ForwardRuns, NeuralClamping, load_clamped
-from calibrant.cli import clamping
+from calibrant.clamping import ClampedModel, ForwardRuns, NeuralClamping, load_clamped, save_clamped
 from calibrant.files import load
 from calibrant.metrics import nll
 from calibrant.predictions import Predictions
@@ -211,7 +210,7 @@ def test_a_killed_fit_goes_on_and_ends_where_it_would_have(clamp, tmp_path, monk
 
     monkeypatch.setattr(NeuralClamping, "fit", killed)
     code, _, err = clamp(tmp_path / "stopped", *command)
-    assert (code, "goes on from what was found so far" in err) == (130, True)
+    assert (code, "resumes from what was computed so far" in err) == (130, True)
     assert [name for name in names(tmp_path / "stopped") if not name.endswith(".journal")] == ["settings.json"]
     assert len(names(tmp_path / "stopped")) == 6  # the five folds of the first strength
     monkeypatch.setattr(NeuralClamping, "fit", fit)
@@ -223,7 +222,7 @@ def test_a_killed_fit_goes_on_and_ends_where_it_would_have(clamp, tmp_path, monk
 
 def test_a_kill_between_the_fit_and_its_saving_loses_nothing(clamp, tmp_path, monkeypatch):
     command, out, steps = ("--strength", "0.1,0.01"), tmp_path / "stopped", []
-    fit, save = NeuralClamping.fit, clamping.save_clamped
+    fit = NeuralClamping.fit
 
     def counted(self, model, data, *, progress, **more):
         steps.append(0)
@@ -238,10 +237,10 @@ def test_a_kill_between_the_fit_and_its_saving_loses_nothing(clamp, tmp_path, mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr(NeuralClamping, "fit", counted)
-    monkeypatch.setattr(clamping, "save_clamped", killed)
+    monkeypatch.setattr("calibrant.clamping.save_clamped", killed)
     assert clamp(out, *command)[0] == 130
     assert "final.journal" in names(out)
-    monkeypatch.setattr(clamping, "save_clamped", save)
+    monkeypatch.setattr("calibrant.clamping.save_clamped", save_clamped)
     assert clamp(out, *command)[0] == 0
     assert steps[1] == 0 < steps[0]
     assert names(out) == LEFT
@@ -305,7 +304,7 @@ def test_presets_and_options_reach_the_method(clamp, tmp_path, monkeypatch):
         return torch.cat([inputs for inputs, _ in data.batches(device="cpu")])
 
     monkeypatch.setattr(NeuralClamping, "fit", fit)
-    monkeypatch.setattr(clamping, "judge_clamping", lambda *_, **__: sys.exit(0))
+    monkeypatch.setattr("calibrant.report.clamping.judging.judge_clamping", lambda *_, **__: sys.exit(0))
     for place, more in enumerate(
         (
             ("--preset", "paper", "--gamma", "0,0.5,1", "--start", "random:0.1", "--seed", 4),

@@ -1,6 +1,8 @@
 """The command line as a person meets it: every option, every exit code, every bad file."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -8,8 +10,10 @@ import time
 import numpy as np
 import pytest
 import torch
+import typer
 
 from calibrant import Predictions, TopLabel, save
+from calibrant.cli.main import app
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +38,7 @@ def test_everything_can_be_written_at_once(calibrant, files, tmp_path):
     code, out, err = calibrant(
         "evaluate", files / "model.npz", "--bins", 10, "--seed", 3, "--resamples", 200, "--json", tmp_path / "r.json",
         "--markdown", tmp_path / "r.md", "--figures", tmp_path / "figures", "--figure-format", "svg", "--theme", "dark",
-        "--compare", files / "cooler.npz", "--fail-if", "ece>0.9", GITHUB_STEP_SUMMARY=str(summary),
+        "--baseline", files / "cooler.npz", "--fail-if", "ece>0.9", GITHUB_STEP_SUMMARY=str(summary),
     )  # fmt: skip
     assert code == 0, err
     assert "overconfident" in out
@@ -104,7 +108,7 @@ def test_names_and_kind_can_be_given(json_of):
         (["model.npz", "--figure-format", "gif"], ["png", "svg", "pdf"]),
         (["model.npz", "--bins", "0"], ["bins"]),
         (["answers.csv", "--fail-if", "nll>1"], ["nll", "all classes"]),
-        (["model.npz", "--compare", "answers.csv"], ["one kind"]),
+        (["model.npz", "--baseline", "answers.csv"], ["one kind"]),
         (["."], ["folder"]),
     ],
 )
@@ -211,13 +215,46 @@ def test_cite_knows_losses_networks_and_data_sets(calibrant):
     assert (code, "our own" in err) == (2, True)
 
 
-def test_every_command_and_option_has_a_help_text(calibrant):
-    for command in ("evaluate", "fit", "apply", "compare", "clamp", "train", "list", "cite", "demo"):
-        code, out, _ = calibrant(command, "--help", TERMINAL_WIDTH="200", COLUMNS="200")
+COMMANDS = typer.main.get_command(app).commands
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_explains_every_option_fits_80_columns_and_ends_with_examples(calibrant, name):
+    code, out, _ = calibrant(name, "--help", COLUMNS="80")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert not re.search(r"<\w+>|\d{8,}|[a-z]\.\.\.\n|[a-z]…\n", out)  # no <bool>, no 2^63, nothing cut
+    for parameter in COMMANDS[name].params:
+        assert parameter.help.endswith((".", "…"))
+        assert parameter.opts[-1] in out or parameter.metavar in out
+    assert f"\nExamples:\n  calibrant {name}" in out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_of_the_help_are_commands_that_can_be_parsed(name):
+    lines = COMMANDS[name].epilog.replace("\\\n", " ").splitlines()
+    assert lines
+    for line in lines:
+        program, command, *arguments = shlex.split(line)
+        assert (program, command) == ("calibrant", name)
+        COMMANDS[name].make_context(name, arguments)
+
+
+def test_the_list_of_commands_fits_80_columns_and_cuts_nothing(calibrant):
+    code, out, _ = calibrant("--help", COLUMNS="80")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert not re.search(r"[a-z]\.\.\.\n", out)
+    assert all(f"\n  {name} " in out for name in COMMANDS)
+
+
+def test_the_width_of_piped_output_is_that_of_columns_or_120(calibrant):
+    for columns in (80, 100):
+        code, out, _ = calibrant("list", "metrics", COLUMNS=str(columns))
         assert code == 0
-        options = [line for line in out.splitlines() if "--" in line]
-        assert options
-        assert all(len(line.strip("│ ").split("  ")) > 1 for line in options), out
+        assert columns - 20 <= max(map(len, out.splitlines())) <= columns
+    code, out, _ = calibrant("list", "metrics", COLUMNS="")
+    assert 100 < max(map(len, out.splitlines())) <= 120
 
 
 def test_the_version_can_be_asked(calibrant):

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from calibrant import Predictions, TopLabel, save
-from calibrant.cli import comparison
+from calibrant.cli.compare import parse_methods
 from calibrant.cli.main import run
-from calibrant.cli.methods import Methods
 
 
 @pytest.fixture
@@ -142,20 +141,19 @@ def test_a_page_that_cannot_be_written_is_found_before_the_files_are_read(calibr
         assert said in " ".join(err.split())
 
 
-def test_every_option_has_a_help_text(calibrant):
-    code, out, _ = calibrant("compare", "--help", TERMINAL_WIDTH="200", COLUMNS="200")
-    assert code == 0
-    options = [line for line in out.splitlines() if "--" in line]
-    assert len(options) >= 12
-    assert all(len(line.strip("│ ").split("  ")) > 1 for line in options), out
-
-
-@pytest.mark.parametrize("stopped_in", ["compare", "leaderboard_to_markdown", "leaderboard_to_document"])
+@pytest.mark.parametrize(
+    "stopped_in",
+    [
+        "calibrant.comparison.compare",
+        "calibrant.report.comparison.markdown.leaderboard_to_markdown",
+        "calibrant.report.comparison.document.leaderboard_to_document",
+    ],
+)
 def test_stopping_it_leaves_no_broken_file(calibrant, files, tmp_path, monkeypatch, stopped_in):
     def interrupted(*_arguments, **_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(comparison, stopped_in, interrupted)
+    monkeypatch.setattr(stopped_in, interrupted)
     (tmp_path / "b.md").write_text("old")
     (tmp_path / "b.json").write_text("old")
     code, _, err = calibrant(
@@ -170,6 +168,6 @@ def test_stopping_it_leaves_no_broken_file(calibrant, files, tmp_path, monkeypat
 
 def test_commas_inside_brackets_do_not_divide():
     text = "auto(candidates=[none,temperature],folds=3),temperature+none"
-    assert [method.name for method in Methods.parse(text).named] == ["auto", "chain"]
-    assert "chain" not in [method.name for method in Methods.parse("all").named]
-    assert {"none", "temperature", "auto"} <= {method.name for method in Methods.parse("all").named}
+    assert [method.name for method in parse_methods(text)] == ["auto", "chain"]
+    assert "chain" not in [method.name for method in parse_methods("all")]
+    assert {"none", "temperature", "auto"} <= {method.name for method in parse_methods("all")}

@@ -8,8 +8,8 @@ import pytest
 from made_runs import CPU, rows_of, settings_of, write_run
 
 from calibrant.catalogue import find_any_loss
-from calibrant.cli import diagnosing
 from calibrant.datasets import DigitsReader
+from calibrant.plots import diagnosis as diagnosis_plots
 from calibrant.training import Recipe, Run, train_runs
 
 QUICK = ["--resamples", 100, "--draws", 0]
@@ -49,13 +49,13 @@ def made(tmp_path):
 
 def test_everything_can_be_written_at_once(calibrant, trained, tmp_path, monkeypatch):
     asked = {}
-    drawn = diagnosing.diagnosis_figures
+    drawn = diagnosis_plots.diagnosis_figures
 
     def some(found, *, theme):
         asked["theme"] = theme
         return {"two_sided": drawn(found, theme=theme)["two_sided"]}
 
-    monkeypatch.setattr(diagnosing, "diagnosis_figures", some)
+    monkeypatch.setattr(diagnosis_plots, "diagnosis_figures", some)
     summary = tmp_path / "summary.md"
     code, out, err = calibrant(
         "diagnose", trained / "runs", "--bins", 10, "--seed", 3, "--resamples", 100, "--draws", 1,
@@ -108,7 +108,7 @@ def test_a_run_alone_has_nothing_to_be_held_against(calibrant, made):
 
 def test_another_reference_turns_the_comparison_round(calibrant, made):
     target = made / "d.json"
-    code, _, err = calibrant("diagnose", made / "runs", *QUICK, "--reference", "label_smoothing(0.1)", "--json", target)
+    code, _, err = calibrant("diagnose", made / "runs", *QUICK, "--baseline", "label_smoothing(0.1)", "--json", target)
     assert code == 0, err
     found = json.loads(target.read_text())
     assert [(each["candidate"], each["reference"]) for each in found["verdicts"]] == [("ce", "label_smoothing(0.1)")]
@@ -159,7 +159,7 @@ def test_a_folder_of_stopped_runs_alone_is_refused(calibrant, made):
         (["empty"], "it has no settings.json"),
         (["runs", "runs/ce-0"], "is named twice"),
         (["runs", "others"], "must have the same classes, in the same order"),
-        (["runs", "--reference", "focal"], "--reference must be one of ce, label_smoothing(0.1); got 'focal'"),
+        (["runs", "--baseline", "focal"], "--baseline must be one of ce, label_smoothing(0.1); got 'focal'"),
         (["runs", "--figure-format", "gif"], "--figure-format must be one of png, svg, pdf"),
         (["runs", "--figures", "file"], "file is a file"),
         (["runs", "--json", "absent/d.json"], "there is no folder"),
@@ -210,7 +210,7 @@ def test_a_run_without_rows_to_calibrate_is_refused(calibrant, made):
 
 
 def test_shifted_images_of_another_size_are_refused_before_anything_is_judged(calibrant, trained, monkeypatch):
-    monkeypatch.setattr(diagnosing, "diagnose", lambda *_, **__: pytest.fail("it was judged"))
+    monkeypatch.setattr("calibrant.diagnosis.diagnose", lambda *_, **__: pytest.fail("it was judged"))
     code, _, err = calibrant("diagnose", trained / "runs", *QUICK, "--shift", trained / "wide.npz")
     assert code == 2
     assert "of the size and channels that the networks take" in err

@@ -55,11 +55,11 @@ def test_fitting_says_what_came_of_it_and_writes_the_map(calibrant, files, tmp_p
     assert found.class_names == tuple(NAMES)
     words = " ".join(out.split())
     assert "Temperature scaling" in words
-    assert "keeps the predicted class; may change the order of rows by confidence" in words
+    assert "keeps the predicted class; may change the order of samples by confidence" in words
     assert "converged: gradient" in words
-    assert "over 400 rows" in words
+    assert "over 400 samples" in words
     assert f"temperature {float(expected.temperature):.6g}" in words
-    assert "These are the rows it was fitted on" in words
+    assert "The map was fitted on these samples" in words
     for name, value in found.document["after"].items():
         assert f"{name} {found.document['before'][name]:.4f} {value:.4f}" in words
 
@@ -79,10 +79,10 @@ def test_a_search_that_ends_at_its_bound_is_not_called_converged(calibrant, file
 @pytest.mark.parametrize(
     ("method", "file", "said"),
     [
-        ("temperature", "binary.npz", "keeps the predicted class and the order of rows by confidence"),
-        ("auto(candidates=[none])", "cal.npz", "keeps the predicted class and the order of rows by confidence"),
-        ("auto(candidates=[temperature])", "cal.npz", "keeps the predicted class; may change the order of rows"),
-        ("auto(candidates=[temperature])+none", "binary.npz", "keeps the predicted class and the order of rows"),
+        ("temperature", "binary.npz", "keeps the predicted class and the order of samples by confidence"),
+        ("auto(candidates=[none])", "cal.npz", "keeps the predicted class and the order of samples by confidence"),
+        ("auto(candidates=[temperature])", "cal.npz", "keeps the predicted class; may change the order of samples"),
+        ("auto(candidates=[temperature])+none", "binary.npz", "keeps the predicted class and the order of samples"),
         ("vector", "cal.npz", "keeps nothing for sure; may change the predicted class"),
     ],
 )
@@ -131,7 +131,7 @@ def test_applying_gives_the_same_as_in_python_in_every_format(calibrant, files, 
     path = tmp_path / f"out{suffix}"
     code, out, err = calibrant("apply", files / "map.safetensors", files / "test.npz", "-o", path)
     assert code == 0, err
-    assert "200 rows with temperature: logits, with their labels" in out
+    assert "200 samples with temperature: logits, with their labels" in out
     expected = load_map(files / "map.safetensors").transform(load(files / "test.npz"))
     written = load(path)
     assert torch.equal(written.logits.float(), expected.logits)
@@ -202,13 +202,13 @@ def test_what_stands_beside_the_scores_goes_along_and_the_rest_is_named(calibran
     assert calibrant("fit", "temperature", given, "-o", first)[0] == 0
     code, said, _ = calibrant("apply", first, given, "-o", out)
     assert code == 0
-    assert "Carried over as they were: features, layer." in said
-    assert "Not carried" not in said
+    assert "Copied unchanged: features, layer." in said
+    assert "Not copied" not in said
     assert np.array_equal(np.load(out)["features"], np.load(given)["features"])
     code, _, err = calibrant("fit", "density_ratio", out, "-o", second)
     assert code == 0, err
     code, said, _ = calibrant("apply", first, given, "-o", tmp_path / "out.csv")
-    assert "Not carried over: features, layer." in said
+    assert "Not copied: features, layer." in said
 
 
 def test_no_probability_is_written_as_zero(calibrant, files, tmp_path):

@@ -259,7 +259,7 @@ def test_no_name_is_markup_on_a_page(calibrant, tmp_path):
     save(rows(200, names=[MARKUP, f"# {MARKUP}", "<img src=x onerror=y>"]), odd)
     page, summary = tmp_path / "pages" / "r.md", tmp_path / "pages" / "summary.md"
     code, _, err = calibrant(
-        "evaluate", odd, "--compare", odd, "--resamples", 100, "--markdown", page, "--figures",
+        "evaluate", odd, "--baseline", odd, "--resamples", 100, "--markdown", page, "--figures",
         tmp_path / "pages" / "pictures (1)", GITHUB_STEP_SUMMARY=str(summary),
     )  # fmt: skip
     assert code == 0, err

@@ -6,10 +6,9 @@ import torch
 from torch import nn
 
 from calibrant.clamping import InputSpace, rows_digest
+from calibrant.cli.clamp import input_space
 from calibrant.cli.clamp_folder import ClampFolder
-from calibrant.cli.clamp_space import SpaceText
-from calibrant.cli.labelled_inputs import InputFile
-from calibrant.cli.networks import Network
+from calibrant.cli.networks import Network, read_samples
 from calibrant.errors import FileError, InputError
 from calibrant.inference import CalibrationSamples
 
@@ -22,7 +21,9 @@ def read(tmp_path):
     def rows_of(inputs, model=None, *, is_run=False, pixels=False, space=None, labels=LABELS):
         np.savez(tmp_path / "rows.npz", inputs=inputs, labels=labels)
         network = Network(model or nn.Linear(2, 2), is_run)
-        rows = InputFile(tmp_path / "rows.npz").read(network, pixels=pixels, space=space)
+        rows = read_samples(
+            tmp_path / "rows.npz", network, inputs="inputs", labels="labels", pixels=pixels, space=space
+        )
         return next(rows.batches(device="cpu"))[0]
 
     return rows_of
@@ -56,16 +57,17 @@ def test_whole_numbers_that_may_be_pixels_are_not_guessed_to_be(read):
         read(PIXELS.astype(np.float32), pixels=True)
 
 
-def test_the_space_is_what_was_said_or_what_a_run_knows():
-    assert SpaceText().space(known=None, is_run=False, pixels=False) is None
-    assert SpaceText().space(known=None, is_run=False, pixels=True) == InputSpace()
-    assert SpaceText(clips=True).space(known=None, is_run=False, pixels=False) == InputSpace(clips=True)
-    given = SpaceText(high=255, mean="125.3", std="63,62.1,66.7").space(known=None, is_run=False, pixels=False)
+def test_the_space_is_what_the_options_say_or_what_a_run_knows():
+    network = Network(nn.Linear(2, 2))
+    assert input_space(network) is None
+    assert input_space(network, pixels=True) == InputSpace()
+    assert input_space(network, clip=True) == InputSpace(clips=True)
+    given = input_space(network, high=255, mean="125.3", std="63,62.1,66.7")
     assert given == InputSpace(high=255, mean=(125.3,), std=(63, 62.1, 66.7))
-    known = InputSpace(high=16)
-    assert SpaceText(clips=True).space(known=known, is_run=True, pixels=False) == InputSpace(high=16, clips=True)
+    run = Network(nn.Linear(2, 2), True, InputSpace(high=16))
+    assert input_space(run, clip=True) == InputSpace(high=16, clips=True)
     with pytest.raises(InputError, match="must be left out with a folder of calibrant train"):
-        SpaceText(low=0.0).space(known=known, is_run=True, pixels=False)
+        input_space(run, low=0.0)
 
 
 def test_a_digest_tells_rows_apart_and_not_how_they_are_batched():

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from calibrant.catalogue import all_losses
-from calibrant.cli import index
+from calibrant.cli import listing
 from calibrant.datasets import all_datasets
 from calibrant.losses import RowLoss
 from calibrant.models import all_models, build_model
@@ -27,14 +27,14 @@ def listed(calibrant):
     return rows_of
 
 
-def test_every_loss_is_listed_with_what_it_judges_and_whether_it_takes_soft_labels(listed):
+def test_every_loss_is_listed_with_what_it_evaluates_and_whether_it_takes_soft_labels(listed):
     rows = listed("losses")
     for name, loss in all_losses().items():
-        judges = "rows" if isinstance(loss, RowLoss) else "batch"
+        evaluates = "samples" if isinstance(loss, RowLoss) else "batch"
         soft = ["yes"] if loss.takes_soft_labels else []
-        assert rows[name][1:] == [judges, *soft, loss.paper.short]
+        assert rows[name][1:] == [evaluates, *soft, loss.paper.short]
     assert rows["mmce"] == ["Maximum mean calibration error", "batch", "Kumar et al. (2018)"]
-    assert rows["brier"] == ["Brier loss", "rows", "yes", "Brier (1950)"]
+    assert rows["brier"] == ["Brier loss", "samples", "yes", "Brier (1950)"]
 
 
 def test_every_network_is_listed_with_its_size_its_input_and_its_paper(listed):
@@ -72,6 +72,15 @@ def test_the_number_of_classes_is_the_reader_s_own(listed):
     assert rows["medmnist"] == ["MedMNIST", "2 to 11", "https://zenodo.org/records/10519652", "with a flag"]
 
 
+def test_without_a_kind_everything_is_listed(calibrant):
+    code, out, err = calibrant("list")
+    assert code == 0, err
+    titles = [line for line in out.splitlines() if line in {kind.capitalize() for kind in listing.Kind}]
+    assert titles == [kind.capitalize() for kind in listing.Kind]
+    for name in ("temperature", "ece", "focal", "resnet20", "cifar10", "gaussian_noise"):
+        assert f"\n {name} " in out
+
+
 def test_what_cannot_be_listed_is_refused(calibrant):
     code, _, err = calibrant("list", "optimisers")
     assert code == 2
@@ -79,7 +88,8 @@ def test_what_cannot_be_listed_is_refused(calibrant):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["list", "models"], ["list", "calibrators"], ["cite", "ece"], ["cite", "temperature+irm"]]
+    "arguments",
+    [["--help"], ["list"], ["list", "models"], ["list", "calibrators"], ["cite", "ece"], ["cite", "temperature+irm"]],
 )
 def test_what_only_tells_what_there_is_does_not_load_torch(arguments):
     code = (
@@ -98,16 +108,16 @@ def other_index(tmp_path, monkeypatch):
     """Have the command line read another index, made from this one."""
 
     def use(change):
-        document = json.loads(index.INDEX.read_text(encoding="utf-8"))
+        document = json.loads(listing.INDEX.read_text(encoding="utf-8"))
         change(document)
         path = tmp_path / "index.json"
         path.write_text(json.dumps(document), encoding="utf-8")
-        monkeypatch.setattr(index, "INDEX", path)
-        index._index.cache_clear()
+        monkeypatch.setattr(listing, "INDEX", path)
+        listing._index.cache_clear()
 
     yield use
     monkeypatch.undo()
-    index._index.cache_clear()
+    listing._index.cache_clear()
 
 
 def test_the_classes_are_asked_where_a_folder_exports_more_than_the_index_knows(other_index, listed):
@@ -117,7 +127,7 @@ def test_the_classes_are_asked_where_a_folder_exports_more_than_the_index_knows(
         del document["papers"]["focal"]
 
     other_index(forget)
-    assert index.rows_of("losses") is None
+    assert listing.listed_rows("losses") is None
     assert listed("losses")["focal"][0] == "Focal loss"
 
 
@@ -134,7 +144,7 @@ def test_the_index_gives_the_papers_that_the_classes_give():
     from calibrant.catalogue import find_papers
 
     for name in ("ece", "mmce", "piece", "temperature", "temperature+isotonic", "density_ratio", "focal", "meta_l2"):
-        assert index.papers_of(name) == find_papers(name)
-    assert index.papers_of("ece+mce") is None  # metrics make no chain
-    assert index.papers_of("digits_cnn") is None  # our own
-    assert index.papers_of("temperature(criterion=focal)") is None  # options are for the classes to read
+        assert listing.listed_papers(name) == find_papers(name)
+    assert listing.listed_papers("ece+mce") is None  # metrics make no chain
+    assert listing.listed_papers("digits_cnn") is None  # our own
+    assert listing.listed_papers("temperature(criterion=focal)") is None  # options are for the classes to read

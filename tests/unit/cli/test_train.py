@@ -75,7 +75,7 @@ def test_a_finished_run_is_quick_and_says_the_table_again(calibrant, tmp_path):
 
 
 def test_several_losses_seeds_and_networks_make_a_folder_each(calibrant, tmp_path):
-    quick = (*DIGITS, "--epochs", 1, "--batch-size", 1024, "--judge-every", 5, "-o", tmp_path / "all")
+    quick = (*DIGITS, "--epochs", 1, "--batch-size", 1024, "--evaluate-every", 5, "-o", tmp_path / "all")
     code, out, err = calibrant(*quick, "--loss", "ce", "--loss", "focal(gamma=3)", "--seed", 0, "--seed", 7)
     assert code == 0, err
     names = [f"digits_cnn-{loss}-seed{seed}" for loss in ("ce", "focal-gamma3") for seed in (0, 7)]
@@ -195,7 +195,7 @@ def test_an_option_changes_its_part_of_the_recipe(calibrant, tmp_path, options, 
         (["--batch-size", "5000"], ["batch_size must be at most the 1168 training rows; got 5000"]),
         (["--epochs", "0"], ["epochs must be at least 1"]),
         (["--seed", "3", "--seed", "3"], ["must be named once"]),
-        (["--judge-every", "0"], ["--judge-every"]),
+        (["--evaluate-every", "0"], ["--evaluate-every"]),
     ],
 )
 def test_bad_input_is_told_in_one_line_exits_with_2_and_leaves_nothing(calibrant, tmp_path, arguments, said):
