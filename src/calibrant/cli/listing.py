@@ -1,6 +1,6 @@
 """``calibrant list``: the catalogue as tables, read from an index that needs no torch.
 
-``make docs`` writes the index, ``index.json``, from the classes; a test fails if it is out of date. Where a folder
+``make docs`` writes the index, ``index.json``, from the classes; a test fails if it is out of date. Where a package
 exports other classes than the index was made from, the classes themselves are asked.
 """
 
@@ -26,8 +26,8 @@ calibrant list metrics"""
 
 INDEX = Path(__file__).with_name("index.json")
 _PACKAGE = Path(__file__).parent.parent
-# The folders of the classes that are listed: if one exports other classes, the index is out of date.
-_FOLDERS = ("calibrators", "datasets", "datasets/corruptions", "losses", "metrics", "models")
+# Packages and modules of the classes that are listed: if one exports other classes, the index is out of date.
+_EXPORTING = ("calibrators", "datasets", "datasets/corruptions", "losses", "metrics", "models")
 _NUMBERS = {"classes", "parameters"}
 _NARROW = {"name", "better", "keeps", "evaluates", "soft labels", "--download"}
 
@@ -109,7 +109,7 @@ def write_index() -> str:
     # Steps of a chain: calibrators whose name stands for nothing else, so that its papers are the step's.
     steps: dict[str, AnyCalibrator] = {**all_calibrators(), **all_feature_calibrators()}
     index = {
-        "exports": {folder: _exports(folder) for folder in _FOLDERS},
+        "exports": {name: _exports(name) for name in _EXPORTING},
         "lists": lists,
         "papers": {name: [asdict(paper) for paper in papers[name]] for name in sorted(papers)},
         "steps": sorted(name for name, step in steps.items() if papers[name] == (step.paper,)),
@@ -119,17 +119,18 @@ def write_index() -> str:
 
 @cache
 def _index() -> dict[str, Any] | None:
-    """Return the index if it was made from the classes that the folders export now."""
+    """Return the index if it was made from the classes that are exported now."""
     if not INDEX.exists():
         return None
     index: dict[str, Any] = json.loads(INDEX.read_text(encoding="utf-8"))
-    return index if all(_exports(folder) == names for folder, names in index["exports"].items()) else None
+    return index if all(_exports(name) == classes for name, classes in index["exports"].items()) else None
 
 
-def _exports(folder: str) -> list[str]:
-    """Return the classes that a folder of the package exports, without importing it."""
-    tree = ast.parse((_PACKAGE / folder / "__init__.py").read_text(encoding="utf-8"))
-    for node in tree.body:
+def _exports(name: str) -> list[str]:
+    """Return the classes that a package or module exports, without importing it."""
+    files = [_PACKAGE / name / "__init__.py", _PACKAGE / f"{name}.py"]
+    text = next((file.read_text(encoding="utf-8") for file in files if file.exists()), "")
+    for node in ast.parse(text).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "__all__":
             return [name for name in ast.literal_eval(node.value) if name[0].isupper()]
     return []

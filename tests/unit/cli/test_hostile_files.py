@@ -206,7 +206,7 @@ def test_no_array_name_that_leads_elsewhere_is_handed_on(calibrant, tmp_path):
     out = tmp_path / "calibrated.npz"
     code, said, _ = calibrant("apply", tmp_path / "map.safetensors", tmp_path / "rows.npz", "-o", out)
     assert code == 0
-    assert "Not carried over: ../../evil" in said
+    assert "Not copied: ../../evil" in said
     with np.load(out) as archive:
         assert set(archive.files) == {"logits", "labels", "ids", "layer/4"}
 

@@ -224,14 +224,6 @@ def test_a_training_that_comes_apart_is_told_in_one_line(calibrant, tmp_path):
     assert "ower the learning rate" in err
 
 
-def test_every_option_has_a_help_text(calibrant):
-    code, out, _ = calibrant("train", "--help", TERMINAL_WIDTH="200", COLUMNS="200")
-    assert code == 0
-    options = [line for line in out.splitlines() if "--" in line]
-    assert len(options) > 20
-    assert all(len(line.strip("│ ").split("  ")) > 1 for line in options), out
-
-
 def test_several_runs_do_not_go_into_the_folder_of_one(calibrant, tmp_path):
     (tmp_path / "settings.json").write_text("{}")
     code, _, err = calibrant(*DIGITS, "--epochs", 1, "--seed", 0, "--seed", 1, "-o", tmp_path)
