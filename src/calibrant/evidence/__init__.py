@@ -1,7 +1,6 @@
 """Uncertainty of metrics: intervals, noise floors, p-values and paired differences."""
 
 from calibrant.evidence.differences import (
-    LEVEL,
     Difference,
     PairedBootstrap,
     Side,
@@ -10,8 +9,8 @@ from calibrant.evidence.differences import (
     holm,
     smallest_effect,
 )
-from calibrant.evidence.record import Estimate
-from calibrant.evidence.single import estimate
+from calibrant.evidence.estimates import Estimate, estimate
+from calibrant.evidence.intervals import LEVEL
 
 __all__ = [
     "LEVEL",

@@ -13,18 +13,14 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.evidence.groups import draw_groups
-from calibrant.evidence.interval import bootstrap_interval, paired_p
-from calibrant.evidence.weighted import values_of
+from calibrant.evidence.intervals import LEVEL, bootstrap_interval, paired_p
+from calibrant.evidence.resampling import draw_groups, values_of
 from calibrant.metrics import Metric
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = ["LEVEL", "Difference", "PairedBootstrap", "Side", "correct", "difference", "holm", "smallest_effect"]
+__all__ = ["Difference", "PairedBootstrap", "Side", "correct", "difference", "holm", "smallest_effect"]
 
 Side: TypeAlias = Literal["better", "worse", "alike"]
-
-LEVEL = 0.05
-"""Significance level of every test."""
 
 # Smallest effects of interest, absolute: shares and areas that no reader would act on below this.
 _ABSOLUTE = {"auroc": 0.005, "aupr_error": 0.005, "aupr_success": 0.005, "fpr95": 0.005, "accuracy": 0.001}

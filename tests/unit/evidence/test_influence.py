@@ -8,8 +8,7 @@ import torch
 from scipy import stats
 
 from calibrant import TopLabel, estimate
-from calibrant.evidence.influence import influence_interval
-from calibrant.evidence.interval import t_quantile, wilson_interval
+from calibrant.evidence.intervals import influence_interval, t_quantile, wilson_interval
 from calibrant.metrics import AUGRC, AURC, AUROC, EAURC, FPR95, AUPRError, AUPRSuccess
 from calibrant.metrics.statistics import RankedRows
 
