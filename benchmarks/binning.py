@@ -5,8 +5,7 @@ import numpy as np
 from benchmarks.bounds import Bound
 from benchmarks.peers import Rows, rival_fits
 from benchmarks.timing import in_turns
-from calibrant import Predictions
-from calibrant.catalogue import find_calibrator
+from calibrant import Predictions, catalogue
 
 __all__ = ["report"]
 
@@ -34,7 +33,7 @@ def report() -> str:
     ]
     bounds: list[Bound] = []
     for method in METHODS:
-        calibrator = find_calibrator(method)
+        calibrator = catalogue.parse_calibrator(method)
         tasks = {
             "fit": lambda calibrator=calibrator: calibrator.fit(predictions[:]),
             "both": lambda calibrator=calibrator: calibrator.fit(predictions[:]).transform(predictions),

@@ -7,8 +7,7 @@ from torch import Tensor
 from benchmarks.bounds import Bound
 from benchmarks.peers import Rows, dirichletcal
 from benchmarks.timing import in_turns
-from calibrant import Predictions
-from calibrant.catalogue import find_calibrator
+from calibrant import Predictions, catalogue
 
 __all__ = ["report"]
 
@@ -19,7 +18,7 @@ METHOD = f"dirichlet_odir(strength={dirichletcal.REG_LAMBDA},bias_strength={diri
 def report() -> str:
     """The section of the results."""
     rows, judged = Rows.like_a_network(5_000, 100).prepare(), Rows.like_a_network(20_000, 100, seed=1)
-    predictions, method = Predictions(rows.logits, rows.labels), find_calibrator(METHOD)
+    predictions, method = Predictions(rows.logits, rows.labels), catalogue.parse_calibrator(METHOD)
     made = []
     ours = in_turns({"ours": lambda: method.fit(predictions[:])}, rounds=3)["ours"]
     theirs = in_turns({"theirs": lambda: made.append(dirichletcal.fit(rows))}, rounds=1)["theirs"]

@@ -9,7 +9,7 @@ from benchmarks.bounds import Bound
 from benchmarks.device import Place
 from benchmarks.timing import in_turns
 from benchmarks.training import random_images
-from calibrant.catalogue import all_losses
+from calibrant import catalogue
 from calibrant.losses import NeedsSamples
 from calibrant.models import build_model
 from calibrant.training import Recipe, Session, Speed
@@ -60,7 +60,7 @@ def report() -> str:
 
 
 def _candidates() -> dict[str, nn.Module]:
-    return {UNIT: nn.CrossEntropyLoss(), AGAIN: nn.CrossEntropyLoss(), **all_losses()}
+    return {UNIT: nn.CrossEntropyLoss(), AGAIN: nn.CrossEntropyLoss(), **catalogue.losses}
 
 
 def _alone(place: Place) -> dict[str, float]:

@@ -8,8 +8,7 @@ from benchmarks.bounds import Bound
 from benchmarks.memory import peak_in_a_process_of_its_own, print_peak
 from benchmarks.peers import Rows, rival_fits
 from benchmarks.timing import in_turns
-from calibrant import Predictions
-from calibrant.catalogue import find_calibrator
+from calibrant import Predictions, catalogue
 from calibrant.metrics import nll
 
 __all__ = ["report"]
@@ -54,8 +53,8 @@ def _beside(method: str, bounds: list[Bound]) -> str:
     rows, judged = Rows.like_a_network(5_000, 100).prepare(), Rows.like_a_network(20_000, 100, seed=1)
     predictions = Predictions(rows.logits, rows.labels)
     fit = {name: (lambda run=run: run(rows)) for name, run in rival_fits(method).items()}
-    times = in_turns({"ours": lambda: find_calibrator(method).fit(predictions[:]), **fit}, rounds=3)
-    ours = nll(find_calibrator(method).fit(predictions).transform(Predictions(judged.logits, judged.labels)))
+    times = in_turns({"ours": lambda: catalogue.parse_calibrator(method).fit(predictions[:]), **fit}, rounds=3)
+    ours = nll(catalogue.parse_calibrator(method).fit(predictions).transform(Predictions(judged.logits, judged.labels)))
     words = []
     for name, run in rival_fits(method).items():
         theirs = _log_loss(run(rows)(judged), judged)
@@ -72,11 +71,11 @@ def _alone(method: str, bounds: list[Bound]) -> str:
     predictions = Predictions(rows.logits, rows.labels)
     test = Predictions(judged.logits, judged.labels)
     start = time.process_time()
-    fitted = find_calibrator(method).fit(predictions)
+    fitted = catalogue.parse_calibrator(method).fit(predictions)
     seconds = time.process_time() - start
     megabytes = peak_in_a_process_of_its_own("benchmarks.structured_scaling", rows, method)
     bounds.append(Bound(f"GiB of {method} at 25,000 x 1000", megabytes / 1024, at_most=GIGABYTES))
-    of_temperature = nll(find_calibrator("temperature").fit(predictions).transform(test))
+    of_temperature = nll(catalogue.parse_calibrator("temperature").fit(predictions).transform(test))
     return (
         f"| {method} | {seconds:.1f} | {megabytes:.0f} MB | {nll(fitted.transform(test)):.5f} | {of_temperature:.5f} |"
     )
@@ -88,7 +87,7 @@ def _log_loss(probs: np.ndarray, judged: Rows) -> float:
 
 def _fit(predictions: Predictions, method: str) -> None:
     if len(predictions) >= predictions.n_classes:  # the warming up has too few rows to fit
-        find_calibrator(method).fit(predictions)
+        catalogue.parse_calibrator(method).fit(predictions)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 from benchmarks.tabular_page import section, write_page
+from calibrant import catalogue
 from calibrant.calibrators import Auto, Calibrator
-from calibrant.catalogue import all_calibrators, find_calibrator
 from calibrant.datasets import load_resnet110
 from calibrant.errors import CalibrantError, CalibrantWarning
 from calibrant.numerics.softmax import Wanted
@@ -66,9 +66,9 @@ def measure(case: Case) -> dict[str, Any] | None:
     if parts is None:
         return None
     training, calibration, test, theirs = parts
-    names = ON_NETWORKS if case.data in NETWORKS else tuple(set(all_calibrators()) - NOT_BY_THEMSELVES)
-    outcomes = {name: _try(find_calibrator(name), calibration, test) for name in sorted(names)}
-    auto = _try(find_calibrator("auto"), calibration, test)
+    names = ON_NETWORKS if case.data in NETWORKS else tuple(set(catalogue.calibrators) - NOT_BY_THEMSELVES)
+    outcomes = {name: _try(catalogue.parse_calibrator(name), calibration, test) for name in sorted(names)}
+    auto = _try(catalogue.parse_calibrator("auto"), calibration, test)
     return {
         **case._asdict(),
         "machine": platform.machine(),

@@ -3,7 +3,7 @@
 import inspect
 import re
 
-from calibrant.catalogue import all_losses, all_meta_losses
+from calibrant import catalogue
 from calibrant.losses import ChangesWithEpoch, Loss, MetaLoss, NeedsSamples, RowLoss
 
 INTRODUCTION = """\
@@ -61,9 +61,9 @@ SHARED = {"reduction", "ignore_index"}
 def loss_page() -> str:
     """The whole page."""
     parts = [INTRODUCTION]
-    of_rows = [loss for loss in all_losses().values() if isinstance(loss, RowLoss)]
-    of_batches = [loss for loss in all_losses().values() if not isinstance(loss, RowLoss)]
-    learned = list(all_meta_losses().values())
+    of_rows = [loss for loss in catalogue.losses.values() if isinstance(loss, RowLoss)]
+    of_batches = [loss for loss in catalogue.losses.values() if not isinstance(loss, RowLoss)]
+    learned = list(catalogue.meta_losses.values())
     for (heading, words), losses in zip(FAMILIES.items(), (of_rows, of_batches, learned), strict=True):
         parts.append(f"## {heading}\n\n{words}\n")
         parts += [entry(loss) for loss in losses]

@@ -3,7 +3,7 @@
 import inspect
 import re
 
-from calibrant.catalogue import all_metrics
+from calibrant import catalogue
 from calibrant.metrics import Metric
 from calibrant.report.evaluation import FAMILIES
 
@@ -51,7 +51,7 @@ def metric_page() -> str:
     parts = [INTRODUCTION]
     for family, heading in FAMILIES.items():
         parts.append(f"## {heading}\n")
-        parts += [entry(metric) for metric in all_metrics().values() if metric.family == family]
+        parts += [entry(metric) for metric in catalogue.metrics.values() if metric.family == family]
     return "\n".join(parts)
 
 

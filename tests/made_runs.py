@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from calibrant.catalogue import find_any_loss
+from calibrant import catalogue
 from calibrant.files import save
 from calibrant.losses import loss_settings
 from calibrant.predictions import Predictions
@@ -25,7 +25,7 @@ def settings_of(loss="ce", seed=0, *, k=4, model="digits_cnn", split="holdout", 
         split=split,
         split_seed=0,
         model=model,
-        loss=loss_settings(find_any_loss(loss)),
+        loss=loss_settings(catalogue.parse_any_loss(loss)),
         recipe=Recipe(**chosen, seed=seed),
         input_shape=(1, 8, 8),
         n_words=None,

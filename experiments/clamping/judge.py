@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from page import write_page
 
-from calibrant.catalogue import find_calibrator
+from calibrant import catalogue
 from calibrant.errors import CalibrantWarning, FitError
 from calibrant.evidence import difference
 from calibrant.metrics import ACE, AUROC, ECE, NLL, SCE, Accuracy, Brier, Entropy
@@ -47,7 +47,7 @@ def main(folder: Path) -> None:
         if not file.exists() or not missing or part not in {"resnet110", "blood"}:
             continue
         calibration, test = _logits(file)
-        ts = find_calibrator("temperature").fit(calibration).transform(test)
+        ts = catalogue.parse_calibrator("temperature").fit(calibration).transform(test)
         for name in missing:
             record = {"part": part, "network": network, "seed": seed, "method": name}
             record |= _judged(name, calibration, test, ts)
@@ -63,7 +63,7 @@ def _judged(name: str, calibration: Predictions, test: Predictions, ts: Predicti
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrantWarning)
-            after = find_calibrator(METHODS[name]).fit(calibration).transform(test)
+            after = catalogue.parse_calibrator(METHODS[name]).fit(calibration).transform(test)
     except FitError as error:
         return {"seconds": time.perf_counter() - start, "error": str(error)}
     seconds = time.perf_counter() - start

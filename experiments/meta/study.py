@@ -22,7 +22,7 @@ from judged import diagnosed, figures_of, run_lines, way_lines
 from records import keep
 from shifted import panel_of, shift_figure, shift_lines
 
-from calibrant.catalogue import find_any_loss
+from calibrant import catalogue
 from calibrant.datasets import CIFAR100
 from calibrant.diagnosis import read_runs
 from calibrant.training import RECIPES, EpochRecord, Run, Speed, train_runs
@@ -52,7 +52,12 @@ def train(data: Path, out: Path, seeds: list[int], only: list[str], epochs: int)
     torch.backends.cudnn.benchmark = True
     recipe = RECIPES["meta-regularization"].changed({"epochs": epochs, "batch_size": BATCH})
     runs = [
-        Run(out / f"{name}-{seed}", NETWORK, find_any_loss(text), recipe.changed({"seed": seed, "mixup": mixup}))
+        Run(
+            out / f"{name}-{seed}",
+            NETWORK,
+            catalogue.parse_any_loss(text),
+            recipe.changed({"seed": seed, "mixup": mixup}),
+        )
         for seed in seeds
         for name, (text, mixup) in WAYS.items()
         if not only or name in only

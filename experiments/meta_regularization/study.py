@@ -11,8 +11,8 @@ from typing import Any, ClassVar, NamedTuple, final
 import torch
 from torch import Tensor
 
+from calibrant import catalogue
 from calibrant.calibrators import TemperatureScaling
-from calibrant.catalogue import find_any_loss
 from calibrant.datasets import CIFAR100, Dataset, DigitsReader, split_dataset
 from calibrant.errors import FitError, InputError
 from calibrant.evidence import estimate
@@ -153,7 +153,7 @@ class _Trainer:
         )
         return Session(
             model,
-            find_any_loss(str(cell["loss"])),
+            catalogue.parse_any_loss(str(cell["loss"])),
             self._data,
             RECIPES["meta-regularization"].changed(changes),
             Speed(judge_every=int(cell["judge_every"])),

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from page import write_page
 
+from calibrant import catalogue
 from calibrant.calibrators import Chain, HistogramBinning, IsotonicRegression, TemperatureScaling
 from calibrant.calibrators.base import Calibrator
-from calibrant.catalogue import all_calibrators
 from calibrant.comparison import compare
 from calibrant.errors import CalibrantError, CalibrantWarning
 from calibrant.evidence import Difference
@@ -46,7 +46,7 @@ def halves(file: Path, seed: int) -> tuple[Predictions, Predictions]:
 
 def methods() -> list[Calibrator]:
     """All with their usual options, the papers' criteria for the temperature, and two chains."""
-    usual = [method for name, method in all_calibrators().items() if name != "chain"]
+    usual = [method for name, method in catalogue.calibrators.items() if name != "chain"]
     criteria = ("focal", "ece-neural-clamping", "ece-overconfidence", "ece-meta-regularization")
     chains = (Chain((TemperatureScaling(), IsotonicRegression())), Chain((TemperatureScaling(), HistogramBinning())))
     return [*usual, *(TemperatureScaling(criterion=each) for each in criteria), *chains]
@@ -82,7 +82,7 @@ def size_records(file: Path, seed: int, size: int) -> Iterator[dict[str, object]
     """One record a method: its log-loss on the test half when fitted on so many rows."""
     calibration, test = halves(file, seed)
     before = nll(test)
-    for name, method in all_calibrators().items():
+    for name, method in catalogue.calibrators.items():
         if name in NOT_BY_SIZE:
             continue
         say(f"{size} rows: {name}", seed, len(SEEDS))

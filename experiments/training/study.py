@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from page import write_page
 
+from calibrant import catalogue
 from calibrant.calibrators import HistogramBinning, StructuredVectorScaling, TemperatureScaling
-from calibrant.catalogue import find_loss
 from calibrant.datasets import CIFAR100
 from calibrant.evidence import difference, estimate
 from calibrant.files import load
@@ -63,7 +63,7 @@ def train(data: Path, out: Path, network: str, epochs: int | None) -> None:
     recipe, losses = SETS[network]
     recipe = recipe.changed({} if epochs is None else {"epochs": epochs}).changed({"seed": SEED})
     runs = [
-        Run(out / f"{network}-{name}", network, find_loss(text), recipe.changed({"mixup": mixup}))
+        Run(out / f"{network}-{name}", network, catalogue.losses.parse(text), recipe.changed({"mixup": mixup}))
         for name, (text, mixup) in losses.items()
     ]
     start = time.perf_counter()

@@ -46,16 +46,6 @@ if TYPE_CHECKING:
         VennAbersInterval,
         venn_abers_interval,
     )
-    from calibrant.catalogue import (
-        all_calibrators,
-        all_feature_calibrators,
-        all_losses,
-        all_metrics,
-        find_any_calibrator,
-        find_calibrator,
-        find_loss,
-        find_metric,
-    )
     from calibrant.clamping import (
         ClampedModel,
         ClampingSummary,
@@ -66,7 +56,7 @@ if TYPE_CHECKING:
     )
     from calibrant.comparison import Comparison, compare
     from calibrant.confidence import ConfidNet, TrustScore, load_confidence, save_confidence
-    from calibrant.datasets import Dataset, Examples, Split, all_datasets, all_splits, find_dataset, split_dataset
+    from calibrant.datasets import Dataset, Examples, Split, all_splits, split_dataset
     from calibrant.errors import CalibrantError, CalibrantWarning, FileError, FitError, InputError, UnknownNameError
     from calibrant.evaluation import Evaluation, evaluate
     from calibrant.evidence import Difference, Estimate, difference, estimate
@@ -179,12 +169,12 @@ __all__ = [
     "ScalingBinning", "ScalingBinningMarginal", "ScheduledFocalLoss", "Session", "SoftAvUCLoss", "Speed",
     "SplineCalibration", "Split", "StructuredMatrixScaling", "StructuredVectorScaling", "Tally", "TemperatureScaling",
     "TopLabel", "TrainingData", "TrustScore", "UnknownNameError", "VectorScaling", "VennAbers", "VennAbersInterval",
-    "Verdict", "accuracy", "ace", "all_calibrators", "all_datasets", "all_feature_calibrators",
-    "all_losses", "all_metrics", "all_models", "all_splits", "augrc", "aupr_error", "aupr_success", "aurc", "auroc",
+    "Verdict", "accuracy", "ace",
+    "all_models", "all_splits", "augrc", "aupr_error", "aupr_success", "aurc", "auroc",
     "brier", "build_model", "calibration_refinement", "compare", "difference", "differentiable_ece",
     "differentiable_sece", "e_aurc",
     "ece", "ece_l1_debiased", "ece_l2_debiased", "entropy", "estimate", "evaluate",
-    "find_any_calibrator", "find_calibrator", "find_dataset", "find_loss", "find_metric", "focal_gamma", "fpr95",
+    "focal_gamma", "fpr95",
     "kde_ece", "ks", "load", "load_clamped", "load_confidence", "load_feature_map",
     "load_features", "load_map", "load_network", "loss_settings", "mce", "mmce", "murphy", "nll", "oe", "piece",
     "read_map_file", "refinement_terms", "save", "save_clamped", "save_confidence", "save_map", "sce", "sece",
@@ -202,17 +192,13 @@ _HOMES = {
         "StructuredVectorScaling TemperatureScaling VectorScaling VennAbers VennAbersInterval "
         "venn_abers_interval "
     ),
-    "catalogue": (
-        "all_calibrators all_feature_calibrators all_losses all_metrics find_any_calibrator find_calibrator "
-        "find_loss find_metric "
-    ),
     "clamping": (
         "ClampedModel ClampingSummary InputSpace NeuralClamping "
         "load_clamped save_clamped "
     ),
     "comparison": "Comparison compare",
     "confidence": "ConfidNet TrustScore load_confidence save_confidence",
-    "datasets": "Dataset Examples Split all_datasets all_splits find_dataset split_dataset",
+    "datasets": "Dataset Examples Split all_splits split_dataset",
     "errors": "CalibrantError CalibrantWarning FileError FitError InputError UnknownNameError",
     "evidence": "Difference Estimate difference estimate",
     "losses": (

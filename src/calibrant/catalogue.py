@@ -1,91 +1,117 @@
-"""Every metric, calibrator and loss by its short name, read from its folder: nothing is registered by hand.
+"""Everything that has a name: metrics, calibrators, losses, data sets, corruptions and maps, with plugins.
 
-A folder is loaded when it is first asked for: who measures does not wait for calibrators and losses.
+Each registry loads its package when it is first used: measuring does not wait for calibrators or losses. An installed
+package adds to one by an entry point of its group, ``calibrant.calibrators = mine = package.module:Class``.
 """
 
-import inspect
-from collections.abc import Iterator
 from dataclasses import replace
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 from calibrant.checks import check_known
-from calibrant.named_text import NamedKind, read_named
+from calibrant.errors import InputError
 from calibrant.paper import Paper
+from calibrant.registry import Registry
 
 if TYPE_CHECKING:
     from calibrant.calibrators import Calibrator, FeatureCalibrator
+    from calibrant.datasets import Corruption, DatasetReader
     from calibrant.losses import Loss, MetaLoss
-    from calibrant.method_text import AnyCalibrator
     from calibrant.metrics import Metric
+
+AnyCalibrator: TypeAlias = Union["Calibrator", "FeatureCalibrator"]  # the second is fitted on features as well
 
 __all__ = [
-    "all_calibrators",
-    "all_feature_calibrators",
-    "all_losses",
-    "all_meta_losses",
-    "all_metrics",
-    "find_any_calibrator",
-    "find_any_loss",
-    "find_calibrator",
-    "find_loss",
-    "find_metric",
+    "AnyCalibrator",
+    "calibrators",
+    "corruptions",
+    "datasets",
+    "feature_calibrators",
     "find_papers",
+    "losses",
+    "meta_losses",
+    "metrics",
+    "parse_any_calibrator",
+    "parse_any_loss",
+    "parse_calibrator",
 ]
 
-
-def all_metrics() -> "dict[str, Metric]":
-    """Every metric with its default options, by name.
-
-    Example:
-        >>> all_metrics()["ece"].title
-        'Expected calibration error'
-    """
-    from calibrant.metrics import Metric
-
-    made: list[Metric] = [kind() for kind in _exported("metrics", Metric)]
-    return {metric.name: metric for metric in sorted(made, key=lambda metric: metric.name)}
+_METHODS = "temperature, temperature(criterion=focal) or temperature+isotonic"
+_CALIBRATOR_PLUGINS, _LOSS_PLUGINS = "calibrant.calibrators", "calibrant.losses"
 
 
-def find_metric(name: str) -> "Metric":
-    """The metric of that name.
+def _chain(steps: "list[AnyCalibrator]") -> "AnyCalibrator":
+    from calibrant.calibrators import Chain
 
-    Raises:
-        UnknownNameError: If there is none; the message names the closest.
-    """
-    known = all_metrics()
-    check_known(name, known, "a metric")
-    return known[name]
+    return Chain(tuple(_without_features(step) for step in steps))
 
 
-def all_calibrators() -> "dict[str, Calibrator]":
-    """Every calibrator that is fitted on predictions alone, with its default options, by name.
-
-    Example:
-        >>> all_calibrators()["none"].title
-        'Do nothing'
-    """
+def _without_features(method: "AnyCalibrator") -> "Calibrator":
     from calibrant.calibrators import Calibrator
 
-    made: list[Calibrator] = [kind() for kind in _exported("calibrators", Calibrator)]
-    return {calibrator.name: calibrator for calibrator in sorted(made, key=lambda calibrator: calibrator.name)}
+    if not isinstance(method, Calibrator):
+        raise InputError(
+            f"{method.name} needs features beside the predictions, so it cannot stand here: fit it by itself."
+        )
+    return method
 
 
-def all_feature_calibrators() -> "dict[str, FeatureCalibrator]":
-    """Every calibrator that looks at features too, with its default options, by name.
+metrics: "Registry[Metric]" = Registry(
+    "a metric", examples="ece or nll", module="calibrant.metrics", bases=("Metric",), group="calibrant.metrics"
+)
+calibrators: "Registry[Calibrator]" = Registry(
+    "a method",
+    examples=_METHODS,
+    module="calibrant.calibrators",
+    bases=("Calibrator",),
+    group=_CALIBRATOR_PLUGINS,
+)
+feature_calibrators: "Registry[FeatureCalibrator]" = Registry(
+    "a method",
+    examples=_METHODS,
+    module="calibrant.calibrators",
+    bases=("FeatureCalibrator",),
+    group="calibrant.feature_calibrators",
+)
+losses: "Registry[Loss]" = Registry(
+    "a loss",
+    examples="ce, focal(gamma=2) or mmce(base=focal)",
+    module="calibrant.losses",
+    bases=("RowLoss", "PenalisedLoss"),
+    group=_LOSS_PLUGINS,
+)
+meta_losses: "Registry[MetaLoss]" = Registry(
+    "a loss", examples="meta_focal(objective=sece)", module="calibrant.losses", bases=("MetaLoss",)
+)
+datasets: "Registry[DatasetReader]" = Registry(
+    "a data set",
+    examples="cifar100 or medmnist(flag=pathmnist)",
+    module="calibrant.datasets",
+    bases=("DatasetReader",),
+    group="calibrant.datasets",
+)
+corruptions: "Registry[Corruption]" = Registry(
+    "a corruption", examples="gaussian_noise", module="calibrant.datasets.corruptions", bases=("Corruption",)
+)
+_any_calibrators: "Registry[AnyCalibrator]" = Registry(
+    "a method",
+    examples=_METHODS,
+    module="calibrant.calibrators",
+    bases=("Calibrator", "FeatureCalibrator"),
+    group=_CALIBRATOR_PLUGINS,
+    combine=_chain,
+    nested=_without_features,
+)
+_any_losses: "Registry[Loss | MetaLoss]" = Registry(
+    "a loss",
+    examples="ce, focal(gamma=2), mmce(base=focal) or meta_focal(objective=sece)",
+    module="calibrant.losses",
+    bases=("RowLoss", "PenalisedLoss", "MetaLoss"),
+    group=_LOSS_PLUGINS,
+)
 
-    Example:
-        >>> all_feature_calibrators()["density_ratio"].title
-        'Density-ratio calibration'
-    """
-    from calibrant.calibrators import FeatureCalibrator
 
-    made: list[FeatureCalibrator] = [kind() for kind in _exported("calibrators", FeatureCalibrator)]
-    return {calibrator.name: calibrator for calibrator in sorted(made, key=lambda calibrator: calibrator.name)}
-
-
-def find_calibrator(text: str) -> "Calibrator":
-    """The calibrator that a text describes.
+def parse_any_calibrator(text: str) -> "AnyCalibrator":
+    """Build the calibrator that an expression describes, also one that needs features.
 
     Args:
         text: A name; a name with options, ``temperature(criterion=focal,gamma=2)``; or a chain of these,
@@ -93,88 +119,55 @@ def find_calibrator(text: str) -> "Calibrator":
 
     Raises:
         UnknownNameError: If there is no such calibrator or option; the message names the closest.
-        InputError: If the text does not read like that, a value does not suit its option, or the calibrator needs
-            features (see :func:`find_any_calibrator`).
+        InputError: If the text is no such expression, a value does not suit its option, or a step of a chain needs
+            features.
 
     Example:
-        >>> find_calibrator("none")
-        DoNothing()
+        >>> parse_any_calibrator("density_ratio(neighbours=5)").neighbours
+        5
     """
-    from calibrant.method_text import without_features
-
-    return without_features(find_any_calibrator(text))
+    return _any_calibrators.parse(text)
 
 
-def find_any_calibrator(text: str) -> "AnyCalibrator":
-    """The calibrator that a text describes, as :func:`find_calibrator`, or one that looks at features too."""
-    from calibrant.method_text import parse_method
+def parse_calibrator(text: str) -> "Calibrator":
+    """Build the calibrator that an expression describes; see :func:`parse_any_calibrator`.
 
-    return parse_method(text, {**all_calibrators(), **all_feature_calibrators()})
-
-
-def all_losses() -> "dict[str, Loss]":
-    """Every loss with its default options, by name.
+    Raises:
+        InputError: If the calibrator needs features.
 
     Example:
-        >>> all_losses()["inverse_focal"].title
-        'Inverse focal loss'
+        >>> [step.name for step in parse_calibrator("temperature+isotonic").steps]
+        ['temperature', 'isotonic']
     """
-    from calibrant.losses import PenalisedLoss, RowLoss
-
-    made: list[Loss] = [kind() for kind in _exported("losses", (RowLoss, PenalisedLoss))]
-    return {loss.name: loss for loss in sorted(made, key=lambda loss: loss.name)}
+    return _without_features(parse_any_calibrator(text))
 
 
-def find_loss(text: str) -> "Loss":
-    """The loss that a text describes.
+def parse_any_loss(text: str) -> "Loss | MetaLoss":
+    """Build the loss that an expression describes, also one with parameters that are meta-learned.
 
     Args:
         text: A name, or a name with options: ``focal(gamma=2)``, ``mmce(weight=0.5,base=focal(gamma=1))``.
 
     Raises:
         UnknownNameError: If there is no such loss or option; the message names the closest.
-        InputError: If the text does not read like that, or a value does not suit its option.
+        InputError: If the text is no such expression, or a value does not suit its option.
 
     Example:
-        >>> find_loss("focal(gamma=2)")
-        FocalLoss(gamma=2.0, detach_weight=False)
-    """
-    return read_named(text, all_losses(), NamedKind("a loss", "ce, focal(gamma=2) or mmce(base=focal)"), find_loss)
-
-
-def all_meta_losses() -> "dict[str, MetaLoss]":
-    """Every loss that is learned on held-out rows while the network trains, with its default options, by name.
-
-    Example:
-        >>> all_meta_losses()["meta_focal"].objective
-        'sece'
-    """
-    from calibrant.losses import MetaLoss
-
-    made: list[MetaLoss] = [kind() for kind in _exported("losses", MetaLoss)]
-    return {loss.name: loss for loss in sorted(made, key=lambda loss: loss.name)}
-
-
-def find_any_loss(text: str) -> "Loss | MetaLoss":
-    """The loss that a text describes, as :func:`find_loss`, or one that is learned on the way.
-
-    Example:
-        >>> find_any_loss("meta_focal(objective=dece)").objective
+        >>> parse_any_loss("meta_focal(objective=dece)").objective
         'dece'
     """
-    kind = NamedKind("a loss", "ce, focal(gamma=2), mmce(base=focal) or meta_focal(objective=sece)")
-    return read_named(text, {**all_losses(), **all_meta_losses()}, kind, find_loss)
+    return _any_losses.parse(text)
 
 
 def find_papers(text: str) -> tuple[Paper, ...]:
-    """The papers behind what a text describes, each once: those of the steps, for a chain.
+    """Return the papers behind a metric, a loss or a calibrator, each once: those of the steps, for a chain.
 
     Args:
-        text: The name of a metric or loss, or a calibrator as for :func:`find_calibrator`.
+        text: The name of a metric, or an expression of a loss or a calibrator.
 
     Raises:
         UnknownNameError: If there is no such metric, loss, calibrator or option; the message names the closest.
-        InputError: If the text does not read like that.
+        InputError: If the text is no such expression.
 
     Example:
         >>> [paper.short for paper in find_papers("temperature+isotonic")]
@@ -187,39 +180,23 @@ def find_papers(text: str) -> tuple[Paper, ...]:
         papers = _papers_by_name()
         check_known(text, papers, "a metric, loss or calibrator")
         return papers[text]
-    if text.partition("(")[0].strip() in {**all_losses(), **all_meta_losses()}:
-        loss = find_any_loss(text)
+    if text.partition("(")[0].strip() in _any_losses:
+        loss = parse_any_loss(text)
         parts = (part for part in loss.modules() if isinstance(part, RowLoss | PenalisedLoss | MetaLoss))
         return tuple(dict.fromkeys(part.paper for part in parts))
-    method = find_any_calibrator(text)
+    method = parse_any_calibrator(text)
     steps = method.steps if isinstance(method, Chain) else (method,)
     return tuple(dict.fromkeys(step.paper for step in steps))
 
 
 def _papers_by_name() -> dict[str, tuple[Paper, ...]]:
-    """Of every metric, calibrator and loss; two where a metric and a loss share a name but no paper."""
-    things: list[tuple[str, Metric | AnyCalibrator]] = [
-        *all_metrics().items(),
-        *all_calibrators().items(),
-        *all_feature_calibrators().items(),
-    ]
-    found = [(name, thing.paper) for name, thing in things]
-    found += [(name, loss.paper) for name, loss in {**all_losses(), **all_meta_losses()}.items()]
+    """The papers of every name; two where a metric and a loss share a name but no paper."""
+    registries = (metrics, _any_calibrators, _any_losses)
+    named = [(name, kind.paper) for registry in registries for name, kind in registry.kinds.items()]
     # A metric that is a plain function, as it needs more than predictions; from the same paper as this calibrator.
-    found.append(("piece", replace(all_feature_calibrators()["density_ratio"].paper, where="eq. 4")))
+    named.append(("piece", replace(feature_calibrators["density_ratio"].paper, where="eq. 4")))
     papers: dict[str, tuple[Paper, ...]] = {}
-    for name, paper in found:
+    for name, paper in named:
         known = papers.get(name, ())
         papers[name] = known if any(paper.title == other.title for other in known) else (*known, paper)
     return papers
-
-
-def _exported(folder: str, base: type | tuple[type, ...]) -> Iterator[Any]:
-    """The concrete classes that a folder of the package exports."""
-    module = import_module(f"calibrant.{folder}")
-    things = (getattr(module, name) for name in module.__all__)
-    return (
-        thing
-        for thing in things
-        if isinstance(thing, type) and issubclass(thing, base) and not inspect.isabstract(thing)
-    )

@@ -13,7 +13,7 @@ from typing import Any, final
 
 import torch
 
-from calibrant.catalogue import all_metrics
+from calibrant import catalogue
 from calibrant.evidence import Estimate, estimate
 from calibrant.metrics import (
     Metric,
@@ -150,7 +150,7 @@ class Evaluation(Shown):
 
     def frame_rows(self) -> list[dict[str, Any]]:
         """One row per metric: name, family, value, interval, and for calibration errors noise floor and p-value."""
-        known = all_metrics()
+        known = catalogue.metrics
         return [
             {"metric": name, "family": known[name].family, **vars(estimated)}
             for name, estimated in self.metrics.items()
@@ -160,7 +160,7 @@ class Evaluation(Shown):
 def metrics_for(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> list[Metric]:
     """Return the metrics of a report: all that the predictions allow."""
     chosen = []
-    for metric in all_metrics().values():
+    for metric in catalogue.metrics.values():
         needs_all_classes = not isinstance(metric.statistic, TopStatistic)
         if metric.name in _LEFT_OUT or (needs_all_classes and isinstance(predictions, TopLabel)):
             continue

@@ -14,15 +14,15 @@ import torch
 from markdown_blocks import classes_taught_by
 from torch.nn import functional as F
 
+from calibrant import catalogue
 from calibrant import losses as losses_module
-from calibrant.catalogue import all_losses, find_loss
 from calibrant.errors import InputError
 from calibrant.losses import ChangesWithEpoch, FocalLoss, NeedsSamples, PenalisedLoss, RowLoss, loss_settings
 from calibrant.paper import Paper
 from calibrant.training import MixedBatch
 
 TAUGHT = classes_taught_by("adding-a-loss.md", torch.nn.Module)
-KINDS = {name: type(loss) for name, loss in all_losses().items()} | {kind.name: kind for kind in TAUGHT}
+KINDS = {name: type(loss) for name, loss in catalogue.losses.items()} | {kind.name: kind for kind in TAUGHT}
 ROW = [name for name, kind in KINDS.items() if issubclass(kind, RowLoss)]
 PENALISED = [name for name, kind in KINDS.items() if issubclass(kind, PenalisedLoss)]
 SOFT = [name for name, kind in KINDS.items() if kind.takes_soft_labels]
@@ -447,7 +447,7 @@ class TestLimits:
     @pytest.mark.parametrize("text", [text for texts in LIMITS.values() for text in texts])
     def test_there_it_is_the_cross_entropy(self, text):
         expected = value_and_slope(torch.nn.CrossEntropyLoss(), *batch())
-        assert_same(value_and_slope(ready(find_loss(text), 24), *batch()), expected)
+        assert_same(value_and_slope(ready(catalogue.losses.parse(text), 24), *batch()), expected)
 
     @each_of(name for name in KINDS if name != "ce")
     def test_elsewhere_it_is_not(self, name):
@@ -460,7 +460,7 @@ class TestSettings:
         usual = KINDS[name]()
         texts = [f"{option}={as_text(getattr(usual, option))}" for option in inspect.signature(KINDS[name]).parameters]
         for text in [*texts, ",".join(texts)]:
-            read = find_loss(f"{name}({text})")
+            read = catalogue.losses.parse(f"{name}({text})")
             assert type(read) is KINDS[name]
             assert loss_settings(read) == loss_settings(usual)
 

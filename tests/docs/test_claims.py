@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from calibrant import catalogue
 from calibrant.calibrators import Chain, TemperatureScaling
-from calibrant.catalogue import all_calibrators, all_feature_calibrators, all_metrics
 from calibrant.errors import CalibrantWarning
 from calibrant.evaluation import evaluate
 from calibrant.predictions import Predictions
@@ -29,9 +29,9 @@ def samples():
 def test_the_methods_that_the_page_names_are_those_without_a_certificate(samples):
     text = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
     (paragraph,) = re.findall(r"^\*\*Certificates\.\*\*(.*?)\n\n", text, re.MULTILINE | re.DOTALL)
-    named = set(re.findall(r"`([a-z_]+)`", paragraph)) & set(all_calibrators())
+    named = set(re.findall(r"`([a-z_]+)`", paragraph)) & set(catalogue.calibrators)
     without = set()
-    for name, calibrator in all_calibrators().items():
+    for name, calibrator in catalogue.calibrators.items():
         method = Chain((TemperatureScaling(), TemperatureScaling())) if name == "chain" else calibrator
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrantWarning)
@@ -42,7 +42,7 @@ def test_the_methods_that_the_page_names_are_those_without_a_certificate(samples
 
 def test_every_metric_has_an_interval_and_every_calibration_error_a_noise_floor_and_p(samples):
     found = evaluate(samples, resamples=50).metrics
-    families = {name: metric.family for name, metric in all_metrics().items()}
+    families = {name: metric.family for name, metric in catalogue.metrics.items()}
     assert len(found) > 20
     for name, estimate in found.items():
         assert estimate.low <= estimate.high, name
@@ -51,7 +51,7 @@ def test_every_metric_has_an_interval_and_every_calibration_error_a_noise_floor_
 
 
 def test_the_readme_counts_the_calibration_methods():
-    methods = (set(all_calibrators()) | set(all_feature_calibrators())) - {"none", "auto", "chain"}
+    methods = (set(catalogue.calibrators) | set(catalogue.feature_calibrators)) - {"none", "auto", "chain"}
     assert f"{len(methods)} calibration methods" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -60,7 +60,7 @@ def test_every_metric_and_method_stands_in_the_readme():
     words = set(re.findall(r"[a-z][a-z0-9_]+", readme.replace("(_", "_").replace(")", "")))
     words |= {"histogram", "isotonic", "scaling_binning"}  # written once with their kinds: histogram(_classwise)
     unlisted = {"none", "chain", "accuracy", "confidence", "entropy", "sece_printed"}  # no method, no score of its own
-    assert {*all_metrics(), *all_calibrators(), *all_feature_calibrators()} - words <= unlisted
+    assert {*catalogue.metrics, *catalogue.calibrators, *catalogue.feature_calibrators} - words <= unlisted
 
 
 def test_the_log_losses_by_number_of_samples_are_those_of_the_study():

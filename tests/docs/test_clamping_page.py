@@ -4,8 +4,8 @@ import contextlib
 import re
 from pathlib import Path
 
+from calibrant import catalogue
 from calibrant.calibrators import DirichletODIR, MatrixScalingODIR
-from calibrant.catalogue import all_calibrators
 from calibrant.clamping import NeuralClamping
 from calibrant.errors import InputError
 
@@ -16,7 +16,7 @@ def test_the_heads_it_names_are_those_that_are_taken():
     (paragraph,) = re.findall(r"^\*\*Heads\.\*\*(.*?)\n\n", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     named = set(re.findall(r"`(\w+)`", paragraph))
     taken = {"ms_odir", "dirichlet_odir"}  # with options that they have no default for
-    for name, calibrator in all_calibrators().items():
+    for name, calibrator in catalogue.calibrators.items():
         with contextlib.suppress(InputError):
             NeuralClamping(head=calibrator)
             taken.add(name)

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibrant import catalogue
 from calibrant.calibrators import ClasswiseHistogramBinning, TemperatureScaling
-from calibrant.catalogue import all_calibrators
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.metrics import brier, nll, top_brier
 from calibrant.predictions import Predictions
 
 RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text())
-CALIBRATORS = all_calibrators()
+CALIBRATORS = catalogue.calibrators
 
 
 def _named(record):

@@ -1,21 +1,15 @@
 """Calibrators by name, with options and in chains, as a person writes them."""
 
 from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint
 from typing import ClassVar, Literal, final
 
 import pytest
 
-from calibrant import calibrators
+from calibrant import calibrators, catalogue
 from calibrant.calibrators import Calibrator, Chain, DensityRatioCalibration, DoNothing, TemperatureScaling
-from calibrant.catalogue import (
-    all_calibrators,
-    all_feature_calibrators,
-    all_metrics,
-    find_any_calibrator,
-    find_calibrator,
-)
-from calibrant.errors import InputError, UnknownNameError
-from calibrant.method_text import parse_method
+from calibrant.errors import CalibrantWarning, InputError, UnknownNameError
+from calibrant.registry import Registry
 
 
 @final
@@ -41,34 +35,38 @@ class Everything(Calibrator):
         raise NotImplementedError
 
 
-KNOWN = {"none": DoNothing(), "temperature": TemperatureScaling(), "everything": Everything()}
+@pytest.fixture
+def everything(monkeypatch):
+    registry = catalogue._any_calibrators
+    monkeypatch.setattr(registry, "_kinds", {"everything": Everything, **registry.kinds})
+    return registry.parse
 
 
 def test_the_catalogue_has_every_exported_calibrator_under_its_own_name():
     classes = [getattr(calibrators, name) for name in calibrators.__all__]
     concrete = {kind.name for kind in classes if isinstance(kind, type) and hasattr(kind, "name")}
-    known = {**all_calibrators(), **all_feature_calibrators()}
+    known = {**catalogue.calibrators, **catalogue.feature_calibrators}
     assert {"none", "temperature", "chain", "density_ratio"} <= concrete <= set(known)
-    assert len(known) == len(all_calibrators()) + len(all_feature_calibrators())
-    assert list(all_calibrators()) == sorted(all_calibrators())
+    assert len(known) == len(catalogue.calibrators) + len(catalogue.feature_calibrators)
+    assert list(catalogue.calibrators) == sorted(catalogue.calibrators)
     assert all(calibrator.name == name for name, calibrator in known.items())
 
 
 def test_a_name_means_one_thing_so_that_cite_can_tell():
-    assert not (set(all_calibrators()) | set(all_feature_calibrators())) & set(all_metrics())
+    assert not (set(catalogue.calibrators) | set(catalogue.feature_calibrators)) & set(catalogue.metrics)
 
 
-@pytest.mark.parametrize("name", all_calibrators())
+@pytest.mark.parametrize("name", catalogue.calibrators)
 def test_every_calibrator_is_found_by_its_name(name):
-    assert find_calibrator(name) == all_calibrators()[name]
+    assert catalogue.parse_calibrator(name) == catalogue.calibrators[name]
 
 
 def test_a_calibrator_that_needs_features_is_found_by_itself_and_stands_in_no_chain():
-    assert find_any_calibrator("density_ratio(neighbours=5)") == DensityRatioCalibration(neighbours=5)
-    assert find_any_calibrator("none") == DoNothing()
+    assert catalogue.parse_any_calibrator("density_ratio(neighbours=5)") == DensityRatioCalibration(neighbours=5)
+    assert catalogue.parse_any_calibrator("none") == DoNothing()
     for text in ("density_ratio", "none+density_ratio", "chain(steps=[density_ratio])"):
         with pytest.raises(InputError, match="density_ratio needs features"):
-            find_calibrator(text)
+            catalogue.parse_calibrator(text)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +85,7 @@ def test_a_calibrator_that_needs_features_is_found_by_itself_and_stands_in_no_ch
     ],
 )
 def test_a_text_is_a_name_with_options_or_a_chain_of_these(text, expected):
-    assert find_calibrator(text) == expected
+    assert catalogue.parse_calibrator(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -114,8 +112,8 @@ def test_a_text_is_a_name_with_options_or_a_chain_of_these(text, expected):
         ),
     ],
 )
-def test_an_option_is_read_by_its_type(text, expected):
-    found = parse_method(f"everything({text})", KNOWN)
+def test_an_option_is_read_by_its_type(text, expected, everything):
+    found = everything(f"everything({text})")
     assert found == expected
     values = [getattr(found, name) for name in ("weight", "weights", "sure", "few")]
     assert [type(value) for value in values[:3]] == [float, tuple, bool]
@@ -135,30 +133,71 @@ def test_an_option_is_read_by_its_type(text, expected):
         ("everything(first=noone)", UnknownNameError, "a method must be one of.*Did you mean none"),
         ("everything(steps=[none,nine])", UnknownNameError, "Did you mean none"),
         ("", InputError, "temperature.criterion=focal.*got ''"),
-        ("none+", InputError, "got ''"),
+        ("none" + "+none" * 3000, InputError, "must read like"),
+        ("chain(steps=" + "[" * 300 + "]" * 300 + ")", InputError, "steps of chain must be|must read like"),
+        ("none+", InputError, r"got 'none\+'"),
         ("a b", InputError, "got 'a b'"),
         ("none)", InputError, "bracket"),
         ("none(", InputError, "bracket"),
-        ("none(x=1)(y=2)", InputError, "bracket"),
+        ("none(x=1)(y=2)", InputError, "must read like"),
         ("everything(count)", InputError, "must read name=value; got 'count'"),
         ("everything(count=1,count=2)", InputError, "count of everything twice"),
         ("everything(count=1.5)", InputError, "count of everything must be a whole number; got '1.5'"),
-        ("everything(count=)", InputError, "a whole number; got ''"),
+        ("everything(count=)", InputError, "must read like"),
         ("everything(weight=x)", InputError, "weight of everything must be a number; got 'x'"),
         ("everything(weight=nan)", InputError, "must be a number; got 'nan'"),
         ("everything(sure=1)", InputError, "sure of everything must be true or false; got '1'"),
         ("everything(way=left)", InputError, "way of everything must be one of up, down, 3; got 'left'"),
         ("everything(few=x)", InputError, "few of everything must be a whole number or none; got 'x'"),
-        ("everything(word=)", InputError, "a word; got ''"),
+        ("everything(word=)", InputError, "must read like"),
         ("everything(weights=1)", InputError, "a list in square brackets, each of it a number; got '1'"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_what_can(text, error, said):
+def test_what_cannot_be_read_is_told_with_what_can(text, error, said, everything):
     with pytest.raises(error, match=said):
-        parse_method(text, KNOWN)
+        everything(text)
 
 
-def test_nothing_in_a_text_is_evaluated():
-    assert parse_method("everything(word=1+1)", KNOWN).word == "1+1"
+def test_nothing_in_a_text_is_evaluated(everything):
+    assert everything("everything(word=1+1)").word == "1+1"
     with pytest.raises(InputError, match="a whole number"):
-        parse_method("everything(count=1+1)", KNOWN)
+        everything("everything(count=1+1)")
+
+
+class TestPlugins:
+    """A package that declares an entry point adds to the catalogue."""
+
+    @pytest.fixture
+    def declare(self, monkeypatch):
+        def declared(name, value):
+            point = EntryPoint(name, value, "calibrant.calibrators")
+            monkeypatch.setattr("calibrant.registry.plugins", lambda group: (point,) if group == point.group else ())
+            return Registry(
+                "a method",
+                examples="temperature",
+                module="calibrant.calibrators",
+                bases=("Calibrator",),
+                group="calibrant.calibrators",
+            )
+
+        return declared
+
+    def test_a_declared_calibrator_is_found_and_takes_options(self, declare):
+        registry = declare("everything", f"{__name__}:Everything")
+        assert registry.parse("everything(count=3)").count == 3
+        assert "everything" in list(registry)
+
+    @pytest.mark.parametrize(
+        ("name", "value", "problem"),
+        [
+            ("broken", "no_such_package:Thing", "cannot be loaded"),
+            ("number", "math:pi", "concrete subclass of Calibrator"),
+            ("other", f"{__name__}:Everything", "both names must be the same"),
+            ("temperature", "calibrant.calibrators:TemperatureScaling", "taken"),
+        ],
+    )
+    def test_a_broken_plugin_is_reported_and_left_out(self, declare, name, value, problem):
+        registry = declare(name, value)
+        with pytest.warns(CalibrantWarning, match=problem):
+            known = set(registry)
+        assert known == set(catalogue.calibrators)

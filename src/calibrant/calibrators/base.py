@@ -165,7 +165,7 @@ def check_calibrators(values: object, name: str) -> None:
         if not isinstance(each, Calibrator):
             raise InputError(
                 f"{name} must all be calibrators, such as TemperatureScaling(); got {each!r}. "
-                "find_calibrator gives the one of a name."
+                "catalogue.parse_calibrator builds one by its name."
             )
 
 

@@ -118,13 +118,13 @@ def apply(
 
 def _given_temperature(text: Path) -> "TemperatureScaling | None":
     """Return the temperature given in place of a map; None if a file of that name exists, or it is no temperature."""
+    from calibrant import catalogue
     from calibrant.calibrators import TemperatureScaling
-    from calibrant.catalogue import find_calibrator
     from calibrant.errors import InputError
 
     if text.exists() or not str(text).startswith(f"{TemperatureScaling.name}("):
         return None
-    method = find_calibrator(str(text))
+    method = catalogue.parse_calibrator(str(text))
     if not isinstance(method, TemperatureScaling) or method.value is None:
         raise InputError(
             f"only a temperature with a value can be applied without a fit, as temperature(value=1.5); got {text}. Fit "

@@ -48,13 +48,13 @@ def cite(
 
 def other_papers() -> "dict[str, Paper | None]":
     """Return the papers of networks, data sets, mixup, confidence estimators and Neural Clamping by name."""
+    from calibrant import catalogue
     from calibrant.clamping import NeuralClamping
     from calibrant.confidence import ConfidNet, TrustScore
-    from calibrant.datasets import all_datasets
     from calibrant.models import all_models
     from calibrant.training import Mixup
 
     papers = {name: model.paper for name, model in all_models().items()}
-    papers |= {name: reader.paper for name, reader in all_datasets().items()}
+    papers |= {name: reader.paper for name, reader in catalogue.datasets.items()}
     papers |= {method.name: method.paper for method in (Mixup, ConfidNet, TrustScore)}
     return papers | {NeuralClamping.name: NeuralClamping.citation}

@@ -336,7 +336,7 @@ def _method(  # noqa: PLR0913  # its options
     Raises:
         InputError: If one of them is unknown, out of range, or does not go with another.
     """
-    from calibrant.catalogue import find_calibrator
+    from calibrant import catalogue
     from calibrant.checks import check_known
     from calibrant.clamping import NeuralClamping
     from calibrant.errors import InputError
@@ -357,7 +357,7 @@ def _method(  # noqa: PLR0913  # its options
             "descent cannot be cross-validated."
         )
     changes: dict[str, Any] = {
-        "head": None if head is None else find_calibrator(head),
+        "head": None if head is None else catalogue.parse_calibrator(head),
         "gamma": None if gamma is None else _one_or_several(gamma, "--gamma"),
         "strength": None if strength is None else _strength(strength),
         "freedom": None if freedom is None else _freedom(freedom),

@@ -129,18 +129,18 @@ def parse_methods(text: str) -> "tuple[Calibrator, ...]":
         >>> [method.name for method in parse_methods("none, temperature(criterion=focal,gamma=2)")]
         ['none', 'temperature']
     """
-    from calibrant.catalogue import all_calibrators, find_calibrator
+    from calibrant import catalogue
     from calibrant.errors import InputError
-    from calibrant.option_text import split_outside_brackets
+    from calibrant.registry import split_list
 
-    names = [name.strip() for name in split_outside_brackets(text, ",")]
+    names = [name.strip() for name in split_list(text)]
     if names == ["default"]:
         return ()
     if names == ["all"]:
-        return tuple(method for name, method in all_calibrators().items() if name not in _NOT_ALONE)
+        return tuple(method for name, method in catalogue.calibrators.items() if name not in _NOT_ALONE)
     if not all(names):
         raise InputError(f"--methods must be default, all, or names with commas between them; got {text!r}.")
-    return tuple(find_calibrator(name) for name in names)
+    return tuple(catalogue.parse_calibrator(name) for name in names)
 
 
 def _figures(comparison: "Comparison", test: "Predictions", n_bins: int, theme: "ThemeName") -> "dict[str, Figure]":

@@ -200,18 +200,20 @@ def _folders(given: Sequence[Path], err: "Console") -> Iterator[Path]:
 
 def _calibrators(text: str | None) -> "tuple[Calibrator, ...]":
     """Read the names of calibrators; ``paper`` stands for several."""
-    from calibrant.catalogue import find_calibrator
+    from calibrant import catalogue
     from calibrant.diagnosis import MAPS, PAPER_MAPS
     from calibrant.diagnosis.fitting import check_maps
     from calibrant.errors import InputError
-    from calibrant.option_text import split_outside_brackets
+    from calibrant.registry import split_list
 
     if text is None:
         return MAPS
-    names = [name.strip() for name in split_outside_brackets(text, ",")]
+    names = [name.strip() for name in split_list(text)]
     if not all(names):
         raise InputError(f"--maps must be paper, or names with commas between them; got {text!r}.")
-    calibrators = [method for name in names for method in (PAPER_MAPS if name == "paper" else [find_calibrator(name)])]
+    calibrators = [
+        method for name in names for method in (PAPER_MAPS if name == "paper" else [catalogue.parse_calibrator(name)])
+    ]
     check_maps(calibrators, "--maps")
     return tuple(calibrators)
 
@@ -231,8 +233,8 @@ def _corruptions(
     corrupt: str | None, severity: str | None, data: Path | None
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Read the names and severities of ``--corrupt`` and ``--severity``; no names without ``--corrupt``."""
+    from calibrant import catalogue
     from calibrant.checks import check_known
-    from calibrant.datasets import all_corruptions
     from calibrant.diagnosis.shifted_sets import SEVERITIES
     from calibrant.errors import InputError
 
@@ -241,7 +243,7 @@ def _corruptions(
             if given is not None:
                 raise InputError(f"{option} must stand beside --corrupt, which is not there. Add --corrupt common.")
         return (), ()
-    known = tuple(all_corruptions())
+    known = tuple(catalogue.corruptions)
     names = tuple(dict.fromkeys(name.strip() for name in corrupt.split(",") if name.strip()))
     if names in {("all",), ("common",)}:
         names = known if names == ("all",) else _COMMON

@@ -161,13 +161,13 @@ class Gate:
         Raises:
             InputError: If it is not a metric, ``<`` or ``>``, and a number.
         """
-        from calibrant.catalogue import find_metric
+        from calibrant import catalogue
         from calibrant.errors import InputError
 
         parts = re.fullmatch(r"\s*(\w+)\s*([<>])=?\s*([-+0-9.eE]+)\s*", text)
         try:
             name, sign, number = parts.groups()  # type: ignore[union-attr]
-            return cls(find_metric(name).name, sign == ">", float(number))
+            return cls(catalogue.metrics.parse(name).name, sign == ">", float(number))
         except (AttributeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise

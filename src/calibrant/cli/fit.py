@@ -20,9 +20,9 @@ from calibrant.cli.options import (
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from calibrant.catalogue import AnyCalibrator
     from calibrant.files.map_file import AnyMap
     from calibrant.maps import FitSummary
-    from calibrant.method_text import AnyCalibrator
 
 __all__ = ["EXAMPLES", "fit"]
 
@@ -66,8 +66,8 @@ def fit(
     from rich import box
     from rich.table import Table
 
+    from calibrant import catalogue
     from calibrant.calibrators import Calibrator
-    from calibrant.catalogue import find_any_calibrator
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.cli.reports import check_output
     from calibrant.files import load_features, read_map_file, save_map
@@ -75,7 +75,7 @@ def fit(
     from calibrant.shown_text import terminal_text
 
     kind = one_kind(logits=logits, probs=probs)
-    calibrator = find_any_calibrator(method)
+    calibrator = catalogue.parse_any_calibrator(method)
     if isinstance(calibrator, Calibrator):
         refuse_features(features, method)
     MAP_CONTAINER.check_path(out)

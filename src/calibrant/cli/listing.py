@@ -98,16 +98,16 @@ def listed_papers(text: str) -> tuple[Paper, ...] | None:
 
 def write_index() -> str:
     """Return the text of the index, from the classes."""
-    from calibrant.catalogue import all_calibrators, all_feature_calibrators, find_papers
+    from calibrant import catalogue
+    from calibrant.catalogue import AnyCalibrator, find_papers
     from calibrant.cli.cite import other_papers
-    from calibrant.method_text import AnyCalibrator
 
     lists = {kind.value: [list(row) for row in listing.rows()] for kind, listing in LISTINGS.items()}
     names = {row[0] for kind in ("metrics", "calibrators", "losses") for row in lists[kind]} | {"piece"}
     papers = {name: find_papers(name) for name in names}
     papers |= {name: () if paper is None else (paper,) for name, paper in other_papers().items()}
     # Steps of a chain: calibrators whose name stands for nothing else, so that its papers are the step's.
-    steps: dict[str, AnyCalibrator] = {**all_calibrators(), **all_feature_calibrators()}
+    steps: dict[str, AnyCalibrator] = {**catalogue.calibrators, **catalogue.feature_calibrators}
     index = {
         "exports": {name: _exports(name) for name in _EXPORTING},
         "lists": lists,
@@ -137,11 +137,11 @@ def _exports(name: str) -> list[str]:
 
 
 def _calibrators() -> Iterator[tuple[str, ...]]:
-    from calibrant.catalogue import all_calibrators, all_feature_calibrators
-    from calibrant.method_text import AnyCalibrator
+    from calibrant import catalogue
+    from calibrant.catalogue import AnyCalibrator
 
-    with_features = all_feature_calibrators()
-    methods: dict[str, AnyCalibrator] = {**all_calibrators(), **with_features}
+    with_features = catalogue.feature_calibrators
+    methods: dict[str, AnyCalibrator] = {**catalogue.calibrators, **with_features}
     for name, method in sorted(methods.items()):
         kept = {"accuracy": method.preserves_accuracy, "ranking": method.preserves_ranking}
         keeps = ", ".join(what for what, is_kept in kept.items() if is_kept)
@@ -150,21 +150,21 @@ def _calibrators() -> Iterator[tuple[str, ...]]:
 
 
 def _metrics() -> Iterator[tuple[str, ...]]:
-    from calibrant.catalogue import all_metrics
+    from calibrant import catalogue
 
-    for metric in all_metrics().values():
+    for metric in catalogue.metrics.values():
         better = {True: "lower", False: "higher", None: ""}[metric.lower_is_better]
         yield metric.name, metric.title, metric.family, better, metric.paper.short
 
 
 def _losses() -> Iterator[tuple[str, ...]]:
-    from calibrant.catalogue import all_losses, all_meta_losses
+    from calibrant import catalogue
     from calibrant.losses import RowLoss
 
-    for loss in all_losses().values():
+    for loss in catalogue.losses.values():
         evaluates = "samples" if isinstance(loss, RowLoss) else "batch"
         yield loss.name, loss.title, evaluates, "yes" if loss.takes_soft_labels else "", loss.paper.short
-    for meta in all_meta_losses().values():
+    for meta in catalogue.meta_losses.values():
         yield meta.name, f"{meta.title} (needs --split 8:1:1)", "samples", "", meta.paper.short
 
 
@@ -182,9 +182,9 @@ def _models() -> Iterator[tuple[str, ...]]:
 
 
 def _datasets() -> Iterator[tuple[str, ...]]:
-    from calibrant.datasets import all_datasets
+    from calibrant import catalogue
 
-    for name, reader in all_datasets().items():
+    for name, reader in catalogue.datasets.items():
         count, where = reader.n_classes, "comes with the package" if reader.is_embedded else reader.homepage
         if count is None:
             yield name, reader.title, "", "your own, laid out as ImageNet is", "yes" if reader.remote else ""
@@ -196,9 +196,9 @@ def _datasets() -> Iterator[tuple[str, ...]]:
 
 
 def _corruptions() -> Iterator[tuple[str, ...]]:
-    from calibrant.datasets import all_corruptions
+    from calibrant import catalogue
 
-    for corruption in all_corruptions().values():
+    for corruption in catalogue.corruptions.values():
         strengths = ", ".join(f"{strength:g}" for strength in corruption.strengths)
         yield corruption.name, corruption.title, f"{corruption.unit}: {strengths}", corruption.paper.short
 

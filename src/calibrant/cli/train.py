@@ -234,10 +234,11 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     Writes weights, the history, and the logits of calibration and test samples, ready for `calibrant evaluate`,
     `compare` and `diagnose`.
     """
+    from calibrant import catalogue
     from calibrant.checks import check_known
     from calibrant.cli.output import print_warnings, spinner, standard_error
     from calibrant.cli.reports import check_folder
-    from calibrant.datasets import all_splits, find_dataset
+    from calibrant.datasets import all_splits
     from calibrant.datasets import download as download_dataset
     from calibrant.errors import FileError, FitError, InputError
     from calibrant.models import all_models
@@ -270,7 +271,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     err = standard_error()
     with print_warnings(err):
         with spinner(err) as stage:
-            reader = find_dataset(dataset)
+            reader = catalogue.datasets.parse(dataset)
             if data is None and not reader.is_embedded:
                 raise FileError(
                     f"--data must name the folder of {reader.title}. Download the files from {reader.homepage}."
@@ -330,7 +331,7 @@ def _runs(
     out: Path, models: Sequence[str], losses: Sequence[str], seeds: Sequence[int], recipe: "Recipe"
 ) -> "list[Run]":
     """Return a run for each network, loss and seed; several get a folder each, named after them."""
-    from calibrant.catalogue import find_any_loss
+    from calibrant import catalogue
     from calibrant.errors import FileError, InputError
     from calibrant.training import Run
 
@@ -345,7 +346,7 @@ def _runs(
         if len(given) > 1:
             in_a_path = re.sub(r"[^\w.]+", "-", re.sub(r"[=\s]", "", loss)).strip("-")
             folder = out / f"{model}-{in_a_path}-seed{seed}"
-        runs.append(Run(folder, model, find_any_loss(loss), replace(recipe, seed=seed)))
+        runs.append(Run(folder, model, catalogue.parse_any_loss(loss), replace(recipe, seed=seed)))
     return runs
 
 

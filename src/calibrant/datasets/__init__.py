@@ -1,7 +1,7 @@
 """The datasets of the papers and of the demonstration, read from their canonical files."""
 
 from calibrant.datasets.cifar import CIFAR10, CIFAR100
-from calibrant.datasets.corruptions import Corruption, all_corruptions, corrupt
+from calibrant.datasets.corruptions import Corruption, corrupt
 from calibrant.datasets.dataset import (
     Augmentation,
     Dataset,
@@ -20,7 +20,6 @@ from calibrant.datasets.medmnist import BloodMNIST, MedMNIST
 from calibrant.datasets.mnist import MNIST, SVHN, FashionMNIST
 from calibrant.datasets.newsgroups import Newsgroups
 from calibrant.datasets.publisher_files import download
-from calibrant.datasets.shelf import all_datasets, find_dataset
 
 __all__ = [
     "CIFAR10",
@@ -45,12 +44,9 @@ __all__ = [
     "RemoteFile",
     "Split",
     "TinyImageNet",
-    "all_corruptions",
-    "all_datasets",
     "all_splits",
     "corrupt",
     "download",
-    "find_dataset",
     "load_digits",
     "load_resnet110",
     "read_shifted",

@@ -31,7 +31,6 @@ __all__ = [
     "Pixelate",
     "RowDraws",
     "ShotNoise",
-    "all_corruptions",
     "corrupt",
     "mirrored",
     "weighted_shifts",
@@ -403,11 +402,11 @@ _BLOCK = 1 << 20  # numbers worked on at a time, about what a processor keeps cl
 _HALF = 0.5 + 1e-4
 
 
-def all_corruptions() -> dict[str, Corruption]:
+def _corruptions() -> dict[str, Corruption]:
     """Every corruption by name.
 
     Example:
-        >>> all_corruptions()["defocus_blur"].title
+        >>> _corruptions()["defocus_blur"].title
         'Defocus blur'
     """
     made = [kind() for kind in Corruption.__subclasses__()]
@@ -423,7 +422,7 @@ def corrupt(images: Tensor, name: str, *, severity: int, seed: int = 0, first_ro
 
     Args:
         images: As they were stored, (n, c, h, w) uint8 with one or three channels.
-        name: One of :func:`all_corruptions`.
+        name: Name of a corruption, see ``calibrant list corruptions``.
         severity: 1 to 5; 0 leaves the images as they are.
         seed: Of what is drawn.
         first_row: Number of the first image, where a data set is given in parts.
@@ -443,7 +442,7 @@ def corrupt(images: Tensor, name: str, *, severity: int, seed: int = 0, first_ro
         >>> corrupt(grey, "gaussian_noise", severity=2).tolist()
         [[[[75, 117, 85, 107]]], [[[87, 129, 83, 117]]]]
     """
-    known = all_corruptions()
+    known = _corruptions()
     check_known(name, known, "a corruption")
     if check_at_least(severity, 0, "severity") > MOST_SEVERE:
         raise InputError(f"severity must be at most {MOST_SEVERE}; got {severity}.")

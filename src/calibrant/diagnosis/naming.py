@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from calibrant.catalogue import all_losses, all_meta_losses
+from calibrant import catalogue
 from calibrant.diagnosis.options import Option, flattened
 from calibrant.losses import Loss, MetaLoss, loss_settings
 
@@ -50,7 +50,7 @@ def names_of(candidates: Sequence[Mapping[str, Option]]) -> list[CandidateName]:
 
 def _name(one: Mapping[str, Option], all_of_them: Sequence[Mapping[str, Option]], others: list[str]) -> CandidateName:
     loss = str(one[_NAME])
-    known = {**all_losses(), **all_meta_losses()}
+    known = {**catalogue.losses, **catalogue.meta_losses}
     differing = set(_differing([each for each in all_of_them if each[_NAME] == loss]))
     paths = _told_options(one, differing, _usual(one, known))
     options = {_called(path): one[path] for path in paths}

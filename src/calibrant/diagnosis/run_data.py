@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibrant.datasets import Dataset, DatasetReader, Examples, MedMNIST, all_datasets, split_dataset
+from calibrant import catalogue
+from calibrant.datasets import Dataset, DatasetReader, Examples, MedMNIST, split_dataset
 from calibrant.datasets.medmnist import MEDMNIST_FLAGS
 from calibrant.diagnosis.run_images import check_sees_images
 from calibrant.diagnosis.runs import DiagnosedRun
@@ -65,7 +66,7 @@ def clean_examples(runs: Sequence[DiagnosedRun], dataset: Dataset) -> Examples:
 
 
 def _reader_of(run: DiagnosedRun) -> DatasetReader:
-    name, known = run.settings.dataset, all_datasets()
+    name, known = run.settings.dataset, catalogue.datasets
     if name in known:
         return known[name]
     if name in MEDMNIST_FLAGS:  # a part of the collection is called by its own name

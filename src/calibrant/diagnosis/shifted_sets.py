@@ -9,8 +9,9 @@ from typing import Literal, TypeAlias, final
 
 import torch
 
+from calibrant import catalogue
 from calibrant.checks import check_at_least, check_known, check_seed
-from calibrant.datasets import Dataset, Examples, ImageLayout, all_corruptions, corrupt, read_shifted
+from calibrant.datasets import Dataset, Examples, ImageLayout, corrupt, read_shifted
 from calibrant.datasets.corruptions import MOST_SEVERE
 from calibrant.diagnosis.run_data import clean_examples
 from calibrant.diagnosis.run_images import check_sees_images, check_suits, peak_of
@@ -64,7 +65,7 @@ def corrupted_sets(
     Args:
         runs: From :func:`~calibrant.diagnosis.runs.read_runs`.
         dataset: That they were trained on; all its rows are checked against what the runs have kept.
-        names: Of :func:`~calibrant.datasets.all_corruptions`; None takes all.
+        names: Names of corruptions; None takes all.
         severities: Each 1 to 5.
         seed: Of what is drawn.
 
@@ -75,7 +76,7 @@ def corrupted_sets(
     for severity in severities:
         if check_at_least(severity, 1, "severity") > MOST_SEVERE:
             raise InputError(f"severity must be at most {MOST_SEVERE}; got {severity}.")
-    known, seed = all_corruptions(), check_seed(seed)
+    known, seed = catalogue.corruptions, check_seed(seed)
     for name in names or ():
         check_known(name, known, "a corruption")
     test = clean_examples(runs, dataset)

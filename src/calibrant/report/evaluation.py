@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from calibrant.catalogue import all_metrics
+from calibrant import catalogue
 from calibrant.evaluation import WORTHWHILE, Advice, Evaluation, NextStep, Reason, is_beyond_noise
 from calibrant.evidence import Difference, Estimate
 from calibrant.metrics import Split
@@ -144,7 +144,7 @@ def plain_estimates(metrics: Mapping[str, Estimate]) -> dict[str, dict[str, floa
 def _brief(evaluation: Evaluation) -> Table:
     """Return the seven numbers that matter most."""
     shown = [name for name in (*_SEVEN, *_INSTEAD) if name in evaluation.metrics][: len(_SEVEN)]
-    known = all_metrics()
+    known = catalogue.metrics
     rows: list[Row] = [
         [Cell(known[name].title), arrow(name, known[name].lower_is_better), *_cells(evaluation.metrics[name])]
         for name in shown
@@ -154,7 +154,7 @@ def _brief(evaluation: Evaluation) -> Table:
 
 def _families(evaluation: Evaluation) -> list[Section]:
     """Return all metrics, a section for every family."""
-    known = all_metrics()
+    known = catalogue.metrics
     sections = []
     for family, title in FAMILIES.items():
         rows: list[Row] = [

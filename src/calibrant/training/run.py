@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from calibrant.catalogue import all_losses, all_meta_losses
+from calibrant import catalogue
 from calibrant.checks import check_at_least
 from calibrant.datasets.dataset import Dataset, PixelScale, Split, split_dataset
 from calibrant.errors import CalibrantError, FileError, FitError, InputError
@@ -254,7 +254,7 @@ def load_network(folder: Path) -> nn.Module:
 
 def _loss_of(settings: Mapping[str, Any]) -> Loss | MetaLoss:
     """The loss that these settings are of."""
-    known: dict[str, Any] = {**all_losses(), **all_meta_losses()}
+    known: dict[str, Any] = {**catalogue.losses, **catalogue.meta_losses}
     options = {name: _loss_of(each) if isinstance(each, Mapping) else each for name, each in settings.items()}
     made: Loss | MetaLoss = type(known[str(options.pop("loss"))])(**options)
     return made

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 import pytest
 import torch
 
-from calibrant import find_calibrator
+from calibrant import catalogue
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
 from calibrant.calibrators.own_samples import compare_on_own_samples
 from calibrant.comparison import MethodResult, compare
@@ -99,7 +99,7 @@ def test_a_map_that_lowers_the_accuracy_by_a_point_warns():
 def test_a_map_that_helps_is_silent_and_few_samples_are_enough_to_see_it(n):
     rows = calibrated(n)
     rows = rows.with_logits(3 * rows.logits)
-    fitted, warned = fit_and_notes(find_calibrator("temperature"), rows)
+    fitted, warned = fit_and_notes(catalogue.parse_calibrator("temperature"), rows)
     assert not warned
     assert fitted.summary.compared == min(n, 500)
     assert fitted.summary.after["nll"] < fitted.summary.before["nll"]
@@ -107,14 +107,14 @@ def test_a_map_that_helps_is_silent_and_few_samples_are_enough_to_see_it(n):
 
 def test_a_rise_within_noise_is_noted_without_a_warning():
     rows = calibrated(400)
-    best = float(find_calibrator("temperature").fit(rows).temperature)
+    best = float(catalogue.parse_calibrator("temperature").fit(rows).temperature)
     fitted, warned = fit_and_notes(Fixed(temperature=best * 1.02 if best > 1 else best / 1.02), rows)
     assert not warned
     assert fitted.summary.before["nll"] != fitted.summary.after["nll"]
 
 
 def test_doing_nothing_is_never_worse():
-    fitted, warned = fit_and_notes(find_calibrator("none"), calibrated(1000))
+    fitted, warned = fit_and_notes(catalogue.parse_calibrator("none"), calibrated(1000))
     assert not warned
     assert fitted.summary.notes == ()
     assert fitted.summary.before == fitted.summary.after
@@ -124,7 +124,7 @@ def test_doing_nothing_is_never_worse():
 def test_a_composition_is_compared_as_a_whole(name):
     rows = calibrated(600)
     rows = rows.with_logits(3 * rows.logits)
-    fitted = find_calibrator(name).fit(rows)
+    fitted = catalogue.parse_calibrator(name).fit(rows)
     assert fitted.summary.after["nll"] < fitted.summary.before["nll"]
 
 

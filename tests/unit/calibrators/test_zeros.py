@@ -12,7 +12,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
-from calibrant import find_calibrator
+from calibrant import catalogue
 from calibrant.errors import CalibrantWarning
 from calibrant.evaluation import evaluate
 from calibrant.files import load_map, save_map
@@ -71,7 +71,7 @@ class TestTheShare:
         log_probs = torch.from_numpy(probs).clamp(min=1e-30).log()
         share = choose_share(log_probs, torch.from_numpy(labels))
         floor = mixed(log_probs, torch.tensor(share, dtype=torch.float64)) if share else log_probs
-        fitted = find_calibrator("temperature").fit(Predictions.from_logits(floor, labels))
+        fitted = catalogue.parse_calibrator("temperature").fit(Predictions.from_logits(floor, labels))
         assert float(fitted(floor).softmax(1).amax(1).mean()) == pytest.approx(1 - wrong.mean(), abs=1e-4)
 
     def test_is_too_small_to_matter_where_a_temperature_needs_none(self):
@@ -81,7 +81,9 @@ class TestTheShare:
         rows = Predictions.from_probs(logits.softmax(1), labels)
         assert float(rows.probs.min()) < 1e-12
         share = rows.uniform_share
-        plain, again = (find_calibrator("temperature").fit(each) for each in (Predictions(logits, labels), rows))
+        plain, again = (
+            catalogue.parse_calibrator("temperature").fit(each) for each in (Predictions(logits, labels), rows)
+        )
         assert share < 1e-6
         assert nll(again.transform(rows)) == pytest.approx(nll(plain.transform(Predictions(logits, labels))), rel=1e-3)
 
@@ -135,7 +137,7 @@ class TestTheMap:
     @pytest.mark.parametrize("name", ["temperature", "svs", "platt", "isotonic", "ets", "histogram_classwise"])
     def test_answers_logits_as_it_answers_probabilities(self, name):
         rows = with_zeros()
-        fitted = find_calibrator(name).fit(rows)
+        fitted = catalogue.parse_calibrator(name).fit(rows)
         assert fitted.uniform_share is not None
         offset = rows.logits + 7.0
         torch.testing.assert_close(fitted(rows.logits).softmax(-1), fitted(offset).softmax(-1), rtol=1e-10, atol=1e-13)
@@ -143,27 +145,27 @@ class TestTheMap:
     @pytest.mark.parametrize("name", ["temperature", "sms", "temperature+isotonic"])
     def test_is_read_back_with_its_share(self, tmp_path, name):
         rows = with_zeros()
-        fitted = find_calibrator(name).fit(rows)
+        fitted = catalogue.parse_calibrator(name).fit(rows)
         save_map(fitted, tmp_path / "map.safetensors", fitted_on=rows)
         again = load_map(tmp_path / "map.safetensors")
         assert torch.equal(again(rows.logits), fitted(rows.logits))
 
     @pytest.mark.parametrize("name", ["temperature", "temperature+irm", "auto"])
     def test_says_what_was_mixed_in(self, name):
-        fitted = find_calibrator(name).fit(with_zeros())
+        fitted = catalogue.parse_calibrator(name).fit(with_zeros())
         assert fitted.summary is not None
         assert sum("of the given probabilities are 0" in note for note in fitted.summary.notes) == 1
         assert "uniform_share" in repr(fitted)
 
     def test_of_doing_nothing_has_none(self):
         rows = with_zeros()
-        fitted = find_calibrator("none").fit(rows)
+        fitted = catalogue.parse_calibrator("none").fit(rows)
         assert fitted.uniform_share is None
         assert fitted.transform(rows).given_as_probs
         assert nll(fitted.transform(rows)) == nll(rows)
 
     def test_of_a_chain_has_it_in_its_first_step_only(self):
-        chain = find_calibrator("temperature+isotonic").fit(with_zeros())
+        chain = catalogue.parse_calibrator("temperature+isotonic").fit(with_zeros())
         shares = [part.uniform_share for part in chain.maps]
         assert chain.uniform_share is None
         assert shares[0] is not None
@@ -171,7 +173,7 @@ class TestTheMap:
 
     def test_can_be_exported(self):
         rows = with_zeros()
-        fitted = find_calibrator("temperature").fit(rows)
+        fitted = catalogue.parse_calibrator("temperature").fit(rows)
         exported = torch.export.export(fitted, (rows.logits,)).module()
         torch.testing.assert_close(exported(rows.logits), fitted(rows.logits))
 
@@ -198,7 +200,7 @@ class TestModelsWithZeros:
     )
     def test_are_not_wrecked(self, digits, model, name, most):
         calibration, test = digits[model]
-        calibrated = find_calibrator(name).fit(calibration).transform(test)
+        calibrated = catalogue.parse_calibrator(name).fit(calibration).transform(test)
         assert nll(calibrated) < most
         assert accuracy(calibrated) > accuracy(test) - 0.01
 
@@ -225,6 +227,6 @@ class TestModelsWithZeros:
     def test_are_told_what_the_temperature_that_can_be_fitted_removes(self, digits):
         _, test = digits["forest"]
         split = calibration_refinement(test)["nll"]
-        floor = find_calibrator("temperature").fit(test).transform(test)
+        floor = catalogue.parse_calibrator("temperature").fit(test).transform(test)
         assert split.total == pytest.approx(nll(test), rel=1e-9)
         assert split.refinement == pytest.approx(nll(floor), rel=0.1)

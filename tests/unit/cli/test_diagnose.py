@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from made_runs import CPU, rows_of, settings_of, write_run
 
-from calibrant.catalogue import find_any_loss
+from calibrant import catalogue
 from calibrant.datasets import DigitsReader
 from calibrant.plots import diagnosis as diagnosis_plots
 from calibrant.training import Recipe, Run, train_runs
@@ -21,7 +21,9 @@ def trained(tmp_path_factory):
     out, digits = tmp_path_factory.mktemp("trained"), DigitsReader().read()
     recipe = Recipe(epochs=1, batch_size=128, learning_rate=0.05)
     losses = {"ce": "ce", "smooth": "label_smoothing(smoothing=0.1)"}
-    runs = [Run(out / "runs" / name, "digits_cnn", find_any_loss(loss), recipe) for name, loss in losses.items()]
+    runs = [
+        Run(out / "runs" / name, "digits_cnn", catalogue.parse_any_loss(loss), recipe) for name, loss in losses.items()
+    ]
     train_runs(runs, digits, device=CPU)
     moved = np.roll(digits.test.inputs.numpy()[:100], 1, axis=3)
     np.savez(out / "moved.npz", images=moved, labels=digits.test.labels.numpy()[:100])

@@ -7,9 +7,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from calibrant import Predictions, TopLabel, load, save
+from calibrant import Predictions, TopLabel, catalogue, load, save
 from calibrant.calibrators import TemperatureScaling
-from calibrant.catalogue import all_calibrators, all_feature_calibrators
 from calibrant.files import load_feature_map, load_map, read_map_file, save_map
 from calibrant.files.source import SUFFIXES
 from calibrant.maps import Scale
@@ -329,7 +328,7 @@ def test_a_map_is_replaced_and_an_old_name_is_no_trouble(calibrant, files, tmp_p
 def test_list_names_every_calibrator_and_cite_knows_them(calibrant):
     code, out, _ = calibrant("list", "calibrators")
     assert code == 0
-    for name, calibrator in {**all_calibrators(), **all_feature_calibrators()}.items():
+    for name, calibrator in {**catalogue.calibrators, **catalogue.feature_calibrators}.items():
         line = next(line for line in out.splitlines() if line.split()[:1] == [name])
         assert ("accuracy" in line.rsplit(calibrator.paper.short)[0]) >= calibrator.preserves_accuracy
         code, cited, _ = calibrant("cite", name)

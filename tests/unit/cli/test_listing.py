@@ -7,9 +7,8 @@ import sys
 
 import pytest
 
-from calibrant.catalogue import all_losses
+from calibrant import catalogue
 from calibrant.cli import listing
-from calibrant.datasets import all_datasets
 from calibrant.losses import RowLoss
 from calibrant.models import all_models, build_model
 
@@ -29,7 +28,7 @@ def listed(calibrant):
 
 def test_every_loss_is_listed_with_what_it_evaluates_and_whether_it_takes_soft_labels(listed):
     rows = listed("losses")
-    for name, loss in all_losses().items():
+    for name, loss in catalogue.losses.items():
         evaluates = "samples" if isinstance(loss, RowLoss) else "batch"
         soft = ["yes"] if loss.takes_soft_labels else []
         assert rows[name][1:] == [evaluates, *soft, loss.paper.short]
@@ -56,7 +55,7 @@ def test_the_size_of_a_network_is_that_of_a_built_one(listed, name):
 
 def test_every_data_set_is_listed_with_where_to_get_it(listed):
     rows = listed("datasets")
-    for name, reader in all_datasets().items():
+    for name, reader in catalogue.datasets.items():
         assert rows[name][0] == reader.title
         assert (rows[name][-1] == "yes") == bool(reader.remote)
     assert rows["cifar100"] == ["CIFAR-100", "100", "https://www.cs.toronto.edu/~kriz/cifar.html", "yes"]
@@ -66,9 +65,9 @@ def test_every_data_set_is_listed_with_where_to_get_it(listed):
 
 def test_the_number_of_classes_is_the_reader_s_own(listed):
     rows = listed("datasets")
-    known = {name: reader.n_classes for name, reader in all_datasets().items() if isinstance(reader.n_classes, int)}
+    known = {name: reader.n_classes for name, reader in catalogue.datasets.items() if isinstance(reader.n_classes, int)}
     assert {name: rows[name][1] for name in known} == {name: str(count) for name, count in known.items()}
-    assert set(all_datasets()) - set(known) == {"image_folder", "medmnist"}  # the one's classes are its folders
+    assert set(catalogue.datasets) - set(known) == {"image_folder", "medmnist"}  # the one's classes are its folders
     assert rows["medmnist"] == ["MedMNIST", "2 to 11", "https://zenodo.org/records/10519652", "with a flag"]
 
 

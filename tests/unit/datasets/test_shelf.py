@@ -6,7 +6,8 @@ import re
 import pytest
 import torch
 
-from calibrant.datasets import DigitsReader, all_datasets, find_dataset, load_digits, mnist
+from calibrant import catalogue
+from calibrant.datasets import DigitsReader, load_digits, mnist
 from calibrant.datasets.cifar import CIFAR10_CLASSES, CIFAR100_CLASSES
 from calibrant.datasets.medmnist import MEDMNIST_FLAGS
 from calibrant.errors import FileError, UnknownNameError
@@ -18,18 +19,18 @@ NAMES = [
 
 
 def test_every_data_set_is_there_under_its_name():
-    assert list(all_datasets()) == NAMES
-    for name, reader in all_datasets().items():
+    assert list(catalogue.datasets) == NAMES
+    for name, reader in catalogue.datasets.items():
         assert reader.name == name
-        assert find_dataset(name) == reader
+        assert catalogue.datasets.parse(name) == reader
 
 
 def test_an_unknown_data_set_is_told_with_the_closest():
     with pytest.raises(UnknownNameError, match="Did you mean cifar100"):
-        find_dataset("cifar1000")
+        catalogue.datasets.parse("cifar1000")
 
 
-@pytest.mark.parametrize("reader", all_datasets().values(), ids=NAMES)
+@pytest.mark.parametrize("reader", catalogue.datasets.values(), ids=NAMES)
 def test_a_reader_is_a_frozen_record_that_says_where_it_comes_from(reader):
     assert dataclasses.is_dataclass(reader)
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -39,7 +40,7 @@ def test_a_reader_is_a_frozen_record_that_says_where_it_comes_from(reader):
     assert reader.homepage.startswith("http")
 
 
-@pytest.mark.parametrize("reader", all_datasets().values(), ids=NAMES)
+@pytest.mark.parametrize("reader", catalogue.datasets.values(), ids=NAMES)
 def test_addresses_and_digests_are_well_formed(reader):
     for file in reader.remote:
         assert re.fullmatch(r"https?://\S+", file.url)
@@ -48,7 +49,7 @@ def test_addresses_and_digests_are_well_formed(reader):
     assert len({file.name for file in reader.remote}) == len(reader.remote)
 
 
-@pytest.mark.parametrize("reader", [r for r in all_datasets().values() if not r.is_embedded], ids=lambda r: r.name)
+@pytest.mark.parametrize("reader", [r for r in catalogue.datasets.values() if not r.is_embedded], ids=lambda r: r.name)
 def test_an_empty_folder_is_an_error_in_words(reader, tmp_path):
     with pytest.raises(FileError, match=rf"{reader.name} needs .*{re.escape(str(tmp_path))}"):
         reader.read(tmp_path)
@@ -56,7 +57,7 @@ def test_an_empty_folder_is_an_error_in_words(reader, tmp_path):
 
 def test_the_number_of_classes_is_known_before_the_files_are_read():
     counts = [len(part.class_names) for part in MEDMNIST_FLAGS.values()]
-    assert {name: reader.n_classes for name, reader in all_datasets().items()} == {
+    assert {name: reader.n_classes for name, reader in catalogue.datasets.items()} == {
         "bloodmnist": len(MEDMNIST_FLAGS["bloodmnist"].class_names),
         "cifar10": len(CIFAR10_CLASSES),
         "cifar100": len(CIFAR100_CLASSES),
@@ -72,7 +73,7 @@ def test_the_number_of_classes_is_known_before_the_files_are_read():
 
 
 def test_only_the_digits_come_with_the_package():
-    assert [name for name, reader in all_datasets().items() if reader.is_embedded] == ["digits"]
+    assert [name for name, reader in catalogue.datasets.items() if reader.is_embedded] == ["digits"]
 
 
 def test_classes_of_cifar_are_different_and_in_alphabetical_order():

@@ -7,8 +7,8 @@ import pytest
 import torch
 from made_runs import CPU, rows_of, settings_of, write_run
 
+from calibrant import catalogue
 from calibrant.calibrators import TemperatureScaling
-from calibrant.catalogue import find_any_loss
 from calibrant.datasets import Dataset, DigitsReader
 from calibrant.diagnosis import (
     MAPS,
@@ -34,7 +34,12 @@ def trained(tmp_path_factory):
     out = tmp_path_factory.mktemp("trained")
     recipe = {"epochs": 2, "batch_size": 32, "learning_rate": 0.05}
     runs = [
-        Run(out / f"{loss.partition('(')[0]}-{seed}", "digits_cnn", find_any_loss(loss), Recipe(**recipe, seed=seed))
+        Run(
+            out / f"{loss.partition('(')[0]}-{seed}",
+            "digits_cnn",
+            catalogue.parse_any_loss(loss),
+            Recipe(**recipe, seed=seed),
+        )
         for loss in ("ce", "label_smoothing(smoothing=0.1)")
         for seed in (0, 1)
     ]

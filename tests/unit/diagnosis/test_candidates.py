@@ -2,7 +2,7 @@
 
 import pytest
 
-from calibrant.catalogue import all_losses, all_meta_losses, find_any_loss
+from calibrant import catalogue
 from calibrant.diagnosis import grouped, read_runs, reference_of
 from calibrant.diagnosis.naming import names_of
 from calibrant.diagnosis.options import flattened, options_of
@@ -123,10 +123,10 @@ def test_a_loss_that_the_catalogue_does_not_know_is_called_by_its_name(hands):
 
 
 def test_every_loss_has_a_name_of_its_own(hands):
-    losses = {**all_losses(), **all_meta_losses()}
+    losses = {**catalogue.losses, **catalogue.meta_losses}
     one = options_of(hands.settings())
     rest = {path: value for path, value in one.items() if not path.startswith("loss.")}
-    names = names_of([rest | flattened(loss_settings(find_any_loss(name)), "loss.") for name in losses])
+    names = names_of([rest | flattened(loss_settings(catalogue.parse_any_loss(name)), "loss.") for name in losses])
     assert short(names) == list(losses)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from calibrant import catalogue
 from calibrant.calibrators import HistogramBinning, StructuredVectorScaling, TemperatureScaling
-from calibrant.catalogue import find_any_loss
 from calibrant.datasets import Dataset, DigitsReader, Examples, corrupt
 from calibrant.diagnosis import (
     MAPS,
@@ -63,7 +63,7 @@ def learned(tmp_path_factory):
     """A network that has learned its digits, its data, and what it was judged on."""
     digits, path = DigitsReader().read(), tmp_path_factory.mktemp("learned") / "run"
     recipe = Recipe(epochs=3, batch_size=32, learning_rate=0.05)
-    train_runs([Run(path, "digits_cnn", find_any_loss("ce"), recipe)], digits, device=CPU)
+    train_runs([Run(path, "digits_cnn", catalogue.parse_any_loss("ce"), recipe)], digits, device=CPU)
     runs = read_runs([path])
     return judge_candidates(grouped(runs), maps=MAPS[:1]), runs, digits
 

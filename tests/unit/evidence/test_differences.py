@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from calibrant.catalogue import all_metrics
+from calibrant import catalogue
 from calibrant.errors import InputError
 from calibrant.evidence import Difference, PairedBootstrap, difference, smallest_effect
 from calibrant.evidence.intervals import paired_p
@@ -92,4 +92,4 @@ def test_one_sample_leaves_the_noise_unknown():
 
 
 def test_every_metric_has_a_smallest_effect():
-    assert all(0 < smallest_effect(metric, 0.5) <= 0.005 for metric in all_metrics().values())
+    assert all(0 < smallest_effect(metric, 0.5) <= 0.005 for metric in catalogue.metrics.values())

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from calibrant.catalogue import all_calibrators
+from calibrant import catalogue
 from calibrant.files import read_map_file, save_map
 from calibrant.files.map_file import heeds_offset
 from calibrant.predictions import Predictions
@@ -20,7 +20,7 @@ def some_predictions(n=300):
 @pytest.mark.parametrize("name", ["temperature", "histogram", "isotonic", "isotonic_ovr", "dirichlet_odir", *HEEDING])
 def test_only_maps_with_weights_of_classes_heed_an_added_number(name):
     rows = some_predictions()
-    fitted = all_calibrators()[name].fit(rows)
+    fitted = catalogue.calibrators[name].fit(rows)
     as_log_probs = Predictions.from_probs(rows.probs, rows.labels)
     apart = (fitted.transform(rows).probs - fitted.transform(as_log_probs).probs).abs().max()
     assert heeds_offset(fitted, rows.logits) == heeds_offset(fitted, as_log_probs.logits) == (name in HEEDING)
@@ -30,7 +30,7 @@ def test_only_maps_with_weights_of_classes_heed_an_added_number(name):
 
 def test_the_file_says_what_the_map_was_fitted_on(tmp_path):
     rows, path = some_predictions(), tmp_path / "map.safetensors"
-    fitted = all_calibrators()["none"].fit(rows)
+    fitted = catalogue.calibrators["none"].fit(rows)
     for given, said in (
         (rows, "logits"),
         (Predictions.from_probs(rows.probs, rows.labels), "probabilities"),

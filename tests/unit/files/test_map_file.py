@@ -16,8 +16,8 @@ from map_examples import EXAMPLES, used
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from calibrant import catalogue
 from calibrant.calibrators import Calibrator, Chain, DoNothing, TemperatureScaling
-from calibrant.catalogue import all_calibrators, all_feature_calibrators
 from calibrant.errors import FileError, InputError
 from calibrant.files import load_feature_map, load_map, read_map_file, save, save_map
 from calibrant.files.container import contents_metadata
@@ -94,24 +94,24 @@ def test_the_summary_of_the_fit_comes_back_with_that_of_every_step(tmp_path, cal
     assert all(ours.summary == theirs.summary for ours, theirs in steps if isinstance(ours, Map))
 
 
-@pytest.mark.parametrize("name", all_calibrators())
+@pytest.mark.parametrize("name", catalogue.calibrators)
 @pytest.mark.filterwarnings("ignore::calibrant.errors.CalibrantWarning")
 def test_what_every_calibrator_makes_comes_back(tmp_path, name):
     predictions = some_predictions(n=300)
-    fitted = all_calibrators()[name].fit(predictions)
+    fitted = catalogue.calibrators[name].fit(predictions)
     save_map(fitted, tmp_path / "map.safetensors", fitted_on=predictions)
     loaded = load_map(tmp_path / "map.safetensors")
     assert loaded.summary == fitted.summary
     assert torch.equal(loaded.transform(predictions).logits, fitted.transform(predictions).logits)
 
 
-@pytest.mark.parametrize("name", all_feature_calibrators())
+@pytest.mark.parametrize("name", catalogue.feature_calibrators)
 @pytest.mark.filterwarnings("ignore::calibrant.errors.CalibrantWarning")
 def test_what_looks_at_features_comes_back_with_them(tmp_path, name):
     predictions = some_predictions(n=300)
     features = torch.randn(300, 5, generator=torch.Generator().manual_seed(1))
     path = tmp_path / "map.safetensors"
-    fitted = all_feature_calibrators()[name].fit(predictions, features)
+    fitted = catalogue.feature_calibrators[name].fit(predictions, features)
     save_map(fitted, path, fitted_on=predictions, features=features)
     loaded = load_feature_map(path)
     assert loaded.summary == fitted.summary

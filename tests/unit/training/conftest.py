@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.catalogue import find_loss
+from calibrant import catalogue
 from calibrant.datasets import Dataset, DigitsReader, split_dataset
 from calibrant.models import build_model
 from calibrant.training import Recipe, Run, Session, Speed, TrainingData, train_runs
@@ -41,7 +41,7 @@ def session_of(placed):
     def make(loss="ce", *, model=None, speed=None, **recipe):
         chosen = Recipe(**{**SMALL, **recipe})
         network = build_model("digits_cnn", n_classes=10, in_channels=1, image_size=8, seed=chosen.seed)
-        return Session(network if model is None else model, find_loss(loss), placed, chosen, speed)
+        return Session(network if model is None else model, catalogue.losses.parse(loss), placed, chosen, speed)
 
     return make
 
@@ -64,7 +64,7 @@ def train_in(digits):
     """Train in a folder, as ``train_runs`` does; ``after_epoch`` may stop it."""
 
     def train(folder, loss="ce", *, dataset=None, after_epoch=None, speed=None, **recipe):
-        run = Run(Path(folder), "digits_cnn", find_loss(loss), Recipe(**{**SMALL, **recipe}))
+        run = Run(Path(folder), "digits_cnn", catalogue.losses.parse(loss), Recipe(**{**SMALL, **recipe}))
         told = {} if after_epoch is None else {"after_epoch": after_epoch}
         rows = digits if dataset is None else dataset
         train_runs([run], rows, split="half-test", device=CPU, speed=speed or Speed(checkpoint_seconds=0), **told)

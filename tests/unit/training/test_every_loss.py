@@ -5,15 +5,15 @@ import math
 import pytest
 import torch
 
-from calibrant.catalogue import all_losses
+from calibrant import catalogue
 from calibrant.datasets import DigitsReader, split_dataset
 from calibrant.errors import InputError
 from calibrant.losses import AvUCLoss, NeedsSamples
 from calibrant.models import build_model
 from calibrant.training import Recipe, Session, Speed, TrainingData, train_together
 
-NAMES = list(all_losses())
-MIXABLE = [name for name, loss in all_losses().items() if not isinstance(loss, NeedsSamples)]
+NAMES = list(catalogue.losses)
+MIXABLE = [name for name, loss in catalogue.losses.items() if not isinstance(loss, NeedsSamples)]
 # Clipped, because losses differ in how steep they are: unclipped, sece had an accuracy of .6 at a rate of .1, and brier
 # at .03. As here the eight slowest losses had .854 and more with each of three seeds, and others .97. Guessing has .1.
 RECIPE = Recipe(epochs=4, batch_size=32, learning_rate=0.15, nesterov=True, warmup=1, clip=1.0, seed=2)
@@ -29,7 +29,7 @@ def all_digits():
 def sessions_of(names, data, recipe):
     """A network each, all with the same weights at first."""
     # In so few epochs the penalty of avuc would not begin.
-    losses, speed = all_losses() | {"avuc": AvUCLoss(from_epoch=2)}, Speed(judge_every=2)
+    losses, speed = catalogue.losses | {"avuc": AvUCLoss(from_epoch=2)}, Speed(judge_every=2)
     networks = {name: build_model("digits_cnn", n_classes=10, in_channels=1, image_size=8) for name in names}
     return {name: Session(network, losses[name], data, recipe, speed) for name, network in networks.items()}
 

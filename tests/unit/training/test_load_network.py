@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from calibrant.catalogue import find_loss
+from calibrant import catalogue
 from calibrant.datasets import Dataset, Examples, PixelScale, split_dataset
 from calibrant.errors import FileError
 from calibrant.files import load
@@ -26,7 +26,7 @@ def test_a_network_of_images_takes_stored_pixels_and_gives_the_very_logits(digit
         training, test = in_colour(training), in_colour(test)
     few = Dataset("few", digits.class_names, training, test, pixel_scale=PixelScale.of(training.inputs, peak=16))
     recipe = Recipe(epochs=1, batch_size=32, learning_rate=0.05, augmentation=augmentation)
-    train_runs([Run(tmp_path / "run", model, find_loss("ce"), recipe)], few, split="half-test", device=CPU)
+    train_runs([Run(tmp_path / "run", model, catalogue.losses.parse("ce"), recipe)], few, split="half-test", device=CPU)
     network = load_network(tmp_path / "run")
     assert not network.training
     split = split_dataset(few, "half-test", seed=0)
@@ -46,7 +46,7 @@ def test_a_network_of_texts_takes_word_numbers_and_gives_the_very_logits(tmp_pat
     texts = Examples(words, labels)
     dataset = Dataset("texts", ("one", "two"), texts[:24], texts[24:], n_words=20)
     recipe = Recipe(epochs=1, batch_size=8, learning_rate=0.01)
-    run = Run(tmp_path / "run", "text_cnn", find_loss("ce"), recipe)
+    run = Run(tmp_path / "run", "text_cnn", catalogue.losses.parse("ce"), recipe)
     train_runs([run], dataset, split="half-test", device=CPU)
     network, kept = load_network(tmp_path / "run"), load(tmp_path / "run" / "test.npz")
     rows = split_dataset(dataset, "half-test", seed=0).test

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from calibrant.catalogue import find_loss
+from calibrant import catalogue
 from calibrant.datasets import DigitsReader, Examples, split_dataset
 from calibrant.models import build_model
 from calibrant.training import Recipe, Run, Session, Speed, TrainingData, train_runs, train_together
@@ -40,7 +40,7 @@ with joined_peers(torch.device("cpu")) as peers:
         save_file(session.state(), out / f"{name} {peers.rank}.safetensors")
     # Both go on with the run that has begun; of the new one the second is told another folder, to see what it writes.
     folders = out / "begun", out / f"new of {peers.rank}"
-    runs = [Run(folder, "digits_cnn", find_loss("ce"), Recipe(**tests["STEADY"])) for folder in folders]
+    runs = [Run(folder, "digits_cnn", catalogue.losses.parse("ce"), Recipe(**tests["STEADY"])) for folder in folders]
     train_runs(runs, DigitsReader().read(), device=torch.device("cpu"), peers=peers)
 """
 
@@ -58,7 +58,7 @@ def precise_sessions(peers=ALONE):
     for name, (loss, options) in RUNS.items():
         network = build_model("digits_cnn", n_classes=10, in_channels=1, image_size=8).double()
         recipe = Recipe(**{"epochs": 2, "nesterov": True, **options})
-        sessions[name] = Session(network, find_loss(loss), placed, recipe, peers=peers)
+        sessions[name] = Session(network, catalogue.losses.parse(loss), placed, recipe, peers=peers)
     return sessions
 
 
@@ -71,7 +71,7 @@ def _stop(_run, _record):
 
 
 def _run_in(folder, after_epoch=lambda _run, _record: None):
-    run = Run(folder, "digits_cnn", find_loss("ce"), Recipe(**STEADY))
+    run = Run(folder, "digits_cnn", catalogue.losses.parse("ce"), Recipe(**STEADY))
     train_runs([run], DigitsReader().read(), device=CPU, speed=Speed(checkpoint_seconds=0), after_epoch=after_epoch)
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from calibrant.catalogue import find_loss
+from calibrant import catalogue
 from calibrant.datasets import Dataset, Examples
 from calibrant.errors import FitError, InputError, UnknownNameError
 from calibrant.losses import CrossEntropyLoss
@@ -47,8 +47,8 @@ def test_a_batch_must_be_shared_evenly_among_processes(placed, network):
     ],
 )
 def test_a_run_that_is_refused_leaves_no_folder_in_the_way(digits, tmp_path, model, loss, recipe, error):
-    good = Run(tmp_path / "first", "digits_cnn", find_loss("ce"), Recipe(epochs=1, batch_size=32))
-    bad = Run(tmp_path / "second", model, find_loss(loss), Recipe(**recipe))
+    good = Run(tmp_path / "first", "digits_cnn", catalogue.losses.parse("ce"), Recipe(epochs=1, batch_size=32))
+    bad = Run(tmp_path / "second", model, catalogue.losses.parse(loss), Recipe(**recipe))
     with pytest.raises(error):
         train_runs([good, bad], digits, split="half-test", device=torch.device("cpu"))
     assert not list(tmp_path.iterdir())
@@ -57,7 +57,7 @@ def test_a_run_that_is_refused_leaves_no_folder_in_the_way(digits, tmp_path, mod
 def test_texts_cannot_be_mixed(tmp_path):
     texts = Examples(torch.randint(1, 9, (40, 5)), torch.arange(40) % 2)
     dataset = Dataset("texts", ("a", "b"), texts, texts, n_words=9)
-    run = Run(tmp_path / "run", "text_cnn", find_loss("ce"), Recipe(epochs=1, batch_size=4, mixup=0.2))
+    run = Run(tmp_path / "run", "text_cnn", catalogue.losses.parse("ce"), Recipe(epochs=1, batch_size=4, mixup=0.2))
     with pytest.raises(InputError, match=r"mixup must be 0 for texts, whose words have no blend; got 0\.2"):
         train_runs([run], dataset, split="half-test", device=torch.device("cpu"))
 

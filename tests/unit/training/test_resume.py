@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.catalogue import find_loss
+from calibrant import catalogue
 from calibrant.training import Recipe, Run, Speed, train_runs, train_together
 from calibrant.training.folder import RunFolder
 
@@ -30,7 +30,8 @@ torch.set_num_threads(1)
 all_of = DigitsReader().read()
 scale = all_of.pixel_scale
 digits = Dataset("few digits", all_of.class_names, all_of.training[:320], all_of.test[:200], pixel_scale=scale)
-run = Run(Path(sys.argv[1]), "digits_cnn", find_loss("crl"), Recipe(epochs=10, batch_size=32, augmentation="crop"))
+recipe = Recipe(epochs=10, batch_size=32, augmentation="crop")
+run = Run(Path(sys.argv[1]), "digits_cnn", catalogue.losses.parse("crl"), recipe)
 speed = Speed(traced=True, checkpoint_seconds=0)
 train_runs([run], digits, split="half-test", device=torch.device("cpu"), speed=speed)
 """
@@ -116,7 +117,9 @@ def test_a_run_killed_twice_ends_with_the_weights_of_one_that_was_not(digits, tm
         assert not RunFolder(killed).is_finished
     straight = tmp_path / "straight"
     for folder in (straight, killed):
-        run = Run(folder, "digits_cnn", find_loss("crl"), Recipe(epochs=10, batch_size=32, augmentation="crop"))
+        run = Run(
+            folder, "digits_cnn", catalogue.losses.parse("crl"), Recipe(epochs=10, batch_size=32, augmentation="crop")
+        )
         train_runs([run], digits, split="half-test", device=torch.device("cpu"), speed=TRACED)
     assert (killed / "weights.safetensors").read_bytes() == (straight / "weights.safetensors").read_bytes()
     assert (killed / "test.npz").read_bytes() == (straight / "test.npz").read_bytes()

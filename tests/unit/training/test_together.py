@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from calibrant.catalogue import find_loss
+from calibrant import catalogue
 from calibrant.errors import FitError
 from calibrant.training import Recipe, Run, train_runs, train_together
 from calibrant.training.folder import RunFolder
@@ -40,7 +40,7 @@ def test_runs_of_several_folders_and_augmentations_share_the_data(digits, train_
     recipes = {"plain": {}, "crop": {"augmentation": "crop"}, "again": {"augmentation": "crop", "seed": 1}}
     base = {"epochs": 2, "batch_size": 64, "learning_rate": 0.05}
     runs = [
-        Run(tmp_path / name, "digits_cnn", find_loss("ce"), Recipe(**base, **recipe))
+        Run(tmp_path / name, "digits_cnn", catalogue.losses.parse("ce"), Recipe(**base, **recipe))
         for name, recipe in recipes.items()
     ]
     train_runs(runs, digits, split="half-test", device=torch.device("cpu"))
@@ -51,8 +51,15 @@ def test_runs_of_several_folders_and_augmentations_share_the_data(digits, train_
 
 
 def test_one_that_comes_apart_is_named_and_the_others_are_finished(digits, tmp_path):
-    good = Run(tmp_path / "good", "digits_cnn", find_loss("ce"), Recipe(epochs=2, batch_size=64, learning_rate=0.05))
-    bad = Run(tmp_path / "bad", "digits_cnn", find_loss("ce"), Recipe(epochs=2, batch_size=64, learning_rate=1e6))
+    good = Run(
+        tmp_path / "good",
+        "digits_cnn",
+        catalogue.losses.parse("ce"),
+        Recipe(epochs=2, batch_size=64, learning_rate=0.05),
+    )
+    bad = Run(
+        tmp_path / "bad", "digits_cnn", catalogue.losses.parse("ce"), Recipe(epochs=2, batch_size=64, learning_rate=1e6)
+    )
     with pytest.raises(FitError, match=r"bad: the .* must stay finite; .*learning rate"):
         train_runs([bad, good], digits, split="half-test", device=torch.device("cpu"))
     assert RunFolder(good.folder).is_finished

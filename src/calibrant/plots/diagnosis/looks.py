@@ -6,7 +6,7 @@ from typing import final
 
 from matplotlib.lines import Line2D
 
-from calibrant.catalogue import all_calibrators
+from calibrant import catalogue
 from calibrant.diagnosis.calibratability import ORACLE
 from calibrant.diagnosis.fitting import RAW, TEMPERATURE
 from calibrant.plots.style import Look, Theme
@@ -68,7 +68,7 @@ def _look(name: str, others: Sequence[str], theme: Theme) -> MapLook:
 
 
 def _words(name: str) -> str:
-    known = all_calibrators()
+    known = catalogue.calibrators
     if name in _WORDS or name not in known:
         return _WORDS.get(name, name)
     title = known[name].title

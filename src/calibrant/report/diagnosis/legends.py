@@ -1,6 +1,6 @@
 """What must be said below a diagnosis' tables for them not to mislead; once for the terminal and the page."""
 
-from calibrant.catalogue import all_calibrators
+from calibrant import catalogue
 from calibrant.diagnosis import Diagnosis, ShiftPanel
 from calibrant.diagnosis.refinement import NOT_AN_IDENTITY
 
@@ -99,7 +99,7 @@ def shift_legend(panel: ShiftPanel) -> str:
 
 def _unusual(found: Diagnosis) -> str:
     """The options of maps that are not as a person gets them by the name alone."""
-    known = all_calibrators()
+    known = catalogue.calibrators
     told = [
         f"{name} with {option} {value}"
         for name, options in found.map_settings.items()

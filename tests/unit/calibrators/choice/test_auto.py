@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
+from calibrant import catalogue
 from calibrant.calibrators import (
     Calibrator,
     Chain,
@@ -22,7 +23,6 @@ from calibrant.calibrators.choice.auto import Auto
 from calibrant.calibrators.choice.ranking import Gap, Ranking, Standing, label
 from calibrant.calibrators.choice.selection import rank
 from calibrant.calibrators.folds import deal_folds
-from calibrant.catalogue import find_calibrator
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.maps import Affine, Scale, Steps, TopLabelMap
 from calibrant.paper import Paper
@@ -398,7 +398,7 @@ def test_the_same_seed_gives_the_same_choice_and_another_another_deal():
     ],
 )
 def test_a_label_reads_back_as_the_method(calibrator):
-    assert find_calibrator(label(calibrator)) == calibrator
+    assert catalogue.parse_calibrator(label(calibrator)) == calibrator
 
 
 def test_structured_scaling_is_not_chosen_for_the_noise_of_rare_classes():

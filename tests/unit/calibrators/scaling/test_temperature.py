@@ -3,8 +3,8 @@ import warnings
 import pytest
 import torch
 
+from calibrant import catalogue
 from calibrant.calibrators import TemperatureScaling
-from calibrant.catalogue import find_calibrator
 from calibrant.clamping import NeuralClamping
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.metrics import ECE, auroc, nll
@@ -146,8 +146,8 @@ class TestGivenValue:
         assert float(TemperatureScaling(value=0.9).fit(rows).temperature) == 0.9
 
     def test_it_is_written_as_the_other_options_are(self):
-        assert find_calibrator("temperature(value=1.5)") == TemperatureScaling(value=1.5)
-        assert find_calibrator("temperature(value=none)") == TemperatureScaling()
+        assert catalogue.parse_calibrator("temperature(value=1.5)") == TemperatureScaling(value=1.5)
+        assert catalogue.parse_calibrator("temperature(value=none)") == TemperatureScaling()
 
     @pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
     def test_a_temperature_that_is_none_is_refused(self, value):

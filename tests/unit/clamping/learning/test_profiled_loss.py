@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from calibrant import catalogue
 from calibrant.calibrators import (
     DirichletODIR,
     EnsembleTemperatureScaling,
@@ -13,7 +14,6 @@ from calibrant.calibrators import (
     StructuredVectorScaling,
     VectorScaling,
 )
-from calibrant.catalogue import all_calibrators
 from calibrant.clamping.learning.first_temperature import follow_first_temperature
 from calibrant.clamping.learning.freedom import FullFreedom
 from calibrant.clamping.learning.heads import HeadFit
@@ -72,9 +72,9 @@ def assert_alike(told, known):
     assert float((told - known).norm() / known.norm()) < 1e-5
 
 
-@pytest.mark.parametrize("name", [*all_calibrators(), *NUMBERED])
+@pytest.mark.parametrize("name", [*catalogue.calibrators, *NUMBERED])
 def test_every_head_is_either_refused_or_followed_exactly(name):
-    calibrator = (all_calibrators() | NUMBERED)[name]
+    calibrator = (catalogue.calibrators | NUMBERED)[name]
     try:
         loss = profiled(calibrator)
     except InputError as error:
@@ -85,7 +85,7 @@ def test_every_head_is_either_refused_or_followed_exactly(name):
 
 def test_the_heads_asked_for_are_not_among_those_refused():
     for name in ("none", "temperature", "vector", "matrix", "bias_corrected", "svs", "sms", "ets"):
-        HeadFit(all_calibrators()[name], 0.0)
+        HeadFit(catalogue.calibrators[name], 0.0)
 
 
 def test_a_mixture_of_several_parts_is_followed_as_well():

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from calibrant import catalogue
 from calibrant.datasets import DigitsReader, corruptions
-from calibrant.datasets.corruptions import Corruption, all_corruptions, corrupt
+from calibrant.datasets.corruptions import Corruption, corrupt
 from calibrant.errors import InputError, UnknownNameError
 
 NAMES = [
@@ -24,19 +25,19 @@ def distance(images, others):
 
 
 def test_every_corruption_is_there_under_its_name():
-    assert list(all_corruptions()) == NAMES
-    assert all(corruption.name == name for name, corruption in all_corruptions().items())
+    assert list(catalogue.corruptions) == NAMES
+    assert all(corruption.name == name for name, corruption in catalogue.corruptions.items())
 
 
 def test_every_exported_corruption_is_found_by_name():
     exported = [getattr(corruptions, name) for name in corruptions.__all__]
     kinds = {kind for kind in exported if inspect.isclass(kind) and issubclass(kind, Corruption)}
-    assert kinds - {Corruption} == {type(corruption) for corruption in all_corruptions().values()}
+    assert kinds - {Corruption} == {type(corruption) for corruption in catalogue.corruptions.values()}
 
 
 @every
 def test_a_corruption_is_a_frozen_record_with_five_ordered_strengths(name):
-    corruption = all_corruptions()[name]
+    corruption = catalogue.corruptions[name]
     with pytest.raises(dataclasses.FrozenInstanceError):
         corruption.other = 1
     assert corruption.title

@@ -8,14 +8,15 @@ import torch
 from matplotlib import colors
 from PIL import Image
 
+from calibrant import catalogue
 from calibrant.datasets import DigitsReader
-from calibrant.datasets.corruptions import all_corruptions, corrupt
+from calibrant.datasets.corruptions import corrupt
 
 SEVERITIES = range(1, 6)
 
 
 def strength(name, severity):
-    return all_corruptions()[name].strengths[severity - 1]
+    return catalogue.corruptions[name].strengths[severity - 1]
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)

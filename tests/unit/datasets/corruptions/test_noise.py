@@ -6,7 +6,8 @@ import pytest
 import torch
 from scipy import stats
 
-from calibrant.datasets.corruptions import RowDraws, ShotNoise, all_corruptions, corrupt
+from calibrant import catalogue
+from calibrant.datasets.corruptions import RowDraws, ShotNoise, corrupt
 
 SEVERITIES = range(1, 6)
 
@@ -16,7 +17,7 @@ def grey(n=40, level=128):
 
 
 def strength(name, severity):
-    return all_corruptions()[name].strengths[severity - 1]
+    return catalogue.corruptions[name].strengths[severity - 1]
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)

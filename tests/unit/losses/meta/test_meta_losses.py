@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from calibrant.catalogue import all_meta_losses, find_any_loss
+from calibrant import catalogue
 from calibrant.errors import InputError
 from calibrant.losses import (
     CrossEntropyLoss,
@@ -185,9 +185,9 @@ class TestRefusals:
             make()
 
 
-@pytest.mark.parametrize("name", all_meta_losses())
+@pytest.mark.parametrize("name", catalogue.meta_losses)
 def test_each_is_found_by_name_with_its_options_and_tells_them(name):
-    loss = find_any_loss(f"{name}(objective=dece,learning_rate=0.01)")
+    loss = catalogue.parse_any_loss(f"{name}(objective=dece,learning_rate=0.01)")
     settings = loss_settings(loss)
     assert settings["loss"] == name
     assert (settings["objective"], settings["learning_rate"]) == ("dece", 0.01)
@@ -201,7 +201,7 @@ class TestOptions:
             ("sece(bandwidth=0.2)", SECELoss(bandwidth=0.2)),
             ("dece(n_bins=4,bin_temperature=0.1)", DECELoss(n_bins=4, bin_temperature=0.1)),
         ):
-            loss = find_any_loss(f"meta_focal(objective={text},cross_entropy=0)")
+            loss = catalogue.parse_any_loss(f"meta_focal(objective={text},cross_entropy=0)")
             assert float(loss.held_out(logits, labels)) == float(error.penalty(logits, labels))
         assert loss_settings(loss)["objective"]["n_bins"] == 4
 
@@ -213,7 +213,7 @@ class TestOptions:
 
     def test_another_loss_is_no_objective(self):
         with pytest.raises(InputError, match="sece, dece or ce"):
-            find_any_loss("meta_focal(objective=focal(gamma=2))")
+            catalogue.parse_any_loss("meta_focal(objective=focal(gamma=2))")
 
     def test_an_unknown_schedule_is_refused(self):
         with pytest.raises(InputError, match="schedule"):

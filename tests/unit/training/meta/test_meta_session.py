@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.catalogue import all_meta_losses, find_any_loss
+from calibrant import catalogue
 from calibrant.datasets import Dataset, DigitsReader, split_dataset
 from calibrant.datasets.dataset import Examples
 from calibrant.errors import CalibrantWarning, FileError, InputError
@@ -75,9 +75,9 @@ def without_time(records):
     return [replace(record, seconds=0.0) for record in records]
 
 
-@pytest.mark.parametrize("name", all_meta_losses())
+@pytest.mark.parametrize("name", catalogue.meta_losses)
 def test_two_epochs_and_two_more_are_four_to_the_last_bit(data, name):
-    straight, first, second = (session_of(data, find_any_loss(name), seed=3) for _ in range(3))
+    straight, first, second = (session_of(data, catalogue.parse_any_loss(name), seed=3) for _ in range(3))
     with torch.random.fork_rng():
         epochs(straight, 4)
         epochs(first, 2)
@@ -146,11 +146,11 @@ def test_a_run_leaves_what_every_run_leaves_and_its_gammas(digits, tmp_path):
 
 def test_it_learns_the_digits(data):
     networks = {
-        name: build_model("digits_cnn", n_classes=10, in_channels=1, image_size=8) for name in all_meta_losses()
+        name: build_model("digits_cnn", n_classes=10, in_channels=1, image_size=8) for name in catalogue.meta_losses
     }
     recipe = Recipe(**{**SMALL, "epochs": 8, "learning_rate": 0.1})
     sessions = {
-        name: Session(network, find_any_loss(name), data.on(CPU), recipe, Speed(judge_every=8))
+        name: Session(network, catalogue.parse_any_loss(name), data.on(CPU), recipe, Speed(judge_every=8))
         for name, network in networks.items()
     }
     train_together(list(sessions.values()))
@@ -213,7 +213,10 @@ def test_a_rate_that_follows_the_network_stops_with_it(data):
 
 def test_the_learned_loss_of_a_run_can_be_asked_for_gamma_of_any_samples(digits, tmp_path):
     run = Run(
-        tmp_path / "run", "digits_cnn", find_any_loss("meta_focal(objective=sece(bandwidth=0.1))"), Recipe(**SMALL)
+        tmp_path / "run",
+        "digits_cnn",
+        catalogue.parse_any_loss("meta_focal(objective=sece(bandwidth=0.1))"),
+        Recipe(**SMALL),
     )
     train_runs([run], digits, split="8:1:1", device=CPU)
     loss, network = load_learned_loss(run.folder), load_network(run.folder)
