@@ -26,7 +26,7 @@ import runpy, sys
 from pathlib import Path
 import torch
 from safetensors.torch import save_file
-from calibrant.catalogue import find_loss
+from calibrant import catalogue
 from calibrant.datasets import DigitsReader
 from calibrant.training import Recipe, Run, train_runs, train_together
 from calibrant.training.device import joined_peers

@@ -23,7 +23,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import torch
-from calibrant.catalogue import find_loss
+from calibrant import catalogue
 from calibrant.datasets import Dataset, DigitsReader
 from calibrant.training import Recipe, Run, Speed, train_runs
 torch.set_num_threads(1)
