@@ -29,7 +29,7 @@ _DATA, _RECIPE, _RUNNING = "Data", "Training recipe", "Running"
 _LINES = 10  # printed by a run where there is no terminal
 
 
-def train(  # noqa: PLR0913, PLR0917  # a command line has many options
+def train(  # noqa: PLR0913, PLR0915, PLR0917  # a command line has many options
     dataset: Annotated[
         str,
         typer.Option(
