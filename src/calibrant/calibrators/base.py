@@ -13,8 +13,7 @@ import torch
 
 from calibrant.calibrators.floor import about_floor, with_floor
 from calibrant.calibrators.own_samples import Compared, compare_on_own_samples
-from calibrant.caught_warnings import caught_warnings, ours_in
-from calibrant.errors import CalibrantError, CalibrantWarning, InputError
+from calibrant.errors import CalibrantError, CalibrantWarning, InputError, caught_warnings, ours_in
 from calibrant.maps import FitSummary, Map
 from calibrant.numerics.certificate import Certificate
 from calibrant.paper import Paper

@@ -66,11 +66,11 @@ def apply(
 
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.cli.reports import check_output
+    from calibrant.errors import terminal_text
     from calibrant.files import load_features, read_map_file
     from calibrant.files.load import load_scores, save_scores
     from calibrant.files.source import suffix_of
     from calibrant.maps import Map, Scale
-    from calibrant.shown_text import terminal_text
 
     kind = one_kind(logits=logits, probs=probs)
     suffix_of(out)

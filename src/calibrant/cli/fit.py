@@ -70,9 +70,9 @@ def fit(
     from calibrant.calibrators import Calibrator
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.cli.reports import check_output
+    from calibrant.errors import terminal_text
     from calibrant.files import load_features, read_map_file, save_map
     from calibrant.files.map_file import MAP_CONTAINER
-    from calibrant.shown_text import terminal_text
 
     kind = one_kind(logits=logits, probs=probs)
     calibrator = catalogue.parse_any_calibrator(method)

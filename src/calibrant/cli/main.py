@@ -80,7 +80,7 @@ def run() -> None:
             _give_up(error)
         if not isinstance(error, CalibrantError):
             raise
-        from calibrant.shown_text import terminal_text
+        from calibrant.errors import terminal_text
 
         print(f"calibrant: {terminal_text(error.message(_as_option))}", file=sys.stderr)
         sys.exit(2)

@@ -15,10 +15,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from calibrant.bad_file import reading
 from calibrant.checks import check_known
 from calibrant.clamping import InputSpace
-from calibrant.errors import FileError, InputError, in_a_line
+from calibrant.errors import FileError, InputError, in_a_line, reading
 from calibrant.files.archives import open_npz
 from calibrant.files.source import Words, existing_file
 from calibrant.inference import CalibrationSamples, put_weights, set_evaluating

@@ -10,8 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
-from calibrant.errors import CalibrantWarning
-from calibrant.shown_text import terminal_text
+from calibrant.errors import CalibrantWarning, terminal_text
 
 __all__ = ["print_warnings", "progress_bar", "spinner", "standard_error", "standard_output"]
 

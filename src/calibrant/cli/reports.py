@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from calibrant.atomic import atomic_text
 from calibrant.cli.output import standard_error
-from calibrant.errors import FileError, InputError
+from calibrant.errors import FileError, InputError, terminal_text
 from calibrant.report import Figure, Page, to_markdown, write
-from calibrant.shown_text import terminal_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure

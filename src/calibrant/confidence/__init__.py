@@ -1,6 +1,6 @@
 """Scores that take the place of the softmax confidence: learned from features, or asked of the training rows.
 
-Both leave every prediction as it is, and give a :class:`~calibrant.top_label.TopLabel` that all metrics take.
+Both leave every prediction as it is, and give a :class:`~calibrant.predictions.TopLabel` that all metrics take.
 """
 
 from calibrant.confidence.confidence_file import AnyConfidence, load_confidence, save_confidence

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from calibrant.bad_file import reading
 from calibrant.confidence.confidnet import (
     ChosenEpoch,
     ConfidenceHead,
@@ -24,7 +23,7 @@ from calibrant.confidence.confidnet import (
     encoder_copy,
 )
 from calibrant.confidence.trust_score import NeighbourConfidence
-from calibrant.errors import InputError
+from calibrant.errors import InputError, reading
 from calibrant.files.container import Container
 from calibrant.files.map_file import describe_fit, read_fit
 from calibrant.files.source import existing_file

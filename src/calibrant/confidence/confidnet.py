@@ -30,8 +30,7 @@ from calibrant.metrics import aupr_error, auroc
 from calibrant.numerics.fast import sigmoid
 from calibrant.numerics.neighbours import as_features
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions
-from calibrant.top_label import TopLabel
+from calibrant.predictions import Predictions, TopLabel
 
 __all__ = [
     "Answers",

@@ -15,8 +15,7 @@ from calibrant.maps import FitSummary
 from calibrant.numerics.fast import sigmoid
 from calibrant.numerics.neighbours import as_features, blocks_of, nearest_distances
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions
-from calibrant.top_label import TopLabel
+from calibrant.predictions import Predictions, TopLabel
 
 __all__ = [
     "NeighbourConfidence",

@@ -11,10 +11,9 @@ from typing import Any, ClassVar, NamedTuple, final
 import numpy as np
 import torch
 
-from calibrant.bad_file import reading
 from calibrant.datasets.dataset import Dataset, DatasetReader, Examples, PixelScale, RemoteFile
 from calibrant.datasets.publisher_files import Layout, Member, check_digest, check_size, content_digest, find_files
-from calibrant.errors import FileError
+from calibrant.errors import FileError, reading
 from calibrant.paper import Paper
 
 __all__ = [

@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.bad_file import reading
 from calibrant.checks import check_at_least, check_known
 from calibrant.datasets.dataset import Examples
-from calibrant.errors import FileError, InputError
+from calibrant.errors import FileError, InputError, reading
 
 __all__ = [
     "ImageLayout",

@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.bad_file import reading
 from calibrant.checks import check_at_least
 from calibrant.datasets.dataset import Dataset, DatasetReader, Examples, PixelScale, RemoteFile
 from calibrant.datasets.publisher_files import missing_files
-from calibrant.errors import FileError
+from calibrant.errors import FileError, reading
 from calibrant.paper import Paper
 
 if TYPE_CHECKING:

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.bad_file import reading
 from calibrant.checks import check_known
 from calibrant.datasets.dataset import Dataset, DatasetReader, Examples, PixelScale, RemoteFile
 from calibrant.datasets.publisher_files import check_file, find_file, missing_files
-from calibrant.errors import FileError, InputError
+from calibrant.errors import FileError, InputError, reading
 from calibrant.paper import Paper
 
 __all__ = [

@@ -10,10 +10,9 @@ from typing import ClassVar, final
 import numpy as np
 import torch
 
-from calibrant.bad_file import reading
 from calibrant.datasets.dataset import Augmentation, Dataset, DatasetReader, Examples, PixelScale, RemoteFile
 from calibrant.datasets.publisher_files import Layout, Member, check_digest, check_file, content_digest, find_files
-from calibrant.errors import FileError
+from calibrant.errors import FileError, reading
 from calibrant.paper import Paper
 
 __all__ = [

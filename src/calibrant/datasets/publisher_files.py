@@ -21,9 +21,8 @@ from typing import IO, Any, BinaryIO, cast, final
 import numpy as np
 
 from calibrant.atomic import temporary_folder
-from calibrant.bad_file import reading
 from calibrant.datasets.dataset import DatasetReader, RemoteFile
-from calibrant.errors import FileError, InputError
+from calibrant.errors import FileError, InputError, reading
 
 __all__ = [
     "Layout",

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from calibrant.calibrators import Calibrator, HistogramBinning, StructuredVectorScaling, TemperatureScaling
-from calibrant.caught_warnings import caught_warnings, ours_in
-from calibrant.errors import CalibrantError, InputError
+from calibrant.errors import CalibrantError, InputError, caught_warnings, ours_in
 from calibrant.maps import Map
 from calibrant.predictions import Predictions
 

@@ -7,9 +7,8 @@ from typing import NamedTuple, final
 
 from torch import Tensor
 
-from calibrant.bad_file import reading
 from calibrant.checks import as_tensor, check_real, check_same_length
-from calibrant.errors import FileError, InputError
+from calibrant.errors import FileError, InputError, reading
 from calibrant.files import load
 from calibrant.files.archives import open_npz
 from calibrant.predictions import Predictions

@@ -191,7 +191,7 @@ def _share_interval(ranked: Ranked, value: float) -> tuple[float, float]:
     """Interval of the share of wrong samples above the threshold that 95 % of the right ones reach.
 
     Two uncertainties add up in squares (Zou & Donner, 2008, Statistics in Medicine): Wilson's of the share above a
-    known threshold, and how the share differs where the threshold could as well lie, which the right samples leave open.
+    known threshold, and that of the threshold itself, which is estimated from the right samples.
     """
     n_right, n_wrong = float(ranked.n_right), float(ranked.n - ranked.n_right)
     accepted_right = 1 - (ranked.right_up_to - ranked.right) / n_right

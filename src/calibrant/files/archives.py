@@ -13,9 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.bad_file import check_expansion, reading
-from calibrant.caught_warnings import caught_warnings
-from calibrant.errors import FileError, InputError
+from calibrant.errors import FileError, InputError, caught_warnings, check_expansion, reading
 from calibrant.files.source import Column, Content, as_class_names, as_column
 
 __all__ = [

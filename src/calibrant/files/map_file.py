@@ -13,8 +13,7 @@ from typing import Any, TypeAlias, final
 import torch
 from torch import Tensor, nn
 
-from calibrant.bad_file import reading
-from calibrant.errors import FileError, InputError
+from calibrant.errors import FileError, InputError, reading
 from calibrant.files.container import Container
 from calibrant.files.source import as_class_names, existing_file
 from calibrant.maps import FitSummary, Map, ProximityMap

@@ -11,8 +11,7 @@ from typing import Any, final
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from calibrant.bad_file import check_expansion, check_memory, reading
-from calibrant.errors import FileError, InputError
+from calibrant.errors import FileError, InputError, check_expansion, check_memory, reading
 from calibrant.files.source import Column, Content, Words, as_class_names
 
 __all__ = [

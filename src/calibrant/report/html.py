@@ -4,8 +4,8 @@ from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
 
+from calibrant.errors import terminal_text
 from calibrant.report.page import Cell, Figure, Page, Section, Table, Tone
-from calibrant.shown_text import terminal_text
 
 __all__ = ["to_html", "to_html_fragment"]
 

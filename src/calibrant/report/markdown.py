@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from urllib.parse import quote
 
+from calibrant.errors import markdown_code, markdown_text
 from calibrant.report.page import Cell, Figure, Page, Section, Table, Verdict
-from calibrant.shown_text import markdown_code, markdown_text
 
 __all__ = ["opening", "table", "to_markdown"]
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from rich.text import Text
 
+from calibrant.errors import terminal_text
 from calibrant.evidence import Side
 from calibrant.report.page import Cell, Column, Page, Section, Table, Tone, Verdict
-from calibrant.shown_text import terminal_text
 
 __all__ = ["to_terminal", "words_of"]
 

@@ -25,8 +25,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from calibrant.atomic import SettingsFolder, atomic_binary, atomic_path, atomic_text, save_tensors
-from calibrant.bad_file import reading
-from calibrant.errors import CalibrantError, FileError, InputError
+from calibrant.errors import CalibrantError, FileError, InputError, reading
 from calibrant.files import save
 from calibrant.files.container import contents_metadata, digest_fits
 from calibrant.losses import MetaLoss

@@ -45,13 +45,12 @@ from safetensors.torch import save_file
 from calibrant import bad_file
 from calibrant.confidence import ConfidenceHead, NeighbourConfidence, load_confidence, save_confidence
 from calibrant.diagnosis.runs import read_runs
-from calibrant.errors import FileError
+from calibrant.errors import FileError, markdown_code, markdown_text, terminal_text
 from calibrant.files import load, save, save_map, tables
 from calibrant.files.container import contents_metadata
 from calibrant.files.load import load_scores
 from calibrant.maps import Scale
 from calibrant.predictions import Predictions
-from calibrant.shown_text import markdown_code, markdown_text, terminal_text
 from calibrant.training import load_network
 from calibrant.training.folder import RunFolder
 

@@ -13,8 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from calibrant.bad_file import reading
-from calibrant.errors import FileError
+from calibrant.errors import FileError, reading
 from calibrant.files import load, save
 from calibrant.files.source import SUFFIXES
 from calibrant.predictions import Predictions, TopLabel

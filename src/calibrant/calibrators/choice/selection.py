@@ -14,9 +14,8 @@ from calibrant.calibrators.scaling.odir import DirichletODIR
 from calibrant.calibrators.scaling.order_preserving import OrderInvariant, OrderPreserving
 from calibrant.calibrators.scaling.sms import StructuredMatrixScaling
 from calibrant.calibrators.scaling.svs import StructuredVectorScaling
-from calibrant.caught_warnings import without_our_warnings
 from calibrant.checks import check_at_least
-from calibrant.errors import CalibrantError, FitError
+from calibrant.errors import CalibrantError, FitError, without_our_warnings
 from calibrant.numerics.binning import bin_index, sums_by
 from calibrant.numerics.softmax import Wanted
 from calibrant.predictions import Predictions

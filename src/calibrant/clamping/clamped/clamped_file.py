@@ -13,12 +13,11 @@ from typing import Any, Never, final
 import torch
 from torch import Tensor, nn
 
-from calibrant.bad_file import reading
 from calibrant.checks import check_bool
 from calibrant.clamping.clamped.clamped_model import ClampedModel
 from calibrant.clamping.clamped.summary import ClampingSummary
 from calibrant.clamping.network.input_space import InputSpace
-from calibrant.errors import InputError
+from calibrant.errors import InputError, reading
 from calibrant.files.container import Container
 from calibrant.files.map_file import check_map, describe, describe_fit, read_fit, rebuild
 from calibrant.files.source import existing_file

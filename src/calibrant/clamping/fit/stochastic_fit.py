@@ -5,12 +5,11 @@ import warnings
 import torch
 from torch import Tensor
 
-from calibrant.caught_warnings import without_our_warnings
 from calibrant.clamping.fit.fit_run import FitRun
 from calibrant.clamping.fit.found import Found
 from calibrant.clamping.fit.task import ClampingTask
 from calibrant.clamping.learning.stochastic import StochasticSolver, StochasticState, descend_stochastically
-from calibrant.errors import CalibrantWarning, Caveat, SeparableError
+from calibrant.errors import CalibrantWarning, Caveat, SeparableError, without_our_warnings
 from calibrant.maps import Scale
 from calibrant.numerics.certificate import Certificate
 

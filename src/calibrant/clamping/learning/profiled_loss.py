@@ -15,12 +15,12 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from calibrant.caught_warnings import without_our_warnings
 from calibrant.clamping.learning.first_temperature import follow_first_temperature
 from calibrant.clamping.learning.freedom import Basis
 from calibrant.clamping.learning.heads import HeadFit, own_penalty
 from calibrant.clamping.learning.objective import Objective
 from calibrant.clamping.learning.passes import Passes
+from calibrant.errors import without_our_warnings
 from calibrant.maps import Map, Scale
 
 __all__ = ["ProfiledLoss", "ProfiledPoint"]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from calibrant.comparison import TEMPERATURE, UNCALIBRATED, Comparison, comparison_metrics
+from calibrant.errors import markdown_text
 from calibrant.report.comparison.rows import (
     MARKS,
     PLANNED,
@@ -18,7 +19,6 @@ from calibrant.report.comparison.terms import rows_words, settings_words
 from calibrant.report.comparison.wording import leaderboard_verdict
 from calibrant.report.markdown import opening, table
 from calibrant.report.rows import INFLATED, interval, number, p_text
-from calibrant.shown_text import markdown_text
 
 __all__ = ["leaderboard_to_markdown"]
 

@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from calibrant.comparison import Comparison
+from calibrant.errors import terminal_text
 from calibrant.evidence import Side
 from calibrant.report.comparison.rows import (
     MARKS,
@@ -20,7 +21,6 @@ from calibrant.report.comparison.rows import (
 from calibrant.report.comparison.terms import rows_words
 from calibrant.report.comparison.wording import leaderboard_verdict
 from calibrant.report.terminal import words_of
-from calibrant.shown_text import terminal_text
 
 __all__ = ["leaderboard_to_terminal"]
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from calibrant.diagnosis import Band, CoefficientCurve, Diagnosis, EpochCurves, LearnedGroup, SizePoint
+from calibrant.errors import markdown_code
 from calibrant.report.diagnosis.cells import brief, in_full
 from calibrant.report.diagnosis.rows import in_order, map_words
-from calibrant.shown_text import markdown_code
 
 __all__ = [
     "Grid",

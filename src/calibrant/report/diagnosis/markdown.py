@@ -6,6 +6,7 @@ from pathlib import PurePath
 from calibrant.diagnosis import Diagnosis
 from calibrant.diagnosis.fitting import RAW
 from calibrant.diagnosis.refinement import SEPARATION
+from calibrant.errors import markdown_code, markdown_text
 from calibrant.report.diagnosis.cells import direction_text
 from calibrant.report.diagnosis.curves import Grid, coefficient_grids, epoch_grids, learned_grid, loss_grids, size_grids
 from calibrant.report.diagnosis.legends import (
@@ -35,7 +36,6 @@ from calibrant.report.diagnosis.shift import shift_grids
 from calibrant.report.diagnosis.wording import diagnosis_words, note_lines
 from calibrant.report.markdown import opening, table
 from calibrant.report.rows import INFLATED, p_text
-from calibrant.shown_text import markdown_code, markdown_text
 
 __all__ = ["diagnosis_to_markdown"]
 

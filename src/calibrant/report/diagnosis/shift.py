@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from calibrant.diagnosis import ShiftPanel, ShiftRow
 from calibrant.diagnosis.fitting import RAW, TEMPERATURE
 from calibrant.diagnosis.shift_rows import CLEAN
+from calibrant.errors import markdown_code
 from calibrant.report.diagnosis.cells import Cell, direction_text
 from calibrant.report.diagnosis.curves import Grid
 from calibrant.report.diagnosis.rows import map_words
-from calibrant.shown_text import markdown_code
 
 __all__ = ["shift_grids"]
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from calibrant.diagnosis import Diagnosis, Direction
 from calibrant.diagnosis.against import Side
 from calibrant.diagnosis.fitting import RAW, TEMPERATURE
+from calibrant.errors import terminal_text
 from calibrant.report.diagnosis.cells import Cell, brief, signed
 from calibrant.report.diagnosis.digest import coefficient_lines, digest_grid
 from calibrant.report.diagnosis.legends import REFINEMENT, calibratability_legend, marks_legend, shift_legend
@@ -26,7 +27,6 @@ from calibrant.report.diagnosis.rows import (
 from calibrant.report.diagnosis.under_shift import ShiftLine, under_shifts
 from calibrant.report.diagnosis.wording import diagnosis_words, note_lines, runs_words
 from calibrant.report.terminal import words_of
-from calibrant.shown_text import terminal_text
 
 __all__ = ["diagnosis_to_terminal"]
 
