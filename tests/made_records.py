@@ -3,6 +3,7 @@
 import math
 
 from calibrant import catalogue
+from calibrant.comparison import Comparison, MethodResult
 from calibrant.evaluation import Evaluation, WorstBin, WorstClass
 from calibrant.evidence import Difference, Estimate
 from calibrant.metrics import Murphy, RefinementTerms, Split
@@ -61,3 +62,52 @@ def made_differences():
         "nll": Difference(0.9012, 0.8135, -0.0877, -0.1021, -0.0733, 0.0005, 0.0005, "better"),
         "ece": Difference(0.1298, 0.1301, 0.0003, -0.0121, 0.0127, 0.91, 0.91),
     }
+
+
+def made_difference(value):
+    """Clear where it is a hundredth or more; lower is better."""
+    side = "alike" if abs(value) < 0.01 else "better" if value < 0 else "worse"
+    p = 0.3 if side == "alike" else 0.0005
+    return Difference(1.0, 1.0 + value, value, value - 0.005, value + 0.005, p, min(1.0, 3 * p), side)
+
+
+def made_method(name, nll, baselines, **changed):
+    """A method whose metrics all follow from its log-loss, compared with the given log-losses by baseline."""
+    ece = abs(nll - 0.7) / 3 + 0.01
+    values = {"nll": nll, "brier": nll / 2, "ece": ece, "ace": ece, "sce": ece / 9, "auroc": 0.8, "aurc": 0.1}
+    values["accuracy"] = 0.69
+    metrics = {
+        metric: made_estimate(value, calibration=metric in {"ece", "ace", "sce"}) for metric, value in values.items()
+    }
+    differences = {}
+    for baseline, other in baselines.items():
+        if baseline != name:
+            moved = {metric: (nll - other) / (1 if metric == "nll" else 2) for metric in values}
+            moved |= {"auroc": 0.0, "accuracy": 0.0}
+            differences[baseline] = {metric: made_difference(value) for metric, value in moved.items()}
+    return MethodResult(name, name.capitalize(), metrics=metrics, differences=differences, changed=0.0, **changed)
+
+
+def made_comparison(*, helps=True, cautions=()):
+    """Six methods, one of a long name and one that failed; or two of which neither helps."""
+    losses = {"none": 0.8135, "temperature": 0.7028} if helps else {"none": 0.7028, "temperature": 0.7031}
+    if helps:
+        losses |= {"sms": 0.6812, "temperature(criterion=ece)+isotonic": 0.7011, "histogram": 0.9001}
+    baselines = {name: losses[name] for name in ("none", "temperature")}
+    best = min(losses.values())
+    methods = [
+        made_method(
+            name,
+            nll,
+            baselines,
+            seconds=0.01 * place,
+            notes=("3 samples were floored",) if name in {"sms", "histogram"} else (),
+            to_best=None if nll == best else made_difference(nll - best),
+        )
+        for place, (name, nll) in enumerate(sorted(losses.items(), key=lambda pair: pair[1]))
+    ]
+    if helps:
+        methods.append(MethodResult("vector", "Vector scaling", failure="the samples are separable."))
+    return Comparison(
+        tuple(methods), n_calibration=500, n_test=1000, n_classes=3, n_bins=15, seed=0, resamples=500, cautions=cautions
+    )

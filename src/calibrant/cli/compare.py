@@ -10,6 +10,8 @@ from calibrant.cli.options import (
     Bins,
     FigureFormat,
     Figures,
+    Full,
+    Html,
     Json,
     Logits,
     Markdown,
@@ -65,6 +67,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
             "for `calibrant fit`.",
         ),
     ] = "default",
+    full: Full = False,
     bins: Bins = 15,
     resamples: Resamples = 500,
     seed: Seed = 0,
@@ -74,6 +77,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     labels: TrueLabels = None,
     json: Json = None,
     markdown: Markdown = None,
+    html: Html = None,
     figures: Figures = None,
     figure_format: FigureFormat = "png",
     theme: Theme = "light",
@@ -85,15 +89,13 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     """
     from calibrant.cli.output import print_warnings, progress_bar, standard_error, standard_output
     from calibrant.cli.reports import Reports
-    from calibrant.comparison import UNCALIBRATED, default_methods
     from calibrant.comparison import compare as compare_methods
-    from calibrant.report.comparison.document import leaderboard_to_document
-    from calibrant.report.comparison.markdown import leaderboard_to_markdown
-    from calibrant.report.comparison.terminal import leaderboard_to_terminal
+    from calibrant.comparison import default_methods
+    from calibrant.report import comparison_page, show
 
     read = partial(load_predictions, kind=one_kind(logits=logits, probs=probs), scores=scores, labels=labels)
     named = parse_methods(methods)
-    reports = Reports(json, markdown, figures, figure_format, theme)
+    reports = Reports(json, markdown, figures, figure_format, theme, html)
     reports.check([calibration, test])
     out, err = standard_output(), standard_error()
     with print_warnings(err), progress_bar(err) as progress:
@@ -105,15 +107,9 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
         )
         progress("drawing", 1, 1)
         drawn = reports.draw(lambda shown: _figures(comparison, testing, bins, shown))
-    source = f"{calibration.name} → {test.name}"
-    out.print(leaderboard_to_terminal(comparison, source=source))
-    written = reports.write_texts(
-        drawn,
-        document=lambda: leaderboard_to_document(comparison, calibration=calibration.name, test=test.name),
-        page=lambda shown: leaderboard_to_markdown(comparison, source=source, figures=shown),
-    )
-    if comparison.recommended.name != UNCALIBRATED:
-        out.print(f"Next: calibrant fit '{comparison.recommended.name}' {calibration} -o map.safetensors", style="bold")
+    page = comparison_page(comparison, calibration=calibration, test=test)
+    show(page, full=full, console=out)
+    written = reports.write(page, drawn)
     if written:
         out.print("Wrote " + ", ".join(map(str, written)), style="dim")
 
@@ -148,9 +144,9 @@ def _figures(comparison: "Comparison", test: "Predictions", n_bins: int, theme: 
     from calibrant.comparison import UNCALIBRATED
     from calibrant.diagrams import reliability
     from calibrant.plots import plot_leaderboard, plot_reliability
-    from calibrant.report.comparison.diagram import leaderboard_diagram
+    from calibrant.report import comparison_diagram
 
-    drawn = {"leaderboard": plot_leaderboard(leaderboard_diagram(comparison), theme=theme)}
+    drawn = {"leaderboard": plot_leaderboard(comparison_diagram(comparison), theme=theme)}
     shown = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best
     if shown.map is not None and shown.name != UNCALIBRATED:
         before, after = (reliability(samples, n_bins=n_bins) for samples in (test, shown.map.transform(test)))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import final
+from typing import Any, final
 
 from torch import Tensor
 
@@ -25,6 +25,7 @@ from calibrant.comparison.held_out import Caution, check_held_out
 from calibrant.evidence import Difference, Estimate, PairedBootstrap, correct, estimate, smallest_effect
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
+from calibrant.notebook import Shown
 from calibrant.predictions import Predictions
 
 __all__ = [
@@ -81,7 +82,7 @@ class MethodResult:
 
 @final
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Shown):
     """Methods by their log-loss on the test samples, lowest first; those that could not be fitted come last."""
 
     methods: tuple[MethodResult, ...]
@@ -147,6 +148,20 @@ class Comparison:
             return WhyUncalibrated.nothing_fitted
         is_open = self.n_test < _FEWEST or self.undecided is not None
         return WhyUncalibrated.too_few_samples if is_open else WhyUncalibrated.nothing_helps
+
+    def frame_rows(self) -> list[dict[str, Any]]:
+        """One row per method: its metrics, the share of changed predictions, and the time or failure of the fit."""
+        return [
+            {
+                "method": method.name,
+                "recommended": method is self.recommended,
+                **{name: estimated.value for name, estimated in method.metrics.items()},
+                "changed": method.changed,
+                "seconds": method.seconds,
+                "failure": method.failure,
+            }
+            for method in self.methods
+        ]
 
     def find(self, name: str) -> MethodResult | None:
         """The method of this name, if it has metrics."""

@@ -26,7 +26,7 @@ def plot_leaderboard(
     told from it. Methods so far off that they would squeeze the others stand at the edge, with their number.
 
     Args:
-        diagram: From :func:`calibrant.report.comparison.diagram.leaderboard_diagram`.
+        diagram: From :func:`calibrant.report.comparison_diagram`.
         figure: Where to draw; a new one unless given.
         theme: "light" or "dark"; the figure takes its background too.
 

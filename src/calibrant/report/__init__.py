@@ -19,7 +19,7 @@ from calibrant.report.page import Cell, Column, Figure, Page, Section, Table, Ve
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from calibrant.report.comparison.wording import leaderboard_verdict
+    from calibrant.report.comparison import comparison_diagram, comparison_page, comparison_verdict
 
 __all__ = [
     "Cell",
@@ -29,8 +29,10 @@ __all__ = [
     "Section",
     "Table",
     "Verdict",
+    "comparison_diagram",
+    "comparison_page",
+    "comparison_verdict",
     "evaluation_page",
-    "leaderboard_verdict",
     "page_of",
     "show",
     "to_html",
@@ -47,8 +49,8 @@ Form: TypeAlias = Literal["json", "markdown", "html"]
 _FORMS: dict[str, Form] = {".json": "json", ".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm": "html"}
 _RENDERERS = {"json": to_json, "markdown": to_markdown, "html": to_html}
 # The page of each record, by the name of its class.
-_PAGES = {"Evaluation": "evaluation.evaluation_page"}
-_HOME = {"leaderboard_verdict": "comparison.wording"}
+_PAGES = {"Comparison": "comparison.comparison_page", "Evaluation": "evaluation.evaluation_page"}
+_HOME = {"comparison_diagram": "comparison", "comparison_page": "comparison", "comparison_verdict": "comparison"}
 
 
 def page_of(record: Any, **options: Any) -> Page:

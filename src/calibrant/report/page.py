@@ -33,6 +33,7 @@ __all__ = [
     "number_text",
     "p_text",
     "percent_text",
+    "sentence",
     "table",
 ]
 
@@ -156,6 +157,8 @@ class Page:
         verdict: The report in words.
         tone: Whether the verdict is good or bad news, or leaves the question open.
         brief: The numbers that matter most, for a reader with half a minute.
+        brief_findings: The findings of the brief form, if not all.
+        brief_notes: The notes of the brief form, if not all.
         more: What the full form has beyond the brief one.
         sections: All numbers.
         notes: Warnings of fits, and reasons why something is missing.
@@ -172,6 +175,8 @@ class Page:
     source: str | None = None
     tone: Tone = "neutral"
     brief: tuple[Section, ...] = ()
+    brief_findings: tuple[str, ...] | None = None
+    brief_notes: tuple[str, ...] | None = None
     more: str = ""
     sections: tuple[Section, ...] = ()
     notes: tuple[str, ...] = ()
@@ -257,3 +262,9 @@ def p_text(p: float | None, *, resampled: bool = True) -> str:
 def percent_text(share: float) -> str:
     """Return a share in percent with one decimal."""
     return f"{100 * share:.1f} %"
+
+
+def sentence(text: object) -> str:
+    """Return a text that begins with a capital letter."""
+    words = str(text)
+    return f"{words[:1].upper()}{words[1:]}"

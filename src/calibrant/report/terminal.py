@@ -17,8 +17,7 @@ from calibrant.report.page import Cell, Column, Page, Section, Table, Tone, Verd
 
 __all__ = ["to_terminal", "words_of"]
 
-_WIDEST, _NARROWEST = 120, 40
-_GAP = 2
+_WIDEST, _NARROWEST = 120, 60
 _STYLES: dict[Side, str] = {"better": "green", "worse": "red", "alike": ""}
 _TONES: dict[Tone, tuple[str, str]] = {
     "good": ("✓ ", "bold green"),
@@ -45,22 +44,24 @@ def to_terminal(page: Page, *, width: int = _WIDEST, full: bool = False) -> Text
     mark, style = _TONES[page.tone]
     lines = [*_paragraph(f"{page.heading} ({page.facts})", width, style="dim"), Text()]
     lines += _paragraph(page.verdict.headline, width, first=mark, style=style)
-    for finding in page.verdict.findings:
+    is_brief = not full and bool(page.brief)
+    findings = page.brief_findings if is_brief and page.brief_findings is not None else page.verdict.findings
+    for finding in findings:
         lines += _paragraph(finding, width, first="• ")
-    sections = page.sections if full or not page.brief else page.brief
+    sections = page.brief if is_brief else page.sections
     layouts = _layouts(sections, width)
     for section in sections:
         lines += [Text(), *_section(section, layouts, width)]
     if full:
         lines += [Text(), *_paragraph(page.conditions, width, style="dim")]
-    for note in page.notes:
+    for note in page.brief_notes if is_brief and page.brief_notes is not None else page.notes:
         lines += _paragraph(note, width, first="note: ", style="yellow", hanging=False)
     lines.append(Text())
     for step in page.verdict.next_steps:
         lines += _paragraph(step, width, first="→ ", style="green")
     for command in page.commands:
         lines.append(Text(f"  {terminal_text(command)}", style="bold"))  # in one piece, to be copied
-    if page.more and not full:
+    if page.more and is_brief:
         lines += _paragraph(f"{page.more}: --full", width, style="dim")
     return Text("\n").join(lines)
 
@@ -114,7 +115,8 @@ class _Layout(NamedTuple):
     blocks: tuple[tuple[int, ...], ...]
     widths: tuple[int, ...]
     marks: tuple[int, ...]  # width of the mark after each number
-    aside: int | None = None
+    aside: int | None
+    gap: int
 
 
 def _layouts(sections: Sequence[Section], width: int) -> dict[tuple[Column, ...], _Layout]:
@@ -129,51 +131,59 @@ def _layouts(sections: Sequence[Section], width: int) -> dict[tuple[Column, ...]
 def _layout(columns: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]], width: int) -> _Layout:
     places = range(len(columns))
     texts = [[terminal_text(row[i].text) for row in rows] for i in places]
-    marks = tuple(max((cell_len(row[i].mark) for row in rows), default=0) for i in places)
+    marks = tuple(max((len(_mark(row[i], columns[i])) for row in rows), default=0) for i in places)
     bodies = [max((cell_len(text) for text in texts[i]), default=0) + marks[i] for i in places]
     headings = [terminal_text(column.heading) for column in columns]
     natural = [max(bodies[i], cell_len(headings[i])) for i in places]
     # Numbers are never broken: their columns are as narrow as the longest number, or word of the heading.
     words = [max(map(cell_len, heading.split(" "))) for heading in headings]
-    least = [
-        max(words[i], max((_longest_piece(text) for text in texts[i]), default=0) if columns[i].is_text else bodies[i])
-        for i in places
-    ]
-    shown, aside = list(places), None
-    if _total(natural, shown) > width:
+    least = [max(words[i], _longest_piece(texts[i]) + marks[i] if columns[i].is_text else bodies[i]) for i in places]
+    shown, aside, gap = list(places), None, 2
+    if _total(natural, shown, gap) > width:
         aside = next((i for i in places if columns[i].is_aside), None)
         shown = [i for i in places if i != aside]
-    if _total(natural, shown) > width:
+    if _total(natural, shown, gap) > width:
         natural = [max(bodies[i], words[i]) for i in places]
+    if _total(natural, shown, gap) > width >= _total(least, shown, 1):
+        gap = 1
     keys = [i for i in shown if columns[i].is_text and all(columns[j].is_text for j in range(i))]
-    if _total(least, shown) <= width:
-        return _Layout((tuple(shown),), _shrunk(natural, least, shown, width), marks, aside)
+    if _total(least, shown, gap) <= width:
+        return _Layout((tuple(shown),), _shrunk(natural, least, shown, width, gap), marks, aside, gap)
     # Continue in further blocks, each with the names of the rows.
     blocks: list[list[int]] = [[]]
     for i in (i for i in shown if i not in keys):
-        if blocks[-1] and _total(least, [*keys, *blocks[-1], i]) > width:
+        if blocks[-1] and _total(least, [*keys, *blocks[-1], i], gap) > width:
             blocks.append([])
         blocks[-1].append(i)
     full = [(*keys, *block) for block in blocks]
     fitted = list(natural)
     for block in full:
-        shrunk = _shrunk(natural, least, block, width)
+        shrunk = _shrunk(natural, least, block, width, gap)
         fitted = [min(fitted[i], shrunk[i]) if i in block else fitted[i] for i in places]
-    return _Layout(tuple(full), tuple(fitted), marks, aside)
+    return _Layout(tuple(full), tuple(fitted), marks, aside, gap)
 
 
-def _longest_piece(text: str) -> int:
-    return max((cell_len(piece) for word in text.split(" ") for piece in _PIECE.findall(word)), default=0)
+def _mark(cell: Cell, column: Column) -> str:
+    """Return the mark as it stands behind the text: apart from a name, close to a number."""
+    return f" {cell.mark}" if cell.mark and column.is_text else cell.mark
 
 
-def _total(widths: Sequence[int], shown: Sequence[int]) -> int:
-    return sum(widths[i] for i in shown) + _GAP * (len(shown) - 1)
+def _longest_piece(texts: Iterable[str]) -> int:
+    return max(
+        (cell_len(piece) for text in texts for word in text.split(" ") for piece in _PIECE.findall(word)), default=0
+    )
 
 
-def _shrunk(natural: Sequence[int], least: Sequence[int], shown: Sequence[int], width: int) -> tuple[int, ...]:
+def _total(widths: Sequence[int], shown: Sequence[int], gap: int) -> int:
+    return sum(widths[i] for i in shown) + gap * (len(shown) - 1)
+
+
+def _shrunk(
+    natural: Sequence[int], least: Sequence[int], shown: Sequence[int], width: int, gap: int
+) -> tuple[int, ...]:
     """Narrow the widest columns that may be narrowed until the table fits."""
     widths = list(natural)
-    while _total(widths, shown) > width:
+    while _total(widths, shown, gap) > width:
         loose = [i for i in shown if widths[i] > least[i]]
         if not loose:
             break
@@ -194,7 +204,7 @@ def _table(table: Table, layout: _Layout, width: int) -> list[Text]:
                     _set(Text(cells[at][line], style="bold"), table.columns[i], layout.widths[i])
                     for at, i in enumerate(block)
                 ]
-                lines.append(_joined(parts))
+                lines.append(_joined(parts, layout.gap))
         for row in table.rows:
             lines += _row(row, block, table.columns, layout)
     if layout.aside is not None and table.rows:
@@ -207,7 +217,9 @@ def _table(table: Table, layout: _Layout, width: int) -> list[Text]:
 
 def _row(row: Sequence[Cell], block: Sequence[int], columns: Sequence[Column], layout: _Layout) -> list[Text]:
     wrapped = [
-        _wrap(terminal_text(row[i].text), layout.widths[i]) if columns[i].is_text else [terminal_text(row[i].text)]
+        _wrap(terminal_text(row[i].text), layout.widths[i] - len(_mark(row[i], columns[i])))
+        if columns[i].is_text
+        else [terminal_text(row[i].text)]
         for i in block
     ]
     lines = []
@@ -217,9 +229,10 @@ def _row(row: Sequence[Cell], block: Sequence[int], columns: Sequence[Column], l
             cell = row[i]
             text = Text(wrapped[at][line] if line < len(wrapped[at]) else "", style="bold" if cell.bold else "")
             if line == 0:
-                text.append(cell.mark.ljust(layout.marks[i]), style=_STYLES[cell.side])
+                mark = _mark(cell, columns[i])
+                text.append(mark if columns[i].is_text else mark.ljust(layout.marks[i]), style=_STYLES[cell.side])
             parts.append(_set(text, columns[i], layout.widths[i]))
-        lines.append(_joined(parts))
+        lines.append(_joined(parts, layout.gap))
     return lines
 
 
@@ -229,8 +242,8 @@ def _set(text: Text, column: Column, width: int) -> Text:
     return text + Text(space) if column.is_text else Text(space) + text
 
 
-def _joined(parts: Sequence[Text]) -> Text:
-    line = Text(" " * _GAP).join(parts)
+def _joined(parts: Sequence[Text], gap: int) -> Text:
+    line = Text(" " * gap).join(parts)
     line.rstrip()
     return line
 

@@ -17,8 +17,8 @@ from calibrant.maps import Affine, Identity, Scale
 from calibrant.metrics import accuracy, brier, nll
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
-from calibrant.report.comparison.document import leaderboard_to_document
-from calibrant.report.comparison.rows import note_lines
+from calibrant.report import comparison_page
+from calibrant.report.comparison import method_notes
 
 
 @final
@@ -138,13 +138,13 @@ def test_the_numbers_are_read_back_from_a_file(tmp_path):
 def test_a_leaderboard_shows_the_numbers_and_says_the_same_note_once():
     rows = calibrated(600)
     board = compare(rows[:300], rows[300:], [Fixed(temperature=4.0), Fixed(temperature=4.1)], resamples=50)
-    methods = {each["name"]: each for each in leaderboard_to_document(board)["methods"]}
+    methods = {each["name"]: each for each in comparison_page(board).data()["methods"]}
     own = methods["fixed(temperature=4.0)"]["own_samples"]
     assert own["n"] == 300
     assert own["after"]["nll"] > own["before"]["nll"]
-    assert sum("worse than no calibration" in line for line in note_lines(board.methods)) == 2
+    assert sum("worse than no calibration" in line for line in method_notes(board.methods)) == 2
     twice = [MethodResult("one", "", notes=("the same",)), MethodResult("two", "", notes=("the same", "another"))]
-    assert note_lines(twice) == ["one, two: the same", "two: another"]
+    assert method_notes(twice) == ["one, two: the same", "two: another"]
 
 
 def test_one_sample_is_compared():

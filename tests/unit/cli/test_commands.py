@@ -37,7 +37,8 @@ def test_everything_can_be_written_at_once(calibrant, files, tmp_path):
     summary.write_text("before\n")
     code, out, err = calibrant(
         "evaluate", files / "model.npz", "--bins", 10, "--seed", 3, "--resamples", 200, "--json", tmp_path / "r.json",
-        "--markdown", tmp_path / "r.md", "--figures", tmp_path / "figures", "--figure-format", "svg", "--theme", "dark",
+        "--markdown", tmp_path / "r.md", "--html", tmp_path / "r.html",
+        "--figures", tmp_path / "figures", "--figure-format", "svg", "--theme", "dark",
         "--baseline", files / "cooler.npz", "--fail-if", "ece>0.9", GITHUB_STEP_SUMMARY=str(summary),
     )  # fmt: skip
     assert code == 0, err
@@ -52,6 +53,7 @@ def test_everything_can_be_written_at_once(calibrant, files, tmp_path):
     pictures = sorted(path.name for path in (tmp_path / "figures").iterdir())
     assert pictures == ["bins_sweep.svg", "classwise.svg", "density.svg", "reliability.svg", "risk_coverage.svg"]
     assert "(figures/reliability.svg)" in (tmp_path / "r.md").read_text()
+    assert (tmp_path / "r.html").read_text().count("data:image/png;base64") == len(pictures)
     assert summary.read_text().startswith("before\n# Calibration report: model.npz")
 
 

@@ -47,14 +47,16 @@ def test_everything_can_be_written_at_once(calibrant, files, tmp_path):
         "compare", files / "cal.npz", files / "test.npz",
         "--methods", "temperature,temperature(criterion=focal,gamma=2)",
         "--bins", 10, "--seed", 3, "--resamples", 100, "--json", tmp_path / "b.json", "--markdown", tmp_path / "b.md",
+        "--html", tmp_path / "b.html",
         "--figures", tmp_path / "figures", "--figure-format", "svg", "--theme", "dark",
         GITHUB_STEP_SUMMARY=str(summary),
     )  # fmt: skip
     assert code == 0, err
-    assert "→ temperature" in out
-    assert "Next: calibrant fit 'temperature'" in out
+    assert "temperature ←" in out
+    assert f"calibrant fit temperature {files / 'cal.npz'} -o map.safetensors" in out
+    assert "data:image/png;base64" in (tmp_path / "b.html").read_text()
     board = json.loads((tmp_path / "b.json").read_text())
-    assert board["schema"] == "calibrant.leaderboard/1"
+    assert board["schema"] == "calibrant.comparison/1"
     assert (board["calibration"]["n"], board["test"]["n"], board["bins"], board["seed"]) == (400, 500, 10, 3)
     assert {method["name"] for method in board["methods"]} == {
         "none", "temperature", "temperature(criterion=focal,gamma=2.0)",
@@ -62,7 +64,8 @@ def test_everything_can_be_written_at_once(calibrant, files, tmp_path):
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {"leaderboard.svg", "before_and_after.svg"}
     assert "(figures/leaderboard.svg)" in (tmp_path / "b.md").read_text()
     assert summary.read_text().startswith("# Calibration methods compared")
-    assert max(map(len, out.splitlines())) <= 120
+    lines = [line for line in out.splitlines() if "calibrant fit" not in line and not line.startswith("Wrote")]
+    assert max(map(len, lines)) <= 120
 
 
 def test_the_same_seed_writes_the_same_numbers(calibrant, files, tmp_path):
@@ -81,8 +84,8 @@ def test_the_same_seed_writes_the_same_numbers(calibrant, files, tmp_path):
 def test_the_usual_methods_are_tried_unless_others_are_named(calibrant, files):
     code, out, err = calibrant("compare", files / "cal.npz", files / "test.npz", "--resamples", 100)
     assert code == 0, err
-    for name in ("none", "temperature", "ets", "svs", "sms", "vector", "isotonic", "histogram"):
-        assert f" {name} " in out
+    for name in ("uncalibrated", "temperature", "ets", "svs", "sms", "vector", "isotonic", "histogram"):
+        assert f"\n{name} " in out
 
 
 @pytest.mark.parametrize(
@@ -145,8 +148,8 @@ def test_a_page_that_cannot_be_written_is_found_before_the_files_are_read(calibr
     "stopped_in",
     [
         "calibrant.comparison.compare",
-        "calibrant.report.comparison.markdown.leaderboard_to_markdown",
-        "calibrant.report.comparison.document.leaderboard_to_document",
+        "calibrant.report.comparison.comparison_page",
+        "calibrant.report.comparison.comparison_verdict",
     ],
 )
 def test_stopping_it_leaves_no_broken_file(calibrant, files, tmp_path, monkeypatch, stopped_in):
@@ -159,6 +162,7 @@ def test_stopping_it_leaves_no_broken_file(calibrant, files, tmp_path, monkeypat
     code, _, err = calibrant(
         "compare", files / "cal.npz", files / "test.npz", "--methods", "temperature", "--resamples", 100,
         "--json", tmp_path / "b.json", "--markdown", tmp_path / "b.md",
+        "--html", tmp_path / "b.html",
     )  # fmt: skip
     assert code == 130
     assert "nothing was left half-written" in err

@@ -202,10 +202,10 @@ def test_where_no_temperature_can_be_refitted_nothing_is_said_of_delta():
     assert found.effect is None
     words = clamping_verdict(found)
     assert words.headline.startswith("Whether δ helps cannot be told")
-    assert any(note.startswith("TS on δ* did not fit: ") for note in other_notes(found))
+    assert any(note.startswith("TS on δ* could not be fitted: ") for note in other_notes(found))
     document = clamping_to_document(found)
     assert (document["delta"]["effect"], document["failures"][0]["name"]) == (None, "TS on δ*")
-    assert "TS on δ* did not fit" in shown(found)
+    assert "TS on δ* could not be fitted" in shown(found)
 
 
 def test_rows_without_spread_say_nothing_of_delta():

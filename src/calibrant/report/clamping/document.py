@@ -1,13 +1,15 @@
 """A judgement as JSON, under a versioned schema."""
 
+from importlib.metadata import version
+from pathlib import PurePath
 from typing import Any
 
 from calibrant.report.clamping.effect import DeltaEffect
 from calibrant.report.clamping.judgement import ClampingJudgement
 from calibrant.report.clamping.wording import clamping_verdict
-from calibrant.report.comparison.document import entry_to_plain
-from calibrant.report.comparison.terms import terms_to_plain
-from calibrant.report.document import without_nan
+from calibrant.report.comparison import held_out_fields
+from calibrant.report.comparison import method_fields as entry_to_plain
+from calibrant.report.json import to_plain
 
 __all__ = ["CLAMPING_SCHEMA", "clamping_to_document"]
 
@@ -34,7 +36,12 @@ def clamping_to_document(
     """
     document: dict[str, Any] = {
         "schema": CLAMPING_SCHEMA,
-        **terms_to_plain(found, calibration=calibration, test=test),
+        "calibrant": version("calibrant"),
+        **held_out_fields(
+            found,
+            calibration=None if calibration is None else PurePath(calibration),
+            test=None if test is None else PurePath(test),
+        ),
         "network": network,
         "verdict": vars(clamping_verdict(found)),
         "delta": {"norm": found.norm, "largest": found.largest, "effect": _effect(found.effect)},
@@ -45,7 +52,7 @@ def clamping_to_document(
         "failures": [entry_to_plain(entry) for entry in found.failures],
         "fit": found.summary.as_dict(),
     }
-    plain: dict[str, Any] = without_nan(document)
+    plain: dict[str, Any] = to_plain(document)
     return plain
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import final
 
 from calibrant.evidence import Difference, Side
-from calibrant.report.comparison.phrases import difference_words, points_words
+from calibrant.report.comparison import difference_words, points_words
 
 __all__ = ["REFITTED", "DeltaEffect"]
 
@@ -71,7 +71,7 @@ class DeltaEffect:
         for name, title in (("nll", "log-loss"), ("ece", "ECE"), ("accuracy", "accuracy")):
             if name in self.changes:
                 change = self.changes[name]
-                by = points_words(change) if name == "accuracy" else difference_words(change, "lower", "higher")
+                by = points_words(change) if name == "accuracy" else difference_words(change)
                 told.append(f"{title} {by}{_doubt(change)}")
         return f"δ by itself, {how}: {'; '.join(told)}."
 

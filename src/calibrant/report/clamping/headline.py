@@ -5,7 +5,7 @@ from calibrant.comparison import TEMPERATURE, UNCALIBRATED
 from calibrant.report.clamping.effect import REFITTED
 from calibrant.report.clamping.fit_words import reservations
 from calibrant.report.clamping.judgement import ClampingJudgement
-from calibrant.report.comparison.phrases import difference_words
+from calibrant.report.comparison import difference_words
 
 __all__ = ["clamping_headline", "head_words", "is_idle"]
 
@@ -24,7 +24,7 @@ def _answer(found: ClampingJudgement) -> str:
     effect, rows = found.effect, found.n_test
     if effect is None:
         change = found.clamped.differences[found.rival]["nll"]
-        against = f"{difference_words(change, 'lower', 'higher')} than {head_words(found.rival)}"
+        against = f"{difference_words(change)} than {head_words(found.rival)}"
         return (
             f"Whether δ helps cannot be told, as a temperature could not be fitted both with it and without. The "
             f"clamped network's log-loss is {against}, on {rows:,} test rows."

@@ -9,7 +9,8 @@ from calibrant.evidence import Estimate
 from calibrant.maps import Scale
 from calibrant.report.clamping.effect import REFITTED
 from calibrant.report.clamping.judgement import CLAMPED, ClampingJudgement, clamping_metrics
-from calibrant.report.comparison.rows import MARKS, change_text
+from calibrant.report.comparison import difference_text as change_text
+from calibrant.report.page import MARKS
 from calibrant.report.rows import number, p_text
 
 __all__ = ["Pair", "TrialLine", "change_rows", "pairs", "part_legend", "part_rows", "trial_lines", "value_rows"]

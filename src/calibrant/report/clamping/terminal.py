@@ -11,7 +11,7 @@ from calibrant.errors import terminal_text
 from calibrant.report.clamping.judgement import ClampingJudgement
 from calibrant.report.clamping.rows import change_rows, pairs, part_legend, part_rows, trial_lines, value_rows
 from calibrant.report.clamping.wording import clamping_verdict, other_notes
-from calibrant.report.comparison.terms import rows_words
+from calibrant.report.comparison import held_out_facts as rows_words
 from calibrant.report.rows import INFLATED
 from calibrant.report.terminal import words_of
 

@@ -6,8 +6,8 @@ from calibrant.report.clamping.effect import REFITTED
 from calibrant.report.clamping.fit_words import cross_validated_words, fit_notes
 from calibrant.report.clamping.headline import clamping_headline, head_words
 from calibrant.report.clamping.judgement import CLAMPED, ClampingJudgement
-from calibrant.report.comparison.phrases import accuracy_words, difference_words, separation_words
-from calibrant.report.comparison.rows import note_lines
+from calibrant.report.comparison import accuracy_words, difference_words, separation_words
+from calibrant.report.comparison import method_notes as note_lines
 from calibrant.report.wording import Verdict
 
 __all__ = ["clamping_verdict", "other_notes"]
@@ -51,7 +51,7 @@ def _temperature(found: ClampingJudgement) -> list[str]:
         return []
     assert refitted.map is not None
     behind, without = (
-        difference_words(change["nll"], "lower", "higher")
+        difference_words(change["nll"])
         for change in (found.clamped.differences[REFITTED], alone.differences[TEMPERATURE])
     )
     optimum = float(refitted.map.get_buffer("temperature"))
@@ -63,7 +63,7 @@ def _gains(found: ClampingJudgement) -> list[str]:
     """The log-loss of what is deployed against the others, less what was said of δ alone."""
     said = found.effect.still if found.effect is not None and found.effect.moved == CLAMPED else None
     told = [
-        f"{difference_words(change['nll'], 'lower', 'higher')} than {head_words(rival)}"
+        f"{difference_words(change['nll'])} than {head_words(rival)}"
         for rival, change in reversed(found.clamped.differences.items())
         if rival not in {said, REFITTED}
     ]

@@ -1,7 +1,6 @@
-"""Methods side by side: the numbers are those of the metrics, tests are paired and corrected, words are honest."""
+"""Methods side by side: the numbers are those of the metrics, tests are paired and corrected, words follow them."""
 
 import gc
-import io
 import json
 import math
 import sys
@@ -13,7 +12,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 from calibrant.calibrators import Calibrator, DoNothing, TemperatureScaling
@@ -33,12 +31,9 @@ from calibrant.maps import Affine, Scale
 from calibrant.metrics import NLL
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
-from calibrant.report import leaderboard_verdict
-from calibrant.report.comparison.diagram import leaderboard_diagram
-from calibrant.report.comparison.document import leaderboard_to_document
-from calibrant.report.comparison.markdown import leaderboard_to_markdown
-from calibrant.report.comparison.rows import note_lines
-from calibrant.report.comparison.terminal import leaderboard_to_terminal
+from calibrant.report import comparison_diagram, comparison_page, comparison_verdict, to_markdown
+from calibrant.report.comparison import method_notes
+from calibrant.report.terminal import to_terminal
 
 
 def rows(n, k=4, *, scale=1.0, shift=0.0, seed=0, class_names=None):
@@ -147,7 +142,11 @@ def test_what_several_methods_say_stands_once_behind_their_names():
         MethodResult("b", "B", notes=("zeros were floored",)),
         MethodResult("c", "C", notes=("zeros were floored",), failure="it could not be"),
     ]
-    assert note_lines(entries) == ["c did not fit: it could not be", "a, b: zeros were floored", "a: of a alone"]
+    assert method_notes(entries) == [
+        "c could not be fitted: it could not be",
+        "a, b: zeros were floored",
+        "a: of a alone",
+    ]
 
 
 def test_warnings_become_notes(board):
@@ -170,8 +169,8 @@ def test_without_a_temperature_the_rival_is_doing_nothing():
     assert found.find("temperature") is None
     assert found.methods[-1].name == "temperature"
     assert set(found.find("bias(by=0.5)").differences) == {"none"}
-    assert "− none" in text_of(found)
-    assert leaderboard_diagram(found).rival == "none"
+    assert "− uncalibrated" in text_of(found)
+    assert comparison_diagram(found).rival == "none"
 
 
 def test_progress_counts_the_methods():
@@ -217,23 +216,23 @@ def test_the_choice_of_auto_does_not_depend_on_the_test_rows():
 def test_calibrated_predictions_are_left_alone():
     found = compare(rows(500, seed=3), rows(500, seed=4), [Bias(by=1.0)], resamples=200)
     assert found.recommended.name == "none"
-    assert leaderboard_verdict(found).headline.startswith("Leave the predictions as they are")
+    assert comparison_verdict(found).headline.startswith("Leave the model uncalibrated")
 
 
 def test_a_temperature_is_enough_where_nothing_beats_it():
     found = compare(CALIBRATION, TEST, [Bias(temperature=2.0), Bias(by=0.01, temperature=2.0)], resamples=200)
     assert found.recommended.name == "temperature"
-    assert leaderboard_verdict(found).headline.startswith("Temperature scaling is enough")
+    assert comparison_verdict(found).headline.startswith("Temperature scaling is enough")
 
 
 def test_the_best_is_used_where_it_beats_both():
     calibration, test = rows(800, scale=2.0, shift=2.0, seed=5), rows(800, scale=2.0, shift=2.0, seed=6)
     found = compare(calibration, test, [Bias(by=2.0, temperature=2.0)], resamples=200)
     assert found.recommended.name == "bias(by=2.0,temperature=2.0)"
-    words = leaderboard_verdict(found)
+    words = comparison_verdict(found)
     assert words.headline.startswith("Use bias(by=2.0,temperature=2.0)")
-    assert "lower than doing nothing, and" in words.findings[0]
-    assert "lower than temperature scaling" in words.findings[0]
+    assert "lower than that of the uncalibrated model, and" in words.findings[0]
+    assert "lower than that of temperature scaling" in words.findings[0]
     assert any("changes the predicted class" in finding for finding in words.findings)
     assert any("AUROC" in finding for finding in words.findings)
 
@@ -252,9 +251,9 @@ def test_the_best_gives_way_to_one_that_is_surely_better_than_a_temperature(boar
     rest = [each for each in board.methods if each.name in {"none", "temperature"}]
     found = replace(board, methods=(entry("lucky", 0.1, "alike"), entry("sure", 0.2, "better"), *rest))
     assert found.recommended.name == "sure"
-    said = leaderboard_verdict(found).findings
+    said = comparison_verdict(found).findings
     assert any(
-        "lucky is lower still" in line and "does not beat temperature scaling beyond noise" in line for line in said
+        "lucky is lower still" in line and "not clearly better than temperature scaling" in line for line in said
     )
 
 
@@ -286,7 +285,7 @@ def test_holm_is_computed_by_hand():
 
 def test_the_calibration_error_s_favourite_is_named_where_it_is_another(board):
     lowest = min(board.fitted, key=lambda entry: entry.metrics["ece"].value)
-    said = " ".join(leaderboard_verdict(board).findings)
+    said = " ".join(comparison_verdict(board).findings)
     assert (f"ECE ranks {lowest.name} first" in said) == (lowest is not board.recommended)
 
 
@@ -297,8 +296,8 @@ def test_a_brier_score_that_rises_beyond_noise_is_said_beside_a_log_loss_that_fa
     samples = Predictions.from_binary_logits(odds, torch.ones(2000, dtype=torch.int64))
     found = compare(samples[:1000], samples[1000:], [], resamples=200)
     assert found.recommended.name == "temperature"
-    said = leaderboard_verdict(found).findings
-    assert any("disagrees: that of temperature is" in line and "by it, none is best" in line for line in said)
+    said = comparison_verdict(found).findings
+    assert any("disagrees: that of temperature is" in line and "by it, uncalibrated is best" in line for line in said)
 
 
 @pytest.mark.parametrize(("own", "said"), [("alike", True), ("better", False)])
@@ -313,7 +312,7 @@ def test_another_choice_by_the_brier_score_is_said_where_it_is_beyond_noise(boar
     rest = [each for each in board.methods if each.name in {"none", "temperature"}]
     found = replace(board, methods=(first, other, *rest))
     assert found.recommended is first
-    assert any("would take other" in line for line in leaderboard_verdict(found).findings) == said
+    assert any("would choose other" in line for line in comparison_verdict(found).findings) == said
 
 
 def with_nll_and_ece(entry, nll, ece, **changed):
@@ -337,7 +336,7 @@ def test_the_log_loss_is_advised_only_against_a_higher_one(board, nll, said):
     nothing = with_nll_and_ece(board.find("none"), 0.9, 0.3)
     found = replace(board, methods=tuple(sorted((chosen, other, nothing), key=lambda entry: entry.nll)))
     assert found.recommended is chosen
-    words = " ".join(leaderboard_verdict(found).findings)
+    words = " ".join(comparison_verdict(found).findings)
     assert f"ECE ranks bias(by=0.1) first (0.1000), {said}" in words
     assert ("choose by" in words) == (nll > 0.5)
 
@@ -370,9 +369,9 @@ def test_the_planned_comparison_is_neither_corrected_nor_counted():
 def test_a_few_test_rows_are_too_few_to_tell(count):
     found = compare(rows(500, scale=1.5, seed=3), rows(count, scale=1.5, seed=5), [Bias(by=0.5)], resamples=200)
     assert found.recommended.name == "none"
-    words = leaderboard_verdict(found)
-    assert words.headline.startswith("Too few test rows to tell whether anything helps: none of 2 methods")
-    assert words.next_steps == ["Compare on more test rows before deciding; until then leave the confidence as it is."]
+    words = comparison_verdict(found)
+    assert words.headline.startswith("Too few test samples to decide whether any method helps: none of 2 methods")
+    assert words.next_steps == ["Compare on more test samples; until then use no calibration."]
     assert "nan" not in text_of(found)
 
 
@@ -381,22 +380,20 @@ def test_one_row_marks_nobody():
     assert {change.side for entry in found.fitted for by in entry.differences.values() for change in by.values()} == {
         "alike"
     }
-    assert "The test rows show no spread at all" in " ".join(leaderboard_verdict(found).findings)
+    assert "The test samples show no spread" in " ".join(comparison_verdict(found).findings)
 
 
 def test_enough_rows_to_rule_a_gain_out_say_that_nothing_helps():
     found = compare(rows(2000, seed=3), rows(2000, seed=4), [], resamples=200)
-    assert leaderboard_verdict(found).next_steps == [
-        "Leave the confidence as it is; recalibrating could only add noise."
-    ]
+    assert comparison_verdict(found).next_steps == ["Leave the model uncalibrated: recalibrating could only add noise."]
 
 
 def test_where_nothing_can_be_fitted_that_is_said():
     logits = torch.randn(20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found = compare(Predictions.from_logits(logits, logits.argmax(1)), rows(20, 3, seed=2), [], resamples=100)
-    words = leaderboard_verdict(found)
-    assert words.headline == "Nothing to compare: no method could be fitted on the calibration rows."
-    assert words.next_steps[0].startswith("Fit on other rows")
+    words = comparison_verdict(found)
+    assert words.headline == "Nothing to compare: no method could be fitted on the calibration samples."
+    assert words.next_steps[0].startswith("Fit on other samples")
 
 
 # What must hold of the two sets.
@@ -407,11 +404,11 @@ def test_sets_of_different_accuracy_are_warned_of_wherever_the_words_go():
     worse = Predictions.from_logits(other.logits, (other.labels + (torch.arange(600) % 3 == 0)) % 4)
     with pytest.warns(CalibrantWarning, match="may not be drawn alike"):
         found = compare(CALIBRATION, worse, [], resamples=100)
-    words = leaderboard_verdict(found)
+    words = comparison_verdict(found)
     assert words.findings[0].startswith("The two sets may not be drawn alike")
-    assert words.next_steps[0].startswith("Settle the warning above first")
+    assert words.next_steps[0].startswith("Resolve the warning above first")
     assert not any("add noise" in step for step in words.next_steps)
-    assert "may not be drawn alike" in leaderboard_to_markdown(found)
+    assert "may not be drawn alike" in to_markdown(comparison_page(found))
 
 
 def test_sets_of_different_accuracy_do_not_advise_to_leave_things_as_they_are():
@@ -420,9 +417,9 @@ def test_sets_of_different_accuracy_do_not_advise_to_leave_things_as_they_are():
     with pytest.warns(CalibrantWarning, match="may not be drawn alike"):
         found = compare(perfect, TEST, [Bias(by=3.0)], resamples=100)
     assert found.recommended.name == "none"
-    assert leaderboard_verdict(found).headline.startswith("These two sets do not carry any advice")
-    assert leaderboard_verdict(found).next_steps == [
-        "Settle the warning above first, then compare again: the answer may be another."
+    assert comparison_verdict(found).headline.startswith("No advice can be based on these two sets")
+    assert comparison_verdict(found).next_steps == [
+        "Resolve the warning above first, then compare again: the answer may change."
     ]
 
 
@@ -461,9 +458,7 @@ def test_a_model_with_few_different_answers_is_not_suspected():
 
 
 def text_of(board, width=120):
-    stream = io.StringIO()
-    Console(width=width, color_system=None, file=stream).print(leaderboard_to_terminal(board, source="a → b"))
-    return stream.getvalue()
+    return to_terminal(comparison_page(board), width=width, full=True).plain
 
 
 def many(board, count=30):
@@ -473,44 +468,30 @@ def many(board, count=30):
     return replace(board, methods=(*board.fitted, *more, *board.methods[len(board.fitted) :]))
 
 
-def test_the_table_fits_a_page_with_three_and_with_thirty_methods(board):
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_table_fits_a_page_with_three_and_with_thirty_methods(board, width):
     for found in (board, many(board)):
-        lines = text_of(found).splitlines()
-        assert max(len(line.rstrip()) for line in lines) <= 120
-        heading = next(line for line in lines if "method" in line and "auroc" in line)
-        assert heading.rstrip().endswith("fit s")
-        assert sum(line.startswith(("  temperature", "→ temperature")) for line in lines) >= 1
-
-
-def test_the_terminal_marks_the_recommended_the_worse_and_the_failed(board):
-    text = text_of(board)
-    assert f"→ {board.recommended.name}" in text
-    worst = next(line for line in text.splitlines() if line.startswith("  bias(by=3.0)"))
-    assert "▼" in worst
-    assert "did not fit" in next(line for line in text.splitlines() if line.startswith("  fails"))
-    assert "note: fails did not fit: it must not be asked to." in text
-    assert "note: warns: be careful" in text
-    assert "Holm" in text
-    assert "nan" not in text
+        shown = text_of(found, width)
+        assert max(len(line) for line in shown.splitlines()) <= width
+        assert all(f"{method.nll:.4f}" in shown for method in found.fitted)
+        assert "nan" not in shown
 
 
 def test_the_page_has_every_number_with_its_interval(board):
-    page = leaderboard_to_markdown(board, source="a → b")
+    page = to_markdown(comparison_page(board))
     tables = [block.splitlines() for block in page.split("\n\n") if block.startswith("|")]
     assert len(tables) == 4
     for table in tables:
         assert len({line.count("|") for line in table}) == 1
     assert len(tables[0]) == 2 + len(board.methods)
     assert len(tables[1]) == 2 + len(board.fitted)
-    assert "## Against temperature scaling" in page
-    assert "- fails did not fit" in page
     assert "nan" not in page
 
 
 def test_the_document_is_plain_and_versioned(board):
-    document = leaderboard_to_document(board, calibration="cal.npz", test="test.npz")
+    document = comparison_page(board).data()
     again = json.loads(json.dumps(document, allow_nan=False))
-    assert again["schema"] == "calibrant.leaderboard/1"
+    assert again["schema"] == "calibrant.comparison/1"
     assert again["recommended"] == board.recommended.name
     assert [method["name"] for method in again["methods"]] == [entry.name for entry in board.methods]
     best = again["methods"][0]
@@ -525,9 +506,9 @@ def test_a_handful_of_rows_and_right_answers_only_are_survived():
     right = Predictions.from_logits(logits + 0.01 * torch.arange(12)[:, None] * torch.eye(3)[0], logits.argmax(1))
     found = compare(rows(30, 3), right, [], resamples=100)
     assert math.isnan(found.best.metrics["auroc"].value)
-    for text in (text_of(found), leaderboard_to_markdown(found)):
+    for text in (text_of(found), to_markdown(comparison_page(found))):
         assert "nan" not in text
-    json.dumps(leaderboard_to_document(found), allow_nan=False)
+    json.dumps(comparison_page(found).data(), allow_nan=False)
 
 
 def test_an_entry_beats_only_what_it_was_compared_with():

@@ -1,0 +1,537 @@
+"""The report of a comparison: which calibration method to use, what it gains, and what it costs.
+
+The sentences and cells about one method are shared with the report of a clamped network, which is compared alike.
+"""
+
+import math
+import shlex
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any, Protocol
+
+from calibrant.calibrators import Auto
+from calibrant.comparison import (
+    TEMPERATURE,
+    UNCALIBRATED,
+    Comparison,
+    MethodResult,
+    WhyUncalibrated,
+    comparison_metrics,
+)
+from calibrant.diagrams.leaderboard import Dot, LeaderboardDiagram, MethodDots
+from calibrant.evidence import Difference
+from calibrant.report.evaluation import plain_estimates
+from calibrant.report.json import document
+from calibrant.report.page import (
+    INFLATED,
+    Cell,
+    Page,
+    Row,
+    Section,
+    Table,
+    Tone,
+    Verdict,
+    arrow,
+    counted,
+    interval_text,
+    marked,
+    number_text,
+    p_text,
+    percent_text,
+    sentence,
+    table,
+)
+
+__all__ = [
+    "HeldOut",
+    "accuracy_words",
+    "comparison_diagram",
+    "comparison_page",
+    "comparison_verdict",
+    "difference_text",
+    "difference_words",
+    "held_out_facts",
+    "held_out_fields",
+    "held_out_settings",
+    "method_fields",
+    "method_name",
+    "method_notes",
+    "points_words",
+    "separation_words",
+]
+
+_NAMES = {UNCALIBRATED: "the uncalibrated model", TEMPERATURE: "temperature scaling"}
+_MOST_NAMED = 6
+_SHOWN = 0.00005  # the least difference that four decimals show
+_BRIEF = ("nll", "brier", "ece")
+_PLANNED = "temperature scaling against the uncalibrated model is one planned test, not corrected"
+_LOWER = {metric.name: metric.lower_is_better for metric in comparison_metrics()}
+
+
+def comparison_page(
+    comparison: Comparison, *, calibration: PurePath | None = None, test: PurePath | None = None
+) -> Page:
+    """Return the report of a comparison.
+
+    Args:
+        comparison: The numbers.
+        calibration: File of the calibration samples.
+        test: File of the test samples.
+    """
+    chosen = comparison.recommended
+    baselines = [name for name in (UNCALIBRATED, TEMPERATURE) if comparison.find(name) is not None]
+    command = f"calibrant fit {shlex.quote(chosen.name)} {shlex.quote(str(calibration))} -o map.safetensors"
+    return Page(
+        title="Calibration methods compared",
+        source=f"{calibration.name} → {test.name}" if calibration and test else None,
+        facts=held_out_facts(comparison),
+        verdict=comparison_verdict(comparison),
+        brief_findings=tuple(_main_findings(comparison, chosen)),
+        tone=_tone(comparison),
+        brief=(Section("", (_board(comparison, is_brief=True),), legend=_legend(comparison, is_brief=True)),),
+        more=f"More findings, all metrics and differences, {counted(len(method_notes(comparison.methods)), 'note')}",
+        sections=(
+            Section("Methods by log-loss", (_board(comparison),), legend=_legend(comparison)),
+            Section("Every number with its 95 % interval", (_intervals(comparison),)),
+            *(Section(f"Differences from {_NAMES[name]}", (_differences(comparison, name),)) for name in baselines),
+        ),
+        notes=tuple(method_notes(comparison.methods)),
+        brief_notes=tuple(f"{chosen.name}: {note}" for note in chosen.notes),
+        settings=held_out_settings(comparison),
+        footer="Differences are a method's number minus the baseline's; their intervals are those of the one "
+        f"difference, not corrected for the number of methods. {INFLATED}",
+        commands=(command,) if calibration is not None and chosen.name != UNCALIBRATED else (),
+        data=lambda: _document(comparison, calibration, test),
+    )
+
+
+def _tone(comparison: Comparison) -> Tone:
+    if comparison.cautions:
+        return "open"
+    tones: dict[WhyUncalibrated | None, Tone] = {
+        WhyUncalibrated.too_few_samples: "open",
+        WhyUncalibrated.nothing_fitted: "bad",
+    }
+    return tones.get(comparison.why_uncalibrated, "good")
+
+
+# Numbers.
+
+
+def _board(comparison: Comparison, *, is_brief: bool = False) -> Table:
+    """Return the methods in order, with the log-loss relative to the baseline and other metrics."""
+    names = _BRIEF if is_brief else tuple(name for name in _LOWER if name != "accuracy")
+    best = {name: _best(comparison, name) for name in names}
+    header = ["method", *(arrow(name, _LOWER[name]) for name in names), "accuracy", *["fit, s"] * (not is_brief)]
+    header.insert(2, f"nll − {method_name(comparison.baseline)}")
+    rows: list[Row] = []
+    for method in comparison.methods:
+        is_chosen = method is comparison.recommended
+        name = Cell(method_name(method.name), code=True, bold=is_chosen, mark="←" * is_chosen)
+        if method.failure is not None:
+            rows.append([name, "", "not fitted", *[""] * (len(header) - 3)])
+            continue
+        against = method.differences.get(comparison.baseline)
+        cells: list[Cell | str] = [
+            marked(
+                _digits(method.metrics[metric].value, metric),
+                "alike" if against is None else against[metric].side,
+                bold=_digits(method.metrics[metric].value, metric) == best[metric],
+            )
+            for metric in names
+        ]
+        cells.insert(1, "–" if against is None else difference_text(against["nll"]))
+        change = method.differences[UNCALIBRATED]["accuracy"].value if UNCALIBRATED in method.differences else 0.0
+        seconds = f"{method.seconds:.2f}" if method.seconds < 9.995 else f"{method.seconds:.0f}"
+        rows.append([name, *cells, f"{100 * change:+.2f}" if change else "0", *[seconds] * (not is_brief)])
+    return table(header, rows)
+
+
+def _best(comparison: Comparison, metric: str) -> str:
+    values = [method.metrics[metric].value for method in comparison.fitted]
+    known = [value for value in values if not math.isnan(value)]
+    return _digits((min if _LOWER[metric] else max)(known), metric) if known else ""
+
+
+def _digits(value: float, metric: str) -> str:
+    """Return four decimals, or five for the classwise error, which many classes make small."""
+    return f"{value:.5f}" if metric == "sce" and value >= 0 else number_text(value)
+
+
+def _intervals(comparison: Comparison) -> Table:
+    rows: list[Row] = [
+        [
+            Cell(method_name(method.name), code=True),
+            *(f"{number_text(metric.value)} ({interval_text(metric)})" for metric in method.metrics.values()),
+        ]
+        for method in comparison.fitted
+    ]
+    return table(["method", *comparison.best.metrics], rows)
+
+
+def _differences(comparison: Comparison, baseline: str) -> Table:
+    rows: list[Row] = []
+    for method in comparison.fitted:
+        if baseline in method.differences:
+            found = method.differences[baseline]
+            first, *others = (marked(difference_text(change), change.side) for change in found.values())
+            tests = [p_text(found["nll"].p), p_text(found["nll"].corrected_p)]
+            rows.append([Cell(method_name(method.name), code=True), first, *tests, *others])
+    first_name, *names = comparison.best.metrics
+    return table(["method", first_name, "p", "corrected", *names], rows)
+
+
+def _legend(comparison: Comparison, *, is_brief: bool = False) -> str:
+    legend = (
+        f"▲ clearly better, ▼ clearly worse than {_NAMES[comparison.baseline]}: beyond noise and by enough to matter. "
+        "In brackets: 95 % interval, paired. Bold: best of the column. accuracy: change in percentage points."
+    )
+    if is_brief:
+        return legend
+    return f"{legend} p-values are corrected for the number of methods (Holm) in each column; {_PLANNED}."
+
+
+def comparison_diagram(comparison: Comparison) -> LeaderboardDiagram:
+    """Return the numbers behind the figure of a comparison."""
+    baseline = comparison.baseline
+
+    def change(method: MethodResult, metric: str) -> Dot:
+        if baseline not in method.differences:
+            return Dot(0.0, math.nan, math.nan)
+        found = method.differences[baseline][metric]
+        return Dot(found.value, found.low, found.high, found.side)
+
+    def ece(method: MethodResult) -> Dot:
+        found = method.metrics["ece"]
+        side = method.differences[baseline]["ece"].side if baseline in method.differences else "alike"
+        return Dot(found.value, found.low, found.high, side)
+
+    methods = tuple(
+        MethodDots(
+            name=method.name,
+            nll_change=change(method, "nll"),
+            ece=ece(method),
+            auroc_change=change(method, "auroc"),
+            recommended=method is comparison.recommended,
+        )
+        for method in comparison.fitted
+    )
+    left_out = tuple(method.name for method in comparison.methods if method.failure is not None)
+    return LeaderboardDiagram(methods, baseline, _NAMES[baseline], comparison.n_test, left_out)
+
+
+def _document(comparison: Comparison, calibration: PurePath | None, test: PurePath | None) -> dict[str, Any]:
+    """Return the JSON report.
+
+    ``methods[i]`` has ``name`` and ``title``, then ``failure`` with the reason why it was not fitted, or None and:
+    ``metrics.<name>`` as in an evaluation; ``differences.<baseline>.<metric>`` with ``baseline`` and ``candidate`` (the
+    two numbers), ``value`` (candidate minus baseline), ``low``, ``high``, ``p``, ``corrected_p`` and ``side``
+    ("better", "worse", "alike"); ``to_best``, the same for nll against the best; ``changed``, ``seconds``;
+    ``own_samples``, the scores ``before`` and ``after`` of the samples of the fit, means over ``n`` of them; ``notes``.
+    """
+    return document(
+        "calibrant.comparison/1",
+        {
+            **held_out_fields(comparison, calibration=calibration, test=test),
+            "verdict": comparison_verdict(comparison),
+            "recommended": comparison.recommended.name,
+            "methods": [
+                method_fields(method) | ({} if method.failure is not None else {"to_best": method.to_best})
+                for method in comparison.methods
+            ],
+        },
+    )
+
+
+# Words.
+
+
+def comparison_verdict(comparison: Comparison) -> Verdict:
+    """Put a comparison into words."""
+    chosen = comparison.recommended
+    return Verdict(
+        headline=_headline(comparison, chosen),
+        findings=[
+            *_main_findings(comparison, chosen),
+            *_alike(comparison),
+            *separation_words(chosen),
+            *_calibration(comparison, chosen),
+            *_harmful(comparison),
+        ],
+        next_steps=_next_steps(comparison, chosen),
+    )
+
+
+def _main_findings(comparison: Comparison, chosen: MethodResult) -> list[str]:
+    """Return what may change the decision."""
+    return [
+        *map(sentence, comparison.cautions),
+        *_undecided(comparison, chosen),
+        *_gains(comparison, chosen),
+        *_brier(comparison, chosen),
+        *accuracy_words(chosen),
+        *_failed(comparison),
+    ]
+
+
+def _headline(comparison: Comparison, chosen: MethodResult) -> str:
+    others = len(comparison.fitted) - 1
+    why = comparison.why_uncalibrated
+    if why is None:
+        gain = f"it lowers the log-loss from {comparison.uncalibrated.nll:.4f} to {chosen.nll:.4f}"
+        if chosen.name == TEMPERATURE and others > 1:
+            return f"Temperature scaling is enough: {gain}, and none of {others - 1} others is clearly better."
+        return f"Use {chosen.name} ({chosen.title}): {gain}."
+    none = f"{'no method' if others == 1 else f'none of {others} methods'} clearly lowers the log-loss."
+    if comparison.cautions and others:
+        return f"No advice can be based on these two sets, for the reasons below: {none}"
+    return {
+        WhyUncalibrated.nothing_helps: f"Leave the model uncalibrated: {none}",
+        WhyUncalibrated.too_few_samples: f"Too few test samples to decide whether any method helps: {none}",
+        WhyUncalibrated.nothing_fitted: "Nothing to compare: no method could be fitted on the calibration samples.",
+    }[why]
+
+
+def _undecided(comparison: Comparison, chosen: MethodResult) -> list[str]:
+    """Return what the samples leave open, where no method is recommended."""
+    undecided = comparison.undecided if chosen.name == UNCALIBRATED else None
+    if undecided is None:
+        return []
+    change = undecided.differences[UNCALIBRATED]["nll"]
+    if math.isnan(change.p):
+        return ["The test samples show no spread, so the noise is unknown."]
+    difference = f"{difference_words(change)} than that of {_NAMES[UNCALIBRATED]}"
+    return [f"The log-loss of {undecided.name} is {difference}: the interval has room for a gain that would matter."]
+
+
+def _gains(comparison: Comparison, chosen: MethodResult) -> list[str]:
+    """Return the difference in log-loss from both baselines."""
+    if chosen.name == UNCALIBRATED:
+        return []
+    found = [
+        f"{difference_words(chosen.differences[baseline]['nll'])} than that of {words}"
+        for baseline, words in _NAMES.items()
+        if baseline in chosen.differences
+    ]
+    lines = [f"Its log-loss is {', and '.join(found)}."] if found else []
+    best, gap = comparison.best, chosen.to_best
+    if gap is not None:
+        no_other = best.beats(TEMPERATURE) or comparison.find(TEMPERATURE) is None
+        doubt = _NAMES[UNCALIBRATED if no_other else TEMPERATURE]
+        lines.append(
+            f"The log-loss of {best.name} is lower still, by {gap.value:.4f} ({gap.low:.4f} to {gap.high:.4f}), but "
+            f"with {len(comparison.fitted)} methods to choose from that is not clearly better than {doubt}."
+        )
+    return lines
+
+
+def _alike(comparison: Comparison) -> list[str]:
+    """Return the methods that are not worse than the best."""
+    names = [m.name for m in comparison.fitted if m.to_best is not None and m.to_best.side == "alike"]
+    if not names:
+        return []
+    return [f"On these samples {comparison.best.name} is not clearly better than {_listed(names)}."]
+
+
+def _brier(comparison: Comparison, chosen: MethodResult) -> list[str]:
+    """Return where the other proper score disagrees: with the method itself, or with the choice of it."""
+    lowest = min(comparison.fitted, key=lambda method: method.metrics["brier"].value)
+    if chosen.name != UNCALIBRATED and chosen.differences[UNCALIBRATED]["brier"].side == "worse":
+        difference = difference_words(chosen.differences[UNCALIBRATED]["brier"])
+        disagrees = (
+            f"The Brier score, the other proper score, disagrees: that of {chosen.name} is {difference} than that of "
+            f"{_NAMES[UNCALIBRATED]}. It weighs confident mistakes less than the log-loss does; by it, "
+            f"{method_name(lowest.name)} is best."
+        )
+        return [disagrees]
+    has_other = chosen.name not in (UNCALIBRATED, TEMPERATURE) and TEMPERATURE in chosen.differences
+    baseline = TEMPERATURE if has_other else UNCALIBRATED
+    if lowest is chosen or baseline not in lowest.differences:
+        return []
+    is_no_better = chosen.name == baseline or chosen.differences[baseline]["brier"].side != "better"
+    if is_no_better and lowest.differences[baseline]["brier"].side == "better":
+        difference = difference_words(lowest.differences[baseline]["brier"])
+        but = "" if chosen.name == baseline else f", and {chosen.name} does not improve on it"
+        other = (
+            f"The Brier score, the other proper score, would choose {lowest.name}: it is {difference} than that of "
+            f"{_NAMES[baseline]}, which is clearly better{but}."
+        )
+        return [other]
+    return []
+
+
+def _calibration(comparison: Comparison, chosen: MethodResult) -> list[str]:
+    """Return the calibration error, and whether it would have chosen another method."""
+    lowest = min(comparison.fitted, key=lambda method: method.metrics["ece"].value)
+    is_same = chosen.name == UNCALIBRATED
+    before = "" if is_same else f", before {comparison.uncalibrated.metrics['ece'].value:.4f}"
+    line = f"Its ECE is {chosen.metrics['ece'].value:.4f}{before}"
+    if lowest is chosen:
+        return [f"{line}, the lowest here too."]
+    gap = lowest.nll - chosen.nll
+    value = f"{lowest.metrics['ece'].value:.4f}"
+    line += f". ECE ranks {method_name(lowest.name)} first ({value}), whose log-loss is "
+    if abs(gap) < _SHOWN:
+        return [f"{line}the same."]
+    if gap < 0:
+        return [f"{line}{-gap:.4f} lower too."]
+    advice = "choose by the log-loss, because a low ECE alone does not make good probabilities."
+    return [f"{line}{gap:.4f} higher: {advice}"]
+
+
+def _harmful(comparison: Comparison) -> list[str]:
+    names = [
+        method.name
+        for method in comparison.fitted
+        if UNCALIBRATED in method.differences and method.differences[UNCALIBRATED]["nll"].side == "worse"
+    ]
+    return [f"Clearly worse than {_NAMES[UNCALIBRATED]}: {_listed(names)}."] if names else []
+
+
+def _failed(comparison: Comparison) -> list[str]:
+    names = [method.name for method in comparison.methods if method.failure is not None]
+    return [f"Not fitted: {_listed(names)}; see the notes for the reasons."] if names else []
+
+
+def _next_steps(comparison: Comparison, chosen: MethodResult) -> list[str]:
+    first = ["Resolve the warning above first, then compare again: the answer may change."] * bool(comparison.cautions)
+    if comparison.why_uncalibrated is not None:
+        return first or [
+            {
+                WhyUncalibrated.nothing_helps: "Leave the model uncalibrated: recalibrating could only add noise.",
+                WhyUncalibrated.too_few_samples: "Compare on more test samples; until then use no calibration.",
+                WhyUncalibrated.nothing_fitted: "Fit on other samples: the notes say what they must have.",
+            }[comparison.why_uncalibrated]
+        ]
+    step = f"Fit {chosen.name} on the calibration samples and put it behind the model."
+    if len(comparison.fitted) > 2 and chosen.name not in (TEMPERATURE, Auto.name):
+        step += " It was chosen on these test samples, so expect a little less on new ones; auto chooses without them."
+    return [*first, step]
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [method_name(name) for name in names]
+    if len(shown) > _MOST_NAMED:
+        shown = [*shown[: _MOST_NAMED - 1], f"{len(shown) - _MOST_NAMED + 1} more"]
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
+
+
+# Shared with the report of a clamped network.
+
+
+class HeldOut(Protocol):
+    """What every comparison on held-out samples has."""
+
+    @property
+    def n_calibration(self) -> int: ...
+    @property
+    def n_test(self) -> int: ...
+    @property
+    def n_classes(self) -> int: ...
+    @property
+    def n_bins(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def resamples(self) -> int: ...
+
+
+def held_out_facts(record: HeldOut) -> str:
+    """Return the size of the data."""
+    samples = counted(record.n_calibration, "calibration sample")
+    return f"{samples}, {counted(record.n_test, 'test sample')}, {counted(record.n_classes, 'class', 'classes')}"
+
+
+def held_out_settings(record: HeldOut) -> str:
+    """Return what decides the numbers, given the data."""
+    return f"{record.n_bins} bins; {record.resamples} resamples; seed {record.seed}"
+
+
+def held_out_fields(record: HeldOut, *, calibration: PurePath | None, test: PurePath | None) -> dict[str, Any]:
+    """Return both for the JSON report."""
+    return {
+        "calibration": {"source": calibration and calibration.name, "n": record.n_calibration},
+        "test": {"source": test and test.name, "n": record.n_test},
+        "classes": record.n_classes,
+        "bins": record.n_bins,
+        "seed": record.seed,
+        "resamples": record.resamples,
+    }
+
+
+def method_name(name: str) -> str:
+    """Return what a report calls a method."""
+    return "uncalibrated" if name == UNCALIBRATED else name
+
+
+def method_fields(method: MethodResult) -> dict[str, Any]:
+    """Return one method for the JSON report: its numbers and differences, or why there are none."""
+    fields: dict[str, Any] = {"name": method.name, "title": method.title, "failure": method.failure}
+    if method.failure is None:
+        fields |= {
+            "metrics": plain_estimates(method.metrics),
+            "differences": method.differences,
+            "changed": method.changed,
+            "seconds": method.seconds,
+        }
+        summary = None if method.map is None else method.map.summary
+        if summary is not None and summary.compared:
+            fields["own_samples"] = {"n": summary.compared, "before": summary.before, "after": summary.after}
+    return fields | {"notes": method.notes}
+
+
+def method_notes(methods: Sequence[MethodResult]) -> list[str]:
+    """Return why methods could not be fitted, and the warnings of the others; a warning of several stands once."""
+    failed = [f"{method.name} could not be fitted: {method.failure}" for method in methods if method.failure]
+    warned: dict[str, list[str]] = {}
+    for method in methods:
+        for note in method.notes if method.failure is None else ():
+            warned.setdefault(note, []).append(method_name(method.name))
+    return failed + [f"{', '.join(names)}: {note}" for note, names in warned.items()]
+
+
+def difference_text(change: Difference) -> str:
+    """Return a difference with its interval, for a cell."""
+    if math.isnan(change.low):
+        return "undefined" if math.isnan(change.value) else f"{change.value:+.4f}"
+    return f"{change.value:+.4f} ({change.low:+.4f} … {change.high:+.4f})"
+
+
+def difference_words(change: Difference) -> str:
+    """Return by how much a number is lower or higher, with the interval."""
+    word, ends = ("lower", (-change.high, -change.low)) if change.value <= 0 else ("higher", (change.low, change.high))
+    return f"{abs(change.value):.4f} ({ends[0]:.4f} to {ends[1]:.4f}) {word}"
+
+
+def points_words(change: Difference) -> str:
+    """Return a difference of shares in percentage points, with the interval."""
+    value, low, high = (100 * number for number in (change.value, change.low, change.high))
+    return f"{value:+.2f} points ({low:+.2f} to {high:+.2f})"
+
+
+def accuracy_words(method: MethodResult) -> list[str]:
+    """Return what a method does to the predictions and their accuracy."""
+    if method.name == UNCALIBRATED:
+        return []
+    if method.changed == 0:
+        return ["It changes no prediction, so the accuracy stays the same."]
+    change = method.differences[UNCALIBRATED]["accuracy"]
+    start = f"It changes the predicted class of {percent_text(method.changed)} of samples; accuracy"
+    if change.side == "alike":
+        why = "too little to matter" if change.is_beyond_noise else "noise"
+        return [f"{start} moves by {points_words(change)}: {why}."]
+    return [f"{start} {'rises' if change.value > 0 else 'falls'}, by {points_words(change)}."]
+
+
+def separation_words(method: MethodResult) -> list[str]:
+    """Return what a method does to the separation of right from wrong."""
+    value = method.metrics["auroc"].value
+    if math.isnan(value):  # every prediction is right, or every one is wrong
+        return []
+    change = method.differences[UNCALIBRATED]["auroc"] if UNCALIBRATED in method.differences else None
+    if change is None or math.isnan(change.value):
+        return [f"Confidence separates right from wrong with an AUROC of {value:.4f}."]
+    difference = f"{change.value:+.4f} ({change.low:+.4f} to {change.high:+.4f}) against {_NAMES[UNCALIBRATED]}"
+    alike = "about as well" if change.is_beyond_noise else "no differently, beyond noise"
+    words = {"better": "better", "worse": "worse", "alike": alike}[change.side]
+    return [f"Confidence separates right from wrong {words}: AUROC {value:.4f}, {difference}."]
