@@ -46,16 +46,16 @@ def trained(method, seed, accuracy, ece):
     metrics |= {"accuracy": [accuracy, accuracy - 0.01, accuracy + 0.02], "ece": [ece, ece - 0.003, ece + 0.004]}
     rows = dict.fromkeys(("none", "TS", "TS (grid)"), metrics)
     rules = {rule: {"epoch": 10, "T": {}, "rows": rows} for rule in ("last", "best", "best-nll")}
-    return {"cell": {"method": method, "length": "short", "seed": seed}, "numbers": {"rules": rules, "epochs": []}}
+    return {"cell": {"method": method, "length": "paper", "seed": seed}, "numbers": {"rules": rules, "epochs": []}}
 
 
 def test_accuracy_becomes_error_with_its_interval_turned_around():
-    number = numbers_of([trained("CE", 0, 0.75, 0.08)])["short.CE.best.none.accuracy"]
+    number = numbers_of([trained("CE", 0, 0.75, 0.08)])["paper.CE.best.none.accuracy"]
     assert number[:3] == pytest.approx((25, 23, 26))
 
 
 def test_several_seeds_widen_the_interval_of_the_test_images():
-    number = numbers_of([trained("CE", 0, 0.75, 0.08), trained("CE", 1, 0.75, 0.10)])["short.CE.best.none.ece"]
+    number = numbers_of([trained("CE", 0, 0.75, 0.08), trained("CE", 1, 0.75, 0.10)])["paper.CE.best.none.ece"]
     seeds = 12.706 * math.sqrt(2) / math.sqrt(2)  # percent: deviation √2 of 8 and 10, two of them
     assert number.value == pytest.approx(9)
     assert number.low == pytest.approx(9 - math.hypot(0.3, seeds))
@@ -63,5 +63,5 @@ def test_several_seeds_widen_the_interval_of_the_test_images():
 
 def test_a_difference_has_the_error_of_both_networks():
     records = [trained("Focal", 0, 0.75, 0.05), trained("FLγ-SECE", 0, 0.74, 0.02)]
-    number = numbers_of(records)["short.FLγ-SECE - Focal.best.ece"]
+    number = numbers_of(records)["paper.FLγ-SECE - Focal.best.ece"]
     assert number[:3] == pytest.approx((-3, -3 - math.hypot(0.3, 0.4), -3 + math.hypot(0.4, 0.3)))
