@@ -14,9 +14,11 @@ from torch import Tensor
 from calibrant.errors import InputError, UnknownNameError
 
 __all__ = [
+    "MOST_BINS",
     "are_images",
     "as_tensor",
     "check_at_least",
+    "check_bins",
     "check_bool",
     "check_class_numbers",
     "check_finite",
@@ -33,6 +35,7 @@ __all__ = [
 ]
 
 _INFINITE = float("inf")
+MOST_BINS = 1_000_000
 _MOST_SEED = 2**63 - 1  # that torch takes
 _IMAGES = 4  # axes of a batch of images
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -194,6 +197,14 @@ def check_at_least(value: object, least: int, name: str) -> int:
     return int(value)
 
 
+def check_bins(value: object, *, least: int = 1) -> int:
+    """Check a number of bins, which ``--bins`` and every ``n_bins`` follow: a whole number, at most 1,000,000."""
+    n_bins = check_at_least(value, least, "n_bins")
+    if n_bins > MOST_BINS:
+        raise InputError(f"n_bins must be at most {MOST_BINS:,}; got {n_bins}.", argument="n_bins")
+    return n_bins
+
+
 def check_seed(seed: object) -> int:
     """What torch's generators can be started with; as Python's own number."""
     number = check_at_least(seed, 0, "seed")
@@ -217,7 +228,8 @@ def check_known(name: object, known: Iterable[str], what: str) -> None:
     names = list(known)
     if isinstance(name, str) and name in names:
         return
-    close = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
-    hint = f" Did you mean {close[0]}?" if close else ""
+    lower = {known_name.lower(): known_name for known_name in names}
+    close = difflib.get_close_matches(name.lower(), lower, n=1) if isinstance(name, str) else []
+    hint = f" Did you mean {lower[close[0]]}?" if close else ""
     choice = f"one of {', '.join(names)}" if names else "left out, as there are none"
     raise UnknownNameError(f"{what} must be {choice}; got {name!r}.{hint}")

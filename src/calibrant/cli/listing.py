@@ -6,12 +6,12 @@ exports other classes than the index was made from, the classes themselves are a
 
 import ast
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -29,7 +29,8 @@ _PACKAGE = Path(__file__).parent.parent
 # Packages and modules of the classes that are listed: if one exports other classes, the index is out of date.
 _EXPORTING = ("calibrators", "datasets", "datasets/corruptions", "losses", "metrics", "models")
 _NUMBERS = {"classes", "parameters"}
-_NARROW = {"name", "better", "keeps", "evaluates", "soft labels", "--download"}
+_WIDE = 21  # longest word that is not folded
+_GAP = 2  # between columns
 
 
 class Kind(StrEnum):
@@ -54,26 +55,40 @@ def list_catalogue(
     ] = None,
 ) -> None:
     """List methods, metrics, losses, networks and data sets."""
-    from rich import box
     from rich.table import Table
 
     from calibrant.cli.output import standard_output
 
     console = standard_output()
     for each in [kind] if kind else Kind:
-        listing = LISTINGS[each]
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for heading in listing.headings:
-            is_number = heading in _NUMBERS
-            table.add_column(heading, no_wrap=is_number or heading in _NARROW, justify="right" if is_number else "left")
-        rows = listed_rows(each)
-        for row in listing.rows() if rows is None else rows:
-            table.add_row(*row)
+        listing, rows = LISTINGS[each], listed_rows(each)
+        lines = list(listing.rows()) if rows is None else rows
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        widths = _widths([listing.headings, *lines], console.width)
+        for heading, width in zip(listing.headings, widths, strict=True):
+            justify: Literal["left", "right"] = "right" if heading in _NUMBERS else "left"
+            table.add_column(heading, width=width, justify=justify, overflow="fold")
+        for line in lines:
+            table.add_row(*line)
         if kind is None:
-            console.print(f"\n{each.capitalize()}", style="bold")
+            console.print(f"\n{each.upper()}", style="bold")
         console.print(table)
         if listing.note:
             console.print(listing.note, style="dim")
+
+
+def _widths(lines: Sequence[Sequence[str]], available: int) -> list[int]:
+    """Return widths of columns that fit into a width: the widest are narrowed first, down to their longest word."""
+    columns = list(zip(*lines, strict=True))
+    widths = [max(map(len, cells)) for cells in columns]
+    least = [min(_WIDE, max(len(word) for cell in cells for word in cell.split())) for cells in columns]
+    least[0] = widths[0]  # names are not folded
+    while sum(widths) + _GAP * (len(widths) - 1) > available:
+        wider = [place for place, width in enumerate(widths) if width > least[place]]
+        if not wider:
+            break
+        widths[max(wider, key=lambda place: widths[place])] -= 1
+    return widths
 
 
 def listed_rows(kind: str) -> list[list[str]] | None:

@@ -390,7 +390,6 @@ def _progress_bars(
 
 def _print_results(runs: "Sequence[Run]", peers: "Peers") -> None:
     """Print the metrics of finished runs, before and after temperature scaling on their calibration samples."""
-    from rich import box
     from rich.table import Table
 
     from calibrant.cli.output import standard_output
@@ -400,7 +399,7 @@ def _print_results(runs: "Sequence[Run]", peers: "Peers") -> None:
     if not folders or not peers.is_first:
         return
     console = standard_output()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("run", overflow="fold")
     for heading in ("accuracy", "nll", "ece", "auroc", "T", "nll at T", "ece at T"):
         table.add_column(heading, justify="right", no_wrap=True)

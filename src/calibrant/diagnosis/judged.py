@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import final
 
 from calibrant.calibrators import Calibrator
-from calibrant.checks import check_at_least
+from calibrant.checks import check_bins
 from calibrant.diagnosis.candidate import Candidate
 from calibrant.diagnosis.fitting import MAPS, RAW, TEMPERATURE, check_maps, try_fit
 from calibrant.diagnosis.oracle import Oracle, oracle_temperature
@@ -127,7 +127,7 @@ def judge_candidates(
     Raises:
         InputError: If there is no temperature among the maps, or two of the same name.
     """
-    check_at_least(n_bins, 1, "n_bins")
+    check_bins(n_bins)
     check_maps(maps, "maps")
     total = sum(len(each.runs) for each in candidates)
     done, found = 0, []

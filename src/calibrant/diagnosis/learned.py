@@ -7,7 +7,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from calibrant.checks import check_at_least
+from calibrant.checks import check_at_least, check_bins
 from calibrant.diagnosis.candidate import Candidate
 from calibrant.diagnosis.over_seeds import Spread, spread
 from calibrant.diagnosis.record import Record
@@ -76,7 +76,7 @@ def learned_epoch_groups(
         Figure 5.
     """
     check_at_least(groups, 1, "groups")
-    check_at_least(n_bins, 1, "n_bins")
+    check_bins(n_bins)
     traced = {each.name: _traces(each) for each in candidates}
     traced = {name: runs for name, runs in traced.items() if runs}
     if not traced:

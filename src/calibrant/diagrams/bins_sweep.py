@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_at_least
+from calibrant.checks import check_at_least, check_bins
 from calibrant.errors import InputError
 from calibrant.metrics.binned import ECE, ECEL1Debiased
 from calibrant.metrics.bins import Bins
@@ -68,7 +68,7 @@ def bins_sweep(
     if not n_bins:
         raise InputError("n_bins must name at least one number of bins; got none.")
     for number in n_bins:
-        check_at_least(number, 1, "n_bins")
+        check_bins(number)
     cells = _cells(predictions, n_bins)
     redrawn = _redrawn(cells, redraws, torch.Generator().manual_seed(seed))
     observed = [Binned(number).of_ranked(cells) for number in n_bins]

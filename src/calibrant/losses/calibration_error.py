@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias, final, get_ar
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_at_least, check_known, check_positive
+from calibrant.checks import check_bins, check_known, check_positive
 from calibrant.losses.base import Batch, PenalisedLoss, RowLoss, full_precision
 from calibrant.paper import Paper
 
@@ -227,7 +227,7 @@ class DECELoss(PenalisedLoss):
         ignore_index: int | None = None,
     ) -> None:
         super().__init__(weight=weight, base=base, reduction=reduction, ignore_index=ignore_index)
-        check_at_least(n_bins, 1, "n_bins")
+        check_bins(n_bins)
         check_positive(bin_temperature, "bin_temperature")
         check_positive(accuracy_temperature, "accuracy_temperature")
         self.n_bins = n_bins
@@ -432,7 +432,7 @@ class SBECELoss(PenalisedLoss):
         ignore_index: int | None = None,
     ) -> None:
         super().__init__(weight=weight, base=base, reduction=reduction, ignore_index=ignore_index)
-        check_at_least(n_bins, 1, "n_bins")
+        check_bins(n_bins)
         check_positive(temperature, "temperature")
         check_known(norm, get_args(GapNorm), "norm")
         self.n_bins = n_bins

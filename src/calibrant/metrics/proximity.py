@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrant.checks import as_tensor, check_at_least, check_finite, check_known, check_real
+from calibrant.checks import as_tensor, check_at_least, check_bins, check_finite, check_known, check_real
 from calibrant.errors import InputError
 from calibrant.numerics.binning import bin_index
 from calibrant.predictions import Predictions, TopLabel
@@ -63,7 +63,7 @@ def piece(
         >>> round(piece(rows, far_and_near, n_bins=1, proximity_bins=2), 6), round(piece(rows, [0.5] * 20), 6)
         (0.2, 0.0)
     """
-    check_at_least(n_bins, 1, "n_bins")
+    check_bins(n_bins)
     check_at_least(proximity_bins, 1, "proximity_bins")
     check_known(bins, ("equal_mass", "equal_width"), "bins")
     top = predictions.top

@@ -6,7 +6,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_at_least, check_positive
+from calibrant.checks import check_bins, check_positive
 from calibrant.metrics.base import Family
 from calibrant.metrics.families import RankMetric
 from calibrant.metrics.ranking import TopState
@@ -42,7 +42,7 @@ class ACE(RankMetric):
     n_bins: int = 15
 
     def __post_init__(self) -> None:
-        check_at_least(self.n_bins, 1, "n_bins")
+        check_bins(self.n_bins)
 
     def value(self, state: TopState) -> Tensor:
         """Sum of the bins' gaps."""

@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_at_least
+from calibrant.checks import check_bins
 from calibrant.errors import InputError
 from calibrant.metrics.base import LabelStatistic, Statistic, TopStatistic
 from calibrant.metrics.bins import BinMoments, Bins, ClassBins, Grid
@@ -58,7 +58,7 @@ class Binned(TopStatistic):
     n_bins: int = 15
 
     def __post_init__(self) -> None:
-        check_at_least(self.n_bins, 1, "n_bins")
+        check_bins(self.n_bins)
 
     def __call__(self, rows: Predictions | TopLabel) -> Bins:
         return Bins.gather(rows.top, self.n_bins)
@@ -75,7 +75,7 @@ class BinnedMoments(TopStatistic):
     n_bins: int = 15
 
     def __post_init__(self) -> None:
-        check_at_least(self.n_bins, 1, "n_bins")
+        check_bins(self.n_bins)
 
     def __call__(self, rows: Predictions | TopLabel) -> BinMoments:
         return BinMoments.gather(rows.top, self.n_bins)
@@ -141,7 +141,7 @@ class BinnedClasswise(LabelStatistic):
     n_bins: int = 15
 
     def __post_init__(self) -> None:
-        check_at_least(self.n_bins, 1, "n_bins")
+        check_bins(self.n_bins)
 
     @property
     def wanted(self) -> Wanted:
@@ -202,7 +202,7 @@ class BinnedByPrediction(LabelStatistic):
     n_bins: int = 15
 
     def __post_init__(self) -> None:
-        check_at_least(self.n_bins, 1, "n_bins")
+        check_bins(self.n_bins)
 
     def __call__(self, rows: Predictions | TopLabel) -> ClassBins:
         rows = full_predictions(rows)

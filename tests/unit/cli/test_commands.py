@@ -13,7 +13,11 @@ import torch
 import typer
 
 from calibrant import Predictions, TopLabel, save
+from calibrant.calibrators import HistogramBinning, TemperatureScaling
+from calibrant.checks import MOST_BINS
 from calibrant.cli.main import app
+from calibrant.errors import InputError
+from calibrant.metrics import ace, ece, sce
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +109,7 @@ def test_names_and_kind_can_be_given(json_of):
         (["pickled.npz"], ["pickled.npz"]),
         (["model.npz", "--logits", "--probs"], ["one of --logits, --probs and --top-label"]),
         (["model.npz", "--fail-if", "eec>0.1"], ["Did you mean ece"]),
+        (["model.npz", "--fail-if", "ECE>0.1"], ["Did you mean ece"]),
         (["model.npz", "--fail-if", "ece"], ["ece>0.05"]),
         (["model.npz", "--theme", "pink"], ["light", "dark"]),
         (["model.npz", "--figure-format", "gif"], ["png", "svg", "pdf"]),
@@ -177,6 +182,23 @@ def test_a_seed_that_no_generator_takes_is_refused_before_anything_is_read(calib
     code, _, err = calibrant(*command, "--seed", seed)
     assert code == 2
     assert "--seed" in err
+
+
+@pytest.mark.parametrize("bins", [0, MOST_BINS + 1])
+@pytest.mark.parametrize("command", [("compare", "a.npz", "b.npz"), ("evaluate", "a.npz"), ("diagnose", "out")])
+def test_bins_follow_the_rule_of_n_bins(calibrant, command, bins):
+    code, _, err = calibrant(*command, "--bins", bins)
+    assert code == 2
+    assert "--bins" in err
+    predictions = Predictions([[1.0, 0.0]] * 4, [0, 1, 0, 1])
+    for metric in (ece, sce, ace):
+        with pytest.raises(InputError, match="n_bins must be at"):
+            metric(predictions, n_bins=bins)
+    for method in (HistogramBinning, TemperatureScaling):
+        with pytest.raises(InputError, match="n_bins must be at"):
+            method(n_bins=bins)
+    code, _, err = calibrant(*command, "--bins", MOST_BINS)
+    assert (code, "--bins" in err) == (2, False)  # the files are missing
 
 
 def test_list_names_every_corruption_with_its_strengths(calibrant):

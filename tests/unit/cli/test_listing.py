@@ -74,10 +74,10 @@ def test_the_number_of_classes_is_the_reader_s_own(listed):
 def test_without_a_kind_everything_is_listed(calibrant):
     code, out, err = calibrant("list")
     assert code == 0, err
-    titles = [line for line in out.splitlines() if line in {kind.capitalize() for kind in listing.Kind}]
-    assert titles == [kind.capitalize() for kind in listing.Kind]
+    titles = [line for line in out.splitlines() if line in {kind.upper() for kind in listing.Kind}]
+    assert titles == [kind.upper() for kind in listing.Kind]
     for name in ("temperature", "ece", "focal", "resnet20", "cifar10", "gaussian_noise"):
-        assert f"\n {name} " in out
+        assert f"\n{name} " in out
 
 
 def test_what_cannot_be_listed_is_refused(calibrant):

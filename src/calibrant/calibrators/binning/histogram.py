@@ -11,7 +11,7 @@ from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
 from calibrant.calibrators.binning.steps import steps_of
 from calibrant.calibrators.floor import floored_log_odds
 from calibrant.calibrators.scores import class_by_class, class_map, top_label
-from calibrant.checks import check_at_least, check_known
+from calibrant.checks import check_bins, check_known
 from calibrant.maps import ClassBins, TopLabelMap
 from calibrant.numerics.binning import bin_index, counts_by, inner_edges
 from calibrant.numerics.equal_mass import equal_mass_starts
@@ -121,7 +121,7 @@ class ClasswiseHistogramBinning(Calibrator):
 
 
 def _check(n_bins: int, bins: str) -> None:
-    check_at_least(n_bins, 1, "n_bins")
+    check_bins(n_bins)
     check_known(bins, ("equal_width", "equal_mass"), "bins")
 
 

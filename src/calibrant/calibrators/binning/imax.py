@@ -11,7 +11,7 @@ from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
 from calibrant.calibrators.binning.steps import steps_of
 from calibrant.calibrators.floor import floored_log_odds
 from calibrant.calibrators.scores import class_by_class, class_map
-from calibrant.checks import check_at_least, check_known
+from calibrant.checks import check_bins, check_known
 from calibrant.numerics.certificate import Certificate
 from calibrant.numerics.fast import sort_in_place
 from calibrant.numerics.informative import informative_bins
@@ -63,7 +63,7 @@ class IMax(Calibrator):
     sharing: IMaxSharing = "shared"
 
     def __post_init__(self) -> None:
-        check_at_least(self.n_bins, 2, "n_bins")
+        check_bins(self.n_bins, least=2)
         check_known(self.sharing, get_args(IMaxSharing), "sharing")
 
     def learn(self, predictions: Predictions) -> Fitted:

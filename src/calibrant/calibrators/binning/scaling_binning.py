@@ -12,7 +12,7 @@ from calibrant.calibrators.binning.binned_platt import binned_platt
 from calibrant.calibrators.binning.steps import steps_of
 from calibrant.calibrators.floor import floored_log_odds
 from calibrant.calibrators.scores import class_by_class, class_map, top_label
-from calibrant.checks import check_at_least, check_known
+from calibrant.checks import check_bins, check_known
 from calibrant.errors import FitError
 from calibrant.maps import TopLabelMap
 from calibrant.paper import Paper
@@ -63,7 +63,7 @@ class ScalingBinning(Calibrator):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_at_least(self.n_bins, 1, "n_bins")
+        check_bins(self.n_bins)
         check_known(self.split, get_args(ScalingBinningSplit), "split")
 
     def learn(self, predictions: Predictions) -> Fitted:
@@ -111,7 +111,7 @@ class ScalingBinningMarginal(Calibrator):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_at_least(1 if self.n_bins is None else self.n_bins, 1, "n_bins")
+        check_bins(1 if self.n_bins is None else self.n_bins)
         check_known(self.split, get_args(ScalingBinningSplit), "split")
 
     def learn(self, predictions: Predictions) -> Fitted:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
-from calibrant.checks import check_at_least, check_known, check_positive
+from calibrant.checks import check_bins, check_known, check_positive
 from calibrant.errors import CalibrantWarning, Caveat, InputError, SeparableError
 from calibrant.maps import Scale
 from calibrant.numerics.coldest import best_coldness, focal_loss, log_loss
@@ -81,7 +81,7 @@ class TemperatureScaling(Calibrator):
         check_known(self.criterion, get_args(TemperatureCriterion), "criterion")
         if not 0 <= self.gamma < float("inf"):
             raise InputError(f"gamma must be at least 0 and finite; got {self.gamma}.")
-        check_at_least(self.n_bins, 1, "n_bins")
+        check_bins(self.n_bins)
         if self.value is not None:
             check_positive(self.value, "value")
             if self.criterion != "nll":
