@@ -68,8 +68,9 @@ class LabelSmoothingLoss(RowLoss):
     Formula: (1 - ε) · -log p_y + ε/k Σ_j -log p_j
 
     Args:
-        smoothing: ε, in 0..1; 0 is the cross-entropy. Code that shares ε among the wrong classes only means
-            ε k / (k - 1) here.
+        smoothing: ε, in -1..1; 0 is the cross-entropy. Code that shares ε among the wrong classes only means
+            ε k / (k - 1) here. Below 0 it rewards confidence, right or wrong, and the loss has no lower bound:
+            networks lose accuracy or come apart at small values already.
         reduction: See :class:`RowLoss`.
         ignore_index: See :class:`RowLoss`.
 
@@ -95,11 +96,15 @@ class LabelSmoothingLoss(RowLoss):
         self, *, smoothing: float = 0.05, reduction: Reduction = "mean", ignore_index: int | None = None
     ) -> None:
         super().__init__(reduction=reduction, ignore_index=ignore_index)
-        check_real_number(smoothing, "smoothing", least=0, most=1)
+        check_real_number(smoothing, "smoothing", least=-1, most=1)
         self.smoothing = smoothing
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return log_losses(logits, labels, smoothing=self.smoothing)
+        if self.smoothing >= 0:
+            return log_losses(logits, labels, smoothing=self.smoothing)
+        # Torch refuses a share below 0.
+        uniform = -logits.log_softmax(dim=1).mean(dim=1)
+        return (1 - self.smoothing) * log_losses(logits, labels) + self.smoothing * uniform
 
 
 @final
@@ -165,7 +170,8 @@ class LogitNormLoss(RowLoss):
     Formula: -log p_y + weight · (Σ_j |z_j|^p)^(1/p)
 
     Args:
-        weight: What the norm is multiplied by; 0 leaves the cross-entropy.
+        weight: What the norm is multiplied by; 0 leaves the cross-entropy. Below 0 it rewards large logits, and the
+            loss has no lower bound: networks lose accuracy or come apart at small values already.
         p: Order of the norm, at least 1.
         reduction: See :class:`RowLoss`.
         ignore_index: See :class:`RowLoss`.
@@ -199,7 +205,7 @@ class LogitNormLoss(RowLoss):
         ignore_index: int | None = None,
     ) -> None:
         super().__init__(reduction=reduction, ignore_index=ignore_index)
-        check_real_number(weight, "weight", least=0)
+        check_real_number(weight, "weight", least=-1)
         check_real_number(p, "p", least=1)
         self.weight = weight
         self.p = p

@@ -10,10 +10,11 @@ LABELS = torch.randint(6, (30,), generator=torch.Generator().manual_seed(1))
 
 
 @pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 4.0])
-def test_the_price_is_the_norm_of_each_rows_logits(p):
-    losses = LogitNormLoss(weight=0.3, p=p, reduction="none")(LOGITS, LABELS)
+@pytest.mark.parametrize("weight", [-0.05, 0.3])
+def test_the_price_is_the_norm_of_each_rows_logits(p, weight):
+    losses = LogitNormLoss(weight=weight, p=p, reduction="none")(LOGITS, LABELS)
     norms = LOGITS.abs().pow(p).sum(1).pow(1 / p)
-    assert torch.allclose(losses - F.cross_entropy(LOGITS, LABELS, reduction="none"), 0.3 * norms, rtol=1e-10)
+    assert torch.allclose(losses - F.cross_entropy(LOGITS, LABELS, reduction="none"), weight * norms, rtol=1e-10)
 
 
 def test_the_mean_over_the_batch_is_what_the_public_code_computes():
@@ -40,7 +41,7 @@ def test_the_gradient_is_that_of_finite_differences(p):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"weight": -1.0}, "weight must be at least 0 and finite; got -1.0"),
+        ({"weight": -1.5}, "weight must be at least -1 and finite; got -1.5"),
         ({"p": 0.5}, "p must be at least 1 and finite; got 0.5"),
         ({"p": float("inf")}, "p must be at least 1 and finite; got inf"),
     ],
