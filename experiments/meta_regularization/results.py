@@ -204,8 +204,7 @@ def _shown(number: Number, digits: int, *, signed: bool = False) -> str:
 
 
 def _draw(records: Sequence[Record], path: Path) -> None:
-    from calibrant.plots.layout import bare_axes, horizontal_lines, name_axes, new_figure
-    from calibrant.plots.style import SIZES, theme_named
+    from calibrant.plots.layout import SIZES, bare_axes, horizontal_lines, name_axes, new_figure, theme_named
 
     theme = theme_named("light")
     figure = new_figure(theme, width=9.6, height=3.9)

@@ -11,12 +11,23 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from calibrant.checks import check_known
-from calibrant.diagrams.leaderboard import DotSide
-from calibrant.plots.dots import Panel, dot_look, draw_dots
-from calibrant.plots.head import draw_head
-from calibrant.plots.layout import bare_axes, horizontal_lines, name_axes, new_figure, percent, percent_ticks
-from calibrant.plots.metric_axes import metric_axis
-from calibrant.plots.style import SIZES, Look, Theme, ThemeName, theme_named
+from calibrant.diagrams import DotSide
+from calibrant.plots.comparison import Panel, dot_look, draw_dots
+from calibrant.plots.layout import (
+    SIZES,
+    Look,
+    Theme,
+    ThemeName,
+    bare_axes,
+    draw_head,
+    horizontal_lines,
+    metric_axis,
+    name_axes,
+    new_figure,
+    percent,
+    percent_ticks,
+    theme_named,
+)
 from experiments.neural_clamping.ablation import AblationDiagram, AblationPanel
 from experiments.neural_clamping.sweeps import GammaSweep, StartSpread
 

@@ -470,8 +470,7 @@ def _draw_starts(starts: dict[str, list[dict[str, Any]]], records: Sequence[Reco
 def _draw_bins(rows: dict[str, list[dict[str, Any]]], bins: Sequence[str], path: Path) -> None:
     from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
-    from calibrant.plots.layout import bare_axes, horizontal_lines, name_axes, new_axes, title
-    from calibrant.plots.style import SIZES, theme_named
+    from calibrant.plots.layout import SIZES, bare_axes, horizontal_lines, name_axes, new_axes, theme_named, title
 
     theme = theme_named("light")
     ax = new_axes(theme, width=6.6, height=4.3)
@@ -500,8 +499,7 @@ def _draw_bins(rows: dict[str, list[dict[str, Any]]], bins: Sequence[str], path:
 
 
 def _draw_reliability(rows: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    from calibrant.plots.layout import bare_axes, name_axes, new_figure, percent_ticks
-    from calibrant.plots.style import SIZES, theme_named
+    from calibrant.plots.layout import SIZES, bare_axes, name_axes, new_figure, percent_ticks, theme_named
 
     theme = theme_named("light")
     shown = [

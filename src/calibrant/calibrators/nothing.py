@@ -24,7 +24,7 @@ class DoNothing(Calibrator):
     """
 
     name: ClassVar[str] = "none"
-    title: ClassVar[str] = "Do nothing"
+    title: ClassVar[str] = "Uncalibrated"
     family: ClassVar[CalibratorFamily] = "baseline"
     paper: ClassVar[Paper] = Paper(
         "Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "the uncalibrated baseline"

@@ -1,13 +1,19 @@
-"""The numbers behind a figure, without a plotting library: small records of CPU tensors and floats."""
+"""Numbers behind the figures, without a plotting library: small records of CPU tensors and floats."""
 
-from calibrant.diagrams.bins import ReliabilityBins
-from calibrant.diagrams.bins_sweep import BinsSweep, bins_sweep
-from calibrant.diagrams.classwise import ClassReliability, ClasswiseDiagram, classwise_reliability
+from calibrant.diagrams.calibration import (
+    BinsSweep,
+    ClassReliability,
+    ClasswiseDiagram,
+    ReliabilityBins,
+    ReliabilityCurve,
+    ReliabilityDiagram,
+    bins_sweep,
+    classwise_reliability,
+    reliability,
+)
 from calibrant.diagrams.delta_picture import DeltaPicture, delta_picture
-from calibrant.diagrams.density import ConfidenceDensity, confidence_density
-from calibrant.diagrams.leaderboard import Dot, LeaderboardDiagram, MethodDots
-from calibrant.diagrams.reliability import ReliabilityCurve, ReliabilityDiagram, reliability
-from calibrant.diagrams.risk_coverage import RiskCoverage, risk_coverage
+from calibrant.diagrams.leaderboard import Dot, DotSide, LeaderboardDiagram, MethodDots
+from calibrant.diagrams.separation import ConfidenceDensity, RiskCoverage, confidence_density, risk_coverage
 
 __all__ = [
     "BinsSweep",
@@ -16,6 +22,7 @@ __all__ = [
     "ConfidenceDensity",
     "DeltaPicture",
     "Dot",
+    "DotSide",
     "LeaderboardDiagram",
     "MethodDots",
     "ReliabilityBins",

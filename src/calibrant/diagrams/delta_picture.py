@@ -1,4 +1,4 @@
-"""δ as a picture: its signed channels, beside inputs with and without it."""
+"""Numbers behind the figure of δ: its signed channels, and inputs with and without it."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, final, get_args
@@ -12,13 +12,13 @@ from calibrant.errors import InputError
 __all__ = ["Channels", "DeltaPicture", "delta_picture"]
 
 Channels: TypeAlias = Literal["each", "mean"]
-# Of the range: what rounding may put beyond it, far less than a step of 8 bits.
+# Share of the range by which rounding may leave it, far less than a step of 8 bits.
 _ROUNDING = 1e-4
 _NAMES = {1: ("δ",), 3: ("δ, red", "δ, green", "δ, blue")}
 
 
 class PixelSpace(Protocol):
-    """What the inputs are, as :class:`calibrant.clamping.InputSpace` tells it."""
+    """Range and normalisation of the inputs, such as :class:`calibrant.clamping.InputSpace`."""
 
     @property
     def low(self) -> float: ...
@@ -30,31 +30,31 @@ class PixelSpace(Protocol):
 
 
 class Clamped(Protocol):
-    """What is known of a clamped model, such as :class:`calibrant.clamping.ClampedModel`."""
+    """A clamped model, such as :class:`calibrant.clamping.ClampedModel`."""
 
     @property
     def delta(self) -> Tensor: ...
     @property
     def space(self) -> PixelSpace | None: ...
     def perturbed(self, inputs: Tensor) -> Tensor:
-        """What the network is fed."""
+        """Return the inputs with δ, as the network gets them."""
         ...
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class DeltaPicture:
-    """All in pixels where the space is known, else in the network's own units."""
+    """Inputs and δ, in pixels where the space is known, else in the network's own units."""
 
     inputs: Tensor  # (m, c, h, w), c is 1 or 3
     perturbed: Tensor  # the same with δ, not cut off
-    maps: Tensor  # (p, h, w): δ, of each channel or their mean
+    maps: Tensor  # (p, h, w): δ per channel, or the mean of the channels
     map_names: tuple[str, ...]
-    captions: tuple[str, ...]  # of the inputs
-    low: float  # what is black
-    high: float  # what is white
-    limit: float  # |δ| that has full colour; above 0
-    norm: float  # ‖δ‖ in the network's units, as the penalty has it
+    captions: tuple[str, ...]  # one per input, or none
+    low: float  # drawn black
+    high: float  # drawn white
+    limit: float  # |δ| drawn in full colour; above 0
+    norm: float  # ‖δ‖ in the network's units, as in the penalty
     outside: float  # share of the perturbed inputs' numbers beyond black and white
     in_pixels: bool
 
@@ -71,19 +71,20 @@ def delta_picture(
     channels: Channels = "each",
     captions: tuple[str, ...] = (),
 ) -> DeltaPicture:
-    """What δ looks like, and what it does to a few inputs.
+    """Compute the picture of δ, and of a few inputs without and with it.
 
-    Full colour is at the largest |δ| of any pixel, so the maps show where δ is, not how large: the factor tells that.
+    Full colour is at the largest |δ| of any pixel, so the maps show where δ is, not how large: see the factor.
     A mean over channels hides a δ that is a change of hue.
 
     Args:
         clamped: A clamped model of images.
-        inputs: A few, (m, c, h, w), as the network takes them; other than 1 or 3 channels are shown by their mean.
-        channels: ``each`` of the channels of δ (the mean, if they are other than 1 or 3), or their ``mean``.
-        captions: A word or two for each input, such as its class; or none.
+        inputs: A few inputs, (m, c, h, w), as the network takes them; unless there are 1 or 3 channels, their
+            mean is shown.
+        channels: Show ``each`` channel of δ (their mean, if they are not 1 or 3), or the ``mean``.
+        captions: A word or two per input, such as its class; or none.
 
     Raises:
-        InputError: If the inputs are no images or there are none, or captions are not as many.
+        InputError: If the inputs are not images, there are none, or captions differ in number.
 
     Example:
         >>> from calibrant.clamping import ClampedModel, InputSpace
@@ -111,10 +112,17 @@ def delta_picture(
         # The normalisation is undone by an affine map, of which δ, a difference, needs the slope alone.
         delta = (space.pixels(delta[None]) - space.pixels(torch.zeros_like(delta[None])))[0]
         plain, moved = space.pixels(plain), space.pixels(moved)
-    delta, plain, moved = (each.float().cpu() for each in (delta, plain, moved))
-    low, high = (space.low, space.high) if space is not None else _range(plain)
+    delta, plain, moved = (part.float().cpu() for part in (delta, plain, moved))
+    if space is not None:
+        low, high = space.low, space.high
+    else:  # from the darkest to the lightest of the inputs shown, which need not be all there are
+        low, high = float(plain.min()), float(plain.max())
+        high = high if low < high else low + 1.0
     slack = _ROUNDING * (high - low)
-    maps, names = (delta, _NAMES[len(delta)]) if channels == "each" and len(delta) in _NAMES else _mean_of(delta)
+    if channels == "each" and len(delta) in _NAMES:
+        maps, names = delta, _NAMES[len(delta)]
+    else:
+        maps, names = delta.mean(dim=0, keepdim=True), ("δ" if len(delta) == 1 else "δ, mean of channels",)
     return DeltaPicture(
         inputs=_shown(plain),
         perturbed=_shown(moved),
@@ -128,16 +136,6 @@ def delta_picture(
         outside=float(((moved < low - slack) | (moved > high + slack)).double().mean()),
         in_pixels=space is not None,
     )
-
-
-def _range(inputs: Tensor) -> tuple[float, float]:
-    """From the darkest to the lightest of the inputs shown, which need not be all there are."""
-    low, high = float(inputs.min()), float(inputs.max())
-    return (low, high) if low < high else (low, low + 1.0)
-
-
-def _mean_of(delta: Tensor) -> tuple[Tensor, tuple[str, ...]]:
-    return delta.mean(dim=0, keepdim=True), ("δ" if len(delta) == 1 else "δ, mean of channels",)
 
 
 def _shown(images: Tensor) -> Tensor:

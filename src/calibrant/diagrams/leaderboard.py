@@ -1,4 +1,4 @@
-"""The numbers behind the picture of a leaderboard."""
+"""Numbers behind the figure of a comparison of methods."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
@@ -11,7 +11,7 @@ DotSide: TypeAlias = Literal["better", "worse", "alike"]
 @final
 @dataclass(frozen=True)
 class Dot:
-    """A number with its 95 % interval, and whether it is better or worse than the rival's beyond noise.
+    """A number with its 95 % interval, and whether it is better or worse than the baseline's beyond noise.
 
     NaN bounds where there is no interval, as for a difference to itself.
     """
@@ -25,12 +25,12 @@ class Dot:
 @final
 @dataclass(frozen=True)
 class MethodDots:
-    """One method's line."""
+    """Numbers of one method."""
 
     name: str
-    nll_change: Dot  # its log-loss minus the rival's: below 0 it is better
+    nll_change: Dot  # its log-loss minus the baseline's: below 0 it is better
     ece: Dot
-    auroc_change: Dot  # its AUROC minus the rival's: above 0 it is better
+    auroc_change: Dot  # its AUROC minus the baseline's: above 0 it is better
     recommended: bool = False
 
 
@@ -40,7 +40,7 @@ class LeaderboardDiagram:
     """Methods in order, best first."""
 
     methods: tuple[MethodDots, ...]
-    rival: str  # the name of the method that the others are compared with
-    rival_words: str
+    baseline: str  # the name of the method that the others are compared with
+    baseline_words: str
     n: int
     left_out: tuple[str, ...] = ()  # methods without numbers

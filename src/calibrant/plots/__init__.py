@@ -1,24 +1,21 @@
-"""Figures with matplotlib: each function takes diagram numbers and optional axes, and returns the axes.
+"""Figures with matplotlib: each function takes predictions or the numbers of a diagram, and returns the axes or figure.
 
 Global style is neither changed nor relied on, and pyplot is not used.
 """
 
-from calibrant.plots.bins_sweep import plot_bins_sweep
-from calibrant.plots.classwise import plot_classwise
-from calibrant.plots.delta_picture import plot_delta
-from calibrant.plots.density import plot_density
-from calibrant.plots.figures import figures
-from calibrant.plots.leaderboard import plot_leaderboard
-from calibrant.plots.reliability import plot_reliability
-from calibrant.plots.risk_coverage import plot_risk_coverage
+from calibrant.plots.comparison import plot_leaderboard
+from calibrant.plots.delta import plot_delta
+from calibrant.plots.evaluation import figures, plot_bins_sweep, plot_density, plot_risk_coverage
+from calibrant.plots.layout import THEMES, Theme, ThemeName, method_title
+from calibrant.plots.reliability import plot_classwise, plot_reliability
 from calibrant.plots.save import save_figure, save_figures
-from calibrant.plots.style import THEMES, Theme, ThemeName
 
 __all__ = [
     "THEMES",
     "Theme",
     "ThemeName",
     "figures",
+    "method_title",
     "plot_bins_sweep",
     "plot_classwise",
     "plot_delta",

@@ -1,33 +1,196 @@
-"""Two sets of predictions in one reliability diagram."""
+"""Dots with intervals, one line below the other: the figure of a comparison of methods."""
 
-from matplotlib.artist import Artist
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from calibrant.diagrams.reliability import ReliabilityDiagram
-from calibrant.plots.layout import key, percent, title
-from calibrant.plots.marks import band_handle
-from calibrant.plots.strip import STRIP_SHARE, draw_strip
-from calibrant.plots.style import Look, Theme
+from calibrant.diagrams import Dot, DotSide, LeaderboardDiagram
+from calibrant.plots.layout import (
+    SIZES,
+    Look,
+    Theme,
+    ThemeName,
+    bare_axes,
+    draw_head,
+    method_title,
+    open_figure,
+    percent,
+    percent_ticks,
+    theme_named,
+    without_middle,
+    wrapped,
+)
 
-__all__ = ["draw_comparison"]
+__all__ = ["Panel", "dot_look", "draw_dots", "plot_leaderboard"]
+
+# Dots worse than a good one (a third of the way down) by more than this many times its distance from the best stand
+# at the edge: what matters is the difference between the good ones.
+_FAR = 3
+_LINE, _HEAD = 0.37, 0.75  # inches a method, and that title and legend need
+_LONGEST_TITLE = 34  # of a line of a method's title
 
 
-def draw_comparison(
-    ax: Axes, diagrams: tuple[ReliabilityDiagram, ReliabilityDiagram], labels: tuple[str, str], theme: Theme
-) -> None:
-    """Both curves with a dot a bin: dashed with squares for the first, solid with circles for the second."""
-    handles: list[Artist] = []
-    for diagram, label, line, marker in zip(diagrams, labels, theme.pair, "so", strict=True):
-        curve, bins = diagram.curve, diagram.bins
-        dots: Look = {"marker": marker, "markersize": 5, "markerfacecolor": theme.background, "markeredgewidth": 1.3}
-        ax.plot(curve.confidence.numpy(), curve.accuracy.numpy(), zorder=4, **line)
-        ax.plot(
-            bins.confidence.numpy(), bins.accuracy.numpy(), linestyle="none", color=line["color"], clip_on=False,
-            zorder=5, **dots,
+class Panel(NamedTuple):
+    """Content of one panel: a dot a line from the top, and that of the baseline, where a line is drawn through."""
+
+    dots: list[Dot]
+    baseline: Dot | None
+    number: Callable[[float], str]  # how to write what stands at the edge
+    high_is_good: bool = False
+    floor: float = -math.inf
+
+
+def plot_leaderboard(
+    diagram: LeaderboardDiagram, *, name: str = "", figure: Figure | None = None, theme: ThemeName = "light"
+) -> Figure:
+    """Draw every method's log-loss minus the baseline's, beside it its ECE, and its AUROC minus the baseline's.
+
+    Upright triangles are better than the baseline beyond noise, inverted ones worse; hollow circles differ by no more
+    than noise. Methods so far off that they would squeeze the others stand at the edge, with their number.
+
+    Args:
+        diagram: From :func:`calibrant.report.comparison_diagram`.
+        name: Name of the data, such as their files, for the title.
+        figure: Figure to draw on; a new one by default.
+        theme: "light" or "dark"; the figure takes its background too.
+
+    Returns:
+        The figure: three panels with the methods in one order.
+    """
+    colours = theme_named(theme)
+    methods, body = diagram.methods, _LINE * len(diagram.methods) + 0.3
+    figure = open_figure(figure, colours, width=11.2, height=_HEAD + body + 0.75)
+    grid = figure.add_gridspec(2, 3, height_ratios=(_HEAD / body, 1), width_ratios=(1.7, 1, 1.2))
+    words: dict[DotSide, str] = {
+        "better": f"better than {diagram.baseline_words} (dashed line)",
+        "worse": "worse",
+        "alike": "no difference beyond noise",
+    }
+    handles = [Line2D([], [], label=text, linestyle="none", **dot_look(side, colours)) for side, text in words.items()]
+    handles.append(Line2D([], [], label="95 % interval", color=colours.muted, linewidth=1.6))
+    left_out = len(diagram.left_out)
+    parts = [
+        without_middle(name, 52),
+        f"{diagram.n:,} test samples",
+        "marks: paired tests, corrected for the number of methods",
+        f"{left_out} method{'s' * (left_out > 1)} could not be fitted" if left_out else "",
+    ]
+    detail = "  ·  ".join(filter(None, parts))
+    draw_head(figure.add_subplot(grid[0, :]), colours, "Calibration methods compared", detail, handles)
+    first = figure.add_subplot(grid[1, 0])
+    second, third = (figure.add_subplot(grid[1, column], sharey=first) for column in (1, 2))
+    baseline = next((method for method in methods if method.name == diagram.baseline), None)
+    nll = Panel([method.nll_change for method in methods], baseline and baseline.nll_change, _signed(3))
+    ece = Panel([method.ece for method in methods], baseline and baseline.ece, percent, floor=0.0)
+    auroc = [method.auroc_change for method in methods]
+    points = Panel(auroc, baseline and baseline.auroc_change, _signed(1, 100), high_is_good=True)
+    for ax, panel, text in (
+        (first, nll, f"Log-loss minus that of {diagram.baseline_words}\n← better"),
+        (second, ece, "ECE, %\n← better"),
+        (third, points, "AUROC difference, percentage points\nbetter →"),
+    ):
+        bare_axes(ax, colours)
+        across = ax.get_yaxis_transform()
+        ax.hlines(range(len(methods)), 0, 1, transform=across, color=colours.faint, linewidth=0.8, zorder=0)
+        ax.tick_params(axis="y", length=0)
+        ax.spines["left"].set_visible(False)
+        draw_dots(ax, panel, colours)
+        ax.xaxis.set_major_locator(MaxNLocator(5 if ax is first else 4))
+        ax.xaxis.set_major_formatter(percent_ticks() if ax is second else _signed_ticks(1 if ax is first else 100))
+        ax.tick_params(labelleft=ax is first)
+        ax.set_xlabel(text, color=colours.muted, fontsize=SIZES["label"])
+    _name_methods(first, diagram, colours)
+    return figure
+
+
+def _signed(decimals: int, scale: int = 1) -> Callable[[float], str]:
+    return lambda value: f"{scale * value:+.{decimals}f}".replace("-", "−")
+
+
+def _signed_ticks(scale: int) -> FuncFormatter:
+    return FuncFormatter(lambda value, _: f"{scale * value:+.4g}".replace("-", "−") if abs(value) > 1e-12 else "0")
+
+
+def _name_methods(ax: Axes, diagram: LeaderboardDiagram, theme: Theme) -> None:
+    """Spell out the methods from the best down, the recommended one in bold, with the name that commands take below."""
+    labels = []
+    for method in diagram.methods:
+        lines = wrapped(method_title(method.name), _LONGEST_TITLE).split("\n")
+        if len(lines) > 2:
+            lines = [lines[0], without_middle(" ".join(lines[1:]), _LONGEST_TITLE)]
+        labels.append("\n".join(lines))
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set_ylim(len(labels) - 0.4, -0.6)
+    for place, (label, method) in enumerate(zip(ax.get_yticklabels(), diagram.methods, strict=True)):
+        label.set(color=theme.ink, fontweight="bold" if method.recommended else "normal", linespacing=1.0)
+        if "\n" in labels[place] or labels[place] == method.name:
+            label.set(fontsize=SIZES["note"])
+            continue
+        label.set(va="bottom")
+        ax.annotate(
+            without_middle(method.name, _LONGEST_TITLE), (0, place), xycoords=("axes fraction", "data"),
+            xytext=(-3.5, -2), textcoords="offset points", ha="right", va="top", color=theme.muted, fontsize=7.5,
         )  # fmt: skip
-        handles.append(Line2D([], [], label=f"{label}, ECE {percent(diagram.ece)}", **line, **dots))
-    draw_strip(ax, diagrams, theme, note="share of rows (first filled, second outlined)")
-    key(ax, theme, [*handles, band_handle(theme, "95 % range if the first is calibrated")], floor=STRIP_SHARE)
-    sizes = dict.fromkeys(f"{diagram.n:,}" for diagram in diagrams)
-    title(ax, theme, "Reliability compared", f"n = {' and '.join(sizes)}")
+
+
+def draw_dots(ax: Axes, panel: Panel, theme: Theme) -> None:
+    """Draw the dots, and set the limits so that those that matter have room."""
+    low, high = _limits(panel)
+    ax.set_xlim(low, high)
+    if panel.baseline is not None and low <= panel.baseline.value <= high:
+        ax.axvline(panel.baseline.value, color=theme.muted, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    for place, dot in enumerate(panel.dots):
+        if math.isnan(dot.value):
+            continue
+        look = dot_look(dot.side, theme)
+        if low <= dot.value <= high:
+            if not math.isnan(dot.low):
+                ax.hlines(place, max(dot.low, low), min(dot.high, high), color=look["color"], linewidth=1.6, zorder=2)
+            ax.plot(dot.value, place, linestyle="none", zorder=3, **look)
+            continue
+        # At the edge, the number with an arrow that points to where the dot would be.
+        text, right = panel.number(dot.value), dot.value > high
+        ax.annotate(
+            f"{text} ▸" if right else f"◂ {text}", (1 if right else 0, place), xycoords=("axes fraction", "data"),
+            xytext=(-2 if right else 2, 0), textcoords="offset points", ha="right" if right else "left", va="center",
+            color=look["color"], fontsize=SIZES["note"],
+            bbox={"facecolor": theme.background, "edgecolor": "none", "pad": 0.6},
+        )  # fmt: skip
+
+
+def dot_look(side: DotSide, theme: Theme) -> Look:
+    """Return the look of a dot, by shape and colour: better points up, worse down, alike is hollow."""
+    if side == "alike":
+        return {"marker": "o", "markersize": 5, "color": theme.muted, "markerfacecolor": theme.background,
+                "markeredgewidth": 1.2}  # fmt: skip
+    better = side == "better"
+    return {"marker": "^" if better else "v", "markersize": 7, "markeredgewidth": 0,
+            "color": theme.under if better else theme.over}  # fmt: skip
+
+
+def _limits(panel: Panel) -> tuple[float, float]:
+    """Return limits with room for every interval, except those of dots that are far worse than a good one."""
+    sign = -1 if panel.high_is_good else 1
+    known = [dot for dot in panel.dots if not math.isnan(dot.value)]
+    if not known:
+        return 0.0, 1.0
+    # Ends as they would be if low were good.
+    ends = [sorted(sign * end for end in _ends(dot)) for dot in known]
+    values = [sign * dot.value for dot in known]
+    best, good = min(end[0] for end in ends), sorted(values)[len(values) // 3]
+    furthest = good + _FAR * (good - best)
+    if panel.baseline is not None and not math.isnan(panel.baseline.value):
+        furthest = max(furthest, sign * panel.baseline.value)
+    worst = max(end[1] for value, end in zip(values, ends, strict=True) if value <= furthest)
+    room = 0.06 * (worst - best) or 0.01
+    low, high = sorted((sign * (best - room), sign * (worst + room)))
+    return max(low, panel.floor), high
+
+
+def _ends(dot: Dot) -> tuple[float, float]:
+    return (dot.value, dot.value) if math.isnan(dot.low) else (min(dot.low, dot.value), max(dot.high, dot.value))

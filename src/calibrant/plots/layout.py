@@ -1,45 +1,139 @@
-"""What is around the data: figure, axes, title, key, and numbers as text."""
+"""Themes, figures, axes, titles, legends and numbers as text: everything around the data of a plot.
 
-from collections.abc import Sequence
-from typing import Literal, TypeAlias
+Everything is set on the artists themselves: global settings are neither changed nor relied on, and no pyplot state is
+created, so plots can be drawn in threads and without a display. Hues follow Okabe and Ito, distinguishable with any
+colour vision; what hue shows is also shown by hatching, lightness, marker or line style, for print in grey.
+"""
+
+import math
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, ScalarFormatter
+from matplotlib.transforms import ScaledTranslation
 
-from calibrant.plots.style import SIZES, Theme
+from calibrant.calibrators import Chain
+from calibrant.catalogue import parse_any_calibrator
+from calibrant.errors import CalibrantError, UnknownNameError
 
 __all__ = [
+    "SIZES",
+    "THEMES",
     "Corner",
+    "Look",
+    "MetricAxis",
+    "Theme",
+    "ThemeName",
     "bare_axes",
+    "draw_head",
     "horizontal_lines",
     "key",
+    "method_title",
+    "metric_axis",
     "name_axes",
     "new_axes",
     "new_figure",
+    "open_axes",
+    "open_figure",
     "percent",
     "percent_ticks",
+    "percent_with_interval",
+    "theme_named",
     "title",
+    "without_middle",
+    "wrapped",
 ]
 
+ThemeName: TypeAlias = Literal["light", "dark"]
 Corner: TypeAlias = Literal["upper left", "upper right", "lower left", "lower right"]
+Look: TypeAlias = dict[str, Any]
+"""Settings of an artist, by matplotlib's names."""
+
+SIZES = {"title": 12.5, "detail": 9.5, "label": 10.5, "tick": 9.5, "note": 9.0}
+
+
+@final
+@dataclass(frozen=True)
+class Theme:
+    """Colours by what they mean."""
+
+    background: str
+    ink: str  # titles and main lines
+    muted: str  # axes and secondary text
+    faint: str  # grid lines
+    band: str  # what chance allows
+    bar: str  # neutral bars
+    over: str  # overconfident; wrong predictions
+    over_tint: str
+    under: str  # underconfident; correct predictions
+    under_tint: str
+
+    @property
+    def pair(self) -> tuple[Look, Look]:
+        """Looks of the lines of two sets that are compared."""
+        first: Look = {"color": self.over, "linestyle": (0, (4, 1.6)), "linewidth": 1.8}
+        return first, {"color": self.under, "linestyle": "-", "linewidth": 2.4}
+
+
+THEMES: dict[str, Theme] = {
+    "light": Theme(
+        background="#ffffff", ink="#16191d", muted="#59626e", faint="#e3e6ea", band="#a7afba", bar="#e1e7ee",
+        over="#c4500a", over_tint="#fbe3d3", under="#0b6aa8", under_tint="#64a8d8",
+    ),
+    "dark": Theme(
+        background="#15191e", ink="#eef1f4", muted="#a3adb8", faint="#2b323a", band="#77828f", bar="#2f3944",
+        over="#f5955a", over_tint="#4a2c1b", under="#8ccdf7", under_tint="#3f8fc6",
+    ),
+}  # fmt: skip
+
+
+def theme_named(name: str) -> Theme:
+    """Return the theme of this name.
+
+    Raises:
+        UnknownNameError: If there is none.
+    """
+    if name not in THEMES:
+        raise UnknownNameError(f"theme must be one of {', '.join(THEMES)}; got {name!r}.")
+    return THEMES[name]
+
+
+def open_axes(ax: Axes | None, theme: str, *, width: float, height: float) -> tuple[Axes, Theme]:
+    """Prepare the axes given, or those of a new figure of this size in inches, in the colours of a theme."""
+    colours = theme_named(theme)
+    ax = new_axes(colours, width=width, height=height) if ax is None else ax
+    bare_axes(ax, colours)
+    return ax, colours
+
+
+def open_figure(figure: Figure | None, theme: Theme, *, width: float, height: float) -> Figure:
+    """Return the figure given, or a new one of this size in inches, with the background of the theme."""
+    if figure is None:
+        return new_figure(theme, width=width, height=height)
+    figure.set_facecolor(theme.background)
+    return figure
 
 
 def new_axes(theme: Theme, *, width: float, height: float) -> Axes:
-    """Axes in a figure of their own; sizes in inches."""
+    """Create axes in a figure of their own; sizes in inches."""
     return new_figure(theme, width=width, height=height).add_subplot()
 
 
 def new_figure(theme: Theme, *, width: float, height: float) -> Figure:
-    """A figure that no pyplot knows of, with a small margin; sizes in inches."""
+    """Create a figure without pyplot, with a small margin; sizes in inches."""
     margins = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12)
     return Figure((width, height), layout=margins, facecolor=theme.background)
 
 
 def bare_axes(ax: Axes, theme: Theme) -> None:
-    """Two thin spines, quiet ticks, the theme's background; also behind the axes, where title and labels lie."""
+    """Leave two thin spines and quiet ticks, and set the theme's background, also behind title and labels."""
     ax.set_facecolor(theme.background)
     ax.figure.set_facecolor(theme.background)
     ax.grid(visible=False)
@@ -53,23 +147,31 @@ def bare_axes(ax: Axes, theme: Theme) -> None:
     )  # fmt: skip
 
 
-def title(ax: Axes, theme: Theme, heading: str, detail: str) -> None:
-    """What the plot is, and under it the numbers, both from the left edge."""
-    ax.set_title(heading, loc="left", color=theme.ink, fontsize=SIZES["title"], fontweight="bold", pad=25)
+def horizontal_lines(ax: Axes, theme: Theme) -> None:
+    """Draw faint lines at the ticks, to read heights by."""
+    ax.grid(visible=True, axis="y", color=theme.faint, linewidth=0.8, linestyle="-")
+
+
+def title(ax: Axes, theme: Theme, heading: str, *details: str) -> None:
+    """Write what the plot is, and under it its numbers, a line each, all from the left edge."""
+    lines = [line for line in details if line]
+    ax.set_title(
+        heading, loc="left", color=theme.ink, fontsize=SIZES["title"], fontweight="bold", pad=10 + 15 * len(lines)
+    )
     ax.annotate(
-        detail, (0, 1), xycoords="axes fraction", xytext=(0, 10), textcoords="offset points", ha="left", va="bottom",
-        color=theme.muted, fontsize=SIZES["detail"], annotation_clip=False,
+        "\n".join(lines), (0, 1), xycoords="axes fraction", xytext=(0, 10), textcoords="offset points", ha="left",
+        va="bottom", color=theme.muted, fontsize=SIZES["detail"], annotation_clip=False, linespacing=1.35,
     )  # fmt: skip
 
 
 def name_axes(ax: Axes, theme: Theme, x: str, y: str) -> None:
-    """Labels of both axes."""
+    """Label both axes."""
     ax.set_xlabel(x, color=theme.muted, fontsize=SIZES["label"])
     ax.set_ylabel(y, color=theme.muted, fontsize=SIZES["label"])
 
 
 def key(ax: Axes, theme: Theme, handles: Sequence[Artist], *, place: Corner = "upper left", floor: float = 0) -> None:
-    """A few marks and what they mean, in a corner that the data leave free; ``floor`` of the axes is kept clear."""
+    """Draw the legend in a corner that the data leave free; the share ``floor`` of the axes is kept clear."""
     legend = ax.legend(
         handles=handles, loc=place, fontsize=SIZES["note"], labelcolor=theme.ink, borderaxespad=0.4, borderpad=0.4,
         handlelength=2.2, frameon=True, framealpha=0.9, facecolor=theme.background, edgecolor="none", fancybox=False,
@@ -78,8 +180,31 @@ def key(ax: Axes, theme: Theme, handles: Sequence[Artist], *, place: Corner = "u
     legend.set_zorder(10)
 
 
+def draw_head(ax: Axes, theme: Theme, heading: str, detail: str, handles: Sequence[Artist] = ()) -> None:
+    """Fill the top row of a figure with several panels: title, numbers under it, and the legend under these."""
+    ax.axis("off")
+    artists: list[Artist] = [
+        ax.text(0, 1, heading, color=theme.ink, fontsize=SIZES["title"], fontweight="bold", va="top"),
+        ax.annotate(
+            detail, (0, 1), xytext=(0, -19), textcoords="offset points", color=theme.muted, fontsize=SIZES["detail"],
+            va="top",
+        ),
+    ]  # fmt: skip
+    if handles:
+        below = ax.transAxes + ScaledTranslation(0, -38 / 72, ax.figure.dpi_scale_trans)
+        artists.append(
+            ax.legend(
+                handles=handles, loc="upper left", ncols=len(handles), fontsize=SIZES["note"], labelcolor=theme.ink,
+                frameon=False, borderaxespad=0, borderpad=0, handlelength=1.6, columnspacing=1.6, bbox_to_anchor=(0, 1),
+                bbox_transform=below,
+            )
+        )  # fmt: skip
+    for artist in artists:
+        artist.set_in_layout(False)  # the panels need not make room: this row has its own
+
+
 def percent(fraction: float, decimals: int = 1) -> str:
-    """A fraction as people read it.
+    """Write a fraction in percent.
 
     Example:
         >>> percent(0.1234)
@@ -88,11 +213,93 @@ def percent(fraction: float, decimals: int = 1) -> str:
     return f"{100 * fraction:.{decimals}f} %"
 
 
+def percent_with_interval(value: float, low: float, high: float) -> str:
+    """Write a fraction in percent with its interval, where there is one.
+
+    Example:
+        >>> percent_with_interval(0.093, 0.079, 0.108), percent_with_interval(0.093, math.nan, math.nan)
+        ('9.3 % (7.9–10.8 %)', '9.3 %')
+    """
+    return percent(value) if math.isnan(low) else f"{percent(value)} ({100 * low:.1f}–{100 * high:.1f} %)"
+
+
 def percent_ticks() -> FuncFormatter:
-    """Fractions shown as percent, without the sign: the axis label carries it."""
+    """Format fractions as percent, without the sign: the axis label carries it."""
     return FuncFormatter(lambda fraction, _: f"{100 * fraction:.4g}")
 
 
-def horizontal_lines(ax: Axes, theme: Theme) -> None:
-    """Faint lines at the ticks, to read heights by."""
-    ax.grid(visible=True, axis="y", color=theme.faint, linewidth=0.8, linestyle="-")
+def wrapped(text: str, width: int) -> str:
+    """Break a text into lines of at most this width, at spaces where there are any."""
+    return "\n".join(textwrap.wrap(text, width))
+
+
+def without_middle(name: str, longest: int) -> str:
+    """Replace the middle of a name that is too long by an ellipsis; its end, where names often differ, is kept.
+
+    Example:
+        >>> without_middle("label_smoothing(smoothing=0.05)", 20)
+        'label_smoo…ing=0.05)'
+    """
+    if len(name) <= longest:
+        return name
+    tail = (longest - 1) // 2
+    return f"{name[: longest - 1 - tail]}…{name[-tail:]}"
+
+
+def method_title(text: str) -> str:
+    """Spell out a calibrator as written on the command line, by the titles in the catalogue.
+
+    Options that differ from the defaults follow in brackets. A text that names no calibrator is returned unchanged.
+
+    Example:
+        >>> method_title("temperature+isotonic"), method_title("clamped")
+        ('Temperature scaling + isotonic regression', 'clamped')
+    """
+    try:
+        method = parse_any_calibrator(text)
+    except CalibrantError:
+        return text
+    titles = []
+    for step in method.steps if isinstance(method, Chain) else (method,):
+        defaults = type(step)().settings()
+        changed = [f"{name}={value}" for name, value in step.settings().items() if value != defaults[name]]
+        titles.append(step.title + (f" ({', '.join(changed)})" if changed else ""))
+    return " + ".join([titles[0], *(later[0].lower() + later[1:] for later in titles[1:])])
+
+
+class MetricAxis(NamedTuple):
+    """Label of a metric's axis, how to write one of its values in a text, and whether ticks are in percent."""
+
+    words: str
+    number: Callable[[float], str]
+    in_percent: bool
+
+    def set_ticks(self, axis: Axis, most: int) -> None:
+        """Set ticks at round numbers, at most so many steps."""
+        axis.set_major_locator(MaxNLocator(most))
+        plain = ScalarFormatter(useOffset=False)
+        axis.set_major_formatter(percent_ticks() if self.in_percent else plain)
+
+
+# Shares and errors of shares are read in percent.
+_IN_PERCENT = {
+    "accuracy": "Accuracy",
+    "ace": "Adaptive ECE",
+    "auroc": "AUROC",
+    "confidence": "Mean confidence",
+    "ece": "ECE",
+    "sce": "Classwise ECE",
+}
+_PLAIN = {"brier": "Brier score", "entropy": "Entropy, nats", "nll": "Log-loss"}
+
+
+def metric_axis(name: str) -> MetricAxis:
+    """Return the axis of a metric; one without a label here has its name and plain numbers.
+
+    Example:
+        >>> metric_axis("ece").words, metric_axis("ece").number(0.0123)
+        ('ECE, %', '1.2 %')
+    """
+    if name in _IN_PERCENT:
+        return MetricAxis(f"{_IN_PERCENT[name]}, %", percent, in_percent=True)
+    return MetricAxis(_PLAIN.get(name, name), lambda value: f"{value:.3f}", in_percent=False)

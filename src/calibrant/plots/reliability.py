@@ -1,88 +1,341 @@
-"""The reliability diagram: accuracy against confidence."""
+"""Reliability diagrams: one set with its bars, two sets as curves, and small panels class by class."""
+
+import math
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
-from calibrant.diagrams.reliability import ReliabilityDiagram
-from calibrant.plots.comparison import draw_comparison
-from calibrant.plots.layout import Corner, bare_axes, key, name_axes, new_axes, percent, percent_ticks, title
-from calibrant.plots.marks import band_handle, curve_handle, draw_band, draw_bars, draw_diagonal, gap_handles
-from calibrant.plots.strip import STRIP_FLOOR, STRIP_SHARE, draw_strip
-from calibrant.plots.style import Theme, ThemeName, theme_named
+from calibrant.diagrams import (
+    ClassReliability,
+    ClasswiseDiagram,
+    ReliabilityBins,
+    ReliabilityDiagram,
+    classwise_reliability,
+    reliability,
+)
+from calibrant.plots.layout import (
+    SIZES,
+    Corner,
+    Look,
+    Theme,
+    ThemeName,
+    bare_axes,
+    draw_head,
+    key,
+    name_axes,
+    open_axes,
+    open_figure,
+    percent,
+    percent_ticks,
+    percent_with_interval,
+    theme_named,
+    title,
+    without_middle,
+    wrapped,
+)
+from calibrant.predictions import Predictions, TopLabel
 
-__all__ = ["plot_reliability"]
+__all__ = ["OVER_HATCH", "UNDER_HATCH", "plot_classwise", "plot_reliability"]
 
+OVER_HATCH, UNDER_HATCH = "/////", "...."
+_FEW_SAMPLES = 10  # bins of fewer are drawn faint
+_FAINT, _BAND = 0.35, 0.2  # opacity
 _MANY_BINS = 25
+_LONGEST_NAME = 52
+# The strip below zero that shows how many samples a bin holds. It lies on the same axes, where it needs no layout of
+# its own; ``ax.set_ylim(0, 1)`` hides it.
+_STRIP_FLOOR, _STRIP_HEIGHT = -0.21, 0.13
+_STRIP_SHARE = -_STRIP_FLOOR / (1 - _STRIP_FLOOR)  # of the height of the axes
 
 
 def plot_reliability(
-    diagram: ReliabilityDiagram,
+    predictions: Predictions | TopLabel | ReliabilityDiagram,
     *,
-    other: ReliabilityDiagram | None = None,
-    labels: tuple[str, str] = ("before", "after"),
+    other: Predictions | TopLabel | ReliabilityDiagram | None = None,
+    labels: tuple[str, str] = ("uncalibrated", "calibrated"),
+    name: str = "",
+    n_bins: int = 15,
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
-    """Draw accuracy against confidence: bars, their gaps, what chance allows, and the curve without bins.
+    """Draw accuracy against confidence: bars with their gaps, and the smooth curve with its 95 % band.
 
-    Overconfident gaps are hatched and stand on the bar; underconfident ones are dark, dotted and part of it. The strip
-    below shows the share of rows in every bin. With ``other``, both sets are drawn as curves with a dot a bin.
+    Overconfident gaps are hatched and stand on the bar; underconfident ones are dark, dotted and part of it. Gaps are
+    pale where chance explains them or the bin holds fewer than ten samples. The strip below shows the share of samples
+    in every bin. With ``other``, both sets are drawn as curves, each with a band of its own, and a mark for every bin.
 
     Args:
-        diagram: From :func:`calibrant.diagrams.reliability`.
+        predictions: Predictions, or their diagram from :func:`calibrant.diagrams.reliability`.
         other: A second set to compare with.
         labels: Names of the two sets.
-        ax: Where to draw; a figure of its own unless given.
+        name: Name of the data, such as their file, for the title.
+        n_bins: Number of equal-width bins, for predictions; a diagram has its own.
+        ax: Axes to draw on; those of a new figure by default.
         theme: "light" or "dark"; the figure behind the axes takes its background too.
 
     Returns:
         The axes.
+
+    Example:
+        >>> ax = plot_reliability(TopLabel([0.9] * 80, [True] * 50 + [False] * 30), name="answers.csv")
+        >>> ax.get_title(loc="left")[:21]
+        'Reliability: ECE 27.5'
     """
-    colours = theme_named(theme)
-    ax = new_axes(colours, width=5.2, height=6.1) if ax is None else ax
-    bare_axes(ax, colours)
-    draw_diagonal(ax, colours)
-    draw_band(ax, diagram.bins, colours)
-    if other is None:
-        draw_bars(ax, diagram.bins, colours)
-        _draw_curve(ax, diagram, colours)
-        draw_strip(ax, [diagram], colours)
-        curve = [] if diagram.curve.accuracy.isnan().all() else [curve_handle(colours)]
-        handles = [*curve, *gap_handles(diagram.bins, colours), band_handle(colours)]
-        key(ax, colours, handles, place=_free_corner(diagram), floor=STRIP_SHARE)
-        numbers = f"accuracy {percent(diagram.accuracy)}  ·  mean confidence {percent(diagram.confidence)}"
-        title(ax, colours, f"Reliability: ECE {percent(diagram.ece)}", f"{numbers}  ·  n = {diagram.n:,}")
-    else:
-        draw_comparison(ax, (diagram, other), labels, colours)
-    _frame(ax, colours)
-    return ax
-
-
-def _draw_curve(ax: Axes, diagram: ReliabilityDiagram, theme: Theme) -> None:
-    curve, bins = diagram.curve, diagram.bins
-    ax.plot(
-        curve.confidence.numpy(), curve.accuracy.numpy(), color=theme.ink, linewidth=2, solid_capstyle="round", zorder=4
+    first, second = (
+        reliability(part, n_bins=n_bins) if isinstance(part, Predictions | TopLabel) else part
+        for part in (predictions, other)
     )
-    ax.plot(
-        bins.confidence.numpy(), bins.accuracy.numpy(), linestyle="none", marker="o", clip_on=False, zorder=5,
-        markersize=4.5 if len(bins.count) <= _MANY_BINS else 3,
-        markerfacecolor=theme.background, markeredgecolor=theme.ink, markeredgewidth=1.1,
-    )  # fmt: skip
-
-
-def _free_corner(diagram: ReliabilityDiagram) -> Corner:
-    """Top left, unless bars of low confidence reach up there."""
-    bins = diagram.bins
-    reach = np.maximum(bins.accuracy.numpy(), bins.confidence.numpy())
-    return "lower right" if (reach[bins.low.numpy() < 0.5] > 0.72).any() else "upper left"
-
-
-def _frame(ax: Axes, theme: Theme) -> None:
-    ax.set(xlim=(0, 1), ylim=(STRIP_FLOOR, 1), aspect="equal")
+    assert first is not None, "only the second may be missing"
+    ax, colours = open_axes(ax, theme, width=5.2, height=6.3)
+    _draw_diagonal(ax, colours)
+    source = without_middle(name, _LONGEST_NAME)
+    if second is None:
+        handles = [*_draw_curve(ax, first, colours), *_draw_bars(ax, first.bins, colours)]
+        _draw_strip(ax, [first], colours, note="share of samples")
+        key(ax, colours, handles, place=_free_corner(first), floor=_STRIP_SHARE)
+        ece = percent_with_interval(first.ece, first.ece_low, first.ece_high)
+        numbers = f"accuracy {percent(first.accuracy)}  ·  mean confidence {percent(first.confidence)}"
+        size = f"n = {first.n:,}" + ("" if math.isnan(first.ece_low) else "  ·  in brackets: 95 % interval")
+        title(ax, colours, f"Reliability: ECE {ece}", source, numbers, size)
+    else:
+        handles = _draw_two(ax, (first, second), labels, colours)
+        _draw_strip(ax, [first, second], colours, note="share of samples (first filled, second outlined)")
+        key(ax, colours, handles, floor=_STRIP_SHARE)
+        sizes = " and ".join(dict.fromkeys(f"{diagram.n:,}" for diagram in (first, second)))
+        few = any((diagram.bins.count < _FEW_SAMPLES).any() for diagram in (first, second))
+        notes = "bands and brackets: 95 % intervals" + f"  ·  faint: under {_FEW_SAMPLES} samples" * few
+        title(ax, colours, "Reliability compared", f"{source}  ·  n = {sizes}" if source else f"n = {sizes}", notes)
+    ax.set(xlim=(0, 1), ylim=(_STRIP_FLOOR, 1), aspect="equal")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_ticks(np.linspace(0, 1, 6))
         axis.set_major_formatter(percent_ticks())
     ax.spines["left"].set_bounds(0, 1)
-    name_axes(ax, theme, "Confidence, %", "Accuracy, %")
-    # Centred on the panel, not on panel and strip.
-    ax.yaxis.set_label_coords(-0.11, (1 + STRIP_SHARE) / 2)
+    name_axes(ax, colours, "Confidence, %", "Accuracy, %")
+    ax.yaxis.set_label_coords(-0.11, (1 + _STRIP_SHARE) / 2)  # centred on the panel, not on panel and strip
+    return ax
+
+
+def _draw_diagonal(ax: Axes, theme: Theme) -> None:
+    ax.plot([0, 1], [0, 1], color=theme.muted, linewidth=1, linestyle=(0, (4, 3)), zorder=2.5)
+
+
+def _draw_bars(ax: Axes, bins: ReliabilityBins, theme: Theme) -> list[Artist]:
+    """Draw accuracy as bars, and their distance from the confidence hatched; return the legend's entries."""
+    low, width = bins.low.numpy(), (bins.high - bins.low).numpy()
+    accuracy, confidence = bins.accuracy.numpy(), bins.confidence.numpy()
+    lower, upper = np.minimum(accuracy, confidence), np.maximum(accuracy, confidence)
+    ax.bar(low, lower, width, align="edge", facecolor=theme.bar, edgecolor=theme.background, linewidth=0.8, zorder=1)
+    few = bins.count.numpy() < _FEW_SAMPLES
+    pale = few | ~bins.outside.numpy()
+    handles: list[Artist] = []
+    for label, chosen, tint, colour, hatch in (
+        ("overconfident", accuracy < confidence, theme.over_tint, theme.over, OVER_HATCH),
+        ("underconfident", accuracy > confidence, theme.under_tint, theme.under, UNDER_HATCH),
+    ):
+        look: Look = {"facecolor": tint, "edgecolor": colour, "hatch": hatch, "linewidth": 0}
+        for here, opacity in ((chosen & ~pale, 1.0), (chosen & pale, _FAINT)):
+            if here.any():
+                ax.bar(low[here], (upper - lower)[here], width[here], lower[here], align="edge", alpha=opacity,
+                       zorder=1.5, **look)  # fmt: skip
+        if chosen.any():
+            handles.append(Patch(label=label, **look))
+    if (pale & (accuracy != confidence)).any():
+        last: Look = look if (pale & (accuracy > confidence)).any() else _over_patch(theme)
+        handles.append(Patch(label=f"pale: within chance,\nor under {_FEW_SAMPLES} samples", alpha=_FAINT, **last))
+    ax.hlines(accuracy, low, low + width, color=theme.ink, linewidth=1.1, alpha=np.where(few, _FAINT, 1.0), zorder=3)
+    size = 4.5 if len(bins.count) <= _MANY_BINS else 3
+    _draw_marks(ax, bins, theme, {"marker": "o", "markersize": size, "markeredgewidth": 1.1, "color": theme.ink})
+    return handles
+
+
+def _over_patch(theme: Theme) -> Look:
+    return {"facecolor": theme.over_tint, "edgecolor": theme.over, "hatch": OVER_HATCH, "linewidth": 0}
+
+
+def _draw_marks(ax: Axes, bins: ReliabilityBins, theme: Theme, look: Look) -> None:
+    """Draw a mark at the mean confidence and accuracy of every bin, faint where it holds few samples."""
+    few = (bins.count < _FEW_SAMPLES).numpy()
+    for here, opacity in ((~few, 1.0), (few, _FAINT)):
+        if here.any():
+            ax.plot(bins.confidence.numpy()[here], bins.accuracy.numpy()[here], linestyle="none", clip_on=False,
+                    zorder=5, markerfacecolor=theme.background, alpha=opacity, **look)  # fmt: skip
+
+
+def _draw_curve(ax: Axes, diagram: ReliabilityDiagram, theme: Theme) -> list[Artist]:
+    """Draw the smooth curve with its band, where it has support; return the legend's entries."""
+    curve = diagram.curve
+    if curve.accuracy.isnan().all():
+        return []
+    x = curve.confidence.numpy()
+    ax.fill_between(x, curve.low.numpy(), curve.high.numpy(), color=theme.ink, alpha=_BAND, linewidth=0, zorder=3.5)
+    ax.plot(x, curve.accuracy.numpy(), color=theme.ink, linewidth=2, solid_capstyle="round", zorder=4)
+    return [
+        Line2D([], [], color=theme.ink, linewidth=2, label="accuracy, smoothed"),
+        Patch(facecolor=theme.ink, alpha=_BAND, linewidth=0, label="its 95 % band"),
+    ]
+
+
+def _draw_two(
+    ax: Axes, diagrams: tuple[ReliabilityDiagram, ReliabilityDiagram], labels: tuple[str, str], theme: Theme
+) -> list[Artist]:
+    """Draw both curves, each with its band and a mark for every bin: dashed with squares, solid with circles."""
+    handles: list[Artist] = []
+    for diagram, label, line, marker in zip(diagrams, labels, theme.pair, "so", strict=True):
+        curve, x = diagram.curve, diagram.curve.confidence.numpy()
+        colour = line["color"]
+        ax.fill_between(x, curve.low.numpy(), curve.high.numpy(), color=colour, alpha=_BAND, linewidth=0, zorder=3)
+        ax.plot(x, curve.accuracy.numpy(), zorder=4, **line)
+        dots: Look = {"marker": marker, "markersize": 5, "markeredgewidth": 1.3}
+        _draw_marks(ax, diagram.bins, theme, {"color": colour, **dots})
+        ece = percent_with_interval(diagram.ece, diagram.ece_low, diagram.ece_high)
+        words = f"{wrapped(label, 30)}\nECE {ece}"
+        handles.append(Line2D([], [], label=words, markerfacecolor=theme.background, **line, **dots))
+    return handles
+
+
+def _draw_strip(ax: Axes, diagrams: list[ReliabilityDiagram], theme: Theme, *, note: str) -> None:
+    """Draw the share of samples in every bin: filled for the first set, an outline for the second."""
+    ax.axhline(0, color=theme.muted, linewidth=0.8, zorder=3)
+    shares = [diagram.bins.count / diagram.n for diagram in diagrams]
+    largest = max(float(share.max()) for share in shares)
+    for diagram, share, first in zip(diagrams, shares, (True, False), strict=False):
+        bins = diagram.bins
+        ax.bar(
+            bins.low.numpy(), (_STRIP_HEIGHT / largest * share).numpy(), (bins.high - bins.low).numpy(), _STRIP_FLOOR,
+            align="edge", facecolor=theme.band if first else "none",
+            edgecolor=theme.background if first else theme.ink, linewidth=0.8 if first else 1.0, zorder=1,
+        )  # fmt: skip
+    # The share of the largest bin above it, and what the strip is at the other side.
+    bins = diagrams[0].bins
+    place = int(bins.count.argmax())
+    on_the_right = float(bins.confidence[place]) > 0.5
+    near, far = ("right", "left") if on_the_right else ("left", "right")
+    edge = float((bins.high if on_the_right else bins.low)[place])
+    for text, x, side, colour in (
+        (percent(float(shares[0][place]), 0), edge, near, theme.ink),
+        (note, 0.0 if on_the_right else 1.0, far, theme.muted),
+    ):
+        y = _STRIP_FLOOR + _STRIP_HEIGHT + 0.008
+        ax.text(x, y, text, ha=side, va="bottom", fontsize=SIZES["note"], color=colour)
+
+
+def _free_corner(diagram: ReliabilityDiagram) -> Corner:
+    """Return the top left corner, unless bars of low confidence reach up there."""
+    bins = diagram.bins
+    reach = np.maximum(bins.accuracy.numpy(), bins.confidence.numpy())
+    return "lower right" if (reach[bins.low.numpy() < 0.5] > 0.62).any() else "upper left"
+
+
+def plot_classwise(
+    predictions: Predictions | ClasswiseDiagram,
+    *,
+    name: str = "",
+    figure: Figure | None = None,
+    theme: ThemeName = "light",
+) -> Figure:
+    """Draw a small reliability diagram for each class, the worst first.
+
+    Triangles mark bins that have left the diagonal further than chance allows, and point to the side where they are;
+    hollow circles are within chance. Bins of fewer than ten samples are faint, without their range.
+
+    Args:
+        predictions: Predictions, or their diagram from :func:`calibrant.diagrams.classwise_reliability`.
+        name: Name of the data, such as their file, for the title.
+        figure: Figure to draw on; a new one by default.
+        theme: "light" or "dark"; the figure takes its background too.
+
+    Returns:
+        The figure: a row with title and legend, then a panel for each class.
+    """
+    diagram = classwise_reliability(predictions) if isinstance(predictions, Predictions) else predictions
+    colours, shown = theme_named(theme), len(diagram.classes)
+    columns = shown if shown <= 4 else min((4, 5, 3), key=lambda number: -shown % number)  # few empty places
+    rows = math.ceil(shown / columns)
+    narrowest, head = 6.6, 0.7  # inches that the legend needs across, and title and legend down
+    side = min(3.2, max(2.2, narrowest / columns))
+    figure = open_figure(
+        figure, colours, width=max(narrowest, side * columns) + 0.6, height=(side + 0.2) * rows + 1.3
+    )  # fmt: skip
+    grid = figure.add_gridspec(rows + 1, columns, height_ratios=[head / side] + [1.0] * rows)
+    which = f"the {shown} worst of {diagram.n_classes} classes" if shown < diagram.n_classes else f"{shown} classes"
+    parts = [
+        without_middle(name, 22),
+        which,
+        f"classwise ECE {percent(diagram.sce, 2)}",
+        f"n = {diagram.n:,}",
+    ]
+    handles = _class_handles([of.bins for of in diagram.classes], colours)
+    heading = "Reliability by class"
+    draw_head(figure.add_subplot(grid[0, :]), colours, heading, "  ·  ".join(filter(None, parts)), handles)
+    for place, of in enumerate(diagram.classes):
+        ax = figure.add_subplot(grid[place // columns + 1, place % columns])
+        _draw_class(ax, of, colours)
+        for axis, labelled in ((ax.xaxis, place + columns >= shown), (ax.yaxis, place % columns == 0)):
+            axis.set_ticks(np.linspace(0, 1, 3))
+            axis.set_major_formatter(percent_ticks())
+            axis.set_tick_params(labelleft=labelled, labelbottom=labelled)
+    figure.supxlabel("Probability of the class, %", color=colours.muted, fontsize=SIZES["label"])
+    figure.supylabel("Samples of the class, %", color=colours.muted, fontsize=SIZES["label"])
+    return figure
+
+
+def _draw_class(ax: Axes, of: ClassReliability, theme: Theme) -> None:
+    bare_axes(ax, theme)
+    _draw_diagonal(ax, theme)
+    bins = of.bins
+    x, accuracy, outside = bins.confidence.numpy(), bins.accuracy.numpy(), bins.outside.numpy()
+    few = (bins.count < _FEW_SAMPLES).numpy()
+    band_low, band_high = bins.band_low.numpy()[~few], bins.band_high.numpy()[~few]
+    ax.vlines(x[~few], band_low, band_high, color=theme.band, alpha=0.5, linewidth=4, zorder=2)
+    for kind, chosen in (
+        ("within", ~outside), ("over", outside & (accuracy < x)), ("under", outside & (accuracy > x)),
+    ):  # fmt: skip
+        look = _class_look(kind, theme)
+        for here, opacity in ((chosen & ~few, 1.0), (chosen & few, _FAINT)):
+            if here.any():
+                if kind != "within":
+                    ax.vlines(x[here], accuracy[here], x[here], color=look["color"], alpha=opacity, linewidth=1.4,
+                              zorder=3)  # fmt: skip
+                ax.plot(x[here], accuracy[here], linestyle="none", clip_on=False, zorder=4, alpha=opacity, **look)
+    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    heading = without_middle(of.name, 20)
+    ax.set_title(heading, loc="left", color=theme.ink, fontsize=SIZES["label"], fontweight="bold", pad=18)
+    ax.annotate(
+        f"error {percent(of.error, 2)}  ·  {of.samples:,} samples", (0, 1), xycoords="axes fraction", xytext=(0, 5),
+        textcoords="offset points", color=theme.muted, fontsize=SIZES["note"], va="bottom",
+    )  # fmt: skip
+
+
+def _class_handles(bins: list[ReliabilityBins], theme: Theme) -> list[Artist]:
+    """Return the legend's entries for what occurs in these bins."""
+    enough = [of.count >= _FEW_SAMPLES for of in bins]
+    gaps = np.concatenate([of.gap[of.outside].numpy() for of in bins])
+    handles: list[Artist] = []
+    for kind, label, occurs in (
+        ("over", "overconfident", (gaps < 0).any()),
+        ("under", "underconfident", (gaps > 0).any()),
+        ("within", "within chance", True),
+    ):
+        if occurs:
+            handles.append(Line2D([], [], linestyle="none", label=label, **_class_look(kind, theme)))
+    if any(of.any() for of in enough):
+        handles.append(Line2D([], [], color=theme.band, alpha=0.5, linewidth=4, label="95 % range if calibrated"))
+    if not all(of.all() for of in enough):
+        handles.append(
+            Line2D([], [], linestyle="none", label=f"faint: under {_FEW_SAMPLES} samples", alpha=_FAINT,
+                   **_class_look("within", theme))
+        )  # fmt: skip
+    return handles
+
+
+def _class_look(kind: str, theme: Theme) -> Look:
+    if kind == "within":
+        return {"marker": "o", "markersize": 3.8, "color": theme.muted, "markerfacecolor": theme.background,
+                "markeredgewidth": 1}  # fmt: skip
+    over = kind == "over"
+    return {"marker": "v" if over else "^", "markersize": 6.5, "color": theme.over if over else theme.under,
+            "markeredgewidth": 0}  # fmt: skip

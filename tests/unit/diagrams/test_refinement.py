@@ -87,6 +87,24 @@ def test_many_rows_are_thinned_and_the_last_point_is_full_coverage():
     assert curve.aurc == aurc(top)
 
 
+def test_the_band_holds_the_true_risk_in_95_of_100_curves():
+    inside = []
+    for seed in range(300):
+        curve = risk_coverage(answers(500, seed))
+        # Confidences are uniform and true, so those above t are wrong at a rate of (1 - t) / 2.
+        truth = (1 - curve.threshold[249]) / 2
+        inside.append(bool(curve.risk_low[249] <= truth <= curve.risk_high[249]))
+    assert 0.92 < np.mean(inside) < 0.99
+
+
+def test_the_widest_coverage_at_a_risk_is_the_last_one_that_keeps_to_it():
+    curve = risk_coverage(answers(300))
+    place = curve.widest_at(0.2)
+    assert curve.risk[place] <= 0.2
+    assert (curve.risk[place + 1 :] > 0.2).all()
+    assert risk_coverage(TopLabel([0.9], [False])).widest_at(0.5) is None
+
+
 def test_one_row_is_one_point():
     curve = risk_coverage(TopLabel([1.0], [True]))
     assert (curve.coverage.tolist(), curve.risk.tolist()) == ([1.0], [0.0])

@@ -6,10 +6,14 @@ import torch
 from scipy.stats import binom
 
 from calibrant.diagrams import classwise_reliability, reliability
-from calibrant.diagrams.bins import binomial_range
+from calibrant.diagrams.calibration import binomial_range
 from calibrant.errors import InputError
-from calibrant.metrics import ece, sce, smece
+from calibrant.evidence import Estimate, estimate
+from calibrant.evidence.intervals import wilson_interval
+from calibrant.metrics import ECE, ece, sce, smece
 from calibrant.predictions import Predictions, TopLabel
+
+KNOWN = Estimate(0.1, 0.05, 0.15)
 
 
 def simulated(n, *, overconfidence=0.0, seed=0):
@@ -81,7 +85,7 @@ def test_the_curve_follows_the_truth(overconfidence):
 
 
 def test_the_curve_is_local_linear_regression():
-    top = simulated(200, overconfidence=0.2)
+    top = simulated(2000, overconfidence=0.2)
     curve = reliability(top).curve
     c, a = top.confidence.numpy(), top.correct.double().numpy()
     for place in (250, 350, 450, 512):
@@ -89,6 +93,49 @@ def test_the_curve_is_local_linear_regression():
         root = np.exp(-(((c - t) / curve.width) ** 2) / 4)
         solution = np.linalg.lstsq(np.stack([root, root * (c - t)], axis=1), root * a, rcond=None)[0]
         assert curve.accuracy[place].item() == pytest.approx(np.clip(solution[0], 0, 1), abs=3e-3)
+
+
+def test_the_band_is_the_score_interval_at_the_effective_samples_and_the_curve_ends_where_they_are_few():
+    top = simulated(300, overconfidence=0.2)
+    curve = reliability(top).curve
+    c = top.confidence.numpy()
+    few = []
+    for place in range(150, 513, 9):
+        t = curve.confidence[place].item()
+        root = np.exp(-(((c - t) / curve.width) ** 2) / 4)
+        weights = np.linalg.pinv(np.stack([root, root * (c - t)], axis=1))[0] * root
+        n = 1 / (weights**2).sum()
+        few.append(n < 20)
+        accuracy = curve.accuracy[place].item()
+        if 18 < n < 22:
+            continue  # near the limit the grid's rounding may decide
+        assert np.isnan(accuracy) == (n < 20)
+        if n > 22:
+            band = (curve.low[place].item(), curve.high[place].item())
+            assert band == pytest.approx(wilson_interval(accuracy * n, n), abs=0.01)
+    assert any(few)
+    assert not all(few)
+
+
+def test_a_calibrated_model_has_the_diagonal_in_the_band_in_95_of_100_places():
+    inside, places = 0, 0
+    for seed in range(100):
+        curve = reliability(simulated(1000, seed=seed), ece=KNOWN).curve
+        shown = ~curve.accuracy.isnan()
+        t = curve.confidence[shown]
+        inside += int(((curve.low[shown] <= t) & (t <= curve.high[shown])).sum())
+        places += int(shown.sum())
+    assert 0.93 < inside / places < 0.98
+
+
+def test_the_interval_of_the_ece_is_that_of_the_evidence_or_the_one_given():
+    top = simulated(700, overconfidence=0.2)
+    found = estimate(top, [ECE()])["ece"]
+    diagram = reliability(top)
+    assert (diagram.ece_low, diagram.ece_high) == (found.low, found.high)
+    assert found.low < diagram.ece < found.high
+    diagram = reliability(top, ece=KNOWN)
+    assert (diagram.ece_low, diagram.ece_high) == (KNOWN.low, KNOWN.high)
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -129,7 +176,7 @@ def test_classes_come_worst_first_and_match_brute_force():
     of_class = TopLabel(predictions.probs[:, worst.index].double(), predictions.labels == worst.index)
     expected = reliability(of_class, n_bins=8)
     assert worst.error == pytest.approx(expected.ece, abs=1e-6)
-    assert worst.rows == int(of_class.correct.sum())
+    assert worst.samples == int(of_class.correct.sum())
     assert worst.bins.accuracy.tolist() == pytest.approx(expected.bins.accuracy.tolist())
     assert worst.bins.band_low.tolist() == pytest.approx(expected.bins.band_low.tolist())
 

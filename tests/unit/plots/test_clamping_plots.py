@@ -8,7 +8,7 @@ from matplotlib.text import Text
 
 from calibrant.diagrams import DeltaPicture
 from calibrant.plots import plot_delta, save_figure
-from calibrant.plots.metric_axes import metric_axis
+from calibrant.plots.layout import metric_axis
 
 
 def picture(m=5, maps=1, channels=1, *, size=(8, 8), zero=False, captions=()):

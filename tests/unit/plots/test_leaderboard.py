@@ -71,7 +71,9 @@ def test_the_recommended_name_is_bold_and_the_others_are_not():
     figure = plot_leaderboard(THREE)
     figure.draw_without_rendering()
     weights = {label.get_text(): label.get_fontweight() for label in figure.axes[1].get_yticklabels()}
-    assert weights == {"svs": "bold", "temperature": "normal", "none": "normal"}
+    assert weights == {
+        "Structured vector scaling": "bold", "Temperature scaling": "normal", "Uncalibrated": "normal",
+    }  # fmt: skip
 
 
 def test_names_do_not_overlap_and_the_key_stays_inside():

@@ -12,7 +12,17 @@ from matplotlib.text import Text
 
 from calibrant.diagrams import bins_sweep, classwise_reliability, confidence_density, reliability, risk_coverage
 from calibrant.errors import UnknownNameError
-from calibrant.plots import figures, plot_bins_sweep, plot_classwise, plot_density, plot_reliability, plot_risk_coverage
+from calibrant.evidence import estimate
+from calibrant.metrics import ECE
+from calibrant.plots import (
+    figures,
+    method_title,
+    plot_bins_sweep,
+    plot_classwise,
+    plot_density,
+    plot_reliability,
+    plot_risk_coverage,
+)
 from calibrant.predictions import Predictions, TopLabel
 
 
@@ -127,8 +137,92 @@ def test_two_sets_are_compared_under_their_names(plot, diagram):
     first, second = diagram(rows(300, 5)), diagram(rows(200, 5, scale=1.0))
     ax = plot(first, other=second, labels=("raw", "scaled"))
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert texts[0].startswith("raw, ")
-    assert texts[1].startswith("scaled, ")
+    assert texts[0].startswith("raw")
+    assert texts[1].startswith("scaled")
+
+
+@pytest.mark.parametrize(("plot", "diagram"), [*PLOTS, (plot_classwise, classwise_reliability)])
+def test_predictions_are_drawn_like_their_diagram(plot, diagram):
+    predictions = rows(300, 5)
+    first, second = (plot(given) for given in (predictions, diagram(predictions)))
+    first, second = ((drawn if isinstance(drawn, Figure) else drawn.figure) for drawn in (first, second))
+    assert drawn_texts(first) == drawn_texts(second)
+
+
+def test_the_title_has_the_ece_with_its_interval_and_the_name_of_the_data():
+    predictions = rows(500, 5, scale=4.0)
+    found = estimate(predictions, [ECE(10)])["ece"]
+    ax = plot_reliability(predictions, n_bins=10, name="digits.csv")
+    assert f"{100 * found.value:.1f} % ({100 * found.low:.1f}–{100 * found.high:.1f} %)" in ax.get_title(loc="left")
+    for figure in figures(predictions, name="digits.csv").values():
+        assert any("digits.csv" in text for text in drawn_texts(figure))
+
+
+def test_a_long_name_of_the_data_stays_inside_the_figure():
+    for figure in figures(EXTREMES["two classes"], name=f"{'a_long_name_' * 12}.csv").values():
+        figure.draw_without_rendering()
+        for text in figure.findobj(Text):
+            if "a_long" in text.get_text():
+                assert text.get_window_extent().x1 <= figure.bbox.x1
+
+
+def test_two_sets_have_a_band_each():
+    first, second = reliability(rows(2000, 5)), reliability(rows(2000, 5, scale=1.0, seed=1))
+    ax = plot_reliability(first, other=second)
+    bands = [band.get_paths()[0].vertices for band in ax.collections if band.get_paths()]
+    assert len(bands) == 2
+    for band, diagram in zip(bands, (first, second), strict=True):
+        shown = ~diagram.curve.accuracy.isnan()
+        assert band[:, 1].min() == pytest.approx(float(diagram.curve.low[shown].min()))
+        assert band[:, 1].max() == pytest.approx(float(diagram.curve.high[shown].max()))
+        assert band[:, 0].min() == pytest.approx(float(diagram.curve.confidence[shown][0]))
+
+
+@pytest.mark.parametrize("compared", [False, True])
+def test_bins_of_few_samples_are_faint_and_the_others_are_not(compared):
+    lone, many = [0.35] * 9, [0.95] * 300
+    top = TopLabel(lone + many, [False] * 9 + [True] * 200 + [False] * 100)
+    ax = plot_reliability(top, other=top if compared else None)
+    marks = {
+        round(float(x), 6): line.get_alpha()
+        for line in ax.lines if line.get_linestyle() == "None" for x in line.get_xdata()
+    }  # fmt: skip
+    assert marks[0.35] < 0.5
+    assert marks[0.95] == 1
+
+
+def test_gaps_within_chance_are_pale():
+    calibrated = TopLabel([0.75] * 100, [True] * 73 + [False] * 27)
+    overconfident = TopLabel([0.95] * 100, [True] * 60 + [False] * 40)
+    pale, strong = (
+        {bar.get_alpha() for bar in plot_reliability(top).patches if bar.get_hatch()}
+        for top in (calibrated, overconfident)
+    )
+    assert max(pale) < 0.5
+    assert strong == {1.0}
+
+
+def test_the_operating_point_is_the_widest_coverage_at_a_round_risk():
+    top = TopLabel(torch.linspace(0.5, 1, 200), [False] * 40 + [True] * 160)
+    ax = plot_risk_coverage(top)
+    (point,) = (line for line in ax.lines if line.get_marker() == "D")
+    # 20 % are wrong, all of them at the lowest confidences: at 10 % errors, 160 / .9 samples can be answered.
+    assert float(point.get_xdata()[0]) == pytest.approx(177 / 200)
+    assert float(point.get_ydata()[0]) <= 0.1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("svs", "Structured vector scaling"),
+        ("none", "Uncalibrated"),
+        ("temperature(criterion=focal)", "Temperature scaling (criterion=focal)"),
+        ("temperature+isotonic", "Temperature scaling + isotonic regression"),
+        ("my network", "my network"),
+    ],
+)
+def test_methods_are_spelled_out(text, words):
+    assert method_title(text) == words
 
 
 def test_bars_have_the_height_of_the_accuracy():

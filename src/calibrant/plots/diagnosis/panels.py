@@ -1,4 +1,4 @@
-"""Small multiples: a panel a candidate, in the order of the diagnosis, under one title and key."""
+"""Parts shared by the figures of a diagnosis: panels, names, looks of maps, ranges over runs, and axis limits."""
 
 import math
 from collections import Counter
@@ -11,19 +11,46 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.gridspec import SubplotSpec
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from calibrant.plots.layout import new_figure
-from calibrant.plots.style import SIZES, Theme
+from calibrant.diagnosis import Band, Spread
+from calibrant.diagnosis.calibratability import ORACLE
+from calibrant.diagnosis.fitting import RAW, TEMPERATURE
+from calibrant.plots.layout import SIZES, Look, Theme, method_title, new_figure, percent_ticks, without_middle
 
-__all__ = ["PanelGrid", "panel_grid", "panel_title", "shortened"]
+__all__ = [
+    "BAND",
+    "MapLook",
+    "PanelGrid",
+    "are_wide",
+    "band_of",
+    "draw_range",
+    "known",
+    "map_looks",
+    "panel_grid",
+    "panel_title",
+    "percents_across",
+    "room_above",
+    "seeds_words",
+    "shortened",
+    "values_across",
+]
 
+BAND = 0.16  # opacity of a range over runs
 _MOST_COLUMNS = 4
-_IN_THREES = {3, 5, 6, 9}  # panels, that fill rows of three better than rows of four
-# Inches: across, that title and key need; down, of these, of the words above a panel, and of what is below all.
+_IN_THREES = {3, 5, 6, 9}  # numbers of panels that fill rows of three better than rows of four
+# Inches: least width, for title and legend; heights of these, of the text above a panel, and of what is below all.
 _NARROWEST, _HEAD, _WORDS, _FOOT = 9.0, 0.74, 0.62, 0.75
-_KEY = 1.64  # an entry of the key
-_LETTER, _MARGIN = 0.1, 0.55  # across: a letter of a title, and beside a panel
-_BETWEEN, _GAP, _EDGE = 0.06, 0.1, 0.07  # between panels, between rows of candidates, above and below all
+_KEY = 1.64  # inches: an entry of the legend
+_LETTER, _MARGIN = 0.1, 0.55  # inches: a letter of a title, and beside a panel
+_BETWEEN, _GAP, _EDGE = 0.06, 0.1, 0.07  # inches: between panels, between rows of candidates, above and below all
+_FEW = 12  # points that are marked one by one
+_APART = 0.16  # of the width, between the numbers of two ticks
+_WIDE = 6  # times: beyond it numbers are read off a logarithmic axis
+# Line styles and markers of maps other than the temperature, in their order; repeated if there are more.
+_DASHES = ((0, (1, 1.4)), (0, (6, 1.5, 1, 1.5)), (0, (8, 3)), (0, (3, 1.2, 1, 1.2, 1, 1.2)))
+_MARKERS = "sD^v"
 
 
 @final
@@ -46,7 +73,7 @@ class PanelGrid:
         return place + self.columns >= len(self.cells)
 
     def name_axes(self, theme: Theme, x: str, y: str | None = None) -> None:
-        """Names of the axes that all panels share, once."""
+        """Label the axes that all panels share, once."""
         self.figure.supxlabel(x, color=theme.muted, fontsize=SIZES["label"])
         if y is not None:
             self.figure.supylabel(y, color=theme.muted, fontsize=SIZES["label"])
@@ -64,12 +91,12 @@ def panel_grid(
     """Divide a figure so that panels are about as large as asked for.
 
     Args:
-        names: Of candidates, or what else has panels.
-        theme: Of the figure.
-        figure: A new one unless given.
-        heights: Of each candidate's panels, from the top; in inches.
-        width: Of a candidate.
-        keys: Entries of the key with long words, for which the figure must be wide enough.
+        names: Names of the candidates, or of whatever has panels.
+        theme: Colours of the figure.
+        figure: Figure to draw on; a new one by default.
+        heights: Heights of each candidate's panels, from the top, in inches.
+        width: Width of a candidate's panels, in inches.
+        keys: Number of long entries of the legend, for which the figure must be wide enough.
     """
     count = len(names)
     columns = 3 if count in _IN_THREES else min(_MOST_COLUMNS, count)
@@ -91,50 +118,169 @@ def panel_grid(
 
 
 def panel_title(ax: Axes, theme: Theme, name: str, detail: str = "") -> None:
-    """A candidate's name, and its numbers under it."""
+    """Write a candidate's name above its panel, and its numbers under the name."""
     ax.set_title(name, loc="left", color=theme.ink, fontsize=SIZES["label"], fontweight="bold", pad=18 if detail else 6)
-    told = ax.annotate(
+    note = ax.annotate(
         detail, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", color=theme.muted,
         fontsize=SIZES["note"], va="bottom", annotation_clip=False,
     )  # fmt: skip
-    told.set_in_layout(False)  # above it the title makes room
+    note.set_in_layout(False)  # above it the title makes room
 
 
 def shortened(names: Iterable[str], longest: int) -> dict[str, str]:
-    """Names without their middle where they are too long, each by its name; no two become the same.
+    """Shorten names that are too long so that all stay different; returned by name.
 
-    Of those that would, the words that they share are left out, but for the first where it has room; at last they are
-    numbered.
+    A long name loses its middle. Where two become the same, the words that they share are left out, but for the first
+    where it has room; at last they are numbered.
 
     Example:
-        >>> list(shortened(["label_smoothing(smoothing=0.05)"], 20).values())
-        ['label_smoo…ing=0.05)']
         >>> list(shortened([f"ce split=holdout epochs={epochs} learning_rate=0.02" for epochs in (2, 5)], 20).values())
         ['ce epochs=2', 'ce epochs=5']
     """
-    short = {name: _without_middle(name, longest) for name in names}
+    short = {name: without_middle(name, longest) for name in names}
     for alike in _alike(short):
         shared = set.intersection(*(set(name.split()) for name in alike))
         for name in alike:
             first, *words = name.split()
-            told = " ".join([first, *(word for word in words if word not in shared)])
-            if len(told) > longest and first in shared:
-                told = told.replace(f"{first} ", "…", 1)
-            short[name] = _without_middle(told, longest)
+            text = " ".join([first, *(word for word in words if word not in shared)])
+            if len(text) > longest and first in shared:
+                text = text.replace(f"{first} ", "…", 1)
+            short[name] = without_middle(text, longest)
     for place, name in enumerate(chain.from_iterable(_alike(short)), start=1):
         number = f" ({place})"
-        short[name] = _without_middle(short[name], longest - len(number)) + number
+        short[name] = without_middle(short[name], longest - len(number)) + number
     return short
 
 
 def _alike(short: dict[str, str]) -> list[list[str]]:
-    """Names that became the same."""
+    """Return the groups of names that became the same."""
     often = Counter(short.values())
-    return [[name for name in short if short[name] == each] for each in often if often[each] > 1]
+    return [[name for name in short if short[name] == text] for text in often if often[text] > 1]
 
 
-def _without_middle(name: str, longest: int) -> str:
-    if len(name) <= longest:
-        return name
-    tail = (longest - 1) // 2  # kept, since candidates often differ at the end
-    return f"{name[: longest - 1 - tail]}…{name[-tail:]}"
+@final
+@dataclass(frozen=True)
+class MapLook:
+    """Look of the uncalibrated network, of one map, or of the oracle, in every figure of a diagnosis."""
+
+    name: str
+    words: str
+    mark: Look
+    line: Look
+
+    def handle(self, *, lined: bool) -> Line2D:
+        """Return the entry of the legend."""
+        line = self.line if lined else {"color": self.line["color"], "linestyle": "none"}
+        return Line2D([], [], label=self.words, **line, **self.mark)
+
+
+def map_looks(maps: Sequence[str], theme: Theme, *, oracle: bool = True) -> list[MapLook]:
+    """Return the looks of these maps in their order, and of the oracle after them.
+
+    Args:
+        maps: Maps of a :class:`~calibrant.diagnosis.diagnosis.Diagnosis`: uncalibrated, then those that were fitted.
+        theme: Colours of the figure.
+        oracle: Whether the oracle is drawn too.
+    """
+    others = [name for name in maps if name not in {RAW, TEMPERATURE}]
+    return [_look(name, others, theme) for name in (*maps, *([ORACLE] if oracle else []))]
+
+
+def _look(name: str, others: Sequence[str], theme: Theme) -> MapLook:
+    hollow: Look = {"markerfacecolor": theme.background, "markeredgewidth": 1.4}
+    words = method_title(name)
+    words = words[0].lower() + words[1:]
+    if name == RAW:
+        words = "uncalibrated"
+        mark: Look = {"marker": "o", "markersize": 5.5, **hollow}
+        line: Look = {"color": theme.over, "linewidth": 1.7, "linestyle": (0, (4, 1.6))}
+    elif name == TEMPERATURE:
+        mark = {"marker": "o", "markersize": 6, "markeredgewidth": 0}
+        line = {"color": theme.under, "linewidth": 2.2, "linestyle": "-"}
+    elif name == ORACLE:
+        words = "optimal (oracle)"
+        mark = {"marker": "|", "markersize": 8, "markeredgewidth": 2}
+        line = {"color": theme.under, "linewidth": 1.2, "linestyle": (0, (2, 1))}
+    else:
+        place = others.index(name)
+        mark = {"marker": _MARKERS[place % len(_MARKERS)], "markersize": 4.6, **hollow}
+        line = {"color": (theme.ink, theme.muted)[place % 2], "linewidth": 1.5,
+                "linestyle": _DASHES[place % len(_DASHES)]}  # fmt: skip
+    return MapLook(name, words, mark, line)
+
+
+def band_of(spreads: Sequence[Spread]) -> Band:
+    """Return mean and range of several numbers."""
+    return Band(
+        tuple(spread.mean for spread in spreads),
+        tuple(spread.lowest for spread in spreads),
+        tuple(spread.highest for spread in spreads),
+    )
+
+
+def draw_range(ax: Axes, x: Sequence[float], band: Band, line: Look, mark: Look | None = None) -> None:
+    """Draw the mean as a line, marked at its points where they are few, over its range over runs.
+
+    Where there is a single point, the range is a vertical line.
+    """
+    marked = (mark or {"marker": "o", "markersize": 4}) if len(x) <= _FEW else {}
+    if len(x) > 1:
+        ax.fill_between(x, band.lowest, band.highest, color=line["color"], alpha=BAND, linewidth=0, zorder=2)
+    else:
+        ax.vlines(x, band.lowest, band.highest, color=line["color"], linewidth=1.4, zorder=2)
+    ax.plot(x, band.mean, zorder=3, **line, **marked)
+
+
+def seeds_words(runs: Iterable[int]) -> str:
+    """Describe what marks and ranges show, by how many runs each candidate has."""
+    return "mean and range over seeds" if max(runs, default=1) > 1 else "single runs"
+
+
+def known(values: Iterable[float]) -> list[float]:
+    """Return the finite values."""
+    return [value for value in values if math.isfinite(value)]
+
+
+def room_above(values: Iterable[float], *, least: float = 0.01) -> float:
+    """Return a limit a little above the largest value."""
+    return 1.08 * max([*known(values), least / 1.08])
+
+
+def are_wide(values: Sequence[float]) -> bool:
+    """Whether all values are above 0 and differ by large factors."""
+    return min(values) > 0 and max(values) > _WIDE * min(values)
+
+
+def percents_across(ax: Axes, values: Iterable[float], *, most: int = 6) -> bool:
+    """Set limits and ticks for errors read across: from 0, or logarithmic where they differ by large factors.
+
+    Returns:
+        Whether the axis is logarithmic.
+    """
+    shown = known(values)
+    low, high = min(shown, default=0.0), max(shown, default=0.0)
+    logarithmic = bool(shown) and are_wide(shown)
+    if logarithmic:
+        ax.set(xscale="log", xlim=(low / 1.15, high * 1.15))
+        ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        ax.xaxis.set_minor_locator(NullLocator())
+    else:
+        ax.set_xlim(0, room_above(shown))
+        ax.xaxis.set_major_locator(MaxNLocator(most))
+    ax.xaxis.set_major_formatter(percent_ticks())
+    return logarithmic
+
+
+def values_across(ax: Axes, values: Sequence[float], *, logarithmic: bool = False) -> None:
+    """Set ticks at the values themselves, as far as their numbers do not touch; the last always has one."""
+    if logarithmic:
+        ax.set_xscale("log")
+        ax.xaxis.set_minor_locator(NullLocator())
+    places = [math.log(value) if logarithmic else value for value in values]
+    least = _APART * (places[-1] - places[0])
+    ticks: list[int] = []
+    for place in reversed(range(len(values))):
+        if not ticks or places[ticks[-1]] - places[place] >= least:
+            ticks.append(place)
+    ax.xaxis.set_major_locator(FixedLocator([values[place] for place in reversed(ticks)]))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))

@@ -1,5 +1,6 @@
-"""Under rising corruption: ECE, accuracy and AUROC, as networks are and after temperature scaling."""
+"""Diagnosis under shift: over the severity of corruptions, and on shifted sets beside the clean samples."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
@@ -7,36 +8,59 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
-from calibrant.diagnosis import ShiftLevel, ShiftPanel
+from calibrant.diagnosis import ShiftLevel, ShiftPanel, ShiftRow, ShiftSummary
 from calibrant.diagnosis.fitting import RAW, TEMPERATURE
 from calibrant.diagnosis.shifted_sets import ShiftSource
 from calibrant.errors import InputError
-from calibrant.plots.diagnosis.looks import MapLook, map_looks
-from calibrant.plots.diagnosis.panels import panel_grid, panel_title
-from calibrant.plots.diagnosis.ranges import band_of, draw_range, known, room_above, seeds_words
-from calibrant.plots.head import draw_head
-from calibrant.plots.layout import bare_axes, horizontal_lines, percent_ticks
-from calibrant.plots.style import SIZES, Look, Theme, ThemeName, theme_named
+from calibrant.plots.diagnosis.panels import (
+    MapLook,
+    band_of,
+    draw_range,
+    known,
+    map_looks,
+    panel_grid,
+    panel_title,
+    room_above,
+    seeds_words,
+    shortened,
+)
+from calibrant.plots.layout import (
+    SIZES,
+    Look,
+    Theme,
+    ThemeName,
+    bare_axes,
+    draw_head,
+    horizontal_lines,
+    metric_axis,
+    open_figure,
+    percent_ticks,
+    theme_named,
+)
 
-__all__ = ["plot_shift"]
+__all__ = ["plot_shift", "plot_shifted_sets"]
 
-_HEIGHTS = (1.1, 0.85, 0.85)  # inches of the three panels
-_METRICS = {"ece": "ECE, %", "accuracy": "Accuracy, %", "auroc": "AUROC, %"}
-_ROOM = 0.08
+_HEIGHTS = {"ece": 1.1, "accuracy": 0.85, "auroc": 0.85}  # inches of the three panels over severity
+_ROOM = 0.08  # of the span of an axis, at both ends
+_LINE, _SET, _HEAD, _FOOT = 0.27, 0.5, 0.8, 0.6  # inches: a candidate, a set besides these, the head, below
+_WIDTH = 9.6
+_LANES = {RAW: -0.16, TEMPERATURE: 0.16}
+_LONGEST_NAME = 28
+_SAME = "accuracy, the same for both"  # a temperature keeps every prediction
 
 
 def plot_shift(
     panel: ShiftPanel, *, source: ShiftSource = "corruption", figure: Figure | None = None, theme: ThemeName = "light"
 ) -> Figure:
-    """Draw three panels a candidate over severity, in the mean over corruptions; severity 0 is the clean rows.
+    """Draw three panels a candidate over severity, in the mean over corruptions; severity 0 is the clean samples.
 
-    The maps were fitted on clean rows. The gap above a candidate is its mean confidence minus its accuracy at the
-    highest severity: above 0 it claims too much. Temperature scaling leaves the accuracy alone.
+    The maps were fitted on clean samples. The gap above a candidate is its mean confidence minus its accuracy at the
+    highest severity: above 0 it is overconfident. Temperature scaling leaves the accuracy unchanged.
 
     Args:
         panel: From :func:`calibrant.diagnosis.shift_panel`.
         source: "corruption" for those that the library makes, "file" for those read from files of five severities.
-        figure: Where to draw; a new one unless given.
+        figure: Figure to draw on; a new one by default.
         theme: "light" or "dark"; the figure takes its background too.
 
     Returns:
@@ -47,54 +71,56 @@ def plot_shift(
     """
     levels: dict[str, dict[str, list[ShiftLevel]]] = {}
     for level in panel.levels:
-        if level.source == source and level.map in {RAW, TEMPERATURE}:
+        if level.source == source and level.map in _LANES:
             levels.setdefault(level.candidate, {}).setdefault(level.map, []).append(level)
     if not levels:
         raise InputError(f"a set of source {source!r} must have severities to be drawn over them; none has.")
     colours = theme_named(theme)
     looks = map_looks((RAW, TEMPERATURE), colours, oracle=False)
-    grid = panel_grid(list(levels), colours, figure=figure, heights=_HEIGHTS)
+    grid = panel_grid(list(levels), colours, figure=figure, heights=tuple(_HEIGHTS.values()))
     shifts = list(dict.fromkeys(name for level in panel.levels if level.source == source for name in level.shifts))[1:]
     over = f"mean over {len(shifts)} corruptions" if len(shifts) > 1 else str(shifts[0]).replace("_", " ")
     seeds = seeds_words(len(row.metrics["ece"].values) for row in panel.rows)
+    accuracy: Look = {"color": colours.ink, "linewidth": 1.6}
     handles: list[Line2D] = [look.handle(lined=True) for look in looks]
-    handles.append(Line2D([], [], label="accuracy, the same for both", **_either_look(colours)))
-    draw_head(
-        grid.head,
-        colours,
-        "Under corruption",
-        f"{over}; {seeds}  ·  gap: mean confidence minus accuracy",
-        handles,
-    )
+    handles.append(Line2D([], [], label=_SAME, **accuracy))
+    detail = f"{over}; {seeds}  ·  gap: mean confidence minus accuracy"
+    draw_head(grid.head, colours, "Under corruption", detail, handles)
     first: dict[str, Axes] = {}
     for place, by_map in enumerate(levels.values()):
-        for line, metric in enumerate(_METRICS):
+        for line, metric in enumerate(_HEIGHTS):
             ax = grid.figure.add_subplot(grid.cells[place][line], sharey=first.get(metric))
             first.setdefault(metric, ax)
-            _draw(ax, by_map, metric, looks, colours)
-            ax.tick_params(labelleft=grid.is_left(place), labelbottom=line == len(_METRICS) - 1)
+            lines = [(look.name, look.line, look.mark) for look in looks]
+            _draw_severities(ax, by_map, metric, [(RAW, accuracy, None)] if metric == "accuracy" else lines, colours)
+            ax.tick_params(labelleft=grid.is_left(place), labelbottom=line == len(_HEIGHTS) - 1)
             if grid.is_left(place):
-                ax.set_ylabel(_METRICS[metric], color=colours.muted, fontsize=SIZES["label"])
+                ax.set_ylabel(metric_axis(metric).words, color=colours.muted, fontsize=SIZES["label"])
             if not line:
                 panel_title(ax, colours, grid.names[place], _gaps(by_map))
+    drawn = [level for by_map in levels.values() for of_map in by_map.values() for level in of_map]
     for metric, ax in first.items():
-        _limits(ax, metric, [level for by_map in levels.values() for of_map in by_map.values() for level in of_map])
+        spreads = [level.metrics[metric] for level in drawn]
+        if metric == "ece":
+            ax.set_ylim(0, room_above(spread.highest for spread in spreads))
+        else:
+            ends = known(end for spread in spreads for end in (spread.lowest, spread.highest)) or [0.0, 1.0]
+            room = _ROOM * (max(ends) - min(ends)) or 0.01
+            ax.set_ylim(min(ends) - room, max(ends) + room)
     grid.name_axes(colours, "Severity")
     grid.figure.align_ylabels()
     return grid.figure
 
 
-def _draw(
-    ax: Axes, by_map: Mapping[str, Sequence[ShiftLevel]], metric: str, looks: Sequence[MapLook], theme: Theme
+def _draw_severities(
+    ax: Axes,
+    by_map: Mapping[str, Sequence[ShiftLevel]],
+    metric: str,
+    lines: Sequence[tuple[str, Look, Look | None]],
+    theme: Theme,
 ) -> None:
     bare_axes(ax, theme)
     horizontal_lines(ax, theme)
-    # A temperature keeps every answer, so that there is one accuracy.
-    lines = (
-        [(RAW, _either_look(theme), None)]
-        if metric == "accuracy"
-        else [(look.name, look.line, look.mark) for look in looks]
-    )
     for name, line, mark in lines:
         if levels := by_map.get(name):
             band = band_of([level.metrics[metric] for level in levels])
@@ -106,23 +132,85 @@ def _draw(
     ax.yaxis.set_major_formatter(percent_ticks())
 
 
-def _limits(ax: Axes, metric: str, levels: Sequence[ShiftLevel]) -> None:
-    spreads = [level.metrics[metric] for level in levels]
-    if metric == "ece":
-        ax.set_ylim(0, room_above(each.highest for each in spreads))
-        return
-    ends = known(end for each in spreads for end in (each.lowest, each.highest)) or [0.0, 1.0]
-    room = _ROOM * (max(ends) - min(ends)) or 0.01
-    ax.set_ylim(min(ends) - room, max(ends) + room)
-
-
 def _gaps(by_map: Mapping[str, Sequence[ShiftLevel]]) -> str:
-    """Which way it is off in the end, before and after."""
+    """Write the gaps at the highest severity, uncalibrated and after temperature scaling."""
     last = {name: levels[-1].metrics["gap"].mean for name, levels in by_map.items()}
-    told = [f"{100 * last[name]:+.1f}" if known([last[name]]) else "–" for name in (RAW, TEMPERATURE) if name in last]
+    gaps = [f"{100 * last[name]:+.1f}" if known([last[name]]) else "–" for name in (RAW, TEMPERATURE) if name in last]
     severity = by_map[RAW][-1].severity
-    return f"gap at {severity}: {', after TS '.join(told)} points".replace("-", "−")
+    return f"gap at {severity}: {', after TS '.join(gaps)} points".replace("-", "−")
 
 
-def _either_look(theme: Theme) -> Look:
-    return {"color": theme.ink, "linewidth": 1.6}
+def plot_shifted_sets(panel: ShiftPanel, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
+    """Draw three panels a set, a line a candidate: the clean samples first, on the same axes.
+
+    A mark is the mean over runs, on the range from the lowest to the highest. The maps were fitted on clean samples.
+
+    Args:
+        panel: From :func:`calibrant.diagnosis.shift_panel`.
+        figure: Figure to draw on; a new one by default.
+        theme: "light" or "dark"; the figure takes its background too.
+
+    Returns:
+        The figure.
+
+    Raises:
+        InputError: If all sets have severities.
+    """
+    sets = [summary for summary in panel.sets if summary.severity is None]
+    if len(sets) < 2:  # the clean samples and another
+        raise InputError("a shifted set must have no severities to be drawn beside the clean samples; there is none.")
+    colours = theme_named(theme)
+    names = list(dict.fromkeys(row.candidate for row in panel.rows))
+    looks = {look.name: look for look in map_looks((RAW, TEMPERATURE), colours, oracle=False)}
+    titles = shortened([summary.shift for summary in sets], _LONGEST_NAME)
+    body = _LINE * len(names)
+    figure = open_figure(figure, colours, width=_WIDTH, height=_HEAD + (body + _SET) * len(sets) + _FOOT)
+    metrics = tuple(_HEIGHTS)
+    grid = figure.add_gridspec(1 + len(sets), len(metrics), height_ratios=[_HEAD / body] + [1.0] * len(sets))
+    accuracy = MapLook(RAW, _SAME, {"marker": "D", "markersize": 4.6, "markeredgewidth": 0}, {"color": colours.ink})
+    handles: list[Line2D] = [look.handle(lined=False) for look in (*looks.values(), accuracy)]
+    detail = f"{seeds_words(len(row.metrics['ece'].values) for row in panel.rows)}; maps fitted on clean samples"
+    draw_head(figure.add_subplot(grid[0, :]), colours, "Under natural shift", detail, handles)
+    for column, metric in enumerate(metrics):
+        shared: Axes | None = None
+        for line, summary in enumerate(sets):
+            ax = figure.add_subplot(grid[1 + line, column], sharex=shared)
+            shared = shared or ax
+            bare_axes(ax, colours)
+            ax.hlines([place + 0.5 for place in range(len(names) - 1)], 0, 1, transform=ax.get_yaxis_transform(),
+                      color=colours.faint, linewidth=0.8, zorder=0)  # fmt: skip
+            ticks = list(shortened(names, _LONGEST_NAME).values()) if not column else [""] * len(names)
+            ax.set_yticks(range(len(names)), ticks)
+            ax.set_ylim(len(names) - 0.5, -0.5)
+            ax.tick_params(axis="y", length=0, labelcolor=colours.ink)
+            ax.spines["left"].set_visible(False)
+            for row in panel.rows:
+                if _is_of(row, summary) and (metric != "accuracy" or row.map == RAW):
+                    _draw_mark(ax, row, names, metric, accuracy if metric == "accuracy" else looks[row.map])
+            ax.tick_params(labelbottom=line == len(sets) - 1)
+            if not column:
+                words = f"{titles[summary.shift]}, {summary.n:,} sample{'s' * (summary.n != 1)}"
+                ax.set_title(words, loc="left", color=colours.ink, fontsize=SIZES["label"], fontweight="bold", pad=5)
+        assert shared is not None, "there are sets"
+        axis = metric_axis(metric)
+        axis.set_ticks(shared.xaxis, 4)
+        ends = known(end for row in panel.rows if row.severity is None and row.map in _LANES
+                     for end in (row.metrics[metric].lowest, row.metrics[metric].highest)) or [0.0, 1.0]  # fmt: skip
+        room = 0.06 * (max(ends) - min(ends)) or 0.01
+        shared.set_xlim(0 if metric == "ece" else min(ends) - room, max(ends) + room)
+        words = f"← better    {axis.words}" if metric == "ece" else f"{axis.words}    better →"
+        ax.set_xlabel(words, color=colours.muted, fontsize=SIZES["label"])
+    return figure
+
+
+def _is_of(row: ShiftRow, of: ShiftSummary) -> bool:
+    return (row.shift, row.source, row.severity) == (of.shift, of.source, of.severity) and row.map in _LANES
+
+
+def _draw_mark(ax: Axes, row: ShiftRow, names: Sequence[str], metric: str, look: MapLook) -> None:
+    spread = row.metrics[metric]
+    if math.isnan(spread.mean):
+        return
+    y = names.index(row.candidate) + (0.0 if metric == "accuracy" else _LANES[row.map])
+    ax.hlines(y, spread.lowest, spread.highest, color=look.line["color"], linewidth=1.4, zorder=2)
+    ax.plot(spread.mean, y, linestyle="none", color=look.line["color"], zorder=3, **look.mark)

@@ -157,7 +157,7 @@ def test_shifts_are_drawn_by_what_they_are(maker):
     ] == [{"shift"}, {"shift_files"}, {"shifted_sets"}]
     with pytest.raises(InputError, match="severities"):
         plot_shift(with_files)
-    with pytest.raises(InputError, match="clean rows"):
+    with pytest.raises(InputError, match="clean samples"):
         plot_shifted_sets(corrupted)
 
 

@@ -21,7 +21,7 @@ from calibrant.plots.diagnosis import (
     plot_validation_sizes,
 )
 from calibrant.plots.diagnosis.panels import shortened
-from calibrant.plots.style import THEMES
+from calibrant.plots.layout import THEMES
 
 LIGHT = THEMES["light"]
 
@@ -64,7 +64,7 @@ def test_calibratability_tells_that_the_order_after_scaling_is_another(maker):
     figure = plot_calibratability(maker().diagnosis())
     places = [(round(text.get_position()[0], 2), text.get_text()) for text in panels_of(figure)[1].texts]
     assert [place for x, place in places if x == 0.2 and len(place) == 1] == ["1", "2", "3"]
-    assert [place for x, place in places if x == 0.75 and len(place) == 1] == ["2", "1", "2"]
+    assert [place for x, place in places if x == 0.8 and len(place) == 1] == ["2", "1", "2"]
 
 
 def test_errors_that_differ_by_large_factors_are_read_by_factors(maker):
@@ -116,7 +116,7 @@ def test_the_map_has_every_candidate_at_its_numbers_with_its_name(maker):
         (able.ece["temperature"].mean, fine.rows[0].metrics["auroc"].mean)
         for able, fine in zip(found.calibratability, found.refinement, strict=True)
     ]
-    assert set(shortened([each.name for each in found.candidates], 26).values()) <= set(words_of(figure))
+    assert set(shortened([each.name for each in found.candidates], 28).values()) <= set(words_of(figure))
 
 
 def test_names_on_the_map_cover_neither_each_other_nor_a_point(maker):
@@ -138,7 +138,7 @@ def test_a_candidate_without_auroc_is_named_and_not_on_the_map(maker):
     last = replace(found.refinement[1], rows=tuple(replace(row, metrics=nothing) for row in found.refinement[1].rows))
     figure = plot_two_sided(replace(found, refinement=(found.refinement[0], last)))
     assert len([line for line in panels_of(figure)[0].lines if len(line.get_xdata()) == 1]) == 1
-    assert any("not to be had for focal" in words for words in words_of(figure))
+    assert any("not available for focal" in words for words in words_of(figure))
 
 
 def test_coefficient_curves_run_along_their_number(maker):
@@ -173,7 +173,7 @@ def test_a_raw_error_far_above_is_told_and_not_drawn(maker):
     high = replace(found.validation_sizes[1], raw_ece=spread([0.7]))
     figure = plot_validation_sizes(replace(found, validation_sizes=(found.validation_sizes[0], high)))
     assert panels_of(figure)[1].get_ylim()[1] < 0.2
-    assert "▴ as it is 70.0 %" in words_of(figure)
+    assert "▴ uncalibrated 70.0 %" in words_of(figure)
 
 
 def test_fits_that_failed_on_few_rows_are_counted_above_their_panel(maker):
@@ -182,8 +182,8 @@ def test_fits_that_failed_on_few_rows_are_counted_above_their_panel(maker):
     tried = sum(len(each.values) for each in first.ece.values())
     once, again = replace(first, failed={"temperature": 4, "svs": 3}), replace(second, failed={"svs": 1})
     for points, said in (
-        ((once, second, *others), f"7 of {tried} fits failed at 100 rows"),
-        ((once, again, *others), f"8 of {2 * tried} fits failed at up to 200 rows"),
+        ((once, second, *others), f"7 of {tried} fits failed at 100 samples"),
+        ((once, again, *others), f"8 of {2 * tried} fits failed at up to 200 samples"),
     ):
         sizes = (found.validation_sizes[0], replace(found.validation_sizes[1], points=points))
         figure = plot_validation_sizes(replace(found, validation_sizes=sizes))
@@ -224,7 +224,7 @@ def test_clipped_gammas_are_told_and_other_losses_have_their_ends(maker):
     ends = dict(zip(names, ([0.1] * 3, [0.05] * 3, [0.2] * 3), strict=True))
     other = replace(made.epochs(1), learned={name: made.band(each, 0) for name, each in ends.items()})
     figure = plot_learned_loss(replace(made.diagnosis(), epochs=(clipped, other)))
-    assert any("up to 25.0 % of rows at the limit" in words for words in words_of(figure))
+    assert any("up to 25.0 % of samples at the limit" in words for words in words_of(figure))
     ax = panels_of(figure)[1]
     assert [line.get_ydata().tolist() for line in ax.lines] == [[0.05] * 3, [0.2] * 3, [0.1] * 3]
     assert ax.get_ylabel() == "ε"
@@ -250,7 +250,7 @@ def test_right_answers_stand_and_wrong_ones_hang_before_and_after(maker):
     found = maker().diagnosis()
     panels = panels_of(plot_densities(found))
     assert len(panels) == 6
-    assert [ax.get_ylabel() for ax in panels[:2]] == ["as it is", "after TS"]
+    assert [ax.get_ylabel() for ax in panels[:2]] == ["uncalibrated", "after TS"]
     right, wrong = (panels[0].collections[place].get_paths()[0].vertices for place in (0, 2))
     assert right[right[:, 1].argmax()] == pytest.approx([0.9, 1.0])
     assert wrong[wrong[:, 1].argmin()] == pytest.approx([0.5, -1.0])
@@ -287,7 +287,7 @@ def test_natural_shift_stands_below_the_clean_rows_on_the_same_axes(maker):
     panel = maker().diagnosis().shift
     figure = plot_shifted_sets(panel)
     clean, photos = panels_of(figure)[:2]  # of the ECE
-    assert [ax._left_title.get_text() for ax in (clean, photos)] == ["clean, 500 rows", "photos, 300 rows"]
+    assert [ax._left_title.get_text() for ax in (clean, photos)] == ["clean, 500 samples", "photos, 300 samples"]
     assert clean.get_xlim() == photos.get_xlim()
     for ax, shift in ((clean, "clean"), (photos, "photos")):
         for colour, name in ((LIGHT.over, "none"), (LIGHT.under, "temperature")):

@@ -1,4 +1,4 @@
-"""δ as a picture, beside inputs with and without it."""
+"""The figure of a clamped model's δ, beside inputs with and without it."""
 
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -7,16 +7,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from torch import Tensor
 
-from calibrant.diagrams.delta_picture import DeltaPicture
-from calibrant.plots.head import draw_head
-from calibrant.plots.layout import new_figure, percent
-from calibrant.plots.style import SIZES, Theme, ThemeName, theme_named
+from calibrant.diagrams import DeltaPicture
+from calibrant.plots.layout import SIZES, Theme, ThemeName, draw_head, open_figure, percent, theme_named
 
 __all__ = ["plot_delta"]
 
-# Inches: across an input, at least; of the title, of the colours of δ with their numbers, and of a line of words.
+# Inches: least width of an input; title; colour scale of δ with its numbers; a line of text.
 _SIDE, _HEAD, _SCALE, _WORDS = 1.3, 0.55, 0.75, 0.25
-_SMALLEST = 0.95  # inches across, of a map
+_SMALLEST = 0.95  # inches: least width of a map of δ
 _NARROWEST = 6.6
 
 
@@ -25,7 +23,7 @@ def plot_delta(picture: DeltaPicture, *, figure: Figure | None = None, theme: Th
 
     Args:
         picture: From :func:`calibrant.diagrams.delta_picture`.
-        figure: Where to draw; a new one unless given.
+        figure: Figure to draw on; a new one by default.
         theme: "light" or "dark"; the figure takes its background too.
 
     Returns:
@@ -36,10 +34,8 @@ def plot_delta(picture: DeltaPicture, *, figure: Figure | None = None, theme: Th
     tall = picture.maps.shape[1] / picture.maps.shape[2]
     body = max(2 * (_SIDE * tall + _WORDS), maps * (_SMALLEST * tall + _WORDS))
     wide, side = ((body / lines - _WORDS) / tall for lines in (maps, 2))  # of a map, and of an input
-    if figure is None:
-        width = max(_NARROWEST, wide + _SCALE + side * inputs + 0.6)
-        figure = new_figure(colours, width=width, height=_HEAD + body + 0.3)
-    figure.set_facecolor(colours.background)
+    width = max(_NARROWEST, wide + _SCALE + side * inputs + 0.6)
+    figure = open_figure(figure, colours, width=width, height=_HEAD + body + 0.3)
     grid = figure.add_gridspec(2, 3, height_ratios=(_HEAD, body), width_ratios=(wide, _SCALE, side * inputs))
     _draw_head(figure.add_subplot(grid[0, :]), picture, colours)
     scale, signed = Normalize(-picture.limit, picture.limit), _signed_colours(colours)
@@ -61,14 +57,14 @@ def plot_delta(picture: DeltaPicture, *, figure: Figure | None = None, theme: Th
 
 
 def _draw_image(ax: Axes, image: Tensor, picture: DeltaPicture) -> None:
-    """From black to white, what lies beyond as these; grey or in colour."""
+    """Draw an image, grey or in colour, cut off at black and white."""
     shown = ((image - picture.low) / (picture.high - picture.low)).clamp(0, 1).permute(1, 2, 0).numpy()
     grey = shown.shape[2] == 1
     ax.imshow(shown[..., 0] if grey else shown, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
 
 
 def _draw_scale(ax: Axes, signed: ScalarMappable, limit: float, theme: Theme) -> None:
-    """The colours of δ with their numbers."""
+    """Draw the colours of δ with their numbers."""
     ax.axis("off")
     bar = ax.figure.colorbar(signed, cax=ax.inset_axes((0, 0.04, 0.16, 0.88)), ticks=[-limit, 0, limit])
     bar.ax.yaxis.set_major_formatter(
@@ -79,7 +75,7 @@ def _draw_scale(ax: Axes, signed: ScalarMappable, limit: float, theme: Theme) ->
 
 
 def _signed_colours(theme: Theme) -> LinearSegmentedColormap:
-    """The background at 0, so that what δ leaves alone is not seen."""
+    """Return colours with the background at 0, so that pixels that δ leaves alone are invisible."""
     return LinearSegmentedColormap.from_list("signed", [theme.under, theme.background, theme.over])
 
 

@@ -1,0 +1,353 @@
+"""Confidence against accuracy: reliability in bins and as a smooth curve, class by class, and ECE over bin counts."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.checks import check_at_least, check_bins
+from calibrant.diagrams.smoothing import local_accuracy, nodes, rule_of_thumb_width, smoothed_density, thinned
+from calibrant.errors import InputError
+from calibrant.evidence import Estimate, estimate
+from calibrant.evidence.intervals import wilson_interval
+from calibrant.metrics.binned import ECE, ECEL1Debiased
+from calibrant.metrics.bins import Bins, Grid
+from calibrant.metrics.classwise import SCE
+from calibrant.metrics.ranking import Ranked
+from calibrant.metrics.smooth import SmECE
+from calibrant.metrics.statistics import Binned
+from calibrant.predictions import Predictions, TopLabel
+
+__all__ = [
+    "BinsSweep",
+    "ClassReliability",
+    "ClasswiseDiagram",
+    "ReliabilityBins",
+    "ReliabilityCurve",
+    "ReliabilityDiagram",
+    "binomial_range",
+    "bins_sweep",
+    "classwise_reliability",
+    "reliability",
+]
+
+# A local accuracy worth fewer independent samples than this is not shown.
+_FEWEST_SAMPLES = 20
+# Most cells in which samples are gathered for a sweep over bin counts: the common refinement of all bins asked for (it
+# is 3000 by default) unless it is finer than this.
+_MOST_CELLS = 30_000
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ReliabilityBins:
+    """Equal-width bins (lo, hi] that hold at least one sample.
+
+    The consistency band is where 95 of 100 calibrated models with the same confidences would have their accuracy. A bar
+    inside its band is no evidence against calibration; of fifteen bars about one lies outside by chance.
+
+    Differs from the paper: binomial quantiles at the bin's mean confidence, where it resamples the confidences. The
+    spread of confidences inside a bin makes the exact range a little narrower (by about 1 part in 100 at 15 bins).
+
+    Reference: Bröcker & Smith (2007), Increasing the Reliability of Reliability Diagrams, doi:10.1175/WAF993.1.
+    """
+
+    low: Tensor  # (b,) edges
+    high: Tensor  # (b,)
+    count: Tensor  # (b,) samples
+    confidence: Tensor  # (b,) mean
+    accuracy: Tensor  # (b,)
+    band_low: Tensor  # (b,)
+    band_high: Tensor  # (b,)
+
+    @classmethod
+    def from_sums(cls, count: Tensor, confidence: Tensor, right: Tensor) -> Self:
+        """Build from sums over the samples of every bin, (b,) each; empty bins are left out."""
+        count, confidence, right = count.cpu(), confidence.cpu(), right.cpu()
+        edges = torch.linspace(0, 1, count.shape[0] + 1, dtype=torch.float64)
+        occupied = count > 0
+        count, low, high = count[occupied], edges[:-1][occupied], edges[1:][occupied]
+        mean = (confidence[occupied] / count).clamp(0, 1)
+        band_low, band_high = binomial_range(count, mean)
+        return cls(low, high, count, mean, right[occupied] / count, band_low, band_high)
+
+    @property
+    def gap(self) -> Tensor:
+        """Accuracy minus confidence, (b,): negative where the model is overconfident."""
+        return self.accuracy - self.confidence
+
+    @property
+    def outside(self) -> Tensor:
+        """Whether the accuracy lies outside the consistency band, (b,), bool."""
+        return (self.accuracy < self.band_low) | (self.accuracy > self.band_high)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ReliabilityCurve:
+    """Accuracy as a smooth function of confidence, by local linear regression with a Gaussian kernel: no bins.
+
+    A model calibrated but for noise has the diagonal. The kernel's width is the rule of thumb 1.06 s n^(-1/5), as in
+    kde_ece. That of the smooth calibration error (Błasiok & Nakkiran 2023) is not used: it grows with the error, so
+    that at .14 it hid an accuracy of 41 % behind one of 70 %, and shrinks with it, so that a calibrated model's curve
+    was all noise.
+
+    The band is the pointwise 95 % score interval of the accuracy at its effective number of samples. It covers noise,
+    not what the kernel smooths away.
+    """
+
+    confidence: Tensor  # (m,) evenly spaced over 0..1
+    accuracy: Tensor  # (m,) NaN outside the confidences that occur, and where the effective samples are below twenty
+    low: Tensor  # (m,) band of the accuracy, NaN where it is
+    high: Tensor  # (m,)
+    density: Tensor  # (m,) of confidence; its area is 1
+    width: float  # of the kernel
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ReliabilityDiagram:
+    """Numbers of a reliability diagram."""
+
+    bins: ReliabilityBins
+    curve: ReliabilityCurve
+    n: int
+    accuracy: float
+    confidence: float
+    ece: float
+    ece_low: float  # 95 % interval; NaN below ten samples
+    ece_high: float
+    smece: float
+
+
+def reliability(
+    predictions: Predictions | TopLabel, *, n_bins: int = 15, ece: Estimate | None = None
+) -> ReliabilityDiagram:
+    """Compute how often the model is correct at each confidence.
+
+    Bars under the diagonal are overconfidence. Read a bar together with its consistency band and its count, not by its
+    gap alone: bins of few samples stray far by chance.
+
+    Args:
+        predictions: Logits and labels, or confidence and correctness.
+        n_bins: Number of equal-width bins.
+        ece: Estimate of the ECE with as many bins, if it is known already, such as that of an evaluation; otherwise
+            its interval is bootstrapped here.
+
+    Returns:
+        The non-empty bins, the smooth curve, and the numbers for the title.
+
+    Example:
+        >>> diagram = reliability(TopLabel([0.9, 0.9, 0.9, 0.9], [True, True, True, False]))
+        >>> [round(gap, 6) for gap in diagram.bins.gap.tolist()], diagram.bins.count.tolist()
+        ([-0.15], [4.0])
+    """
+    metric = ECE(n_bins)
+    bins = metric.statistic(predictions)
+    grid = SmECE().statistic(predictions)
+    interval = ece or estimate(predictions, [metric])[metric.name]
+    n = bins.count.sum()
+    return ReliabilityDiagram(
+        bins=ReliabilityBins.from_sums(bins.count, bins.confidence, bins.correct),
+        curve=_curve(Grid(grid.total.cpu(), grid.right.cpu())),
+        n=int(n),
+        accuracy=float(bins.correct.sum() / n),
+        confidence=float(bins.confidence.sum() / n),
+        ece=float(metric.value(bins)),
+        ece_low=interval.low,
+        ece_high=interval.high,
+        smece=float(SmECE().value(grid)),
+    )
+
+
+def _curve(grid: Grid) -> ReliabilityCurve:
+    width = rule_of_thumb_width(grid)
+    accuracy, samples = local_accuracy(grid, width)
+    t = nodes(accuracy.shape[-1])
+    occurring = t[grid.total > 0]
+    shown = (samples >= _FEWEST_SAMPLES) & (t >= occurring[0]) & (t <= occurring[-1])
+    accuracy, samples = thinned(torch.where(shown, accuracy, torch.nan)), thinned(samples)
+    missing = (math.nan, math.nan)
+    band = [
+        missing if math.isnan(share) else wilson_interval(share * n, n)
+        for share, n in zip(accuracy.tolist(), samples.tolist(), strict=True)
+    ]
+    low, high = torch.tensor(band, dtype=torch.float64).unbind(-1)
+    return ReliabilityCurve(
+        confidence=thinned(t),
+        accuracy=accuracy,
+        low=low,
+        high=high,
+        density=thinned(smoothed_density(grid.total / grid.total.sum(), width)),
+        width=width,
+    )
+
+
+def binomial_range(count: Tensor, probability: Tensor, *, level: float = 0.95) -> tuple[Tensor, Tensor]:
+    """Return the range that the share of successes in ``count`` trials keeps to with at least this probability.
+
+    Example:
+        >>> low, high = binomial_range(torch.tensor([100.0]), torch.tensor([0.5]))
+        >>> low.item(), high.item()
+        (0.4, 0.6)
+    """
+    tail = (1 - level) / 2
+    trials, chance = count.double().numpy(), probability.double().numpy()
+    low, high = (torch.from_numpy(_binomial_quantile(q, trials, chance) / trials) for q in (tail, 1 - tail))
+    return low, high
+
+
+def _binomial_quantile(q: float, trials: np.ndarray, chance: np.ndarray) -> np.ndarray:
+    """Return the fewest successes whose cumulative probability reaches q."""
+    from scipy.special import bdtr, bdtrik
+
+    whole = trials.astype(np.int64)
+    # The continuous inverse rounded up, or one less where that rounding overshot; certain outcomes have no inverse.
+    above = np.nan_to_num(np.ceil(bdtrik(q, whole, chance)))
+    below = np.maximum(above - 1, 0)
+    successes = np.where(bdtr(below, whole, chance) >= q, below, above)
+    return np.where(chance >= 1, trials, np.where(chance <= 0, 0.0, successes))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ClassReliability:
+    """One class: share of samples that are of the class, against the probability given to it."""
+
+    index: int
+    name: str  # "class 7" where classes have no names
+    samples: int  # of this class
+    error: float  # its part of sce: the gaps over all n samples
+    bins: ReliabilityBins  # of the class's probability, over all n samples
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ClasswiseDiagram:
+    """The classes with the largest errors, in falling order."""
+
+    classes: tuple[ClassReliability, ...]
+    n: int
+    n_classes: int
+    sce: float  # over all classes
+
+
+def classwise_reliability(predictions: Predictions, *, n_bins: int = 15, most: int = 12) -> ClasswiseDiagram:
+    """Compute how often a sample is of a class when the model gives the class this probability.
+
+    The worst of many classes look bad by chance alone; the consistency bands show by how much.
+
+    Args:
+        predictions: Logits and labels; confidence and correctness alone do not suffice.
+        n_bins: Number of equal-width bins of each class's probability.
+        most: How many classes to keep.
+
+    Raises:
+        InputError: If only the top label is given.
+
+    Example:
+        >>> predictions = Predictions.from_probs([[0.5, 0.5], [0.5, 0.5]], [0, 0], class_names=["cat", "dog"])
+        >>> [(of.name, of.error) for of in classwise_reliability(predictions).classes]
+        [('cat', 0.5), ('dog', 0.5)]
+    """
+    check_at_least(most, 1, "most")
+    metric = SCE(n_bins)
+    state = metric.statistic(predictions)
+    errors = metric.by_class(state)
+    samples = state.hits.sum(-1).long().tolist()
+    names = predictions.class_names
+    classes = tuple(
+        ClassReliability(
+            index=index,
+            name=f"class {index}" if names is None else names[index],
+            samples=samples[index],
+            error=float(errors[index]),
+            bins=ReliabilityBins.from_sums(state.count[index], state.probability[index], state.hits[index]),
+        )
+        for index in errors.argsort(descending=True, stable=True)[:most].tolist()
+    )
+    return ClasswiseDiagram(classes, len(predictions), predictions.n_classes, float(metric.value(state)))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class BinsSweep:
+    """ECE for several numbers of bins, one entry each."""
+
+    n_bins: Tensor  # (m,) int64
+    ece: Tensor  # (m,)
+    debiased: Tensor  # (m,) ece_l1_debiased
+    floor: Tensor  # (m,) mean ece of a calibrated model with the same confidences
+    floor_low: Tensor  # (m,) 2.5 % quantile
+    floor_high: Tensor  # (m,) 97.5 % quantile
+    n: int
+
+
+def bins_sweep(
+    predictions: Predictions | TopLabel,
+    *,
+    n_bins: Sequence[int] = (10, 15, 20, 50, 100, 200, 500, 1000),
+    redraws: int = 200,
+    seed: int = 0,
+) -> BinsSweep:
+    """Compute how much of the ECE is due to the number of bins, and how much to noise.
+
+    With more bins, gaps of opposite sign cancel less and noise adds more. An ECE inside the floor's range is no
+    evidence against calibration. The floor redraws every sample as correct with the probability of its confidence
+    (consistency resampling); samples that share all their bins are redrawn together, as one binomial number.
+
+    Args:
+        predictions: Logits and labels, or confidence and correctness.
+        n_bins: Numbers of bins, rising.
+        redraws: Redrawn data sets behind the floor.
+        seed: Random seed of the redraws.
+
+    Raises:
+        InputError: If there is no number of bins, or a number is too small.
+
+    Example:
+        >>> sweep = bins_sweep(TopLabel([0.9, 0.8, 0.7, 0.6], [True, False, True, False]), n_bins=[1, 10])
+        >>> [round(ece, 3) for ece in sweep.ece.tolist()]
+        [0.25, 0.45]
+    """
+    check_at_least(redraws, 2, "redraws")
+    if not n_bins:
+        raise InputError("n_bins must name at least one number of bins; got none.")
+    for number in n_bins:
+        check_bins(number)
+    cells = _cells(predictions, n_bins)
+    redrawn = _redrawn(cells, redraws, torch.Generator().manual_seed(seed))
+    observed = [Binned(number).of_ranked(cells) for number in n_bins]
+    floors = torch.stack([ECE().value(Binned(number).of_ranked(redrawn)) for number in n_bins])
+    low, high = floors.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64), dim=1)
+    return BinsSweep(
+        n_bins=torch.tensor(list(n_bins)),
+        ece=torch.stack([ECE().value(bins) for bins in observed]),
+        debiased=torch.stack([ECEL1Debiased().value(bins) for bins in observed]),
+        floor=floors.mean(1),
+        floor_low=low,
+        floor_high=high,
+        n=int(cells.n),
+    )
+
+
+def _cells(predictions: Predictions | TopLabel, n_bins: Sequence[int]) -> Ranked:
+    """Join the samples that no number of bins distinguishes."""
+    bins: Bins = Binned(min(math.lcm(*n_bins), _MOST_CELLS))(predictions)
+    count, confidence, right = (part.cpu() for part in (bins.count, bins.confidence, bins.correct))
+    occupied = count > 0
+    count, right = count[occupied], right[occupied]
+    confidence = (confidence[occupied] / count).clamp(0, 1)
+    return Ranked(torch.logit(confidence), confidence, right, count - right)
+
+
+def _redrawn(cells: Ranked, redraws: int, generator: torch.Generator) -> Ranked:
+    """Draw data sets from a model whose every confidence is true, with counts (redraws, m)."""
+    shape = (redraws, cells.confidence.shape[0])
+    chance, total = cells.confidence.expand(shape).contiguous(), cells.total.expand(shape).contiguous()
+    right = torch.binomial(total, chance, generator=generator)
+    return Ranked(cells.log_odds, cells.confidence, right, total - right)

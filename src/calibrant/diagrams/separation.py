@@ -1,0 +1,141 @@
+"""How well confidence separates correct from wrong predictions: densities of both, and risk against coverage."""
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from calibrant.diagrams.smoothing import nodes, rule_of_thumb_width, smoothed_density, thinned
+from calibrant.evidence.intervals import wilson_interval
+from calibrant.metrics.bins import Grid
+from calibrant.metrics.detection import AUROC
+from calibrant.metrics.ranking import Ranked
+from calibrant.metrics.selective import AURC, EAURC
+from calibrant.metrics.statistics import Gridded, RankedRows
+from calibrant.predictions import Predictions, TopLabel
+
+__all__ = ["ConfidenceDensity", "RiskCoverage", "confidence_density", "risk_coverage"]
+
+_MOST_POINTS = 1000
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ConfidenceDensity:
+    """Densities of confidence on a common grid; each has area 1, or is 0 where there is no such prediction."""
+
+    confidence: Tensor  # (m,) evenly spaced over 0..1
+    right: Tensor  # (m,)
+    wrong: Tensor  # (m,)
+    n_right: int
+    n_wrong: int
+    median_right: float  # NaN without correct predictions
+    median_wrong: float  # NaN without wrong predictions
+    auroc: float  # of correctness; NaN without one of them
+    width: float  # of the kernel
+
+
+def confidence_density(predictions: Predictions | TopLabel) -> ConfidenceDensity:
+    """Compute smoothed densities of confidence for correct and for wrong predictions.
+
+    The further apart the two, the better confidence shows what to trust. Two curves that coincide mean that confidence
+    is no help, however well calibrated. The kernel is a Gaussian reflected at 0 and 1 of width 1.06 s n^(-1/5), the
+    same for both; s is the standard deviation of all confidences.
+
+    Example:
+        >>> density = confidence_density(TopLabel([0.9, 0.8, 0.6], [True, True, False]))
+        >>> density.n_right, density.median_wrong, density.auroc
+        (2, 0.6, 1.0)
+    """
+    grid = Gridded()(predictions)
+    grid = Grid(grid.total.cpu(), grid.right.cpu())
+    width = rule_of_thumb_width(grid)
+    masses = torch.stack([grid.right, grid.total - grid.right])
+    densities = thinned(smoothed_density(masses / masses.sum(-1, keepdim=True).clamp(min=1), width))
+    top = predictions.top
+    n_right = int(top.correct.sum())
+    medians = [
+        float(part.median()) if part.numel() else float("nan")
+        for part in (top.confidence[top.correct], top.confidence[~top.correct])
+    ]
+    return ConfidenceDensity(
+        confidence=thinned(nodes(grid.total.shape[-1])),
+        right=densities[0],
+        wrong=densities[1],
+        n_right=n_right,
+        n_wrong=len(top) - n_right,
+        median_right=medians[0],
+        median_wrong=medians[1],
+        auroc=AUROC()(predictions),
+        width=width,
+    )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RiskCoverage:
+    """The risk-coverage curve at up to a thousand coverages, and the best one that the same accuracy allows."""
+
+    coverage: Tensor  # (m,) share of samples answered, rising to 1
+    risk: Tensor  # (m,) share of wrong ones among those answered
+    risk_low: Tensor  # (m,) pointwise 95 % score interval of the risk, for these thresholds
+    risk_high: Tensor  # (m,)
+    optimal: Tensor  # (m,) the risk if every wrong prediction were less confident than every correct one
+    threshold: Tensor  # (m,) confidence of the least confident sample answered
+    n: int
+    aurc: float  # exact, from all samples
+    e_aurc: float
+
+    def widest_at(self, risk: float) -> int | None:
+        """Return the index of the largest coverage whose risk is at most this, or None if there is none.
+
+        Example:
+            >>> curve = risk_coverage(TopLabel([0.9, 0.8, 0.7, 0.6], [True, True, False, True]))
+            >>> curve.coverage[curve.widest_at(0.3)].item(), curve.widest_at(0.0)
+            (1.0, 1)
+        """
+        places = (self.risk <= risk).nonzero()
+        return int(places[-1]) if len(places) else None
+
+
+def risk_coverage(predictions: Predictions | TopLabel) -> RiskCoverage:
+    """Compute the error rate among the most confident samples, for every share of samples answered.
+
+    Read it at the coverage you can afford. Its left end rests on few samples and is noisy. Tied samples have no order,
+    so the expectation over all their orders is taken.
+
+    Example:
+        >>> curve = risk_coverage(TopLabel([0.9, 0.8, 0.7, 0.6], [True, False, True, False]))
+        >>> curve.coverage.tolist(), curve.risk.tolist()
+        ([0.25, 0.5, 0.75, 1.0], [0.0, 0.5, 0.3333333333333333, 0.5])
+    """
+    ranked = RankedRows()(predictions).ranked
+    n, n_right = int(ranked.n), int(ranked.n_right)
+    # Up to a thousand numbers of samples, evenly spaced and ending with all n.
+    shown = min(n, _MOST_POINTS)
+    answered = (torch.arange(1, shown + 1, dtype=torch.float64) * n / shown).round()
+    wrong, threshold = _wrong_among(answered, ranked)
+    band = [wilson_interval(*pair) for pair in zip(wrong.tolist(), answered.tolist(), strict=True)]
+    low, high = torch.tensor(band, dtype=torch.float64).unbind(-1)
+    return RiskCoverage(
+        coverage=answered / n,
+        risk=wrong / answered,
+        risk_low=low,
+        risk_high=high,
+        optimal=(answered - n_right).clamp(min=0) / answered,
+        threshold=threshold,
+        n=n,
+        aurc=float(AURC().value(ranked)),
+        e_aurc=float(EAURC().value(ranked)),
+    )
+
+
+def _wrong_among(answered: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor]:
+    """Return the wrong predictions expected among the most confident, and the confidence of the last of these."""
+    total, wrong, confidence = (part.flip(-1).cpu() for part in (ranked.total, ranked.wrong, ranked.confidence))
+    total_up_to = total.cumsum(0)
+    last = torch.searchsorted(total_up_to, answered)
+    # Part of the last group of tied samples is held back; its wrong ones are expected in proportion.
+    held_back = (total_up_to[last] - answered) / total[last]
+    return wrong.cumsum(0)[last] - held_back * wrong[last], confidence[last]

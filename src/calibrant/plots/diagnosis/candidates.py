@@ -1,0 +1,398 @@
+"""Diagnosis of candidates side by side: calibratability, the two-sided verdict, and densities of confidence."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.text import Annotation
+from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Bbox
+
+from calibrant.diagnosis import Calibratability, DensityCurves, Diagnosis, Refinement, RefinementRow, Spread, Verdict
+from calibrant.diagnosis.calibratability import ORACLE
+from calibrant.diagnosis.fitting import RAW, TEMPERATURE
+from calibrant.plots.comparison import dot_look
+from calibrant.plots.diagnosis.panels import (
+    MapLook,
+    map_looks,
+    panel_grid,
+    panel_title,
+    percents_across,
+    seeds_words,
+    shortened,
+)
+from calibrant.plots.layout import (
+    SIZES,
+    Look,
+    Theme,
+    ThemeName,
+    bare_axes,
+    draw_head,
+    name_axes,
+    open_figure,
+    percent,
+    percent_ticks,
+    theme_named,
+)
+from calibrant.plots.reliability import OVER_HATCH
+
+__all__ = ["plot_calibratability", "plot_densities", "plot_two_sided"]
+
+# Calibratability, in inches: a mark's lane, between candidates, the head, below; names, and an entry of the legend.
+_LANE, _GAP, _HEAD, _FOOT, _NAMES, _KEY = 0.115, 0.16, 0.8, 0.95, 2.5, 1.62
+_LONGEST_NAME = 28
+_MAP_WIDTH, _MAP_HEIGHT = 9.0, 6.2  # inches of the two-sided map
+_ROOM = 0.14  # of the span of AUROC, above and below
+_DENSITY = 0.85  # inches a panel of densities
+# Where a name may stand, seen from its point, the nearest first: to the sides before above and below.
+_WAYS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
+_DISTANCES = (9, 18, 30, 44, 60)  # points
+_PLACES = [(way, distance if 0 in way else 0.7 * distance) for distance in _DISTANCES for way in _WAYS]
+_NEAR = 12  # points; from further off a thin line leads to the point
+# Costs per point on the display, besides that of distance: to cover a name or a mark, a range, or to stick out.
+_COVER, _CROSS, _LEAVE = 10, 5, 50
+
+
+def plot_calibratability(diagnosis: Diagnosis, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
+    """Draw a line a candidate, with a mark for the uncalibrated network and for each map.
+
+    A mark is the mean over runs, on the range from the lowest to the highest. The columns on the right give the rank
+    of each candidate by its mean, uncalibrated and after temperature scaling: where they differ, the uncalibrated ECE
+    is no guide to what can be reached. Ranks go by means, without regard to noise.
+
+    Args:
+        diagnosis: From :func:`calibrant.diagnosis.diagnose`.
+        figure: Figure to draw on; a new one by default.
+        theme: "light" or "dark"; the figure takes its background too.
+
+    Returns:
+        The figure.
+
+    Reference:
+        Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence,
+        Table 2.
+    """
+    colours = theme_named(theme)
+    rows, looks = diagnosis.calibratability, map_looks(diagnosis.maps, colours)
+    names = shortened([row.candidate for row in rows], _LONGEST_NAME)
+    body = (len(looks) * _LANE + _GAP) * len(rows)
+    figure = open_figure(figure, colours, width=_NAMES + _KEY * len(looks), height=_HEAD + body + _FOOT)
+    grid = figure.add_gridspec(2, 2, height_ratios=(_HEAD / (body + _FOOT - 0.3), 1), width_ratios=(1, 0.24))
+    failed = sum(len(row.failures) for row in rows)
+    parts = [
+        seeds_words(len(candidate.seeds) for candidate in diagnosis.candidates),
+        f"{diagnosis.n:,} test samples",
+        f"dashed line: {names[diagnosis.reference]} after temperature scaling",
+        *([f"{failed} fit{'s' * (failed > 1)} failed"] if failed else []),
+    ]
+    handles: list[Line2D] = [look.handle(lined=False) for look in looks]
+    heading = "Calibratability: error left after post-hoc calibration"
+    draw_head(figure.add_subplot(grid[0, :]), colours, heading, "  ·  ".join(parts), handles)
+    ax = figure.add_subplot(grid[1, 0])
+    _draw_marks(ax, rows, looks, colours, reference=diagnosis.reference)
+    ax.set_yticks(range(len(rows)), list(names.values()))
+    if len(rows) > 1:
+        _draw_ranks(figure.add_subplot(grid[1, 1], sharey=ax), rows, colours)
+    return figure
+
+
+def _draw_marks(
+    ax: Axes, rows: Sequence[Calibratability], looks: Sequence[MapLook], theme: Theme, *, reference: str
+) -> None:
+    bare_axes(ax, theme)
+    step = _LANE / (len(looks) * _LANE + _GAP)
+    ax.hlines([place + 0.5 for place in range(len(rows) - 1)], 0, 1, transform=ax.get_yaxis_transform(),
+              color=theme.faint, linewidth=0.8, zorder=0)  # fmt: skip
+    drawn: list[Spread] = []
+    for place, row in enumerate(rows):
+        for lane, look in enumerate(looks):
+            spread = row.optimal_ece if look.name == ORACLE else row.ece[look.name]
+            drawn.append(spread)
+            if math.isnan(spread.mean):
+                continue
+            y = place + step * (lane - (len(looks) - 1) / 2)
+            ax.hlines(y, spread.lowest, spread.highest, color=look.line["color"], linewidth=1.4, zorder=2)
+            ax.plot(spread.mean, y, linestyle="none", color=look.line["color"], zorder=3, **look.mark)
+            if row.candidate == reference and look.name == TEMPERATURE:
+                ax.axvline(spread.mean, color=theme.muted, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    logarithmic = percents_across(ax, [end for spread in drawn for end in (spread.lowest, spread.highest)])
+    words = "← better    ECE, %" + ("  (logarithmic)" if logarithmic else "")
+    ax.set_xlabel(words, color=theme.muted, fontsize=SIZES["label"])
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.tick_params(axis="y", length=0, labelcolor=theme.ink)
+    ax.spines["left"].set_visible(False)
+
+
+def _draw_ranks(ax: Axes, rows: Sequence[Calibratability], theme: Theme) -> None:
+    """Write two columns of ranks: 1 is the lowest mean."""
+    bare_axes(ax, theme)
+    ax.set(xlim=(0, 1), xticks=[])
+    ax.tick_params(labelleft=False, length=0)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    for x, name, words in ((0.2, RAW, "uncalibrated"), (0.8, TEMPERATURE, "after TS")):
+        ax.annotate(words, (x, 1), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points", ha="center",
+                    va="bottom", color=theme.muted, fontsize=SIZES["note"])  # fmt: skip
+        for line, rank in enumerate(_ranks([row.ece[name].mean for row in rows])):
+            ax.text(x, line, rank, ha="center", va="center", color=theme.ink, fontsize=SIZES["label"])
+    ax.set_title("rank by ECE", color=theme.muted, fontsize=SIZES["note"], pad=17)
+
+
+def _ranks(values: Sequence[float]) -> list[str]:
+    """Return the rank of each value, 1 for the lowest.
+
+    Example:
+        >>> _ranks([0.2, 0.1, float("nan"), 0.2])
+        ['2', '1', '–', '2']
+    """
+    return ["–" if math.isnan(value) else str(1 + sum(other < value for other in values)) for value in values]
+
+
+class _NamedPoint(NamedTuple):
+    """A point in data coordinates, and the range about it that names should not cover."""
+
+    name: str
+    x: float
+    y: float
+    left: float
+    right: float
+    low: float
+    high: float
+
+
+def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
+    """Draw a point a candidate: ECE after temperature scaling across, AUROC of the uncalibrated network upwards.
+
+    Upper left is better. Lines through a point are its range over runs. An upright triangle is better than the
+    baseline beyond noise on one side and not worse on the other, an inverted one the reverse; a diamond is better on
+    one side and worse on the other; a hollow circle differs by no more than noise. A candidate without one of the
+    numbers is named above the map and is not on it.
+
+    Args:
+        diagnosis: From :func:`calibrant.diagnosis.diagnose`.
+        figure: Figure to draw on; a new one by default.
+        theme: "light" or "dark"; the figure takes its background too.
+
+    Returns:
+        The figure.
+    """
+    colours = theme_named(theme)
+    points = []
+    for able, fine in zip(diagnosis.calibratability, diagnosis.refinement, strict=True):
+        ece = able.ece[TEMPERATURE]
+        auroc = next(row.metrics["auroc"] for row in fine.rows if row.map == RAW)
+        ends = (ece.lowest, ece.highest, auroc.lowest, auroc.highest)
+        points.append(_NamedPoint(able.candidate, ece.mean, auroc.mean, *ends))
+    shown = [point for point in points if not math.isnan(point.x) and not math.isnan(point.y)]
+    names = shortened([point.name for point in points], _LONGEST_NAME)
+    figure = open_figure(figure, colours, width=_MAP_WIDTH, height=_MAP_HEIGHT)
+    grid = figure.add_gridspec(2, 1, height_ratios=(_HEAD, _MAP_HEIGHT - _HEAD))
+    missing = [names[point.name] for point in points if point not in shown]
+    baseline: Look = {"marker": "s", "markersize": 7, "markeredgewidth": 0, "color": colours.ink}
+    _draw_two_sided_head(figure.add_subplot(grid[0]), diagnosis, missing, baseline, colours)
+    ax = figure.add_subplot(grid[1])
+    bare_axes(ax, colours)
+    verdicts = {verdict.candidate: verdict for verdict in diagnosis.verdicts}
+    for point in shown:
+        is_baseline = point.name == diagnosis.reference
+        look = baseline if is_baseline else _verdict_look(verdicts[point.name], colours)
+        ax.hlines(point.y, point.left, point.right, color=look["color"], linewidth=1.2, alpha=0.7, zorder=2)
+        ax.vlines(point.x, point.low, point.high, color=look["color"], linewidth=1.2, alpha=0.7, zorder=2)
+        ax.plot(point.x, point.y, linestyle="none", zorder=4, **look)
+        if is_baseline:
+            dashes: Look = {"color": colours.muted, "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 1}
+            ax.axvline(point.x, **dashes)
+            ax.axhline(point.y, **dashes)
+    logarithmic = percents_across(ax, [end for point in shown for end in (point.left, point.right)])
+    low, high = min((point.low for point in shown), default=0.5), max((point.high for point in shown), default=1.0)
+    room = _ROOM * (high - low) or 0.01
+    ax.set_ylim(low - room, high + room)
+    ax.yaxis.set_major_locator(MaxNLocator(6))
+    ax.yaxis.set_major_formatter(percent_ticks())
+    words = "ECE after temperature scaling, %" + ("  (logarithmic)" if logarithmic else "")
+    name_axes(ax, colours, words, "AUROC of correctness, uncalibrated, %")
+    better = ax.annotate(
+        "↖ better", (0, 1), xycoords="axes fraction", xytext=(6, -4), textcoords="offset points",
+        va="top", color=colours.under, fontsize=SIZES["label"], fontweight="bold",
+    )  # fmt: skip
+    better.set_in_layout(False)
+    figure.draw_without_rendering()
+    named = [point._replace(name=names[point.name]) for point in shown]
+    _name_points(ax, named, colours, taken=[better.get_window_extent()])
+    return figure
+
+
+def _verdict_look(verdict: Verdict, theme: Theme) -> Look:
+    """Return the look, by shape and colour, of the two sides that the map shows."""
+    sides = {verdict.ece_after_temperature.side, verdict.auroc.side}
+    if {"better", "worse"} <= sides:
+        return _mixed_look(theme)
+    return dot_look("better" if "better" in sides else "worse" if "worse" in sides else "alike", theme)
+
+
+def _mixed_look(theme: Theme) -> Look:
+    return {"marker": "D", "markersize": 6, "markeredgewidth": 0, "color": theme.muted}
+
+
+def _draw_two_sided_head(ax: Axes, diagnosis: Diagnosis, missing: Sequence[str], baseline: Look, theme: Theme) -> None:
+    kinds: list[tuple[str, Look]] = [("baseline (dashed lines)", baseline)]
+    if diagnosis.verdicts:
+        kinds.append(("better", dot_look("better", theme)))
+        kinds.append(("worse", dot_look("worse", theme)))
+        kinds.append(("better and worse", _mixed_look(theme)))
+        kinds.append(("no difference beyond noise", dot_look("alike", theme)))
+    handles = [Line2D([], [], label=words, linestyle="none", **look) for words, look in kinds]
+    seeds = seeds_words(len(candidate.seeds) for candidate in diagnosis.candidates)
+    parts = [f"{seeds}  ·  {diagnosis.n:,} test samples"]
+    if missing:
+        parts.append(f"not available for {', '.join(missing)}")
+    heading = "Error left by temperature scaling, and separation of errors"
+    draw_head(ax, theme, heading, "  ·  ".join(parts), handles)
+
+
+def _name_points(ax: Axes, points: Sequence[_NamedPoint], theme: Theme, *, taken: Sequence[Bbox] = ()) -> None:
+    """Write each name at the place that costs least, in the order given; limits must have been set.
+
+    Args:
+        ax: Axes of a figure, which is laid out now.
+        points: Points to name.
+        theme: Colours of the figure.
+        taken: More boxes on the display that must not be covered.
+    """
+    if not points:
+        return
+    cast("Figure", ax.figure).draw_without_rendering()  # only now is it known where a point lies on the display
+    scale, frame = ax.figure.dpi / 72, np.array(ax.get_window_extent().extents)
+    marks = _boxes(ax, [(point.x, point.y, point.x, point.y) for point in points], 4 * scale)
+    across = [(point.left, point.y, point.right, point.y) for point in points]
+    ranges = _boxes(ax, [*across, *((point.x, point.low, point.x, point.high) for point in points)], scale)
+    covered = np.concatenate([marks, *(np.array([box.extents]) for box in taken)])
+    ways, reach = np.array([way for way, _ in _PLACES]), np.array([[reach] for _, reach in _PLACES])
+    for point in points:
+        name = ax.annotate(
+            point.name, (point.x, point.y), xytext=(0, 0), textcoords="offset points", color=theme.ink,
+            fontsize=SIZES["note"], annotation_clip=False, zorder=6,
+            bbox={"facecolor": theme.background, "edgecolor": "none", "alpha": 0.75, "pad": 0.8},
+        )  # fmt: skip
+        name.set_in_layout(False)
+        size = np.array(name.get_window_extent().size)
+        middles = ax.transData.transform((point.x, point.y)) + ways * (size / 2 + scale * reach)
+        boxes = np.concatenate([middles - size / 2, middles + size / 2], axis=1)
+        outside = np.concatenate([frame[:2] - boxes[:, :2], boxes[:, 2:] - frame[2:]], axis=1).clip(min=0).sum(1)
+        costs = _COVER * _shared(boxes, covered) + _CROSS * _shared(boxes, ranges) + _LEAVE * outside
+        best = int(np.argmin(costs + reach[:, 0]))
+        _move(ax, name, *_PLACES[best], theme)
+        covered = np.concatenate([covered, boxes[best : best + 1]])
+
+
+def _boxes(ax: Axes, corners: Sequence[tuple[float, float, float, float]], room: float) -> np.ndarray:
+    """Return boxes on the display, (n, 4): left, low, right, high; from the same in data coordinates."""
+    placed = ax.transData.transform(np.array(corners).reshape(-1, 2)).reshape(-1, 4)
+    return placed + room * np.array([-1, -1, 1, 1])
+
+
+def _shared(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return how much each box covers of the others, as the sum of the roots of the areas."""
+    low = np.maximum(boxes[:, None, :2], others[None, :, :2])
+    high = np.minimum(boxes[:, None, 2:], others[None, :, 2:])
+    area: np.ndarray = (high - low).clip(min=0).prod(-1)
+    return np.sqrt(area).sum(1)
+
+
+def _move(ax: Axes, name: Annotation, way: tuple[int, int], reach: float, theme: Theme) -> None:
+    name.set(ha={1: "left", 0: "center", -1: "right"}[way[0]], va={1: "bottom", 0: "center", -1: "top"}[way[1]])
+    name.set_position((way[0] * reach, way[1] * reach))
+    if reach > _NEAR:
+        line = ax.annotate(
+            "", name.xy, xytext=name.get_position(), textcoords="offset points", annotation_clip=False, zorder=1,
+            arrowprops={"arrowstyle": "-", "color": theme.muted, "linewidth": 0.7, "shrinkA": 1, "shrinkB": 4},
+        )  # fmt: skip
+        line.set_in_layout(False)
+
+
+def plot_densities(diagnosis: Diagnosis, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
+    """Draw two panels a candidate, uncalibrated above and after temperature scaling below.
+
+    Correct predictions stand on the line, wrong ones hang from it, hatched; every density is drawn to the same height,
+    so that a few wrong predictions are visible beside many sharp correct ones. What matters is where they lie, and that
+    they do not lie at the same place.
+
+    Args:
+        diagnosis: From :func:`calibrant.diagnosis.diagnose`.
+        figure: Figure to draw on; a new one by default.
+        theme: "light" or "dark"; the figure takes its background too.
+
+    Returns:
+        The figure.
+
+    Reference:
+        Singh et al. (2021), On the Dark Side of Calibration for Modern Neural Networks, arXiv:2106.09385, Figure 2.
+    """
+    colours = theme_named(theme)
+    names = [refinement.candidate for refinement in diagnosis.refinement]
+    grid = panel_grid(names, colours, figure=figure, heights=(_DENSITY, _DENSITY))
+    handles = [
+        Patch(label="correct predictions", linewidth=0.8, **_density_look(colours, right=True)),
+        Patch(label="wrong predictions", linewidth=0.8, **_density_look(colours, right=False)),
+    ]
+    seeds = ", mean over seeds" * any(len(candidate.seeds) > 1 for candidate in diagnosis.candidates)
+    detail = f"densities over {diagnosis.n:,} test samples{seeds}, each to its own height; lines: medians"
+    draw_head(grid.head, colours, "Confidence of correct and wrong predictions", detail, handles)
+    for place, refinement in enumerate(diagnosis.refinement):
+        for line, (name, words) in enumerate(((RAW, "uncalibrated"), (TEMPERATURE, "after TS"))):
+            ax = grid.figure.add_subplot(grid.cells[place][line])
+            row = next(row for row in refinement.rows if row.map == name)
+            _draw_densities(ax, row, colours)
+            ax.set_ylabel(words if grid.is_left(place) else "", color=colours.muted, fontsize=SIZES["note"])
+            ax.tick_params(labelbottom=bool(line) and grid.is_lowest(place))
+            if not line:
+                panel_title(ax, colours, grid.names[place], _auroc_words(refinement))
+    grid.name_axes(colours, "Confidence, %")
+    return grid.figure
+
+
+def _draw_densities(ax: Axes, row: RefinementRow, theme: Theme) -> None:
+    bare_axes(ax, theme)
+    ax.set(xlim=(0, 1), ylim=(-1.08, 1.08), yticks=[])
+    ax.spines["left"].set_visible(False)
+    ax.axhline(0, color=theme.muted, linewidth=0.8, zorder=3)
+    ax.xaxis.set_major_formatter(percent_ticks())
+    if row.density is None:
+        ax.text(0.5, 0.3, "could not be fitted", ha="center", color=theme.muted, fontsize=SIZES["note"])
+        return
+    for right in (True, False):
+        _draw_side(ax, row.density, theme, right=right)
+
+
+def _draw_side(ax: Axes, density: DensityCurves, theme: Theme, *, right: bool) -> None:
+    heights = density.right if right else density.wrong
+    median = (density.median_right if right else density.median_wrong).mean
+    if math.isnan(median) or not max(heights):
+        return
+    sign, tallest = (1 if right else -1), max(heights)
+    ax.fill_between(
+        density.confidence, 0, [sign * height / tallest for height in heights], linewidth=0.8, zorder=2,
+        **_density_look(theme, right=right),
+    )  # fmt: skip
+    ax.vlines(median, min(0, sign), max(0, sign), color=theme.ink, linewidth=1.4, zorder=4)
+
+
+def _density_look(theme: Theme, *, right: bool) -> Look:
+    if right:
+        return {"facecolor": theme.under_tint, "edgecolor": theme.under}
+    return {"facecolor": theme.over_tint, "edgecolor": theme.over, "hatch": OVER_HATCH}
+
+
+def _auroc_words(refinement: Refinement) -> str:
+    """Write the AUROC under both maps; it changes a little, as a temperature changes the order of samples."""
+    before, after = (
+        next(row for row in refinement.rows if row.map == name).metrics["auroc"].mean for name in (RAW, TEMPERATURE)
+    )
+    if math.isnan(before):
+        return "no AUROC"
+    return f"AUROC {percent(before)}" + ("" if math.isnan(after) else f", {percent(after)} after TS")

@@ -1,0 +1,294 @@
+"""Figures of one set of predictions: confidence densities, risk against coverage, ECE over bin counts, and all."""
+
+import math
+from typing import cast
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, ScalarFormatter
+from torch import Tensor
+
+from calibrant.diagrams import (
+    BinsSweep,
+    ConfidenceDensity,
+    RiskCoverage,
+    bins_sweep,
+    classwise_reliability,
+    confidence_density,
+    reliability,
+    risk_coverage,
+)
+from calibrant.evidence import Estimate
+from calibrant.plots.layout import (
+    SIZES,
+    Corner,
+    Look,
+    Theme,
+    ThemeName,
+    horizontal_lines,
+    key,
+    name_axes,
+    open_axes,
+    percent,
+    percent_ticks,
+    title,
+    without_middle,
+    wrapped,
+)
+from calibrant.plots.reliability import OVER_HATCH, plot_classwise, plot_reliability
+from calibrant.predictions import Predictions, TopLabel
+
+__all__ = ["figures", "plot_bins_sweep", "plot_density", "plot_risk_coverage"]
+
+_WIDTH, _HEIGHT = 6.2, 4.4  # inches
+_LONGEST_NAME = 56
+_LINE = 0.06  # of the height of the axes: a line of a label
+_BAND = 0.2  # opacity
+# Error rates at which an operating point may be shown.
+_RISKS = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
+_FEWEST = 50  # samples for an operating point
+_FEWEST_SHARE, _FEWEST_ANSWERED = 0.05, 30  # coverage and samples below which the band is too wide to show
+
+
+def figures(
+    predictions: Predictions | TopLabel,
+    *,
+    n_bins: int = 15,
+    theme: ThemeName = "light",
+    seed: int = 0,
+    name: str = "",
+    ece: Estimate | None = None,
+) -> dict[str, Figure]:
+    """Draw all figures of these predictions.
+
+    Args:
+        predictions: Logits and labels, or confidence and correctness; the figure by class needs the former.
+        n_bins: Number of equal-width bins of the reliability diagrams.
+        theme: "light" or "dark".
+        seed: Random seed of the noise floor.
+        name: Name of the data, such as their file, for the titles.
+        ece: Estimate of the ECE with as many bins, if it is known already.
+
+    Returns:
+        Figures by name: reliability, classwise (only from :class:`Predictions`), density, risk_coverage, bins_sweep.
+    """
+    axes = {
+        "reliability": plot_reliability(reliability(predictions, n_bins=n_bins, ece=ece), name=name, theme=theme),
+        "density": plot_density(predictions, name=name, theme=theme),
+        "risk_coverage": plot_risk_coverage(predictions, name=name, theme=theme),
+        "bins_sweep": plot_bins_sweep(bins_sweep(predictions, seed=seed), name=name, theme=theme),
+    }
+    drawn = {kind: cast("Figure", ax.figure) for kind, ax in axes.items()}  # axes made here are in no subfigure
+    if isinstance(predictions, Predictions):
+        drawn["classwise"] = plot_classwise(classwise_reliability(predictions, n_bins=n_bins), name=name, theme=theme)
+    order = ("reliability", "classwise", "density", "risk_coverage", "bins_sweep")
+    return {kind: drawn[kind] for kind in order if kind in drawn}
+
+
+def plot_density(
+    predictions: Predictions | TopLabel | ConfidenceDensity,
+    *,
+    name: str = "",
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
+) -> Axes:
+    """Draw the densities of confidence of correct and of wrong predictions; each has area 1.
+
+    Correct ones are plain under a solid line, wrong ones hatched under a dashed line.
+
+    Args:
+        predictions: Predictions, or their diagram from :func:`calibrant.diagrams.confidence_density`.
+        name: Name of the data, such as their file, for the title.
+        ax: Axes to draw on; those of a new figure by default.
+        theme: "light" or "dark"; the figure behind the axes takes its background too.
+
+    Returns:
+        The axes.
+    """
+    diagram = predictions if isinstance(predictions, ConfidenceDensity) else confidence_density(predictions)
+    ax, colours = open_axes(ax, theme, width=_WIDTH, height=_HEIGHT)
+    horizontal_lines(ax, colours)
+    right: Look = {"facecolor": colours.under_tint, "edgecolor": colours.under}
+    wrong: Look = {"facecolor": colours.over_tint, "edgecolor": colours.over, "hatch": OVER_HATCH}
+    n = diagram.n_right + diagram.n_wrong
+    handles: list[Artist] = []
+    for density, median, count, kind, fill, dashes in (
+        (diagram.right, diagram.median_right, diagram.n_right, "correct", right, "-"),
+        (diagram.wrong, diagram.median_wrong, diagram.n_wrong, "wrong", wrong, (0, (4, 1.6))),
+    ):
+        if count:
+            t, height = diagram.confidence.numpy(), density.numpy()
+            ax.fill_between(t, 0, height, alpha=0.55, linewidth=0, zorder=2, **fill)
+            ax.plot(t, height, color=fill["edgecolor"], linewidth=2, linestyle=dashes, zorder=3)
+            note = f"{count:,} {kind} ({percent(count / n, 0)}), median confidence {percent(median)}"
+            handles.append(Patch(alpha=0.8, linewidth=0, label=note, **fill))
+    both, left = diagram.right + diagram.wrong, diagram.confidence < 0.5
+    lower_on_the_left = both[left].max() < both[~left].max()
+    key(ax, colours, handles, place="upper left" if lower_on_the_left else "upper right")
+    ax.set_xlim(0, 1)
+    ax.set_ylim(0, 1.05 * float(max(diagram.right.max(), diagram.wrong.max())))
+    ax.xaxis.set_major_formatter(percent_ticks())
+    ax.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    ax.yaxis.set_major_formatter(ScalarFormatter(useOffset=False))
+    name_axes(ax, colours, "Confidence, %", "Density (area 1 for each)")
+    auroc = "" if math.isnan(diagram.auroc) else f"AUROC {percent(diagram.auroc)}  ·  "
+    heading = "Confidence of correct and wrong predictions"
+    title(ax, colours, heading, without_middle(name, _LONGEST_NAME), f"{auroc}n = {n:,}")
+    return ax
+
+
+def plot_risk_coverage(
+    predictions: Predictions | TopLabel | RiskCoverage,
+    *,
+    other: Predictions | TopLabel | RiskCoverage | None = None,
+    labels: tuple[str, str] = ("uncalibrated", "calibrated"),
+    name: str = "",
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
+) -> Axes:
+    """Draw the risk that remains at every coverage with its 95 % band, above the best that the same accuracy allows.
+
+    The tinted area between the two is what a better ranking could gain. A diamond marks an operating point: how many
+    samples can be answered at a round error rate.
+
+    Args:
+        predictions: Predictions, or their diagram from :func:`calibrant.diagrams.risk_coverage`.
+        other: A second set to compare with.
+        labels: Names of the two sets.
+        name: Name of the data, such as their file, for the title.
+        ax: Axes to draw on; those of a new figure by default.
+        theme: "light" or "dark"; the figure behind the axes takes its background too.
+
+    Returns:
+        The axes.
+    """
+    first, second = (
+        risk_coverage(part) if isinstance(part, Predictions | TopLabel) else part for part in (predictions, other)
+    )
+    assert first is not None, "only the second may be missing"
+    ax, colours = open_axes(ax, theme, width=_WIDTH, height=_HEIGHT)
+    horizontal_lines(ax, colours)
+    best: Look = {"color": colours.muted, "linewidth": 1.3, "linestyle": (0, (1, 1.4))}
+    if second is None:
+        x, low, high = first.coverage.numpy(), first.optimal.numpy(), first.risk.numpy()
+        ax.fill_between(x, low, high, color=colours.bar, linewidth=0, zorder=1)
+        curves: list[tuple[RiskCoverage, str, Look]] = [(first, "this ranking", {"color": colours.ink, "linewidth": 2})]
+    else:
+        both = zip((first, second), labels, colours.pair, strict=True)
+        curves = [(of, f"{wrapped(label, 34)}, AURC {percent(of.aurc, 2)}", look) for of, label, look in both]
+    handles: list[Artist] = []
+    for of, label, look in curves:
+        x = of.coverage.numpy()
+        low, high = of.risk_low.numpy(), of.risk_high.numpy()
+        enough = x >= max(_FEWEST_SHARE, _FEWEST_ANSWERED / of.n)
+        ax.fill_between(x, low, high, where=enough, color=look["color"], alpha=_BAND, linewidth=0, zorder=2)
+        ax.plot(x, of.optimal.numpy(), zorder=3, **best)
+        ax.plot(x, of.risk.numpy(), marker="o" if of.n == 1 else None, clip_on=False, zorder=4, **look)
+        handles.append(Line2D([], [], label=label, **look))
+    band = curves[0][2]["color"] if second is None else colours.muted
+    handles.append(Patch(facecolor=band, alpha=_BAND, linewidth=0, label="95 % band"))
+    handles.append(Line2D([], [], label="best ranking of the same predictions", **best))
+    top = max(0.01, *(float(of.risk.max()) for of, _, _ in curves))
+    rising = max(float(of.risk[: len(of.risk) // 2 + 1].max()) for of, _, _ in curves) < 0.6 * top
+    # Below, the legend stands where the best curve is not: it leaves the axis where coverage equals accuracy.
+    low_corner: Corner = "lower right" if float(first.risk[-1]) > 0.5 else "lower left"
+    key(ax, colours, handles, place="upper left" if rising else low_corner)
+    if second is None:
+        _mark_operating_point(ax, first, colours)
+    ax.set(xlim=(0, 1), ylim=(0, 1.08 * top))
+    ax.xaxis.set_major_formatter(percent_ticks())
+    ax.yaxis.set_major_formatter(percent_ticks())
+    name_axes(ax, colours, "Coverage: samples answered, most confident first, %", "Risk: wrong among them, %")
+    numbers = [f"AURC {percent(first.aurc, 2)}", f"{percent(first.e_aurc, 2)} above the best ranking"]
+    detail = "  ·  ".join([*(numbers if second is None else []), f"n = {first.n:,}"])
+    title(ax, colours, "Risk and coverage", without_middle(name, _LONGEST_NAME), detail)
+    return ax
+
+
+def _mark_operating_point(ax: Axes, diagram: RiskCoverage, theme: Theme) -> None:
+    """Mark how many samples can be answered at the largest round error rate that is at most half of the whole one."""
+    target = next((risk for risk in _RISKS if risk <= float(diagram.risk[-1]) / 2), None)
+    place = None if target is None or diagram.n < _FEWEST else diagram.widest_at(target)
+    if target is None or place is None:
+        return
+    x, y = float(diagram.coverage[place]), float(diagram.risk[place])
+    ax.plot(x, y, marker="D", markersize=6, color=theme.ink, markeredgecolor=theme.background, zorder=6)
+    threshold = percent(float(diagram.threshold[place]))
+    words = f"{100 * target:g} % errors: {percent(x, 0)} answered\n(confidence ≥ {threshold})"
+    left = x > 0.45
+    ax.annotate(
+        words, (x, y), xytext=(-10 if left else 12, 8 if left else -6), textcoords="offset points",
+        ha="right" if left else "left", va="bottom" if left else "top", color=theme.ink,
+        fontsize=SIZES["note"], zorder=7,
+        bbox={"facecolor": theme.background, "edgecolor": "none", "alpha": 0.6, "pad": 1},
+    )  # fmt: skip
+
+
+def plot_bins_sweep(
+    predictions: Predictions | TopLabel | BinsSweep,
+    *,
+    name: str = "",
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
+) -> Axes:
+    """Draw the ECE and its debiased estimate over the number of bins, above what a calibrated model would score.
+
+    Args:
+        predictions: Predictions, or their diagram from :func:`calibrant.diagrams.bins_sweep`.
+        name: Name of the data, such as their file, for the title.
+        ax: Axes to draw on; those of a new figure by default.
+        theme: "light" or "dark"; the figure behind the axes takes its background too.
+
+    Returns:
+        The axes.
+    """
+    diagram = predictions if isinstance(predictions, BinsSweep) else bins_sweep(predictions)
+    ax, colours = open_axes(ax, theme, width=_WIDTH, height=_HEIGHT)
+    horizontal_lines(ax, colours)
+    x = diagram.n_bins.numpy()
+    low, high = diagram.floor_low.numpy(), diagram.floor_high.numpy()
+    ax.fill_between(x, low, high, color=colours.band, alpha=0.5, linewidth=0, zorder=2)
+    dotted, dashed = (0, (1, 1.2)), (0, (4, 2))
+    lines: list[tuple[Tensor, str, Look]] = [
+        (diagram.floor, "if calibrated\n(95 % range)", {"color": colours.muted, "linewidth": 1.4, "linestyle": dashed}),
+        (diagram.debiased, "debiased", {"color": colours.under, "linewidth": 1.8, "linestyle": dotted}),
+        (diagram.ece, "ECE", {"color": colours.ink, "linewidth": 2, "marker": "o", "markersize": 5}),
+    ]
+    top = max(0.001, 1.08 * float(max(diagram.ece.max(), diagram.floor_high.max())))
+    heights = _apart([float(y[-1]) / top for y, _, _ in lines], [label for _, label, _ in lines])
+    for (y, label, look), height in zip(lines, heights, strict=True):
+        ax.plot(x, y.numpy(), markerfacecolor=colours.background, zorder=3, **look)
+        ax.annotate(
+            label, (1, height), xycoords="axes fraction", xytext=(6, 0), textcoords="offset points", va="center",
+            color=look["color"], fontsize=SIZES["note"], annotation_clip=False,
+        )  # fmt: skip
+    ax.set(xscale="log", xlim=(x[0] / 1.08, x[-1] * 1.08), ylim=(0, top))
+    ax.xaxis.set_major_locator(FixedLocator(x.tolist()))
+    ax.xaxis.set_major_formatter(ScalarFormatter())
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter(percent_ticks())
+    name_axes(ax, colours, "Number of bins", "ECE, %")
+    usual = x.tolist().index(15) if 15 in x else 0
+    ece, floor = percent(float(diagram.ece[usual])), percent(float(diagram.floor[usual]))
+    detail = f"{ece} at {x[usual]} bins; a calibrated model: {floor}  ·  n = {diagram.n:,}"
+    title(ax, colours, "ECE and the number of bins", without_middle(name, _LONGEST_NAME), detail)
+    return ax
+
+
+def _apart(heights: list[float], labels: list[str]) -> list[float]:
+    r"""Move labels up, in order of height, until none touches the axis or the one below.
+
+    Example:
+        >>> [round(height, 3) for height in _apart([0.5, 0.51, 0.0], ["a", "b", "c\nd"])]
+        [0.5, 0.56, 0.06]
+    """
+    placed = list(heights)
+    free = 0.0
+    for place in sorted(range(len(heights)), key=heights.__getitem__):
+        half = _LINE * (labels[place].count("\n") + 1) / 2
+        placed[place] = max(heights[place], free + half)
+        free = placed[place] + half
+    return placed
