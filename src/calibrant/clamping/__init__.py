@@ -3,6 +3,14 @@
 from calibrant.clamping.clamped.clamped_file import load_clamped, save_clamped
 from calibrant.clamping.clamped.clamped_model import ClampedModel
 from calibrant.clamping.clamped.summary import ClampingOutcome, ClampingSummary, StrengthTrial, caveats_of
+from calibrant.clamping.evaluation import (
+    CLAMPED,
+    REFITTED,
+    ClampingEvaluation,
+    clamping_metrics,
+    evaluate_clamping,
+    needs_refit,
+)
 from calibrant.clamping.fit.identity import rows_digest
 from calibrant.clamping.forward_runs import ForwardRuns
 from calibrant.clamping.learning.descent import ExactSolver
@@ -17,9 +25,12 @@ from calibrant.clamping.theory.starts import DataDrivenStart, Eta, RandomStart, 
 from calibrant.clamping.theory.unlabelled import samples_of
 
 __all__ = [
+    "CLAMPED",
     "GAMMA_POOL",
+    "REFITTED",
     "ChannelFreedom",
     "ClampedModel",
+    "ClampingEvaluation",
     "ClampingOutcome",
     "ClampingSummary",
     "DataDrivenStart",
@@ -42,8 +53,11 @@ __all__ = [
     "StrengthTrial",
     "ZeroStart",
     "caveats_of",
+    "clamping_metrics",
     "entropy_gradient",
+    "evaluate_clamping",
     "load_clamped",
+    "needs_refit",
     "rows_digest",
     "samples_of",
     "save_clamped",

@@ -24,11 +24,18 @@ from calibrant.cli.options import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from calibrant.clamping import ClampedModel, ForwardRuns, Freedom, InputSpace, NeuralClamping, Start
+    from calibrant.clamping import (
+        ClampedModel,
+        ClampingEvaluation,
+        ForwardRuns,
+        Freedom,
+        InputSpace,
+        NeuralClamping,
+        Start,
+    )
     from calibrant.cli.networks import Network
     from calibrant.inference import CalibrationSamples
     from calibrant.plots import ThemeName
-    from calibrant.report.clamping.judgement import ClampingJudgement
 
 __all__ = ["EXAMPLES", "clamp", "input_space"]
 
@@ -240,13 +247,13 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     Fits one δ that is added to all inputs, and a temperature after the logits, and evaluates on other samples whether
     δ helps beyond temperature scaling.
     """
+    from calibrant.clamping import evaluate_clamping, needs_refit
     from calibrant.cli.clamp_folder import ClampFolder
     from calibrant.cli.networks import error_context, read_network, read_samples
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.cli.reports import Reports, check_folder
     from calibrant.errors import CalibrantError
     from calibrant.report.clamping.document import clamping_to_document
-    from calibrant.report.clamping.judging import judge_clamping, needs_refit
     from calibrant.report.clamping.markdown import clamping_to_markdown
     from calibrant.report.clamping.terminal import clamping_to_terminal
 
@@ -291,7 +298,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
         stage("evaluating")
         with error_context(test):
             after = test_runs.behind(clamped)
-        evaluation = judge_clamping(
+        evaluation = evaluate_clamping(
             clamped,
             calibration,
             before,
@@ -579,11 +586,11 @@ def _clamped(
     return clamped
 
 
-def _save_predictions(evaluation: "ClampingJudgement", out: Path) -> list[Path]:
+def _save_predictions(evaluation: "ClampingEvaluation", out: Path) -> list[Path]:
     """Save the test predictions of the network, of temperature scaling and of the clamped network."""
+    from calibrant.clamping import CLAMPED
     from calibrant.comparison import TEMPERATURE, UNCALIBRATED
     from calibrant.files import save
-    from calibrant.report.clamping.judgement import CLAMPED
 
     written = []
     for name, file in ((UNCALIBRATED, "before.npz"), (TEMPERATURE, "temperature.npz"), (CLAMPED, "after.npz")):
@@ -594,7 +601,7 @@ def _save_predictions(evaluation: "ClampingJudgement", out: Path) -> list[Path]:
 
 
 def _figures(
-    evaluation: "ClampingJudgement",
+    evaluation: "ClampingEvaluation",
     network: "Network",
     test: "ForwardRuns",
     clamped: "ClampedModel",
@@ -604,16 +611,16 @@ def _figures(
     """Draw the reliability before and after, and δ, if it is not 0 and the inputs are images."""
     import torch
 
+    from calibrant.clamping import CLAMPED
     from calibrant.comparison import UNCALIBRATED
     from calibrant.diagrams import delta_picture, reliability
     from calibrant.plots import plot_delta, plot_reliability
-    from calibrant.report.clamping.judgement import CLAMPED
 
     before, after = (reliability(evaluation.predictions[name], n_bins=n_bins) for name in (UNCALIBRATED, CLAMPED))
     ax = plot_reliability(before, other=after, labels=("before", "clamped"), theme=theme)
     drawn = {"before_and_after": cast("Figure", ax.figure)}
     shape, names = test.samples.input_shape, network.class_names
-    if evaluation.moves and len(shape) == _IMAGE_AXES and min(shape[1:]) >= _LEAST_SIDE:
+    if evaluation.has_delta and len(shape) == _IMAGE_AXES and min(shape[1:]) >= _LEAST_SIDE:
         some = torch.arange(min(_SHOWN, len(test.samples)))
         inputs, _ = next(test.samples.batches(some, device=clamped.delta.device, batch_size=_SHOWN))
         captions = tuple(str(label) if names is None else names[label] for label in test.samples.labels[some].tolist())

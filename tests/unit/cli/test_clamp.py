@@ -304,7 +304,7 @@ def test_presets_and_options_reach_the_method(clamp, tmp_path, monkeypatch):
         return torch.cat([inputs for inputs, _ in data.batches(device="cpu")])
 
     monkeypatch.setattr(NeuralClamping, "fit", fit)
-    monkeypatch.setattr("calibrant.report.clamping.judging.judge_clamping", lambda *_, **__: sys.exit(0))
+    monkeypatch.setattr("calibrant.clamping.evaluate_clamping", lambda *_, **__: sys.exit(0))
     for place, more in enumerate(
         (
             ("--preset", "paper", "--gamma", "0,0.5,1", "--start", "random:0.1", "--seed", 4),

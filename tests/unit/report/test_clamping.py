@@ -19,6 +19,8 @@ from calibrant.clamping import (
     NeuralClamping,
     StochasticSolver,
     StrengthTrial,
+    evaluate_clamping,
+    needs_refit,
 )
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.evidence import Difference, difference
@@ -26,8 +28,7 @@ from calibrant.maps import Scale
 from calibrant.metrics import ECE, NLL, Accuracy
 from calibrant.predictions import Predictions
 from calibrant.report.clamping.document import clamping_to_document
-from calibrant.report.clamping.effect import DeltaEffect
-from calibrant.report.clamping.judging import judge_clamping, needs_refit
+from calibrant.report.clamping.effect import effect_headline
 from calibrant.report.clamping.markdown import clamping_to_markdown
 from calibrant.report.clamping.terminal import clamping_to_terminal
 from calibrant.report.clamping.wording import clamping_verdict, other_notes
@@ -73,7 +74,7 @@ def case(
         clamped = ClampedModel(model, torch.full((5,), float(delta)), scale, summary=summary)
         after = Predictions.from_logits(clamped(inputs), labels)
     refit = after[:n] if needs_refit(clamped) else None
-    return judge_clamping(clamped, rows[:n], rows[n:], after[n:], calibration_after=refit, head=head, resamples=200)
+    return evaluate_clamping(clamped, rows[:n], rows[n:], after[n:], calibration_after=refit, head=head, resamples=200)
 
 
 def fitted(method, *, shift=SHIFT, heat=2.0, n=300):
@@ -88,7 +89,7 @@ def fitted(method, *, shift=SHIFT, heat=2.0, n=300):
         clamped = method.fit(model, (inputs[:n], labels[:n]))
     with torch.no_grad():
         after = Predictions.from_logits(clamped(inputs), labels)
-    return judge_clamping(
+    return evaluate_clamping(
         clamped, rows[:n], rows[n:], after[n:], calibration_after=after[:n], head=method.head, resamples=100
     )
 
@@ -103,7 +104,7 @@ def shown(found):
 def test_the_right_delta_helps_against_both_rivals():
     found = case(SHIFT, 0.5)
     assert clamping_verdict(found).headline.startswith("δ helps: it lowers the log-loss from")
-    assert [entry.name for entry in found.entries] == ["none", "temperature", "clamped"]
+    assert [entry.name for entry in found.methods] == ["none", "temperature", "clamped"]
     expected = difference(found.predictions["temperature"], found.predictions["clamped"], [NLL()], resamples=200)["nll"]
     change = found.clamped.differences["temperature"]["nll"]
     assert change.value == pytest.approx(expected.value)
@@ -148,8 +149,8 @@ def test_neither_delta_nor_temperature_is_told_too():
 
 def test_where_the_temperature_is_solved_the_clamped_network_itself_judges_delta():
     found = case(SHIFT, 0.5)
-    assert (found.effect.moved, found.effect.still) == ("clamped", "temperature")
-    assert found.effect.changes is found.clamped.differences["temperature"]  # computed once
+    assert (found.with_delta, found.without_delta) == ("clamped", "temperature")
+    assert found.effect is found.clamped.differences["temperature"]  # computed once
     assert [part.name for part in found.parts] == ["T* only"]
     assert torch.equal(found.predictions["T* only"].logits, found.predictions["none"].logits / 0.5)
 
@@ -167,8 +168,8 @@ def test_elsewhere_delta_is_judged_by_the_best_temperature_with_it_and_without(h
         found.predictions["temperature"], best.transform(moved), [NLL(), ECE(), Accuracy()], resamples=200
     )
     for name, change in expected.items():
-        assert found.effect.changes[name].value == pytest.approx(change.value, abs=1e-6), name
-    assert found.effect.side == "better"
+        assert found.effect[name].value == pytest.approx(change.value, abs=1e-6), name
+    assert found.effect["nll"].side == "better"
 
 
 def test_a_temperature_that_moved_is_not_taken_for_delta():
@@ -208,10 +209,17 @@ def test_where_no_temperature_can_be_refitted_nothing_is_said_of_delta():
     assert "TS on δ* could not be fitted" in shown(found)
 
 
+def with_effect(found, effect):
+    """The same evaluation with another effect of δ."""
+    differences = {**found.clamped.differences, found.without_delta: found.effect | effect}
+    return replace(found, methods=(*found.methods[:-1], replace(found.clamped, differences=differences)))
+
+
 def test_rows_without_spread_say_nothing_of_delta():
     change = Difference(0.5, 0.4, -0.1, -0.1, -0.1, math.nan, math.nan, "alike")
-    effect = DeltaEffect("clamped", "temperature", 0.5, 0.4, {"nll": change})
-    assert effect.headline("temperature scaling", 1) == (
+    found = with_effect(case(SHIFT, 0.5), {"nll": change, "ece": change, "accuracy": change})
+    answer = "temperature scaling"
+    assert effect_headline(replace(found, n_test=1), answer, answer=answer) == (
         "Whether δ helps cannot be told, as the test rows show no spread: it takes the log-loss from 0.5000 "
         "(temperature scaling) to 0.4000 on 1 test row."
     )
@@ -219,7 +227,7 @@ def test_rows_without_spread_say_nothing_of_delta():
 
 def test_without_a_head_delta_is_judged_against_the_network_itself():
     found = fitted(NeuralClamping(head=DoNothing(), strength=0.01))
-    assert (found.effect.moved, found.effect.still, found.parts) == ("clamped", "none", ())
+    assert (found.with_delta, found.without_delta, found.parts) == ("clamped", "none", ())
     words = clamping_verdict(found)
     assert words.findings[0].startswith("δ by itself, with no head: log-loss")
     assert "(the network as it is)" in words.headline
@@ -231,9 +239,9 @@ def test_a_refit_without_its_rows_is_refused():
     clamped = ClampedModel(network(), torch.ones(5), scale, summary=summary)
     rows = Predictions.from_logits(torch.randn(40, 3, generator=torch.manual_seed(0)), torch.arange(40) % 3)
     with pytest.raises(InputError, match="calibration_after must be given"):
-        judge_clamping(clamped, rows[:20], rows[20:], rows[20:], resamples=100)
+        evaluate_clamping(clamped, rows[:20], rows[20:], rows[20:], resamples=100)
     with pytest.raises(InputError, match="head must be the method that fitted"):
-        judge_clamping(clamped, rows[:20], rows[20:], rows[20:], head=StructuredVectorScaling())
+        evaluate_clamping(clamped, rows[:20], rows[20:], rows[20:], head=StructuredVectorScaling())
 
 
 def test_delta_at_0_by_the_focal_loss_is_told_from_temperature_scaling():
@@ -249,23 +257,23 @@ def test_delta_at_0_by_the_focal_loss_is_told_from_temperature_scaling():
 
 def test_what_goes_the_other_way_stands_in_the_headline():
     better, worse = (Difference(0.5, 0.4, -0.1, -0.2, -0.05, 0.001, 0.001, side) for side in ("better", "worse"))
-    effect = DeltaEffect("clamped", "temperature", 0.5, 0.4, {"nll": better, "ece": better, "accuracy": worse})
-    assert effect.headline("temperature scaling", 100) == (
+    found = with_effect(case(SHIFT, 0.5), {"nll": better, "ece": better, "accuracy": worse})
+    answer = "temperature scaling"
+    assert effect_headline(replace(found, n_test=100), answer, answer=answer) == (
         "δ helps: it lowers the log-loss from 0.5000 (temperature scaling) to 0.4000 on 100 test rows, though accuracy "
         "falls by 10.00 points."
     )
-    found = replace(case(SHIFT, 0.5), effect=effect)
     assert clamping_verdict(found).next_steps[-1].startswith("If a lower accuracy may be, deploy")
 
 
 def test_another_head_is_judged_alone_too():
     found = fitted(NeuralClamping(head=StructuredVectorScaling(), strength=0.01))
-    assert [entry.name for entry in found.entries] == ["none", "temperature", "svs", "clamped"]
+    assert [entry.name for entry in found.methods] == ["none", "temperature", "svs", "clamped"]
     assert set(found.clamped.differences) == {"none", "temperature", "svs"}
     text = shown(found)
     assert max(map(len, text.splitlines())) <= 120
     assert "clamped − svs" in text
-    assert (found.effect.moved, found.effect.still) == ("clamped", "svs")
+    assert (found.with_delta, found.without_delta) == ("clamped", "svs")
     assert [part.name for part in found.parts] == ["head* only"]
     assert "clamped − temperature" in text
 
@@ -333,10 +341,10 @@ def test_rows_that_were_fitted_on_are_told():
         rows = Predictions.from_logits(3 * model(inputs), labels)
     clamped = NeuralClamping(strength=math.inf).fit(model, (inputs, labels))
     with pytest.warns(CalibrantWarning, match="also calibration samples"):
-        found = judge_clamping(clamped, rows, rows, TemperatureScaling().fit(rows).transform(rows), resamples=100)
+        found = evaluate_clamping(clamped, rows, rows, TemperatureScaling().fit(rows).transform(rows), resamples=100)
     words = clamping_verdict(found)
     assert words.findings[0].startswith("200 of 200 test samples")
     assert words.headline.startswith("Warning: 200 of 200 test samples are also calibration samples. δ was held")
     assert words.next_steps == ["Settle the warning above first, then clamp again: the answer may be another."]
     with pytest.raises(InputError, match="must have the summary"):
-        judge_clamping(ClampedModel(model, torch.zeros(5), clamped.head), rows, rows, rows)
+        evaluate_clamping(ClampedModel(model, torch.zeros(5), clamped.head), rows, rows, rows)

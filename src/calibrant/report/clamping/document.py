@@ -4,8 +4,7 @@ from importlib.metadata import version
 from pathlib import PurePath
 from typing import Any
 
-from calibrant.report.clamping.effect import DeltaEffect
-from calibrant.report.clamping.judgement import ClampingJudgement
+from calibrant.clamping import ClampingEvaluation
 from calibrant.report.clamping.wording import clamping_verdict
 from calibrant.report.comparison import held_out_fields
 from calibrant.report.comparison import method_fields as entry_to_plain
@@ -17,7 +16,7 @@ CLAMPING_SCHEMA = "calibrant.clamping/1"
 
 
 def clamping_to_document(
-    found: ClampingJudgement, *, network: str | None = None, calibration: str | None = None, test: str | None = None
+    found: ClampingEvaluation, *, network: str | None = None, calibration: str | None = None, test: str | None = None
 ) -> dict[str, Any]:
     """The judgement as plain data: numbers that do not exist (NaN, infinity) are None.
 
@@ -44,10 +43,10 @@ def clamping_to_document(
         ),
         "network": network,
         "verdict": vars(clamping_verdict(found)),
-        "delta": {"norm": found.norm, "largest": found.largest, "effect": _effect(found.effect)},
+        "delta": {"norm": found.norm, "largest": found.largest, "effect": _effect(found)},
         "temperature": found.temperature,
         "head": found.head,
-        "methods": [entry_to_plain(entry) for entry in found.entries],
+        "methods": [entry_to_plain(entry) for entry in found.methods],
         "parts": [entry_to_plain(entry) for entry in found.parts],
         "failures": [entry_to_plain(entry) for entry in found.failures],
         "fit": found.summary.as_dict(),
@@ -56,8 +55,7 @@ def clamping_to_document(
     return plain
 
 
-def _effect(effect: DeltaEffect | None) -> dict[str, Any] | None:
-    if effect is None:
+def _effect(found: ClampingEvaluation) -> dict[str, Any] | None:
+    if found.effect is None:
         return None
-    changes = {name: vars(change) for name, change in effect.changes.items()}
-    return {"with": effect.moved, "without": effect.still, "changes": changes}
+    return {"with": found.with_delta, "without": found.without_delta, "changes": found.effect}

@@ -1,92 +1,59 @@
-"""What δ does by itself, told apart from what a temperature does that moved with it."""
+"""Words for the effect of δ alone, separated from the temperature that was fitted jointly."""
 
 import math
-from dataclasses import dataclass
-from typing import final
 
-from calibrant.evidence import Difference, Side
+from calibrant.clamping import REFITTED, ClampingEvaluation
+from calibrant.evidence import Difference
 from calibrant.report.comparison import difference_words, points_words
 
-__all__ = ["REFITTED", "DeltaEffect"]
-
-REFITTED = "TS on δ*"
-"""T fitted anew for the log-loss at the δ that was found, as an ablation calls it."""
+__all__ = ["effect_headline", "effect_sentence"]
 
 
-@final
-@dataclass(frozen=True)
-class DeltaEffect:
-    """The same kind of head, at its optimum for the log-loss, behind x + δ and behind x: only δ differs.
-
-    A clamped network against temperature scaling would not do: by a focal loss, or by a descent that stopped early, its
-    T is another than the best, and what that gains or costs is not δ's.
+def effect_headline(found: ClampingEvaluation, without_delta: str, *, answer: str) -> str:
+    """Whether δ helps, in a sentence.
 
     Args:
-        moved: Who has δ.
-        still: Who has not.
-        before: The log-loss without δ.
-        after: The log-loss with it.
-        changes: Of each metric, with δ minus without, on the same test rows.
+        found: The numbers, with an effect.
+        without_delta: Name of the head without δ in a sentence.
+        answer: What to use where δ does not help.
     """
-
-    moved: str
-    still: str
-    before: float
-    after: float
-    changes: dict[str, Difference]
-
-    @property
-    def side(self) -> Side:
-        """Whether δ makes the log-loss better or worse beyond noise."""
-        return self.changes["nll"].side
-
-    def headline(self, still: str, rows: int, *, answer: str | None = None) -> str:
-        """Whether δ helps, in a sentence.
-
-        Args:
-            still: What the head without δ is called.
-            rows: How many were judged on.
-            answer: What to use where δ does not help; the head without δ unless given.
-        """
-        answer = answer or still
-        after = f"{self.after:.4f}{' (T refitted)' if self.moved == REFITTED else ''}"
-        on = f"{rows:,} test row{'' if rows == 1 else 's'}"
-        moved = f"from {self.before:.4f} ({still}) to {after} on {on}{self._though()}"
-        if math.isnan(self.changes["nll"].p):
-            return f"Whether δ helps cannot be told, as the test rows show no spread: it takes the log-loss {moved}."
-        if self.side == "better":
-            return f"δ helps: it lowers the log-loss {moved}."
-        if self.side == "worse":
-            return f"δ does harm here: it raises the log-loss {moved}. The answer is {answer}."
-        by = "by enough to matter" if self.changes["nll"].is_beyond_noise else "beyond noise"
-        return f"δ does not change the log-loss {by}, {moved}: the simpler answer is {answer}."
-
-    def sentence(self, how: str) -> str:
-        """The changes in log-loss, calibration error and accuracy, with their intervals.
-
-        Args:
-            how: What stood behind both, as in "with the best T both times".
-        """
-        told = []
-        for name, title in (("nll", "log-loss"), ("ece", "ECE"), ("accuracy", "accuracy")):
-            if name in self.changes:
-                change = self.changes[name]
-                by = points_words(change) if name == "accuracy" else difference_words(change)
-                told.append(f"{title} {by}{_doubt(change)}")
-        return f"δ by itself, {how}: {'; '.join(told)}."
-
-    def _though(self) -> str:
-        """What goes the other way, beyond noise."""
-        told = []
-        for name, title in (("accuracy", "accuracy"), ("ece", "ECE")):
-            change = self.changes.get(name)
-            if change is not None and change.side not in {"alike", self.side}:
-                size = f"{100 * abs(change.value):.2f} points" if name == "accuracy" else f"{abs(change.value):.4f}"
-                told.append(f"{title} {'rises' if change.value > 0 else 'falls'} by {size}")
-        return f", though {' and '.join(told)}" if told else ""
+    assert found.effect is not None, "the effect is known"
+    change, n = found.effect["nll"], found.n_test
+    after = f"{change.candidate:.4f}{' (T refitted)' if found.with_delta == REFITTED else ''}"
+    on = f"{n:,} test row{'' if n == 1 else 's'}"
+    moved = f"from {change.baseline:.4f} ({without_delta}) to {after} on {on}{_though(found.effect)}"
+    if math.isnan(change.p):
+        return f"Whether δ helps cannot be told, as the test rows show no spread: it takes the log-loss {moved}."
+    if change.side == "better":
+        return f"δ helps: it lowers the log-loss {moved}."
+    if change.side == "worse":
+        return f"δ does harm here: it raises the log-loss {moved}. The answer is {answer}."
+    by = "by enough to matter" if change.is_beyond_noise else "beyond noise"
+    return f"δ does not change the log-loss {by}, {moved}: the simpler answer is {answer}."
 
 
-def _doubt(change: Difference) -> str:
-    if change.side != "alike":
-        return ""
-    return ", too little to matter" if change.is_beyond_noise else ", noise"
+def effect_sentence(effect: dict[str, Difference], how: str) -> str:
+    """The changes in log-loss, calibration error and accuracy, with their intervals.
+
+    Args:
+        effect: The differences by metric.
+        how: The head of both, as in "with the best T both times".
+    """
+    parts = []
+    for name, title in (("nll", "log-loss"), ("ece", "ECE"), ("accuracy", "accuracy")):
+        change = effect[name]
+        by = points_words(change) if name == "accuracy" else difference_words(change)
+        doubt = ", too little to matter" if change.is_beyond_noise else ", noise"
+        parts.append(f"{title} {by}{doubt if change.side == 'alike' else ''}")
+    return f"δ by itself, {how}: {'; '.join(parts)}."
+
+
+def _though(effect: dict[str, Difference]) -> str:
+    """What goes the other way."""
+    parts = []
+    for name, title in (("accuracy", "accuracy"), ("ece", "ECE")):
+        change = effect[name]
+        if change.side not in {"alike", effect["nll"].side}:
+            size = f"{100 * abs(change.value):.2f} points" if name == "accuracy" else f"{abs(change.value):.4f}"
+            parts.append(f"{title} {'rises' if change.value > 0 else 'falls'} by {size}")
+    return f", though {' and '.join(parts)}" if parts else ""

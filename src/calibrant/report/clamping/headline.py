@@ -1,16 +1,15 @@
 """The one sentence about a clamped network: whether δ helps, and what would change how that is read."""
 
-from calibrant.clamping import ClampingOutcome
+from calibrant.clamping import REFITTED, ClampingEvaluation, ClampingOutcome
 from calibrant.comparison import TEMPERATURE, UNCALIBRATED
-from calibrant.report.clamping.effect import REFITTED
+from calibrant.report.clamping.effect import effect_headline
 from calibrant.report.clamping.fit_words import reservations
-from calibrant.report.clamping.judgement import ClampingJudgement
 from calibrant.report.comparison import difference_words
 
-__all__ = ["clamping_headline", "head_words", "is_idle"]
+__all__ = ["clamping_headline", "head_words"]
 
 
-def clamping_headline(found: ClampingJudgement) -> str:
+def clamping_headline(found: ClampingEvaluation) -> str:
     """The answer, and in the same breath what would change how it is read."""
     first = "".join(f"Warning: {caution.problem}. " for caution in found.cautions)
     held = reservations(found.summary)
@@ -18,26 +17,26 @@ def clamping_headline(found: ClampingJudgement) -> str:
     return f"{first}{_answer(found)}{last}"
 
 
-def _answer(found: ClampingJudgement) -> str:
-    if not found.moves:
+def _answer(found: ClampingEvaluation) -> str:
+    if not found.has_delta:
         return _answer_without_delta(found)
     effect, rows = found.effect, found.n_test
     if effect is None:
-        change = found.clamped.differences[found.rival]["nll"]
-        against = f"{difference_words(change)} than {head_words(found.rival)}"
+        change = found.clamped.differences[found.baseline]["nll"]
+        against = f"{difference_words(change)} than {head_words(found.baseline)}"
         return (
             f"Whether δ helps cannot be told, as a temperature could not be fitted both with it and without. The "
             f"clamped network's log-loss is {against}, on {rows:,} test rows."
         )
-    return effect.headline(head_words(effect.still), rows, answer=head_words(found.rival)) + _beside(found)
+    return effect_headline(found, head_words(found.head), answer=head_words(found.baseline)) + _beside(found)
 
 
-def _beside(found: ClampingJudgement) -> str:
+def _beside(found: ClampingEvaluation) -> str:
     """What the clamped network does against temperature scaling, where δ alone does something else."""
     rival, temperature = found.clamped.differences.get(TEMPERATURE), found.find(TEMPERATURE)
     if found.effect is None or rival is None or temperature is None:
         return ""
-    side, own, what = found.effect.side, rival["nll"].side, _head(found)
+    side, own, what = found.effect["nll"].side, rival["nll"].side, _head(found)
     against = f"temperature scaling ({found.clamped.nll:.4f} against {temperature.nll:.4f})"
     if side == own:
         is_short = side == "better" and found.clamped.differences.get(REFITTED, rival)["nll"].side == "worse"
@@ -49,11 +48,11 @@ def _beside(found: ClampingJudgement) -> str:
     return f" By its {what}, the clamped network is better than {against} all the same." if own == "better" else ""
 
 
-def _head(found: ClampingJudgement) -> str:
+def _head(found: ClampingEvaluation) -> str:
     return "head" if found.temperature is None else f"T = {found.temperature:.3f}"
 
 
-def _answer_without_delta(found: ClampingJudgement) -> str:
+def _answer_without_delta(found: ClampingEvaluation) -> str:
     at = "" if found.temperature is None else f" (T = {found.temperature:.3f})"
     focal = " by the focal loss" if found.summary.gamma > 0 else ""
     head = f"{head_words(found.head)}{focal}{at}"
@@ -65,7 +64,7 @@ def _answer_without_delta(found: ClampingJudgement) -> str:
         return f"δ was held at 0, as asked: this is {head}.{though}"
     if found.summary.outcome is ClampingOutcome.untried:
         return f"Whether δ helps is not known, as it could not be tried: this is {head}, with δ = 0.{though}"
-    if is_idle(found):
+    if found.is_no_better_than_uncalibrated:
         return f"δ does not help here, and neither does {head} beyond noise.{though}"
     return f"δ does not help here: the answer is {head}, with δ = 0.{though}"
 
@@ -75,9 +74,3 @@ def head_words(name: str) -> str:
     if name == TEMPERATURE:
         return "temperature scaling"
     return "the network as it is" if name == UNCALIBRATED else f"{name} alone"
-
-
-def is_idle(found: ClampingJudgement) -> bool:
-    """Whether the network as it is does as well, for all that these rows can tell."""
-    against = found.clamped.differences.get(UNCALIBRATED)
-    return against is not None and against["nll"].side != "better"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import PurePath
 
+from calibrant.clamping import ClampingEvaluation
 from calibrant.errors import markdown_text
-from calibrant.report.clamping.judgement import ClampingJudgement
 from calibrant.report.clamping.rows import change_rows, pairs, part_legend, part_rows, trial_lines, value_rows
 from calibrant.report.clamping.wording import clamping_verdict, other_notes
 from calibrant.report.comparison import held_out_facts as rows_words
@@ -16,7 +16,7 @@ __all__ = ["clamping_to_markdown"]
 
 
 def clamping_to_markdown(
-    found: ClampingJudgement, *, source: str | None = None, figures: Sequence[PurePath] = ()
+    found: ClampingEvaluation, *, source: str | None = None, figures: Sequence[PurePath] = ()
 ) -> str:
     """The judgement as one Markdown page.
 
@@ -29,7 +29,7 @@ def clamping_to_markdown(
     headings = [heading for pair in compared for heading in (str(pair), "p")]
     lines = [
         *opening("Neural Clamping", clamping_verdict(found), source=source, figures=figures),
-        *table(["metric", *(f"`{entry.name}`" for entry in found.entries)], value_rows(found), left=1),
+        *table(["metric", *(f"`{entry.name}`" for entry in found.methods)], value_rows(found), left=1),
         "",
         *table(["metric", *headings], change_rows(found, compared), left=1),
         "",
@@ -50,9 +50,9 @@ def clamping_to_markdown(
     return "\n".join(lines) + "\n"
 
 
-def _facts(found: ClampingJudgement) -> list[str]:
+def _facts(found: ClampingEvaluation) -> list[str]:
     summary, certificate = found.summary, found.summary.certificate
-    facts = [f"head: {found.head}, " + ("δ = 0" if not found.moves else f"‖δ‖ = {found.norm:.4g}")]
+    facts = [f"head: {found.head}, " + ("δ = 0" if not found.has_delta else f"‖δ‖ = {found.norm:.4g}")]
     if found.temperature is not None:
         facts.append(f"T = {found.temperature:.4f}")
     facts.append(f"λ = {summary.strength:.4g} a row, γ = {summary.gamma:g}; {summary.seconds:.3g} s")

@@ -4,11 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from calibrant.clamping import CLAMPED, REFITTED, ClampingEvaluation, clamping_metrics
 from calibrant.comparison import MethodResult
 from calibrant.evidence import Estimate
 from calibrant.maps import Scale
-from calibrant.report.clamping.effect import REFITTED
-from calibrant.report.clamping.judgement import CLAMPED, ClampingJudgement, clamping_metrics
 from calibrant.report.comparison import difference_text as change_text
 from calibrant.report.page import MARKS
 from calibrant.report.rows import number, p_text
@@ -41,22 +40,22 @@ class TrialLine(NamedTuple):
     norm: str
 
 
-def value_rows(found: ClampingJudgement) -> list[list[str]]:
+def value_rows(found: ClampingEvaluation) -> list[list[str]]:
     """A metric with its direction, and its value and interval for every entry."""
     rows = []
     for metric in clamping_metrics():
         arrow = "↓" if metric.lower_is_better else "↑"
-        rows.append([f"{metric.name} {arrow}", *(_value(entry.metrics[metric.name]) for entry in found.entries)])
+        rows.append([f"{metric.name} {arrow}", *(_value(entry.metrics[metric.name]) for entry in found.methods)])
     return rows
 
 
-def pairs(found: ClampingJudgement) -> list[Pair]:
+def pairs(found: ClampingEvaluation) -> list[Pair]:
     """Who is compared, what tells δ's own doing first; then the head alone, temperature scaling, and doing nothing."""
-    first = [] if found.effect is None else [Pair(found.effect.moved, found.effect.still)]
+    first = [Pair(found.with_delta, found.without_delta)] if found.with_delta and found.without_delta else []
     return list(dict.fromkeys([*first, *(Pair(CLAMPED, rival) for rival in reversed(found.clamped.differences))]))
 
 
-def change_rows(found: ClampingJudgement, compared: Sequence[Pair]) -> list[list[str]]:
+def change_rows(found: ClampingEvaluation, compared: Sequence[Pair]) -> list[list[str]]:
     """A metric, and for every pair the difference with its mark and p-value."""
     rows = []
     for metric in clamping_metrics():
@@ -70,7 +69,7 @@ def change_rows(found: ClampingJudgement, compared: Sequence[Pair]) -> list[list
     return rows
 
 
-def part_rows(found: ClampingJudgement) -> list[list[str]]:
+def part_rows(found: ClampingEvaluation) -> list[list[str]]:
     """δ and the head taken apart: heading, then who has which, with three metrics; empty where δ is 0."""
     if not found.parts:
         return []
@@ -87,12 +86,12 @@ def part_rows(found: ClampingJudgement) -> list[list[str]]:
     ]
 
 
-def part_legend(found: ClampingJudgement) -> str:
+def part_legend(found: ClampingEvaluation) -> str:
     """What their names mean."""
     return " ".join(_PARTS[entry.name] for entry in found.parts)
 
 
-def trial_lines(found: ClampingJudgement) -> list[TrialLine]:
+def trial_lines(found: ClampingEvaluation) -> list[TrialLine]:
     """Every strength tried, from none (δ = 0) to the weakest."""
     if not found.summary.trials:
         return []
@@ -111,7 +110,7 @@ def trial_lines(found: ClampingJudgement) -> list[TrialLine]:
     ]
 
 
-def _temperature(found: ClampingJudgement, entry: MethodResult) -> list[str]:
+def _temperature(found: ClampingEvaluation, entry: MethodResult) -> list[str]:
     if found.temperature is None:
         return []
     return [f"{float(entry.map.temperature) if isinstance(entry.map, Scale) else found.temperature:.4f}"]

@@ -7,8 +7,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from calibrant.clamping import ClampingEvaluation
 from calibrant.errors import terminal_text
-from calibrant.report.clamping.judgement import ClampingJudgement
 from calibrant.report.clamping.rows import change_rows, pairs, part_legend, part_rows, trial_lines, value_rows
 from calibrant.report.clamping.wording import clamping_verdict, other_notes
 from calibrant.report.comparison import held_out_facts as rows_words
@@ -22,7 +22,7 @@ _VALUE, _CHANGE = 22, 28  # columns that they need
 
 
 def clamping_to_terminal(
-    found: ClampingJudgement, *, source: str | None = None, said: Collection[str] = ()
+    found: ClampingEvaluation, *, source: str | None = None, said: Collection[str] = ()
 ) -> RenderableType:
     """The judgement as rich text: verdict first, then the numbers, the differences, and the strengths tried.
 
@@ -57,14 +57,14 @@ def clamping_to_terminal(
 _LEGEND = f"With 95 % intervals; the differences are paired: ▲ better, ▼ worse than the other beyond noise. {INFLATED}"
 
 
-def _values(found: ClampingJudgement) -> Table:
-    table = _table("metric", *(entry.name for entry in found.entries), width=_VALUE)
+def _values(found: ClampingEvaluation) -> Table:
+    table = _table("metric", *(entry.name for entry in found.methods), width=_VALUE)
     for row in value_rows(found):
         table.add_row(*row)
     return table
 
 
-def _changes(found: ClampingJudgement) -> Table:
+def _changes(found: ClampingEvaluation) -> Table:
     compared = pairs(found)[:_PAIRS]
     table = _table("metric")
     for pair in compared:

@@ -1,0 +1,271 @@
+"""Evaluate a clamped network on samples that nothing was fitted on, beside what a map of its logits alone would do."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import final
+
+from torch import Tensor
+
+from calibrant.calibrators import Calibrator, DoNothing, TemperatureScaling
+from calibrant.calibrators.base import Trial, try_fit
+from calibrant.calibrators.choice.ranking import label
+from calibrant.clamping.clamped.clamped_model import ClampedModel
+from calibrant.clamping.clamped.summary import ClampingSummary
+from calibrant.clamping.neural_clamping import NeuralClamping
+from calibrant.comparison import TEMPERATURE, UNCALIBRATED, Caution, MethodResult, check_held_out
+from calibrant.errors import InputError
+from calibrant.evidence import Difference, PairedBootstrap, estimate
+from calibrant.maps import Scale
+from calibrant.metrics import ACE, AUROC, ECE, NLL, Accuracy, Brier, Metric
+from calibrant.predictions import Predictions
+
+__all__ = ["CLAMPED", "REFITTED", "ClampingEvaluation", "clamping_metrics", "evaluate_clamping", "needs_refit"]
+
+CLAMPED = "clamped"
+"""Name of the clamped network among the methods."""
+
+REFITTED = "TS on δ*"
+"""Name of the clamped network with T refitted for the log-loss at its δ."""
+
+
+@final
+@dataclass(frozen=True)
+class ClampingEvaluation:
+    """A clamped network beside its baselines.
+
+    ``methods`` are the uncalibrated network, temperature scaling, the head alone where it is another method, and the
+    clamped network, in this order, without those that could not be fitted. The ``differences`` of the clamped network
+    have all others as baselines, but not the head alone where δ is 0, because it is the same.
+
+    ``parts`` separate δ from T and are not meant to be used: the head of the clamped network without δ (``T* only``,
+    ``head* only``) and, where that T is not the best for the log-loss at this δ, the T that is (``TS on δ*``).
+
+    The effect of δ alone is the difference between two methods with the same kind of head, at its optimum for the
+    log-loss, behind x + δ (``with_delta``) and behind x (``without_delta``). Both names are None where δ is 0 or a head
+    has no optimum. A clamped network against temperature scaling would not do: by a focal loss, or by a descent that
+    stopped early, its T is not the best, and what that costs is not the effect of δ.
+    """
+
+    methods: tuple[MethodResult, ...]
+    parts: tuple[MethodResult, ...]  # empty where δ is 0
+    with_delta: str | None
+    without_delta: str | None
+    summary: ClampingSummary
+    head: str  # the method that has this kind of head, without δ and fitted by log-loss
+    temperature: float | None  # where the head is one
+    norm: float  # ‖δ‖
+    largest: float  # the largest |δ|
+    n_calibration: int
+    n_test: int
+    n_classes: int
+    n_bins: int
+    seed: int
+    resamples: int
+    cautions: tuple[Caution, ...] = ()
+    failures: tuple[MethodResult, ...] = ()  # methods that could not be fitted
+    predictions: Mapping[str, Predictions] = field(default_factory=dict, repr=False, compare=False)  # test samples
+
+    @property
+    def clamped(self) -> MethodResult:
+        """The clamped network."""
+        return self.methods[-1]
+
+    @property
+    def has_delta(self) -> bool:
+        """Whether δ is anything but 0."""
+        return self.norm > 0
+
+    @property
+    def effect(self) -> dict[str, Difference] | None:
+        """The effect of δ alone, by metric; None where it is unknown."""
+        moved = None if self.with_delta is None else self.find(self.with_delta)
+        return None if moved is None or self.without_delta is None else moved.differences[self.without_delta]
+
+    @property
+    def baseline(self) -> str:
+        """The best method without δ: temperature scaling or the head alone, whichever has the lower log-loss here."""
+        others = [method for method in self.methods[:-1] if method.name in {TEMPERATURE, self.head}]
+        return min(others, key=lambda method: method.nll).name if others else UNCALIBRATED
+
+    @property
+    def is_no_better_than_uncalibrated(self) -> bool:
+        """Whether the clamped network is known not to be better than the uncalibrated one by enough to matter."""
+        differences = self.clamped.differences.get(UNCALIBRATED)
+        return differences is not None and differences["nll"].side != "better"
+
+    def find(self, name: str) -> MethodResult | None:
+        """The method or part of this name, if it has metrics."""
+        return next((method for method in (*self.methods, *self.parts) if method.name == name), None)
+
+
+def clamping_metrics(n_bins: int = 15) -> tuple[Metric, ...]:
+    """The metrics of the evaluation."""
+    return Accuracy(), NLL(), ECE(n_bins), ACE(n_bins), Brier(), AUROC()
+
+
+def needs_refit(clamped: ClampedModel) -> bool:
+    """Whether T is not the optimum of the log-loss at δ, so that the effect of δ cannot be read off the clamped model.
+
+    This is so after a focal loss, and after a descent that need not have converged. Every other head is solved for the
+    log-loss.
+    """
+    if not isinstance(clamped.head, Scale) or not bool(clamped.delta.any()):
+        return False
+    summary = _summary(clamped)
+    solver, head = summary.settings.get("solver", {}), summary.settings.get("head", {})
+    is_exact = solver.get("kind", "ExactSolver") == "ExactSolver" and head.get("criterion", "nll") == "nll"
+    return summary.gamma > 0 or not is_exact
+
+
+def evaluate_clamping(  # noqa: PLR0913  # two sets of samples, each before and after
+    clamped: ClampedModel,
+    calibration: Predictions,
+    before: Predictions,
+    after: Predictions,
+    *,
+    calibration_after: Predictions | None = None,
+    head: Calibrator | None = None,
+    n_bins: int = 15,
+    resamples: int = 500,
+    seed: int = 0,
+) -> ClampingEvaluation:
+    """Compare a clamped network with the network itself, by the same resamples of the same test samples.
+
+    Whether δ helps is decided between the same kind of head at its optimum for the log-loss, with δ and without. After
+    a default fit the clamped network is the first of these itself; where its T minimises something else
+    (:func:`needs_refit`), T is refitted at its δ. All comparisons were planned, so no p-value is corrected.
+
+    Args:
+        clamped: A fitted clamped network, with its summary.
+        calibration: The network's own predictions for the samples it was fitted on.
+        before: The network's own predictions for the test samples.
+        after: The clamped network's predictions for the test samples.
+        calibration_after: The clamped network's predictions for the samples it was fitted on; used where a refit is
+            needed.
+        head: The method of the head; temperature scaling unless given.
+        n_bins: Number of bins of the binned calibration errors.
+        resamples: Draws behind intervals and tests.
+        seed: Random seed; the same seed gives the same numbers.
+
+    Raises:
+        InputError: If the samples do not belong together, those for a refit are missing, the head is of another kind,
+            or the clamped model has no summary.
+
+    Warns:
+        CalibrantWarning: If the sets share samples, or differ in accuracy beyond noise.
+
+    Example:
+        >>> import torch
+        >>> from calibrant.clamping import NeuralClamping
+        >>> network = torch.nn.Linear(4, 3).eval()
+        >>> inputs = torch.randn(600, 4, generator=torch.manual_seed(0))
+        >>> logits = network(inputs).detach()
+        >>> labels = (logits / 2).softmax(1).multinomial(1, generator=torch.manual_seed(1))[:, 0]
+        >>> samples = Predictions.from_logits(logits, labels)
+        >>> clamped = NeuralClamping(strength=float("inf")).fit(network, (inputs[:300], labels[:300]))
+        >>> after = Predictions.from_logits(clamped(inputs[300:]).detach(), labels[300:])
+        >>> found = evaluate_clamping(clamped, samples[:300], samples[300:], after, resamples=100)
+        >>> [method.name for method in found.methods], found.has_delta
+        (['none', 'temperature', 'clamped'], False)
+    """
+    summary, head = _summary(clamped), head or TemperatureScaling()
+    cautions = check_held_out(calibration, before)
+    if isinstance(clamped.head, Scale) != isinstance(head, TemperatureScaling):
+        raise InputError(
+            f"head must be the method that fitted the clamped model's head, {type(clamped.head).__name__}; got "
+            f"{head.name}."
+        )
+    delta, kind = clamped.delta.detach().double(), label(head)
+    has_delta, is_refitted = bool(delta.any()), needs_refit(clamped)
+    results = _Results(before, n_bins, resamples, seed)
+    methods = {label(method): method for method in (DoNothing(), TemperatureScaling(), head)}
+    for name, method in methods.items():
+        results.add_trial(name, method, try_fit(method.fit, calibration, before), [UNCALIBRATED])
+    parts = []
+    if has_delta and kind != UNCALIBRATED:
+        parts.append("T* only" if isinstance(clamped.head, Scale) else "head* only")
+        alone = copy.deepcopy(clamped.head).to(before.logits.device)
+        results.add(
+            MethodResult(parts[0], "The clamped network's head without δ", map=alone), alone.transform(before), [kind]
+        )
+    if is_refitted:
+        parts.append(REFITTED)
+        results.add_trial(REFITTED, TemperatureScaling(), _refitted(clamped, calibration_after, after), [kind])
+    # Without δ it is the head alone to the last digits, which a paired test would find; by a focal loss it is not.
+    baselines = [name for name in (REFITTED, *methods) if has_delta or summary.gamma > 0 or name != kind]
+    result = MethodResult(CLAMPED, NeuralClamping.title, seconds=summary.seconds, notes=summary.notes)
+    results.add(result, after, baselines)
+    with_delta = REFITTED if is_refitted else CLAMPED
+    is_known = has_delta and with_delta in results.known and kind in results.known
+    return ClampingEvaluation(
+        tuple(results.known[name] for name in (*methods, CLAMPED) if name in results.known),
+        tuple(results.known[name] for name in parts if name in results.known),
+        with_delta if is_known else None,
+        kind if is_known else None,
+        summary,
+        head=kind,
+        temperature=clamped.temperature if isinstance(clamped.head, Scale) else None,
+        norm=float(delta.norm()),
+        largest=float(delta.abs().max()),
+        n_calibration=len(calibration),
+        n_test=len(before),
+        n_classes=before.n_classes,
+        n_bins=n_bins,
+        seed=seed,
+        resamples=resamples,
+        cautions=cautions,
+        failures=tuple(results.failures),
+        predictions=results.predictions,
+    )
+
+
+@final
+class _Results:
+    """Evaluates one set of predictions after the other, each against those before it."""
+
+    def __init__(self, before: Predictions, n_bins: int, resamples: int, seed: int) -> None:
+        self._before, self._resamples, self._seed = before, resamples, seed
+        self._bootstrap = PairedBootstrap(before, clamping_metrics(n_bins), resamples=resamples, seed=seed)
+        self._drawn: dict[str, dict[str, Tensor]] = {}
+        self.known: dict[str, MethodResult] = {}
+        self.predictions: dict[str, Predictions] = {}
+        self.failures: list[MethodResult] = []
+
+    def add_trial(self, name: str, method: Calibrator, trial: Trial, baselines: Iterable[str]) -> None:
+        """Add a method whose fit may have failed."""
+        result = MethodResult(name, method.title, notes=trial.notes, seconds=trial.seconds, map=trial.map)
+        if trial.transformed is None:
+            self.failures.append(replace(result, failure=trial.failure))
+        else:
+            self.add(result, trial.transformed, baselines)
+
+    def add(self, result: MethodResult, samples: Predictions, baselines: Iterable[str]) -> None:
+        """Add a method with its metrics, and their differences from those of its baselines."""
+        drawn = self._bootstrap.values(samples)
+        self.predictions[result.name], self._drawn[result.name] = samples, drawn
+        self.known[result.name] = replace(
+            result,
+            metrics=estimate(samples, self._bootstrap.metrics, resamples=self._resamples, seed=self._seed),
+            differences={
+                name: self._bootstrap.differences(self._drawn[name], drawn) for name in baselines if name in self.known
+            },
+            changed=float((samples.predicted != self._before.predicted).double().mean()),
+        )
+
+
+def _summary(clamped: ClampedModel) -> ClampingSummary:
+    if clamped.summary is None:
+        raise InputError("clamped must have the summary of its fit to be evaluated; it has none.", argument="clamped")
+    return clamped.summary
+
+
+def _refitted(clamped: ClampedModel, calibration: Predictions | None, test: Predictions) -> Trial:
+    """Temperature scaling of the network at x + δ."""
+    if calibration is None:
+        raise InputError(
+            "calibration_after must be given where the clamped network's T is not the log-loss's optimum (a focal loss "
+            "or the stochastic solver); got None. Run the clamped network on the samples it was fitted on."
+        )
+    rows = [samples.with_logits(samples.logits * clamped.temperature) for samples in (calibration, test)]
+    return try_fit(TemperatureScaling().fit, rows[0], rows[1])
