@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.numbers import Number, pooled
-from experiments.published import Claim, Published, findings, read_published
+from experiments.page import claims, interval, joined, number_by_number, provenance
+from experiments.published import findings, read_published
 from experiments.records import Record
 
 __all__ = ["numbers_of", "page_of"]
@@ -58,8 +59,6 @@ def page_of(records: Sequence[Record], *, images: Path | None) -> str:
     """
     numbers = numbers_of(records)
     entries = findings(read_published(PUBLISHED), numbers)
-    places = sorted({f"{each['device']}, torch {each['torch']}" for each in records})
-    commits = sorted({each["commit"][:12] for each in records})
     lengths = sorted({(each["cell"]["epochs"], each["cell"]["batch_size"]) for each in records})
     recipe = "; ".join(f"{epochs} epochs, batch {batch}" for epochs, batch in lengths)
     side_by_side = sorted({(each["together"], round(each["seconds"] / 60)) for each in records if "together" in each})
@@ -75,28 +74,24 @@ tunes the learned losses, another selects the epoch (every tenth is evaluated) a
 Not in the paper, so chosen here: γ-Net learns by Adam at 1e-4 times the share of its highest rate that the network's
 rate has, unless a name says otherwise; its objective is SECE or DECE plus twice the cross-entropy. Error, ECE, MCE, ACE
 and classwise ECE in percent, 15 bins. In brackets the 95 % interval: of the test images, and of the seeds where there
-are several. **A verdict from one seed is about those networks alone**, not about the losses. {len(records)} records,
-made on {"; ".join(places)} ({times}). Library commits: {", ".join(commits)}.
+are several. **A verdict from one seed is about those networks alone**, not about the losses. {provenance(records)}
+Trained: {times}.
 """
     ]
-    claims = [each for each in entries if isinstance(each.published, Claim) and each.number]
-    if claims:
-        lines = ["## What holds", "", "| claim of the paper | verdict | from | ours | why |", "|---" * 5 + "|"]
-        for each in claims:
-            assert each.number is not None
-            lines.append(
-                f"| {each.published.what} | **{each.verdict}** | {each.number.about} | {_shown(each.number, 2)} | "
-                f"{each.published.reason} |"
-            )
-        parts.append("\n".join(lines))
-    parts += [_outcome(records, numbers), _table(records, numbers), _gammas(records), _numbers(entries)]
+    parts += [
+        claims(entries),
+        _outcome(records, numbers),
+        _table(records, numbers),
+        _gammas(records),
+        number_by_number(entries),
+    ]
     if images is not None:
         _draw(records, images / "meta-regularization-epochs.png")
     parts.append(
         "## Over the epochs\n\nThe network's rate falls at three and five sevenths of the epochs.\n\n"
         "![Test ECE, test log-loss and mean γ over the epochs](images/meta-regularization-epochs.png)"
     )
-    return "\n".join(text.strip("\n") + "\n" for text in parts if text)
+    return joined(parts)
 
 
 def _outcome(records: Sequence[Record], numbers: dict[str, Number]) -> str:
@@ -110,8 +105,8 @@ def _outcome(records: Sequence[Record], numbers: dict[str, Number]) -> str:
         for rule, words in RULES.items():
             difference = numbers[f"{length}.{method} - Focal.{rule}.ece"]
             parts.append(
-                f"{words} {_shown(numbers[f'{length}.{method}.{rule}.none.ece'], 2)}, which is "
-                f"{_shown(difference, 2, signed=True)} against focal loss with γ = 1"
+                f"{words} {interval(numbers[f'{length}.{method}.{rule}.none.ece'], 2)}, which is "
+                f"{interval(difference, 2, signed=True)} against focal loss with γ = 1"
             )
         gammas = ", ".join(f"{run['epochs'][-1]['gamma_mean']:.2f}" for run in runs)
         log_losses = " against ".join(
@@ -141,10 +136,10 @@ def _table(records: Sequence[Record], numbers: dict[str, Number]) -> str:
             runs = _runs(records, length, method)
             epochs = "/".join(str(run["rules"][rule]["epoch"]) for run in runs)
             cells = [
-                _shown(numbers[f"{length}.{method}.{rule}.none.{metric}"], digits)
+                interval(numbers[f"{length}.{method}.{rule}.none.{metric}"], digits)
                 for metric, (_, _, digits) in COLUMNS.items()
             ]
-            cells += [_shown(numbers[f"{length}.{method}.{rule}.{row}.ece"], 2) for row in ("TS", "TS (grid)")]
+            cells += [interval(numbers[f"{length}.{method}.{rule}.{row}.ece"], 2) for row in ("TS", "TS (grid)")]
             lines.append(f"| {method} | {length} | {len(runs)} | {words}: {epochs} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -158,19 +153,6 @@ def _gammas(records: Sequence[Record]) -> str:
             words = "; ".join(f"{each['epoch']}: {each['gamma_mean']:.2f} ± {each['gamma_std']:.2f}" for each in picked)
             lines.append(
                 f"- {record['cell']['method']}, {record['cell']['length']}, seed {record['cell']['seed']}: {words}."
-            )
-    return "\n".join(lines) if len(lines) > 4 else ""
-
-
-def _numbers(entries: Sequence[Any]) -> str:
-    lines = ["## Number by number", "", "| where | paper | tolerance | ours | verdict | reason |", "|---" * 6 + "|"]
-    for each in entries:
-        about = each.published
-        if isinstance(about, Published) and each.number is not None:
-            digits = 3 if abs(about.value) < 2 else 2
-            ours = _shown(each.number, digits)
-            lines.append(
-                f"| {about.what} | {about.value:g} | ± {about.tolerance:g} | {ours} | {each.verdict} | {about.reason} |"
             )
     return "\n".join(lines) if len(lines) > 4 else ""
 
@@ -196,11 +178,6 @@ def _minus(first: Number, second: Number) -> Number:
     value = first.value - second.value
     about = "1 seed, test images" if first.about == "test images" else first.about
     return Number(value, value - down, value + up, about)
-
-
-def _shown(number: Number, digits: int, *, signed: bool = False) -> str:
-    value, low, high = (f"{each:{'+' if signed else ''}.{digits}f}" for each in number[:3])
-    return f"{value} ({low} … {high})"
 
 
 def _draw(records: Sequence[Record], path: Path) -> None:

@@ -11,7 +11,8 @@ import torch
 from calibrant.clamping import GAMMA_POOL
 from experiments.neural_clamping.sweeps import GammaSweep, StartSpread
 from experiments.numbers import Number, over_seeds, pooled
-from experiments.published import Claim, Finding, Published, findings, read_published
+from experiments.page import claims, interval, joined, number_by_number, provenance
+from experiments.published import Finding, Published, findings, read_published
 from experiments.records import Record
 
 __all__ = ["numbers_of", "page_of"]
@@ -110,16 +111,16 @@ def page_of(records: Sequence[Record], *, images: Path | None) -> str:
     entries = findings(read_published(PUBLISHED), numbers) if PUBLISHED.exists() else []
     parts: list[Callable[[], str]] = [
         lambda: _introduction(records),
-        lambda: _claims(entries),
+        lambda: claims(entries),
         lambda: _ablation(numbers, entries),
         lambda: _sweep(records, images),
         lambda: _starts(records, images),
         lambda: _bins(records, images),
         lambda: _reliability(records, images),
         lambda: _efficient(records, numbers),
-        lambda: _numbers(entries),
+        lambda: number_by_number(entries),
     ]
-    return "\n".join(text.strip("\n") + "\n" for part in parts if (text := part()))
+    return joined([part() for part in parts])
 
 
 # The parts of the page.
@@ -130,8 +131,6 @@ def _introduction(records: Sequence[Record]) -> str:
     sizes = baselines[0]["images"] if baselines else {"calibration": 0, "test": 0}
     fits = [record for record in records if record["cell"]["method"] == "clamping"]
     seconds = [record["numbers"]["seconds"] for record in fits if "seconds" in record["numbers"]]
-    places = sorted({f"{each['device']}, torch {each['torch']}" for each in records})
-    commits = sorted({each["commit"][:12] for each in records})
     network = {"resnet110": "ResNet-110 on CIFAR-100", "digits-cnn": "small network on digits"}[
         records[0]["cell"]["network"]
     ]
@@ -147,18 +146,8 @@ Every fit is `NeuralClamping.paper()`: SGD at rate .001, batches of 512, 100 epo
 loss. Accuracy, ECE, adaptive ECE and AUROC in percent, classwise ECE (SCE) times 100, 15 bins unless said otherwise.
 
 Means over seeds have a 95 % interval by Student's t. A difference to temperature scaling also has the error of the test
-images (paired bootstrap) in its interval. {len(records)} records, made on {"; ".join(places)}; a fit took {typical} s
-beside others. Library commits: {", ".join(commits)}.
+images (paired bootstrap) in its interval. A fit took {typical} s beside others. {provenance(records)}
 """
-
-
-def _claims(entries: Sequence[Finding]) -> str:
-    lines = ["## What holds", "", "| claim of the paper | verdict | ours | why |", "|---|---|---|---|"]
-    for each in entries:
-        if isinstance(each.published, Claim):
-            ours = "" if each.number is None else _interval(each.number)
-            lines.append(f"| {each.published.what} | **{each.verdict}** | {ours} | {each.published.reason} |")
-    return "\n".join(lines) if len(lines) > 4 else ""
 
 
 def _ablation(numbers: dict[str, Number], entries: Sequence[Finding]) -> str:
@@ -172,7 +161,7 @@ def _ablation(numbers: dict[str, Number], entries: Sequence[Finding]) -> str:
     for row, title in ROWS.items():
         if f"table4.{row}.ece" not in numbers:
             continue
-        cells = [_spread(numbers[f"table4.{row}.{name}"], DIGITS[name]) for name in HEADINGS]
+        cells = [interval(numbers[f"table4.{row}.{name}"], DIGITS[name]) for name in HEADINGS]
         known = [f"{theirs[key]:g}" for name in HEADINGS if (key := f"table4.{row}.{name}") in theirs]
         lines.append(f"| {title} | {' | '.join(cells)} | {', '.join(known)} |")
     pairs = {
@@ -185,10 +174,10 @@ def _ablation(numbers: dict[str, Number], entries: Sequence[Finding]) -> str:
     for prefix, words in (("table4", "γ = 1"), ("ce", "γ = 0"), ("chosen", "γ of the lowest calibration ECE")):
         for pair, title in pairs.items():
             if f"{prefix}.{pair}.ece" in numbers:
-                cells = [_interval(numbers[f"{prefix}.{pair}.{name}"], DIGITS[name]) for name in HEADINGS]
+                cells = [interval(numbers[f"{prefix}.{pair}.{name}"], DIGITS[name], signed=True) for name in HEADINGS]
                 lines.append(f"| {words}: {title} | {' | '.join(cells)} |")
     reached = [
-        f"γ {words}: T* {_spread(numbers[f'{prefix}.T'], 3)}, ‖δ*‖ {_spread(numbers[f'{prefix}.norm'], 3)}"
+        f"γ {words}: T* {interval(numbers[f'{prefix}.T'], 3)}, ‖δ*‖ {interval(numbers[f'{prefix}.norm'], 3)}"
         for prefix, words in (("table4", "= 1"), ("ce", "= 0"), ("chosen", "by calibration ECE"))
         if f"{prefix}.T" in numbers
     ]
@@ -321,26 +310,15 @@ def _efficient(records: Sequence[Record], numbers: dict[str, Number]) -> str:
         row, label = one["rows"]["efficient"], f"efficient.{one['eta']}.{one['images']}"
         lines.append(
             f"| {one['eta']} | {one['images']:,} | {100 * one['moved']:.1f} % | {one['norm']:.3f} | {row['T']:.3f} | "
-            f"{100 * row['metrics']['accuracy'][0]:.2f} | {_interval(numbers[f'{label}.accuracy'])} | "
-            f"{_interval(numbers[f'{label}.ece'])} | {_interval(numbers[f'{label}.nll'], 4)} | {one['seconds']:.2f} |"
+            f"{100 * row['metrics']['accuracy'][0]:.2f} | {interval(numbers[f'{label}.accuracy'], 2, signed=True)} | "
+            f"{interval(numbers[f'{label}.ece'], 2, signed=True)} | "
+            f"{interval(numbers[f'{label}.nll'], 4, signed=True)} | {one['seconds']:.2f} |"
         )
     if baselines:
         fits = _fits(records, 1.0)
         whole = f", {mean(fit['seconds'] for fit in fits):.0f} s for the whole method (beside others)" if fits else ""
         lines += ["", f"Temperature scaling took {baselines[0]['seconds']['TS']:.2f} s with its forward pass{whole}."]
     return "\n".join(lines)
-
-
-def _numbers(entries: Sequence[Finding]) -> str:
-    lines = ["## Number by number", "", "| where | paper | tolerance | ours | verdict | reason |", "|---" * 6 + "|"]
-    for each in entries:
-        if isinstance(each.published, Published):
-            ours = "" if each.number is None else _spread(each.number, 4 if abs(each.number.value) < 2 else 2)
-            about = each.published
-            lines.append(
-                f"| {about.what} | {about.value:g} | ± {about.tolerance:g} | {ours} | {each.verdict} | {about.reason} |"
-            )
-    return "\n".join(lines) if len(lines) > 4 else ""
 
 
 # Records and statistics.
@@ -396,16 +374,6 @@ def _ratio_of_spreads(first: float, second: float, n_first: int, n_second: int) 
     value = math.log(first / second)
     half = 1.96 * math.sqrt(1 / (2 * (n_first - 1)) + 1 / (2 * (n_second - 1)))
     return Number(value, value - half, value + half, f"{n_first} and {n_second} seeds")
-
-
-def _spread(number: Number, digits: int) -> str:
-    text = f"{number.value:.{digits}f}"
-    return text if math.isnan(number.low) else f"{text} ({number.low:.{digits}f} … {number.high:.{digits}f})"
-
-
-def _interval(number: Number, digits: int = 2) -> str:
-    text = f"{number.value:+.{digits}f}"
-    return text if math.isnan(number.low) else f"{text} ({number.low:+.{digits}f} … {number.high:+.{digits}f})"
 
 
 def _plain_spread(values: Sequence[float], digits: int) -> str:
