@@ -63,6 +63,11 @@ class Calibrator(ABC):
             FitError: If there is no optimum, or it was not reached; the message says why.
         """
 
+    def uniform_share(self, predictions: Predictions) -> float:
+        """Return the share of the uniform distribution that is mixed in before the fit, and by the map; 0 for none."""
+        # What changes nothing by itself, or leaves it to others, needs none of its own.
+        return 0.0 if self.family in ("baseline", "composition") else predictions.uniform_share
+
     @final
     def fit(self, predictions: Predictions) -> Map:
         """The map that suits these held-out predictions, with a summary of how it was found.
@@ -92,14 +97,13 @@ class Calibrator(ABC):
         if not isinstance(predictions, Predictions):
             raise InputError(f"{self.name} must be fitted on Predictions; got {type(predictions).__name__}.")
         start = time.perf_counter()
-        # What changes nothing by itself, or leaves it to others, needs no floor of its own.
-        share = 0.0 if self.family in ("baseline", "composition") else predictions.uniform_share
         with gathered_warnings() as warned:
+            share = self.uniform_share(predictions)
             fitted, certificate, told = self.learn(with_floor(predictions, share) if share else predictions)
         if share:
             fitted.mix_in(predictions.logits.new_tensor(share, dtype=torch.float64))
         if any(part.uniform_share is not None for part in fitted.modules() if isinstance(part, Map)):
-            told = (*told, about_floor(predictions, predictions.uniform_share))
+            told = (*told, about_floor(predictions, share or predictions.uniform_share))
         fitted.summary = FitSummary(
             method=self.name,
             settings=self.settings(),

@@ -74,9 +74,9 @@ def about_floor(predictions: Predictions, share: float) -> str:
     """What was mixed in and why, in one sentence."""
     zeros = predictions.zero_cells
     assert zeros is not None, "only given probabilities have a floor"
+    mixed = f"a share of {share:.2g} of equal probabilities is mixed in first, in the fit and in the map"
+    if not predictions.uniform_share:
+        return f"{mixed} (chosen by the method's own cross-validated log-loss)"
     percent = f"{100 * zeros.cells / zeros.of_cells:.1f} %"
     many = f"{percent} of the given probabilities are 0 or below {PROB_FLOOR:g}" if zeros.cells else "some are tiny"
-    return (
-        f"{many}: a share of {share:.2g} of equal probabilities is mixed in first, in the fit and in the map "
-        "(chosen by the cross-validated log-loss of a temperature)"
-    )
+    return f"{many}: {mixed} (chosen by cross-validated log-loss)"

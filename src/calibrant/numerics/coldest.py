@@ -17,7 +17,15 @@ from calibrant.numerics.certificate import Certificate
 from calibrant.numerics.coldness import cold_rows
 from calibrant.numerics.root import Root, find_root
 
-__all__ = ["BestColdness", "RowLoss", "best_coldness", "coldness_range", "focal_loss", "log_loss"]
+__all__ = [
+    "BestColdness",
+    "RowLoss",
+    "best_coldness",
+    "coldness_range",
+    "coldness_with_half_a_mistake",
+    "focal_loss",
+    "log_loss",
+]
 
 # Rows of the first, cheap search.
 _FEW_ROWS = 500
@@ -108,6 +116,42 @@ def best_coldness(
     scaled, power = _brought_to_size(logits, labels)
     best = _Search(scaled, labels, loss).between(1 / _REACH, _REACH)
     return _in_the_unit_of(logits, best, power)
+
+
+def coldness_with_half_a_mistake(logits: Tensor, labels: Tensor) -> BestColdness:
+    """Minimise the mean log-loss plus that of half a sample more, whose label is the runner-up.
+
+    Where no prediction is wrong, the log-loss alone has no minimum. Half an unseen failure is what Jeffreys' prior adds
+    to n successes; it is shared out among all samples. The certificate is that of the penalised loss.
+
+    Args:
+        logits: Shape (n, k), finite.
+        labels: Shape (n,).
+
+    Raises:
+        FitError: If the two largest logits are equal in every row, or the temperature is no number of the logits' type.
+    """
+    n, k = logits.shape
+    gaps = logits.double() / 2 - logits.amax(dim=1, keepdim=True).double() / 2  # halves, whose differences are numbers
+    runner_up = gaps.topk(2, dim=1).indices[:, 1]
+    unit = -float(gaps.gather(1, runner_up[:, None]).mean())
+    if unit == 0:
+        raise FitError("logits must differ within a row for a temperature to matter; got rows of equal logits.")
+    gaps = (gaps / unit).clamp(min=-_WIDEST)
+    columns: list[float] = []
+
+    def slopes(coldness: float) -> Sequence[float]:
+        nonlocal columns
+        of_labels, of_unseen = (_sums(gaps, chosen, log_loss, coldness) for chosen in (labels, runner_up))
+        columns = [one + 0.5 / n * other for one, other in zip(of_labels, of_unseen, strict=True)]
+        return columns[1:]
+
+    # Each of n (k - 1) gaps g pulls with g e^(-βg) <= 1 / (e β), all of them against 1 / 2.
+    found = find_root(slopes, start=math.log(2 * n + 1), low=1 / _REACH, high=max(_REACH, 2.0 * n * k), tolerance=_FINE)
+    slope = abs(slopes(found.value)[0])  # of the answer, which is a step beyond the last point that was tried
+    certificate = Certificate(columns[0], slope, found.calls, 2.0 * (found.calls + 1))
+    best = BestColdness(found.value, certificate, found.low, found.high, "inside")
+    return _in_the_unit_of(logits, best, -1 - math.log2(unit))
 
 
 class _Search:
@@ -216,7 +260,7 @@ def _times_power(values: Tensor, power: int) -> Tensor:
     return values * math.ldexp(1.0, power // 2) * math.ldexp(1.0, power - power // 2)
 
 
-def _in_the_unit_of(logits: Tensor, best: BestColdness, power: int) -> BestColdness:
+def _in_the_unit_of(logits: Tensor, best: BestColdness, power: float) -> BestColdness:
     """What was found for logits times a power of two, for the logits themselves.
 
     Raises:
@@ -229,6 +273,8 @@ def _in_the_unit_of(logits: Tensor, best: BestColdness, power: int) -> BestColdn
     sought = math.log2(best.coldness) + power
     if best.end == "hot":  # as hot as can be
         sought = max(sought, least)
+    elif best.end == "cold":
+        sought = min(sought, most)
     elif not least <= sought <= most:
         size = "large" if sought < least else "small"
         raise FitError(

@@ -94,6 +94,15 @@ class TestTheShare:
         assert (rows.probs < 1e-20).any()  # far below what is asked for
         assert rows.uniform_share == 0.0
 
+    def test_lets_no_zero_stand_for_less_than_the_model_can_tell(self):
+        """No sample is wrong where a class got no votes, and still a zero is not believed."""
+        generator = np.random.default_rng(0)
+        votes = np.array([generator.multinomial(5, p) for p in generator.dirichlet(np.full(3, 0.3), 500)])
+        labels = np.array([generator.choice(3, p=row / 5) for row in votes])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CalibrantWarning)
+            assert Predictions.from_probs(votes / 5, labels).uniform_share >= 0.1
+
     @pytest.mark.parametrize("labels", ["all right", "two samples"])
     def test_is_the_rule_of_succession_where_nothing_can_be_learned(self, labels):
         rows = with_zeros()

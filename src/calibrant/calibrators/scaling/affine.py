@@ -7,11 +7,11 @@ from torch import Tensor
 
 from calibrant.calibrators.absent import some_names
 from calibrant.errors import CalibrantWarning, FitError, SeparableError
-from calibrant.numerics.coldest import BestColdness, best_coldness
+from calibrant.numerics.coldest import BestColdness, best_coldness, coldness_with_half_a_mistake
 from calibrant.numerics.precision import working
 from calibrant.predictions import Predictions
 
-__all__ = ["check_every_class_seen", "coldness_of", "log_probs_at", "warn_of_few_rows"]
+__all__ = ["check_every_class_seen", "coldness_of", "finite_coldness", "log_probs_at", "warn_of_few_rows"]
 
 
 def coldness_of(predictions: Predictions, name: str) -> BestColdness:
@@ -25,6 +25,24 @@ def coldness_of(predictions: Predictions, name: str) -> BestColdness:
         raise SeparableError(
             f"{name} must have some wrong predictions to learn from; here the label has the largest logit in (almost) "
             f"all {len(predictions)} rows, so larger weights are always better. Fit on more rows."
+        )
+    return best
+
+
+def finite_coldness(predictions: Predictions) -> BestColdness:
+    """Return the best inverse temperature; with a warning where only half an unseen mistake makes it finite.
+
+    For methods that have an optimum wherever a temperature has one.
+    """
+    best = best_coldness(predictions.logits, predictions.labels)
+    if best.end == "cold":
+        best = coldness_with_half_a_mistake(predictions.logits, predictions.labels)
+        warnings.warn(
+            f"(almost) all {len(predictions)} predictions are right, so that a smaller temperature always lowers the "
+            f"log-loss; T = {1 / best.coldness:.3g} counts half an unseen mistake beside them. It is a guess: fit on "
+            "samples with some wrong predictions.",
+            CalibrantWarning,
+            stacklevel=3,
         )
     return best
 

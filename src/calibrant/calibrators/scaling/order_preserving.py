@@ -9,6 +9,7 @@ from calibrant.calibrators.absent import warn_of_absent
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
 from calibrant.calibrators.scaling.temperature import TemperatureScaling
 from calibrant.checks import check_at_least, check_positive
+from calibrant.errors import SeparableError
 from calibrant.maps import MonotoneMap, OrderPreservingMap, Sees
 from calibrant.numerics.quasi_newton import quasi_newton
 from calibrant.numerics.slopes import Slopes, knots_for
@@ -193,7 +194,12 @@ def _stretched(predictions: Predictions, sees: Sees, hidden: int, weight_decay: 
 
 
 def _coldness(predictions: Predictions) -> Tensor:
-    """The inverse of the temperature that everything here starts from."""
+    """Return the inverse of the temperature that everything here starts from."""
+    if bool(predictions.correct.all()):
+        raise SeparableError(
+            f"order-preserving functions must have some wrong predictions to learn from; here all {len(predictions)} "
+            "are right, so steeper functions are always better. Fit on more samples."
+        )
     scale = TemperatureScaling().fit_uncompared(predictions)
     return scale.get_buffer("temperature").reciprocal()
 

@@ -1,5 +1,6 @@
 """Platt scaling: a sigmoid of a linear function of the log-odds."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -8,14 +9,24 @@ from torch import Tensor
 
 from calibrant.calibrators.absent import warn_of_absent
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
+from calibrant.calibrators.floor import with_floor
+from calibrant.calibrators.folds import deal_folds
 from calibrant.calibrators.scaling.logistic import TargetKind, fit_classes
 from calibrant.calibrators.scores import class_map
+from calibrant.caught_warnings import without_our_warnings
 from calibrant.checks import check_known
+from calibrant.errors import FitError
 from calibrant.maps import Polynomial
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
 __all__ = ["PlattScaling"]
+
+# Shares of the uniform distribution that lead from log-odds to probabilities, with the last of which they are linear.
+_SHARES = (0.01, 0.1, 0.3, 0.93)
+_FOLDS = 5
+# The share is chosen on so many numbers, but on no fewer and no more samples than these.
+_NUMBERS, _FEWEST, _MOST = 40_000, 1_000, 5_000
 
 
 @final
@@ -27,6 +38,10 @@ class PlattScaling(Calibrator):
     overfit. Of more classes each is fitted against the rest and the results are divided by their sum; the fits know
     nothing of each other, so vector scaling, which fits them together, is nearly always better there. It cannot bend:
     a network sure of its mistakes on one side only wants beta or quadratic scaling.
+
+    With few samples a fit to log-odds hangs on the most confident ones. Where probabilities are given, a share of the
+    uniform distribution may be mixed in first, which draws those in: at the most, the score is linear in the
+    probability. The share is chosen by cross-validated log-loss.
 
     Formula: q = σ(a s + b), s = ln p/(1 − p); for k > 2 classes q_j ∝ σ(a_j s_j + b_j)
     Rows: about 50 of each class. With fewer the smoothed targets pull towards one half; a class without rows gets
@@ -64,6 +79,31 @@ class PlattScaling(Calibrator):
 
     def __post_init__(self) -> None:
         check_known(self.targets, ("smoothed", "plain"), "targets")
+
+    def uniform_share(self, predictions: Predictions) -> float:
+        usual = predictions.uniform_share
+        n, k = predictions.logits.shape
+        if not predictions.given_as_probs or n < 2 * _FOLDS:
+            return usual
+        # Differs from the paper: a margin has no scale of its own, a probability has two, and the samples choose.
+        most = min(_MOST, max(_FEWEST, _NUMBERS // k))
+        few = predictions[torch.randperm(n, generator=torch.Generator().manual_seed(0))[:most].to(predictions.labels)]
+        shares = (usual, *(share for share in _SHARES if share > usual))
+        return min(shares, key=lambda share: self._held_out_loss(with_floor(few, share) if share else few))
+
+    def _held_out_loss(self, predictions: Predictions) -> float:
+        """Return the log-loss of samples, each from the fit on the other folds."""
+        fold, loss = deal_folds(predictions.labels, _FOLDS, seed=0), 0.0
+        with without_our_warnings():
+            for number in range(_FOLDS):
+                held = predictions[(fold == number).nonzero()[:, 0]]
+                try:
+                    fitted = self.learn(predictions[(fold != number).nonzero()[:, 0]]).map
+                except FitError:
+                    return math.inf
+                log_probs = fitted.transform(held).log_probs.double()
+                loss -= float(log_probs.gather(1, held.labels[:, None]).sum())
+        return loss
 
     def learn(self, predictions: Predictions) -> Fitted:
         warn_of_absent(predictions, self.title)

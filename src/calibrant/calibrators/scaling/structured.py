@@ -4,7 +4,7 @@ import torch
 
 from calibrant.calibrators.absent import warn_of_absent
 from calibrant.calibrators.base import Fitted
-from calibrant.calibrators.scaling.affine import coldness_of, log_probs_at
+from calibrant.calibrators.scaling.affine import finite_coldness, log_probs_at
 from calibrant.errors import InputError
 from calibrant.maps import Affine, ChainMap, Scale
 from calibrant.numerics.softmax_regression import Ridge, WeightShape, fit_affine
@@ -23,7 +23,7 @@ def fit_structured(predictions: Predictions, name: str, *, shape: WeightShape, r
         ridge: Penalties of the mean log-loss.
     """
     warn_of_absent(predictions, name)
-    k, first = predictions.n_classes, coldness_of(predictions, name)
+    k, first = predictions.n_classes, finite_coldness(predictions)
     fit = fit_affine(log_probs_at(predictions, first.coldness), predictions.labels, shape=shape, ridge=ridge)
     temperature = torch.tensor(1 / first.coldness, dtype=torch.float64, device=predictions.logits.device)
     # The log-probabilities at a temperature are not linear in those without it, so these stay two maps.

@@ -30,9 +30,6 @@ class StructuredVectorScaling(Calibrator):
         diagonal_strength: λ_d.
         bias_strength: λ_b.
 
-    Raises:
-        FitError: If all predictions are right, so that no temperature is best.
-
     Example:
         >>> import torch
         >>> logits = torch.randn(2000, 5, generator=torch.manual_seed(0), dtype=torch.float64)

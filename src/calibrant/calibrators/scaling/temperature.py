@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
+from calibrant.calibrators.scaling.affine import finite_coldness
 from calibrant.checks import check_bins, check_known, check_positive
 from calibrant.errors import CalibrantWarning, Caveat, InputError, SeparableError
 from calibrant.maps import Scale
-from calibrant.numerics.coldest import best_coldness, focal_loss, log_loss
+from calibrant.numerics.coldest import best_coldness, focal_loss
 from calibrant.numerics.error_grid import errors_at_temperatures
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
@@ -41,7 +42,8 @@ class TemperatureScaling(Calibrator):
     over- and under-confidence that is the same everywhere, and nothing else: not a class that is overrated, not one
     region of confidence. With more than two classes the order of confidences across rows can change a little, and so
     can AUROC. The log-loss is convex in 1/T, so its minimum is found for certain; a calibration error jumps with T and
-    is searched on the papers' grids, only to reproduce them.
+    is searched on the papers' grids, only to reproduce them. Without a single wrong prediction the log-loss has no
+    minimum: half an unseen mistake is then counted, with a warning.
 
     Formula: q = softmax(z / T)
     Rows: about 200; with 1,000 the temperature is known to about 3 %.
@@ -93,13 +95,15 @@ class TemperatureScaling(Calibrator):
         if self.criterion in _GRIDS:
             return Fitted(self._scale(predictions, self._lowest_error(predictions.logits, predictions.labels)))
         # At γ = 0 the focal loss is the log-loss, which is convex.
-        loss = partial(focal_loss, gamma=self.gamma) if self.criterion == "focal" and self.gamma > 0 else log_loss
-        best = best_coldness(predictions.logits, predictions.labels, loss=loss)
-        if best.end == "cold":
-            raise SeparableError(
-                "temperature must have a smallest loss above 0; here a smaller one is always better, because the "
-                "label has the largest logit in (almost) every row. Fit on rows with some wrong predictions."
-            )
+        if self.criterion == "focal" and self.gamma > 0:
+            best = best_coldness(predictions.logits, predictions.labels, loss=partial(focal_loss, gamma=self.gamma))
+            if best.end == "cold":
+                raise SeparableError(
+                    "temperature must have a smallest focal loss above 0; here a smaller one is always better, because "
+                    "the label has the largest logit in (almost) every row. Fit on rows with some wrong predictions."
+                )
+        else:
+            best = finite_coldness(predictions)
         if best.end == "hot":
             warnings.warn(
                 CalibrantWarning(

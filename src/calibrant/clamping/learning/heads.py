@@ -17,6 +17,8 @@ from calibrant.calibrators import (
     OrderPreserving,
     PlattScaling,
     QuadraticScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
     TemperatureScaling,
 )
 from calibrant.errors import FitError, InputError, SeparableError
@@ -36,6 +38,8 @@ _OF_ANOTHER_LOSS = (
     PlattScaling,
     QuadraticScaling,
 )
+# They begin with a temperature, and count half an unseen mistake where there is none.
+_OF_A_TEMPERATURE = (TemperatureScaling, StructuredVectorScaling, StructuredMatrixScaling)
 
 
 @final
@@ -86,10 +90,16 @@ class HeadFit:
         if self.is_temperature and self._gamma > 0:
             calibrator = TemperatureScaling(criterion="focal", gamma=self._gamma)
         told = f"the head {calibrator.name} could not be fitted behind x + δ"
+        advice = " Or hold δ, which has brought this about, with a larger strength." if is_moved else ""
+        if isinstance(calibrator, _OF_A_TEMPERATURE) and bool((logits.argmax(dim=1) == labels).all()):
+            # It would count half an unseen mistake, and no longer minimise the objective that δ follows.
+            raise SeparableError(
+                f"{told}: temperature must have a smallest loss above 0; here a smaller one is always better, because "
+                f"the label has the largest logit in every row. Fit on rows with some wrong predictions.{advice}"
+            )
         try:
             return calibrator.fit_uncompared(Predictions.from_logits(logits, labels))
         except SeparableError as error:
-            advice = " Or hold δ, which has brought this about, with a larger strength." if is_moved else ""
             raise SeparableError(f"{told}: {error}{advice}") from error
         except FitError as error:
             raise FitError(f"{told}: {error}") from error

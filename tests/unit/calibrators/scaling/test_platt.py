@@ -8,6 +8,7 @@ from sklearn.linear_model import LogisticRegression
 
 from calibrant.calibrators import PlattScaling
 from calibrant.errors import CalibrantWarning, FitError, InputError
+from calibrant.metrics import nll
 from calibrant.predictions import Predictions
 
 
@@ -73,6 +74,27 @@ class TestTwoClasses:
             rows = Predictions.from_probs(probs, labels)
         after = PlattScaling(targets="plain").fit(rows).transform(rows)
         assert after.confidence.tolist() == pytest.approx([0.95] * 40, abs=1e-6)
+
+
+class TestGivenProbabilities:
+    def made(self, slope_of):
+        """Samples of two classes whose log-odds are a linear function of something."""
+        rng = np.random.default_rng(0)
+        probs = rng.beta(0.3, 0.3, 3000).clip(1e-6, 1 - 1e-6)
+        labels = rng.random(3000) < 1 / (1 + np.exp(-slope_of(probs)))
+        return Predictions.from_probs(np.stack([1 - probs, probs], axis=1), labels.astype(int))
+
+    def test_whose_log_odds_count_are_left_alone(self):
+        rows = self.made(lambda probs: 0.6 * np.log(probs / (1 - probs)))
+        assert PlattScaling().fit(rows).uniform_share is None
+
+    def test_that_count_themselves_are_drawn_in(self):
+        rows = self.made(lambda probs: 4 * probs - 2)
+        fitted = PlattScaling().fit(rows)
+        assert float(fitted.uniform_share) >= 0.3
+        assert any("mixed in first" in note for note in fitted.summary.notes)
+        as_logits = Predictions(rows.logits, rows.labels)
+        assert nll(fitted.transform(rows)) < nll(PlattScaling().fit(as_logits).transform(as_logits)) - 0.005
 
 
 class TestManyClasses:

@@ -1,7 +1,9 @@
+import math
 import warnings
 
 import pytest
 import torch
+from scipy.optimize import minimize_scalar
 
 from calibrant import catalogue
 from calibrant.calibrators import TemperatureScaling
@@ -58,10 +60,31 @@ def test_mostly_wrong_predictions_get_a_positive_temperature():
     assert nll(fitted.transform(wrong)) == pytest.approx(torch.tensor(5.0).log().item(), abs=1e-2)
 
 
-def test_separable_rows_have_no_temperature():
+@pytest.mark.filterwarnings("ignore:.*worse than no calibration")
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e6, 1e100])
+def test_without_a_mistake_half_an_unseen_one_is_counted_with_a_warning(size):
+    logits = overconfident(300, dtype=torch.float64).logits
+    labels, runner_up = logits.topk(2, dim=1).indices.unbind(1)
+    with pytest.warns(CalibrantWarning, match="half an unseen mistake.*some wrong predictions"):
+        fitted = TemperatureScaling().fit(Predictions.from_logits(size * logits, labels))
+
+    def loss(log_coldness):
+        log_probs = (math.exp(log_coldness) * logits).log_softmax(1)
+        seen, unseen = (-log_probs.gather(1, chosen[:, None]).mean() for chosen in (labels, runner_up))
+        return float(seen + unseen / (2 * len(labels)))
+
+    best = minimize_scalar(loss, bounds=(-10, 10), method="bounded", options={"xatol": 1e-10})
+    assert float(fitted.temperature) / size == pytest.approx(math.exp(-best.x), rel=1e-4)
+    certificate = fitted.summary.certificate
+    assert certificate.objective == pytest.approx(best.fun, rel=1e-9)
+    assert certificate.gradient < 1e-8
+    assert any("half an unseen mistake" in note for note in fitted.summary.notes)
+
+
+def test_without_a_mistake_the_focal_criterion_has_no_temperature():
     rows = overconfident()
     with pytest.raises(FitError, match="some wrong predictions"):
-        TemperatureScaling().fit(Predictions.from_logits(rows.logits, rows.predicted))
+        TemperatureScaling(criterion="focal").fit(Predictions.from_logits(rows.logits, rows.predicted))
 
 
 def test_the_focal_criterion_flattens_more():
