@@ -13,9 +13,8 @@ from calibrant.calibrators.floor import with_floor
 from calibrant.calibrators.folds import deal_folds
 from calibrant.calibrators.scaling.logistic import TargetKind, fit_classes
 from calibrant.calibrators.scores import class_map
-from calibrant.caught_warnings import without_our_warnings
 from calibrant.checks import check_known
-from calibrant.errors import FitError
+from calibrant.errors import FitError, without_our_warnings
 from calibrant.maps import Polynomial
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
