@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test install format lint types imports tests docs reference benchmarks clean
+.PHONY: demo test install format lint types imports tests docs house reference benchmarks clean
 .DELETE_ON_ERROR:
 
 demo: install
@@ -43,6 +43,10 @@ format: install
 
 docs: install
 	$(BIN)/python docs/build.py
+
+# Size and shape of the code beside their bounds; a test keeps them from growing.
+house: install
+	$(BIN)/python -m benchmarks.house --commands
 
 # Asks the peers again, in an environment of their own, and records their answers for the tests.
 reference: .venv-reference/.ready

@@ -1,0 +1,219 @@
+"""Size and shape of the code: ``make house`` prints them beside their bounds, and a test keeps them from growing.
+
+Counted over ``src/calibrant``: modules, lines, import lines, cycles of files, levels of the import contract, and
+phrases that the style guide rules out. Counted while a command runs: our files in which a function is entered.
+"""
+
+import ast
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import tokenize
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+__all__ = ["BOUNDS", "COMMAND_BOUNDS", "Bound", "files_entered", "measure"]
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "calibrant"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A number that must stay at most, or at least, what it is now, and what it should become."""
+
+    title: str
+    now: float
+    goal: float
+    side: Literal["at most", "at least"] = "at most"
+
+    def holds(self, value: float) -> bool:
+        """Return whether a measured value keeps to the bound."""
+        return value <= self.now if self.side == "at most" else value >= self.now
+
+
+# A change that improves a number lowers (or raises) its bound here; none may move the other way.
+BOUNDS = {
+    "modules": Bound("modules", 400, 240),
+    "median": Bound("median lines of a module", 90, 130, "at least"),
+    "lines": Bound("lines", 50_000, 38_000),
+    "imports": Bound("import lines, percent", 9.5, 6.5),
+    "levels": Bound("levels of imports", 12, 12),
+    "cycles": Bound("files in cycles of imports", 20, 0),
+    "stubs": Bound('"Args" entries that begin with "Of"', 200, 0),
+    "clauses": Bound("module docstrings that are a What/Which/How clause", 150, 0),
+    "dialect": Bound("lines with words that the style guide rules out", 2_000, 0),
+}
+COMMAND_BOUNDS = {
+    "evaluate": Bound("files entered by evaluate", 90, 40),
+    "fit": Bound("files entered by fit", 80, 30),
+    "compare": Bound("files entered by compare", 130, 50),
+    "diagnose": Bound("files entered by diagnose", 180, 70),
+}
+
+_DIALECT = re.compile(
+    r"\b(told|tells of|gone on with|goes on with|go on with|mend(?:s|ed|ing|able)?|doing nothing|as it is\b|in earnest"
+    r"|judge[sd]?|judging|judgement|rival[s]?|honest(?:ly)?|coldness|coldest|spoilt|spoil(?:s|ed)?)\b"
+)
+_NAMES = re.compile(r"\b(each|found|said|told|things?)\b\s*(?:=[^=]|in\b|,)")
+
+
+def measure() -> dict[str, float]:
+    """Return every number of :data:`BOUNDS`."""
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(SOURCE.rglob("*.py"))}
+    trees = {path: ast.parse(text) for path, text in texts.items()}
+    lengths = [text.count("\n") for text in texts.values()]
+    return {
+        "modules": len(texts),
+        "median": statistics.median(lengths),
+        "lines": sum(lengths),
+        "imports": round(100 * sum(map(_import_lines, trees.values())) / sum(lengths), 2),
+        "levels": _levels(),
+        "cycles": _in_cycles(trees),
+        "stubs": sum(
+            len(re.findall(r"^\s+\w+: (?:Of|The same|That of) ", text, re.MULTILINE)) for text in texts.values()
+        ),
+        "clauses": sum(
+            bool(re.match(r"(What|Which|How|Who|Where|When)\b", ast.get_docstring(t) or "")) for t in trees.values()
+        ),
+        "dialect": sum(map(_dialect_lines, texts)),
+    }
+
+
+def files_entered(*arguments: str, folder: Path) -> list[str]:
+    """Return our files in which a function was entered while a command ran, in a process of its own.
+
+    Args:
+        arguments: The command's, after ``calibrant``.
+        folder: Working directory of the command.
+    """
+    script = (
+        "import sys, threading\n"
+        "seen = set()\n"
+        "def note(frame, event, argument):\n"
+        "    file = frame.f_code.co_filename\n"
+        "    if event != 'call' or file in seen or 'calibrant' not in file:\n"
+        "        return\n"
+        "    above = frame\n"
+        "    while above is not None:  # what runs while a module is imported does not count\n"
+        "        if above.f_code.co_name == '<module>' and above.f_code.co_filename != '<string>':\n"
+        "            return\n"
+        "        above = above.f_back\n"
+        "    seen.add(file)\n"
+        "from calibrant.cli.main import run\n"
+        "sys.argv = ['calibrant', *sys.argv[1:]]\n"
+        "threading.setprofile(note); sys.setprofile(note)\n"
+        "try:\n"
+        "    run()\n"
+        "finally:\n"
+        "    sys.setprofile(None)\n"
+        "    print('\\n'.join(sorted(seen)), file=open('entered.txt', 'w'))\n"
+    )
+    _run(script, arguments, folder)
+    entered = (folder / "entered.txt").read_text(encoding="utf-8").splitlines()
+    return [str(Path(file).relative_to(SOURCE)) for file in entered if file.startswith(str(SOURCE))]
+
+
+def commands(folder: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Write small inputs and yield every measured command with its arguments."""
+    from calibrant import Predictions, save
+    from calibrant.datasets import load_resnet110
+
+    bundled = load_resnet110()
+    for name, part in {"calibration": bundled.calibration, "test": bundled.test}.items():
+        save(Predictions(part.logits[:1000], part.labels[:1000]), folder / f"{name}.npz")
+    yield "evaluate", ("evaluate", "test.npz", "--json", "evaluation.json")
+    yield "fit", ("fit", "temperature", "calibration.npz", "-o", "map.safetensors")
+    yield "compare", ("compare", "calibration.npz", "test.npz", "--methods", "temperature,svs,isotonic")
+    recipe = ("--epochs", "1", "--batch-size", "64", "--device", "cpu")
+    losses = ("--loss", "ce", "--loss", "focal", "--seed", "0", "--seed", "1")
+    train = ("train", "--dataset", "digits", "--model", "digits_cnn", *losses, *recipe, "-o", "runs")
+    _run("from calibrant.cli.main import run; run()", train, folder)
+    yield "diagnose", ("diagnose", "runs", "--draws", "0")
+
+
+def _run(script: str, arguments: tuple[str, ...], folder: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(SOURCE.parent)}
+    subprocess.run(
+        [sys.executable, "-c", script, *arguments], cwd=folder, env=environment, check=True, capture_output=True
+    )
+
+
+def _import_lines(tree: ast.Module) -> int:
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+    return sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in nodes)
+
+
+def _levels() -> int:
+    contract = (ROOT / ".importlinter").read_text(encoding="utf-8").partition("layers =\n")[2]
+    return len(contract.partition("\n\n")[0].splitlines())
+
+
+def _in_cycles(trees: dict[Path, ast.Module]) -> int:
+    """Return the number of files that reach themselves by imports, those inside functions included."""
+    modules = {_module(path): tree for path, tree in trees.items()}
+    edges = {name: set(_imported(name, tree, modules)) for name, tree in modules.items()}
+    return sum(name in _reached(name, edges.__getitem__) for name in edges)
+
+
+def _module(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imported(name: str, tree: ast.Module, modules: dict[str, ast.Module]) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in modules and name != "calibrant":
+            submodules = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (target for target in submodules if target in modules)
+            if node.module != "calibrant" and any(target not in modules for target in submodules):
+                yield node.module
+
+
+def _reached(start: str, following: Callable[[str], set[str]]) -> set[str]:
+    reached: set[str] = set()
+    waiting = list(following(start))
+    while waiting:
+        if (name := waiting.pop()) not in reached:
+            reached.add(name)
+            waiting.extend(following(name))
+    return reached
+
+
+def _dialect_lines(path: Path) -> int:
+    """Count lines whose comments or strings use words that the style guide rules out, or whose names do."""
+    lines = set()
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type in {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", -1)}:
+                for number, text in enumerate(token.string.splitlines(), token.start[0]):
+                    if _DIALECT.search(text):
+                        lines.add(number)
+    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if _NAMES.search(text) and re.match(r"\s*(for |\w+ = |\w+, )", text):
+            lines.add(number)
+    return len(lines)
+
+
+def main() -> None:
+    """Print every number with its bound and its goal."""
+    measured = measure()
+    print(f"{'':52}{'now':>9}{'bound':>9}{'goal':>9}")
+    for name, bound in BOUNDS.items():
+        print(f"{bound.title:52}{measured[name]:9g}{bound.now:9g}{bound.goal:9g}")
+    if "--commands" in sys.argv:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, arguments in commands(Path(folder)):
+                bound = COMMAND_BOUNDS[name]
+                print(
+                    f"{bound.title:52}{len(files_entered(*arguments, folder=Path(folder))):9}{bound.now:9g}{bound.goal:9g}"
+                )
+
+
+if __name__ == "__main__":
+    main()
