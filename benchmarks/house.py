@@ -210,9 +210,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             for name, arguments in commands(Path(folder)):
                 bound = COMMAND_BOUNDS[name]
-                print(
-                    f"{bound.title:52}{len(files_entered(*arguments, folder=Path(folder))):9}{bound.now:9g}{bound.goal:9g}"
-                )
+                count = len(files_entered(*arguments, folder=Path(folder)))
+                print(f"{bound.title:52}{count:9}{bound.now:9g}{bound.goal:9g}")
 
 
 if __name__ == "__main__":
