@@ -8,11 +8,14 @@ from pathlib import Path
 from calibrant.errors import InputError
 from experiments.meta_regularization.study import MetaRegularizationStudy
 from experiments.neural_clamping.study import NeuralClampingStudy
+from experiments.posthoc_maps.study import PosthocMapsStudy
 from experiments.published import findings, read_published
 from experiments.records import Records
 from experiments.runner import Cell, Place, Study, finished, run_cells
 
-STUDIES: dict[str, Study] = {study.name: study for study in (NeuralClampingStudy(), MetaRegularizationStudy())}
+STUDIES: dict[str, Study] = {
+    study.name: study for study in (NeuralClampingStudy(), PosthocMapsStudy(), MetaRegularizationStudy())
+}
 _ROOT = Path(__file__).parents[1]
 
 

@@ -1,0 +1,102 @@
+"""The baselines of Neural Clamping's Table 2 behind our own ResNet-110, whose predictions come with the package.
+
+Each map is fitted as the paper does, by descent of a fixed length, and to its optimum; beside them are maps that the
+paper does not have.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, final, get_args
+
+from calibrant import catalogue
+from calibrant.datasets import load_resnet110
+from calibrant.errors import CalibrantWarning
+from calibrant.evidence import difference, estimate
+from calibrant.metrics import ACE, AUROC, ECE, NLL, SCE, Accuracy, Brier, Entropy, Metric
+from calibrant.predictions import Predictions
+from experiments.numbers import Number
+from experiments.posthoc_maps.descent import Kind, Reduction, descend
+from experiments.posthoc_maps.results import numbers_of, page_of
+from experiments.records import Record
+from experiments.runner import Cell, Place, RunCells, Scalar, Settings, Study, one_by_one
+
+__all__ = ["PosthocMapsStudy"]
+
+DESCENDED = {"TS": "temperature", "VS": "vector", "MS": "matrix"}
+OPTIMA = {
+    "TS": "temperature",
+    "TS (grid)": "temperature(criterion=ece-neural-clamping)",
+    "VS": "vector",
+    "MS": "matrix",
+    "MS-ODIR": "ms_odir(search=neural-clamping)",
+    "Dir-ODIR": "dirichlet_odir(search=neural-clamping)",
+    "SVS": "svs",
+    "SMS": "sms",
+    "order-invariant": "order_invariant",
+    "auto": "auto",
+}
+QUICK = ("TS", "SVS")
+EPOCHS, QUICK_EPOCHS = 1_000, 20
+MEASURED: tuple[Metric, ...] = (Accuracy(), Entropy(), ECE(), ACE(), SCE(), NLL(), Brier(), AUROC())
+RESAMPLES, QUICK_RESAMPLES = 500, 50
+
+
+@final
+class PosthocMapsStudy(Study):
+    """Table 2 of the paper, ResNet-110 on CIFAR-100, but for Neural Clamping itself."""
+
+    name: ClassVar[str] = "posthoc-maps"
+    title: ClassVar[str] = "Neural Clamping, Tang et al. 2024: its baselines"
+    folder: ClassVar[Path] = Path(__file__).parent
+
+    def cells(self, *, quick: bool) -> Sequence[Cell]:
+        return [Cell(settings | {"network": "resnet110"}) for settings in _methods(quick=quick)]
+
+    def prepare(self, place: Place, *, quick: bool) -> RunCells:  # noqa: ARG002  # its data come with the package
+        calibration, test = load_resnet110()
+        temperature = catalogue.parse_calibrator("temperature").fit(calibration).transform(test)
+        resamples = QUICK_RESAMPLES if quick else RESAMPLES
+
+        def run(cell: Settings) -> dict[str, Any]:
+            after = _mapped(cell, calibration, test)
+            return {
+                "metrics": _values(estimate(after, MEASURED, resamples=resamples, seed=0)),
+                "to_temperature": _values(difference(temperature, after, MEASURED, resamples=resamples, seed=0)),
+            }
+
+        return one_by_one(run)
+
+    def numbers(self, records: Sequence[Record]) -> dict[str, Number]:
+        return numbers_of(records)
+
+    def page(self, records: Sequence[Record], *, images: Path | None) -> str:  # noqa: ARG002  # without figures
+        return page_of(records)
+
+
+def _methods(*, quick: bool) -> Iterator[dict[str, Scalar]]:
+    yield {"method": "none", "fit": "none"}
+    for reduction in get_args(Reduction):
+        for name in DESCENDED:
+            yield {"method": name, "fit": f"descent, {reduction}", "epochs": QUICK_EPOCHS if quick else EPOCHS}
+    for name in QUICK if quick else OPTIMA:
+        yield {"method": name, "fit": "optimum"}
+
+
+def _mapped(cell: Settings, calibration: Predictions, test: Predictions) -> Predictions:
+    method, fit = str(cell["method"]), str(cell["fit"])
+    if fit == "none":
+        return test
+    if fit != "optimum":
+        kind: Kind = DESCENDED[method]  # type: ignore[assignment]
+        reduction: Reduction = fit.removeprefix("descent, ")  # type: ignore[assignment]
+        return descend(calibration, kind, reduction, epochs=int(cell["epochs"])).transform(test)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        return catalogue.parse_calibrator(OPTIMA[method]).fit(calibration).transform(test)
+
+
+def _values(found: Any) -> dict[str, list[float]]:
+    return {
+        name: [float(f"{value:.6g}") for value in (each.value, each.low, each.high)] for name, each in found.items()
+    }
