@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, final
+from typing import Any, Unpack, final
 
 import torch
 
@@ -28,7 +28,7 @@ from calibrant.metrics.base import TopStatistic
 from calibrant.metrics.statistics import Binned, BinnedByPrediction
 from calibrant.notebook import Shown
 from calibrant.numerics.fast import row_products
-from calibrant.predictions import Predictions, TopLabel, ZeroCells
+from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions
 
 __all__ = [
     "WORTHWHILE",
@@ -170,12 +170,12 @@ def metrics_for(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> lis
 
 
 def evaluate(
-    predictions: Predictions | TopLabel,
-    *,
+    *predictions: Predictions | TopLabel,
     n_bins: int = 15,
     resamples: int = 1000,
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
+    **arrays: Unpack[Arrays],
 ) -> Evaluation:
     """Evaluate predictions: every metric with its interval, the worst bins and classes, and the scores decomposed.
 
@@ -185,28 +185,29 @@ def evaluate(
         resamples: Bootstrap resamples for intervals and noise floors.
         seed: Random seed of the resampling.
         progress: Called with the name of each stage as it begins.
+        arrays: The predictions as arrays by keyword: ``evaluate(probs=p, labels=y)``.
 
     Example:
         >>> evaluation = evaluate(TopLabel([0.9] * 80, [True] * 50 + [False] * 30), resamples=200)
         >>> evaluation.n, round(evaluation.gap, 3), evaluation.metrics["ece"].p < 0.01
         (80, 0.275, True)
     """
-    metrics = metrics_for(predictions, n_bins=n_bins)
-    predictions = _in_one_order(predictions)
-    estimates = estimate(predictions, metrics, resamples=resamples, seed=seed, progress=progress)
+    samples = _in_one_order(as_predictions(predictions, "evaluate", arrays))
+    metrics = metrics_for(samples, n_bins=n_bins)
+    estimates = estimate(samples, metrics, resamples=resamples, seed=seed, progress=progress)
     progress("splitting the scores into calibration and refinement")
     return Evaluation(
-        n=len(predictions),
-        classes=predictions.n_classes if isinstance(predictions, Predictions) else None,
+        n=len(samples),
+        classes=samples.n_classes if isinstance(samples, Predictions) else None,
         n_bins=n_bins,
         seed=seed,
         metrics=estimates,
-        murphy=murphy(predictions, n_bins=n_bins),
-        refinement_terms=refinement_terms(predictions, n_bins=n_bins),
-        splits=_splits(predictions, seed),
-        worst_bins=worst_bins(predictions, n_bins=n_bins),
-        worst_classes=worst_classes(predictions) if isinstance(predictions, Predictions) else [],
-        zeros=predictions.zero_cells if isinstance(predictions, Predictions) else None,
+        murphy=murphy(samples, n_bins=n_bins),
+        refinement_terms=refinement_terms(samples, n_bins=n_bins),
+        splits=_splits(samples, seed),
+        worst_bins=worst_bins(samples, n_bins=n_bins),
+        worst_classes=worst_classes(samples) if isinstance(samples, Predictions) else [],
+        zeros=samples.zero_cells if isinstance(samples, Predictions) else None,
     )
 
 

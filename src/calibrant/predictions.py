@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, Self, final
+from typing import Any, NamedTuple, Self, TypedDict, final
 
 import torch
 from torch import Tensor
@@ -27,9 +27,11 @@ __all__ = [
     "LABEL_FLOOR",
     "PROB_FLOOR",
     "ROWS_AT_ONCE",
+    "Arrays",
     "Predictions",
     "TopLabel",
     "ZeroCells",
+    "as_predictions",
 ]
 
 # Rows in a block: what is kept a row stays within a few megabytes, whatever the number of rows.
@@ -404,6 +406,47 @@ class Predictions:
     def correct(self) -> Tensor:
         """Whether the prediction is the label, (n,), bool."""
         return self.top.correct
+
+
+class Arrays(TypedDict, total=False):
+    """Predictions as arrays by keyword: logits or probs with labels, or confidence with correct."""
+
+    logits: Any  # (n, k)
+    probs: Any  # (n, k)
+    labels: Any  # (n,)
+    confidence: Any  # (n,)
+    correct: Any  # (n,)
+
+
+def as_predictions(given: tuple[object, ...], what: str, arrays: Arrays) -> Predictions | TopLabel:
+    """Return the predictions that a function was given, as one record or as arrays by keyword.
+
+    Args:
+        given: The positional arguments: Predictions or a TopLabel, or nothing if there are arrays.
+        what: Name of the function, for the message of an error.
+        arrays: The keywords.
+
+    Raises:
+        InputError: If it is neither; the message shows the right call.
+
+    Example:
+        >>> len(as_predictions((), "ece", {"confidence": [0.9, 0.6], "correct": [True, False]}))
+        2
+    """
+    names = frozenset(arrays)
+    if len(given) == 1 and isinstance(given[0], Predictions | TopLabel) and not names:
+        return given[0]
+    if not given and names == {"logits", "labels"}:
+        return Predictions.from_logits(arrays["logits"], arrays["labels"])
+    if not given and names == {"probs", "labels"}:
+        return Predictions.from_probs(arrays["probs"], arrays["labels"])
+    if not given and names == {"confidence", "correct"}:
+        return TopLabel(arrays["confidence"], arrays["correct"])
+    received = [type(value).__name__ for value in given] + [f"{name}=…" for name in arrays]
+    raise InputError(
+        f"{what} must be given Predictions, or arrays by keyword: {what}(probs=p, labels=y), "
+        f"{what}(logits=z, labels=y) or {what}(confidence=c, correct=r); got {', '.join(received) or 'nothing'}."
+    )
 
 
 def _check_spread(logits: Tensor) -> None:

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from strategies import predictions, top_labels
 
 from calibrant import metrics
+from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError
-from calibrant.metrics import Metric
+from calibrant.evaluation import evaluate
+from calibrant.metrics import ECE, Metric, ece, nll
 from calibrant.predictions import Predictions, TopLabel
 
 LOGITS = np.array([[2.0, 0.0, -1.0], [0.5, 1.5, 0.0], [0.0, 0.0, 3.0]])
@@ -459,3 +461,49 @@ class TestWhatContradictsItself:
     def test_one_string_is_no_sequence_of_class_names(self):
         with refused("class_names must be a sequence of names; got the one name 'cat'"):
             Predictions.from_logits(LOGITS, LABELS, class_names="cat")
+
+
+class TestArraysByKeyword:
+    """Functions take a record, or arrays by keyword; positional arrays get the right call."""
+
+    PROBS = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.3, 0.7]])
+    LABELS = np.array([0, 1, 1, 1])
+
+    def test_a_metric_takes_probabilities_logits_or_confidences(self):
+        record = Predictions.from_probs(self.PROBS, self.LABELS)
+        assert ece(probs=self.PROBS, labels=self.LABELS) == ece(record)
+        assert nll(logits=np.log(self.PROBS), labels=self.LABELS) == pytest.approx(nll(record))
+        correct = self.PROBS.argmax(1) == self.LABELS
+        assert ece(confidence=self.PROBS.max(1), correct=correct, n_bins=10) == pytest.approx(ece(record, n_bins=10))
+        assert ECE()(probs=self.PROBS, labels=self.LABELS) == ece(record)
+
+    def test_calibrators_and_evaluations_take_them_too(self):
+        rng = np.random.default_rng(0)
+        logits = 2 * rng.normal(size=(200, 3))
+        labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(1)
+        record = Predictions.from_logits(logits, labels)
+        fitted = TemperatureScaling().fit(logits=logits, labels=labels)
+        assert fitted.temperature == TemperatureScaling().fit(record).temperature
+        probs = fitted.predict_proba(logits=logits)
+        assert isinstance(probs, np.ndarray)
+        np.testing.assert_allclose(probs, fitted.transform(record).probs.numpy())
+        tensor = fitted.predict_proba(probs=record.probs)
+        assert isinstance(tensor, torch.Tensor)
+        np.testing.assert_allclose(tensor.numpy(), probs, rtol=1e-12)
+        given = evaluate(logits=logits, labels=labels, resamples=100)
+        assert given.metrics["ece"] == evaluate(record, resamples=100).metrics["ece"]
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            ece,
+            lambda probs, labels: ece(probs),  # noqa: ARG005
+            lambda probs, labels: ece(labels=labels),  # noqa: ARG005
+            lambda probs, labels: ece(probs=probs, logits=probs, labels=labels),
+            lambda probs, labels: ece(TopLabel([0.5], [True]), labels=labels),  # noqa: ARG005
+            lambda probs, labels: evaluate(probs),  # noqa: ARG005
+        ],
+    )
+    def test_anything_else_is_an_error_that_shows_the_call(self, call):
+        with pytest.raises(InputError, match=r"\(probs=p, labels=y\)"):
+            call(self.PROBS, self.LABELS)

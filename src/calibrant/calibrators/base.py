@@ -7,7 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, final
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, Unpack, final
 
 import torch
 
@@ -17,7 +17,7 @@ from calibrant.errors import CalibrantError, CalibrantWarning, InputError, caugh
 from calibrant.maps import FitSummary, Map
 from calibrant.numerics.certificate import Certificate
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions
+from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
 
 __all__ = [
     "Calibrator",
@@ -69,11 +69,15 @@ class Calibrator(ABC):
         return 0.0 if self.family in ("baseline", "composition") else predictions.uniform_share
 
     @final
-    def fit(self, predictions: Predictions) -> Map:
-        """The map that suits these held-out predictions, with a summary of how it was found.
+    def fit(self, *predictions: Predictions, **arrays: Unpack[Arrays]) -> Map:
+        """Fit the calibrator on held-out predictions.
 
         Args:
-            predictions: Rows the network was not trained on, and that will not judge the map.
+            predictions: Samples that the model was not trained on, and on which the map will not be evaluated.
+            arrays: The same as arrays by keyword: logits or probs, and labels.
+
+        Returns:
+            The fitted map, with a summary of the fit.
 
         Raises:
             FitError: If there is no optimum, or it was not reached; the message says why.
@@ -83,19 +87,24 @@ class Calibrator(ABC):
             CalibrantWarning: If the map is worse than none on the samples that it was fitted on, by log-loss, Brier
                 score or more than a point of accuracy.
         """
-        fitted = self.fit_uncompared(predictions)
-        found = compare_on_own_samples(predictions, lambda logits, _: fitted(logits))
+        samples = self._checked(as_predictions(predictions, f"{type(self).__name__}().fit", arrays))
+        fitted = self.fit_uncompared(samples)
+        found = compare_on_own_samples(samples, lambda logits, _: fitted(logits))
         assert fitted.summary is not None, "every fit leaves a summary"
         # A method that was asked for another criterion than the log-loss does what it was asked for: noted, no more.
         on_purpose = self.settings().get("criterion", "nll") != "nll"
         fitted.summary = with_comparison(fitted.summary, found._replace(is_serious=found.is_serious and not on_purpose))
         return fitted
 
+    def _checked(self, predictions: Predictions | TopLabel) -> Predictions:
+        if not isinstance(predictions, Predictions):
+            raise InputError(f"{self.name} must be fitted on Predictions; got {type(predictions).__name__}.")
+        return predictions
+
     @final
     def fit_uncompared(self, predictions: Predictions) -> Map:
         """As :meth:`fit`, without a look at what the map does to its own samples: for one of many fits, as in folds."""
-        if not isinstance(predictions, Predictions):
-            raise InputError(f"{self.name} must be fitted on Predictions; got {type(predictions).__name__}.")
+        self._checked(predictions)
         start = time.perf_counter()
         with gathered_warnings() as warned:
             share = self.uniform_share(predictions)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias, final
+from typing import Any, ClassVar, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -131,6 +131,30 @@ class Map(Learned, ABC):
         """
         calibrated = torch.cat([self(block.logits) for block in predictions.blocks()])
         return predictions.with_logits(calibrated, normalised=self.gives_log_probs)
+
+    def predict_proba(self, *, logits: Any = None, probs: Any = None) -> Any:
+        """Return calibrated probabilities, (n, k): a NumPy array for arrays and lists, a tensor for tensors.
+
+        Args:
+            logits: Logits of the model, (n, k).
+            probs: Its probabilities, (n, k), instead of logits.
+
+        Raises:
+            InputError: If not exactly one is given, or it has another number of classes than the map.
+
+        Example:
+            >>> from calibrant.maps import Scale
+            >>> halved = Scale(torch.tensor(2.0), n_classes=2)
+            >>> halved.predict_proba(probs=[[0.5, 0.5], [0.8, 0.2]]).round(3).tolist()
+            [[0.5, 0.5], [0.667, 0.333]]
+        """
+        given = [scores for scores in (logits, probs) if scores is not None]
+        if len(given) != 1:
+            raise InputError("predict_proba must be given logits=… or probs=…, one of them.")
+        unlabelled = torch.zeros(len(given[0]), dtype=torch.long)
+        make = Predictions.from_logits if probs is None else Predictions.from_probs
+        calibrated = self.transform(make(given[0], unlabelled)).probs
+        return calibrated if isinstance(given[0], Tensor) else calibrated.numpy()
 
     def extra_repr(self) -> str:
         """Shown inside the brackets of the module's name."""

@@ -4,7 +4,7 @@ Metrics that name the same statistic share its state; :class:`calibrant.metrics.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal, TypeAlias, final
+from typing import Any, ClassVar, Literal, TypeAlias, Unpack, final
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from calibrant.metrics.ranking import Ranked
 from calibrant.metrics.states import State, Sums
 from calibrant.numerics.softmax import TOP_LABEL, Wanted
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
 
 __all__ = ["Family", "LabelStatistic", "Metric", "Statistic", "TopStatistic"]
 
@@ -88,6 +88,6 @@ class Metric(ABC):
         return self.statistic(rows)
 
     @final
-    def __call__(self, rows: Predictions | TopLabel) -> float:
-        """The number for these rows."""
-        return float(self.value(self.statistic(rows)))
+    def __call__(self, *predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
+        """Return the value of predictions, given as a record or as arrays by keyword (see :class:`Arrays`)."""
+        return float(self.value(self.statistic(as_predictions(predictions, self.name, arrays))))

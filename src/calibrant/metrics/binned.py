@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Unpack, final
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from calibrant.metrics.bins import BinMoments, Bins
 from calibrant.metrics.families import BinMetric
 from calibrant.metrics.statistics import BinnedMoments
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Arrays, Predictions, TopLabel
 
 __all__ = [
     "ECE", "MCE", "OE", "ECEL1Debiased", "ECEL2Debiased", "ece", "ece_l1_debiased", "ece_l2_debiased", "mce", "oe",
@@ -182,31 +182,31 @@ class ECEL1Debiased(BinMetric):
         return ((2 * gap - folded) * state.count).sum(-1).clamp(min=0) / state.count.sum(-1)
 
 
-def ece(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> float:
+def ece(*predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unpack[Arrays]) -> float:
     """Expected calibration error over equal-width bins (:class:`ECE`).
 
     Example:
         >>> round(ece(TopLabel([0.9, 0.9, 0.9, 0.9], [True, True, True, False])), 6)
         0.15
     """
-    return ECE(n_bins)(predictions)
+    return ECE(n_bins)(*predictions, **arrays)
 
 
-def mce(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> float:
+def mce(*predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unpack[Arrays]) -> float:
     """Largest gap of any non-empty bin (:class:`MCE`)."""
-    return MCE(n_bins)(predictions)
+    return MCE(n_bins)(*predictions, **arrays)
 
 
-def oe(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> float:
+def oe(*predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unpack[Arrays]) -> float:
     """Overconfidence error (:class:`OE`)."""
-    return OE(n_bins)(predictions)
+    return OE(n_bins)(*predictions, **arrays)
 
 
-def ece_l2_debiased(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> float:
+def ece_l2_debiased(*predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unpack[Arrays]) -> float:
     """Root-mean-square calibration error, debiased (:class:`ECEL2Debiased`)."""
-    return ECEL2Debiased(n_bins)(predictions)
+    return ECEL2Debiased(n_bins)(*predictions, **arrays)
 
 
-def ece_l1_debiased(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> float:
+def ece_l1_debiased(*predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unpack[Arrays]) -> float:
     """Expected calibration error, debiased (:class:`ECEL1Debiased`)."""
-    return ECEL1Debiased(n_bins)(predictions)
+    return ECEL1Debiased(n_bins)(*predictions, **arrays)

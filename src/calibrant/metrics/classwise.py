@@ -1,7 +1,7 @@
 """Calibration errors class by class."""
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Unpack, final
 
 from torch import Tensor
 
@@ -9,7 +9,7 @@ from calibrant.metrics.base import Family, Metric
 from calibrant.metrics.bins import ClassBins
 from calibrant.metrics.statistics import BinnedByPrediction, BinnedClasswise
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions
+from calibrant.predictions import Arrays, Predictions
 
 __all__ = ["SCE", "TLECE", "sce", "tl_ece"]
 
@@ -84,11 +84,11 @@ class TLECE(Metric):
         return (state.probability - state.hits).abs().sum((-1, -2)) / state.count.sum((-1, -2))
 
 
-def sce(predictions: Predictions, *, n_bins: int = 15) -> float:
+def sce(*predictions: Predictions, n_bins: int = 15, **arrays: Unpack[Arrays]) -> float:
     """Classwise calibration error (:class:`SCE`)."""
-    return SCE(n_bins)(predictions)
+    return SCE(n_bins)(*predictions, **arrays)
 
 
-def tl_ece(predictions: Predictions, *, n_bins: int = 15) -> float:
+def tl_ece(*predictions: Predictions, n_bins: int = 15, **arrays: Unpack[Arrays]) -> float:
     """Top-label-conditional calibration error (:class:`TLECE`)."""
-    return TLECE(n_bins)(predictions)
+    return TLECE(n_bins)(*predictions, **arrays)

@@ -4,17 +4,18 @@ The split needs a recalibration, and one fitted on the rows it is judged on woul
 """
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor
 
 from calibrant.checks import check_at_least
+from calibrant.metrics.statistics import full_predictions
 from calibrant.numerics.coldness import cold_rows
 from calibrant.numerics.root import find_root
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.numerics.uniform_share import floored
-from calibrant.predictions import LABEL_FLOOR, Predictions
+from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, as_predictions
 
 __all__ = ["Split", "calibration_refinement"]
 
@@ -34,7 +35,9 @@ class Split(NamedTuple):
     refinement: float
 
 
-def calibration_refinement(predictions: Predictions, *, folds: int = 5, seed: int = 0) -> dict[str, Split]:
+def calibration_refinement(
+    *predictions: Predictions, folds: int = 5, seed: int = 0, **arrays: Unpack[Arrays]
+) -> dict[str, Split]:
     """Split log-loss (``nll``) and ``brier`` into calibration and refinement by a cross-fitted temperature.
 
     Refinement is the score that remains after the temperature was fitted on the other folds: what one temperature
@@ -51,14 +54,15 @@ def calibration_refinement(predictions: Predictions, *, folds: int = 5, seed: in
     Reference:
         Berta et al. (2025), Rethinking Early Stopping: Refine, Then Calibrate, arXiv:2501.19195.
     """
+    samples = full_predictions(as_predictions(predictions, "calibration_refinement", arrays))
     check_at_least(folds, 2, "folds")
-    check_at_least(len(predictions), 2 * folds, "rows for the cross-fitted split")
-    order = torch.randperm(len(predictions), generator=torch.Generator().manual_seed(seed))
-    fold = (order % folds).to(predictions.logits.device)
-    recalibrated = _with_floor(predictions)
+    check_at_least(len(samples), 2 * folds, "rows for the cross-fitted split")
+    order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))
+    fold = (order % folds).to(samples.logits.device)
+    recalibrated = _with_floor(samples)
     coldness = _coldness_by_fold(recalibrated, fold, folds)
-    before = _scores(predictions, torch.ones_like(coldness), fold)
-    if predictions.given_as_probs:  # as the log-loss of given probabilities counts them
+    before = _scores(samples, torch.ones_like(coldness), fold)
+    if samples.given_as_probs:  # as the log-loss of given probabilities counts them
         before["nll"].clamp_(max=-math.log(LABEL_FLOOR))
     after = _scores(recalibrated, coldness, fold)
     return {name: _split(before[name], after[name]) for name in before}

@@ -1,11 +1,11 @@
 """Scores taken apart: what part is calibration, what part is refinement."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 from calibrant.metrics.binned import ECE
 from calibrant.metrics.detection import AUROC
 from calibrant.metrics.statistics import Binned, BinnedMoments
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
 
 __all__ = ["Murphy", "RefinementTerms", "murphy", "refinement_terms"]
 
@@ -29,7 +29,7 @@ class Murphy(NamedTuple):
         return self.uncertainty - self.resolution
 
 
-def murphy(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> Murphy:
+def murphy(*predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unpack[Arrays]) -> Murphy:
     """Murphy's decomposition of the top-label Brier score over equal-width bins.
 
     ``reliability − resolution + uncertainty`` is exact for confidences that are constant inside a bin; ``within_bin``
@@ -44,7 +44,7 @@ def murphy(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> Murphy:
         Murphy (1973), A New Vector Partition of the Probability Score; Stephenson et al. (2008) for the within-bin
         terms.
     """
-    state = BinnedMoments(n_bins)(predictions)
+    state = BinnedMoments(n_bins)(as_predictions(predictions, "murphy", arrays))
     n, count = state.count.sum(), state.count.clamp(min=1)
     overall = state.correct.sum() / n
     accuracy, confidence = state.correct / count, state.confidence / count
@@ -79,7 +79,9 @@ class RefinementTerms(NamedTuple):
         return self.alpha - self.beta - self.gamma
 
 
-def refinement_terms(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> RefinementTerms:
+def refinement_terms(
+    *predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unpack[Arrays]
+) -> RefinementTerms:
     """Terms α, β, γ of equation 9 (see :class:`RefinementTerms`), and the share of bins that are not underconfident.
 
     ``α = mean confidence``, ``β = auroc · 2PN/n²``, ``γ = (P² + N²)/(2n²)`` with P right and N wrong answers.
@@ -87,13 +89,14 @@ def refinement_terms(predictions: Predictions | TopLabel, *, n_bins: int = 15) -
     Reference:
         Singh et al. (2021), arXiv:2106.09385, equations 7 to 9.
     """
-    state = Binned(n_bins)(predictions)
+    samples = as_predictions(predictions, "refinement_terms", arrays)
+    state = Binned(n_bins)(samples)
     n = float(state.count.sum())
     right = float(state.correct.sum())
     wrong = n - right
     mean_confidence = float(state.confidence.sum()) / n
     # Without right or without wrong answers the separation has no pairs and its weight is zero.
-    separation = AUROC()(predictions) if right and wrong else 0.0
+    separation = AUROC()(samples) if right and wrong else 0.0
     seen = state.count > 0
     return RefinementTerms(
         alpha=mean_confidence,

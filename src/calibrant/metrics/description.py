@@ -1,7 +1,7 @@
 """What the predictions look like: accuracy, mean confidence and mean entropy."""
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Unpack, final
 
 from torch import Tensor
 
@@ -11,7 +11,7 @@ from calibrant.metrics.states import Average
 from calibrant.metrics.statistics import Averaged, Binned
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Arrays, Predictions, TopLabel
 
 __all__ = ["Accuracy", "Confidence", "Entropy", "accuracy", "confidence", "entropy"]
 
@@ -101,16 +101,16 @@ class Entropy(Metric):
         return state.total / state.count
 
 
-def accuracy(predictions: Predictions | TopLabel) -> float:
+def accuracy(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
     """Share of rows whose predicted class is the label (:class:`Accuracy`)."""
-    return Accuracy()(predictions)
+    return Accuracy()(*predictions, **arrays)
 
 
-def confidence(predictions: Predictions | TopLabel) -> float:
+def confidence(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
     """Mean confidence (:class:`Confidence`)."""
-    return Confidence()(predictions)
+    return Confidence()(*predictions, **arrays)
 
 
-def entropy(predictions: Predictions) -> float:
+def entropy(*predictions: Predictions, **arrays: Unpack[Arrays]) -> float:
     """Mean entropy of the predicted distributions, in nats (:class:`Entropy`)."""
-    return Entropy()(predictions)
+    return Entropy()(*predictions, **arrays)

@@ -1,7 +1,7 @@
 """Refinement: how well confidence tells right answers from wrong ones. Calibration says nothing about it."""
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Unpack, final
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from calibrant.metrics.base import Family
 from calibrant.metrics.families import RankMetric
 from calibrant.metrics.ranking import Ranked, TopState
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Arrays, Predictions, TopLabel
 
 __all__ = ["AUROC", "FPR95", "AUPRError", "AUPRSuccess", "aupr_error", "aupr_success", "auroc", "fpr95"]
 
@@ -139,26 +139,26 @@ def _from_the_top(ranked: Ranked) -> tuple[Tensor, Tensor]:
     return right, ranked.n[..., None] - ranked.total_up_to + ranked.total
 
 
-def auroc(predictions: Predictions | TopLabel) -> float:
+def auroc(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
     """Area under the ROC curve of telling right from wrong by confidence (:class:`AUROC`).
 
     Example:
         >>> auroc(TopLabel([0.9, 0.8, 0.7, 0.6], [True, True, False, True]))
         0.6666666666666666
     """
-    return AUROC()(predictions)
+    return AUROC()(*predictions, **arrays)
 
 
-def aupr_success(predictions: Predictions | TopLabel) -> float:
+def aupr_success(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
     """Average precision of finding right answers (:class:`AUPRSuccess`)."""
-    return AUPRSuccess()(predictions)
+    return AUPRSuccess()(*predictions, **arrays)
 
 
-def aupr_error(predictions: Predictions | TopLabel) -> float:
+def aupr_error(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
     """Average precision of finding wrong answers (:class:`AUPRError`)."""
-    return AUPRError()(predictions)
+    return AUPRError()(*predictions, **arrays)
 
 
-def fpr95(predictions: Predictions | TopLabel) -> float:
+def fpr95(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
     """False-positive rate at 95 % true-positive rate (:class:`FPR95`)."""
-    return FPR95()(predictions)
+    return FPR95()(*predictions, **arrays)

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Self, final
+from typing import ClassVar, Self, Unpack, final
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from calibrant.metrics.statistics import full_predictions
 from calibrant.numerics.binning import sums_by
 from calibrant.numerics.fast import positions
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Arrays, Predictions, TopLabel
 
 __all__ = ["SKCE", "KernelFeatures", "skce"]
 
@@ -161,6 +161,6 @@ class SKCE(Metric):
         return (state.product.square().sum((-1, -2)) - state.squares) / pairs
 
 
-def skce(predictions: Predictions) -> float:
+def skce(*predictions: Predictions, **arrays: Unpack[Arrays]) -> float:
     """Squared kernel calibration error (:class:`SKCE`)."""
-    return SKCE()(predictions)
+    return SKCE()(*predictions, **arrays)

@@ -1,7 +1,7 @@
 """Proper scores: lowest in expectation for the true probabilities. The numbers to select a method by."""
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Unpack, final
 
 from torch import Tensor
 
@@ -11,7 +11,7 @@ from calibrant.metrics.states import Average
 from calibrant.metrics.statistics import Averaged, BinnedMoments
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Arrays, Predictions, TopLabel
 
 __all__ = ["NLL", "Brier", "TopBrier", "brier", "nll", "top_brier"]
 
@@ -107,16 +107,16 @@ class TopBrier(Metric):
         return squares[..., 0] / state.count[..., 0]
 
 
-def nll(predictions: Predictions) -> float:
+def nll(*predictions: Predictions, **arrays: Unpack[Arrays]) -> float:
     """Log-loss in nats (:class:`NLL`)."""
-    return NLL()(predictions)
+    return NLL()(*predictions, **arrays)
 
 
-def brier(predictions: Predictions) -> float:
+def brier(*predictions: Predictions, **arrays: Unpack[Arrays]) -> float:
     """Brier score, summed over classes (:class:`Brier`)."""
-    return Brier()(predictions)
+    return Brier()(*predictions, **arrays)
 
 
-def top_brier(predictions: Predictions | TopLabel) -> float:
+def top_brier(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
     """Brier score of the top label (:class:`TopBrier`)."""
-    return TopBrier()(predictions)
+    return TopBrier()(*predictions, **arrays)

@@ -1,7 +1,7 @@
 """Calibration errors read off the ranking: equal-mass bins, the largest cumulative gap, and the kernel error."""
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Unpack, final
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from calibrant.metrics.base import Family
 from calibrant.metrics.families import RankMetric
 from calibrant.metrics.ranking import TopState
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Arrays, Predictions, TopLabel
 
 __all__ = ["ACE", "KS", "MMCE", "ace", "ks", "mmce"]
 
@@ -137,21 +137,21 @@ def _interpolate(x: Tensor, y: Tensor, at: Tensor) -> Tensor:
     return y0 + share.clamp(0, 1) * (y1 - y0)
 
 
-def ace(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> float:
+def ace(*predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unpack[Arrays]) -> float:
     """Calibration error over equal-mass bins (:class:`ACE`).
 
     Example:
         >>> ace(TopLabel([0.6] * 10, [True] * 5 + [False] * 5), n_bins=5)  # whatever the order of the rows
         0.1
     """
-    return ACE(n_bins)(predictions)
+    return ACE(n_bins)(*predictions, **arrays)
 
 
-def ks(predictions: Predictions | TopLabel) -> float:
+def ks(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
     """Kolmogorov-Smirnov calibration error (:class:`KS`)."""
-    return KS()(predictions)
+    return KS()(*predictions, **arrays)
 
 
-def mmce(predictions: Predictions | TopLabel) -> float:
+def mmce(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
     """Maximum mean calibration error (:class:`MMCE`)."""
-    return MMCE()(predictions)
+    return MMCE()(*predictions, **arrays)

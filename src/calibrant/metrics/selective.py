@@ -1,7 +1,7 @@
 """Selective classification: what risk remains if only the most confident answers are given."""
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Unpack, final
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from calibrant.metrics.families import RankMetric
 from calibrant.metrics.ranking import Ranked, TopState
 from calibrant.numerics.fast import positions
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Arrays, Predictions, TopLabel
 
 __all__ = ["AUGRC", "AURC", "EAURC", "augrc", "aurc", "e_aurc"]
 
@@ -132,16 +132,16 @@ def _group_risks(accepted: Tensor, wrong_before: Tensor, total: Tensor, wrong: T
     return wrong + (wrong_before - accepted * (wrong / total.clamp(min=1))) * steps
 
 
-def aurc(predictions: Predictions | TopLabel) -> float:
+def aurc(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
     """Area under the risk-coverage curve (:class:`AURC`)."""
-    return AURC()(predictions)
+    return AURC()(*predictions, **arrays)
 
 
-def e_aurc(predictions: Predictions | TopLabel) -> float:
+def e_aurc(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
     """Excess area under the risk-coverage curve (:class:`EAURC`)."""
-    return EAURC()(predictions)
+    return EAURC()(*predictions, **arrays)
 
 
-def augrc(predictions: Predictions | TopLabel) -> float:
+def augrc(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
     """Area under the generalised risk-coverage curve (:class:`AUGRC`)."""
-    return AUGRC()(predictions)
+    return AUGRC()(*predictions, **arrays)

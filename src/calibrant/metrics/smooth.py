@@ -1,7 +1,7 @@
 """Calibration errors from kernel smoothing: no bins, so no bin edges to argue about."""
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Unpack, final
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from calibrant.numerics.kernels import (
 )
 from calibrant.numerics.root import falling_root
 from calibrant.paper import Paper
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Arrays, Predictions, TopLabel
 
 __all__ = ["KDEECE", "SECE", "SECEPrinted", "SmECE", "kde_ece", "sece", "sece_printed", "smece"]
 
@@ -215,21 +215,21 @@ def _gaussian_sums(mass: Tensor, width: float) -> Tensor:
     return smooth[..., :m].clamp(min=0)
 
 
-def smece(predictions: Predictions | TopLabel) -> float:
+def smece(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
     """Smooth calibration error (:class:`SmECE`)."""
-    return SmECE()(predictions)
+    return SmECE()(*predictions, **arrays)
 
 
-def kde_ece(predictions: Predictions | TopLabel) -> float:
+def kde_ece(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
     """Kernel-density calibration error (:class:`KDEECE`)."""
-    return KDEECE()(predictions)
+    return KDEECE()(*predictions, **arrays)
 
 
-def sece(predictions: Predictions | TopLabel, *, width: float = 0.01) -> float:
+def sece(*predictions: Predictions | TopLabel, width: float = 0.01, **arrays: Unpack[Arrays]) -> float:
     """Smooth expected calibration error of meta-regularisation (:class:`SECE`)."""
-    return SECE(width)(predictions)
+    return SECE(width)(*predictions, **arrays)
 
 
-def sece_printed(predictions: Predictions | TopLabel, *, width: float = 0.01) -> float:
+def sece_printed(*predictions: Predictions | TopLabel, width: float = 0.01, **arrays: Unpack[Arrays]) -> float:
     """Equation 5 as printed (:class:`SECEPrinted`)."""
-    return SECEPrinted(width)(predictions)
+    return SECEPrinted(width)(*predictions, **arrays)
