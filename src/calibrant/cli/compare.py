@@ -106,7 +106,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
             fitting, testing, chosen, n_bins=bins, resamples=resamples, seed=seed, progress=progress
         )
         progress("drawing", 1, 1)
-        drawn = reports.draw(lambda shown: _figures(comparison, testing, bins, shown))
+        drawn = reports.draw(lambda shown: _figures(comparison, testing, test.name, bins, shown))
     page = comparison_page(comparison, calibration=calibration, test=test)
     show(page, full=full, console=out)
     written = reports.write(page, drawn)
@@ -139,17 +139,24 @@ def parse_methods(text: str) -> "tuple[Calibrator, ...]":
     return tuple(catalogue.parse_calibrator(name) for name in names)
 
 
-def _figures(comparison: "Comparison", test: "Predictions", n_bins: int, theme: "ThemeName") -> "dict[str, Figure]":
-    """Draw the comparison, and the reliability of the best method before and after."""
+def _figures(
+    comparison: "Comparison", test: "Predictions", name: str, n_bins: int, theme: "ThemeName"
+) -> "dict[str, Figure]":
+    """Draw the comparison, and the reliability before and after the best method."""
     from calibrant.comparison import UNCALIBRATED
     from calibrant.diagrams import reliability
-    from calibrant.plots import plot_leaderboard, plot_reliability
+    from calibrant.plots import method_title, plot_leaderboard, plot_reliability
     from calibrant.report import comparison_diagram
 
-    drawn = {"leaderboard": plot_leaderboard(comparison_diagram(comparison), theme=theme)}
+    drawn = {"leaderboard": plot_leaderboard(comparison_diagram(comparison), name=name, theme=theme)}
     shown = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best
     if shown.map is not None and shown.name != UNCALIBRATED:
-        before, after = (reliability(samples, n_bins=n_bins) for samples in (test, shown.map.transform(test)))
-        ax = plot_reliability(before, other=after, labels=("before", f"after {shown.name}"), theme=theme)
+        uncalibrated = next((method for method in comparison.fitted if method.name == UNCALIBRATED), None)
+        before, after = (
+            reliability(samples, n_bins=n_bins, ece=method and method.metrics["ece"])
+            for samples, method in ((test, uncalibrated), (shown.map.transform(test), shown))
+        )
+        labels = (method_title(UNCALIBRATED), method_title(shown.name))
+        ax = plot_reliability(before, other=after, labels=labels, name=name, theme=theme)
         drawn["before_and_after"] = cast("Figure", ax.figure)
     return drawn

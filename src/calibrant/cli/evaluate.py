@@ -125,7 +125,10 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
             from calibrant.plots import figures as draw  # loads matplotlib
 
             stage("drawing")
-            drawn = reports.draw(lambda chosen: draw(predictions, n_bins=bins, theme=chosen, seed=seed))
+            ece = evaluation.metrics["ece"]
+            drawn = reports.draw(
+                lambda chosen: draw(predictions, n_bins=bins, theme=chosen, seed=seed, name=file.name, ece=ece)
+            )
     other = None if baseline is None else baseline.name
     page = evaluation_page(evaluation, source=file.name, comparison=differences, other=other)
     show(page, full=full, console=out)

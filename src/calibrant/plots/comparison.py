@@ -75,9 +75,9 @@ def plot_leaderboard(
     handles.append(Line2D([], [], label="95 % interval", color=colours.muted, linewidth=1.6))
     left_out = len(diagram.left_out)
     parts = [
-        without_middle(name, 52),
+        without_middle(name, 36),
         f"{diagram.n:,} test samples",
-        "marks: paired tests, corrected for the number of methods",
+        "marks: paired tests, corrected for their number",
         f"{left_out} method{'s' * (left_out > 1)} could not be fitted" if left_out else "",
     ]
     detail = "  ·  ".join(filter(None, parts))
@@ -92,7 +92,7 @@ def plot_leaderboard(
     for ax, panel, text in (
         (first, nll, f"Log-loss minus that of {diagram.baseline_words}\n← better"),
         (second, ece, "ECE, %\n← better"),
-        (third, points, "AUROC difference, percentage points\nbetter →"),
+        (third, points, "AUROC difference, points\nbetter →"),
     ):
         bare_axes(ax, colours)
         across = ax.get_yaxis_transform()

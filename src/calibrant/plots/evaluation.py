@@ -188,8 +188,9 @@ def plot_risk_coverage(
         ax.plot(x, of.optimal.numpy(), zorder=3, **best)
         ax.plot(x, of.risk.numpy(), marker="o" if of.n == 1 else None, clip_on=False, zorder=4, **look)
         handles.append(Line2D([], [], label=label, **look))
-    band = curves[0][2]["color"] if second is None else colours.muted
-    handles.append(Patch(facecolor=band, alpha=_BAND, linewidth=0, label="95 % band"))
+    if any(of.n >= _FEWEST_ANSWERED for of, _, _ in curves):
+        band = curves[0][2]["color"] if second is None else colours.muted
+        handles.append(Patch(facecolor=band, alpha=_BAND, linewidth=0, label="95 % band"))
     handles.append(Line2D([], [], label="best ranking of the same predictions", **best))
     top = max(0.01, *(float(of.risk.max()) for of, _, _ in curves))
     rising = max(float(of.risk[: len(of.risk) // 2 + 1].max()) for of, _, _ in curves) < 0.6 * top

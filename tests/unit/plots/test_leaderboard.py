@@ -89,5 +89,21 @@ def test_names_do_not_overlap_and_the_key_stays_inside():
         assert key.y0 >= max(box.y1 for box in boxes)
 
 
+@pytest.mark.parametrize("name", ["three", "thirty"])
+def test_every_text_stays_inside_the_figure(name):
+    figure = plot_leaderboard(EXTREMES[name], name="a file with quite a long name of its own.csv")
+    figure.draw_without_rendering()
+    ticks = {id(label) for ax in figure.axes for label in ax.get_xticklabels()}  # some are beyond the limits, not drawn
+    for text in figure.findobj(Text):
+        if text.get_visible() and text.get_text() and id(text) not in ticks:
+            box = text.get_window_extent()
+            assert -1 <= box.x0 <= box.x1 <= figure.bbox.x1 + 1, text.get_text()
+
+
+def test_a_spelled_out_method_has_the_name_that_commands_take_below():
+    texts = drawn_texts(plot_leaderboard(THREE))
+    assert {"Structured vector scaling", "svs", "Uncalibrated", "none"} <= set(texts)
+
+
 def test_it_can_be_written(tmp_path):
     assert save_figure(plot_leaderboard(THIRTY), tmp_path / "board.svg").read_bytes().startswith(b"<?xml")
