@@ -40,9 +40,9 @@ def way_lines(found: Diagnosis) -> list[dict[str, Any]]:
                 "candidate": summary.name,
                 "ece": {name: _spread(each) for name, each in row.ece.items()},
                 "optimal_ece": _spread(row.optimal_ece),
-                "sides": {name: each.side for name, each in row.against.items()},
+                "sides": {name: each.side for name, each in row.differences.items()},
                 "auroc": _spread(raw.metrics["auroc"]),
-                "auroc_side": raw.auroc_against.side if raw.auroc_against else "alike",
+                "auroc_side": raw.auroc_difference.side if raw.auroc_difference else "alike",
                 "nll_rest": _spread(ranked.splits["nll"].refinement),
                 "verdict": words.get(summary.name),
             }

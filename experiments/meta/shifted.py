@@ -10,7 +10,7 @@ from records import IMAGES
 
 from calibrant.calibrators import TemperatureScaling
 from calibrant.datasets import Dataset
-from calibrant.diagnosis import DiagnosedRun, ShiftPanel, corrupted_sets, grouped, judge_candidates, shift_panel
+from calibrant.diagnosis import DiagnosedRun, ShiftPanel, corrupted_sets, evaluate_candidates, grouped, shift_panel
 from calibrant.plots.diagnosis import plot_shift
 
 __all__ = ["panel_of", "shift_figure", "shift_lines"]
@@ -23,9 +23,9 @@ _TOLD = ("accuracy", "ece", "gap", "auroc")
 def panel_of(runs: Sequence[DiagnosedRun], dataset: Dataset, device: torch.device) -> tuple[ShiftPanel, dict[str, str]]:
     """Every network on every set; and the way of each candidate."""
     candidates = grouped(runs)
-    judged = judge_candidates(candidates, maps=(TemperatureScaling(),))
+    judged = evaluate_candidates(candidates, maps=(TemperatureScaling(),))
     sets = corrupted_sets(runs, dataset, names=CORRUPTIONS, severities=SEVERITIES)
-    panel = shift_panel(judged, sets, reference="ce", device=device, progress=lambda *told: print(*told, flush=True))
+    panel = shift_panel(judged, sets, baseline="ce", device=device, progress=lambda *told: print(*told, flush=True))
     return panel, {each.name: way_of(Path(each.runs[0].path)) for each in candidates}
 
 

@@ -151,7 +151,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
             check_known(baseline, [candidate.name for candidate in grouped(read)], "--baseline")
         diagnosis = diagnose_runs(
             read,
-            reference=baseline,
+            baseline=baseline,
             maps=calibrators,
             n_bins=bins,
             draws=draws,
@@ -202,7 +202,7 @@ def _calibrators(text: str | None) -> "tuple[Calibrator, ...]":
     """Read the names of calibrators; ``paper`` stands for several."""
     from calibrant import catalogue
     from calibrant.diagnosis import MAPS, PAPER_MAPS
-    from calibrant.diagnosis.fitting import check_maps
+    from calibrant.diagnosis.evaluated import check_maps
     from calibrant.errors import InputError
     from calibrant.registry import split_list
 

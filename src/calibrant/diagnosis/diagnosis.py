@@ -8,23 +8,24 @@ import torch
 
 from calibrant.calibrators import Calibrator
 from calibrant.checks import check_at_least
-from calibrant.diagnosis.against import compared_with
-from calibrant.diagnosis.calibratability import Calibratability, calibratability
-from calibrant.diagnosis.candidate import grouped, reference_of
-from calibrant.diagnosis.candidate_notes import candidate_notes
-from calibrant.diagnosis.coefficient import CoefficientCurve, coefficient_curves
-from calibrant.diagnosis.direction import Direction, directions
-from calibrant.diagnosis.fitting import MAPS
-from calibrant.diagnosis.judged import judge_candidates
-from calibrant.diagnosis.learned import LearnedEpochs, learned_epoch_groups
-from calibrant.diagnosis.over_epochs import EpochCurves, epoch_curves
-from calibrant.diagnosis.record import Record
+from calibrant.diagnosis.baseline import BySeed, Verdict, differences_from, verdict
+from calibrant.diagnosis.calibratability import (
+    Calibratability,
+    CoefficientCurve,
+    Direction,
+    calibratability,
+    coefficient_curves,
+    directions,
+)
+from calibrant.diagnosis.candidates import baseline_of, candidate_notes, grouped
+from calibrant.diagnosis.epochs import EpochCurves, LearnedEpochs, epoch_curves, learned_epoch_groups
+from calibrant.diagnosis.evaluated import MAPS, evaluate_candidates
+from calibrant.diagnosis.over_seeds import Record
 from calibrant.diagnosis.refinement import Refinement, refinement
 from calibrant.diagnosis.runs import DiagnosedRun
 from calibrant.diagnosis.shift_panel import ShiftPanel, shift_panel
 from calibrant.diagnosis.shifted_sets import ShiftedSet
 from calibrant.diagnosis.validation_size import ValidationSize, validation_sizes
-from calibrant.diagnosis.verdict import Verdict, verdict
 
 __all__ = ["CandidateSummary", "Diagnosis", "diagnose"]
 
@@ -45,10 +46,10 @@ class CandidateSummary(Record):
 @final
 @dataclass(frozen=True, eq=False)
 class Diagnosis(Record):
-    """What is found about all candidates; in their order, but for the verdicts, which leave the reference out."""
+    """What is found about all candidates; in their order, but for the verdicts, which leave the baseline out."""
 
     candidates: tuple[CandidateSummary, ...]
-    reference: str
+    baseline: str
     maps: tuple[str, ...]  # "none", then those that were fitted
     n: int  # test rows
     n_bins: int
@@ -62,6 +63,7 @@ class Diagnosis(Record):
     validation_sizes: tuple[ValidationSize, ...]
     epochs: tuple[EpochCurves, ...]
     learned_epochs: tuple[LearnedEpochs, ...]
+    by_seed: Mapping[str, BySeed] = field(default_factory=dict)  # differences of single runs, by candidate
     shift: ShiftPanel | None = None  # None where no shifted set was given
     map_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # the options of each map, by its name
 
@@ -69,7 +71,7 @@ class Diagnosis(Record):
 def diagnose(  # noqa: PLR0913  # each is one thing that a person may want otherwise
     runs: Sequence[DiagnosedRun],
     *,
-    reference: str | None = None,
+    baseline: str | None = None,
     maps: Sequence[Calibrator] = MAPS,
     n_bins: int = 15,
     draws: int = 3,
@@ -83,7 +85,7 @@ def diagnose(  # noqa: PLR0913  # each is one thing that a person may want other
 
     Args:
         runs: From :func:`~calibrant.diagnosis.runs.read_runs`.
-        reference: The candidate that the others are held against; None takes plain cross-entropy, or else the first.
+        baseline: Name of the candidate that the others are compared with; None for plain cross-entropy, else the first.
         maps: What may be fitted on the calibration rows; a temperature must be among them.
         n_bins: Of the ECE.
         draws: Of calibration rows, for the curves over their number; 0 leaves these out.
@@ -94,31 +96,31 @@ def diagnose(  # noqa: PLR0913  # each is one thing that a person may want other
         progress: Called with what is being done, how much of it is done, and how much there is.
 
     Raises:
-        UnknownNameError: If there is no such reference.
+        UnknownNameError: If there is no such baseline.
         InputError: If an option is out of range, or a shifted set does not suit the networks.
     """
     check_at_least(draws, 0, "draws")
     check_at_least(resamples, 2, "resamples")
     candidates = grouped(runs)
-    rival_name = reference_of(candidates, reference).name
-    judged = judge_candidates(
-        candidates, maps=maps, n_bins=n_bins, progress=lambda run, done, of: progress(f"judging {run}", done, of)
+    baseline_name = baseline_of(candidates, baseline).name
+    evaluated = evaluate_candidates(
+        candidates, maps=maps, n_bins=n_bins, progress=lambda run, done, of: progress(f"evaluating {run}", done, of)
     )
     progress("comparing", 0, 1)
-    against = compared_with(judged, rival_name, resamples=resamples, seed=seed)
-    rival = judged.find(rival_name)
-    held = [(each, against.get(each.name, {})) for each in judged.candidates]
+    compared = differences_from(evaluated, baseline_name, resamples=resamples, seed=seed)
+    first = evaluated.find(baseline_name)
+    pairs = [(each, compared.means.get(each.name, {})) for each in evaluated.candidates]
     sizes: tuple[ValidationSize, ...] = ()
     if draws:
         sizes = validation_sizes(
-            judged, draws=draws, seed=seed, progress=lambda run, done, of: progress(f"refitting {run}", done, of)
+            evaluated, draws=draws, seed=seed, progress=lambda run, done, of: progress(f"refitting {run}", done, of)
         )
     shift = None
     if sets:
         shift = shift_panel(
-            judged,
+            evaluated,
             sets,
-            reference=rival_name,
+            baseline=baseline_name,
             device=device or torch.device("cpu"),
             resamples=resamples,
             seed=seed,
@@ -136,24 +138,23 @@ def diagnose(  # noqa: PLR0913  # each is one thing that a person may want other
                 each.runs[0].calibration_rows,
                 tuple(candidate_notes(each.candidate)),
             )
-            for each in judged.candidates
+            for each in evaluated.candidates
         ),
-        reference=rival_name,
-        maps=judged.map_names,
-        n=judged.n,
+        baseline=baseline_name,
+        maps=evaluated.map_names,
+        n=evaluated.n,
         n_bins=n_bins,
         resamples=resamples,
         seed=seed,
-        verdicts=tuple(
-            verdict(each, rival, found, n=judged.n, candidates=len(against)) for each, found in held if found
-        ),
-        calibratability=tuple(calibratability(each, rival, found) for each, found in held),
-        refinement=tuple(refinement(each, rival, found, n_bins=n_bins) for each, found in held),
-        directions=tuple(found for each in judged.candidates for found in directions(each)),
-        coefficients=coefficient_curves(judged),
+        verdicts=tuple(verdict(each, first, found, n_compared=len(compared.means)) for each, found in pairs if found),
+        calibratability=tuple(calibratability(each, first, found) for each, found in pairs),
+        refinement=tuple(refinement(each, first, found, n_bins=n_bins) for each, found in pairs),
+        directions=tuple(found for each in evaluated.candidates for found in directions(each)),
+        coefficients=coefficient_curves(evaluated),
         validation_sizes=sizes,
         epochs=tuple(curve for curve in curves if curve is not None),
         learned_epochs=learned_epoch_groups(candidates) if is_traced else (),
+        by_seed=compared.by_seed,
         shift=shift,
         map_settings={each.name: each.settings() for each in maps},
     )

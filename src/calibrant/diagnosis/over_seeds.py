@@ -1,22 +1,49 @@
-"""Numbers over the runs of a candidate, and what two kinds of noise leave of a difference.
+"""Statistics over the runs of a candidate, and records of them.
 
-Two things make a number come out otherwise another time: other test rows, and another seed. The test rows are the same
-for all runs, so resampling them for all at once tells the first, also of a mean over runs. How far the runs of a
-candidate lie apart tells the second. The two variances are added. What a seed does to single rows is in both, so that
-the sum is a little too large, and intervals err on the wide side: in simulations with two to five seeds they miss the
-truth in 1 to 5 of 100 cases, where 5 are allowed.
+Two things make a number vary: other test samples, and another seed. The test samples are the same for all runs, so
+resampling them for all at once shows the first, also for a mean over runs. The spread of the runs of a candidate shows
+the second. The two variances are added. The effect of a seed on single samples is in both, so that the sum is a little
+too large, and intervals err on the wide side: in simulations with two to five seeds they miss the truth in 1 to 5 % of
+cases, where 5 % are allowed.
 """
 
+import dataclasses
 import math
-from collections.abc import Sequence
+from abc import ABC
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, final
+from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
+from torch import Tensor
 
-from calibrant.diagnosis.record import Record
+__all__ = ["LEVEL", "Noise", "Record", "Spread", "TwoSample", "interval_of", "noise_of_seeds", "spread", "two_sample"]
 
-__all__ = ["LEVEL", "Noise", "Spread", "TwoSample", "interval_of", "noise_of_seeds", "spread", "two_sample"]
+
+class Record(ABC):  # noqa: B024  # abstract in that only frozen dataclasses below it are made
+    """What a diagnosis finds; concrete ones are frozen dataclasses."""
+
+    @final
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON can hold it: numbers that do not exist (NaN) are None, tensors are lists."""
+        plain: dict[str, Any] = _plain(self)
+        return plain
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Record):
+        fields = dataclasses.fields(value)  # type: ignore[arg-type]  # concrete records are dataclasses
+        return {field.name: _plain(getattr(value, field.name)) for field in fields}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _plain(dataclasses.asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Tensor):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
 
 LEVEL = 0.05
 _FEWEST = 2  # runs on either side of a test over runs
@@ -54,13 +81,13 @@ def spread(values: Sequence[float]) -> Spread:
 @final
 @dataclass(frozen=True)
 class TwoSample(Record):
-    """A two-sample t-test of runs against the reference's runs, as in "Rethinking Calibration" (its ▲ and ▼).
+    """A two-sample t-test of runs against the baseline's runs, as in "Rethinking Calibration" (its ▲ and ▼).
 
     Welch's form, which does not take both to spread alike; the paper does not say which it uses. Not corrected for the
     number of candidates, as in the paper. It knows the noise of seeds alone: with other test rows all runs move.
     """
 
-    difference: float  # of the means, candidate minus reference
+    difference: float  # of the means, candidate minus baseline
     t: float
     df: float
     p: float
@@ -68,7 +95,7 @@ class TwoSample(Record):
     note: str | None  # why there is no test
 
 
-def two_sample(reference: Sequence[float], candidate: Sequence[float]) -> TwoSample:
+def two_sample(baseline: Sequence[float], candidate: Sequence[float]) -> TwoSample:
     """Do the means of two samples of runs differ?
 
     Example:
@@ -76,7 +103,7 @@ def two_sample(reference: Sequence[float], candidate: Sequence[float]) -> TwoSam
         >>> found.side, round(found.p, 4)
         ('higher', 0.0003)
     """
-    first, second = (np.array([value for value in each if not math.isnan(value)]) for each in (reference, candidate))
+    first, second = (np.array([value for value in each if not math.isnan(value)]) for each in (baseline, candidate))
     difference = float(second.mean() - first.mean()) if first.size and second.size else math.nan
     if min(first.size, second.size) < _FEWEST:
         note = f"a test over runs needs {_FEWEST} of each or more; there are {second.size} and {first.size}"

@@ -7,11 +7,11 @@ from typing import final
 import torch
 from torch import Tensor
 
-from calibrant.diagnosis.against import Against
-from calibrant.diagnosis.judged import JudgedCandidate
-from calibrant.diagnosis.over_seeds import Spread, TwoSample, spread, two_sample
-from calibrant.diagnosis.record import Record
+from calibrant.diagnosis.baseline import Differences
+from calibrant.diagnosis.evaluated import EvaluatedCandidate
+from calibrant.diagnosis.over_seeds import Record, Spread, TwoSample, spread, two_sample
 from calibrant.diagrams import confidence_density
+from calibrant.evidence import Difference
 from calibrant.metrics import murphy, refinement_terms
 from calibrant.predictions import TopLabel
 
@@ -52,8 +52,8 @@ class RefinementRow(Record):
 
     map: str
     metrics: Mapping[str, Spread]  # those of SEPARATION
-    t_tests: Mapping[str, TwoSample]  # of each against the reference's runs under this map; empty for the reference
-    auroc_against: Against | None  # on the same rows
+    t_tests: Mapping[str, TwoSample]  # of each against the baseline's runs under this map; empty for the baseline
+    auroc_difference: Difference | None  # on the same samples
     murphy: Mapping[str, Spread]
     terms: Mapping[str, Spread]  # of equation 9, with ECE and mean confidence − accuracy
     identity_holds: tuple[bool, ...]  # for each run: no bin is underconfident, so that ECE is that difference exactly
@@ -88,37 +88,39 @@ class Refinement(Record):
 
 
 def refinement(
-    candidate: JudgedCandidate,
-    reference: JudgedCandidate,
-    against: Mapping[str, Mapping[str, Against]],
+    candidate: EvaluatedCandidate,
+    baseline: EvaluatedCandidate,
+    differences: Differences,
     *,
     n_bins: int = 15,
 ) -> Refinement:
-    """What a candidate's confidence says about right and wrong, beside the reference's.
+    """What a candidate's confidence says about right and wrong, beside the baseline's.
 
     Args:
-        candidate: Of a :class:`~calibrant.diagnosis.judged.Judged`.
-        reference: Another of it, or the same one.
-        against: The candidate's own of :func:`~calibrant.diagnosis.against.compared_with`, by map and metric; empty
-            for the reference.
+        candidate: Of a :class:`~calibrant.diagnosis.evaluated.Evaluated`.
+        baseline: Another of it, or the same one.
+        differences: Those of the candidate from :func:`~calibrant.diagnosis.baseline.differences_from`, by map and
+            metric; empty for the baseline.
         n_bins: Of the decompositions.
 
     Reference:
         Singh et al. (2021), On the Dark Side of Calibration for Modern Neural Networks, arXiv:2106.09385.
     """
     rows = [
-        _row(name, candidate, None if candidate is reference else reference, against.get(name, {}).get("auroc"), n_bins)
+        _row(
+            name, candidate, None if candidate is baseline else baseline, differences.get(name, {}).get("auroc"), n_bins
+        )
         for name in candidate.runs[0].outcomes
     ]
     return Refinement(candidate.name, tuple(rows), _splits(candidate))
 
 
 def _row(
-    name: str, candidate: JudgedCandidate, rival: JudgedCandidate | None, auroc: Against | None, n_bins: int
+    name: str, candidate: EvaluatedCandidate, baseline: EvaluatedCandidate | None, auroc: Difference | None, n_bins: int
 ) -> RefinementRow:
     metrics = {metric: candidate.over_runs(name, metric) for metric in SEPARATION}
-    tests = {} if rival is None else {
-        metric: two_sample(rival.over_runs(name, metric).values, found.values) for metric, found in metrics.items()
+    tests = {} if baseline is None else {
+        metric: two_sample(baseline.over_runs(name, metric).values, found.values) for metric, found in metrics.items()
     }  # fmt: skip
     tops = candidate.tops(name).values()
     terms = [refinement_terms(top, n_bins=n_bins) for top in tops]
@@ -126,7 +128,7 @@ def _row(
         map=name,
         metrics=metrics,
         t_tests=tests,
-        auroc_against=auroc,
+        auroc_difference=auroc,
         murphy=_spreads([murphy(top, n_bins=n_bins) for top in tops], _MURPHY),
         terms=_spreads(terms, _TERMS),
         identity_holds=tuple(each.overconfident_bins == 1 for each in terms),
@@ -155,7 +157,7 @@ def _mean(curves: Sequence[Tensor]) -> tuple[float, ...]:
     return tuple(torch.stack(list(curves)).mean(0).tolist())
 
 
-def _splits(candidate: JudgedCandidate) -> dict[str, ScoreSplit]:
+def _splits(candidate: EvaluatedCandidate) -> dict[str, ScoreSplit]:
     names = [name for name in ("nll", "brier") if any(name in run.splits for run in candidate.runs)]
     splits = {name: [run.splits[name] for run in candidate.runs if name in run.splits] for name in names}
     return {

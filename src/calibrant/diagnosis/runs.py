@@ -160,7 +160,7 @@ def _unlike_classes(first: DiagnosedRun, other: DiagnosedRun) -> str:
 
 def _check_labels(first: DiagnosedRun, labels: Tensor, other: DiagnosedRun) -> None:
     theirs = other.test.labels
-    start = "runs that are diagnosed together must be judged on the same test rows, in the same order;"
+    start = "runs that are diagnosed together must be evaluated on the same test rows, in the same order;"
     end = "Diagnose them apart, or train them on the same data and split."
     if len(theirs) != len(labels):
         raise InputError(f"{start} {first.path} has {len(labels):,} and {other.path} has {len(theirs):,}. {end}")

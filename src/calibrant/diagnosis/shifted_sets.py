@@ -10,15 +10,175 @@ from typing import Literal, TypeAlias, final
 import torch
 
 from calibrant import catalogue
-from calibrant.checks import check_at_least, check_known, check_seed
-from calibrant.datasets import Dataset, Examples, ImageLayout, corrupt, read_shifted
+from calibrant.checks import are_images, check_at_least, check_known, check_labels, check_seed
+from calibrant.datasets import (
+    Dataset,
+    DatasetReader,
+    Examples,
+    ImageLayout,
+    MedMNIST,
+    corrupt,
+    read_shifted,
+    split_dataset,
+)
 from calibrant.datasets.corruptions import MOST_SEVERE
-from calibrant.diagnosis.run_data import clean_examples
-from calibrant.diagnosis.run_images import check_sees_images, check_suits, peak_of
+from calibrant.datasets.medmnist import MEDMNIST_FLAGS
 from calibrant.diagnosis.runs import DiagnosedRun
-from calibrant.errors import InputError
+from calibrant.errors import Argument, FileError, InputError
+from calibrant.training.data import TrainingData
+from calibrant.training.recipe import data_digest
 
-__all__ = ["SEVERITIES", "ShiftSource", "ShiftedSet", "corrupted_sets", "stored_sets"]
+__all__ = [
+    "SEVERITIES",
+    "ShiftSource",
+    "ShiftedSet",
+    "check_sees_images",
+    "check_suits",
+    "clean_examples",
+    "corrupted_sets",
+    "peak_of",
+    "read_run_dataset",
+    "stored_sets",
+]
+
+_IMAGE = 3  # axes: channels, rows, columns
+
+
+def check_sees_images(run: DiagnosedRun) -> None:
+    """A run whose inputs can be shifted: pictures, and not words.
+
+    Raises:
+        InputError: If it is of texts, or of plain numbers.
+    """
+    settings = run.settings
+    if settings.n_words is not None or len(settings.input_shape) != _IMAGE:
+        kind = "texts" if settings.n_words is not None else f"inputs of shape {settings.input_shape}"
+        raise InputError(
+            f"a network that is evaluated on shifted images must take images; {run.path} was trained on {kind} "
+            f"({settings.dataset}), which no corruption is made for. Diagnose it without a shift."
+        )
+
+
+def check_suits(examples: Examples, run: DiagnosedRun, what: str) -> None:
+    """Images that a run's network can take, with labels that it can give.
+
+    Raises:
+        InputError: If they are not.
+    """
+    check_sees_images(run)
+    images, shape = examples.inputs, run.settings.input_shape
+    if not are_images(images) or tuple(images.shape[1:]) != shape or images.dtype != torch.uint8 or not len(images):
+        raise InputError(
+            f"images of a shifted set must be of the size and channels that the networks take, {shape} in uint8, at "
+            f"least one; {what} has shape {tuple(images.shape)} in {images.dtype}, and {run.path} cannot take it. "
+            "Resize them, or diagnose without them."
+        )
+    peak = peak_of(run)
+    if (most := int(images.max())) > peak:
+        raise InputError(
+            f"images of a shifted set must lie in 0..{peak}, as the pixels of {run.settings.dataset} do; {what} has "
+            f"{most}. Scale them as those are."
+        )
+    try:
+        check_labels(examples.labels, len(run.settings.class_names))
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from error
+
+
+def peak_of(run: DiagnosedRun) -> int:
+    """What full is, of the pixels that a run saw."""
+    scale = run.settings.pixel_scale
+    return 255 if scale is None else int(scale["peak"])
+
+
+def read_run_dataset(runs: Sequence[DiagnosedRun], folder: Path | None = None, *, checked: bool = True) -> Dataset:
+    """Read the data set of runs, as training did; :func:`clean_examples` makes sure that it is the same.
+
+    Args:
+        runs: Of one data set.
+        folder: Where its files lie, or the one file; None where the data come with the package.
+        checked: Whether the files must be the published ones, to the byte.
+
+    Raises:
+        InputError: If the runs are of several data sets, or of one that has no reader.
+        FileError: If no folder is named, or its files are not those of the data set.
+    """
+    first = runs[0]
+    for run in runs[1:]:
+        if run.settings.dataset != first.settings.dataset:
+            raise InputError(
+                f"runs that are evaluated on the same images must be of one data set; {first.path} is of "
+                f"{first.settings.dataset} and {run.path} of {run.settings.dataset}. Diagnose them apart."
+            )
+    reader = _reader_of(first)
+    if folder is None and not reader.is_embedded:
+        raise FileError(
+            Argument("data"),
+            f" must name the folder of {reader.title}, to read the test images of {first.path}; got none. Download its "
+            f"files from {reader.homepage}.",
+        )
+    return reader.read(folder or Path(), checked=checked)
+
+
+def clean_examples(runs: Sequence[DiagnosedRun], dataset: Dataset) -> Examples:
+    """The images and labels that the runs were evaluated on, in their order.
+
+    Args:
+        runs: From :func:`~calibrant.diagnosis.runs.read_runs`, which all have the same test rows.
+        dataset: That they were trained on.
+
+    Raises:
+        InputError: If a run sees no images, or the data set does not give its rows.
+    """
+    known: set[tuple[str, int, str]] = set()
+    for run in runs:
+        check_sees_images(run)
+        settings = run.settings
+        key = (settings.split, settings.split_seed, settings.data_digest)
+        if key not in known:
+            examples = _checked(run, dataset)
+            known.add(key)
+    return examples
+
+
+def _reader_of(run: DiagnosedRun) -> DatasetReader:
+    name, known = run.settings.dataset, catalogue.datasets
+    if name in known:
+        return known[name]
+    if name in MEDMNIST_FLAGS:  # a part of the collection is called by its own name
+        return MedMNIST(name)
+    raise InputError(
+        f"a run's data set must be one of {', '.join(known)} to be read again; {run.path} is of {name!r}. Read it "
+        "yourself, and pass the Dataset."
+    )
+
+
+def _checked(run: DiagnosedRun, dataset: Dataset) -> Examples:
+    """The test part of a run, once everything in the data set is found to be what it was."""
+    settings = run.settings
+    start = f"the data must be those that {run.path} was trained on"
+    end = "Name the folder of those data."
+    if dataset.class_names != settings.class_names:
+        ours, theirs = len(settings.class_names), len(dataset.class_names)
+        told = f"it has {ours} classes and {dataset.name} {theirs}" if ours != theirs else "their classes differ"
+        raise InputError(f"{start}; {told}. {end}")
+    split = split_dataset(dataset, settings.split, seed=settings.split_seed)
+    stored, found = run.test.labels, split.test.labels
+    if len(stored) != len(found):
+        raise InputError(f"{start}; it has {len(stored):,} test rows and {dataset.name} gives {len(found):,}. {end}")
+    differ = (stored != found).nonzero()
+    if differ.numel():
+        row = int(differ[0])
+        raise InputError(
+            f"{start}; test row {row} is of class {int(stored[row])} in its test.npz and {int(found[row])} in "
+            f"{dataset.name} ({differ.numel():,} rows differ). {end}"
+        )
+    if data_digest(TrainingData.of(dataset, split)) != settings.data_digest:
+        raise InputError(
+            f"{start}; the test labels of {dataset.name} are the same, but its images or its other rows are not. {end}"
+        )
+    return split.test
+
 
 ShiftSource: TypeAlias = Literal["clean", "corruption", "file"]
 _PathLike: TypeAlias = str | os.PathLike[str]
@@ -29,7 +189,7 @@ SEVERITIES = tuple(range(1, MOST_SEVERE + 1))
 @final
 @dataclass(frozen=True, eq=False)
 class ShiftedSet:
-    """Images under one shift, and how to get them: a set is made, judged and dropped, so that many need little memory.
+    """Images under one shift, and how to make them: a set is made, evaluated and dropped, so many need little memory.
 
     Args:
         name: Of the corruption, or of the file.

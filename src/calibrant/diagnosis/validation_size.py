@@ -8,11 +8,10 @@ from typing import final
 import numpy as np
 import torch
 
+from calibrant.calibrators.base import try_fit
 from calibrant.checks import check_at_least
-from calibrant.diagnosis.fitting import RAW, try_fit
-from calibrant.diagnosis.judged import Judged, JudgedCandidate
-from calibrant.diagnosis.over_seeds import Spread, spread
-from calibrant.diagnosis.record import Record
+from calibrant.diagnosis.evaluated import UNCALIBRATED, Evaluated, EvaluatedCandidate
+from calibrant.diagnosis.over_seeds import Record, Spread, spread
 from calibrant.diagnosis.runs import DiagnosedRun
 from calibrant.maps import Map, Scale, TopLabelMap
 from calibrant.metrics import ece
@@ -47,7 +46,7 @@ class ValidationSize(Record):
 
 
 def validation_sizes(
-    judged: Judged,
+    evaluated: Evaluated,
     *,
     sizes: Sequence[int] | None = None,
     draws: int = 3,
@@ -61,7 +60,7 @@ def validation_sizes(
     sets, the more so the nearer a part comes to all rows, since draws then share most of them.
 
     Args:
-        judged: With the maps, and the ECE after all rows, which is not worked out again.
+        evaluated: With the maps, and the ECE after all rows, which is not worked out again.
         sizes: Numbers of rows, below those that the runs have; those above are left out. None: a few round numbers.
         draws: Orders of the rows, for every run.
         seed: Of the draws.
@@ -74,32 +73,32 @@ def validation_sizes(
     check_at_least(draws, 1, "draws")
     for size in sizes or ():
         check_at_least(size, 2, "a number of calibration rows")
-    total, done, found = sum(len(each.runs) for each in judged.candidates), 0, []
-    for each in judged.candidates:
+    total, done, found = sum(len(each.runs) for each in evaluated.candidates), 0, []
+    for each in evaluated.candidates:
         rows = each.runs[0].calibration_rows  # alike in all runs, which have one split
         chosen = [size for size in _SIZES if size < rows][-_STEPS:] if sizes is None else sorted(set(sizes))
         chosen = [size for size in chosen if size < rows]
         drawn = []
         for run in each.candidate.runs:
             progress(run.path.name, done, total)
-            drawn.append(_of_run(run, judged, chosen, draws, seed))
+            drawn.append(_of_run(run, evaluated, chosen, draws, seed))
             done += 1
-        found.append(_of_candidate(each, judged, chosen, draws, np.stack(drawn)))
+        found.append(_of_candidate(each, evaluated, chosen, draws, np.stack(drawn)))
     return tuple(found)
 
 
-def _of_run(run: DiagnosedRun, judged: Judged, sizes: Sequence[int], draws: int, seed: int) -> np.ndarray:
+def _of_run(run: DiagnosedRun, evaluated: Evaluated, sizes: Sequence[int], draws: int, seed: int) -> np.ndarray:
     """The ECE of each map, size and draw, (maps, sizes, draws); NaN where the fit failed."""
     calibration, test = run.calibration, run.test
-    errors = np.full((len(judged.maps), len(sizes), draws), math.nan)
+    errors = np.full((len(evaluated.maps), len(sizes), draws), math.nan)
     for draw in range(draws):
         order = torch.from_numpy(np.random.default_rng([seed, draw]).permutation(len(calibration)))
         for place, size in enumerate(sizes):
             part = calibration[order[:size]]
-            for which, method in enumerate(judged.maps):
-                fitted = try_fit(method, part).map
+            for which, method in enumerate(evaluated.maps):
+                fitted = try_fit(method.fit, part).map
                 if fitted is not None:
-                    errors[which, place, draw] = _ece_after(fitted, test, judged.n_bins)
+                    errors[which, place, draw] = _ece_after(fitted, test, evaluated.n_bins)
     return errors
 
 
@@ -116,16 +115,16 @@ def _ece_after(fitted: Map, test: Predictions, n_bins: int) -> float:
 
 
 def _of_candidate(
-    each: JudgedCandidate, judged: Judged, sizes: Sequence[int], draws: int, errors: np.ndarray
+    each: EvaluatedCandidate, evaluated: Evaluated, sizes: Sequence[int], draws: int, errors: np.ndarray
 ) -> ValidationSize:
-    names = judged.map_names[1:]
+    names = evaluated.map_names[1:]
     points = []
     for place, size in enumerate(sizes):
         values = {name: errors[:, which, place].ravel().tolist() for which, name in enumerate(names)}
         points.append(_point(size, values))
     everything = {name: list(each.over_runs(name, "ece").values) for name in names}
     points.append(_point(each.runs[0].calibration_rows, everything))
-    return ValidationSize(each.name, draws, each.over_runs(RAW, "ece"), tuple(points))
+    return ValidationSize(each.name, draws, each.over_runs(UNCALIBRATED, "ece"), tuple(points))
 
 
 def _point(rows: int, values: Mapping[str, list[float]]) -> SizePoint:

@@ -76,6 +76,7 @@ class Difference:
     p: float
     corrected_p: float = math.nan
     side: Side = "alike"
+    covers_seeds: bool = False  # whether the interval includes the noise of training with other seeds
 
     @property
     def is_beyond_noise(self) -> bool:

@@ -68,7 +68,7 @@ def test_everything_can_be_written_at_once(calibrant, trained, tmp_path, monkeyp
     assert code == 0, err
     found = json.loads((tmp_path / "d.json").read_text())
     assert found["schema"] == "calibrant.diagnosis/1"
-    assert (found["n"], found["bins"], found["seed"], found["resamples"], found["reference"]) == (500, 10, 3, 100, "ce")
+    assert (found["n"], found["bins"], found["seed"], found["resamples"], found["baseline"]) == (500, 10, 3, 100, "ce")
     assert [(each["shift"], each["severity"]) for each in found["shift"]["sets"]] == [
         ("clean", None), ("contrast", 1), ("contrast", 5), ("brightness", 1), ("brightness", 5), ("moved", None),
     ]  # fmt: skip
@@ -113,7 +113,7 @@ def test_another_reference_turns_the_comparison_round(calibrant, made):
     code, _, err = calibrant("diagnose", made / "runs", *QUICK, "--baseline", "label_smoothing(0.1)", "--json", target)
     assert code == 0, err
     found = json.loads(target.read_text())
-    assert [(each["candidate"], each["reference"]) for each in found["verdicts"]] == [("ce", "label_smoothing(0.1)")]
+    assert [(each["candidate"], each["baseline"]) for each in found["verdicts"]] == [("ce", "label_smoothing(0.1)")]
 
 
 def test_other_maps_may_be_asked_for(calibrant, made):

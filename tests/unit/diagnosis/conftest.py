@@ -13,13 +13,13 @@ from calibrant.datasets import Dataset, DigitsReader
 from calibrant.diagnosis import (
     MAPS,
     Candidate,
-    Judged,
-    JudgedCandidate,
-    JudgedRun,
+    Evaluated,
+    EvaluatedCandidate,
+    EvaluatedRun,
     Oracle,
     Outcome,
+    evaluate_candidates,
     grouped,
-    judge_candidates,
     read_runs,
 )
 from calibrant.predictions import TopLabel
@@ -63,17 +63,17 @@ def made(tmp_path):
 
 
 @pytest.fixture
-def judged_of():
-    """The runs of these folders, grouped and judged by a temperature alone unless told."""
+def evaluated_of():
+    """The runs of these folders, grouped and evaluated by a temperature alone unless told."""
 
     def judge(*paths, maps=MAPS[:1]):
-        return judge_candidates(grouped(read_runs(paths)), maps=maps)
+        return evaluate_candidates(grouped(read_runs(paths)), maps=maps)
 
     return judge
 
 
 @pytest.fixture
-def judged_tops():
+def evaluated_tops():
     """Candidates made of answers alone: by name, the answers of each run, as they are and after a temperature."""
 
     def make(n_bins=15, scaled=None, **tops):
@@ -83,17 +83,17 @@ def judged_tops():
                 "none": Outcome(top, {}),
                 "temperature": Outcome(after, {}, None if after is not None else "it could not be fitted"),
             }
-            return JudgedRun(seed, outcomes, 1.0, Oracle(0.0, 1.0), {}, 100)
+            return EvaluatedRun(seed, outcomes, 1.0, Oracle(0.0, 1.0), {}, 100)
 
         candidates = tuple(
-            JudgedCandidate(
+            EvaluatedCandidate(
                 Candidate(name, name, {"loss.loss": name}, ()),
                 tuple(run(name, seed, top) for seed, top in enumerate(runs)),
             )
             for name, runs in tops.items()
         )
         first = next(iter(tops.values()))[0]
-        return Judged(candidates, (TemperatureScaling(),), n_bins, len(first))
+        return Evaluated(candidates, (TemperatureScaling(),), n_bins, len(first))
 
     return make
 

@@ -1,4 +1,4 @@
-"""Calibratability: ECE before and after, over runs, beside a reference."""
+"""Calibratability: ECE before and after, over runs, beside a baseline."""
 
 import math
 
@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibrant.diagnosis import calibratability, compared_with
+from calibrant.diagnosis import calibratability, differences_from
 from calibrant.metrics import ece
 
 
 @pytest.fixture
-def both(made, judged_of):
+def both(made, evaluated_of):
     """Three runs of cross-entropy, too cold; three of a loss that is warmer, but noisier."""
     plain = [made("ce", seed, scale=3.0, noise=0.1) for seed in range(3)]
     smooth = [made("label_smoothing", seed, scale=1.0, noise=0.5) for seed in range(3)]
-    return judged_of(*plain, *smooth)
+    return evaluated_of(*plain, *smooth)
 
 
 def test_the_numbers_are_means_and_deviations_over_seeds(both):
-    reference, candidate = both.candidates
-    against = compared_with(both, "ce", resamples=100)
-    found = calibratability(candidate, reference, against[candidate.name])
+    baseline, candidate = both.candidates
+    against = differences_from(both, "ce", resamples=100).means
+    found = calibratability(candidate, baseline, against[candidate.name])
     raw = [ece(run.test) for run in candidate.candidate.runs]
     assert found.ece["none"].values == pytest.approx(raw)
     assert (found.ece["none"].mean, found.ece["none"].std) == pytest.approx((np.mean(raw), np.std(raw, ddof=1)))
@@ -30,25 +30,25 @@ def test_the_numbers_are_means_and_deviations_over_seeds(both):
     assert found.optimal_ece.values == tuple(run.oracle.ece for run in candidate.runs)
     scaled = found.ece["temperature"].values
     assert all(low <= high + 1e-6 for low, high in zip(found.optimal_ece.values, scaled, strict=True))
-    assert found.against["none"] == against[candidate.name]["none"]["ece"]
+    assert found.differences["none"] == against[candidate.name]["none"]["ece"]
     assert found.failures == {}
 
 
 def test_runs_are_tested_against_the_references_runs_under_every_map_and_the_oracle(both):
-    reference, candidate = both.candidates
-    found = calibratability(candidate, reference, {})
+    baseline, candidate = both.candidates
+    found = calibratability(candidate, baseline, {})
     assert list(found.t_tests) == ["none", "temperature", "oracle"]
-    ours, theirs = (each.over_runs("none", "ece").values for each in (candidate, reference))
+    ours, theirs = (each.over_runs("none", "ece").values for each in (candidate, baseline))
     assert found.t_tests["none"].p == pytest.approx(stats.ttest_ind(ours, theirs, equal_var=False).pvalue)
     assert found.t_tests["none"].side == "lower"
-    oracle = [[run.oracle.ece for run in each.runs] for each in (candidate, reference)]
+    oracle = [[run.oracle.ece for run in each.runs] for each in (candidate, baseline)]
     assert found.t_tests["oracle"].p == pytest.approx(stats.ttest_ind(*oracle, equal_var=False).pvalue)
 
 
 def test_the_reference_is_not_held_against_itself(both):
-    reference = both.candidates[0]
-    found = calibratability(reference, reference, {})
-    assert found.t_tests == found.against == {}
+    baseline = both.candidates[0]
+    found = calibratability(baseline, baseline, {})
+    assert found.t_tests == found.differences == {}
 
 
 def test_a_temperature_mends_what_is_cold_alike_everywhere(both):
@@ -57,10 +57,10 @@ def test_a_temperature_mends_what_is_cold_alike_everywhere(both):
     assert found.ece["temperature"].mean < 0.5 * found.ece["none"].mean
 
 
-def test_a_fit_that_failed_is_told_and_left_out_of_the_means(judged_tops, hands):
+def test_a_fit_that_failed_is_told_and_left_out_of_the_means(evaluated_tops, hands):
     top = hands.answers()
-    judged = judged_tops(ce=[top, top], scaled={"ce": [top, None]})
-    (candidate,) = judged.candidates
+    evaluated = evaluated_tops(ce=[top, top], scaled={"ce": [top, None]})
+    (candidate,) = evaluated.candidates
     found = calibratability(candidate, candidate, {})
     assert found.failures == {"temperature, seed 1": "it could not be fitted"}
     assert math.isnan(found.ece["temperature"].values[1])

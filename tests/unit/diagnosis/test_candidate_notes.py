@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from calibrant.diagnosis import diagnose, read_runs
-from calibrant.diagnosis.candidate import grouped
-from calibrant.diagnosis.candidate_notes import candidate_notes
+from calibrant.diagnosis.candidates import candidate_notes, grouped
 from calibrant.report.diagnosis.wording import note_lines
 
 

@@ -3,9 +3,8 @@
 import pytest
 
 from calibrant import catalogue
-from calibrant.diagnosis import grouped, read_runs, reference_of
-from calibrant.diagnosis.naming import names_of
-from calibrant.diagnosis.options import flattened, options_of
+from calibrant.diagnosis import baseline_of, grouped, read_runs
+from calibrant.diagnosis.candidates import flattened, names_of, options_of
 from calibrant.errors import UnknownNameError
 from calibrant.losses import loss_settings
 
@@ -132,8 +131,8 @@ def test_every_loss_has_a_name_of_its_own(hands):
 
 def test_the_reference_is_the_named_one_or_plain_cross_entropy_or_the_first(made):
     candidates = grouped(read_runs([made("focal"), made(mixup=0.2), made(), made(clip=1.0)]))
-    assert reference_of(candidates).name == candidates[2].name == "ce"
-    assert reference_of(candidates, "focal").name == "focal"
-    assert reference_of(candidates[:2]).name == "focal"
+    assert baseline_of(candidates).name == candidates[2].name == "ce"
+    assert baseline_of(candidates, "focal").name == "focal"
+    assert baseline_of(candidates[:2]).name == "focal"
     with pytest.raises(UnknownNameError, match=r"a candidate.*'focla'"):
-        reference_of(candidates, "focla")
+        baseline_of(candidates, "focla")

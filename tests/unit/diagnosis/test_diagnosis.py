@@ -15,7 +15,7 @@ def found(trained):
 
 def test_trained_runs_are_diagnosed_from_their_folders(found):
     assert [each.name for each in found.candidates] == ["ce", "label_smoothing(0.1)"]
-    assert (found.reference, found.n, found.maps) == ("ce", 100, ("none", "temperature", "histogram", "svs"))
+    assert (found.baseline, found.n, found.maps) == ("ce", 100, ("none", "temperature", "histogram", "svs"))
     assert [each.candidate for each in found.verdicts] == ["label_smoothing(0.1)"]
     assert [each.candidate for each in found.calibratability] == ["ce", "label_smoothing(0.1)"]
     assert [each.candidate for each in found.refinement] == ["ce", "label_smoothing(0.1)"]
@@ -28,22 +28,23 @@ def test_trained_runs_are_diagnosed_from_their_folders(found):
 
 def test_verdict_and_tables_tell_the_same_numbers(found):
     verdict, (plain, smooth) = found.verdicts[0], found.calibratability
-    assert verdict.raw_ece.value == pytest.approx(smooth.ece["none"].mean)
-    assert verdict.raw_ece.reference == pytest.approx(plain.ece["none"].mean)
-    assert verdict.ece_after_temperature.value == pytest.approx(smooth.ece["temperature"].mean)
-    assert verdict.auroc.value == pytest.approx(found.refinement[1].rows[0].metrics["auroc"].mean)
+    assert verdict.raw_ece.candidate == pytest.approx(smooth.ece["none"].mean)
+    assert verdict.raw_ece.baseline == pytest.approx(plain.ece["none"].mean)
+    assert verdict.ece_after_temperature.candidate == pytest.approx(smooth.ece["temperature"].mean)
+    assert verdict.auroc.candidate == pytest.approx(found.refinement[1].rows[0].metrics["auroc"].mean)
     gap = found.directions[0].gap.mean
     assert gap == pytest.approx(found.refinement[0].rows[0].terms["confidence_minus_accuracy"].mean)
 
 
 def test_it_can_be_written_as_json(found):
     plain = json.loads(json.dumps(found.as_dict(), allow_nan=False))
-    assert plain["verdicts"][0]["words"] == found.verdicts[0].words
+    assert plain["verdicts"][0]["overall"] == found.verdicts[0].overall
     assert plain["calibratability"][1]["t_tests"]["oracle"]["p"] == found.calibratability[1].t_tests["oracle"].p
-    assert set(plain["calibratability"][1]["against"]["none"]["by_seed"]) == {"0", "1"}
-    assert set(plain) == {"candidates", "reference", "maps", "n", "n_bins", "resamples", "seed", "verdicts",
+    assert plain["calibratability"][1]["differences"]["none"]["side"] in {"better", "worse", "alike"}
+    assert set(plain["by_seed"]["label_smoothing(0.1)"]["none"]["ece"]) == {"0", "1"}
+    assert set(plain) == {"candidates", "baseline", "maps", "n", "n_bins", "resamples", "seed", "verdicts",
                           "calibratability", "refinement", "directions", "coefficients", "validation_sizes", "epochs",
-                          "learned_epochs", "shift", "map_settings"}  # fmt: skip
+                          "learned_epochs", "by_seed", "shift", "map_settings"}  # fmt: skip
 
 
 def test_the_same_seed_gives_the_same_diagnosis(found, trained):
@@ -60,16 +61,16 @@ def test_a_single_run_is_diagnosed_without_a_verdict(made):
 
 def test_another_reference_turns_the_verdict_round(trained):
     runs = read_runs([trained["ce-0"], trained["label_smoothing-0"]])
-    there, back = (diagnose(runs, reference=name, resamples=50, draws=0) for name in (None, "label_smoothing(0.1)"))
-    assert there.verdicts[0].raw_ece.difference == pytest.approx(-back.verdicts[0].raw_ece.difference)
+    there, back = (diagnose(runs, baseline=name, resamples=50, draws=0) for name in (None, "label_smoothing(0.1)"))
+    assert there.verdicts[0].raw_ece.value == pytest.approx(-back.verdicts[0].raw_ece.value)
     assert back.verdicts[0].candidate == "ce"
-    assert there.verdicts[0].words.startswith("In one run each, ")
+    assert not there.verdicts[0].raw_ece.covers_seeds
 
 
 def test_options_out_of_range_and_unknown_references_are_refused(made):
     runs = read_runs([made()])
     with pytest.raises(UnknownNameError, match="a candidate must be one of ce"):
-        diagnose(runs, reference="focal")
+        diagnose(runs, baseline="focal")
     for options in ({"resamples": 1}, {"draws": -1}, {"n_bins": 0}):
         with pytest.raises(InputError, match="must be at least"):
             diagnose(runs, **options)

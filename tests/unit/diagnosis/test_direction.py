@@ -10,13 +10,13 @@ from calibrant.diagnosis import directions
 from calibrant.predictions import TopLabel
 
 
-def only(judged, map_name="none"):
-    return next(each for each in directions(judged.candidates[0]) if each.map == map_name)
+def only(evaluated, map_name="none"):
+    return next(each for each in directions(evaluated.candidates[0]) if each.map == map_name)
 
 
-def test_it_is_mean_confidence_minus_accuracy_with_the_interval_of_a_mean(judged_tops, hands):
+def test_it_is_mean_confidence_minus_accuracy_with_the_interval_of_a_mean(evaluated_tops, hands):
     top = hands.answers(overconfidence=0.5)
-    found = only(judged_tops(ce=[top]))
+    found = only(evaluated_tops(ce=[top]))
     gaps = (top.confidence - top.correct.double()).numpy()
     assert found.gap.mean == pytest.approx(gaps.mean())
     half = 1.9639 * gaps.std(ddof=1) / math.sqrt(len(gaps))
@@ -25,42 +25,42 @@ def test_it_is_mean_confidence_minus_accuracy_with_the_interval_of_a_mean(judged
 
 
 @pytest.mark.parametrize(("shift", "side"), [(1.0, "overconfident"), (-1.0, "underconfident"), (0.0, "neither")])
-def test_the_side_is_told_only_where_the_interval_leaves_zero_out(judged_tops, hands, shift, side):
-    assert only(judged_tops(ce=[hands.answers(overconfidence=shift)])).side == side
+def test_the_side_is_told_only_where_the_interval_leaves_zero_out(evaluated_tops, hands, shift, side):
+    assert only(evaluated_tops(ce=[hands.answers(overconfidence=shift)])).side == side
 
 
-def test_over_several_runs_the_shared_rows_are_averaged_first_and_seeds_add_their_noise(judged_tops, hands):
+def test_over_several_runs_the_shared_rows_are_averaged_first_and_seeds_add_their_noise(evaluated_tops, hands):
     same = hands.answers(overconfidence=0.5)
-    alone, twice = only(judged_tops(ce=[same])), only(judged_tops(ce=[same, same]))
+    alone, twice = only(evaluated_tops(ce=[same])), only(evaluated_tops(ce=[same, same]))
     # The same rows twice tell no more than once.
     assert (twice.low, twice.high) == pytest.approx((alone.low, alone.high))
-    apart = only(judged_tops(ce=[hands.answers(overconfidence=shift) for shift in (0.2, 0.8)]))
+    apart = only(evaluated_tops(ce=[hands.answers(overconfidence=shift) for shift in (0.2, 0.8)]))
     assert apart.covers_seeds
     assert apart.high - apart.low > 3 * (alone.high - alone.low)
     assert apart.gap.values[0] < apart.gap.values[1]
 
 
-def test_the_interval_covers_the_truth(judged_tops, hands):
+def test_the_interval_covers_the_truth(evaluated_tops, hands):
     # Overconfident by a known shift of the log-odds; the truth is had from very many rows.
-    truth = only(judged_tops(ce=[hands.answers(400_000, overconfidence=0.3, rows=99)])).gap.mean
+    truth = only(evaluated_tops(ce=[hands.answers(400_000, overconfidence=0.3, rows=99)])).gap.mean
     hits = [
         found.low <= truth <= found.high
         for rows in range(200)
-        for found in [only(judged_tops(ce=[hands.answers(300, overconfidence=0.3, rows=rows)]))]
+        for found in [only(evaluated_tops(ce=[hands.answers(300, overconfidence=0.3, rows=rows)]))]
     ]
     assert 0.91 <= np.mean(hits) <= 0.985
 
 
-def test_every_map_has_a_direction_and_one_that_failed_has_none(judged_tops, hands):
+def test_every_map_has_a_direction_and_one_that_failed_has_none(evaluated_tops, hands):
     top = hands.answers(overconfidence=1.0)
-    judged = judged_tops(ce=[top], scaled={"ce": [None]})
-    assert [each.map for each in directions(judged.candidates[0])] == ["none", "temperature"]
-    failed = only(judged, "temperature")
+    evaluated = evaluated_tops(ce=[top], scaled={"ce": [None]})
+    assert [each.map for each in directions(evaluated.candidates[0])] == ["none", "temperature"]
+    failed = only(evaluated, "temperature")
     assert math.isnan(failed.gap.mean)
     assert failed.side == "neither"
 
 
-def test_one_row_has_no_direction(judged_tops):
-    found = only(judged_tops(ce=[TopLabel(torch.tensor([0.9]), torch.tensor([False]))]))
+def test_one_row_has_no_direction(evaluated_tops):
+    found = only(evaluated_tops(ce=[TopLabel(torch.tensor([0.9]), torch.tensor([False]))]))
     assert found.gap.mean == pytest.approx(0.9)
     assert found.side == "neither"

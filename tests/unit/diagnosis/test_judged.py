@@ -1,4 +1,4 @@
-"""Every run judged once: the numbers are those of the metrics themselves."""
+"""Every run evaluated once: the numbers are those of the metrics themselves."""
 
 import math
 
@@ -6,39 +6,39 @@ import pytest
 import torch
 
 from calibrant.calibrators import HistogramBinning, IsotonicRegression, StructuredVectorScaling, TemperatureScaling
-from calibrant.diagnosis import MAPS, PAPER_MAPS, grouped, judge_candidates, oracle_temperature, read_runs
+from calibrant.diagnosis import MAPS, PAPER_MAPS, evaluate_candidates, grouped, oracle_temperature, read_runs
 from calibrant.errors import InputError
 from calibrant.metrics import aupr_error, auroc, brier, calibration_refinement, e_aurc, ece, nll, top_brier
 from calibrant.predictions import Predictions
 
 
-def test_the_numbers_are_those_of_the_metrics_before_and_after_each_map(made, judged_of):
+def test_the_numbers_are_those_of_the_metrics_before_and_after_each_map(made, evaluated_of):
     path = made(n=500, noise=0.5)
     (run,) = read_runs([path])
-    judged = judged_of(path, maps=MAPS).candidates[0].runs[0]
+    evaluated = evaluated_of(path, maps=MAPS).candidates[0].runs[0]
     rows = {"none": run.test} | {method.name: method.fit(run.calibration).transform(run.test) for method in MAPS}
-    assert list(judged.outcomes) == ["none", "temperature", "histogram", "svs"]
+    assert list(evaluated.outcomes) == ["none", "temperature", "histogram", "svs"]
     for name, mapped in rows.items():
-        values = judged.outcomes[name].values
+        values = evaluated.outcomes[name].values
         for metric in (ece, nll, brier, top_brier, auroc, aupr_error, e_aurc):
             assert values[metric.__name__] == pytest.approx(metric(mapped), abs=1e-9), (name, metric)
-        torch.testing.assert_close(judged.outcomes[name].top.confidence, mapped.confidence)
-    assert judged.temperature == pytest.approx(float(TemperatureScaling().fit(run.calibration).temperature))
-    assert judged.calibration_rows == 500
-    assert judged.splits == calibration_refinement(run.test)
+        torch.testing.assert_close(evaluated.outcomes[name].top.confidence, mapped.confidence)
+    assert evaluated.temperature == pytest.approx(float(TemperatureScaling().fit(run.calibration).temperature))
+    assert evaluated.calibration_rows == 500
+    assert evaluated.splits == calibration_refinement(run.test)
 
 
 def test_the_bins_are_the_ones_asked_for(made):
     path = made(noise=0.5)
     (run,) = read_runs([path])
-    judged = judge_candidates(grouped([run]), maps=MAPS[:1], n_bins=5)
-    assert judged.candidates[0].runs[0].outcomes["none"].values["ece"] == pytest.approx(ece(run.test, n_bins=5))
-    assert (judged.n_bins, judged.n, judged.map_names) == (5, 400, ("none", "temperature"))
+    evaluated = evaluate_candidates(grouped([run]), maps=MAPS[:1], n_bins=5)
+    assert evaluated.candidates[0].runs[0].outcomes["none"].values["ece"] == pytest.approx(ece(run.test, n_bins=5))
+    assert (evaluated.n_bins, evaluated.n, evaluated.map_names) == (5, 400, ("none", "temperature"))
 
 
-def test_the_optimal_ece_is_a_bound_on_every_temperature_judged(trained, judged_of):
-    judged = judged_of(*trained.values())
-    for candidate in judged.candidates:
+def test_the_optimal_ece_is_a_bound_on_every_temperature_evaluated(trained, evaluated_of):
+    evaluated = evaluated_of(*trained.values())
+    for candidate in evaluated.candidates:
         for run in candidate.runs:
             raw, scaled = (run.outcomes[name].values["ece"] for name in ("none", "temperature"))
             assert run.oracle.ece <= min(raw, scaled) + 1e-6
@@ -71,14 +71,14 @@ def test_logits_that_are_all_alike_have_an_optimal_ece_too():
 def test_a_map_that_cannot_be_fitted_leaves_its_reason_and_does_not_end_the_diagnosis(hands, tmp_path):
     right = Predictions.from_logits(9 * torch.eye(4).repeat(25, 1), torch.arange(4).repeat(25))
     path = hands.write(tmp_path / "run", hands.settings(), right, hands.rows(100, "test"))
-    judged = judge_candidates(grouped(read_runs([path])))
-    run = judged.candidates[0].runs[0]
+    evaluated = evaluate_candidates(grouped(read_runs([path])))
+    run = evaluated.candidates[0].runs[0]
     assert run.outcomes["temperature"].top is None
     assert "temperature must have a smallest loss above 0" in run.outcomes["temperature"].failure
     assert math.isnan(run.temperature)
     assert run.outcomes["histogram"].failure is None
-    assert math.isnan(judged.candidates[0].over_runs("temperature", "ece").mean)
-    assert judged.candidates[0].tops("temperature") == {}
+    assert math.isnan(evaluated.candidates[0].over_runs("temperature", "ece").mean)
+    assert evaluated.candidates[0].tops("temperature") == {}
     assert not math.isnan(run.oracle.ece)
 
 
@@ -86,7 +86,7 @@ def test_what_a_fit_warns_of_becomes_a_note(hands, tmp_path):
     calibration = hands.rows(400, "calibration")
     lacking = calibration[calibration.labels != 3]
     path = hands.write(tmp_path / "run", hands.settings(), lacking, hands.rows(100, "test"))
-    run = judge_candidates(grouped(read_runs([path]))).candidates[0].runs[0]
+    run = evaluate_candidates(grouped(read_runs([path]))).candidates[0].runs[0]
     (note,) = run.outcomes["svs"].notes
     assert "class" in note
     assert run.outcomes["temperature"].notes == ()
@@ -97,7 +97,7 @@ def test_rows_that_are_all_right_have_no_split_of_their_scores(hands, tmp_path):
     path = hands.write(tmp_path / "run", hands.settings(), hands.rows(100, "calibration"), right)
     few = hands.write(tmp_path / "few", hands.settings(), hands.rows(100, "calibration"), hands.rows(8, "test"))
     for each in (path, few):
-        run = judge_candidates(grouped(read_runs([each])), maps=MAPS[:1]).candidates[0].runs[0]
+        run = evaluate_candidates(grouped(read_runs([each])), maps=MAPS[:1]).candidates[0].runs[0]
         assert run.splits == {} or run.splits["nll"].total < 1e-3
 
 
@@ -112,19 +112,19 @@ def test_rows_that_are_all_right_have_no_split_of_their_scores(hands, tmp_path):
 def test_maps_must_be_different_and_hold_a_temperature(made, maps, said):
     candidates = grouped(read_runs([made()]))
     with pytest.raises(InputError, match=f"maps must be different methods, temperature among them; {said}"):
-        judge_candidates(candidates, maps=maps)
+        evaluate_candidates(candidates, maps=maps)
 
 
-def test_the_papers_own_maps_are_ready(made, judged_of):
+def test_the_papers_own_maps_are_ready(made, evaluated_of):
     assert [method.name for method in PAPER_MAPS] == [method.name for method in MAPS]
     assert HistogramBinning(bins="equal_width") in PAPER_MAPS
     assert StructuredVectorScaling() in PAPER_MAPS
-    run = judged_of(made(n=200), maps=PAPER_MAPS[:2]).candidates[0].runs[0]
+    run = evaluated_of(made(n=200), maps=PAPER_MAPS[:2]).candidates[0].runs[0]
     assert run.temperature == pytest.approx(round(run.temperature, 2))
 
 
 def test_progress_is_told_for_every_run(made):
     told = []
     candidates = grouped(read_runs([made(name="a"), made(seed=1, name="b"), made("focal", name="c")]))
-    judge_candidates(candidates, maps=MAPS[:1], progress=lambda *each: told.append(each))
+    evaluate_candidates(candidates, maps=MAPS[:1], progress=lambda *each: told.append(each))
     assert told == [("a", 0, 3), ("b", 1, 3), ("c", 2, 3)]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.stats import ttest_ind
 
-from calibrant.diagnosis import MAPS, compared_with, read_runs, refinement
+from calibrant.diagnosis import MAPS, differences_from, read_runs, refinement
 from calibrant.diagnosis.refinement import NOT_AN_IDENTITY
 from calibrant.diagrams import confidence_density
 from calibrant.metrics import accuracy, aurc, auroc, calibration_refinement, murphy, nll, refinement_terms
@@ -14,16 +14,16 @@ from calibrant.predictions import TopLabel
 
 
 @pytest.fixture
-def both(made, judged_of):
+def both(made, evaluated_of):
     plain = [made("ce", seed, scale=3.0, noise=0.1) for seed in range(2)]
     noisy = [made("label_smoothing", seed, scale=1.5, noise=0.8) for seed in range(2)]
-    return judged_of(*plain, *noisy, maps=MAPS[:2])
+    return evaluated_of(*plain, *noisy, maps=MAPS[:2])
 
 
 def test_every_row_holds_the_numbers_of_its_map(both):
-    reference, candidate = both.candidates
-    against = compared_with(both, "ce", resamples=100)[candidate.name]
-    found = refinement(candidate, reference, against)
+    baseline, candidate = both.candidates
+    against = differences_from(both, "ce", resamples=100).means[candidate.name]
+    found = refinement(candidate, baseline, against)
     assert [row.map for row in found.rows] == ["none", "temperature", "histogram"]
     for run, place in zip(candidate.candidate.runs, range(2), strict=True):
         rows = {"none": run.test} | {each.name: each.fit(run.calibration).transform(run.test) for each in MAPS[:2]}
@@ -34,14 +34,14 @@ def test_every_row_holds_the_numbers_of_its_map(both):
             assert row.murphy["reliability"].values[place] == pytest.approx(murphy(mapped).reliability, abs=1e-9)
             assert row.murphy["refinement"].values[place] == pytest.approx(murphy(mapped).refinement, abs=1e-9)
             assert row.terms["equation_9"].values[place] == pytest.approx(refinement_terms(mapped).equation_9, abs=1e-6)
-    assert found.rows[0].auroc_against == against["none"]["auroc"]
-    ours, theirs = (each.over_runs("none", "auroc").values for each in (candidate, reference))
+    assert found.rows[0].auroc_difference == against["none"]["auroc"]
+    ours, theirs = (each.over_runs("none", "auroc").values for each in (candidate, baseline))
     assert found.rows[0].t_tests["auroc"].p == pytest.approx(ttest_ind(ours, theirs, equal_var=False).pvalue)
     assert found.note == NOT_AN_IDENTITY
 
 
-def test_a_map_that_changes_answers_has_its_own_accuracy(made, judged_of):
-    candidate = judged_of(made(noise=0.8), maps=MAPS).candidates[0]
+def test_a_map_that_changes_answers_has_its_own_accuracy(made, evaluated_of):
+    candidate = evaluated_of(made(noise=0.8), maps=MAPS).candidates[0]
     (run,) = candidate.candidate.runs
     found = {row.map: row.metrics["accuracy"].mean for row in refinement(candidate, candidate, {}).rows}
     assert found["none"] == found["temperature"] == accuracy(run.test)
@@ -66,11 +66,11 @@ def test_proper_scores_are_split_by_a_cross_fitted_temperature(both):
         assert split.calibration.mean > 0  # too cold by three: most of it can be mended
 
 
-def test_the_exact_identity_is_marked_where_it_holds_and_equation_9_is_off_there(judged_tops):
+def test_the_exact_identity_is_marked_where_it_holds_and_equation_9_is_off_there(evaluated_tops):
     # One bin, overconfident: ECE is mean confidence minus accuracy.
     bold = TopLabel(torch.full((100,), 0.95), torch.arange(100) < 80)
     modest = TopLabel(torch.full((100,), 0.65), torch.arange(100) < 80)
-    (candidate,) = judged_tops(ce=[bold, modest]).candidates
+    (candidate,) = evaluated_tops(ce=[bold, modest]).candidates
     row = refinement(candidate, candidate, {}).rows[0]
     assert row.identity_holds == (True, False)
     ece, difference, equation = (row.terms[name].values for name in ("ece", "confidence_minus_accuracy", "equation_9"))
@@ -79,9 +79,9 @@ def test_the_exact_identity_is_marked_where_it_holds_and_equation_9_is_off_there
     assert abs(equation[0] - ece[0]) > 0.2
 
 
-def test_densities_are_averaged_over_runs(judged_tops, hands):
+def test_densities_are_averaged_over_runs(evaluated_tops, hands):
     tops = [hands.answers(seed=seed, separation=0.8) for seed in range(2)]
-    (candidate,) = judged_tops(ce=tops).candidates
+    (candidate,) = evaluated_tops(ce=tops).candidates
     density = refinement(candidate, candidate, {}).rows[0].density
     mean = torch.stack([confidence_density(top).right for top in tops]).mean(0)
     torch.testing.assert_close(torch.tensor(density.right, dtype=mean.dtype), mean)
@@ -90,17 +90,17 @@ def test_densities_are_averaged_over_runs(judged_tops, hands):
     assert density.median_right.mean > density.median_wrong.mean
 
 
-def test_a_run_without_wrong_answers_does_not_flatten_the_others_density(judged_tops, hands):
+def test_a_run_without_wrong_answers_does_not_flatten_the_others_density(evaluated_tops, hands):
     perfect = TopLabel(torch.full((600,), 0.9), torch.ones(600, dtype=torch.bool))
-    (candidate,) = judged_tops(ce=[hands.answers(), perfect]).candidates
+    (candidate,) = evaluated_tops(ce=[hands.answers(), perfect]).candidates
     density = refinement(candidate, candidate, {}).rows[0].density
     alone = confidence_density(hands.answers()).wrong
     torch.testing.assert_close(torch.tensor(density.wrong, dtype=alone.dtype), alone)
     assert math.isnan(density.median_wrong.values[1])
 
 
-def test_a_map_that_failed_has_a_row_without_numbers(judged_tops, hands):
-    (candidate,) = judged_tops(ce=[hands.answers()], scaled={"ce": [None]}).candidates
+def test_a_map_that_failed_has_a_row_without_numbers(evaluated_tops, hands):
+    (candidate,) = evaluated_tops(ce=[hands.answers()], scaled={"ce": [None]}).candidates
     row = refinement(candidate, candidate, {}).rows[1]
     assert math.isnan(row.metrics["auroc"].mean)
     assert row.density is None

@@ -74,7 +74,7 @@ def test_every_run_is_checked_and_not_the_first_alone(runs, digits):
 
 def test_bundled_data_need_no_folder_and_others_do(runs):
     assert len(read_run_dataset(runs).test) == 500
-    with pytest.raises(FileError, match="the folder of CIFAR-10 must be named"):
+    with pytest.raises(FileError, match="data must name the folder of CIFAR-10"):
         read_run_dataset([changed(runs[0], dataset=CIFAR10.name)])
 
 

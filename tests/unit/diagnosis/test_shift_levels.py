@@ -5,14 +5,14 @@ import math
 import pytest
 
 from calibrant.diagnosis import Direction, ShiftRow, spread, two_sample
-from calibrant.diagnosis.shift_levels import shift_levels
+from calibrant.diagnosis.shift_panel import shift_levels
 
 
 def row(candidate, shift, severity, accuracies, *, source="corruption"):
     found, nothing = spread(accuracies), spread([0.0] * len(accuracies))
     direction = Direction(candidate, "none", nothing, 0.0, 0.0, "neither", covers_seeds=True)
     return ShiftRow(
-        candidate, "none", shift, source, severity, 100, {"accuracy": found}, {"accuracy": nothing}, direction, {}
+        candidate, "none", shift, source, severity, 100, {"accuracy": found}, {"accuracy": nothing}, direction, {}, {}
     )
 
 

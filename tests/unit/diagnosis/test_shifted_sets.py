@@ -9,7 +9,7 @@ import torch
 from calibrant import catalogue
 from calibrant.datasets import Dataset, DigitsReader, Examples, corrupt
 from calibrant.diagnosis import clean_examples, corrupted_sets, read_runs, shifted_sets, stored_sets
-from calibrant.diagnosis.run_images import check_suits
+from calibrant.diagnosis.shifted_sets import check_suits
 from calibrant.errors import FileError, InputError, UnknownNameError
 
 CPU = torch.device("cpu")
@@ -128,7 +128,7 @@ def test_files_that_do_not_suit_are_refused_when_named(runs, tmp_path):
         stored_sets(runs, tmp_path / "absent.npz")
 
 
-def test_texts_cannot_be_judged_on_images(runs, tmp_path):
+def test_texts_cannot_be_evaluated_on_images(runs, tmp_path):
     texts = replace(runs[0], settings=replace(runs[0].settings, n_words=50, input_shape=(20,), pixel_scale=None))
     with pytest.raises(InputError, match="was trained on texts"):
         stored_sets([texts], tmp_path / "absent.npz")

@@ -14,10 +14,10 @@ from calibrant.metrics import ece
 from calibrant.predictions import Predictions
 
 
-def test_each_point_is_what_fitting_on_those_rows_gives(made, judged_of):
+def test_each_point_is_what_fitting_on_those_rows_gives(made, evaluated_of):
     path = made(n=300, noise=0.3)
-    judged = judged_of(path, maps=MAPS[:2])
-    (found,) = validation_sizes(judged, sizes=[50, 120], draws=2, seed=5)
+    evaluated = evaluated_of(path, maps=MAPS[:2])
+    (found,) = validation_sizes(evaluated, sizes=[50, 120], draws=2, seed=5)
     assert [point.rows for point in found.points] == [50, 120, 300]
     (run,) = read_runs([path])
     expected = []
@@ -25,47 +25,47 @@ def test_each_point_is_what_fitting_on_those_rows_gives(made, judged_of):
         order = torch.from_numpy(np.random.default_rng([5, draw]).permutation(300))
         expected.append(ece(TemperatureScaling().fit(run.calibration[order[:120]]).transform(run.test)))
     assert found.points[1].ece["temperature"].values == pytest.approx(expected, abs=1e-6)
-    assert found.points[-1].ece["histogram"] == judged.candidates[0].over_runs("histogram", "ece")
-    assert found.raw_ece == judged.candidates[0].over_runs("none", "ece")
+    assert found.points[-1].ece["histogram"] == evaluated.candidates[0].over_runs("histogram", "ece")
+    assert found.raw_ece == evaluated.candidates[0].over_runs("none", "ece")
 
 
-def test_runs_and_draws_are_pooled(made, judged_of):
-    judged = judged_of(*(made(seed=seed, noise=0.3) for seed in range(3)))
-    (found,) = validation_sizes(judged, sizes=[100], draws=4)
+def test_runs_and_draws_are_pooled(made, evaluated_of):
+    evaluated = evaluated_of(*(made(seed=seed, noise=0.3) for seed in range(3)))
+    (found,) = validation_sizes(evaluated, sizes=[100], draws=4)
     point = found.points[0].ece["temperature"]
     assert len(point.values) == 12
     assert point.lowest == min(point.values)
     assert point.highest == max(point.values)
 
 
-def test_more_rows_bring_a_histogram_nearer(made, judged_of):
-    judged = judged_of(made(n=3000, noise=0.3), maps=MAPS[:2])
-    (found,) = validation_sizes(judged, sizes=[30, 1000], draws=3)
+def test_more_rows_bring_a_histogram_nearer(made, evaluated_of):
+    evaluated = evaluated_of(made(n=3000, noise=0.3), maps=MAPS[:2])
+    (found,) = validation_sizes(evaluated, sizes=[30, 1000], draws=3)
     few, many = (point.ece["histogram"].mean for point in found.points[:2])
     assert few > 2 * many
 
 
-def test_the_same_seed_draws_the_same_rows(made, judged_of):
-    judged = judged_of(made(noise=0.3))
-    one, same, other = (validation_sizes(judged, sizes=[40], draws=1, seed=seed)[0] for seed in (1, 1, 2))
+def test_the_same_seed_draws_the_same_rows(made, evaluated_of):
+    evaluated = evaluated_of(made(noise=0.3))
+    one, same, other = (validation_sizes(evaluated, sizes=[40], draws=1, seed=seed)[0] for seed in (1, 1, 2))
     assert one.points[0].ece == same.points[0].ece != other.points[0].ece
 
 
-def test_sizes_are_round_unless_told_and_those_too_large_are_left_out(made, judged_of):
-    judged = judged_of(made())
-    (found,) = validation_sizes(judged, draws=1)
+def test_sizes_are_round_unless_told_and_those_too_large_are_left_out(made, evaluated_of):
+    evaluated = evaluated_of(made())
+    (found,) = validation_sizes(evaluated, draws=1)
     assert [point.rows for point in found.points] == [20, 50, 100, 200, 400]
-    (found,) = validation_sizes(judged, sizes=[100, 400, 5000], draws=1)
+    (found,) = validation_sizes(evaluated, sizes=[100, 400, 5000], draws=1)
     assert [point.rows for point in found.points] == [100, 400]
 
 
-def test_fits_that_fail_are_counted(hands, tmp_path, judged_of):
+def test_fits_that_fail_are_counted(hands, tmp_path, evaluated_of):
     # All but a few rows are right, so that small parts have no best temperature.
     logits, labels = 9 * torch.eye(4).repeat(50, 1), torch.arange(4).repeat(50)
     labels[:4] = (labels[:4] + 1) % 4
     calibration = Predictions.from_logits(logits, labels)
     path = hands.write(tmp_path / "run", hands.settings(), calibration, hands.rows(100, "test"))
-    (found,) = validation_sizes(judged_of(path), sizes=[10], draws=8)
+    (found,) = validation_sizes(evaluated_of(path), sizes=[10], draws=8)
     failed = found.points[0].failed["temperature"]
     assert 0 < failed < 8
     assert sum(map(math.isnan, found.points[0].ece["temperature"].values)) == failed
@@ -80,7 +80,7 @@ def test_the_short_cut_of_each_map_gives_what_the_map_gives(hands):
 
 
 @pytest.mark.parametrize("options", [{"draws": 0}, {"sizes": [1]}])
-def test_sizes_and_draws_must_be_enough(made, judged_of, options):
-    judged = judged_of(made())
+def test_sizes_and_draws_must_be_enough(made, evaluated_of, options):
+    evaluated = evaluated_of(made())
     with pytest.raises(InputError, match="must be at least"):
-        validation_sizes(judged, **options)
+        validation_sizes(evaluated, **options)

@@ -21,7 +21,7 @@ from calibrant.diagnosis import (
     read_runs,
     spread,
 )
-from calibrant.diagnosis.shift_levels import shift_levels
+from calibrant.diagnosis.shift_panel import shift_levels
 from calibrant.report.diagnosis.cells import Cell, brief, in_full, signed
 from calibrant.report.diagnosis.curves import epoch_grids, loss_grids, shown_epochs, size_grids
 from calibrant.report.diagnosis.digest import coefficient_lines, digest_grid
@@ -32,7 +32,7 @@ from calibrant.report.diagnosis.rows import calibratability_lines
 from calibrant.report.diagnosis.shift import shift_grids
 from calibrant.report.diagnosis.terminal import diagnosis_to_terminal
 from calibrant.report.diagnosis.under_shift import shift_words, under_shifts
-from calibrant.report.diagnosis.wording import diagnosis_words, note_lines, runs_words
+from calibrant.report.diagnosis.wording import diagnosis_words, note_lines, runs_words, words_of_verdict
 from calibrant.report.rows import p_text
 from calibrant.training import EpochRecord, HeldOutRecord
 
@@ -53,7 +53,7 @@ def make(folder, loss, seed, *, scale, **more):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Label smoothing before the reference, and far more overconfident; cross-entropy traced."""
+    """Label smoothing before the baseline, and far more overconfident; cross-entropy traced."""
     folder = tmp_path_factory.mktemp("runs")
     traced = ([1, 2, 3, 21], [9.0, 7.0, 5.0, 2.0])
     return [
@@ -109,8 +109,9 @@ def test_a_page_tells_verdicts_then_tables_then_curves_in_order(found):
         "Runs",
     ]
     for verdict in found.verdicts:
-        assert verdict.words in page.partition("## Calibratability")[0]
-    assert found.verdicts[0].basis in page
+        words, basis = words_of_verdict(found, verdict)
+        assert words in page.partition("## Calibratability")[0]
+        assert basis in page
 
 
 def test_every_row_of_a_table_has_as_many_cells_as_its_header(found):
@@ -132,7 +133,7 @@ def test_the_reference_stands_first_whatever_the_order_of_folders(found):
 def test_a_cell_is_the_mean_and_deviation_of_the_runs_with_the_marks_of_both_tests(found):
     smooth = next(each for each in found.calibratability if each.candidate == SMOOTH)
     raw = smooth.ece["none"]
-    assert (smooth.against["none"].side, smooth.t_tests["none"].side) == ("worse", "higher")
+    assert (smooth.differences["none"].side, smooth.t_tests["none"].side) == ("worse", "higher")
     cells = cells_of(diagnosis_to_markdown(found), "Calibratability", SMOOTH)
     assert cells[2] == f"{raw.mean:.4f} ± {raw.std:.4f} ▲✗"
     assert cells[6].startswith(f"{smooth.optimal_ece.mean:.4f}")
@@ -167,8 +168,8 @@ def test_a_single_run_has_neither_deviations_nor_marks(alone):
 
 def test_one_candidate_against_the_reference_is_told_in_the_headline_alone(pair):
     words = diagnosis_words(pair)
-    assert words.headline == pair.verdicts[0].words
-    assert words.findings[1:] == [pair.verdicts[0].basis]
+    assert (words.headline, words.findings[1]) == words_of_verdict(pair, pair.verdicts[0])
+    assert len(words.findings) == 2
     assert words.findings[0].startswith("Cross-entropy itself: accuracy .")
     assert "third seed" in words.next_steps[0]
 
@@ -177,9 +178,9 @@ def test_a_long_name_of_the_reference_is_told_once(found):
     long = "cross-entropy with split holdout and epochs 2 and batch size 32 and learning rate 0.02"
     renamed = [dataclasses.replace(each, words=long) if each.name == "ce" else each for each in found.candidates]
     words = diagnosis_words(dataclasses.replace(found, candidates=tuple(renamed), shift=panel_of(found)))
-    assert words.findings[0].startswith(f"C{long[1:]}, the reference, itself: accuracy .")
-    assert words.headline.startswith("2 ways to train against the reference: ")
-    assert "the accuracy of the reference goes from" in words.findings[-1]
+    assert words.findings[0].startswith(f"C{long[1:]}, the baseline, itself: accuracy .")
+    assert words.headline.startswith("2 ways to train against the baseline: ")
+    assert "the accuracy of the baseline goes from" in words.findings[-1]
     assert " ".join([words.headline, *words.findings]).lower().count("batch size") == 1
 
 
@@ -216,10 +217,10 @@ def test_several_candidates_are_counted_by_side(found):
 
 def test_what_a_verdict_rests_on_stands_beside_it_where_they_differ(found):
     first, second = found.verdicts
-    assert diagnosis_words(found).findings[-1] == first.basis
-    mixed = dataclasses.replace(found, verdicts=(first, dataclasses.replace(second, basis="One run each.")))
-    findings = diagnosis_words(mixed).findings
-    assert findings[-1] == f"{second.words} (One run each)"
+    assert diagnosis_words(found).findings[-1] == words_of_verdict(found, first)[1]
+    mixed = dataclasses.replace(found, verdicts=(first, dataclasses.replace(second, runs=9)))
+    assert diagnosis_words(mixed).findings[-1].startswith(words_of_verdict(found, second)[0])
+    assert " (9 runs against " in diagnosis_words(mixed).findings[-1]
 
 
 def test_equation_9_is_not_sold_as_an_identity(found):
@@ -238,7 +239,7 @@ def test_the_terminal_fits_100_columns_with_thirteen_candidates_and_cuts_nothing
     words = dataclasses.replace(found.candidates[0], words="cross-entropy")
     many = dataclasses.replace(
         found,
-        reference=renamed[0],
+        baseline=renamed[0],
         candidates=tuple(dataclasses.replace(words, name=name) for name in renamed),
         verdicts=copies(found.verdicts)[1:],
         calibratability=copies(found.calibratability),
@@ -281,7 +282,7 @@ def test_a_map_that_failed_in_one_run_is_told_with_its_reason_and_counted(found)
 def test_the_document_is_plain_json_under_its_schema_without_what_only_pictures_need(found):
     document = json.loads(json.dumps(diagnosis_to_document(found), allow_nan=False))
     assert document["schema"] == "calibrant.diagnosis/1"
-    assert (document["reference"], document["n"], document["bins"], document["shift"]) == ("ce", 250, 15, None)
+    assert (document["baseline"], document["n"], document["bins"], document["shift"]) == ("ce", 250, 15, None)
     assert document["verdict"]["headline"] == diagnosis_words(found).headline
     assert document["calibratability"][0]["ece"]["none"]["values"] == list(found.calibratability[0].ece["none"].values)
     density = document["refinement"][0]["rows"][0]["density"]
@@ -392,7 +393,7 @@ def test_learned_numbers_of_any_size_are_told_apart(found):
 
 
 def panel_of(found):
-    """A shift of two corruptions at two severities and one file, for the reference and one other; its map failed."""
+    """A shift of two corruptions at two severities and one file, for the baseline and one other; its map failed."""
     names, direction = ("ece", "accuracy", "auroc", "nll", "brier", "gap"), found.directions[0]
     rows = []
     corrupted = [(shift, "corruption", severity) for shift in ("fog", "frost") for severity in (1, 5)]
@@ -409,7 +410,7 @@ def panel_of(found):
                     ShiftRow(
                         candidate=candidate, map=name, shift=shift, source=source, severity=severity, n=50,
                         metrics=metrics, change=metrics, direction=dataclasses.replace(direction, gap=metrics["gap"]),
-                        against=against if source == "file" and candidate != "ce" else {},
+                        differences=against if source == "file" and candidate != "ce" else {}, by_seed={},
                     )
                 )  # fmt: skip
     keys = dict.fromkeys((row.shift, row.source, row.severity) for row in rows)

@@ -15,7 +15,7 @@ from matplotlib.transforms import Bbox
 
 from calibrant.diagnosis import Calibratability, DensityCurves, Diagnosis, Refinement, RefinementRow, Spread, Verdict
 from calibrant.diagnosis.calibratability import ORACLE
-from calibrant.diagnosis.fitting import RAW, TEMPERATURE
+from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.plots.comparison import dot_look
 from calibrant.plots.diagnosis.panels import (
     MapLook,
@@ -87,14 +87,14 @@ def plot_calibratability(diagnosis: Diagnosis, *, figure: Figure | None = None, 
     parts = [
         seeds_words(len(candidate.seeds) for candidate in diagnosis.candidates),
         f"{diagnosis.n:,} test samples",
-        f"dashed line: {names[diagnosis.reference]} after temperature scaling",
+        f"dashed line: {names[diagnosis.baseline]} after temperature scaling",
         *([f"{failed} fit{'s' * (failed > 1)} failed"] if failed else []),
     ]
     handles: list[Line2D] = [look.handle(lined=False) for look in looks]
     heading = "Calibratability: error left after post-hoc calibration"
     draw_head(figure.add_subplot(grid[0, :]), colours, heading, "  ·  ".join(parts), handles)
     ax = figure.add_subplot(grid[1, 0])
-    _draw_marks(ax, rows, looks, colours, reference=diagnosis.reference)
+    _draw_marks(ax, rows, looks, colours, reference=diagnosis.baseline)
     ax.set_yticks(range(len(rows)), list(names.values()))
     if len(rows) > 1:
         _draw_ranks(figure.add_subplot(grid[1, 1], sharey=ax), rows, colours)
@@ -135,7 +135,7 @@ def _draw_ranks(ax: Axes, rows: Sequence[Calibratability], theme: Theme) -> None
     ax.tick_params(labelleft=False, length=0)
     for spine in ax.spines.values():
         spine.set_visible(False)
-    for x, name, words in ((0.2, RAW, "uncalibrated"), (0.8, TEMPERATURE, "after TS")):
+    for x, name, words in ((0.2, UNCALIBRATED, "uncalibrated"), (0.8, TEMPERATURE, "after TS")):
         ax.annotate(words, (x, 1), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points", ha="center",
                     va="bottom", color=theme.muted, fontsize=SIZES["note"])  # fmt: skip
         for line, rank in enumerate(_ranks([row.ece[name].mean for row in rows])):
@@ -185,7 +185,7 @@ def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
     points = []
     for able, fine in zip(diagnosis.calibratability, diagnosis.refinement, strict=True):
         ece = able.ece[TEMPERATURE]
-        auroc = next(row.metrics["auroc"] for row in fine.rows if row.map == RAW)
+        auroc = next(row.metrics["auroc"] for row in fine.rows if row.map == UNCALIBRATED)
         ends = (ece.lowest, ece.highest, auroc.lowest, auroc.highest)
         points.append(_NamedPoint(able.candidate, ece.mean, auroc.mean, *ends))
     shown = [point for point in points if not math.isnan(point.x) and not math.isnan(point.y)]
@@ -199,7 +199,7 @@ def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
     bare_axes(ax, colours)
     verdicts = {verdict.candidate: verdict for verdict in diagnosis.verdicts}
     for point in shown:
-        is_baseline = point.name == diagnosis.reference
+        is_baseline = point.name == diagnosis.baseline
         look = baseline if is_baseline else _verdict_look(verdicts[point.name], colours)
         ax.hlines(point.y, point.left, point.right, color=look["color"], linewidth=1.2, alpha=0.7, zorder=2)
         ax.vlines(point.x, point.low, point.high, color=look["color"], linewidth=1.2, alpha=0.7, zorder=2)
@@ -344,7 +344,7 @@ def plot_densities(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
     detail = f"densities over {diagnosis.n:,} test samples{seeds}, each to its own height; lines: medians"
     draw_head(grid.head, colours, "Confidence of correct and wrong predictions", detail, handles)
     for place, refinement in enumerate(diagnosis.refinement):
-        for line, (name, words) in enumerate(((RAW, "uncalibrated"), (TEMPERATURE, "after TS"))):
+        for line, (name, words) in enumerate(((UNCALIBRATED, "uncalibrated"), (TEMPERATURE, "after TS"))):
             ax = grid.figure.add_subplot(grid.cells[place][line])
             row = next(row for row in refinement.rows if row.map == name)
             _draw_densities(ax, row, colours)
@@ -391,7 +391,8 @@ def _density_look(theme: Theme, *, right: bool) -> Look:
 def _auroc_words(refinement: Refinement) -> str:
     """Write the AUROC under both maps; it changes a little, as a temperature changes the order of samples."""
     before, after = (
-        next(row for row in refinement.rows if row.map == name).metrics["auroc"].mean for name in (RAW, TEMPERATURE)
+        next(row for row in refinement.rows if row.map == name).metrics["auroc"].mean
+        for name in (UNCALIBRATED, TEMPERATURE)
     )
     if math.isnan(before):
         return "no AUROC"

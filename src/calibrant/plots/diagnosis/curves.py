@@ -19,7 +19,7 @@ from calibrant.diagnosis import (
     ValidationSize,
 )
 from calibrant.diagnosis.calibratability import ORACLE
-from calibrant.diagnosis.fitting import RAW
+from calibrant.diagnosis.evaluated import UNCALIBRATED
 from calibrant.errors import InputError
 from calibrant.plots.diagnosis.panels import (
     BAND,
@@ -189,7 +189,7 @@ def _draw_sizes(ax: Axes, curve: ValidationSize, looks: list[MapLook], top: floa
     horizontal_lines(ax, theme)
     x = [float(point.rows) for point in curve.points]
     for look in looks:
-        if look.name != RAW:
+        if look.name != UNCALIBRATED:
             draw_range(ax, x, band_of([point.ece[look.name] for point in curve.points]), look.line, look.mark)
         elif curve.raw_ece.mean <= top:
             ax.axhline(curve.raw_ece.mean, zorder=2, **look.line)

@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from calibrant.diagnosis import Band, Spread
 from calibrant.diagnosis.calibratability import ORACLE
-from calibrant.diagnosis.fitting import RAW, TEMPERATURE
+from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.plots.layout import SIZES, Look, Theme, method_title, new_figure, percent_ticks, without_middle
 
 __all__ = [
@@ -182,7 +182,7 @@ def map_looks(maps: Sequence[str], theme: Theme, *, oracle: bool = True) -> list
         theme: Colours of the figure.
         oracle: Whether the oracle is drawn too.
     """
-    others = [name for name in maps if name not in {RAW, TEMPERATURE}]
+    others = [name for name in maps if name not in {UNCALIBRATED, TEMPERATURE}]
     return [_look(name, others, theme) for name in (*maps, *([ORACLE] if oracle else []))]
 
 
@@ -190,7 +190,7 @@ def _look(name: str, others: Sequence[str], theme: Theme) -> MapLook:
     hollow: Look = {"markerfacecolor": theme.background, "markeredgewidth": 1.4}
     words = method_title(name)
     words = words[0].lower() + words[1:]
-    if name == RAW:
+    if name == UNCALIBRATED:
         words = "uncalibrated"
         mark: Look = {"marker": "o", "markersize": 5.5, **hollow}
         line: Look = {"color": theme.over, "linewidth": 1.7, "linestyle": (0, (4, 1.6))}

@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from calibrant.diagnosis import ShiftLevel, ShiftPanel, ShiftRow, ShiftSummary
-from calibrant.diagnosis.fitting import RAW, TEMPERATURE
+from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.shifted_sets import ShiftSource
 from calibrant.errors import InputError
 from calibrant.plots.diagnosis.panels import (
@@ -44,7 +44,7 @@ _HEIGHTS = {"ece": 1.1, "accuracy": 0.85, "auroc": 0.85}  # inches of the three 
 _ROOM = 0.08  # of the span of an axis, at both ends
 _LINE, _SET, _HEAD, _FOOT = 0.27, 0.5, 0.8, 0.6  # inches: a candidate, a set besides these, the head, below
 _WIDTH = 9.6
-_LANES = {RAW: -0.16, TEMPERATURE: 0.16}
+_LANES = {UNCALIBRATED: -0.16, TEMPERATURE: 0.16}
 _LONGEST_NAME = 28
 _SAME = "accuracy, the same for both"  # a temperature keeps every prediction
 
@@ -76,7 +76,7 @@ def plot_shift(
     if not levels:
         raise InputError(f"a set of source {source!r} must have severities to be drawn over them; none has.")
     colours = theme_named(theme)
-    looks = map_looks((RAW, TEMPERATURE), colours, oracle=False)
+    looks = map_looks((UNCALIBRATED, TEMPERATURE), colours, oracle=False)
     grid = panel_grid(list(levels), colours, figure=figure, heights=tuple(_HEIGHTS.values()))
     shifts = list(dict.fromkeys(name for level in panel.levels if level.source == source for name in level.shifts))[1:]
     over = f"mean over {len(shifts)} corruptions" if len(shifts) > 1 else str(shifts[0]).replace("_", " ")
@@ -92,7 +92,9 @@ def plot_shift(
             ax = grid.figure.add_subplot(grid.cells[place][line], sharey=first.get(metric))
             first.setdefault(metric, ax)
             lines = [(look.name, look.line, look.mark) for look in looks]
-            _draw_severities(ax, by_map, metric, [(RAW, accuracy, None)] if metric == "accuracy" else lines, colours)
+            _draw_severities(
+                ax, by_map, metric, [(UNCALIBRATED, accuracy, None)] if metric == "accuracy" else lines, colours
+            )
             ax.tick_params(labelleft=grid.is_left(place), labelbottom=line == len(_HEIGHTS) - 1)
             if grid.is_left(place):
                 ax.set_ylabel(metric_axis(metric).words, color=colours.muted, fontsize=SIZES["label"])
@@ -125,7 +127,7 @@ def _draw_severities(
         if levels := by_map.get(name):
             band = band_of([level.metrics[metric] for level in levels])
             draw_range(ax, [float(level.severity) for level in levels], band, line, mark)
-    severities = [level.severity for level in by_map[RAW]]
+    severities = [level.severity for level in by_map[UNCALIBRATED]]
     ax.xaxis.set_major_locator(FixedLocator(severities))
     ax.set_xlim(severities[0] - 0.25, severities[-1] + 0.25)
     ax.yaxis.set_major_locator(MaxNLocator(4 if metric == "ece" else 3))
@@ -135,8 +137,12 @@ def _draw_severities(
 def _gaps(by_map: Mapping[str, Sequence[ShiftLevel]]) -> str:
     """Write the gaps at the highest severity, uncalibrated and after temperature scaling."""
     last = {name: levels[-1].metrics["gap"].mean for name, levels in by_map.items()}
-    gaps = [f"{100 * last[name]:+.1f}" if known([last[name]]) else "–" for name in (RAW, TEMPERATURE) if name in last]
-    severity = by_map[RAW][-1].severity
+    gaps = [
+        f"{100 * last[name]:+.1f}" if known([last[name]]) else "–"
+        for name in (UNCALIBRATED, TEMPERATURE)
+        if name in last
+    ]
+    severity = by_map[UNCALIBRATED][-1].severity
     return f"gap at {severity}: {', after TS '.join(gaps)} points".replace("-", "−")
 
 
@@ -161,13 +167,15 @@ def plot_shifted_sets(panel: ShiftPanel, *, figure: Figure | None = None, theme:
         raise InputError("a shifted set must have no severities to be drawn beside the clean samples; there is none.")
     colours = theme_named(theme)
     names = list(dict.fromkeys(row.candidate for row in panel.rows))
-    looks = {look.name: look for look in map_looks((RAW, TEMPERATURE), colours, oracle=False)}
+    looks = {look.name: look for look in map_looks((UNCALIBRATED, TEMPERATURE), colours, oracle=False)}
     titles = shortened([summary.shift for summary in sets], _LONGEST_NAME)
     body = _LINE * len(names)
     figure = open_figure(figure, colours, width=_WIDTH, height=_HEAD + (body + _SET) * len(sets) + _FOOT)
     metrics = tuple(_HEIGHTS)
     grid = figure.add_gridspec(1 + len(sets), len(metrics), height_ratios=[_HEAD / body] + [1.0] * len(sets))
-    accuracy = MapLook(RAW, _SAME, {"marker": "D", "markersize": 4.6, "markeredgewidth": 0}, {"color": colours.ink})
+    accuracy = MapLook(
+        UNCALIBRATED, _SAME, {"marker": "D", "markersize": 4.6, "markeredgewidth": 0}, {"color": colours.ink}
+    )
     handles: list[Line2D] = [look.handle(lined=False) for look in (*looks.values(), accuracy)]
     detail = f"{seeds_words(len(row.metrics['ece'].values) for row in panel.rows)}; maps fitted on clean samples"
     draw_head(figure.add_subplot(grid[0, :]), colours, "Under natural shift", detail, handles)
@@ -185,7 +193,7 @@ def plot_shifted_sets(panel: ShiftPanel, *, figure: Figure | None = None, theme:
             ax.tick_params(axis="y", length=0, labelcolor=colours.ink)
             ax.spines["left"].set_visible(False)
             for row in panel.rows:
-                if _is_of(row, summary) and (metric != "accuracy" or row.map == RAW):
+                if _is_of(row, summary) and (metric != "accuracy" or row.map == UNCALIBRATED):
                     _draw_mark(ax, row, names, metric, accuracy if metric == "accuracy" else looks[row.map])
             ax.tick_params(labelbottom=line == len(sets) - 1)
             if not column:

@@ -3,9 +3,9 @@
 import math
 from typing import NamedTuple
 
-from calibrant.diagnosis import Against, Direction, Spread, TwoSample
-from calibrant.diagnosis.against import Side
+from calibrant.diagnosis import Direction, Spread, TwoSample
 from calibrant.diagnosis.over_seeds import RunSide
+from calibrant.evidence import Difference, Side
 
 __all__ = ["OVER_SEEDS", "SIDES", "Cell", "brief", "direction_text", "in_full", "signed"]
 
@@ -19,7 +19,7 @@ class Cell(NamedTuple):
 
     spread: Spread
     test: TwoSample | None = None
-    against: Against | None = None
+    against: Difference | None = None
 
     @property
     def side(self) -> Side:

@@ -3,7 +3,7 @@
 import math
 
 from calibrant.diagnosis import Diagnosis
-from calibrant.diagnosis.fitting import RAW, TEMPERATURE
+from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.report.diagnosis.cells import brief
 from calibrant.report.diagnosis.curves import Grid
 from calibrant.report.diagnosis.rows import in_order
@@ -52,7 +52,7 @@ def coefficient_lines(found: Diagnosis) -> list[str]:
     for curve in found.coefficients:
         values = ", ".join(f"{point.value:g}" for point in curve.points)
         told = {
-            "ECE": [point.ece[RAW].mean for point in curve.points],
+            "ECE": [point.ece[UNCALIBRATED].mean for point in curve.points],
             "after temperature": [point.ece[TEMPERATURE].mean for point in curve.points],
             "optimal": [point.optimal_ece.mean for point in curve.points],
         }

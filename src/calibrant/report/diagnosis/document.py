@@ -4,7 +4,7 @@ from importlib.metadata import version
 from typing import Any
 
 from calibrant.diagnosis import Diagnosis
-from calibrant.report.diagnosis.wording import diagnosis_words
+from calibrant.report.diagnosis.wording import diagnosis_words, words_of_verdict
 
 __all__ = ["DIAGNOSIS_SCHEMA", "diagnosis_to_document"]
 
@@ -27,6 +27,8 @@ def diagnosis_to_document(found: Diagnosis) -> dict[str, Any]:
         for row in candidate["rows"]:
             for name in _DRAWN if row["density"] is not None else ():
                 del row["density"][name]
+    for verdict, stored in zip(found.verdicts, plain["verdicts"], strict=True):
+        stored["words"], stored["basis"] = words_of_verdict(found, verdict)
     words = vars(diagnosis_words(found))
     return {
         "schema": DIAGNOSIS_SCHEMA,

@@ -67,11 +67,11 @@ def marks_legend(found: Diagnosis) -> str:
     covers = {verdict.raw_ece.covers_seeds for verdict in found.verdicts}
     seeds = ", and of seeds where either has several runs" if len(covers) > 1 else " and of seeds" * any(covers)
     corrected = f", corrected for {len(found.verdicts)} comparisons (Holm)" if len(found.verdicts) > 1 else ""
-    said = f"✓ better, ✗ worse than {found.reference} on the same rows beyond the noise of rows{seeds}{corrected}."
+    said = f"✓ better, ✗ worse than {found.baseline} on the same rows beyond the noise of rows{seeds}{corrected}."
     if not any(test.note is None for each in found.calibratability for test in each.t_tests.values()):
         return said
     return (
-        f"{said} ▲ higher, ▼ lower than {found.reference} by a t-test of runs at .05, as in Wang et al. 2021: {_BLIND}."
+        f"{said} ▲ higher, ▼ lower than {found.baseline} by a t-test of runs at .05, as in Wang et al. 2021: {_BLIND}."
     )
 
 
@@ -91,9 +91,9 @@ def shift_legend(panel: ShiftPanel) -> str:
         "corruption is not as bad as severity 3 of another."
     )
     if any(test.note is None for level in panel.levels for test in level.t_tests.values()):
-        said += f" ▲ higher, ▼ lower than {panel.reference} there by a t-test of runs at .05: {_BLIND}."
-    if any(row.against for row in panel.rows):
-        said += f" ✓ better, ✗ worse than {panel.reference} on the rows of a file, as above."
+        said += f" ▲ higher, ▼ lower than {panel.baseline} there by a t-test of runs at .05: {_BLIND}."
+    if any(row.differences for row in panel.rows):
+        said += f" ✓ better, ✗ worse than {panel.baseline} on the rows of a file, as above."
     return said
 
 

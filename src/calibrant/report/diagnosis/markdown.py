@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from calibrant.diagnosis import Diagnosis
-from calibrant.diagnosis.fitting import RAW
+from calibrant.diagnosis.evaluated import UNCALIBRATED
 from calibrant.diagnosis.refinement import SEPARATION
 from calibrant.errors import markdown_code, markdown_text
 from calibrant.report.diagnosis.cells import direction_text
@@ -165,10 +165,10 @@ def _tests(found: Diagnosis) -> list[str]:
     """Every comparison of an ECE with the reference's: on the same rows, and over seeds alone."""
     rows = []
     for one in in_order(found, found.calibratability):
-        for name, against in one.against.items():
+        for name, against in one.differences.items():
             test = one.t_tests[name]
             rows.append([
-                markdown_code(one.candidate), map_words(name), f"{against.difference:+.4f}",
+                markdown_code(one.candidate), map_words(name), f"{against.value:+.4f}",
                 f"{against.low:+.4f} … {against.high:+.4f}",
                 *(p_text(p, resampled=not against.covers_seeds) for p in (against.p, against.corrected_p)),
                 "" if test.note is not None else f"{test.t:.2f} ({test.df:.1f})",
@@ -177,7 +177,7 @@ def _tests(found: Diagnosis) -> list[str]:
     if not rows:
         return []
     header = ["candidate", "map", "difference of ece", "95 % interval", "p", "corrected", "t (df) of runs", "p of runs"]
-    return [f"## Every ECE against that of {markdown_code(found.reference)}", "", *table(header, rows), ""]
+    return [f"## Every ECE against that of {markdown_code(found.baseline)}", "", *table(header, rows), ""]
 
 
 def _runs(found: Diagnosis) -> list[str]:
@@ -195,4 +195,4 @@ def _heading(name: str) -> str:
 
 
 def _error_heading(name: str) -> str:
-    return "ece ↓" if name == RAW else f"ece, {name} ↓"
+    return "ece ↓" if name == UNCALIBRATED else f"ece, {name} ↓"

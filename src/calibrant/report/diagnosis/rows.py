@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from calibrant.diagnosis import Diagnosis, Direction, Refinement, RefinementRow
 from calibrant.diagnosis.calibratability import ORACLE
-from calibrant.diagnosis.fitting import RAW
+from calibrant.diagnosis.evaluated import UNCALIBRATED
 from calibrant.diagnosis.refinement import SEPARATION
 from calibrant.report.diagnosis.cells import Cell
 
@@ -39,12 +39,12 @@ class Line(NamedTuple):
 
 def in_order(found: Diagnosis, each: Iterable[_Found]) -> list[_Found]:
     """The reference's first; the others as they came."""
-    return sorted(each, key=lambda one: one.candidate != found.reference)
+    return sorted(each, key=lambda one: one.candidate != found.baseline)
 
 
 def map_words(name: str) -> str:
     """What a table calls a map."""
-    return "as it is" if name == RAW else name
+    return "as it is" if name == UNCALIBRATED else name
 
 
 def calibratability_lines(found: Diagnosis) -> list[Line]:
@@ -52,11 +52,11 @@ def calibratability_lines(found: Diagnosis) -> list[Line]:
     accuracies = {verdict.candidate: verdict.accuracy for verdict in found.verdicts}
     lines = []
     for one in in_order(found, found.calibratability):
-        errors = {name: Cell(one.ece[name], one.t_tests.get(name), one.against.get(name)) for name in found.maps}
+        errors = {name: Cell(one.ece[name], one.t_tests.get(name), one.differences.get(name)) for name in found.maps}
         lines.append(
             Line(
                 one.candidate,
-                RAW,
+                UNCALIBRATED,
                 {
                     "accuracy": Cell(one.accuracy, against=accuracies.get(one.candidate)),
                     **errors,
@@ -76,7 +76,7 @@ def refinement_lines(found: Diagnosis) -> list[Line]:
             one.candidate,
             row.map,
             {
-                name: Cell(row.metrics[name], row.t_tests.get(name), row.auroc_against if name == "auroc" else None)
+                name: Cell(row.metrics[name], row.t_tests.get(name), row.auroc_difference if name == "auroc" else None)
                 for name in SEPARATION
             },
         )
@@ -89,7 +89,7 @@ def split_lines(found: Diagnosis) -> list[Line]:
     return [
         Line(
             one.candidate,
-            RAW,
+            UNCALIBRATED,
             {
                 f"{score}{part}": Cell(spread)
                 for score, split in one.splits.items()

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from calibrant.diagnosis import ShiftPanel, ShiftRow
-from calibrant.diagnosis.fitting import RAW, TEMPERATURE
-from calibrant.diagnosis.shift_rows import CLEAN
+from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
+from calibrant.diagnosis.shift_panel import CLEAN
 from calibrant.errors import markdown_code
 from calibrant.report.diagnosis.cells import Cell, direction_text
 from calibrant.report.diagnosis.curves import Grid
@@ -31,7 +31,7 @@ def _level_grids(panel: ShiftPanel) -> Iterator[Grid]:
         names = next(one.shifts for one in levels.values() if one.severity)
         for metric, words in _OVER_LEVELS.items():
             rows = []
-            for candidate, name in _candidates_and_maps(panel, panel.maps if metric in _BY_MAP else (RAW,)):
+            for candidate, name in _candidates_and_maps(panel, panel.maps if metric in _BY_MAP else (UNCALIBRATED,)):
                 found = [levels[candidate, name, severity] for severity in severities]
                 cells = [Cell(one.metrics[metric], one.t_tests.get(metric)) for one in found]
                 rows.append([markdown_code(candidate), map_words(name), *(cell.in_full() for cell in cells)])
@@ -55,7 +55,7 @@ def _corruption_grids(panel: ShiftPanel) -> Iterator[Grid]:
                 map_words(name),
                 *(_with_direction(rows[candidate, name, each]) for each in names),
             ]
-            for candidate, name in _candidates_and_maps(panel, (RAW, TEMPERATURE))
+            for candidate, name in _candidates_and_maps(panel, (UNCALIBRATED, TEMPERATURE))
         ]
         if len(names) > 1:
             yield Grid(f"ECE at severity {severity}, by corruption", ["candidate", "map", *names], lines)
@@ -70,7 +70,7 @@ def _file_grids(panel: ShiftPanel) -> Iterator[Grid]:
         lines = []
         for candidate, name in _candidates_and_maps(panel, panel.maps):
             row = rows[candidate, name]
-            cells = [Cell(row.metrics[metric], against=row.against.get(metric)).in_full() for metric in _OF_FILE]
+            cells = [Cell(row.metrics[metric], against=row.differences.get(metric)).in_full() for metric in _OF_FILE]
             since = "–" if math.isnan(row.change["ece"].mean) else f"{row.change['ece'].mean:+.4f}"
             lines.append([markdown_code(candidate), map_words(name), *cells, since, direction_text(row.direction)])
         header = ["candidate", "map", *_OF_FILE, "ece since clean", "confidence − accuracy"]
@@ -79,7 +79,7 @@ def _file_grids(panel: ShiftPanel) -> Iterator[Grid]:
 
 def _candidates_and_maps(panel: ShiftPanel, maps: Sequence[str]) -> list[tuple[str, str]]:
     """The reference first."""
-    names = sorted(dict.fromkeys(row.candidate for row in panel.rows), key=lambda name: name != panel.reference)
+    names = sorted(dict.fromkeys(row.candidate for row in panel.rows), key=lambda name: name != panel.baseline)
     return [(candidate, name) for candidate in names for name in maps]
 
 

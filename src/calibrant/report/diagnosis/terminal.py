@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from calibrant.diagnosis import Diagnosis, Direction
-from calibrant.diagnosis.against import Side
-from calibrant.diagnosis.fitting import RAW, TEMPERATURE
+from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.errors import terminal_text
+from calibrant.evidence import Side
 from calibrant.report.diagnosis.cells import Cell, brief, signed
 from calibrant.report.diagnosis.digest import coefficient_lines, digest_grid
 from calibrant.report.diagnosis.legends import REFINEMENT, calibratability_legend, marks_legend, shift_legend
@@ -85,7 +85,7 @@ def _refinement(found: Diagnosis) -> Table:
     splits = {line.candidate: line for line in split_lines(found)}
     rows = {}
     for name in dict.fromkeys(candidate for candidate, _ in by_map):
-        raw = by_map[name, RAW]
+        raw = by_map[name, UNCALIBRATED]
         after = [_plain(by_map[name, each].cells["auroc"]) for each in found.maps[1:]]
         others = [Text(brief(raw.cells[each].spread.mean)) for each in _SHOWN]
         rows[name] = [_cell(raw.cells["auroc"]), *after, *others, _split(splits.get(name))]
@@ -112,10 +112,10 @@ def _shift(found: Diagnosis) -> list[RenderableType]:
     for under in under_shifts(found.shift):
         rows = {
             candidate: [
-                _moved(under.lines[candidate, RAW], "accuracy"),
-                _moved(under.lines[candidate, RAW], "ece"),
+                _moved(under.lines[candidate, UNCALIBRATED], "accuracy"),
+                _moved(under.lines[candidate, UNCALIBRATED], "ece"),
                 _moved(under.lines[candidate, TEMPERATURE], "ece"),
-                _moved(under.lines[candidate, RAW], "auroc"),
+                _moved(under.lines[candidate, UNCALIBRATED], "auroc"),
                 Text(signed(under.lines[candidate, TEMPERATURE].shifted["gap"].spread.mean)),
             ]
             for candidate in (one.candidate for one in in_order(found, found.calibratability))

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from calibrant.diagnosis import ShiftLevel, ShiftPanel, ShiftRow, Spread
-from calibrant.diagnosis.against import Side
-from calibrant.diagnosis.fitting import RAW, TEMPERATURE
-from calibrant.diagnosis.shift_rows import CLEAN
+from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
+from calibrant.diagnosis.shift_panel import CLEAN
+from calibrant.evidence import Side
 from calibrant.report.diagnosis.cells import Cell, brief
 
 __all__ = ["ShiftLine", "UnderShift", "shift_words", "under_shifts"]
@@ -52,7 +52,7 @@ def shift_words(panel: ShiftPanel, reference: str) -> list[str]:
     """
     said = []
     for under in under_shifts(panel):
-        raw, scaled = (under.lines[panel.reference, name] for name in (RAW, TEMPERATURE))
+        raw, scaled = (under.lines[panel.baseline, name] for name in (UNCALIBRATED, TEMPERATURE))
         start = f"Under {under.title}, the accuracy of {reference} goes from {_change(raw, 'accuracy')}"
         said.append(
             f"{start} and its ECE after the clean rows' temperature from {_change(scaled, 'ece')}{_others(under)}."
@@ -95,7 +95,7 @@ def _of_rows(
     return {
         (row.candidate, row.map): ShiftLine(
             clean[row.candidate, row.map],
-            {name: Cell(spread, against=row.against.get(name)) for name, spread in row.metrics.items()},
+            {name: Cell(spread, against=row.differences.get(name)) for name, spread in row.metrics.items()},
         )
         for row in rows
     }

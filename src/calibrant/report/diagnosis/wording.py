@@ -4,26 +4,24 @@ import math
 from collections.abc import Iterable
 
 from calibrant.diagnosis import Diagnosis, Verdict
-from calibrant.diagnosis.against import Side
-from calibrant.diagnosis.fitting import RAW, TEMPERATURE
-from calibrant.diagnosis.verdict_words import reference_words
+from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
+from calibrant.evidence import Side
 from calibrant.report.diagnosis.cells import brief
 from calibrant.report.diagnosis.under_shift import shift_words
+from calibrant.report.diagnosis.verdict_words import baseline_words, basis_words, verdict_words
 from calibrant.report.wording import Verdict as Words
 
-__all__ = ["diagnosis_words", "note_lines", "runs_words"]
+__all__ = ["diagnosis_words", "note_lines", "runs_words", "words_of_verdict"]
 
 _FEW = 2  # runs that hardly know their own noise
 
 
 def diagnosis_words(found: Diagnosis) -> Words:
     """The headline counts, the findings tell each candidate's story, and the last of them what they rest on."""
-    bases = list(dict.fromkeys(verdict.basis for verdict in found.verdicts))
+    stated = [words_of_verdict(found, verdict) for verdict in found.verdicts]
+    bases = list(dict.fromkeys(basis for _, basis in stated))
     several = len(found.verdicts) > 1
-    told = [
-        verdict.words if len(bases) == 1 else f"{verdict.words} ({verdict.basis.rstrip('.')})"
-        for verdict in found.verdicts
-    ]
+    told = [words if len(bases) == 1 else f"{words} ({basis.rstrip('.')})" for words, basis in stated]
     return Words(
         headline=_headline(found),
         findings=[
@@ -34,6 +32,13 @@ def diagnosis_words(found: Diagnosis) -> Words:
         ],
         next_steps=_next_steps(found),
     )
+
+
+def words_of_verdict(found: Diagnosis, verdict: Verdict) -> tuple[str, str]:
+    """A verdict in words, and what it is based on."""
+    words = {candidate.name: candidate.words for candidate in found.candidates}
+    stated = verdict_words(verdict, words[verdict.candidate], baseline_words(words[found.baseline]))
+    return stated, basis_words(verdict, found.n)
 
 
 def runs_words(found: Diagnosis) -> str:
@@ -61,7 +66,7 @@ def _headline(found: Diagnosis) -> str:
     if not found.verdicts:
         return f"One way to train, {_reference_in_full(found)}: there is nothing to hold it against."
     if len(found.verdicts) == 1:
-        return found.verdicts[0].words
+        return words_of_verdict(found, found.verdicts[0])[0]
     calibrated = _sides(found.verdicts, "ece_after_temperature", "is", "are", "{} calibrated")
     separated = _sides(found.verdicts, "auroc", "separates", "separate", "errors {}")
     return (
@@ -84,9 +89,9 @@ def _sides(verdicts: Iterable[Verdict], number: str, one: str, many: str, how: s
 
 
 def _of_reference(found: Diagnosis) -> list[str]:
-    mine = next(each for each in found.calibratability if each.candidate == found.reference)
-    auroc = next(each for each in found.refinement if each.candidate == found.reference).rows[0].metrics["auroc"]
-    direction = next(each for each in found.directions if (each.candidate, each.map) == (found.reference, RAW))
+    mine = next(each for each in found.calibratability if each.candidate == found.baseline)
+    auroc = next(each for each in found.refinement if each.candidate == found.baseline).rows[0].metrics["auroc"]
+    direction = next(each for each in found.directions if (each.candidate, each.map) == (found.baseline, UNCALIBRATED))
     claim = "" if direction.side == "neither" else f", {direction.side}"
     name = _reference_in_full(found)
     if name != _reference(found):
@@ -98,7 +103,7 @@ def _of_reference(found: Diagnosis) -> list[str]:
     )
     said = (
         f"{name[0].upper()}{name[1:]} itself: accuracy {brief(mine.accuracy.mean)}, ECE "
-        f"{brief(mine.ece[RAW].mean)}{claim}, after temperature scaling {brief(mine.ece[TEMPERATURE].mean)}, "
+        f"{brief(mine.ece[UNCALIBRATED].mean)}{claim}, after temperature scaling {brief(mine.ece[TEMPERATURE].mean)}, "
         f"{separation}."
     )
     return [said]
@@ -125,11 +130,11 @@ def _next_steps(found: Diagnosis) -> list[str]:
 
 
 def _reference(found: Diagnosis) -> str:
-    return reference_words(_reference_in_full(found))
+    return baseline_words(_reference_in_full(found))
 
 
 def _reference_in_full(found: Diagnosis) -> str:
-    return next(each.words for each in found.candidates if each.name == found.reference)
+    return next(each.words for each in found.candidates if each.name == found.baseline)
 
 
 def _count(number: int, what: str) -> str:

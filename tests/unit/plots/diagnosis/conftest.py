@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from calibrant.diagnosis import (
-    Against,
     Band,
     Calibratability,
     CandidateSummary,
@@ -29,6 +28,7 @@ from calibrant.diagnosis import (
     Verdict,
     spread,
 )
+from calibrant.evidence import Difference
 
 MAPS = ("none", "temperature", "histogram", "svs")
 NAMES = (
@@ -54,13 +54,15 @@ class Maker:
         order = (place + 1) if name == "none" else abs(place - 1) + 1
         return self.over(ECE[name] * order, 0.002)
 
-    def against(self, metric, side):
-        return Against(metric, 0.1, 0.2, -0.1, -0.2, 0.0, 0.01, 0.01, side, covers_seeds=True, by_seed={})
+    def against(self, side):
+        return Difference(0.2, 0.1, -0.1, -0.2, 0.0, 0.01, 0.01, side, covers_seeds=True)
 
     def verdict(self, place, sides=("alike", "alike")):
-        scaled, auroc = (self.against(*each) for each in zip(("ece", "auroc"), sides, strict=True))
-        alike = self.against("ece", "alike")
-        return Verdict(self.names[place], self.names[0], alike, scaled, auroc, alike, "alike", "words", "basis")
+        scaled, auroc = (self.against(side) for side in sides)
+        alike = self.against("alike")
+        return Verdict(
+            self.names[place], self.names[0], alike, scaled, auroc, alike, "alike", self.seeds, self.seeds, 2
+        )
 
     def calibratability(self, place):
         return Calibratability(
@@ -137,7 +139,7 @@ class Maker:
         sets = [ShiftSummary("clean", "clean", None, 500), *(ShiftSummary(name, "file", None, 300) for name in files)]
         rows = [
             ShiftRow(name, each, of.shift, of.source, None, of.n, self.shift_metrics(place, each, 2 * (of != sets[0])),
-                     {}, Direction(name, each, self.over(0.0), 0.0, 0.0, "neither", covers_seeds=False), {})
+                     {}, Direction(name, each, self.over(0.0), 0.0, 0.0, "neither", covers_seeds=False), {}, {})
             for of in sets for place, name in enumerate(self.names) for each in MAPS
         ]  # fmt: skip
         return ShiftPanel("ce", MAPS, tuple(sets), tuple(rows), tuple(levels) if severities else ())
@@ -147,7 +149,7 @@ class Maker:
         seeds = tuple(range(self.seeds))
         return Diagnosis(
             candidates=tuple(CandidateSummary(name, name, seeds, (), 640) for name in self.names),
-            reference="ce",
+            baseline="ce",
             maps=MAPS,
             n=500,
             n_bins=15,

@@ -322,7 +322,7 @@ def test_candidates_told_apart_in_the_middle_of_their_names_are_told_apart_in_a_
     made = maker(2)
     made.names = tuple(f"ce split=holdout epochs={epochs} batch_size=32 learning_rate=0.02" for epochs in (2, 5))
     found = made.diagnosis()
-    figure = draw(replace(found, reference=made.names[0], shift=None))
+    figure = draw(replace(found, baseline=made.names[0], shift=None))
     ticks = {label.get_text() for ax in figure.axes for label in ax.get_yticklabels()}
     titles = {ax._left_title.get_text() for ax in figure.axes}
     assert {"ce epochs=2", "ce epochs=5"} <= ticks | titles | set(words_of(figure))
@@ -331,7 +331,7 @@ def test_candidates_told_apart_in_the_middle_of_their_names_are_told_apart_in_a_
 def test_the_key_of_the_map_has_room_whatever_the_reference_is_called(maker):
     made = maker(2)
     made.names = ("meta_focal(objective=sece) mixup=0.2 batch_size=512", "ce")
-    figure = plot_two_sided(replace(made.diagnosis(), reference=made.names[0], verdicts=(made.verdict(1),)))
+    figure = plot_two_sided(replace(made.diagnosis(), baseline=made.names[0], verdicts=(made.verdict(1),)))
     figure.draw_without_rendering()
     (legend,) = (ax.get_legend() for ax in figure.axes if ax.get_legend())
     assert legend.get_window_extent().x1 <= figure.bbox.x1

@@ -1,13 +1,60 @@
-"""Candidates called by what tells them apart, and by no more: ``label_smoothing(0.05)``, ``ce mixup=1``."""
+"""Candidates: runs that differ in the seed alone, named by the options in which they differ from other candidates."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias, final
 
 from calibrant import catalogue
-from calibrant.diagnosis.options import Option, flattened
+from calibrant.checks import check_known
+from calibrant.diagnosis.runs import DiagnosedRun
 from calibrant.losses import Loss, MetaLoss, loss_settings
+from calibrant.training.recipe import RunSettings
 
-__all__ = ["CandidateName", "names_of"]
+__all__ = [
+    "Candidate",
+    "CandidateName",
+    "Option",
+    "baseline_of",
+    "candidate_notes",
+    "flattened",
+    "grouped",
+    "names_of",
+    "options_of",
+]
+
+Option: TypeAlias = bool | int | float | str | tuple[Any, ...] | None
+
+
+def options_of(settings: RunSettings) -> dict[str, Option]:
+    """Every option but the seed, by its path, such as ``loss.smoothing`` or ``recipe.weight_decay``."""
+    plain = settings.as_dict()
+    del plain["recipe"]["seed"]
+    return flattened(plain)
+
+
+def flattened(values: Mapping[str, Any], above: str = "") -> dict[str, Option]:
+    """Nested options by their path; lists as tuples, so that options can be compared.
+
+    Example:
+        >>> flattened({"loss": "mmce", "base": {"loss": "focal", "gamma": 3.0}})
+        {'loss': 'mmce', 'base.loss': 'focal', 'base.gamma': 3.0}
+    """
+    return dict(_walk(values, above))
+
+
+def _walk(values: Mapping[str, Any], above: str) -> Iterator[tuple[str, Option]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _walk(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", _fixed(value)
+
+
+def _fixed(value: Any) -> Option:
+    if isinstance(value, Mapping):
+        return tuple((name, _fixed(each)) for name, each in value.items())
+    return tuple(_fixed(each) for each in value) if isinstance(value, list | tuple) else value
+
 
 _LOSS = "loss."
 _NAME = "loss.loss"
@@ -139,3 +186,74 @@ def _text(value: Option) -> str:
     if isinstance(value, tuple):
         return f"[{', '.join(map(_text, value))}]"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One way to train, tried with one seed or several."""
+
+    name: str  # in a table
+    words: str  # in a sentence
+    options: Mapping[str, Option]  # all that decides it, by path
+    runs: tuple[DiagnosedRun, ...]  # by rising seed
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of its runs."""
+        return tuple(run.seed for run in self.runs)
+
+
+def grouped(runs: Sequence[DiagnosedRun]) -> tuple[Candidate, ...]:
+    """Runs of the same data, split, network, recipe and loss become one candidate; in order of first appearance.
+
+    Args:
+        runs: From :func:`~calibrant.diagnosis.runs.read_runs`.
+    """
+    found: dict[str, list[DiagnosedRun]] = {}
+    options: list[dict[str, Option]] = []
+    for run in runs:
+        one = options_of(run.settings)
+        key = repr(sorted(one.items()))
+        if key not in found:
+            options.append(one)
+        found.setdefault(key, []).append(run)
+    together = zip(names_of(options), options, found.values(), strict=True)
+    return tuple(
+        Candidate(name.short, name.words, one, tuple(sorted(members, key=lambda run: run.seed)))
+        for name, one, members in together
+    )
+
+
+def baseline_of(candidates: Sequence[Candidate], name: str | None = None) -> Candidate:
+    """The candidate that the others are compared with: the named one; else plain cross-entropy; else the first.
+
+    Raises:
+        UnknownNameError: If there is none of that name.
+    """
+    if name is not None:
+        check_known(name, [each.name for each in candidates], "a candidate")
+        return next(each for each in candidates if each.name == name)
+    plain = [each for each in candidates if each.options["loss.loss"] == "ce" and not each.options.get("recipe.mixup")]
+    return plain[0] if plain else candidates[0]
+
+
+def candidate_notes(candidate: Candidate) -> Iterator[str]:
+    """Which runs lack something, and what is left out for that; and in which a learned γ ended at its limit.
+
+    Args:
+        candidate: From :func:`~calibrant.diagnosis.candidates.grouped`.
+    """
+    for run in candidate.runs:
+        if not run.is_recorded:
+            recorded = f"{len(run.records)} of {run.settings.recipe.epochs} records"
+            yield f"seed {run.seed}: epochs.jsonl has {recorded}, so the run is left out of the curves over epochs"
+    ends = {
+        run.seed: next((each.learned for each in reversed(run.records) if each.learned), {}) for run in candidate.runs
+    }
+    clipped = [
+        f"seed {seed}: {end['gamma_clipped']:.1%} of rows" for seed, end in ends.items() if end.get("gamma_clipped")
+    ]
+    if clipped:
+        runs = "run" if len(ends) == 1 else "runs"
+        yield f"γ at its limit in {len(clipped)} of {len(ends)} {runs} in the end ({', '.join(clipped)})"

@@ -1,21 +1,21 @@
-"""Every run judged once: its test rows as they are, and after each map fitted on its own calibration rows.
+"""Evaluate every run once: its test samples uncalibrated, and after each map fitted on its own calibration samples.
 
-What is kept of a row is its confidence and whether it was right; logits are read, used and let go, run by run.
+Of a sample, its confidence and correctness are kept; logits are read, used and released, run by run.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from calibrant.calibrators import Calibrator
+from calibrant.calibrators import Calibrator, HistogramBinning, StructuredVectorScaling, TemperatureScaling
+from calibrant.calibrators.base import try_fit
 from calibrant.checks import check_bins
-from calibrant.diagnosis.candidate import Candidate
-from calibrant.diagnosis.fitting import MAPS, RAW, TEMPERATURE, check_maps, try_fit
-from calibrant.diagnosis.oracle import Oracle, oracle_temperature
-from calibrant.diagnosis.over_seeds import Spread, spread
+from calibrant.comparison import TEMPERATURE, UNCALIBRATED
+from calibrant.diagnosis.candidates import Candidate
+from calibrant.diagnosis.over_seeds import Record, Spread, spread
 from calibrant.diagnosis.runs import DiagnosedRun
-from calibrant.errors import FitError
+from calibrant.errors import FitError, InputError
 from calibrant.maps import Map, Scale
 from calibrant.metrics import (
     AURC,
@@ -34,9 +34,80 @@ from calibrant.metrics import (
     TopBrier,
     calibration_refinement,
 )
+from calibrant.numerics.lowest_error import lowest_error
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = ["Judged", "JudgedCandidate", "JudgedRun", "Outcome", "judge_candidates", "outcome_of"]
+__all__ = [
+    "MAPS",
+    "PAPER_MAPS",
+    "TEMPERATURE",
+    "UNCALIBRATED",
+    "Evaluated",
+    "EvaluatedCandidate",
+    "EvaluatedRun",
+    "Oracle",
+    "Outcome",
+    "check_maps",
+    "evaluate_candidates",
+    "oracle_temperature",
+    "outcome_of",
+]
+
+MAPS: tuple[Calibrator, ...] = (TemperatureScaling(), HistogramBinning(), StructuredVectorScaling())
+# As in "Rethinking Calibration": the temperature with the lowest ECE of a grid, and bins of equal width.
+PAPER_MAPS: tuple[Calibrator, ...] = (
+    TemperatureScaling(criterion="ece-overconfidence"), HistogramBinning(bins="equal_width"), StructuredVectorScaling(),
+)  # fmt: skip
+
+
+def check_maps(maps: Sequence[Calibrator], name: str) -> None:
+    """Maps that can be told apart, with a temperature, which verdicts go by.
+
+    Raises:
+        InputError: If they are not.
+    """
+    names = [method.name for method in maps]
+    if TEMPERATURE not in names or len(set(names)) < len(names) or UNCALIBRATED in names:
+        raise InputError(
+            f"{name} must be different methods, temperature among them; got {', '.join(names) or 'none'}. "
+            "The uncalibrated network is always evaluated."
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Oracle(Record):
+    """The lowest ECE of any temperature on the test rows themselves, and that temperature."""
+
+    ece: float
+    temperature: float
+
+
+def oracle_temperature(test: Predictions, *, also: Iterable[float] = (), n_bins: int = 15) -> Oracle:
+    """Search the temperature with the lowest ECE on the very rows that judge.
+
+    It is what "Rethinking Calibration" calls the optimal ECE: how far a temperature could get, without the luck of the
+    calibration rows. It flatters, since it is chosen on the rows it is evaluated on, the more so the fewer they are.
+
+    All temperatures are searched, as a rule in steps of 1e-5 of one: see :mod:`calibrant.numerics.lowest_error`. Rows
+    that are all right get the coldest there is, and those that are all wrong the hottest.
+
+    Args:
+        test: The rows that judge.
+        also: Temperatures to try beside the others, such as those that were fitted elsewhere; NaN is passed over.
+        n_bins: Of the ECE.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.randn(4000, 5, generator=torch.manual_seed(0))
+        >>> labels = logits.softmax(1).multinomial(1, generator=torch.manual_seed(1))[:, 0]
+        >>> found = oracle_temperature(Predictions.from_logits(3 * logits, labels))
+        >>> 2.5 < found.temperature < 3.5, found.ece < 0.02
+        (True, True)
+    """
+    known = [temperature for temperature in also if not math.isnan(temperature)]
+    return Oracle(*lowest_error(test.logits, test.labels, also=known, n_bins=n_bins))
+
 
 _FEWEST = 10  # rows that the cross-fitted split of a score needs
 
@@ -55,7 +126,7 @@ class Outcome:
 
 @final
 @dataclass(frozen=True, eq=False)
-class JudgedRun:
+class EvaluatedRun:
     """One run under every map, and what an oracle would make of it."""
 
     seed: int
@@ -68,11 +139,11 @@ class JudgedRun:
 
 @final
 @dataclass(frozen=True, eq=False)
-class JudgedCandidate:
+class EvaluatedCandidate:
     """All runs of a candidate."""
 
     candidate: Candidate
-    runs: tuple[JudgedRun, ...]
+    runs: tuple[EvaluatedRun, ...]
 
     @property
     def name(self) -> str:
@@ -91,10 +162,10 @@ class JudgedCandidate:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """Every run of every candidate, judged on the same test rows."""
+class Evaluated:
+    """Every run of every candidate, evaluated on the same test rows."""
 
-    candidates: tuple[JudgedCandidate, ...]
+    candidates: tuple[EvaluatedCandidate, ...]
     maps: tuple[Calibrator, ...]
     n_bins: int
     n: int  # test rows
@@ -102,24 +173,24 @@ class Judged:
     @property
     def map_names(self) -> tuple[str, ...]:
         """Nothing, then the maps in their order."""
-        return (RAW, *(each.name for each in self.maps))
+        return (UNCALIBRATED, *(each.name for each in self.maps))
 
-    def find(self, name: str) -> JudgedCandidate:
+    def find(self, name: str) -> EvaluatedCandidate:
         """The candidate of this name, which must be one of them."""
         return next(each for each in self.candidates if each.name == name)
 
 
-def judge_candidates(
+def evaluate_candidates(
     candidates: Sequence[Candidate],
     *,
     maps: Sequence[Calibrator] = MAPS,
     n_bins: int = 15,
     progress: Callable[[str, int, int], None] = lambda _what, _done, _of: None,
-) -> Judged:
+) -> Evaluated:
     """Fit every map once for every run, and measure the test rows before and after.
 
     Args:
-        candidates: From :func:`~calibrant.diagnosis.candidate.grouped`.
+        candidates: From :func:`~calibrant.diagnosis.candidates.grouped`.
         maps: What may be fitted on the calibration rows; a temperature must be among them.
         n_bins: Of the ECE.
         progress: Called with the folder of each run, how many are done, and how many there are.
@@ -132,23 +203,23 @@ def judge_candidates(
     total = sum(len(each.runs) for each in candidates)
     done, found = 0, []
     for candidate in candidates:
-        judged = []
+        evaluated = []
         for run in candidate.runs:
             progress(run.path.name, done, total)
-            judged.append(_judged(run, maps, n_bins))
+            evaluated.append(_evaluated(run, maps, n_bins))
             done += 1
-        found.append(JudgedCandidate(candidate, tuple(judged)))
-    raw = found[0].runs[0].outcomes[RAW].top
+        found.append(EvaluatedCandidate(candidate, tuple(evaluated)))
+    raw = found[0].runs[0].outcomes[UNCALIBRATED].top
     assert raw is not None, "nothing needs no fit"
-    return Judged(tuple(found), tuple(maps), n_bins, len(raw))
+    return Evaluated(tuple(found), tuple(maps), n_bins, len(raw))
 
 
-def _judged(run: DiagnosedRun, maps: Sequence[Calibrator], n_bins: int) -> JudgedRun:
+def _evaluated(run: DiagnosedRun, maps: Sequence[Calibrator], n_bins: int) -> EvaluatedRun:
     calibration, test = run.calibration, run.test
-    outcomes = {RAW: outcome_of(test, n_bins=n_bins)}
+    outcomes = {UNCALIBRATED: outcome_of(test, n_bins=n_bins)}
     temperature = math.nan
     for method in maps:
-        fitted = try_fit(method, calibration)
+        fitted = try_fit(method.fit, calibration)
         if fitted.map is None:
             outcomes[method.name] = Outcome(None, {}, fitted.failure, fitted.notes)
             continue
@@ -156,7 +227,7 @@ def _judged(run: DiagnosedRun, maps: Sequence[Calibrator], n_bins: int) -> Judge
             temperature = float(fitted.map.temperature)
         outcomes[method.name] = outcome_of(test, fitted.map, n_bins=n_bins, notes=fitted.notes)
     oracle = oracle_temperature(test, also=[temperature], n_bins=n_bins)
-    return JudgedRun(run.seed, outcomes, temperature, oracle, _splits(test), len(calibration))
+    return EvaluatedRun(run.seed, outcomes, temperature, oracle, _splits(test), len(calibration))
 
 
 def _of_top_labels(n_bins: int) -> tuple[Metric, ...]:

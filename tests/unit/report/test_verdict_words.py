@@ -1,21 +1,25 @@
-"""The two-sided verdict: right in words for every combination of sides."""
+"""The verdict on a candidate is right in words for every combination of sides."""
 
 import math
 from itertools import product
 
 import pytest
 
-from calibrant.diagnosis import compared_with, verdict
-from calibrant.diagnosis.against import Against
-from calibrant.diagnosis.verdict import _overall
-from calibrant.diagnosis.verdict_words import basis_words, reference_words, verdict_words
+from calibrant.diagnosis import Verdict
+from calibrant.evidence import Difference
+from calibrant.report.diagnosis.verdict_words import baseline_words, basis_words, verdict_words
 
 NAN = math.nan
 SIDES = ("better", "worse", "alike")
 
 
-def against(side, value, reference, *, metric="ece", covers_seeds=True):
-    return Against(metric, value, reference, value - reference, -1.0, 1.0, 0.5, 0.5, side, covers_seeds, {})
+def against(side, value, baseline, *, covers_seeds=True):
+    return Difference(baseline, value, value - baseline, -1.0, 1.0, 0.5, 0.5, side, covers_seeds)
+
+
+def spoken(candidate, baseline, *, raw, scaled, auroc, accuracy):
+    found = Verdict("b", "a", raw, scaled, auroc, accuracy, "alike", 1, 1, 1)
+    return verdict_words(found, candidate, baseline)
 
 
 # The numbers of each side: of errors, lower is better.
@@ -27,13 +31,13 @@ AUROC = {"better": (0.9, 0.87), "worse": (0.81, 0.87), "alike": (0.87, 0.868)}
 def said(raw, scaled, auroc, accuracy="alike", *, covers_seeds=True, words="label smoothing 0.1"):
     numbers = {"better": (0.78, 0.75), "worse": (0.72, 0.75), "alike": (0.75, 0.75)}[accuracy]
     missing = against("alike", NAN, 0.011)
-    return verdict_words(
+    return spoken(
         words,
         "cross-entropy",
         raw=against(raw, *RAW[raw], covers_seeds=covers_seeds),
         scaled=missing if scaled == "missing" else against(scaled, *SCALED[scaled]),
-        auroc=against("alike", NAN, 0.87) if auroc == "missing" else against(auroc, *AUROC[auroc], metric="auroc"),
-        accuracy=against(accuracy, *numbers, metric="accuracy"),
+        auroc=against("alike", NAN, 0.87) if auroc == "missing" else against(auroc, *AUROC[auroc]),
+        accuracy=against(accuracy, *numbers),
     )
 
 
@@ -47,7 +51,7 @@ def test_the_verdict_of_the_papers_reads_as_it_should():
 RAW_WORDS = {
     "better": "Label smoothing 0.1 lowers raw ECE from .094 to .021",
     "worse": "Label smoothing 0.1 raises raw ECE from .021 to .094",
-    "alike": "Label smoothing 0.1 does not change raw ECE beyond noise (.093 against .094 for cross-entropy)",
+    "alike": "Label smoothing 0.1 does not change raw ECE appreciably (.093 against .094 for cross-entropy)",
 }
 SCALED_WORDS = {
     ("better", "better"): ", and after temperature scaling it is still lower: .008 against .011 for cross-entropy",
@@ -58,7 +62,7 @@ SCALED_WORDS = {
     ("alike", "worse"): ", but after temperature scaling it is higher: .028 against .011 for cross-entropy",
 } | {
     (raw, "alike"): (
-        ", but after temperature scaling the two do not differ beyond noise: .012 against .011 for cross-entropy"
+        ", but after temperature scaling the two do not differ appreciably: .012 against .011 for cross-entropy"
     ) for raw in ("better", "worse")
 } | {(raw, "missing"): "; temperature scaling could not be fitted" for raw in SIDES}  # fmt: skip
 AUROC_WORDS = {
@@ -68,7 +72,7 @@ AUROC_WORDS = {
 }
 NO_AUROC = "no AUROC, because all answers of label smoothing 0.1 are right"
 BOTH_ALIKE = (
-    "Label smoothing 0.1 does not change ECE beyond noise, neither raw (.093 against .094 for cross-entropy) nor after "
+    "Label smoothing 0.1 does not change ECE appreciably, neither raw (.093 against .094 for cross-entropy) nor after "
     "temperature scaling (.012 against .011)"
 )
 
@@ -92,7 +96,7 @@ def test_every_combination_is_put_into_the_right_words(raw, scaled, auroc):
             "missing": "no number after temperature scaling, which could not be fitted",
         }[scaled]
         end = ", AUROC .87 against .87." if auroc == "alike" else f", {NO_AUROC}."
-        start = "Label smoothing 0.1 and cross-entropy do not differ beyond noise: raw ECE .093 against .094, "
+        start = "Label smoothing 0.1 and cross-entropy do not differ appreciably: raw ECE .093 against .094, "
         assert found == start + after + end
         return
     start = BOTH_ALIKE if raw == scaled == "alike" else RAW_WORDS[raw] + SCALED_WORDS[raw, scaled]
@@ -114,12 +118,12 @@ def test_one_run_of_each_is_said_to_be_no_more():
 
 def test_numbers_that_differ_beyond_noise_are_told_apart_and_others_are_not_stretched():
     numbers = {"scaled": against("alike", 0.01, 0.01), "accuracy": against("alike", 0.7, 0.7)}
-    near = {"raw": against("worse", 0.02134, 0.02131), "auroc": against("better", 0.8749, 0.8721, metric="auroc")}
-    words = verdict_words("b", "a", **near, **numbers)
+    near = {"raw": against("worse", 0.02134, 0.02131), "auroc": against("better", 0.8749, 0.8721)}
+    words = spoken("b", "a", **near, **numbers)
     assert "raises raw ECE from .02131 to .02134" in words
     assert "AUROC .875 against .872" in words
-    same = {"raw": against("alike", 0.02134, 0.02131), "auroc": against("better", 0.9, 0.8, metric="auroc")}
-    assert "(.021 against .021 for a)" in verdict_words("b", "a", **same, **numbers)
+    same = {"raw": against("alike", 0.02134, 0.02131), "auroc": against("better", 0.9, 0.8)}
+    assert "(.021 against .021 for a)" in spoken("b", "a", **same, **numbers)
 
 
 @pytest.mark.parametrize(
@@ -129,19 +133,19 @@ def test_numbers_that_differ_beyond_noise_are_told_apart_and_others_are_not_stre
 )  # fmt: skip
 def test_why_there_is_no_auroc_is_said(aurocs, accuracies, said):
     numbers = {"raw": against("better", 0.1, 0.2), "scaled": against("alike", 0.01, 0.01)}
-    accuracy = against("alike", *accuracies, metric="accuracy")
-    words = verdict_words("b", "a", **numbers, auroc=against("alike", *aurocs, metric="auroc"), accuracy=accuracy)
+    accuracy = against("alike", *accuracies)
+    words = spoken("b", "a", **numbers, auroc=against("alike", *aurocs), accuracy=accuracy)
     assert words.endswith(f"; there is no AUROC, because all answers {said}.")
 
 
 def test_a_long_name_of_the_reference_is_not_in_every_sentence():
-    assert reference_words("cross-entropy with mixup 0.2") == "cross-entropy with mixup 0.2"
-    assert reference_words("cross-entropy with split holdout and epochs 2 and batch size 32") == "the reference"
+    assert baseline_words("cross-entropy with mixup 0.2") == "cross-entropy with mixup 0.2"
+    assert baseline_words("cross-entropy with split holdout and epochs 2 and batch size 32") == "the baseline"
 
 
 def test_a_perfect_auroc_keeps_its_one():
     numbers = {"raw": against("better", 0.1, 0.2), "scaled": against("alike", 0.01, 0.01)}
-    words = verdict_words("b", "a", **numbers, auroc=against("better", 1.0, 0.9), accuracy=against("alike", 0.7, 0.7))
+    words = spoken("b", "a", **numbers, auroc=against("better", 1.0, 0.9), accuracy=against("alike", 0.7, 0.7))
     assert "AUROC 1.00 against .90" in words
 
 
@@ -166,33 +170,6 @@ def test_a_perfect_auroc_keeps_its_one():
     ],
 )
 def test_the_basis_is_told(runs, candidates, text):
-    assert basis_words(*runs, n=10_000, candidates=candidates) == text.format("on the same 10,000 test rows")
-
-
-@pytest.mark.parametrize(
-    ("sides", "overall"),
-    [({"alike"}, "alike"), ({"alike", "better"}, "better"), ({"worse"}, "worse"), (set(SIDES), "mixed")],
-)
-def test_overall_is_mixed_where_sides_disagree(sides, overall):
-    assert _overall(sides) == overall
-
-
-def test_the_verdict_is_drawn_from_runs(judged_tops, hands):
-    # Overconfident, but separating well, and mended by a temperature; against less so but noisy, which none mends.
-    def runs(seeds, **options):
-        return [hands.answers(n=2000, seed=seed, **options) for seed in seeds]
-
-    plain, mended = runs((0, 1, 2), overconfidence=0.8, separation=0.98), runs((0, 1, 2), separation=0.98)
-    noisy = runs((3, 4, 5), overconfidence=0.35, separation=0.5)
-    judged = judged_tops(ce=plain, ls=noisy, scaled={"ce": mended, "ls": noisy})
-    against = compared_with(judged, "ce", resamples=200)["ls"]
-    found = verdict(judged.find("ls"), judged.find("ce"), against, n=2000, candidates=1)
-    assert (found.raw_ece.side, found.ece_after_temperature.side, found.auroc.side) == ("better", "worse", "worse")
-    assert (found.overall, found.accuracy.side) == ("worse", "alike")  # its lower ECE as it is does not count
-    assert found.words.startswith("Ls lowers raw ECE from ")
-    assert ", but after temperature scaling it is " in found.words
-    assert "and it separates errors worse: AUROC " in found.words
-    assert found.basis.startswith("3 runs against 3 runs, on the same 2,000 test rows")
-    alone = judged_tops(ce=plain[:1], ls=plain[:1])
-    same = compared_with(alone, "ce", resamples=50)["ls"]
-    assert "do not differ beyond noise" in verdict(*reversed(alone.candidates), same, n=2000, candidates=1).words
+    alike = against("alike", 0.1, 0.1)
+    found = Verdict("b", "a", alike, alike, alike, alike, "alike", *runs, candidates)
+    assert basis_words(found, 10_000) == text.format("on the same 10,000 test rows")
