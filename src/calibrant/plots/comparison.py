@@ -75,10 +75,10 @@ def plot_leaderboard(
     handles.append(Line2D([], [], label="95 % interval", color=colours.muted, linewidth=1.6))
     left_out = len(diagram.left_out)
     parts = [
-        without_middle(name, 36),
+        without_middle(name, 32),
         f"{diagram.n:,} test samples",
-        "marks: paired tests, corrected for their number",
-        f"{left_out} method{'s' * (left_out > 1)} could not be fitted" if left_out else "",
+        "marks: corrected paired tests",
+        f"{left_out} could not be fitted" if left_out else "",
     ]
     detail = "  ·  ".join(filter(None, parts))
     draw_head(figure.add_subplot(grid[0, :]), colours, "Calibration methods compared", detail, handles)
