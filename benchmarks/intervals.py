@@ -3,7 +3,8 @@
 from benchmarks.nine_metrics import EXACT
 from benchmarks.peers import Rows
 from benchmarks.timing import in_turns
-from calibrant import Predictions, estimate, evaluate
+from calibrant import Predictions, evaluate
+from calibrant.evidence import estimate
 
 __all__ = ["report"]
 

@@ -3,8 +3,8 @@
 from benchmarks.memory import peak_in_a_process_of_its_own, print_peak
 from benchmarks.peers import Rows, rivals
 from benchmarks.timing import in_turns
-from calibrant import Predictions, Tally
-from calibrant.metrics import ACE, AURC, AUROC, ECE, MCE, NLL, SCE, Brier, Entropy, RankedCells
+from calibrant import Predictions
+from calibrant.metrics import ACE, AURC, AUROC, ECE, MCE, NLL, SCE, Brier, Entropy, RankedCells, Tally
 
 __all__ = ["EXACT", "report"]
 

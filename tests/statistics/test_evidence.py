@@ -11,7 +11,8 @@ import pytest
 import torch
 from scipy import stats
 
-from calibrant import Predictions, TopLabel, difference, estimate
+from calibrant import Predictions, TopLabel, difference
+from calibrant.evidence import estimate
 from calibrant.metrics import (
     ACE,
     AUGRC,

@@ -5,8 +5,9 @@ import warnings
 import pytest
 import torch
 
-from calibrant import Predictions, catalogue, difference, estimate
+from calibrant import Predictions, catalogue, difference
 from calibrant.errors import CalibrantWarning
+from calibrant.evidence import estimate
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
 

@@ -42,7 +42,7 @@ from made_runs import rows_of, settings_of, write_run
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from calibrant import bad_file
+from calibrant import errors
 from calibrant.confidence import ConfidenceHead, NeighbourConfidence, load_confidence, save_confidence
 from calibrant.diagnosis.runs import read_runs
 from calibrant.errors import FileError, markdown_code, markdown_text, terminal_text
@@ -125,7 +125,7 @@ LARGE = (1 << 15, 1 << 9)  # 64 MiB of float32
 
 
 def test_an_npz_that_expands_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(bad_file, "_ALWAYS_FINE", 1 << 24)  # 1 GiB takes long to pack
+    monkeypatch.setattr(errors, "_ALWAYS_FINE", 1 << 24)  # 1 GiB takes long to pack
     path = tmp_path / "bomb.npz"
     bomb(path, logits=LARGE, labels=(1 << 18,))
     assert path.stat().st_size < 1 << 17
@@ -161,8 +161,8 @@ def test_a_csv_that_expands_without_end_is_refused(tmp_path, monkeypatch):
         file.write(b"logit_0,logit_1,label\n")
         for _ in range(120):
             file.write(b"0,0,0\n" * (1 << 17))
-    monkeypatch.setattr(bad_file, "_ALWAYS_FINE", 1 << 25)  # the text is 94 MB, so that the test is quick
-    monkeypatch.setattr(bad_file, "_MOST_TIMES", 10)
+    monkeypatch.setattr(errors, "_ALWAYS_FINE", 1 << 25)  # the text is 94 MB, so that the test is quick
+    monkeypatch.setattr(errors, "_MOST_TIMES", 10)
     with pytest.raises(FileError, match="must not expand"):
         load(path)
 
@@ -179,8 +179,8 @@ def test_a_table_that_expands_without_end_is_refused(tmp_path, monkeypatch, suff
     else:
         feather.write_feather(table, path, compression="zstd")
     assert path.stat().st_size < 1 << 20
-    monkeypatch.setattr(bad_file, "_ALWAYS_FINE", 1 << 24)
-    monkeypatch.setattr(bad_file, "_MOST_TIMES", 10)
+    monkeypatch.setattr(errors, "_ALWAYS_FINE", 1 << 24)
+    monkeypatch.setattr(errors, "_MOST_TIMES", 10)
     with pytest.raises(FileError, match="must not expand"):
         load(path)
 
@@ -447,14 +447,14 @@ def test_what_nobody_can_be_given_ends_in_a_sentence(calibrant, tmp_path):
     ],
 )
 def test_running_out_of_memory_is_called_that(error):
-    with pytest.raises(FileError, match=r"rows\.npz must fit into memory") as raised, bad_file.reading("rows.npz", "x"):
+    with pytest.raises(FileError, match=r"rows\.npz must fit into memory") as raised, errors.reading("rows.npz", "x"):
         raise error
     assert "cut short" not in str(raised.value)
 
 
 def test_a_file_that_needs_more_memory_than_is_left_is_not_begun(tmp_path, monkeypatch):
-    monkeypatch.setattr(bad_file, "_free_memory", lambda: 1000)
-    monkeypatch.setattr(bad_file, "_SMALL", 1000)
+    monkeypatch.setattr(errors, "_free_memory", lambda: 1000)
+    monkeypatch.setattr(errors, "_SMALL", 1000)
     save(rows(200), tmp_path / "rows.npz")
     with pytest.raises(FileError, match="must fit into memory; it needs at least"):
         load(tmp_path / "rows.npz")

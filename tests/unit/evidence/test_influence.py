@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from calibrant import TopLabel, estimate
+from calibrant import TopLabel
+from calibrant.evidence import estimate
 from calibrant.evidence.intervals import influence_interval, t_quantile, wilson_interval
 from calibrant.metrics import AUGRC, AURC, AUROC, EAURC, FPR95, AUPRError, AUPRSuccess
 from calibrant.metrics.statistics import RankedRows

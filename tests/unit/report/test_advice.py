@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import Predictions, TopLabel, compare, evaluate, verdict
+from calibrant import Predictions, TopLabel, compare, evaluate
 from calibrant.calibrators import DoNothing, TemperatureScaling
 from calibrant.evaluation import Advice, NextStep, Reason, advise
 from calibrant.evidence import Estimate
 from calibrant.metrics import Split
-from calibrant.report import evaluation_page, to_markdown
+from calibrant.report import evaluation_page, to_markdown, verdict
 from calibrant.report.evaluation import _removed
 
 
