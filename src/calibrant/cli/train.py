@@ -122,8 +122,8 @@ def train(  # noqa: PLR0913, PLR0915, PLR0917  # a command line has many options
         str,
         typer.Option(
             metavar="NAME",
-            help="default, or that of a paper: overconfidence, dark-side, meta-regularization. The options below "
-            "change single settings of it.",
+            help="default, or that of a paper: overconfidence, dark-side, dark-side-by-5, meta-regularization. The "
+            "options below change single settings of it.",
             rich_help_panel=_RECIPE,
         ),
     ] = "default",

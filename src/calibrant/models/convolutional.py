@@ -29,19 +29,20 @@ _LENGTHS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (
 
 @final
 class VGGStage(nn.Module):
-    """Some 3 x 3 convolutions, each with batch normalisation and ReLU, and a max pool.
+    """Some 3 x 3 convolutions, each with batch normalisation, unless it is left out, and ReLU, and a max pool.
 
     Args:
         in_channels: Of the input, (n, in_channels, h, w).
         out_channels: Of the output.
         length: How many convolutions.
+        normalised: Whether there is batch normalisation.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, length: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, length: int, *, normalised: bool = True) -> None:
         super().__init__()
-        # With the biases of the published network, though the normalisation subtracts them.
-        later = (ConvUnit(out_channels, out_channels, bias=True) for _ in range(length - 1))
-        self.units = nn.Sequential(ConvUnit(in_channels, out_channels, bias=True), *later)
+        # With the biases of the published network, though a normalisation subtracts them.
+        inputs = (in_channels, *(out_channels,) * (length - 1))
+        self.units = nn.Sequential(*(ConvUnit(each, out_channels, bias=True, normalised=normalised) for each in inputs))
 
     def forward(self, maps: Tensor) -> Tensor:
         """Maps of half the size, (n, out_channels, h / 2, w / 2)."""
@@ -59,6 +60,7 @@ class VGG(nn.Module):
         depth: 11, 13, 16 or 19.
         n_classes: How many classes there are.
         in_channels: Of the images, (n, in_channels, h, w), of any size from 16 x 16.
+        normalised: Whether every convolution has batch normalisation. Without it, a learning rate of 0.1 is too high.
 
     Raises:
         InputError: If the depth is none of these.
@@ -77,10 +79,10 @@ class VGG(nn.Module):
         "table 1",
     )
 
-    # Differs from the paper: batch normalisation after every convolution; and one linear layer instead of three, as one
-    # pixel is left of a 32 x 32 image. Of larger images the pixels left are averaged.
+    # Differs from the paper: batch normalisation after every convolution, unless it is left out; and one linear layer
+    # instead of three, as one pixel is left of a 32 x 32 image. Of larger images the pixels left are averaged.
 
-    def __init__(self, *, depth: int = 16, n_classes: int = 10, in_channels: int = 3) -> None:
+    def __init__(self, *, depth: int = 16, n_classes: int = 10, in_channels: int = 3, normalised: bool = True) -> None:
         super().__init__()
         check_at_least(n_classes, 2, "n_classes")
         check_at_least(in_channels, 1, "in_channels")
@@ -88,7 +90,7 @@ class VGG(nn.Module):
             raise InputError(f"depth must be one of {', '.join(map(str, _LENGTHS))}; got {depth!r}.")
         inputs = (in_channels, *_WIDTHS)
         stages = zip(inputs[:-1], _WIDTHS, _LENGTHS[depth], strict=True)
-        self.body = nn.Sequential(*(VGGStage(before, after, length) for before, after, length in stages))
+        self.body = nn.Sequential(*(VGGStage(*sizes, normalised=normalised) for sizes in stages))
         self.head = nn.Linear(512, n_classes)
         he_init(self)
 

@@ -49,12 +49,13 @@ class Network(Protocol):
 
 @final
 class ConvUnit(nn.Module):
-    """A 3 x 3 convolution that keeps the size, batch normalisation, ReLU.
+    """A 3 x 3 convolution that keeps the size, batch normalisation unless it is left out, ReLU.
 
     Args:
         in_channels: Of the input, (n, in_channels, h, w).
         out_channels: Of the output, (n, out_channels, h, w).
         bias: Whether the convolution adds a number to each channel, which the normalisation then subtracts.
+        normalised: Whether there is batch normalisation.
 
     Example:
         >>> import torch
@@ -62,10 +63,10 @@ class ConvUnit(nn.Module):
         (2, 16, 8, 8)
     """
 
-    def __init__(self, in_channels: int, out_channels: int, *, bias: bool = False) -> None:
+    def __init__(self, in_channels: int, out_channels: int, *, bias: bool = False, normalised: bool = True) -> None:
         super().__init__()
         self.conv = nn.Conv2d(in_channels, out_channels, 3, padding=1, bias=bias)
-        self.norm = nn.BatchNorm2d(out_channels)
+        self.norm = nn.BatchNorm2d(out_channels) if normalised else nn.Identity()
 
     def forward(self, maps: Tensor) -> Tensor:
         """Maps of the same size, none below zero."""

@@ -56,7 +56,8 @@ def all_models() -> dict[str, ModelSpec]:
     specs += [
         ModelSpec("wrn40_10", "WRN-40-10", WideResNet.paper, "image", _wide_resnet, smallest_side=4),
         ModelSpec("densenet121", "DenseNet-121", DenseNet.paper, "image", _densenet, smallest_side=8),
-        ModelSpec("vgg16_bn", "VGG-16-BN", VGG.paper, "image", _vgg, smallest_side=16),
+        ModelSpec("vgg16_bn", "VGG-16-BN", VGG.paper, "image", _vgg_bn, smallest_side=16),
+        ModelSpec("vgg16", "VGG-16", VGG.paper, "image", _vgg, smallest_side=16),
         ModelSpec("vit_small", "ViT-Lite-7/4", VisionTransformer.paper, "image", _vit, smallest_side=4),
         ModelSpec("mixer_small", "Mixer-S/4", MLPMixer.paper, "image", _mixer, smallest_side=4),
         ModelSpec("text_cnn", "8-layer 1-D CNN", TextCNN.paper, "text", _text_cnn, smallest_side=0),
@@ -161,8 +162,12 @@ def _densenet(sizes: Sizes) -> nn.Module:
     return DenseNet(depth=121, n_classes=sizes.n_classes, in_channels=sizes.in_channels)
 
 
-def _vgg(sizes: Sizes) -> nn.Module:
+def _vgg_bn(sizes: Sizes) -> nn.Module:
     return VGG(depth=16, n_classes=sizes.n_classes, in_channels=sizes.in_channels)
+
+
+def _vgg(sizes: Sizes) -> nn.Module:
+    return VGG(depth=16, n_classes=sizes.n_classes, in_channels=sizes.in_channels, normalised=False)
 
 
 def _vit(sizes: Sizes) -> nn.Module:

@@ -116,8 +116,8 @@ def test_convolutions_keep_channels_last_from_block_to_block(build):
 
 def test_the_names_are_those_of_the_papers_networks():
     assert " ".join(all_models()) == (
-        "resnet20 resnet32 resnet56 resnet110 resnet18 resnet50 wrn40_10 densenet121 vgg16_bn vit_small mixer_small "
-        "text_cnn digits_cnn"
+        "resnet20 resnet32 resnet56 resnet110 resnet18 resnet50 wrn40_10 densenet121 vgg16_bn vgg16 vit_small "
+        "mixer_small text_cnn digits_cnn"
     )
     for name, spec in all_models().items():
         assert spec.name == name

@@ -100,7 +100,9 @@ def test_the_papers_recipes_are_as_the_papers_say():
     overconfidence = RECIPES["overconfidence"]
     assert (overconfidence.epochs, overconfidence.batch_size, overconfidence.weight_decay) == (200, 512, 1e-4)
     assert overconfidence.milestones == (100, 150)
-    assert (RECIPES["dark-side"].epochs, RECIPES["dark-side"].milestones) == (300, (150, 225))
+    for name, decay in (("dark-side", 0.1), ("dark-side-by-5", 0.2)):
+        recipe = RECIPES[name]
+        assert (recipe.epochs, recipe.milestones, recipe.decay) == (300, (150, 225), decay)
     meta = RECIPES["meta-regularization"]
     assert (meta.epochs, meta.batch_size, meta.weight_decay, meta.milestones) == (350, 128, 5e-4, (150, 250))
     assert all((recipe.learning_rate, recipe.momentum) == (0.1, 0.9) for recipe in RECIPES.values())
