@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import shlex
 import subprocess
 import sys
@@ -61,7 +62,11 @@ def run_commands(code):
             continue  # what make does is what runs these tests
         assert command[0] == "calibrant", f"a console block may run calibrant and make; got {line!r}"
         done = subprocess.run(
-            [sys.executable, "-m", "calibrant.cli", *command[1:]], capture_output=True, text=True, check=False
+            [sys.executable, "-m", "calibrant.cli", *command[1:]],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "COLUMNS": "120"},  # readline, which pytest loads, sets it to 80
         )
         assert done.returncode in {0, 1}, f"{line}\n{done.stdout}{done.stderr}"
         printed += done.stdout
