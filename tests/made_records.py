@@ -1,8 +1,10 @@
 """Records with numbers made up by a rule, so that the pages of them are the same on every machine."""
 
 import math
+from dataclasses import replace
 
 from calibrant import catalogue
+from calibrant.clamping import ClampingEvaluation, ClampingSummary, StrengthTrial
 from calibrant.comparison import Comparison, MethodResult
 from calibrant.evaluation import Evaluation, WorstBin, WorstClass
 from calibrant.evidence import Difference, Estimate
@@ -64,11 +66,11 @@ def made_differences():
     }
 
 
-def made_difference(value):
+def made_difference(value, baseline=1.0):
     """Clear where it is a hundredth or more; lower is better."""
     side = "alike" if abs(value) < 0.01 else "better" if value < 0 else "worse"
     p = 0.3 if side == "alike" else 0.0005
-    return Difference(1.0, 1.0 + value, value, value - 0.005, value + 0.005, p, min(1.0, 3 * p), side)
+    return Difference(baseline, baseline + value, value, value - 0.005, value + 0.005, p, min(1.0, 3 * p), side)
 
 
 def made_method(name, nll, baselines, **changed):
@@ -84,7 +86,9 @@ def made_method(name, nll, baselines, **changed):
         if baseline != name:
             moved = {metric: (nll - other) / (1 if metric == "nll" else 2) for metric in values}
             moved |= {"auroc": 0.0, "accuracy": 0.0}
-            differences[baseline] = {metric: made_difference(value) for metric, value in moved.items()}
+            differences[baseline] = {
+                metric: made_difference(value, values[metric] - value) for metric, value in moved.items()
+            }
     return MethodResult(name, name.capitalize(), metrics=metrics, differences=differences, changed=0.0, **changed)
 
 
@@ -110,4 +114,45 @@ def made_comparison(*, helps=True, cautions=()):
         methods.append(MethodResult("vector", "Vector scaling", failure="the samples are separable."))
     return Comparison(
         tuple(methods), n_calibration=500, n_test=1000, n_classes=3, n_bins=15, seed=0, resamples=500, cautions=cautions
+    )
+
+
+def made_clamping(*, helps=True):
+    """A δ that lowers the log-loss behind a head of its own, with its parts and strengths; or δ = 0."""
+    losses = {"none": 0.8135, "temperature": 0.7028}
+    names = ("accuracy", "nll", "ece", "ace", "brier", "auroc")
+
+    def method(name, nll, baselines, **more):
+        made = made_method(name, nll, baselines, **more)
+        metrics = {metric: made.metrics[metric] for metric in names}
+        differences = {
+            baseline: {metric: found[metric] for metric in names} for baseline, found in made.differences.items()
+        }
+        return replace(made, metrics=metrics, differences=differences)
+
+    methods = [method(name, nll, {"none": losses["none"]}, seconds=0.1) for name, nll in losses.items()]
+    after = 0.6402 if helps else 0.7028
+    clamped = method("clamped", after, losses if helps else {"none": losses["none"]}, seconds=12.0)
+    parts = (method("T* only", 0.7303, {"temperature": 0.7028}),) if helps else ()
+    trials = (StrengthTrial(1.0, -0.0123, 0.002, 0.4), StrengthTrial(0.1, -0.0311, 0.004, 1.2))
+    outcome = "δ helps: it was chosen" if helps else "δ does not help here: it was not chosen"
+    summary = ClampingSummary(
+        {"strength": "path"}, 500, 12.0, None, 0.1 if helps else math.inf, 0.0, trials, (outcome, "T is at a bound")
+    )
+    return ClampingEvaluation(
+        (*methods, clamped),
+        parts,
+        "clamped" if helps else None,
+        "temperature" if helps else None,
+        summary,
+        head="temperature",
+        temperature=1.5,
+        norm=1.2 if helps else 0.0,
+        largest=0.3 if helps else 0.0,
+        n_calibration=500,
+        n_test=1000,
+        n_classes=3,
+        n_bins=15,
+        seed=0,
+        resamples=500,
     )

@@ -15,6 +15,8 @@ from calibrant.cli.options import (
     Device,
     FigureFormat,
     Figures,
+    Full,
+    Html,
     Resamples,
     Seed,
     Theme,
@@ -217,6 +219,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
         ),
     ] = None,
     device: Device = None,
+    full: Full = False,
     bins: Bins = 15,
     resamples: Resamples = 500,
     seed: Seed = 0,
@@ -238,6 +241,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
             rich_help_panel=REPORT,
         ),
     ] = None,
+    html: Html = None,
     figures: Figures = None,
     figure_format: FigureFormat = "png",
     theme: Theme = "light",
@@ -253,9 +257,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.cli.reports import Reports, check_folder
     from calibrant.errors import CalibrantError
-    from calibrant.report.clamping.document import clamping_to_document
-    from calibrant.report.clamping.markdown import clamping_to_markdown
-    from calibrant.report.clamping.terminal import clamping_to_terminal
+    from calibrant.report import clamping_page, show
 
     method = _method(
         preset=preset,
@@ -271,7 +273,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     folder = ClampFolder(out)
     check_folder(out)
     folder.check()
-    reports = Reports(json, markdown, figures, figure_format, theme)
+    reports = Reports(json, markdown, figures, figure_format, theme, html)
     reports.check([data, test])
     chosen = choose_device(device)
     console, err = standard_output(), standard_error()
@@ -310,19 +312,11 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
             seed=seed,
         )
         drawn = reports.draw(lambda shown: _figures(evaluation, network, test_runs, clamped, bins, shown))
-        source = f"{data.name} → {test.name}"
+        commands = (f"calibrant evaluate {out / 'after.npz'} --baseline {out / 'before.npz'}",)
+        page = replace(clamping_page(evaluation, network=model, calibration=data, test=test), commands=commands)
         in_folder = replace(reports, json=json or out / "report.json", markdown=markdown or out / "report.md")
-        written = [
-            folder.clamped,
-            *_save_predictions(evaluation, out),
-            *in_folder.write_texts(
-                drawn,
-                document=lambda: clamping_to_document(evaluation, network=model, calibration=data.name, test=test.name),
-                page=lambda shown: clamping_to_markdown(evaluation, source=source, figures=shown),
-            ),
-        ]
-    console.print(clamping_to_terminal(evaluation, source=source, said=printed))
-    console.print(f"Next: calibrant evaluate {out / 'after.npz'} --baseline {out / 'before.npz'}", style="bold")
+        written = [folder.clamped, *_save_predictions(evaluation, out), *in_folder.write(page, drawn)]
+    show(page.without_notes(printed), full=full, console=console)
     console.print("Wrote " + ", ".join(map(str, written)), style="dim")
 
 

@@ -19,6 +19,7 @@ from calibrant.report.page import Cell, Column, Figure, Page, Section, Table, Ve
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from calibrant.report.clamping import clamping_page, clamping_verdict
     from calibrant.report.comparison import comparison_diagram, comparison_page, comparison_verdict
 
 __all__ = [
@@ -29,6 +30,8 @@ __all__ = [
     "Section",
     "Table",
     "Verdict",
+    "clamping_page",
+    "clamping_verdict",
     "comparison_diagram",
     "comparison_page",
     "comparison_verdict",
@@ -48,9 +51,12 @@ Form: TypeAlias = Literal["json", "markdown", "html"]
 
 _FORMS: dict[str, Form] = {".json": "json", ".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm": "html"}
 _RENDERERS = {"json": to_json, "markdown": to_markdown, "html": to_html}
-# The page of each record, by the name of its class.
-_PAGES = {"Comparison": "comparison.comparison_page", "Evaluation": "evaluation.evaluation_page"}
-_HOME = {"comparison_diagram": "comparison", "comparison_page": "comparison", "comparison_verdict": "comparison"}
+# The module of each record's page.
+_PAGES = {"ClampingEvaluation": "clamping", "Comparison": "comparison", "Evaluation": "evaluation"}
+_HOME = {
+    "clamping": ("clamping_page", "clamping_verdict"),
+    "comparison": ("comparison_diagram", "comparison_page", "comparison_verdict"),
+}
 
 
 def page_of(record: Any, **options: Any) -> Page:
@@ -66,8 +72,8 @@ def page_of(record: Any, **options: Any) -> Page:
     kind = type(record).__name__
     if kind not in _PAGES:
         raise InputError(f"record must be one of {', '.join(_PAGES)}; got {kind}.")
-    module, _, name = _PAGES[kind].partition(".")
-    page: Page = getattr(import_module(f"calibrant.report.{module}"), name)(record, **options)
+    home = _PAGES[kind]
+    page: Page = getattr(import_module(f"calibrant.report.{home}"), f"{home}_page")(record, **options)
     return page
 
 
@@ -112,6 +118,7 @@ def write(page: Page, path: Path, *, form: Form | None = None) -> Path:
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
+    home = next((home for home, names in _HOME.items() if name in names), None)
+    if home is None:
         raise AttributeError(f"module 'calibrant.report' has no attribute {name!r}")
-    return getattr(import_module(f"calibrant.report.{_HOME[name]}"), name)
+    return getattr(import_module(f"calibrant.report.{home}"), name)

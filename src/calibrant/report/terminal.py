@@ -26,7 +26,7 @@ _TONES: dict[Tone, tuple[str, str]] = {
     "neutral": ("", "bold"),
 }
 # Where a word that is longer than its column may be broken: after one of these.
-_BREAKS = "/\\_+-(,=.:;"
+_BREAKS = "/\\_+-(,=:;"
 _PIECE = re.compile(rf"[^{re.escape(_BREAKS)}]*[{re.escape(_BREAKS)}]|[^{re.escape(_BREAKS)}]+")
 # A number stays with its unit or sign.
 _TOGETHER = re.compile(r"(?<=\d) (?=%)|(?<=[=<>≤≥±−]) (?=[\d.])|(?<=\bp) (?=[<=])")

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from rich.console import Console
 from torch import nn
 
 from calibrant.calibrators import DoNothing, StructuredVectorScaling, TemperatureScaling
@@ -27,11 +26,8 @@ from calibrant.evidence import Difference, difference
 from calibrant.maps import Scale
 from calibrant.metrics import ECE, NLL, Accuracy
 from calibrant.predictions import Predictions
-from calibrant.report.clamping.document import clamping_to_document
-from calibrant.report.clamping.effect import effect_headline
-from calibrant.report.clamping.markdown import clamping_to_markdown
-from calibrant.report.clamping.terminal import clamping_to_terminal
-from calibrant.report.clamping.wording import clamping_verdict, other_notes
+from calibrant.report import clamping_page, clamping_verdict, to_markdown
+from calibrant.report.terminal import to_terminal
 
 SHIFT = 0.8
 
@@ -94,11 +90,8 @@ def fitted(method, *, shift=SHIFT, heat=2.0, n=300):
     )
 
 
-def shown(found):
-    console = Console(width=120)
-    with console.capture() as captured:
-        console.print(clamping_to_terminal(found))
-    return captured.get()
+def shown(found, width=120):
+    return to_terminal(clamping_page(found), width=width, full=True).plain
 
 
 def test_the_right_delta_helps_against_both_rivals():
@@ -116,26 +109,26 @@ def test_the_right_delta_helps_against_both_rivals():
 def test_a_wrong_delta_does_harm_and_the_answer_is_temperature_scaling():
     words = clamping_verdict(case(-SHIFT, 0.5))
     assert words.headline.startswith("δ does harm here: it raises the log-loss")
-    assert words.headline.endswith("The answer is temperature scaling.")
+    assert words.headline.endswith("Use temperature scaling.")
     assert "--strength path" in words.next_steps[-1]
 
 
 def test_a_delta_too_small_to_matter_makes_no_difference():
     words = clamping_verdict(case(1e-4, 0.5, shift=0.0, trials=(StrengthTrial(0.1, -0.01, 0.001, 0.1),)))
     assert words.headline.startswith("δ does not change the log-loss beyond noise")
-    assert "more calibration rows" in words.next_steps[-1]
-    assert "the one strength tried, λ = 0.1 a row, changes the log-loss by -0.0100 ± 0.0010" in words.findings[1]
+    assert "more calibration samples" in words.next_steps[-1]
+    assert "the one strength tried, λ = 0.1 per sample, changes the log-loss by -0.0100 ± 0.0010" in words.findings[1]
 
 
 def test_no_delta_is_told_with_the_temperature():
     found = case(0.0, 0.5, shift=0.0, strength=math.inf, trials=(StrengthTrial(1.0, 0.01, 0.002, 0.1),))
-    assert clamping_verdict(found).headline == "δ was held at 0, as asked: this is temperature scaling (T = 0.500)."
+    assert clamping_verdict(found).headline == "δ was held at 0, as requested: this is temperature scaling (T = 0.500)."
     searched = ClampingSummary({"strength": "path"}, 600, 1.0, None, math.inf, 0.0, found.summary.trials)
     words = clamping_verdict(replace(found, summary=searched))
-    assert words.headline == "δ does not help here: the answer is temperature scaling (T = 0.500), with δ = 0."
-    assert "the one strength tried, λ = 1 a row" in words.findings[0]
+    assert words.headline == "δ does not help here: use temperature scaling (T = 0.500), with δ = 0."
+    assert "the one strength tried, λ = 1 per sample" in words.findings[0]
     assert set(found.clamped.differences) == {"none"}
-    assert "→ ∞ (δ = 0)" in shown(found)
+    assert "∞ (δ = 0) ←" in shown(found)
 
 
 def test_neither_delta_nor_temperature_is_told_too():
@@ -143,8 +136,8 @@ def test_neither_delta_nor_temperature_is_told_too():
     found = case(0.0, 1.001, shift=0.0, heat=1.0, strength=math.inf, trials=trials)
     found = replace(found, summary=replace(found.summary, settings={"strength": "path"}))
     words = clamping_verdict(found)
-    assert words.headline == "δ does not help here, and neither does temperature scaling (T = 1.001) beyond noise."
-    assert words.next_steps == ["Leave the network as it is, or judge on more test rows."]
+    assert words.headline == "δ does not help here, and neither does temperature scaling (T = 1.001) clearly."
+    assert words.next_steps == ["Leave the network uncalibrated, or evaluate on more test samples."]
 
 
 def test_where_the_temperature_is_solved_the_clamped_network_itself_judges_delta():
@@ -180,7 +173,7 @@ def test_a_temperature_that_moved_is_not_taken_for_delta():
         assert words.headline.startswith("δ does not change the log-loss beyond noise")
         assert words.next_steps[-1].startswith("Use temperature scaling, or clamp with the default preset")
     assert "But its T = 3.000 leaves the clamped network worse than temperature scaling" in words.headline
-    assert any(finding.startswith("T by itself: it is 3.000, where 0.") for finding in words.findings)
+    assert any(finding.startswith("T alone: it is 3.000, and 0.") for finding in words.findings)
 
 
 def test_a_delta_that_helps_behind_a_bad_temperature_is_told_from_it():
@@ -202,9 +195,9 @@ def test_where_no_temperature_can_be_refitted_nothing_is_said_of_delta():
     found = case(SHIFT, 0.5, settings=STOCHASTIC, truth=lambda model, inputs: model(inputs + SHIFT).argmax(1))
     assert found.effect is None
     words = clamping_verdict(found)
-    assert words.headline.startswith("Whether δ helps cannot be told")
-    assert any(note.startswith("TS on δ* could not be fitted: ") for note in other_notes(found))
-    document = clamping_to_document(found)
+    assert words.headline.startswith("Whether δ helps is unknown")
+    assert any(note.startswith("TS on δ* could not be fitted: ") for note in clamping_page(found).notes)
+    document = clamping_page(found).data()
     assert (document["delta"]["effect"], document["failures"][0]["name"]) == (None, "TS on δ*")
     assert "TS on δ* could not be fitted" in shown(found)
 
@@ -218,10 +211,9 @@ def with_effect(found, effect):
 def test_rows_without_spread_say_nothing_of_delta():
     change = Difference(0.5, 0.4, -0.1, -0.1, -0.1, math.nan, math.nan, "alike")
     found = with_effect(case(SHIFT, 0.5), {"nll": change, "ece": change, "accuracy": change})
-    answer = "temperature scaling"
-    assert effect_headline(replace(found, n_test=1), answer, answer=answer) == (
-        "Whether δ helps cannot be told, as the test rows show no spread: it takes the log-loss from 0.5000 "
-        "(temperature scaling) to 0.4000 on 1 test row."
+    assert clamping_verdict(replace(found, n_test=1)).headline.startswith(
+        "Whether δ helps is unknown, because the test samples show no spread: the log-loss goes from 0.5000 "
+        "(temperature scaling) to 0.4000 on 1 test sample."
     )
 
 
@@ -229,8 +221,8 @@ def test_without_a_head_delta_is_judged_against_the_network_itself():
     found = fitted(NeuralClamping(head=DoNothing(), strength=0.01))
     assert (found.with_delta, found.without_delta, found.parts) == ("clamped", "none", ())
     words = clamping_verdict(found)
-    assert words.findings[0].startswith("δ by itself, with no head: log-loss")
-    assert "(the network as it is)" in words.headline
+    assert words.findings[0].startswith("δ alone, with no head: log-loss")
+    assert "(the uncalibrated network)" in words.headline
 
 
 def test_a_refit_without_its_rows_is_refused():
@@ -248,7 +240,7 @@ def test_delta_at_0_by_the_focal_loss_is_told_from_temperature_scaling():
     found = case(0.0, 3.0, shift=0.0, gamma=3.0, strength=math.inf)
     words = clamping_verdict(found)
     assert words.headline.startswith(
-        "δ was held at 0, as asked: this is temperature scaling by the focal loss (T = 3.000)."
+        "δ was held at 0, as requested: this is temperature scaling by the focal loss (T = 3.000)."
     )
     assert "By the log-loss it would be better" in words.headline
     assert found.parts == ()
@@ -258,12 +250,11 @@ def test_delta_at_0_by_the_focal_loss_is_told_from_temperature_scaling():
 def test_what_goes_the_other_way_stands_in_the_headline():
     better, worse = (Difference(0.5, 0.4, -0.1, -0.2, -0.05, 0.001, 0.001, side) for side in ("better", "worse"))
     found = with_effect(case(SHIFT, 0.5), {"nll": better, "ece": better, "accuracy": worse})
-    answer = "temperature scaling"
-    assert effect_headline(replace(found, n_test=100), answer, answer=answer) == (
-        "δ helps: it lowers the log-loss from 0.5000 (temperature scaling) to 0.4000 on 100 test rows, though accuracy "
-        "falls by 10.00 points."
+    assert clamping_verdict(replace(found, n_test=100)).headline.startswith(
+        "δ helps: it lowers the log-loss from 0.5000 (temperature scaling) to 0.4000 on 100 test samples, though "
+        "accuracy falls by 10.00 points."
     )
-    assert clamping_verdict(found).next_steps[-1].startswith("If a lower accuracy may be, deploy")
+    assert clamping_verdict(found).next_steps[-1].startswith("If a lower accuracy is acceptable, deploy")
 
 
 def test_another_head_is_judged_alone_too():
@@ -300,30 +291,28 @@ def test_what_a_fit_holds_against_its_answer_stands_in_the_headline(method, shif
 def test_a_delta_that_could_not_be_tried_is_not_said_to_be_of_no_help():
     found = fitted(NeuralClamping(), shift=0.0, heat=1e3)
     assert found.summary.outcome is ClampingOutcome.untried
-    assert clamping_verdict(found).headline.startswith("Whether δ helps is not known, as it could not be tried")
+    assert clamping_verdict(found).headline.startswith("Whether δ helps is unknown, because it could not be tried")
 
 
 def test_the_cross_validated_change_is_called_optimistic_where_it_was_picked():
     several = tuple(StrengthTrial(strength, -0.01, 0.001, 0.1) for strength in (1.0, 0.1))
     told = [case(SHIFT, 0.5, trials=trials) for trials in (several, several[1:])]
     picked, alone = (clamping_verdict(found).findings[1] for found in told)
-    assert picked.endswith(
-        "That is optimistic, as it was picked from 2 on the same folds; the test rows are the honest figure."
-    )
+    assert picked.endswith("That is optimistic, as it was chosen from 2 on the same folds; the test samples decide.")
     assert "optimistic" not in alone
 
 
 def test_notes_of_the_fit_are_told_once():
     notes, trials = ("δ helps: at λ = 1 a row …", "T = 2 after 100 epochs."), (StrengthTrial(0.1, -0.01, 0.001, 0.1),)
     found = case(SHIFT, 0.5, notes=notes, trials=trials, settings={"strength": [0.1]})
-    assert other_notes(found) == ["T = 2 after 100 epochs."]
+    assert clamping_page(found).notes == ("T = 2 after 100 epochs.",)
     assert "note: T = 2 after" in shown(found)
-    assert "## Notes\n\n- T = 2 after 100 epochs." in clamping_to_markdown(found)
+    assert "## Notes\n\n- T = 2 after 100 epochs." in to_markdown(clamping_page(found))
 
 
 def test_the_document_is_plain_json():
     found = case(0.0, 0.5, shift=0.0, strength=math.inf)
-    document = json.loads(json.dumps(clamping_to_document(found, network="net:build"), allow_nan=False))
+    document = json.loads(json.dumps(clamping_page(found, network="net:build").data(), allow_nan=False))
     assert (document["schema"], document["network"], document["temperature"]) == (
         "calibrant.clamping/1",
         "net:build",
@@ -345,6 +334,6 @@ def test_rows_that_were_fitted_on_are_told():
     words = clamping_verdict(found)
     assert words.findings[0].startswith("200 of 200 test samples")
     assert words.headline.startswith("Warning: 200 of 200 test samples are also calibration samples. δ was held")
-    assert words.next_steps == ["Settle the warning above first, then clamp again: the answer may be another."]
+    assert words.next_steps == ["Resolve the warning above first, then clamp again: the answer may change."]
     with pytest.raises(InputError, match="must have the summary"):
         evaluate_clamping(ClampedModel(model, torch.zeros(5), clamped.head), rows, rows, rows)

@@ -170,7 +170,7 @@ def test_without_a_temperature_the_rival_is_doing_nothing():
     assert found.methods[-1].name == "temperature"
     assert set(found.find("bias(by=0.5)").differences) == {"none"}
     assert "− uncalibrated" in text_of(found)
-    assert comparison_diagram(found).rival == "none"
+    assert comparison_diagram(found).baseline == "none"
 
 
 def test_progress_counts_the_methods():

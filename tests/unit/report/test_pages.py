@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from pathlib import PurePath
 
 import pytest
-from made_records import HOSTILE, made_comparison, made_differences, made_evaluation
+from made_records import HOSTILE, made_clamping, made_comparison, made_differences, made_evaluation
 from rich.cells import cell_len
 
 from calibrant.errors import InputError
@@ -16,6 +16,7 @@ from calibrant.report import (
     Page,
     Section,
     Verdict,
+    clamping_page,
     comparison_page,
     evaluation_page,
     page_of,
@@ -34,6 +35,10 @@ PAGES = {
         made_evaluation(), source="test.csv", comparison=made_differences(), other="old.csv"
     ),
     "evaluation-calibrated": lambda: evaluation_page(made_evaluation(miscalibrated=False, zeros=False)),
+    "clamping": lambda: clamping_page(
+        made_clamping(), network="nets:build", calibration=PurePath("cal.npz"), test=PurePath("test.npz")
+    ),
+    "clamping-without-delta": lambda: clamping_page(made_clamping(helps=False)),
     "comparison": lambda: comparison_page(
         made_comparison(), calibration=PurePath("a/cal.csv"), test=PurePath("a/test.csv")
     ),
