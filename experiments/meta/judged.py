@@ -11,6 +11,7 @@ from calibrant.diagnosis import DiagnosedRun, Diagnosis, Spread, diagnose
 from calibrant.metrics import ACE, AUROC, ECE, MCE, NLL, SCE, Accuracy
 from calibrant.plots.diagnosis import diagnosis_figures
 from calibrant.predictions import Predictions
+from calibrant.report.diagnosis.wording import words_of_verdict
 
 __all__ = ["diagnosed", "figures_of", "run_lines", "way_lines", "way_of"]
 
@@ -30,7 +31,7 @@ def diagnosed(runs: Sequence[DiagnosedRun]) -> Diagnosis:
 
 def way_lines(found: Diagnosis) -> list[dict[str, Any]]:
     """What maps leave of the error, and how it compares; in the order of the candidates."""
-    words = {each.candidate: each.words for each in found.verdicts}
+    words = {each.candidate: words_of_verdict(found, each)[0] for each in found.verdicts}
     lines = []
     for summary, row, ranked in zip(found.candidates, found.calibratability, found.refinement, strict=True):
         raw = ranked.rows[0]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from calibrant.calibrators.base import Calibrator
+from calibrant.calibrators.base import Calibrator, try_fit
 from calibrant.calibrators.choice.ranking import Gap, Ranking, Score, Standing, label
 from calibrant.calibrators.folds import deal_folds
 from calibrant.calibrators.nothing import DoNothing
@@ -15,7 +15,7 @@ from calibrant.calibrators.scaling.order_preserving import OrderInvariant, Order
 from calibrant.calibrators.scaling.sms import StructuredMatrixScaling
 from calibrant.calibrators.scaling.svs import StructuredVectorScaling
 from calibrant.checks import check_at_least
-from calibrant.errors import CalibrantError, FitError, without_our_warnings
+from calibrant.errors import FitError
 from calibrant.numerics.binning import bin_index, sums_by
 from calibrant.numerics.softmax import Wanted
 from calibrant.predictions import Predictions
@@ -129,16 +129,12 @@ class _Tried:
         """Fit on some samples, and keep what the map makes of the others."""
         self.folds += 1
         self.seen[held] = True
-        # What a fold has to warn of, the fit on all samples will warn of again if it is still so.
-        with without_our_warnings():
-            try:
-                fitted = self.calibrator.fit_uncompared(fitting)
-                mapped = fitted.transform(judging)
-            except CalibrantError as error:
-                self._leave_as_is(str(error), held, nothing)
-                return
-        assert fitted.summary is not None, "every fit leaves a summary"
-        self.seconds += fitted.summary.seconds
+        # Warnings of a fold are dropped: the fit on all samples warns again if there is still a reason.
+        trial = try_fit(self.calibrator.fit_uncompared, fitting, judging)
+        if (mapped := trial.transformed) is None:
+            self._leave_as_is(trial.failure or "", held, nothing)
+            return
+        self.seconds += trial.seconds
         rows = mapped.softmax_rows(Wanted(squares=True))
         nll, brier = rows.nll().double(), rows.brier().double()
         self.scores[held], self.others[held] = (nll, brier) if score == "nll" else (brier, nll)
