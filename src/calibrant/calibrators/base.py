@@ -149,9 +149,9 @@ def try_fit(fit: Callable[[Predictions], Map], calibration: Predictions, test: P
         test: Samples to transform.
 
     Example:
-        >>> from calibrant.calibrators import TemperatureScaling
-        >>> separable = Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 1])
-        >>> try_fit(TemperatureScaling().fit, separable).failure is not None
+        >>> from calibrant.calibrators import Auto
+        >>> few = Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 1])
+        >>> try_fit(Auto().fit, few).failure is not None
         True
     """
     with caught_warnings() as caught:

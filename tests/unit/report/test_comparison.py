@@ -161,11 +161,15 @@ def test_what_a_method_does_to_the_predictions_is_told(board):
     assert board.find("bias(by=3.0)").changed == float(moved) > 0
 
 
-def test_without_a_temperature_the_rival_is_doing_nothing():
-    logits = torch.randn(300, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    separable = Predictions.from_logits(logits, logits.argmax(1))
-    with pytest.warns(CalibrantWarning, match="may not be drawn alike: accuracy is 100.0%"):
-        found = compare(separable, rows(300, 3), [Bias(by=0.5)], resamples=100)
+@pytest.fixture
+def no_temperature(monkeypatch):
+    """Temperature scaling that cannot be fitted."""
+    monkeypatch.setattr(TemperatureScaling, "learn", Fails.learn)
+
+
+@pytest.mark.usefixtures("no_temperature")
+def test_without_a_temperature_the_baseline_is_the_uncalibrated_model():
+    found = compare(CALIBRATION, TEST, [Bias(by=0.5)], resamples=100)
     assert found.find("temperature") is None
     assert found.methods[-1].name == "temperature"
     assert set(found.find("bias(by=0.5)").differences) == {"none"}
@@ -388,9 +392,9 @@ def test_enough_rows_to_rule_a_gain_out_say_that_nothing_helps():
     assert comparison_verdict(found).next_steps == ["Leave the model uncalibrated: recalibrating could only add noise."]
 
 
+@pytest.mark.usefixtures("no_temperature")
 def test_where_nothing_can_be_fitted_that_is_said():
-    logits = torch.randn(20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = compare(Predictions.from_logits(logits, logits.argmax(1)), rows(20, 3, seed=2), [], resamples=100)
+    found = compare(CALIBRATION, TEST, [], resamples=100)
     words = comparison_verdict(found)
     assert words.headline == "Nothing to compare: no method could be fitted on the calibration samples."
     assert words.next_steps[0].startswith("Fit on other samples")
@@ -497,7 +501,7 @@ def test_the_document_is_plain_and_versioned(board):
     best = again["methods"][0]
     assert set(best["metrics"]) == {"nll", "brier", "ece", "ace", "sce", "auroc", "aurc", "accuracy"}
     change = best["differences"]["none"]["nll"]
-    assert set(change) == {"baseline", "candidate", "value", "low", "high", "p", "corrected_p", "side"}
+    assert set(change) == {"baseline", "candidate", "value", "low", "high", "p", "corrected_p", "side", "covers_seeds"}
     assert again["methods"][-1]["failure"] == "it must not be asked to."
 
 
