@@ -1,4 +1,4 @@
-"""Figures to files: png, svg and pdf, each whole or not at all."""
+"""Write figures to png, svg and pdf files, each atomically."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,23 +11,23 @@ from calibrant.errors import FileError, InputError
 
 __all__ = ["save_figure", "save_figures"]
 
-# No date inside, so that the same figure does not become another file tomorrow.
+# No date inside, so that the same figure is the same file tomorrow.
 _UNDATED: dict[str, dict[str, str | None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 200) -> Path:
-    """Write one figure; the ending of the path says the format.
+    """Write one figure; the ending of the path sets the format.
 
     Args:
         figure: Any matplotlib figure.
-        path: Ending in .png, .svg or .pdf; its folder must exist.
+        path: File to write, ending in .png, .svg or .pdf; its folder must exist.
         dpi: Dots per inch of a png.
 
     Returns:
         The path.
 
     Raises:
-        InputError: If the ending is another.
+        InputError: If the path has another ending.
         FileError: If the system refuses to write.
     """
     path = Path(path)
@@ -46,11 +46,11 @@ def save_figures(
     formats: Sequence[str] = ("png", "svg", "pdf"),
     dpi: int = 200,
 ) -> list[Path]:
-    """Write every figure in every format, as ``folder/name.format``; the folder is made if need be.
+    """Write every figure in every format, as ``folder/name.format``; the folder is created if it is missing.
 
     Args:
-        figures: By name, such as :func:`calibrant.plots.figures` gives.
-        folder: Where to.
+        figures: Figures by name, such as those of :func:`calibrant.plots.figures`.
+        folder: Folder to write to.
         formats: Any of "png", "svg", "pdf".
         dpi: Dots per inch of a png.
 
@@ -58,8 +58,8 @@ def save_figures(
         The paths, in order.
 
     Raises:
-        InputError: If a format is another.
-        FileError: If the folder cannot be made, or the system refuses to write.
+        InputError: If a format is unknown.
+        FileError: If the folder cannot be created, or the system refuses to write.
     """
     folder = Path(folder)
     try:

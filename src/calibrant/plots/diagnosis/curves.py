@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from calibrant.diagnosis import (
     CoefficientCurve,
@@ -64,6 +65,7 @@ _SIZE = 1.6  # inches: height of a panel over calibration samples
 _EPOCHS = (1.2, 0.7)  # inches: heights of the two panels over epochs
 _GROUP, _TALLEST = 0.38, 0.86  # inches a group of samples, and the share of it that its histogram takes
 _LONGEST_NAME = 20
+_ASIDE = 5  # points between the marks of two maps at the same coefficient
 _ABOVE = 1.25  # an uncalibrated error so many times above all others is written, not drawn
 _DASHED = (0, (4, 1.6))
 
@@ -124,14 +126,25 @@ def _draw_coefficient(
     bare_axes(ax, theme)
     horizontal_lines(ax, theme)
     x, highest = [point.value for point in curve.points], []
-    for look in looks:
+    for lane, look in enumerate(looks):
         spreads = [point.optimal_ece if look.name == ORACLE else point.ece[look.name] for point in curve.points]
-        draw_range(ax, x, band_of(spreads), look.line, look.mark)
+        # Bands of so many maps would cover each other, so ranges are lines up and down, side by side.
+        aside = ax.transData + ScaledTranslation(
+            _ASIDE / 72 * (lane - (len(looks) - 1) / 2), 0, ax.figure.dpi_scale_trans
+        )
+        band = band_of(spreads)
+        ax.vlines(x, band.lowest, band.highest, color=look.line["color"], linewidth=1.2, zorder=2, transform=aside)
+        ax.plot(x, band.mean, zorder=3, transform=aside, **look.line, **look.mark)
         highest += [spread.highest for spread in spreads]
     ax.set_ylim(0, room_above(highest))
     ax.yaxis.set_major_locator(MaxNLocator(5))
     ax.yaxis.set_major_formatter(percent_ticks())
     values_across(ax, x, logarithmic=are_wide(x))
+    if are_wide(x):
+        ax.set_xlim(x[0] / 1.1, x[-1] * 1.1)
+    else:
+        room = 0.05 * (x[-1] - x[0])
+        ax.set_xlim(x[0] - room, x[-1] + room)
     name_axes(ax, theme, curve.option.partition(".")[2].replace("_", " "), "ECE, %")
     panel_title(ax, theme, name, detail)
 
@@ -275,7 +288,7 @@ def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, them
     )
     temperatures.set(yscale="log", ylim=(min([*ends, 0.75]) / 1.15, max([*ends, 1.5]) * 1.15))
     temperatures.yaxis.set_major_locator(LogLocator(base=2, numticks=4))
-    temperatures.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.2g}"))
+    temperatures.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     temperatures.yaxis.set_minor_locator(NullLocator())
     grid.name_axes(colours, "Epoch")
     grid.figure.align_ylabels()

@@ -119,7 +119,7 @@ def panel_grid(
 
 def panel_title(ax: Axes, theme: Theme, name: str, detail: str = "") -> None:
     """Write a candidate's name above its panel, and its numbers under the name."""
-    ax.set_title(name, loc="left", color=theme.ink, fontsize=SIZES["label"], fontweight="bold", pad=18 if detail else 6)
+    ax.set_title(name, loc="left", color=theme.ink, fontsize=SIZES["label"], fontweight="bold", pad=20 if detail else 6)
     note = ax.annotate(
         detail, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", color=theme.muted,
         fontsize=SIZES["note"], va="bottom", annotation_clip=False,

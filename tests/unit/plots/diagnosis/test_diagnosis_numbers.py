@@ -147,6 +147,10 @@ def test_coefficient_curves_run_along_their_number(maker):
     (line,) = lines_of(ax, "o", LIGHT.under)
     assert line.get_xdata().tolist() == [0.05, 0.1, 0.2]
     assert line.get_ydata().tolist() == [point.ece["temperature"].mean for point in found.coefficients[0].points]
+    ranges = [part.get_segments() for part in ax.collections]
+    spreads = [point.ece["temperature"] for point in found.coefficients[0].points]
+    assert [[*segment[:, 1]] for segment in ranges[1]] == [[each.lowest, each.highest] for each in spreads]
+    assert len(ranges) == 5  # of four maps and the oracle
     assert ax.get_xlabel() == "smoothing"
     assert ax._left_title.get_text() == "label_smoothing"
 
