@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -134,8 +135,8 @@ def write_index() -> str:
 
 @cache
 def _index() -> dict[str, Any] | None:
-    """Return the index if it was made from the classes that are exported now."""
-    if not INDEX.exists():
+    """Return the index if it was made from the classes that are exported now, and no plugin adds others."""
+    if not INDEX.exists() or any(group.startswith("calibrant.") for group in entry_points().groups):
         return None
     index: dict[str, Any] = json.loads(INDEX.read_text(encoding="utf-8"))
     return index if all(_exports(name) == classes for name, classes in index["exports"].items()) else None

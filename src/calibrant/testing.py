@@ -1,0 +1,197 @@
+"""Laws for plugins: check a calibrator, a metric or a loss of your own as the library's are checked.
+
+Call one function from a test of your package; it raises an ``AssertionError`` that says which law is broken::
+
+    def test_my_calibrator_keeps_the_laws():
+        calibrant.testing.check_calibrator(MyCalibrator())
+"""
+
+import copy
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from calibrant.calibrators import Calibrator
+from calibrant.errors import CalibrantWarning, InputError
+from calibrant.losses import Loss, RowLoss
+from calibrant.maps import Map
+from calibrant.metrics import Metric
+from calibrant.metrics.states import merge
+from calibrant.predictions import Predictions, TopLabel
+
+__all__ = ["check_calibrator", "check_loss", "check_metric", "overconfident"]
+
+
+def overconfident(n: int, k: int, *, seed: int = 0, sharpness: float = 2.0) -> Predictions:
+    """Return predictions whose probabilities are right at a temperature of ``sharpness``."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 1.5 * torch.randn(n, k, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    return Predictions.from_logits(sharpness * logits, labels)
+
+
+def check_calibrator(calibrator: Calibrator, *, n: int = 400) -> None:
+    """Check the laws of a calibrator with two and with five classes.
+
+    A fit gives the same map twice, leaves its samples alone and has a summary; the map gives finite probabilities for
+    any logits, in the logits' dtype, sample by sample; it keeps the predicted class and the ranking of the samples
+    where the class promises it; and it refuses top labels.
+
+    Args:
+        calibrator: The calibrator, with its options.
+        n: Number of samples to fit on.
+
+    Raises:
+        AssertionError: If a law is broken.
+
+    Example:
+        >>> from calibrant.calibrators import TemperatureScaling
+        >>> check_calibrator(TemperatureScaling())
+    """
+    for attribute in ("name", "title", "family", "paper", "preserves_accuracy", "preserves_ranking"):
+        assert hasattr(type(calibrator), attribute), f"a calibrator must have the class attribute {attribute}"
+    for k in (2, 5):
+        samples = overconfident(n, k)
+        before = samples.logits.clone()
+        fitted = _fit(calibrator, samples)
+        assert torch.equal(samples.logits, before), "fit must leave its samples as they are"
+        assert isinstance(fitted, Map), f"fit must return a Map; got {type(fitted).__name__}"
+        assert fitted.summary is not None, "a fitted map must have a summary"
+        assert fitted.n_classes == k, f"the map must have the {k} classes of its samples; got {fitted.n_classes}"
+        again = _fit(calibrator, overconfident(n, k))
+        hard = _hard_logits(k)
+        assert torch.equal(fitted(hard), again(hard)), "two fits on the same samples must give the same map"
+        _check_map(fitted, hard, calibrator)
+    top = TopLabel(torch.tensor([0.9, 0.6]), torch.tensor([True, False]))
+    _assert_raises(lambda: calibrator.fit(top), InputError, "a fit on a TopLabel must raise InputError")  # type: ignore[arg-type]
+
+
+def _fit(calibrator: Calibrator, samples: Predictions) -> Map:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrantWarning)
+        return calibrator.fit(samples)
+
+
+def _hard_logits(k: int) -> Tensor:
+    """Logits of every difficult kind: saturated, tied, constant, with an offset, tiny."""
+    generator = torch.Generator().manual_seed(5)
+    plain = 3 * torch.randn(200, k, generator=generator, dtype=torch.float64)
+    one_hot = torch.eye(k, dtype=torch.float64)
+    return torch.cat([plain, 300 * one_hot, -300 * one_hot, torch.zeros(2, k), plain[:5] + 1000, 1e-9 * plain[:5]])
+
+
+def _check_map(fitted: Map, logits: Tensor, calibrator: Calibrator) -> None:
+    calibrated = fitted(logits)
+    probs = calibrated.softmax(1)
+    assert calibrated.shape == logits.shape, "a map must give logits of the shape it is given"
+    assert not calibrated.isnan().any(), "a map must not give NaN for finite logits"
+    torch.testing.assert_close(
+        probs.sum(1), torch.ones(len(probs), dtype=probs.dtype), msg="probabilities must sum to 1"
+    )
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        given = logits.clamp(-100, 100).to(dtype)
+        assert fitted(given).dtype == dtype, (
+            f"a map must answer in the dtype of its input; {dtype} gives {fitted(given).dtype}"
+        )
+    alone = torch.cat([fitted(sample) for sample in logits.split(1)]).softmax(1)
+    torch.testing.assert_close(alone, probs, msg="a sample's result must not depend on the samples beside it")
+    clear = (logits.topk(2, dim=1).values.diff(dim=1)[:, 0].abs() > 1e-6) & (logits.abs().amax(1) < 50)
+    if calibrator.preserves_accuracy:
+        kept = calibrated.argmax(1) == logits.argmax(1)
+        assert kept[clear].all(), "preserves_accuracy is promised, but the predicted class of a sample changed"
+    if calibrator.preserves_ranking:
+        order = logits.softmax(1).amax(1)[clear].argsort()
+        ranked = probs.amax(1)[clear][order]
+        assert (ranked.diff() >= -1e-9).all(), "preserves_ranking is promised, but the order of confidences changed"
+
+
+def check_metric(metric: Metric, *, tolerance: float = 1e-9) -> None:
+    """Check the laws of a metric.
+
+    Its value is one float; the states of two parts merge into the state of the whole; the order of the samples does not
+    matter; and its samples stay as they are.
+
+    Args:
+        metric: The metric, with its options.
+        tolerance: Relative and absolute tolerance of equal values.
+
+    Raises:
+        AssertionError: If a law is broken.
+
+    Example:
+        >>> from calibrant.metrics import ECE
+        >>> check_metric(ECE())
+    """
+    for attribute in ("name", "title", "family", "paper", "lower_is_better"):
+        assert hasattr(metric, attribute), f"a metric must have the attribute {attribute}"
+    for k in (2, 5):
+        samples = overconfident(301, k)
+        before = samples.logits.clone()
+        value = metric(samples)
+        assert isinstance(value, float), f"a metric must return a float; got {type(value).__name__}"
+        assert torch.equal(samples.logits, before), "a metric must leave its samples as they are"
+        whole = torch.tensor(value, dtype=torch.float64)
+        first, second = slice(0, 100), slice(100, 301)
+        merged = metric.value(merge([metric.statistic(samples[first]), metric.statistic(samples[second])]))
+        message = "the merged states of two parts must give the value of the whole"
+        torch.testing.assert_close(merged.double(), whole, rtol=tolerance, atol=tolerance, msg=message)
+        shuffled = samples[torch.randperm(301, generator=torch.Generator().manual_seed(1))]
+        other = torch.tensor(metric(shuffled), dtype=torch.float64)
+        message = "the order of the samples must not matter"
+        torch.testing.assert_close(other, whole, rtol=tolerance, atol=tolerance, msg=message)
+
+
+def check_loss(loss: Loss, *, tolerance: float = 1e-6) -> None:
+    """Check the laws of a loss.
+
+    It is finite, its gradient is that of finite differences, the order of a batch does not matter, and its inputs stay
+    as they are. A loss of single samples also agrees with itself under the reductions ``none``, ``mean`` and ``sum``.
+
+    Args:
+        loss: The loss, with its options and the reduction ``mean``.
+        tolerance: Tolerance of the gradient against finite differences.
+
+    Raises:
+        AssertionError: If a law is broken.
+
+    Example:
+        >>> from calibrant.losses import FocalLoss
+        >>> check_loss(FocalLoss())
+    """
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(12, 4, generator=generator, dtype=torch.float64)
+    labels = torch.randint(4, (12,), generator=generator)
+    given = logits.clone().requires_grad_()
+    value = loss(given, labels)
+    assert value.shape == (), "a loss must be one number under the reduction mean"
+    assert value.isfinite(), f"a loss must be finite; got {float(value)}"
+    value.backward()
+    assert given.grad is not None, "a loss must have a gradient in its logits"
+    assert torch.equal(given.detach(), logits), "a loss must leave its logits as they are"
+    direction = torch.randn(logits.shape, generator=generator, dtype=torch.float64)
+    step = 1e-6
+    with torch.no_grad():
+        rise = (loss(logits + step * direction, labels) - loss(logits - step * direction, labels)) / (2 * step)
+        order = torch.randperm(12, generator=generator)
+        shuffled = loss(logits[order], labels[order])
+    message = "the gradient must be that of finite differences"
+    torch.testing.assert_close((given.grad * direction).sum(), rise, rtol=tolerance, atol=tolerance, msg=message)
+    torch.testing.assert_close(shuffled, value.detach(), msg="the order of a batch must not matter")
+    if isinstance(loss, RowLoss):
+        other = copy.deepcopy(loss)
+        other.reduction = "none"
+        losses = other(logits, labels)
+        assert losses.shape == (12,), "a loss of single samples must give one number for each under the reduction none"
+        torch.testing.assert_close(losses.mean(), value.detach(), msg="mean must be the mean of none")
+        other.reduction = "sum"
+        torch.testing.assert_close(other(logits, labels), losses.sum(), msg="sum must be the sum of none")
+
+
+def _assert_raises(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    try:
+        call()
+    except error:
+        return
+    raise AssertionError(message)
