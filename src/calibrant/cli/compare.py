@@ -145,10 +145,9 @@ def _figures(
     """Draw the comparison, and the reliability before and after the best method."""
     from calibrant.comparison import UNCALIBRATED
     from calibrant.diagrams import reliability
-    from calibrant.plots import method_title, plot_leaderboard, plot_reliability
-    from calibrant.report import comparison_diagram
+    from calibrant.plots import method_title, plot_comparison, plot_reliability
 
-    drawn = {"leaderboard": plot_leaderboard(comparison_diagram(comparison), name=name, theme=theme)}
+    drawn = {"comparison": plot_comparison(comparison, name=name, theme=theme)}
     shown = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best
     if shown.map is not None and shown.name != UNCALIBRATED:
         uncalibrated = next((method for method in comparison.fitted if method.name == UNCALIBRATED), None)

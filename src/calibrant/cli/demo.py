@@ -132,7 +132,7 @@ def _compare(console: "Console", calibration: Path, test: Path, out: Path, seed:
         calibration,
         test,
         seed=seed,
-        json=out / "leaderboard.json",
-        markdown=out / "leaderboard.md",
+        json=out / "comparison.json",
+        markdown=out / "comparison.md",
         figures=out,
     )

@@ -11,19 +11,19 @@ from calibrant.diagrams.calibration import (
     classwise_reliability,
     reliability,
 )
+from calibrant.diagrams.comparison import ComparisonDiagram, Dot, DotSide, MethodDots, comparison_diagram
 from calibrant.diagrams.delta_picture import DeltaPicture, delta_picture
-from calibrant.diagrams.leaderboard import Dot, DotSide, LeaderboardDiagram, MethodDots
 from calibrant.diagrams.separation import ConfidenceDensity, RiskCoverage, confidence_density, risk_coverage
 
 __all__ = [
     "BinsSweep",
     "ClassReliability",
     "ClasswiseDiagram",
+    "ComparisonDiagram",
     "ConfidenceDensity",
     "DeltaPicture",
     "Dot",
     "DotSide",
-    "LeaderboardDiagram",
     "MethodDots",
     "ReliabilityBins",
     "ReliabilityCurve",
@@ -31,6 +31,7 @@ __all__ = [
     "RiskCoverage",
     "bins_sweep",
     "classwise_reliability",
+    "comparison_diagram",
     "confidence_density",
     "delta_picture",
     "reliability",

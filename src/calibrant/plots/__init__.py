@@ -3,7 +3,7 @@
 Global style is neither changed nor relied on, and pyplot is not used.
 """
 
-from calibrant.plots.comparison import plot_leaderboard
+from calibrant.plots.comparison import plot_comparison
 from calibrant.plots.delta import plot_delta
 from calibrant.plots.evaluation import figures, plot_bins_sweep, plot_density, plot_risk_coverage
 from calibrant.plots.layout import THEMES, Theme, ThemeName, method_title
@@ -18,9 +18,9 @@ __all__ = [
     "method_title",
     "plot_bins_sweep",
     "plot_classwise",
+    "plot_comparison",
     "plot_delta",
     "plot_density",
-    "plot_leaderboard",
     "plot_reliability",
     "plot_risk_coverage",
     "save_figure",

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from calibrant.diagrams import Dot, DotSide, LeaderboardDiagram
+from calibrant.comparison import UNCALIBRATED, Comparison
+from calibrant.diagrams import ComparisonDiagram, Dot, DotSide, comparison_diagram
 from calibrant.plots.layout import (
     SIZES,
     Look,
@@ -26,7 +27,7 @@ from calibrant.plots.layout import (
     wrapped,
 )
 
-__all__ = ["Panel", "dot_look", "draw_dots", "plot_leaderboard"]
+__all__ = ["Panel", "dot_look", "draw_dots", "plot_comparison"]
 
 # Dots worse than a good one (a third of the way down) by more than this many times its distance from the best stand
 # at the edge: what matters is the difference between the good ones.
@@ -45,8 +46,12 @@ class Panel(NamedTuple):
     floor: float = -math.inf
 
 
-def plot_leaderboard(
-    diagram: LeaderboardDiagram, *, name: str = "", figure: Figure | None = None, theme: ThemeName = "light"
+def plot_comparison(
+    comparison: Comparison | ComparisonDiagram,
+    *,
+    name: str = "",
+    figure: Figure | None = None,
+    theme: ThemeName = "light",
 ) -> Figure:
     """Draw every method's log-loss minus the baseline's, beside it its ECE, and its AUROC minus the baseline's.
 
@@ -54,7 +59,7 @@ def plot_leaderboard(
     than noise. Methods so far off that they would squeeze the others stand at the edge, with their number.
 
     Args:
-        diagram: From :func:`calibrant.report.comparison_diagram`.
+        comparison: A comparison of methods, or its diagram from :func:`calibrant.diagrams.comparison_diagram`.
         name: Name of the data, such as their files, for the title.
         figure: Figure to draw on; a new one by default.
         theme: "light" or "dark"; the figure takes its background too.
@@ -62,16 +67,19 @@ def plot_leaderboard(
     Returns:
         The figure: three panels with the methods in one order.
     """
+    diagram = comparison_diagram(comparison) if isinstance(comparison, Comparison) else comparison
     colours = theme_named(theme)
+    words = method_title(diagram.baseline)
+    baseline_words = "the uncalibrated model" if diagram.baseline == UNCALIBRATED else words[0].lower() + words[1:]
     methods, body = diagram.methods, _LINE * len(diagram.methods) + 0.3
     figure = open_figure(figure, colours, width=11.2, height=_HEAD + body + 0.75)
     grid = figure.add_gridspec(2, 3, height_ratios=(_HEAD / body, 1), width_ratios=(1.7, 1, 1.2))
-    words: dict[DotSide, str] = {
-        "better": f"better than {diagram.baseline_words} (dashed line)",
+    sides: dict[DotSide, str] = {
+        "better": f"better than {baseline_words} (dashed line)",
         "worse": "worse",
         "alike": "no difference beyond noise",
     }
-    handles = [Line2D([], [], label=text, linestyle="none", **dot_look(side, colours)) for side, text in words.items()]
+    handles = [Line2D([], [], label=text, linestyle="none", **dot_look(side, colours)) for side, text in sides.items()]
     handles.append(Line2D([], [], label="95 % interval", color=colours.muted, linewidth=1.6))
     left_out = len(diagram.left_out)
     parts = [
@@ -90,7 +98,7 @@ def plot_leaderboard(
     auroc = [method.auroc_change for method in methods]
     points = Panel(auroc, baseline and baseline.auroc_change, _signed(1, 100), high_is_good=True)
     for ax, panel, text in (
-        (first, nll, f"Log-loss minus that of {diagram.baseline_words}\n← better"),
+        (first, nll, f"Log-loss minus that of {baseline_words}\n← better"),
         (second, ece, "ECE, %\n← better"),
         (third, points, "AUROC difference, points\nbetter →"),
     ):
@@ -116,7 +124,7 @@ def _signed_ticks(scale: int) -> FuncFormatter:
     return FuncFormatter(lambda value, _: f"{scale * value:+.4g}".replace("-", "−") if abs(value) > 1e-12 else "0")
 
 
-def _name_methods(ax: Axes, diagram: LeaderboardDiagram, theme: Theme) -> None:
+def _name_methods(ax: Axes, diagram: ComparisonDiagram, theme: Theme) -> None:
     """Spell out the methods from the best down, the recommended one in bold, with the name that commands take below."""
     labels = []
     for method in diagram.methods:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from calibrant.report.clamping import clamping_page, clamping_verdict
-    from calibrant.report.comparison import comparison_diagram, comparison_page, comparison_verdict
+    from calibrant.report.comparison import comparison_page, comparison_verdict
 
 __all__ = [
     "Cell",
@@ -32,7 +32,6 @@ __all__ = [
     "Verdict",
     "clamping_page",
     "clamping_verdict",
-    "comparison_diagram",
     "comparison_page",
     "comparison_verdict",
     "evaluation_page",
@@ -55,7 +54,7 @@ _RENDERERS = {"json": to_json, "markdown": to_markdown, "html": to_html}
 _PAGES = {"ClampingEvaluation": "clamping", "Comparison": "comparison", "Evaluation": "evaluation"}
 _HOME = {
     "clamping": ("clamping_page", "clamping_verdict"),
-    "comparison": ("comparison_diagram", "comparison_page", "comparison_verdict"),
+    "comparison": ("comparison_page", "comparison_verdict"),
 }
 
 

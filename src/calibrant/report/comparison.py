@@ -18,7 +18,6 @@ from calibrant.comparison import (
     WhyUncalibrated,
     comparison_metrics,
 )
-from calibrant.diagrams.leaderboard import Dot, LeaderboardDiagram, MethodDots
 from calibrant.evidence import Difference
 from calibrant.report.evaluation import plain_estimates
 from calibrant.report.json import document
@@ -45,7 +44,6 @@ from calibrant.report.page import (
 __all__ = [
     "HeldOut",
     "accuracy_words",
-    "comparison_diagram",
     "comparison_page",
     "comparison_verdict",
     "difference_text",
@@ -189,35 +187,6 @@ def _legend(comparison: Comparison, *, is_brief: bool = False) -> str:
     if is_brief:
         return legend
     return f"{legend} p-values are corrected for the number of methods (Holm) in each column; {_PLANNED}."
-
-
-def comparison_diagram(comparison: Comparison) -> LeaderboardDiagram:
-    """Return the numbers behind the figure of a comparison."""
-    baseline = comparison.baseline
-
-    def change(method: MethodResult, metric: str) -> Dot:
-        if baseline not in method.differences:
-            return Dot(0.0, math.nan, math.nan)
-        found = method.differences[baseline][metric]
-        return Dot(found.value, found.low, found.high, found.side)
-
-    def ece(method: MethodResult) -> Dot:
-        found = method.metrics["ece"]
-        side = method.differences[baseline]["ece"].side if baseline in method.differences else "alike"
-        return Dot(found.value, found.low, found.high, side)
-
-    methods = tuple(
-        MethodDots(
-            name=method.name,
-            nll_change=change(method, "nll"),
-            ece=ece(method),
-            auroc_change=change(method, "auroc"),
-            recommended=method is comparison.recommended,
-        )
-        for method in comparison.fitted
-    )
-    left_out = tuple(method.name for method in comparison.methods if method.failure is not None)
-    return LeaderboardDiagram(methods, baseline, _NAMES[baseline], comparison.n_test, left_out)
 
 
 def _document(comparison: Comparison, calibration: PurePath | None, test: PurePath | None) -> dict[str, Any]:

@@ -61,8 +61,8 @@ def test_everything_can_be_written_at_once(calibrant, files, tmp_path):
     assert {method["name"] for method in board["methods"]} == {
         "none", "temperature", "temperature(criterion=focal,gamma=2.0)",
     }  # fmt: skip
-    assert {path.name for path in (tmp_path / "figures").iterdir()} == {"leaderboard.svg", "before_and_after.svg"}
-    assert "(figures/leaderboard.svg)" in (tmp_path / "b.md").read_text()
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {"comparison.svg", "before_and_after.svg"}
+    assert "(figures/comparison.svg)" in (tmp_path / "b.md").read_text()
     assert summary.read_text().startswith("# Calibration methods compared")
     lines = [line for line in out.splitlines() if "calibrant fit" not in line and not line.startswith("Wrote")]
     assert max(map(len, lines)) <= 120

@@ -25,13 +25,14 @@ from calibrant.comparison import (
     samples_in_both,
     z_between,
 )
+from calibrant.diagrams import comparison_diagram
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.evidence import Difference, correct, difference, estimate, holm
 from calibrant.maps import Affine, Scale
 from calibrant.metrics import NLL
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
-from calibrant.report import comparison_diagram, comparison_page, comparison_verdict, to_markdown
+from calibrant.report import comparison_page, comparison_verdict, to_markdown
 from calibrant.report.comparison import method_notes
 from calibrant.report.terminal import to_terminal
 

@@ -1,4 +1,4 @@
-"""The picture of a leaderboard: readable with three methods and with thirty, whatever their numbers."""
+"""The figure of a comparison: readable with three methods and with thirty, whatever their numbers."""
 
 import itertools
 import math
@@ -6,8 +6,8 @@ import math
 import pytest
 from matplotlib.text import Text
 
-from calibrant.diagrams import Dot, LeaderboardDiagram, MethodDots
-from calibrant.plots import plot_leaderboard, save_figure
+from calibrant.diagrams import ComparisonDiagram, Dot, MethodDots
+from calibrant.plots import plot_comparison, save_figure
 
 NAN = math.nan
 
@@ -24,7 +24,7 @@ def method(name, change, ece=0.02, auroc=0.01, *, recommended=False):
 
 
 def board(*methods, left_out=()):
-    return LeaderboardDiagram(methods, "temperature", "temperature scaling", 5000, left_out)
+    return ComparisonDiagram(methods, "temperature", 5000, left_out)
 
 
 THREE = board(method("svs", -0.01, recommended=True), method("temperature", 0.0), method("none", 0.3, ece=0.14))
@@ -39,7 +39,7 @@ EXTREMES = {
     "one": board(method("temperature", 0.0)),
     "all alike": board(method("a", 0.0, auroc=0.0), method("temperature", 0.0, auroc=0.0)),
     "no auroc": board(method("a", -0.1, auroc=NAN), method("temperature", 0.0, auroc=NAN)),
-    "no temperature": LeaderboardDiagram((method("a", 0.1), method("none", 0.0)), "none", "doing nothing", 20),
+    "no temperature": ComparisonDiagram((method("a", 0.1), method("none", 0.0)), "none", 20),
 }
 
 
@@ -51,13 +51,13 @@ def drawn_texts(figure):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", EXTREMES)
 def test_every_board_is_drawn(name, theme):
-    texts = drawn_texts(plot_leaderboard(EXTREMES[name], theme=theme))
+    texts = drawn_texts(plot_comparison(EXTREMES[name], theme=theme))
     assert "Calibration methods compared" in texts
     assert not any("nan" in text for text in texts)
 
 
 def test_a_method_far_off_stands_at_the_edge_with_its_number():
-    figure = plot_leaderboard(THREE)
+    figure = plot_comparison(THREE)
     texts = drawn_texts(figure)
     assert "+0.300 ▸" in texts
     assert "14.0 % ▸" in texts
@@ -68,7 +68,7 @@ def test_a_method_far_off_stands_at_the_edge_with_its_number():
 
 
 def test_the_recommended_name_is_bold_and_the_others_are_not():
-    figure = plot_leaderboard(THREE)
+    figure = plot_comparison(THREE)
     figure.draw_without_rendering()
     weights = {label.get_text(): label.get_fontweight() for label in figure.axes[1].get_yticklabels()}
     assert weights == {
@@ -78,7 +78,7 @@ def test_the_recommended_name_is_bold_and_the_others_are_not():
 
 def test_names_do_not_overlap_and_the_key_stays_inside():
     for shown in (THREE, THIRTY):
-        figure = plot_leaderboard(shown)
+        figure = plot_comparison(shown)
         figure.draw_without_rendering()
         boxes = [label.get_window_extent() for label in figure.axes[1].get_yticklabels()]
         boxes.sort(key=lambda box: box.y0)
@@ -91,7 +91,7 @@ def test_names_do_not_overlap_and_the_key_stays_inside():
 
 @pytest.mark.parametrize("name", ["three", "thirty"])
 def test_every_text_stays_inside_the_figure(name):
-    figure = plot_leaderboard(EXTREMES[name], name="a file with quite a long name of its own.csv")
+    figure = plot_comparison(EXTREMES[name], name="a file with quite a long name of its own.csv")
     figure.draw_without_rendering()
     ticks = {id(label) for ax in figure.axes for label in ax.get_xticklabels()}  # some are beyond the limits, not drawn
     for text in figure.findobj(Text):
@@ -101,9 +101,9 @@ def test_every_text_stays_inside_the_figure(name):
 
 
 def test_a_spelled_out_method_has_the_name_that_commands_take_below():
-    texts = drawn_texts(plot_leaderboard(THREE))
+    texts = drawn_texts(plot_comparison(THREE))
     assert {"Structured vector scaling", "svs", "Uncalibrated", "none"} <= set(texts)
 
 
 def test_it_can_be_written(tmp_path):
-    assert save_figure(plot_leaderboard(THIRTY), tmp_path / "board.svg").read_bytes().startswith(b"<?xml")
+    assert save_figure(plot_comparison(THIRTY), tmp_path / "board.svg").read_bytes().startswith(b"<?xml")
