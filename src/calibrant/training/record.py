@@ -106,16 +106,18 @@ class LearningTrace:
         self._packed: list[np.ndarray] = []  # an epoch each, eight rows a byte
         self.max_logit = torch.zeros(n)
 
-    def add(self, logits: Tensor, labels: Tensor) -> None:
-        """Look at all rows after an epoch.
+    def add(self, logits: Tensor, labels: Tensor) -> float:
+        """Evaluate all training samples after an epoch, and return their accuracy.
 
         Args:
             logits: Shape (n, k).
             labels: Shape (n,).
         """
         highest, predicted = logits.max(dim=1)
-        self._packed.append(np.packbits((predicted == labels).cpu().numpy()))
+        correct = (predicted == labels).cpu().numpy()
+        self._packed.append(np.packbits(correct))
         self.max_logit = highest.float().cpu()
+        return float(correct.mean())
 
     @property
     def correct(self) -> Tensor:
@@ -178,10 +180,14 @@ class EpochRecord:
     accuracy: float  # of the same, in training mode
     held_out: Mapping[str, HeldOutRecord]  # empty after epochs in which nobody looked
     learned: Mapping[str, float] = field(default_factory=dict)  # of a loss that is learned, such as its mean γ
+    training_accuracy: float | None = None  # unaugmented and in evaluation mode; only where a run is traced
 
     def as_dict(self) -> dict[str, Any]:
         """As a file can hold it."""
-        return asdict(self)
+        values = asdict(self)
+        if self.training_accuracy is None:
+            del values["training_accuracy"]
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "EpochRecord":
@@ -193,7 +199,7 @@ class EpochRecord:
         held_out = {name: HeldOutRecord(**part) for name, part in values["held_out"].items()}
         read = cls(**{**values, "held_out": held_out})
         check_at_least(read.epoch, 1, "epoch")
-        plain = [value for name, value in vars(read).items() if name not in {"held_out", "learned"}]
+        plain = [value for name, value in values.items() if name not in {"held_out", "learned"}]
         parts = [value for part in held_out.values() for value in vars(part).values() if value is not None]
         for value in (*plain, *parts, *dict(read.learned).values()):
             if not isinstance(value, int | float) or isinstance(value, bool):

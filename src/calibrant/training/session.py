@@ -240,12 +240,14 @@ class Session:
                 )
             accuracy = int(self.step.right) / (self.steps_an_epoch * self.recipe.batch_size)
             held_out = self._judged() if self._is_judged() else {}
+            training_accuracy = None
             if self.trace is not None:
-                self.trace.add(self.logits(self.data.training), self.data.training.labels)
+                training_accuracy = self.trace.add(self.logits(self.data.training), self.data.training.labels)
             learned = self._tuning.describe(self._onlookers()) if self._tuning and held_out else {}
             rate = float(self.step.rates[-1])
         self.epoch += 1
-        record = EpochRecord(self.epoch, time.perf_counter() - self._started, rate, loss, accuracy, held_out, learned)
+        seconds = time.perf_counter() - self._started
+        record = EpochRecord(self.epoch, seconds, rate, loss, accuracy, held_out, learned, training_accuracy)
         self.records.append(record)
         if self.recipe.select != "last" and self.selected_epoch == self.epoch:
             with self._stream():

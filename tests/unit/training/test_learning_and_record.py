@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -63,6 +64,9 @@ def test_a_session_traces_its_training_rows_unaugmented_after_each_epoch(session
 
     train_together([session], after_epoch=look)
     assert torch.equal(session.trace.correct, torch.stack(expected))
+    assert [record.training_accuracy for record in session.records] == [
+        pytest.approx(float(each.double().mean())) for each in expected
+    ]
     assert len(set(learned_epochs(session.trace.correct).tolist())) > 1
 
 
@@ -120,5 +124,8 @@ def test_logits_that_are_not_finite_are_told(bad):
 def test_a_record_comes_back_from_a_file():
     record = EpochRecord(3, 1.5, 0.1, 0.7, 0.8, {"test": judge(*predictions())})
     assert EpochRecord.from_dict(json.loads(json.dumps(record.as_dict()))) == record
+    traced = replace(record, training_accuracy=0.9)
+    assert EpochRecord.from_dict(json.loads(json.dumps(traced.as_dict()))) == traced
+    assert "training_accuracy" not in record.as_dict()
     unseen = EpochRecord(3, 1.5, 0.1, 0.7, 0.8, {})
     assert EpochRecord.from_dict(json.loads(json.dumps(unseen.as_dict()))) == unseen
