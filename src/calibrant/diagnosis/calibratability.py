@@ -38,24 +38,24 @@ ORACLE = "oracle"  # the optimal ECE's place beside those after each map
 @final
 @dataclass(frozen=True)
 class Calibratability(Record):
-    """One candidate: its ECE as it is and after each map fitted on its calibration rows, over its runs.
+    """One candidate: its ECE uncalibrated and after each map fitted on its calibration samples, over its runs.
 
-    ``optimal_ece`` is an oracle's, chosen on the test rows: a bound on what a temperature can do, and no method. A loss
-    that lowers the raw ECE but not this one has only moved all confidences; one that raises it has lost something that
-    no temperature brings back.
+    ``optimal_ece`` is that of an oracle, chosen on the test samples: a bound on what a temperature can do, not a method.
+    A loss that lowers the raw ECE but not this one has only shifted all confidences; one that raises it has lost
+    something that no temperature can restore.
     """
 
     candidate: str
     seeds: tuple[int, ...]
     accuracy: Spread
-    ece: Mapping[str, Spread]  # by map; "none" is the network as it is
+    ece: Mapping[str, Spread]  # by map; "none" is the uncalibrated network
     temperature: Spread  # fitted
     optimal_ece: Spread
     oracle_temperature: Spread
     t_tests: Mapping[str, TwoSample]  # of the ECE against the baseline's runs, by map and "oracle"; empty for itself
     differences: Mapping[str, Difference]  # of the ECE on the same samples, by map; empty for the baseline
     failures: Mapping[str, str]  # why a map could not be fitted, by map and seed: "temperature, seed 0"
-    notes: tuple[str, ...]  # what fits warned of
+    notes: tuple[str, ...]  # warnings of the fits
 
 
 def calibratability(
@@ -64,8 +64,8 @@ def calibratability(
     """Put one candidate's numbers beside the baseline's.
 
     Args:
-        candidate: Of a :class:`~calibrant.diagnosis.evaluated.Evaluated`.
-        baseline: Another of it, or the same one.
+        candidate: A candidate of an :class:`~calibrant.diagnosis.evaluated.Evaluated`.
+        baseline: The candidate to compare with, or the same one.
         differences: Those of the candidate from :func:`~calibrant.diagnosis.baseline.differences_from`, by map and
             metric; empty for the baseline.
 
@@ -115,14 +115,14 @@ class Direction(Record):
     low: float
     high: float
     side: DirectionSide  # "neither" where the interval holds 0
-    covers_seeds: bool  # whether the interval knows the noise of seeds beside that of rows
+    covers_seeds: bool  # whether the interval knows the noise of seeds beside that of samples
 
 
 def directions(candidate: EvaluatedCandidate) -> tuple[Direction, ...]:
-    """Of the network as it is, and after each map.
+    """The direction of a candidate, uncalibrated and after each map.
 
     The gap of a row is its confidence minus 1 or 0, so the interval of its mean needs no resampling; over several runs
-    the rows' gaps are averaged first, because all runs have the same rows.
+    the rows' gaps are averaged first, because all runs have the same samples.
     """
     return tuple(_direction(candidate, name) for name in candidate.runs[0].outcomes)
 
@@ -171,7 +171,7 @@ class CoefficientCurve(Record):
 def coefficient_curves(evaluated: Evaluated) -> tuple[CoefficientCurve, ...]:
     """Every curve that the candidates hold: two of them or more that differ in one numeric option of loss or recipe.
 
-    Reading the best coefficient off the raw curve, which is of test rows, chooses on those that judge, as the paper
+    Reading the best coefficient off the raw curve, which is of test samples, chooses on those that judge, as the paper
     does; the number there flatters.
 
     Reference:

@@ -64,7 +64,7 @@ _PROPER = {"Brier"}
 
 
 class CandidateName(NamedTuple):
-    """What a table calls a candidate, and what a sentence calls it."""
+    """Name of a candidate in a table, and in a sentence."""
 
     short: str
     words: str
@@ -116,7 +116,7 @@ def _name(one: Mapping[str, Option], all_of_them: Sequence[Mapping[str, Option]]
 
 
 def _told_options(one: Mapping[str, Option], differing: set[str], usual: Mapping[str, Option]) -> list[str]:
-    """Of a loss's options those that are unusual; if none is, the first in which candidates of this loss differ."""
+    """The options of a loss that differ from their defaults; if none does, the first in which its candidates differ."""
     mine = _mine(one)
     unusual = [path for path in mine if (path in usual or path in differing) and one[path] != usual.get(path)]
     return unusual or [path for path in mine if path in differing][:1]
@@ -142,7 +142,7 @@ def _in_full(one: Mapping[str, Option], name: CandidateName, told: Iterable[str]
 
 
 def _usual(one: Mapping[str, Option], known: Mapping[str, Loss | MetaLoss], above: str = _LOSS) -> dict[str, Option]:
-    """The options that its loss has unless told otherwise, by path; and those of losses inside it."""
+    """The defaults of its loss by path, and those of losses inside it."""
     loss = one.get(f"{above}loss")
     if loss not in known:
         return {}
@@ -200,7 +200,7 @@ class Candidate:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Of its runs."""
+        """Seeds of its runs."""
         return tuple(run.seed for run in self.runs)
 
 
@@ -239,7 +239,7 @@ def baseline_of(candidates: Sequence[Candidate], name: str | None = None) -> Can
 
 
 def candidate_notes(candidate: Candidate) -> Iterator[str]:
-    """Which runs lack something, and what is left out for that; and in which a learned γ ended at its limit.
+    """Note runs that lack records, which are left out of curves, and runs in which a learned γ ended at its limit.
 
     Args:
         candidate: From :func:`~calibrant.diagnosis.candidates.grouped`.

@@ -1,4 +1,4 @@
-"""Everything at once: run folders in, one record out."""
+"""Diagnose trained networks: runs in, one record out."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,12 +46,12 @@ class CandidateSummary(Record):
 @final
 @dataclass(frozen=True, eq=False)
 class Diagnosis(Record):
-    """What is found about all candidates; in their order, but for the verdicts, which leave the baseline out."""
+    """All results, in the order of the candidates; the verdicts leave the baseline out."""
 
     candidates: tuple[CandidateSummary, ...]
     baseline: str
     maps: tuple[str, ...]  # "none", then those that were fitted
-    n: int  # test rows
+    n: int  # test samples
     n_bins: int
     resamples: int
     seed: int
@@ -81,17 +81,17 @@ def diagnose(  # noqa: PLR0913  # each is one thing that a person may want other
     device: torch.device | None = None,
     progress: Callable[[str, int, int], None] = lambda _what, _done, _of: None,
 ) -> Diagnosis:
-    """Judge ways to train by what they leave to post-hoc calibration, and by how well confidence separates errors.
+    """Compare ways to train by what they leave to post-hoc calibration, and by how well confidence separates errors.
 
     Args:
         runs: From :func:`~calibrant.diagnosis.runs.read_runs`.
         baseline: Name of the candidate that the others are compared with; None for plain cross-entropy, else the first.
-        maps: What may be fitted on the calibration rows; a temperature must be among them.
-        n_bins: Of the ECE.
-        draws: Of calibration rows, for the curves over their number; 0 leaves these out.
-        resamples: Bootstrap draws of the test rows.
-        seed: Of all draws.
-        sets: Shifted ones, to judge the networks and their maps on as well.
+        maps: Calibrators to fit on the calibration samples; a temperature must be among them.
+        n_bins: Number of bins of the ECE.
+        draws: Draws of calibration samples, for the curves over their number; 0 leaves these out.
+        resamples: Bootstrap draws of the test samples.
+        seed: Random seed of all draws.
+        sets: Shifted sets to evaluate the networks and their maps on.
         device: Where the networks run on those; None is the CPU.
         progress: Called with what is being done, how much of it is done, and how much there is.
 

@@ -85,7 +85,7 @@ def epoch_curves(candidate: Candidate, part: str = "test") -> EpochCurves | None
 
 
 def _learned(records: Sequence[Sequence[EpochRecord]], epochs: list[int]) -> dict[str, Band]:
-    """What all runs tell of a loss that is learned; nothing of others."""
+    """The numbers that all runs recorded of a loss that is learned; empty for others."""
     runs = [{record.epoch: record.learned for record in of_run} for of_run in records]
     names = [name for name in runs[0][epochs[0]] if all(name in run[epoch] for run in runs for epoch in epochs)]
     return {name: _band(np.array([[run[epoch][name] for epoch in epochs] for run in runs])) for name in names}
@@ -155,7 +155,7 @@ def learned_epoch_groups(
     Args:
         candidates: From :func:`~calibrant.diagnosis.candidates.grouped`; runs without a trace are left out.
         groups: At most so many, beside the rows that were never learned.
-        n_bins: Of the top logit.
+        n_bins: Number of bins of the top logit.
 
     Raises:
         InputError: If no run was traced.

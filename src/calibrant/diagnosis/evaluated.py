@@ -61,7 +61,7 @@ PAPER_MAPS: tuple[Calibrator, ...] = (
 
 
 def check_maps(maps: Sequence[Calibrator], name: str) -> None:
-    """Maps that can be told apart, with a temperature, which verdicts go by.
+    """Check that the maps have different names, with temperature scaling among them, which verdicts use.
 
     Raises:
         InputError: If they are not.
@@ -77,25 +77,25 @@ def check_maps(maps: Sequence[Calibrator], name: str) -> None:
 @final
 @dataclass(frozen=True)
 class Oracle(Record):
-    """The lowest ECE of any temperature on the test rows themselves, and that temperature."""
+    """The lowest ECE of any temperature on the test samples themselves, and that temperature."""
 
     ece: float
     temperature: float
 
 
 def oracle_temperature(test: Predictions, *, also: Iterable[float] = (), n_bins: int = 15) -> Oracle:
-    """Search the temperature with the lowest ECE on the very rows that judge.
+    """Search the temperature with the lowest ECE on the test samples themselves.
 
     It is what "Rethinking Calibration" calls the optimal ECE: how far a temperature could get, without the luck of the
-    calibration rows. It flatters, since it is chosen on the rows it is evaluated on, the more so the fewer they are.
+    calibration samples. It flatters, since it is chosen on the rows it is evaluated on, the more so the fewer they are.
 
     All temperatures are searched, as a rule in steps of 1e-5 of one: see :mod:`calibrant.numerics.lowest_error`. Rows
     that are all right get the coldest there is, and those that are all wrong the hottest.
 
     Args:
-        test: The rows that judge.
+        test: The test samples.
         also: Temperatures to try beside the others, such as those that were fitted elsewhere; NaN is passed over.
-        n_bins: Of the ECE.
+        n_bins: Number of bins of the ECE.
 
     Example:
         >>> import torch
@@ -115,13 +115,13 @@ _FEWEST = 10  # rows that the cross-fitted split of a score needs
 @final
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The test rows of one run under one map; without rows, and with a reason, where the map could not be fitted."""
+    """The test samples of one run under one map; without rows, and with a reason, where the map could not be fitted."""
 
     top: TopLabel | None
     values: Mapping[str, float]  # by metric
     failure: str | None = None
     notes: tuple[str, ...] = ()
-    map: Map | None = None  # None also for the network as it is
+    map: Map | None = None  # None also for the uncalibrated network
 
 
 @final
@@ -130,8 +130,8 @@ class EvaluatedRun:
     """One run under every map, and what an oracle would make of it."""
 
     seed: int
-    outcomes: Mapping[str, Outcome]  # by map; "none" is the network as it is
-    temperature: float  # fitted on the calibration rows; NaN if it could not be
+    outcomes: Mapping[str, Outcome]  # by map; "none" is the uncalibrated network
+    temperature: float  # fitted on the calibration samples; NaN if it could not be
     oracle: Oracle
     splits: Mapping[str, Split]  # of log-loss and Brier score, as the network is
     calibration_rows: int
@@ -147,15 +147,15 @@ class EvaluatedCandidate:
 
     @property
     def name(self) -> str:
-        """Of the candidate."""
+        """Name of the candidate."""
         return self.candidate.name
 
     def over_runs(self, map_name: str, metric: str) -> Spread:
-        """A number over the runs."""
+        """A metric over the runs."""
         return spread([run.outcomes[map_name].values.get(metric, math.nan) for run in self.runs])
 
     def tops(self, map_name: str) -> dict[int, TopLabel]:
-        """The answers of the runs that have some, by seed."""
+        """The top labels of the runs that have some, by seed."""
         found = {run.seed: run.outcomes[map_name].top for run in self.runs}
         return {seed: top for seed, top in found.items() if top is not None}
 
@@ -163,16 +163,16 @@ class EvaluatedCandidate:
 @final
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """Every run of every candidate, evaluated on the same test rows."""
+    """Every run of every candidate, evaluated on the same test samples."""
 
     candidates: tuple[EvaluatedCandidate, ...]
     maps: tuple[Calibrator, ...]
     n_bins: int
-    n: int  # test rows
+    n: int  # test samples
 
     @property
     def map_names(self) -> tuple[str, ...]:
-        """Nothing, then the maps in their order."""
+        """Names of the maps, the uncalibrated network first."""
         return (UNCALIBRATED, *(each.name for each in self.maps))
 
     def find(self, name: str) -> EvaluatedCandidate:
@@ -187,12 +187,12 @@ def evaluate_candidates(
     n_bins: int = 15,
     progress: Callable[[str, int, int], None] = lambda _what, _done, _of: None,
 ) -> Evaluated:
-    """Fit every map once for every run, and measure the test rows before and after.
+    """Fit every map once for every run, and measure the test samples before and after.
 
     Args:
         candidates: From :func:`~calibrant.diagnosis.candidates.grouped`.
-        maps: What may be fitted on the calibration rows; a temperature must be among them.
-        n_bins: Of the ECE.
+        maps: Calibrators to fit on the calibration samples; a temperature must be among them.
+        n_bins: Number of bins of the ECE.
         progress: Called with the folder of each run, how many are done, and how many there are.
 
     Raises:
@@ -239,13 +239,13 @@ def _of_top_labels(n_bins: int) -> tuple[Metric, ...]:
 def outcome_of(
     rows: Predictions, fitted: Map | None = None, *, n_bins: int = 15, notes: tuple[str, ...] = ()
 ) -> Outcome:
-    """Measure rows under a map, or as they are.
+    """Evaluate samples under a map, or uncalibrated.
 
     Args:
-        rows: As the network gives them.
-        fitted: On other rows; None for nothing.
-        n_bins: Of the ECE.
-        notes: What the fit warned of.
+        rows: Samples as the network predicts them.
+        fitted: The map; None for none.
+        n_bins: Number of bins of the ECE.
+        notes: Warnings of the fit.
     """
     mapped = rows if fitted is None else fitted.transform(rows)
     mapped.softmax_rows(Brier().statistic.wanted)  # one pass over the logits for all
@@ -257,5 +257,5 @@ def outcome_of(
 def _splits(test: Predictions) -> dict[str, Split]:
     try:
         return calibration_refinement(test) if len(test) >= _FEWEST else {}
-    except FitError:  # all rows right, or all logits alike: no temperature is best
+    except FitError:  # all samples right, or all logits alike: no temperature is best
         return {}

@@ -21,7 +21,7 @@ __all__ = ["LEVEL", "Noise", "Record", "Spread", "TwoSample", "interval_of", "no
 
 
 class Record(ABC):  # noqa: B024  # abstract in that only frozen dataclasses below it are made
-    """What a diagnosis finds; concrete ones are frozen dataclasses."""
+    """Base class of the results of a diagnosis; concrete ones are frozen dataclasses."""
 
     @final
     def as_dict(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class TwoSample(Record):
     """A two-sample t-test of runs against the baseline's runs, as in "Rethinking Calibration" (its ▲ and ▼).
 
     Welch's form, which does not take both to spread alike; the paper does not say which it uses. Not corrected for the
-    number of candidates, as in the paper. It knows the noise of seeds alone: with other test rows all runs move.
+    number of candidates, as in the paper. It knows the noise of seeds alone: with other test samples all runs move.
     """
 
     difference: float  # of the means, candidate minus baseline
@@ -121,7 +121,7 @@ def two_sample(baseline: Sequence[float], candidate: Sequence[float]) -> TwoSamp
 
 
 class Noise(NamedTuple):
-    """How much a number varies, and how well that is known."""
+    """The variance of a number, and how well it is known."""
 
     variance: float
     df: float  # degrees of freedom; infinite if it is known exactly
@@ -155,11 +155,11 @@ class Interval(NamedTuple):
 
 
 def interval_of(value: float, noises: Sequence[Noise], *, bias: float = 0.0) -> Interval:
-    """What independent kinds of noise leave of a number.
+    """Interval and p-value of a number under independent kinds of noise.
 
     Args:
         value: The number.
-        noises: Of rows, and of seeds if those are known.
+        noises: Noise of samples, and of seeds if it is known.
         bias: By how much resampling inflates the number, as noise itself did; taken off at the nearer end, as in the
             bootstrap of a single number.
     """

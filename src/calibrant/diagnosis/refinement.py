@@ -1,4 +1,4 @@
-"""Refinement: how well confidence tells right answers from wrong ones, before and after each map."""
+"""Refinement: how well confidence separates right from wrong predictions, before and after each map."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class DensityCurves(Record):
 class RefinementRow(Record):
     """One candidate under one map, over its runs.
 
-    ``murphy`` divides the top-label Brier score: reliability is what calibration could still mend, refinement
+    ``murphy`` divides the top-label Brier score: reliability is what calibration could still remove, refinement
     (uncertainty − resolution) what it cannot. Both are of binned answers, and noise inflates reliability and resolution
     alike, by about accuracy · (1 − accuracy)/n a bin. AUPR and AURC depend on accuracy: compare them among candidates
     of the same. A map may change answers (structured vector scaling does): the accuracy is that after it.
@@ -63,7 +63,7 @@ class RefinementRow(Record):
 @final
 @dataclass(frozen=True)
 class ScoreSplit(Record):
-    """A proper score of the network as it is: what a temperature can mend, and what remains, over runs."""
+    """A proper score of the uncalibrated network: what a temperature can remove, and what remains, over runs."""
 
     total: Spread
     calibration: Spread
@@ -75,10 +75,10 @@ class ScoreSplit(Record):
 class Refinement(Record):
     """One candidate.
 
-    ``splits`` are of log-loss and Brier score over all classes, by a temperature that is cross-fitted on the test rows
-    (see :func:`~calibrant.metrics.calibration_refinement`). A richer recalibration would find more to mend: calibration
-    is a lower bound, and refinement an upper one. The cost of fitting the temperature is in refinement, too: about
-    1/(2n) nats of log-loss.
+    ``splits`` divide log-loss and Brier score over all classes, by a temperature that is cross-fitted on the test
+    samples (see :func:`~calibrant.metrics.calibration_refinement`). A richer recalibration would find more to remove:
+    calibration is a lower bound, and refinement an upper one. The cost of fitting the temperature is in refinement,
+    too: about 1/(2n) nats of log-loss.
     """
 
     candidate: str
@@ -94,14 +94,14 @@ def refinement(
     *,
     n_bins: int = 15,
 ) -> Refinement:
-    """What a candidate's confidence says about right and wrong, beside the baseline's.
+    """Refinement of a candidate, beside that of the baseline.
 
     Args:
-        candidate: Of a :class:`~calibrant.diagnosis.evaluated.Evaluated`.
-        baseline: Another of it, or the same one.
+        candidate: A candidate of an :class:`~calibrant.diagnosis.evaluated.Evaluated`.
+        baseline: The candidate to compare with, or the same one.
         differences: Those of the candidate from :func:`~calibrant.diagnosis.baseline.differences_from`, by map and
             metric; empty for the baseline.
-        n_bins: Of the decompositions.
+        n_bins: Number of bins of the decompositions.
 
     Reference:
         Singh et al. (2021), On the Dark Side of Calibration for Modern Neural Networks, arXiv:2106.09385.

@@ -1,4 +1,4 @@
-"""Finished runs, read from the folders that training leaves, and found fit to be diagnosed together."""
+"""Read the folders of finished runs, and check that they can be diagnosed together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ __all__ = ["DiagnosedRun", "LearnedRows", "read_runs"]
 
 
 class LearnedRows(NamedTuple):
-    """When each training row was learned, and how high its top logit is in the end; (n,) each."""
+    """When each training sample was learned, and how high its top logit is in the end; (n,) each."""
 
     learned_epoch: Tensor  # counted from 1; one more than there were epochs for a row that was never learned
     max_logit: Tensor
@@ -37,12 +37,12 @@ class DiagnosedRun:
 
     @property
     def seed(self) -> int:
-        """Of the weights, the order of the rows and the augmentation."""
+        """Random seed of the weights, the order of the samples and the augmentation."""
         return self.settings.recipe.seed
 
     @property
     def calibration(self) -> Predictions:
-        """The rows set apart to calibrate.
+        """The calibration samples.
 
         Raises:
             FileError: If the file is damaged.
@@ -51,7 +51,7 @@ class DiagnosedRun:
 
     @property
     def test(self) -> Predictions:
-        """The rows that judge.
+        """The test samples.
 
         Raises:
             FileError: If the file is damaged.
@@ -65,12 +65,12 @@ class DiagnosedRun:
 
     @property
     def is_traced(self) -> bool:
-        """Whether it was written down when each training row was learned."""
+        """Whether it was written down when each training sample was learned."""
         return (self.path / "learning.npz").exists()
 
     @property
     def learning(self) -> LearnedRows | None:
-        """When each training row was learned; None if the run did not look.
+        """When each training sample was learned; None if the run did not look.
 
         Raises:
             FileError: If the file is damaged.
@@ -98,7 +98,7 @@ def read_runs(paths: Sequence[Path]) -> tuple[DiagnosedRun, ...]:
 
     Raises:
         FileError: If one is no folder of a finished run, or has no rows set apart to calibrate.
-        InputError: If there is none, one is named twice, or they do not have the same classes and test rows.
+        InputError: If there is none, one is named twice, or they do not have the same classes and test samples.
     """
     if not paths:
         raise InputError("there must be a run to diagnose; got none. Name folders that calibrant train has left.")

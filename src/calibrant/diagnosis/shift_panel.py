@@ -23,16 +23,16 @@ from calibrant.training import load_network, predict
 
 __all__ = ["CLEAN", "ShiftLevel", "ShiftPanel", "ShiftRow", "ShiftSummary", "shift_levels", "shift_panel", "shift_rows"]
 
-CLEAN: Final = "clean"  # the test rows as they are
+CLEAN: Final = "clean"  # the test samples as they are
 _METRICS = ("accuracy", "ece", "nll", "brier", "auroc")
 
 
 @final
 @dataclass(frozen=True)
 class ShiftSummary(Record):
-    """What a set is."""
+    """Description of a set."""
 
-    shift: str  # its name; "clean" for the test rows as they are
+    shift: str  # its name; "clean" for the test samples as they are
     source: ShiftSource
     severity: int | None  # None for a shift that has no severities
     n: int
@@ -43,8 +43,8 @@ class ShiftSummary(Record):
 class ShiftRow(Record):
     """One candidate under one map on one set, over its runs.
 
-    The maps were fitted on clean calibration rows. A map that mends the clean rows need not mend these: it suits the
-    accuracy there, and here accuracy is another.
+    The maps were fitted on clean calibration samples. A map that calibrates the clean samples need not
+    calibrate these, on which accuracy is another.
     """
 
     candidate: str
@@ -54,7 +54,7 @@ class ShiftRow(Record):
     severity: int | None
     n: int
     metrics: Mapping[str, Spread]  # accuracy, ece, nll, brier, auroc, and gap: mean confidence minus accuracy
-    change: Mapping[str, Spread]  # of each since the clean rows, run by run
+    change: Mapping[str, Spread]  # of each since the clean samples, run by run
     direction: Direction
     differences: Mapping[str, Difference]  # from the baseline: ece, auroc, accuracy; empty where not compared
     by_seed: Mapping[str, Mapping[int, Difference]]  # the same of the two runs of a seed
@@ -70,9 +70,9 @@ def shift_rows(
     """A row for every candidate and map, in their order.
 
     Args:
-        evaluated: On the rows of this set.
-        summary: Of the set.
-        clean: The same of the clean rows, in the same order; none where these are the clean rows.
+        evaluated: Evaluation on the samples of this set.
+        summary: Summary of the set.
+        clean: The rows of the clean samples, in the same order; empty if these are the clean samples.
         compared: From :func:`~calibrant.diagnosis.baseline.differences_from` on the samples of this set, if at all.
     """
     found: list[ShiftRow] = []
@@ -116,10 +116,10 @@ class ShiftLevel(Record):
     candidate: str
     map: str
     source: ShiftSource  # corruptions of the library, or of files; the two are not mixed
-    severity: int  # 0 for the clean rows
+    severity: int  # 0 for the clean samples
     shifts: tuple[str, ...]  # that the mean is over
     metrics: Mapping[str, Spread]
-    change: Mapping[str, Spread]  # of each since the clean rows, run by run
+    change: Mapping[str, Spread]  # of each since the clean samples, run by run
     t_tests: Mapping[str, TwoSample]  # of each against the baseline's runs under this map; empty for the baseline
 
 
@@ -127,7 +127,7 @@ def shift_levels(rows: Sequence[ShiftRow], baseline: str) -> tuple[ShiftLevel, .
     """By source, candidate, map and rising severity; none where no set has a severity.
 
     Args:
-        rows: Of all sets, those of the clean rows among them.
+        rows: Rows of all sets, those of the clean samples among them.
         baseline: The name of a candidate.
 
     Reference:
@@ -168,7 +168,7 @@ def _means(rows: Sequence[ShiftRow]) -> dict[str, np.ndarray]:
 @final
 @dataclass(frozen=True, eq=False)
 class ShiftPanel(Record):
-    """All sets, the clean rows first.
+    """All sets, the clean samples first.
 
     A set without severities is compared with the baseline sample by sample (``differences`` of its rows). Sets with
     severities are many, and of the same images; they are compared by their mean, over seeds (``levels``).
@@ -178,7 +178,7 @@ class ShiftPanel(Record):
     maps: tuple[str, ...]  # "none", then those that were fitted
     sets: tuple[ShiftSummary, ...]
     rows: tuple[ShiftRow, ...]  # by set, then by candidate, then by map
-    levels: tuple[ShiftLevel, ...]  # means over corruptions, the clean rows (severity 0) first
+    levels: tuple[ShiftLevel, ...]  # means over corruptions, the clean samples (severity 0) first
 
 
 def shift_panel(
@@ -191,10 +191,10 @@ def shift_panel(
     seed: int = 0,
     progress: Callable[[str, int, int], None] = lambda _what, _done, _of: None,
 ) -> ShiftPanel:
-    """Run every network on every set, under the maps that clean calibration rows gave; nothing is fitted.
+    """Run every network on every set, under the maps that clean calibration samples gave; nothing is fitted.
 
-    The device holds all networks, and one set at a time. Numbers on the clean rows are those that the runs have kept:
-    on another device than they were trained on, logits differ in their last digits, and these are in every change.
+    The device holds all networks, and one set at a time. Numbers on the clean samples are those that the runs saved: on
+    another device than they were trained on, logits differ in their last digits, and these are in every change.
 
     Args:
         evaluated: From :func:`~calibrant.diagnosis.evaluated.evaluate_candidates`, with its maps.
@@ -203,7 +203,7 @@ def shift_panel(
         baseline: The candidate that the others are compared with.
         device: Where the networks run.
         resamples: Bootstrap draws of the rows of a set without severities.
-        seed: Of the draws.
+        seed: Random seed of the draws.
         progress: Called with what is being done, how many passes of a network over a set are, and how many there are.
 
     Raises:
@@ -260,7 +260,7 @@ def _evaluated_on(
         for run, before in zip(each.candidate.runs, each.runs, strict=True):
             check_suits(examples, run, shifted.title)
             logits = predict(network_of(run.path, shifted), images)
-            # Where the clean rows were evaluated: sums of another device would differ in the last digits.
+            # Where the clean samples were evaluated: sums of another device would differ in the last digits.
             runs.append(_under_maps(Predictions.from_logits(logits.cpu(), labels), before, evaluated.n_bins))
         candidates.append(EvaluatedCandidate(each.candidate, tuple(runs)))
     return replace(evaluated, candidates=tuple(candidates), n=len(labels))

@@ -86,7 +86,7 @@ def check_suits(examples: Examples, run: DiagnosedRun, what: str) -> None:
 
 
 def peak_of(run: DiagnosedRun) -> int:
-    """What full is, of the pixels that a run saw."""
+    """The largest value of the pixels that a run saw."""
     scale = run.settings.pixel_scale
     return 255 if scale is None else int(scale["peak"])
 
@@ -95,7 +95,7 @@ def read_run_dataset(runs: Sequence[DiagnosedRun], folder: Path | None = None, *
     """Read the data set of runs, as training did; :func:`clean_examples` makes sure that it is the same.
 
     Args:
-        runs: Of one data set.
+        runs: Runs of one data set.
         folder: Where its files lie, or the one file; None where the data come with the package.
         checked: Whether the files must be the published ones, to the byte.
 
@@ -124,8 +124,8 @@ def clean_examples(runs: Sequence[DiagnosedRun], dataset: Dataset) -> Examples:
     """The images and labels that the runs were evaluated on, in their order.
 
     Args:
-        runs: From :func:`~calibrant.diagnosis.runs.read_runs`, which all have the same test rows.
-        dataset: That they were trained on.
+        runs: From :func:`~calibrant.diagnosis.runs.read_runs`, which all have the same test samples.
+        dataset: The data set they were trained on.
 
     Raises:
         InputError: If a run sees no images, or the data set does not give its rows.
@@ -192,7 +192,7 @@ class ShiftedSet:
     """Images under one shift, and how to make them: a set is made, evaluated and dropped, so many need little memory.
 
     Args:
-        name: Of the corruption, or of the file.
+        name: Name of the corruption or of the file.
         severity: 1 to 5; None for a shift that has no severities.
         source: Whether the library made it, or a file holds it.
         make: Gives the set, with images on this device if they are made there.
@@ -217,17 +217,17 @@ def corrupted_sets(
     severities: Sequence[int] = SEVERITIES,
     seed: int = 0,
 ) -> tuple[ShiftedSet, ...]:
-    """The runs' own test images, spoiled by corruptions at rising severities.
+    """The runs' own test images, under corruptions at rising severities.
 
-    All networks see the same spoiled images. They are the library's corruptions, and not those of the files called
+    All networks see the same corrupted images. They are the library's corruptions, and not those of the files called
     CIFAR-10-C: numbers of the two are not to be mixed.
 
     Args:
         runs: From :func:`~calibrant.diagnosis.runs.read_runs`.
-        dataset: That they were trained on; all its rows are checked against what the runs have kept.
+        dataset: The data set they were trained on; all its rows are checked against what the runs have kept.
         names: Names of corruptions; None takes all.
         severities: Each 1 to 5.
-        seed: Of what is drawn.
+        seed: Random seed of the corruptions.
 
     Raises:
         InputError: If a run sees no images, the data set is not that of the runs, or an option is out of range.
@@ -255,7 +255,7 @@ def stored_sets(
     name: str | None = None,
     layout: ImageLayout = "auto",
 ) -> tuple[ShiftedSet, ...]:
-    """The set that a file holds; five where it holds five severities of the runs' own test rows, as in CIFAR-10-C.
+    """The set that a file holds; five where it holds five severities of the runs' own test samples, as in CIFAR-10-C.
 
     It is looked through now, and read again when its turn comes. Where the runs were calibrated on a part of the test
     rows (``half-test``), a file made of all of them holds images that the maps were fitted on.
@@ -263,7 +263,7 @@ def stored_sets(
     Args:
         runs: From :func:`~calibrant.diagnosis.runs.read_runs`.
         path: As :func:`~calibrant.datasets.read_shifted` takes it.
-        name: What to call the set; None goes by the file's name.
+        name: Name of the set; None takes that of the file.
         layout: Where the channels stand, if the shape leaves it open.
 
     Raises:

@@ -1,4 +1,4 @@
-"""How many calibration rows a map needs: the ECE after it, fitted on fewer and fewer of them."""
+"""Curves over the number of calibration samples: the ECE after maps fitted on fewer and fewer of them."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -21,13 +21,13 @@ from calibrant.predictions import Predictions, TopLabel
 __all__ = ["SizePoint", "ValidationSize", "validation_sizes"]
 
 _SIZES = tuple(digit * 10**power for power in range(1, 7) for digit in (1, 2, 5))
-_STEPS = 4  # sizes below all rows, unless told
+_STEPS = 4  # sizes below all samples, unless told
 
 
 @final
 @dataclass(frozen=True)
 class SizePoint(Record):
-    """The ECE after each map fitted on so many rows, over runs and draws; a fit that failed is NaN among the values."""
+    """The ECE after each map fitted on a number of samples, over runs and draws; a fit that failed has NaN."""
 
     rows: int
     ece: Mapping[str, Spread]  # by map; its lowest and highest are of all runs and draws
@@ -37,7 +37,7 @@ class SizePoint(Record):
 @final
 @dataclass(frozen=True)
 class ValidationSize(Record):
-    """One candidate, by rising number of calibration rows; the last is all of them, where there is only one draw."""
+    """One candidate, by rising number of calibration samples; the last is all of them, where there is only one draw."""
 
     candidate: str
     draws: int
@@ -53,17 +53,17 @@ def validation_sizes(
     seed: int = 0,
     progress: Callable[[str, int, int], None] = lambda _what, _done, _of: None,
 ) -> tuple[ValidationSize, ...]:
-    """Fit each map again on random parts of the calibration rows.
+    """Fit each map again on random parts of the calibration samples.
 
-    A draw is an order of the rows, and its parts are the first so many: larger parts hold the smaller. Candidates whose
-    calibration parts are of one size get the same rows. The range over draws is narrower than that of new calibration
-    sets, the more so the nearer a part comes to all rows, since draws then share most of them.
+    A draw is an order of the samples, and its parts are the first ones: larger parts contain the smaller. Candidates
+    whose calibration parts are of one size get the same samples. The range over draws is narrower than that of new
+    calibration sets, the more so the nearer a part comes to all samples, since draws then share most of them.
 
     Args:
-        evaluated: With the maps, and the ECE after all rows, which is not worked out again.
-        sizes: Numbers of rows, below those that the runs have; those above are left out. None: a few round numbers.
+        evaluated: With the maps, and the ECE after all samples, which is not worked out again.
+        sizes: Numbers of samples, below those that the runs have; those above are left out. None: a few round numbers.
         draws: Orders of the rows, for every run.
-        seed: Of the draws.
+        seed: Random seed of the draws.
         progress: Called with the folder of each run, how many are done, and how many there are.
 
     Reference:
