@@ -611,7 +611,7 @@ def _figures(
     from calibrant.plots import plot_delta, plot_reliability
 
     before, after = (reliability(evaluation.predictions[name], n_bins=n_bins) for name in (UNCALIBRATED, CLAMPED))
-    ax = plot_reliability(before, other=after, labels=("Uncalibrated", "Neural Clamping"), theme=theme)
+    ax = plot_reliability(before, other=after, set_names=("Uncalibrated", "Neural Clamping"), theme=theme)
     drawn = {"before_and_after": cast("Figure", ax.figure)}
     shape, names = test.samples.input_shape, network.class_names
     if evaluation.has_delta and len(shape) == _IMAGE_AXES and min(shape[1:]) >= _LEAST_SIDE:

@@ -155,7 +155,7 @@ def _figures(
             reliability(samples, n_bins=n_bins, ece=method and method.metrics["ece"])
             for samples, method in ((test, uncalibrated), (shown.map.transform(test), shown))
         )
-        labels = (method_title(UNCALIBRATED), method_title(shown.name))
-        ax = plot_reliability(before, other=after, labels=labels, name=name, theme=theme)
+        set_names = (method_title(UNCALIBRATED), method_title(shown.name))
+        ax = plot_reliability(before, other=after, set_names=set_names, name=name, theme=theme)
         drawn["before_and_after"] = cast("Figure", ax.figure)
     return drawn

@@ -144,7 +144,7 @@ def plot_risk_coverage(
     predictions: Predictions | TopLabel | RiskCoverage,
     *,
     other: Predictions | TopLabel | RiskCoverage | None = None,
-    labels: tuple[str, str] = ("uncalibrated", "calibrated"),
+    set_names: tuple[str, str] = ("uncalibrated", "calibrated"),
     name: str = "",
     ax: Axes | None = None,
     theme: ThemeName = "light",
@@ -157,7 +157,7 @@ def plot_risk_coverage(
     Args:
         predictions: Predictions, or their diagram from :func:`calibrant.diagrams.risk_coverage`.
         other: A second set to compare with.
-        labels: Names of the two sets.
+        set_names: Names of the two sets.
         name: Name of the data, such as their file, for the title.
         ax: Axes to draw on; those of a new figure by default.
         theme: "light" or "dark"; the figure behind the axes takes its background too.
@@ -177,7 +177,7 @@ def plot_risk_coverage(
         ax.fill_between(x, low, high, color=colours.bar, linewidth=0, zorder=1)
         curves: list[tuple[RiskCoverage, str, Look]] = [(first, "this ranking", {"color": colours.ink, "linewidth": 2})]
     else:
-        both = zip((first, second), labels, colours.pair, strict=True)
+        both = zip((first, second), set_names, colours.pair, strict=True)
         curves = [(of, f"{wrapped(label, 34)}, AURC {percent(of.aurc, 2)}", look) for of, label, look in both]
     handles: list[Artist] = []
     for of, label, look in curves:

@@ -1,6 +1,7 @@
 """Reliability diagrams: one set with its bars, two sets as curves, and small panels class by class."""
 
 import math
+from typing import Unpack
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -37,7 +38,7 @@ from calibrant.plots.layout import (
     without_middle,
     wrapped,
 )
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
 
 __all__ = ["OVER_HATCH", "UNDER_HATCH", "plot_classwise", "plot_reliability"]
 
@@ -53,14 +54,14 @@ _STRIP_SHARE = -_STRIP_FLOOR / (1 - _STRIP_FLOOR)  # of the height of the axes
 
 
 def plot_reliability(
-    predictions: Predictions | TopLabel | ReliabilityDiagram,
-    *,
+    *predictions: Predictions | TopLabel | ReliabilityDiagram,
     other: Predictions | TopLabel | ReliabilityDiagram | None = None,
-    labels: tuple[str, str] = ("uncalibrated", "calibrated"),
+    set_names: tuple[str, str] = ("uncalibrated", "calibrated"),
     name: str = "",
     n_bins: int = 15,
     ax: Axes | None = None,
     theme: ThemeName = "light",
+    **arrays: Unpack[Arrays],
 ) -> Axes:
     """Draw accuracy against confidence: bars with their gaps, and the smooth curve with its 95 % band.
 
@@ -71,25 +72,29 @@ def plot_reliability(
     Args:
         predictions: Predictions, or their diagram from :func:`calibrant.diagrams.reliability`.
         other: A second set to compare with.
-        labels: Names of the two sets.
+        set_names: Names of the two sets.
         name: Name of the data, such as their file, for the title.
         n_bins: Number of equal-width bins, for predictions; a diagram has its own.
         ax: Axes to draw on; those of a new figure by default.
         theme: "light" or "dark"; the figure behind the axes takes its background too.
+        arrays: The predictions as arrays by keyword: ``plot_reliability(probs=p, labels=y)``.
 
     Returns:
         The axes.
+
+    Raises:
+        InputError: If there are neither predictions, their diagram nor such arrays.
 
     Example:
         >>> ax = plot_reliability(TopLabel([0.9] * 80, [True] * 50 + [False] * 30), name="answers.csv")
         >>> ax.get_title(loc="left")[:21]
         'Reliability: ECE 27.5'
     """
-    first, second = (
-        reliability(part, n_bins=n_bins) if isinstance(part, Predictions | TopLabel) else part
-        for part in (predictions, other)
-    )
-    assert first is not None, "only the second may be missing"
+    if len(predictions) == 1 and isinstance(predictions[0], ReliabilityDiagram):
+        first = predictions[0]
+    else:
+        first = reliability(as_predictions(predictions, "plot_reliability", arrays), n_bins=n_bins)
+    second = reliability(other, n_bins=n_bins) if isinstance(other, Predictions | TopLabel) else other
     ax, colours = open_axes(ax, theme, width=5.2, height=6.3)
     _draw_diagonal(ax, colours)
     source = without_middle(name, _LONGEST_NAME)
@@ -102,7 +107,7 @@ def plot_reliability(
         size = f"n = {first.n:,}" + ("" if math.isnan(first.ece_low) else "  ·  in brackets: 95 % interval")
         title(ax, colours, f"Reliability: ECE {ece}", source, numbers, size)
     else:
-        handles = _draw_two(ax, (first, second), labels, colours)
+        handles = _draw_two(ax, (first, second), set_names, colours)
         _draw_strip(ax, [first, second], colours, note="share of samples (first filled, second outlined)")
         key(ax, colours, handles, floor=_STRIP_SHARE)
         sizes = " and ".join(dict.fromkeys(f"{diagram.n:,}" for diagram in (first, second)))

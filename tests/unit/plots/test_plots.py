@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from calibrant.diagrams import bins_sweep, classwise_reliability, confidence_density, reliability, risk_coverage
-from calibrant.errors import UnknownNameError
+from calibrant.errors import InputError, UnknownNameError
 from calibrant.evidence import estimate
 from calibrant.metrics import ECE
 from calibrant.plots import (
@@ -135,7 +135,7 @@ def test_overconfidence_and_underconfidence_differ_without_colour():
 @pytest.mark.parametrize(("plot", "diagram"), [PLOTS[0], PLOTS[2]])
 def test_two_sets_are_compared_under_their_names(plot, diagram):
     first, second = diagram(rows(300, 5)), diagram(rows(200, 5, scale=1.0))
-    ax = plot(first, other=second, labels=("raw", "scaled"))
+    ax = plot(first, other=second, set_names=("raw", "scaled"))
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
     assert texts[0].startswith("raw")
     assert texts[1].startswith("scaled")
@@ -147,6 +147,14 @@ def test_predictions_are_drawn_like_their_diagram(plot, diagram):
     first, second = (plot(given) for given in (predictions, diagram(predictions)))
     first, second = ((drawn if isinstance(drawn, Figure) else drawn.figure) for drawn in (first, second))
     assert drawn_texts(first) == drawn_texts(second)
+
+
+def test_arrays_are_given_by_keyword_and_an_error_shows_the_call():
+    predictions = rows(300, 5)
+    by_keyword = plot_reliability(probs=predictions.probs, labels=predictions.labels)
+    assert by_keyword.get_title(loc="left") == plot_reliability(predictions).get_title(loc="left")
+    with pytest.raises(InputError, match=r"plot_reliability\(probs=p, labels=y\)"):
+        plot_reliability(predictions.probs, predictions.labels)
 
 
 def test_the_title_has_the_ece_with_its_interval_and_the_name_of_the_data():
