@@ -225,7 +225,7 @@ def reading(path: Path | str, form: str) -> Iterator[None]:
     """Turn whatever a lower library raises on a bad file into one error that says which file and what to do.
 
     Args:
-        path: Of the file.
+        path: Path of the file.
         form: What it should be, in words.
 
     Raises:

@@ -72,7 +72,7 @@ def split_rows(correct: Tensor, share: float, *, criterion: ChooseEpochBy, seed:
         correct: Which answers are right, (n,), bool.
         share: Above 0 and below 1.
         criterion: What the held-out rows are for.
-        seed: Of the draw.
+        seed: Random seed of the draw.
 
     Raises:
         InputError: If there are fewer than two rows.
@@ -111,7 +111,7 @@ def held_out_value(criterion: ChooseEpochBy, log_odds: Tensor, target: Tensor, c
 
     Args:
         criterion: What it is judged by.
-        log_odds: Of the confidence, (n,), finite.
+        log_odds: Log-odds of the confidence, (n,), finite.
         target: The true-class probability, (n,).
         correct: Shape (n,), bool.
     """
@@ -195,8 +195,8 @@ class ChosenEpoch:
         epochs: How many there were.
         fine_tuned: Epochs of fine-tuning that were kept after it; 0 if none, or if they did not help.
         criterion: What chose it: ``aupr_error``, ``auroc`` or ``mse``.
-        value: Of the criterion on the held-out rows. Being the best of all epochs, it flatters.
-        softmax_value: Of the network's own confidence on the same rows.
+        value: Value of the criterion on the held-out samples. It is the best of all epochs and therefore optimistic.
+        softmax_value: Value of the network's own confidence on the same samples.
         held_out: How many they were.
     """
 
@@ -244,11 +244,11 @@ def chosen_epoch(
     """What training found, beside the network's own confidence on the same held-out rows.
 
     Args:
-        known: Of all rows.
+        known: Features, true-class probabilities and correctness of all samples.
         parts: Which were held out.
-        best: Of the head's epochs.
-        tuned: Of those of fine-tuning, if there were any.
-        epochs: Of the head, all of them.
+        best: Best epoch of the head.
+        tuned: Best epoch of the fine-tuning; None without one.
+        epochs: Number of epochs that the head was trained for.
     """
     value = (best if tuned is None else tuned).value
     assert value is not None  # an epoch is always looked at
@@ -271,7 +271,7 @@ class ConfidenceHead(nn.Module):
         n_features: d.
         layers: Linear ones, the last of which gives the one number.
         units: In each layer but the last.
-        seed: Of the first weights; random numbers elsewhere are not moved.
+        seed: Random seed of the initial weights; the global generator is left alone.
 
     Raises:
         InputError: If a size is not a whole number from 1.
@@ -322,8 +322,8 @@ class ConfidenceHead(nn.Module):
         """The network's answers with this confidence in the place of the softmax's.
 
         Args:
-            predictions: Of the classifier; only which of them are right is read.
-            features: Of the same rows, from the layer the head was fitted on, (n, d).
+            predictions: Predictions of the classifier; only their correctness is used.
+            features: Features of the same samples, (n, d), from the layer that the head was fitted on.
 
         Raises:
             InputError: If the features are not finite, or not of these rows.
@@ -383,7 +383,7 @@ class Stage(NamedTuple):
 
         Args:
             answers: Batches of ``batch_size`` rows; each is asked for after the step of the one before.
-            known: Of all rows.
+            known: Features, true-class probabilities and correctness of all samples.
             parts: Which are fitted, and which choose.
             progress: Told of every epoch.
             value: To be beaten, else the weights stay what they are; None if any epoch will do.
@@ -561,7 +561,7 @@ class ConfidNet:
     Rows: some hundreds of wrong answers.
 
     Args:
-        layers: Of the head, linear ones; the last gives one number.
+        layers: Number of linear layers of the head; the last has one output.
         units: In each of the others.
         epochs: All are run, and the best one's weights are kept.
         learning_rate: Adam's.
@@ -572,7 +572,7 @@ class ConfidNet:
         fine_tune_epochs: Afterwards, for so many epochs, a copy of the encoder learns with the head. Each costs as much
             as an epoch of training the classifier, and in use inputs go through both. 0 for none.
         fine_tune_learning_rate: Adam's.
-        seed: Of the first weights, the held-out rows and the order.
+        seed: Random seed of the initial weights, the held-out samples and their order.
 
     Raises:
         InputError: If an option is out of range.
@@ -667,8 +667,9 @@ class ConfidNet:
         """The head alone, from predictions and features that are there already.
 
         Args:
-            predictions: Of the classifier.
-            features: Of the same rows, the activations before its last layer, (n, d). Training is on their device.
+            predictions: Predictions of the classifier.
+            features: Features of the same samples, (n, d): the activations before the last layer. Training is on their
+                device.
             progress: As of :meth:`fit`.
 
         Raises:

@@ -33,7 +33,7 @@ def dense_rows(points: Tensor, *, neighbours: int, alpha: float) -> Tensor:
     always stays. With fewer rows than neighbours, as many as there are count.
 
     Args:
-        points: Of one class, (n, d), float64, n >= 1.
+        points: Points of one class, (n, d), float64, n >= 1.
         neighbours: The density is that of the distance to this one.
         alpha: At least 0 and below 1.
 
@@ -98,7 +98,7 @@ class NeighbourConfidence(nn.Module):
 
     Args:
         reference: Features of training rows, (r, d), finite.
-        classes: Of these rows, (r,), whole numbers.
+        classes: Classes of these samples, (r,), whole numbers.
         n_classes: How many there are, more than the largest of them.
 
     Raises:
@@ -199,8 +199,8 @@ class NeighbourConfidence(nn.Module):
         mean nothing, only refinement (AUROC, AUPR, AURC) does, unless a map is fitted on it.
 
         Args:
-            predictions: Of the classifier.
-            features: Of the same rows, (n, d).
+            predictions: Predictions of the classifier.
+            features: Features of the same samples, (n, d).
 
         Raises:
             InputError: If the features are not finite, or not of these rows.
@@ -285,13 +285,13 @@ class TrustScore:
 
     @torch.no_grad()
     def fit(self, features: object, labels: object, *, n_classes: int | None = None) -> NeighbourConfidence:
-        """Keep the training rows that later inputs are compared with.
+        """Keep the training samples with which later ones are compared.
 
         Args:
-            features: Of the rows that the classifier was trained on, (n, d), finite: the activations before its last
-                layer, or the inputs themselves, flattened. What is scored later must come from the same place.
-            labels: Their true classes, (n,), whole numbers from 0.
-            n_classes: How many there are; one more than the largest label if None.
+            features: Features of the training samples, (n, d), finite: the activations before the last layer, or the
+                flattened inputs. Samples that are scored later need the same features.
+            labels: Labels of the training samples, (n,), integers from 0.
+            n_classes: Number of classes; one more than the largest label if None.
 
         Raises:
             InputError: If features or labels are not that, or only one class has rows.

@@ -46,7 +46,7 @@ class RowDraws:
     shape of an image, and on nothing else but these:
 
     Args:
-        name: Of what is drawn for; another name gives other numbers.
+        name: Name of the corruption; another name gives other random numbers.
         seed: At least 0.
         first_row: Number of the first row.
 
@@ -424,7 +424,7 @@ def corrupt(images: Tensor, name: str, *, severity: int, seed: int = 0, first_ro
         images: As they were stored, (n, c, h, w) uint8 with one or three channels.
         name: Name of a corruption, see ``calibrant list corruptions``.
         severity: 1 to 5; 0 leaves the images as they are.
-        seed: Of what is drawn.
+        seed: Random seed.
         first_row: Number of the first image, where a data set is given in parts.
         peak: What full is: 255, or what the data set's ``PixelScale`` says.
 

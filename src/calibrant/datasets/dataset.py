@@ -196,7 +196,7 @@ def split_dataset(dataset: Dataset, protocol: str, *, seed: int) -> Split:
     Args:
         dataset: What to divide.
         protocol: One of :func:`all_splits`.
-        seed: Of the draw; ``official`` draws nothing.
+        seed: Random seed of the split; ``official`` has none.
 
     Raises:
         UnknownNameError: If there is no such division.

@@ -105,7 +105,7 @@ def download(reader: DatasetReader, folder: Path) -> list[Path]:
     broken connection leaves nothing that looks like data. For data that come with the package there is nothing to do.
 
     Args:
-        reader: Of the data set.
+        reader: Reader of the data set.
         folder: Where the files go; it is made if it is not there.
 
     Returns:
@@ -405,7 +405,7 @@ def find_files(reader: DatasetReader, folder: Path, layouts: Sequence[Layout]) -
     """The first of some layouts that is there: its files, or else its archive.
 
     Args:
-        reader: Of the data set, for messages.
+        reader: Reader of the data set, for messages.
         folder: Where to look; or an archive, or one of the files.
         layouts: In order of preference.
 

@@ -33,8 +33,8 @@ class Container:
     """One kind of such files.
 
     Args:
-        name: Of the format, such as ``calibrant.map``.
-        number: Of its version; newer ones are refused.
+        name: Name of the format, such as ``calibrant.map``.
+        number: Version of the format; newer ones are refused.
         thing: What is in it, in words, such as ``a map``.
         advice: How to make one, in a sentence.
     """

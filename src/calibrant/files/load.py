@@ -310,7 +310,7 @@ def load_features(path: str | os.PathLike[str], *, name: str = "features", rows:
 
     Args:
         path: A ``.npz`` or ``.safetensors`` file.
-        name: Of the array in it.
+        name: Name of the array in the file.
         rows: How many there must be, ``len(predictions)``; not looked at unless given.
 
     Returns:

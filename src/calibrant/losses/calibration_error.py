@@ -116,7 +116,7 @@ class MMCELoss(PenalisedLoss):
     Args:
         weight: What the penalty is multiplied by. The public training scripts have 2, which goes with their much
             smaller ``legacy``; with ``paper`` it can keep a network from learning at all.
-        width: Of the kernel.
+        width: Width of the kernel.
         normalisation: ``paper``: as above; where all rows are right, or all wrong, the other part is left out.
             ``legacy``: as the public code, which divides by m² and (n − m)² instead (it takes a mean over pairs, and
             then divides by their number again): 30 to 180 times smaller at 128 to 512 rows, weighed towards the rarer

@@ -183,7 +183,7 @@ def focal_gamma(probability: float) -> float:
     Formula: the largest γ with (1 - p)^γ - γ p (1 - p)^(γ-1) log p = 1
 
     Args:
-        probability: Of the true class, between 0 and 1.
+        probability: Probability of the true class, between 0 and 1.
 
     Raises:
         InputError: If the probability is 0, 1 or outside.

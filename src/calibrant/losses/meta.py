@@ -43,7 +43,7 @@ class MetaLoss(nn.Module, ABC):
             (``sece(bandwidth=0.05)``, ``dece(n_bins=30)``); its weight and base are not used.
         cross_entropy: How much of the cross-entropy is added to that error. The error alone is also low for a network
             that knows nothing and says so. Not with ``ce``, to which there is none to add.
-        learning_rate: Of φ, by Adam.
+        learning_rate: Learning rate of Adam for φ.
         schedule: ``constant``, or ``network``: φ's rate falls in the same proportion as the network's. Adam divides by
             the size of its gradients, so at a constant rate φ keeps moving after the training samples are learned.
 
@@ -210,7 +210,7 @@ class GammaNet(nn.Module):
             formula; here they are such that s = 0 gives γ = 1: ``softplus`` log(1 + (e - 1) eˢ); ``sigmoid``
             limit / (1 + (limit - 1) e⁻ˢ), for a limit above 1; ``min-max`` 2 (s - min s) / (max s - min s) over the
             batch, with 1 in its middle. ``relu`` is max(s, 0).
-        seed: Of the first parameters.
+        seed: Random seed of the initial parameters.
 
     Raises:
         InputError: If a number is out of range, or ``sign`` is unknown or does not go with the limit.

@@ -32,8 +32,8 @@ class VGGStage(nn.Module):
     """Some 3 x 3 convolutions, each with batch normalisation, unless it is left out, and ReLU, and a max pool.
 
     Args:
-        in_channels: Of the input, (n, in_channels, h, w).
-        out_channels: Of the output.
+        in_channels: Channels of the input, (n, in_channels, h, w).
+        out_channels: Channels of the output.
         length: How many convolutions.
         normalised: Whether there is batch normalisation.
     """
@@ -59,7 +59,7 @@ class VGG(nn.Module):
     Args:
         depth: 11, 13, 16 or 19.
         n_classes: How many classes there are.
-        in_channels: Of the images, (n, in_channels, h, w), of any size from 16 x 16.
+        in_channels: Channels of the images, (n, in_channels, h, w), of any size from 16 x 16.
         normalised: Whether every convolution has batch normalisation. Without it, a learning rate of 0.1 is too high.
 
     Raises:
@@ -117,7 +117,7 @@ class DenseLayer(nn.Module):
     """A 1 x 1 convolution to four times the growth and a 3 x 3 one to the growth, each on normalised maps.
 
     Args:
-        in_channels: Of the input, (n, in_channels, h, w).
+        in_channels: Channels of the input, (n, in_channels, h, w).
         growth: Channels that the layer adds.
     """
 
@@ -140,7 +140,7 @@ class DenseBlock(nn.Module):
     """Layers that each read everything before them and append what they find.
 
     Args:
-        in_channels: Of the input, (n, in_channels, h, w).
+        in_channels: Channels of the input, (n, in_channels, h, w).
         growth: Channels that each layer adds.
         length: How many layers.
     """
@@ -178,7 +178,7 @@ class DenseNet(nn.Module):
         depth: 121, 169 or 201.
         growth: Channels that each layer adds.
         n_classes: How many classes there are.
-        in_channels: Of the images, (n, in_channels, h, w), of any size from 8 x 8.
+        in_channels: Channels of the images, (n, in_channels, h, w), of any size from 8 x 8.
 
     Raises:
         InputError: If the depth is none of these.
@@ -237,7 +237,7 @@ class DigitsCNN(nn.Module):
 
     Args:
         n_classes: How many classes there are.
-        in_channels: Of the images, (n, in_channels, image_size, image_size).
+        in_channels: Channels of the images, (n, in_channels, image_size, image_size).
         image_size: The side of the images; the hidden layer grows with its square.
 
     Example:

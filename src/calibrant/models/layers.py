@@ -52,8 +52,8 @@ class ConvUnit(nn.Module):
     """A 3 x 3 convolution that keeps the size, batch normalisation unless it is left out, ReLU.
 
     Args:
-        in_channels: Of the input, (n, in_channels, h, w).
-        out_channels: Of the output, (n, out_channels, h, w).
+        in_channels: Channels of the input, (n, in_channels, h, w).
+        out_channels: Channels of the output, (n, out_channels, h, w).
         bias: Whether the convolution adds a number to each channel, which the normalisation then subtracts.
         normalised: Whether there is batch normalisation.
 
@@ -91,7 +91,7 @@ class MaskedBatchNorm(nn.Module):
     less would be left of its mean and deviation. It is not synchronised when several processes share a batch.
 
     Args:
-        channels: Of the input, (n, channels, length).
+        channels: Channels of the input, (n, channels, length).
 
     Example:
         >>> words = torch.tensor([[[1.0, 3.0, 0.0]]])
@@ -145,7 +145,7 @@ class PatchEmbedding(nn.Module):
     """One linear map, the same for every patch.
 
     Args:
-        in_channels: Of the images, (n, in_channels, image_size, image_size).
+        in_channels: Channels of the images, (n, in_channels, image_size, image_size).
         image_size: The side of the images.
         patch_size: The side of a patch; the patches must cover the image exactly.
         width: Length of a patch's vector.

@@ -69,7 +69,7 @@ class VisionTransformer(nn.Module):
 
     Args:
         n_classes: How many classes there are.
-        in_channels: Of the images, (n, in_channels, image_size, image_size).
+        in_channels: Channels of the images, (n, in_channels, image_size, image_size).
         image_size: The side of the images, a multiple of the patches'.
         patch_size: The side of a patch.
         width: Length of a token.
@@ -191,7 +191,7 @@ class MLPMixer(nn.Module):
 
     Args:
         n_classes: How many classes there are.
-        in_channels: Of the images, (n, in_channels, image_size, image_size).
+        in_channels: Channels of the images, (n, in_channels, image_size, image_size).
         image_size: The side of the images, a multiple of the patches'.
         patch_size: The side of a patch.
         width: Length of a patch's vector.

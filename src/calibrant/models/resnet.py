@@ -33,7 +33,7 @@ class BasicBlock(nn.Module):
     """Two 3 x 3 convolutions and a shortcut.
 
     Args:
-        in_channels: Of the input, (n, in_channels, h, w).
+        in_channels: Channels of the input, (n, in_channels, h, w).
         width: Channels inside, and of the output.
         stride: 1 keeps the size; 2 halves it, rounding up.
     """
@@ -60,7 +60,7 @@ class BottleneckBlock(nn.Module):
     """A 1 x 1 convolution to fewer channels, a 3 x 3 one, a 1 x 1 one back to four times as many, and a shortcut.
 
     Args:
-        in_channels: Of the input, (n, in_channels, h, w).
+        in_channels: Channels of the input, (n, in_channels, h, w).
         width: Channels inside; the output has four times as many.
         stride: 1 keeps the size; 2 halves it, rounding up.
     """
@@ -95,7 +95,7 @@ class ResNet(nn.Module):
     Args:
         depth: 18 or 34, of basic blocks; 50, 101 or 152, of bottleneck blocks.
         n_classes: How many classes there are.
-        in_channels: Of the images, (n, in_channels, h, w), of any size from 8 x 8.
+        in_channels: Channels of the images, (n, in_channels, h, w), of any size from 8 x 8.
 
     Raises:
         InputError: If the depth is none of these.
@@ -160,8 +160,8 @@ class CifarBlock(nn.Module):
     Where the size halves, the shortcut takes every second pixel and fills the new channels with zeros.
 
     Args:
-        in_channels: Of the input, (n, in_channels, h, w).
-        out_channels: Of the output.
+        in_channels: Channels of the input, (n, in_channels, h, w).
+        out_channels: Channels of the output.
         stride: 1 keeps the size; 2 halves it, rounding up.
 
     Example:
@@ -199,7 +199,7 @@ class CifarResNet(nn.Module):
     Args:
         depth: 6n + 2: 20, 32, 44, 56, 110, ...
         n_classes: How many classes there are.
-        in_channels: Of the images, (n, in_channels, h, w), of any size from 4 x 4.
+        in_channels: Channels of the images, (n, in_channels, h, w), of any size from 4 x 4.
 
     Raises:
         InputError: If the depth is not 6n + 2.
@@ -253,8 +253,8 @@ class WideBlock(nn.Module):
     Where the shape changes, the shortcut is a 1 x 1 convolution of what the first ReLU lets through.
 
     Args:
-        in_channels: Of the input, (n, in_channels, h, w).
-        out_channels: Of the output.
+        in_channels: Channels of the input, (n, in_channels, h, w).
+        out_channels: Channels of the output.
         stride: 1 keeps the size; 2 halves it, rounding up.
         dropout: Share of the activations between the convolutions that are dropped in training.
     """
@@ -287,7 +287,7 @@ class WideResNet(nn.Module):
         depth: 6n + 4: 16, 22, 28, 40, ...
         width: How many times wider than the thin network.
         n_classes: How many classes there are.
-        in_channels: Of the images, (n, in_channels, h, w), of any size from 4 x 4.
+        in_channels: Channels of the images, (n, in_channels, h, w), of any size from 4 x 4.
         dropout: Share of the activations inside blocks that are dropped in training; the paper tries 0 and 0.3.
 
     Raises:

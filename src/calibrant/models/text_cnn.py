@@ -19,8 +19,8 @@ class TextBlock(nn.Module):
     """A convolution over three neighbouring words, batch normalisation, ReLU; zero where there is no word.
 
     Args:
-        in_channels: Of the input, (n, in_channels, length).
-        out_channels: Of the output.
+        in_channels: Channels of the input, (n, in_channels, length).
+        out_channels: Channels of the output.
     """
 
     def __init__(self, in_channels: int, out_channels: int) -> None:

@@ -76,10 +76,11 @@ def build_model(
     Args:
         name: One of :func:`all_models`.
         n_classes: How many classes there are.
-        in_channels: Of the images, (n, in_channels, image_size, image_size); texts have none.
+        in_channels: Channels of the images, (n, in_channels, image_size, image_size); texts have none.
         image_size: The side of the images; texts have none.
-        n_words: Of texts, (n, length): word numbers run from 0 (no word) to this, exclusive. None for images.
-        seed: Of the weights.
+        n_words: Size of the vocabulary of texts, (n, length), whose word numbers are 0 (no word) to n_words - 1; None for
+            images.
+        seed: Random seed of the weights.
 
     Returns:
         A :class:`~calibrant.models.Network`, in training mode.

@@ -70,7 +70,7 @@ def plan_epoch(n: int, batch_size: int, *, seed: int, epoch: int, mixup: float =
     Args:
         n: Training rows, at least ``batch_size``; what is left over after the last full step is not used.
         batch_size: Rows a step.
-        seed: Of the run.
+        seed: Random seed of the run.
         epoch: Counted from 0.
         mixup: The α of the Beta distribution that shares are drawn from; 0 leaves every row whole.
         n_judges: Held-out rows that a batch of judges is drawn from in each step, as large as the training batch if
@@ -270,7 +270,7 @@ class MixedBatch:
             inputs: Shape (n, ...), floating.
             labels: Shape (n,).
             partners: The place of each row's partner, (n,).
-            share: Of the row itself, a single number.
+            share: Weight of the first sample of each pair; a single number.
         """
         return cls(torch.lerp(inputs[partners], inputs, share.to(inputs.dtype)), labels, labels[partners], share)
 

@@ -104,7 +104,7 @@ class MetaRegulariser:
     Args:
         loss: Its parameters are made here, anew.
         head: The network's last layer.
-        seed: Of the first parameters.
+        seed: Random seed of the initial parameters.
         name: What warnings call it, such as a run's folder.
 
     Raises:
@@ -212,12 +212,13 @@ class MetaRegulariser:
         """Move φ one step.
 
         Args:
-            features: Of the training batch, (n, d).
+            features: Features of the training batch, (n, d).
             labels: Shape (n,).
-            held_out_features: Of rows that train nothing else, (m, d); see :func:`features_in_evaluation`.
+            held_out_features: Features of held-out samples, (m, d); see :func:`features_in_evaluation`.
             held_out_labels: Shape (m,).
             rate: The learning rate of the step that is looked ahead to; a tensor's number is not looked at.
-            share: Of the network's highest rate; φ's own rate is multiplied by it where its schedule is the network's.
+            share: Current learning rate of the network as a share of its highest; φ's rate is multiplied by it if it
+                follows the network's schedule.
 
         Raises:
             InputError: If features are not the head's, there are fewer than two held-out rows, the rate is below 0 or
@@ -338,7 +339,7 @@ class LossTuning:
         loss: On the network's device.
         model: In training mode.
         data: With rows to tune on.
-        recipe: Of the training.
+        recipe: Training recipe.
         first: The training rows that the loss is initialised on, (n,).
         name: What warnings call it.
 
@@ -377,10 +378,10 @@ class MetaForward:
 
     Args:
         model: With ``features`` and ``head``.
-        regulariser: Of its head.
+        regulariser: Meta-regulariser of the last layer.
         held_out: The rows that judge, on the network's device.
         multiplying: In what precision the network runs.
-        highest_rate: Of the network.
+        highest_rate: Highest learning rate of the network.
     """
 
     def __init__(
@@ -399,10 +400,10 @@ class MetaForward:
         """Move the loss's parameters, then say the network's logits and loss.
 
         Args:
-            inputs: Of the training batch.
+            inputs: Inputs of the training batch.
             labels: Shape (n,).
             judges: Which held-out rows judge, (m,).
-            rate: Of the step that follows.
+            rate: Learning rate of the step that follows.
         """
         with self._multiplying():
             features = self._network.features(inputs)

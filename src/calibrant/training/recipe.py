@@ -40,7 +40,7 @@ class Recipe:
         epochs: Passes over the training rows.
         batch_size: Rows a step. What is left over at the end of an epoch's shuffled order is not used in that epoch.
         learning_rate: The highest one.
-        momentum: Of the gradient.
+        momentum: Momentum of the gradient.
         nesterov: Whether to look ahead along the momentum.
         weight_decay: Pull of every weight towards 0.
         schedule: ``cosine`` falls to 0 along half a wave; ``steps`` multiplies by ``decay`` at each milestone;
@@ -56,7 +56,7 @@ class Recipe:
         select: Which epoch's weights are kept: the ``last``; the ``best`` by the error on the calibration samples, as
             some papers do; or ``best-nll``, by their log-loss. Those samples then choose as well as calibrate. Of
             several equal epochs the first is kept; only epochs after which held-out samples were looked at count.
-        seed: Of the weights, the order of the rows and the augmentation.
+        seed: Random seed of the weights, the order of the samples and the augmentation.
 
     Raises:
         InputError: If a number is out of range.

@@ -142,7 +142,7 @@ def train_runs(  # noqa: PLR0913  # two of them are callers' business alone
         runs: With different folders; finished ones are left as they are.
         dataset: As its publisher divides it.
         split: How to divide it; see :func:`~calibrant.datasets.all_splits`.
-        split_seed: Of that division.
+        split_seed: Random seed of the split.
         device: Where to compute.
         train_samples: How many of the training samples to train on, drawn by ``split_seed``; fewer are among more. None
             takes all.

@@ -33,7 +33,7 @@ class Step:
 
     Args:
         model: The network as it is called in training.
-        loss: Of logits and labels; or a forward run with a loss that is learned.
+        loss: Loss of logits and labels; or a forward run with a meta-learned loss.
         data: Training rows, on the network's device.
         plan: Buffers on that device, filled anew for each epoch.
         recipe: Gives momentum, weight decay, mixing, clipping.
@@ -143,7 +143,8 @@ class Session:
 
     Args:
         model: Moved to the data's device, and trained in place.
-        loss: Of logits and labels; or one that is learned, which needs rows of its own and a network with features.
+        loss: Loss of logits and labels; or a meta-learned one, which needs held-out samples of its own and a network
+            with features.
         data: Training and held-out rows on a device.
         recipe: Everything else that decides the result.
         speed: What is allowed to make it fast.
