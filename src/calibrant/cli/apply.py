@@ -14,8 +14,10 @@ from calibrant.cli.options import (
     ScoreNames,
     TrueLabels,
     one_kind,
+    option,
     refuse_features,
 )
+from calibrant.errors import CalibrantWarning, InputError, terminal_text
 
 if TYPE_CHECKING:
     from calibrant.calibrators import TemperatureScaling
@@ -45,8 +47,10 @@ def apply(
     file: PredictionsFile,
     out: Annotated[
         Path,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="File to write; its ending decides the format.", show_default=False
+        option(
+            "FILE",
+            "File to write; its ending decides the format.",
+            names=("--out", "-o"),
         ),
     ],
     features: Features = None,
@@ -66,7 +70,6 @@ def apply(
 
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.cli.reports import check_output
-    from calibrant.errors import terminal_text
     from calibrant.files import load_features, read_map_file
     from calibrant.files.load import load_scores, save_scores
     from calibrant.files.source import suffix_of
@@ -120,7 +123,6 @@ def _given_temperature(text: Path) -> "TemperatureScaling | None":
     """Return the temperature given in place of a map; None if a file of that name exists, or it is no temperature."""
     from calibrant import catalogue
     from calibrant.calibrators import TemperatureScaling
-    from calibrant.errors import InputError
 
     if text.exists() or not str(text).startswith(f"{TemperatureScaling.name}("):
         return None
@@ -139,7 +141,6 @@ def _check_map(saved: "MapFile", given: "Scores", *, map_file: Path, file: Path)
     Raises:
         InputError: If the number or the names of the classes differ.
     """
-    from calibrant.errors import CalibrantWarning, InputError
     from calibrant.files.map_file import heeds_offset
     from calibrant.maps import Map
 

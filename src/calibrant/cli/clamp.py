@@ -71,8 +71,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
         ),
     ],
     test: Annotated[
-        Path,
-        typer.Option(metavar="FILE", help="Other inputs and labels (npz), to evaluate on.", show_default=False),
+        Path, typer.Option(metavar="FILE", help="Other inputs and labels (npz), to evaluate on.", show_default=False)
     ],
     out: Annotated[
         Path,
@@ -85,8 +84,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
         ),
     ],
     weights: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Weights (safetensors) for the network that the factory makes."),
+        Path | None, typer.Option(metavar="FILE", help="Weights (safetensors) for the network that the factory makes.")
     ] = None,
     with_weights: Annotated[
         bool,

@@ -23,7 +23,9 @@ from calibrant.cli.options import (
     TrueLabels,
     load_predictions,
     one_kind,
+    option,
 )
+from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,9 +63,9 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     ],
     methods: Annotated[
         str,
-        typer.Option(
-            metavar="NAMES",
-            help="default (chosen by the numbers of samples and classes), all, or names with commas between them, as "
+        option(
+            "NAMES",
+            "default (chosen by the numbers of samples and classes), all, or names with commas between them, as "
             "for `calibrant fit`.",
         ),
     ] = "default",
@@ -126,7 +128,6 @@ def parse_methods(text: str) -> "tuple[Calibrator, ...]":
         ['none', 'temperature']
     """
     from calibrant import catalogue
-    from calibrant.errors import InputError
     from calibrant.registry import split_list
 
     names = [name.strip() for name in split_list(text)]

@@ -9,7 +9,7 @@ import typer
 from calibrant.cli.clamp import clamp
 from calibrant.cli.compare import compare
 from calibrant.cli.evaluate import evaluate
-from calibrant.cli.options import Seed
+from calibrant.cli.options import Seed, option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,9 +29,7 @@ _STRENGTHS = "1,0.1,0.01"  # a few instead of the whole path, to save time
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for predictions, figures and reports.")] = Path(
-        "demo"
-    ),
+    out: Annotated[Path, option("FOLDER", "Folder for predictions, figures and reports.")] = Path("demo"),
     seed: Seed = 0,
 ) -> None:
     """Show evaluation, comparison and clamping on two networks.

@@ -17,7 +17,10 @@ from calibrant.cli.options import (
     Seed,
     Theme,
     choose_device,
+    flag,
+    option,
 )
+from calibrant.errors import FileError, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,17 +52,13 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     ],
     baseline: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The loss that the others are compared with, named as in the tables.",
-            show_default="plain ce",
-        ),
+        option("NAME", "The loss that the others are compared with, named as in the tables.", show_default="plain ce"),
     ] = None,
     maps: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Calibrators to fit on calibration samples: names with commas between them, temperature among them; "
+        option(
+            "NAMES",
+            "Calibrators to fit on calibration samples: names with commas between them, temperature among them; "
             "or paper, as in Wang et al. 2021.",
             show_default="temperature,histogram,svs",
         ),
@@ -67,53 +66,44 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     bins: Bins = 15,
     draws: Annotated[
         int,
-        typer.Option(
-            metavar="N",
+        option(
+            "N",
+            "Random subsets of the calibration samples behind the curves over their number; 0 for no curves.",
             min=0,
-            help="Random subsets of the calibration samples behind the curves over their number; 0 for no curves.",
         ),
     ] = 3,
     resamples: Resamples = 500,
     seed: Seed = 0,
     shift: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Shifted images of the same classes: npz, npy with its labels beside it, or a folder of both. May be "
+        option(
+            "FILE",
+            "Shifted images of the same classes: npz, npy with its labels beside it, or a folder of both. May be "
             "repeated.",
-            rich_help_panel=_SHIFT,
+            _SHIFT,
         ),
     ] = None,
     corrupt: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Corruptions of the test images: common (noise, blur, contrast, brightness, JPEG), all, or names with "
-            "commas between them.",
-            rich_help_panel=_SHIFT,
+        option(
+            "NAMES",
+            "Corruptions of the test images: common (noise, blur, contrast, brightness, JPEG), all, or names "
+            "with commas between them.",
+            _SHIFT,
         ),
     ] = None,
     severity: Annotated[
         str | None,
-        typer.Option(
-            metavar="NUMBERS",
-            help="Severities of the corruptions, 1 to 5, with commas between them.",
+        option(
+            "NUMBERS",
+            "Severities of the corruptions, 1 to 5, with commas between them.",
+            _SHIFT,
             show_default="all five",
-            rich_help_panel=_SHIFT,
         ),
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Data set of the runs, for --corrupt.", rich_help_panel=_SHIFT),
-    ] = None,
+    data: Annotated[Path | None, option("FOLDER", "Data set of the runs, for --corrupt.", _SHIFT)] = None,
     unchecked: Annotated[
-        bool,
-        typer.Option(
-            "--unchecked",
-            help="Accept data files that differ from the published ones.",
-            show_default=False,
-            rich_help_panel=_SHIFT,
-        ),
+        bool, flag("--unchecked", "Accept data files that differ from the published ones.", _SHIFT)
     ] = False,
     device: Device = None,
     json: Json = None,
@@ -181,7 +171,6 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
 
 def _folders(given: Sequence[Path], err: "Console") -> Iterator[Path]:
     """Yield the runs that were named, and the finished ones inside a folder of several."""
-    from calibrant.errors import FileError
     from calibrant.training.folder import RunFolder
 
     for path in given:
@@ -203,7 +192,6 @@ def _calibrators(text: str | None) -> "tuple[Calibrator, ...]":
     from calibrant import catalogue
     from calibrant.diagnosis import MAPS, PAPER_MAPS
     from calibrant.diagnosis.evaluated import check_maps
-    from calibrant.errors import InputError
     from calibrant.registry import split_list
 
     if text is None:
@@ -220,8 +208,6 @@ def _calibrators(text: str | None) -> "tuple[Calibrator, ...]":
 
 def _check_files(files: Sequence[Path]) -> None:
     """Check that the files of ``--shift`` exist and differ."""
-    from calibrant.errors import FileError, InputError
-
     for place, file in enumerate(files):
         if file.resolve() in {other.resolve() for other in files[:place]}:
             raise InputError(f"--shift must name each file once; {file} is named twice.")
@@ -236,7 +222,6 @@ def _corruptions(
     from calibrant import catalogue
     from calibrant.checks import check_known
     from calibrant.diagnosis.shifted_sets import SEVERITIES
-    from calibrant.errors import InputError
 
     if corrupt is None:
         for option, given in (("--severity", severity), ("--data", data)):

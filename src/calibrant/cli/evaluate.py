@@ -27,8 +27,11 @@ from calibrant.cli.options import (
     Seed,
     Theme,
     TrueLabels,
+    flag,
     one_kind,
+    option,
 )
+from calibrant.errors import InputError
 
 if TYPE_CHECKING:
     from calibrant.evidence import Estimate
@@ -47,14 +50,13 @@ calibrant evaluate test.csv --fail-if 'ece>0.05' --fail-if 'auroc<0.8'"""
 def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     file: PredictionsFile,
     baseline: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Predictions of another model for the same samples, to compare with."),
+        Path | None, option("FILE", "Predictions of another model for the same samples, to compare with.")
     ] = None,
     fail_if: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="CONDITION",
-            help="Exit with 1 if the whole interval of a metric is beyond a bound, as in 'ece>0.05'. May be repeated.",
+        option(
+            "CONDITION",
+            "Exit with 1 if the whole interval of a metric is beyond a bound, as in 'ece>0.05'. May be repeated.",
         ),
     ] = None,
     full: Full = False,
@@ -65,23 +67,14 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     probs: Probs = False,
     top_label: Annotated[
         bool,
-        typer.Option(
-            "--top-label",
-            help="The file has only the confidence of the predicted class and whether it is correct.",
-            show_default=False,
-            rich_help_panel=INPUT,
+        flag(
+            "--top-label", "The file has only the confidence of the predicted class and whether it is correct.", INPUT
         ),
     ] = False,
     scores: ScoreNames = None,
     labels: TrueLabels = None,
-    confidence: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column of the confidence, with --top-label.", rich_help_panel=INPUT),
-    ] = None,
-    correct: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column that says whether the prediction is correct.", rich_help_panel=INPUT),
-    ] = None,
+    confidence: Annotated[str | None, option("NAME", "Column of the confidence, with --top-label.", INPUT)] = None,
+    correct: Annotated[str | None, option("NAME", "Column that says whether the prediction is correct.", INPUT)] = None,
     json: Json = None,
     markdown: Markdown = None,
     html: Html = None,
@@ -165,7 +158,6 @@ class Gate:
             InputError: If it is not a metric, ``<`` or ``>``, and a number.
         """
         from calibrant import catalogue
-        from calibrant.errors import InputError
 
         parts = re.fullmatch(r"\s*(\w+)\s*([<>])=?\s*([-+0-9.eE]+)\s*", text)
         try:
@@ -182,8 +174,6 @@ class Gate:
         Raises:
             InputError: If it is not.
         """
-        from calibrant.errors import InputError
-
         if self.metric not in {metric.name for metric in metrics}:
             raise InputError(
                 f"--fail-if must name a metric that is measured; {self.metric} needs the probabilities of all classes, "
@@ -196,8 +186,6 @@ class Gate:
         Raises:
             InputError: If there is no interval to decide by.
         """
-        from calibrant.errors import InputError
-
         edge = estimates[self.metric].low if self.above else estimates[self.metric].high
         if math.isnan(edge):
             raise InputError(

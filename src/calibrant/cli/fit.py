@@ -14,8 +14,10 @@ from calibrant.cli.options import (
     TrueLabels,
     load_predictions,
     one_kind,
+    option,
     refuse_features,
 )
+from calibrant.errors import terminal_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -50,7 +52,11 @@ def fit(
     file: PredictionsFile,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="FILE", help="Map to write (.safetensors).", show_default=False),
+        option(
+            "FILE",
+            "Map to write (.safetensors).",
+            names=("--out", "-o"),
+        ),
     ],
     features: Features = None,
     logits: Logits = False,
@@ -70,7 +76,6 @@ def fit(
     from calibrant.calibrators import Calibrator
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.cli.reports import check_output
-    from calibrant.errors import terminal_text
     from calibrant.files import load_features, read_map_file, save_map
     from calibrant.files.map_file import MAP_CONTAINER
 

@@ -49,9 +49,7 @@ def list_catalogue(
     kind: Annotated[
         Kind | None,
         typer.Argument(
-            metavar="KIND",
-            help=f"{', '.join(list(Kind)[:-1])} or {list(Kind)[-1]}.",
-            show_default="all of them",
+            metavar="KIND", help=f"{', '.join(list(Kind)[:-1])} or {list(Kind)[-1]}.", show_default="all of them"
         ),
     ] = None,
 ) -> None:

@@ -35,8 +35,10 @@ __all__ = [
     "TrueLabels",
     "check_seed",
     "choose_device",
+    "flag",
     "load_predictions",
     "one_kind",
+    "option",
     "refuse_features",
 ]
 
@@ -56,6 +58,24 @@ def check_seed(value: Any) -> Any:
     return value
 
 
+def option(metavar: str, text: str, panel: str | None = None, *, names: tuple[str, ...] = (), **more: Any) -> Any:
+    """Return typer's option with a value; its name is that of the parameter unless given.
+
+    Args:
+        metavar: The value in the help, such as FILE.
+        text: Help that stands by itself.
+        panel: Group in the help.
+        names: Names such as ``--out`` and ``-o``.
+        more: What else typer takes, such as ``min`` and ``show_default``.
+    """
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **more)
+
+
+def flag(name: str, text: str, panel: str | None = None) -> Any:
+    """Return typer's option without a value."""
+    return typer.Option(name, help=text, rich_help_panel=panel, show_default=False)
+
+
 PredictionsFile: TypeAlias = Annotated[
     Path,
     typer.Argument(
@@ -64,77 +84,31 @@ PredictionsFile: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-Logits: TypeAlias = Annotated[
-    bool, typer.Option("--logits", help="The scores are logits.", show_default=False, rich_help_panel=INPUT)
-]
-Probs: TypeAlias = Annotated[
-    bool, typer.Option("--probs", help="The scores are probabilities.", show_default=False, rich_help_panel=INPUT)
-]
+Logits: TypeAlias = Annotated[bool, flag("--logits", "The scores are logits.", INPUT)]
+Probs: TypeAlias = Annotated[bool, flag("--probs", "The scores are probabilities.", INPUT)]
 ScoreNames: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--scores",
-        metavar="NAME",
-        help="Column or array of the scores, or the prefix of their columns.",
-        rich_help_panel=INPUT,
-    ),
+    str | None, option("NAME", "Column or array of the scores, or the prefix of their columns.", INPUT)
 ]
-TrueLabels: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--labels", metavar="NAME", help="Column or array of the labels.", rich_help_panel=INPUT),
-]
+TrueLabels: TypeAlias = Annotated[str | None, option("NAME", "Column or array of the labels.", INPUT)]
 Features: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        "--features",
-        metavar="NAME",
-        help="Array or column prefix of the features, for methods that use them.",
-        show_default="features",
-        rich_help_panel=INPUT,
+    option(
+        "NAME", "Array or column prefix of the features, for methods that use them.", INPUT, show_default="features"
     ),
 ]
-Bins: TypeAlias = Annotated[
-    int, typer.Option("--bins", metavar="N", min=1, max=1_000_000, help="Number of bins of binned metrics.")
-]
-Resamples: TypeAlias = Annotated[
-    int, typer.Option("--resamples", metavar="N", min=100, help="Bootstrap samples behind intervals and tests.")
-]
-Seed: TypeAlias = Annotated[
-    int,
-    typer.Option("--seed", metavar="N", callback=check_seed, help="Random seed: equal seeds give equal numbers."),
-]
+Bins: TypeAlias = Annotated[int, option("N", "Number of bins of binned metrics.", min=1, max=1000000)]
+Resamples: TypeAlias = Annotated[int, option("N", "Bootstrap samples behind intervals and tests.", min=100)]
+Seed: TypeAlias = Annotated[int, option("N", "Random seed: equal seeds give equal numbers.", callback=check_seed)]
 Device: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--device", metavar="NAME", help="cpu, cuda, cuda:1, …", show_default="cuda if there is a GPU, else cpu"
-    ),
+    str | None, option("NAME", "cpu, cuda, cuda:1, …", show_default="cuda if there is a GPU, else cpu")
 ]
-Json: TypeAlias = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write the report as JSON.", rich_help_panel=REPORT)
-]
-Markdown: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--markdown", metavar="FILE", help="Write the report as Markdown.", rich_help_panel=REPORT),
-]
-Figures: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--figures", metavar="FOLDER", help="Write figures into this folder.", rich_help_panel=REPORT),
-]
-Html: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--html", metavar="FILE", help="Write the report with its figures as one HTML file.", rich_help_panel=REPORT
-    ),
-]
-Full: TypeAlias = Annotated[
-    bool, typer.Option("--full", help="Print all numbers, not only those that matter most.", show_default=False)
-]
-FigureFormat: TypeAlias = Annotated[
-    str, typer.Option("--figure-format", metavar="NAME", help="png, svg or pdf.", rich_help_panel=REPORT)
-]
-Theme: TypeAlias = Annotated[
-    str, typer.Option("--theme", metavar="NAME", help="Colours of figures: light or dark.", rich_help_panel=REPORT)
-]
+Json: TypeAlias = Annotated[Path | None, option("FILE", "Write the report as JSON.", REPORT)]
+Markdown: TypeAlias = Annotated[Path | None, option("FILE", "Write the report as Markdown.", REPORT)]
+Figures: TypeAlias = Annotated[Path | None, option("FOLDER", "Write figures into this folder.", REPORT)]
+Html: TypeAlias = Annotated[Path | None, option("FILE", "Write the report with its figures as one HTML file.", REPORT)]
+Full: TypeAlias = Annotated[bool, flag("--full", "Print all numbers, not only those that matter most.")]
+FigureFormat: TypeAlias = Annotated[str, option("NAME", "png, svg or pdf.", REPORT)]
+Theme: TypeAlias = Annotated[str, option("NAME", "Colours of figures: light or dark.", REPORT)]
 
 
 def one_kind(*, logits: bool, probs: bool, top_label: bool = False) -> Literal["logits", "probs", "top-label"] | None:

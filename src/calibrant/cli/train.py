@@ -8,9 +8,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from calibrant.cli.options import Device, check_seed, choose_device
+from calibrant.cli.options import Device, check_seed, choose_device, flag, option
+from calibrant.errors import FileError, FitError, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,204 +28,110 @@ _DATA, _RECIPE, _RUNNING = "Data", "Training recipe", "Running"
 _LINES = 10  # printed by a run where there is no terminal
 
 
-def train(  # noqa: PLR0913, PLR0915, PLR0917  # a command line has many options
+def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     dataset: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Name from `calibrant list datasets`, with options if any: 'medmnist(flag=pathmnist)'.",
-            show_default=False,
-        ),
+        str, option("NAME", "Name from `calibrant list datasets`, with options if any: 'medmnist(flag=pathmnist)'.")
     ],
     out: Annotated[
         Path,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FOLDER",
-            help="Folder of the run; of several runs, a folder each inside it. The same command resumes a stopped run.",
-            show_default=False,
+        option(
+            "FOLDER",
+            "Folder of the run; of several runs, a folder each inside it. The same command resumes a stopped run.",
+            names=("--out", "-o"),
         ),
     ],
     model: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Name from `calibrant list models`. May be repeated.", show_default="resnet20"
-        ),
+        list[str] | None, option("NAME", "Name from `calibrant list models`. May be repeated.", show_default="resnet20")
     ] = None,
     loss: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Name from `calibrant list losses`, with options if any: 'focal(gamma=3)'. May be repeated.",
+        option(
+            "NAME",
+            "Name from `calibrant list losses`, with options if any: 'focal(gamma=3)'. May be repeated.",
             show_default="ce",
         ),
     ] = None,
-    gamma: Annotated[
-        float | None, typer.Option(metavar="X", help="Option gamma of a single loss that is given without options.")
-    ] = None,
+    gamma: Annotated[float | None, option("X", "Option gamma of a single loss that is given without options.")] = None,
     seed: Annotated[
         list[int] | None,
-        typer.Option(
-            metavar="N",
+        option(
+            "N",
+            "Random seed of the weights, the batches and the augmentation. May be repeated.",
             callback=check_seed,
-            help="Random seed of the weights, the batches and the augmentation. May be repeated.",
             show_default="0",
         ),
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Folder (or file) of the data set.", rich_help_panel=_DATA),
-    ] = None,
-    download: Annotated[
-        bool,
-        typer.Option(
-            "--download",
-            help="Download missing files into --data first.",
-            show_default=False,
-            rich_help_panel=_DATA,
-        ),
-    ] = False,
+    data: Annotated[Path | None, option("FOLDER", "Folder (or file) of the data set.", _DATA)] = None,
+    download: Annotated[bool, flag("--download", "Download missing files into --data first.", _DATA)] = False,
     unchecked: Annotated[
-        bool,
-        typer.Option(
-            "--unchecked",
-            help="Accept files of the same layout that differ from the published ones.",
-            show_default=False,
-            rich_help_panel=_DATA,
-        ),
+        bool, flag("--unchecked", "Accept files of the same layout that differ from the published ones.", _DATA)
     ] = False,
     split: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="Calibration samples: holdout (from the training samples), half-test, official or 8:1:1.",
-            rich_help_panel=_DATA,
+        option(
+            "NAME", "Calibration samples: holdout (from the training samples), half-test, official or 8:1:1.", _DATA
         ),
     ] = "holdout",
-    split_seed: Annotated[
-        int,
-        typer.Option(metavar="N", callback=check_seed, help="Random seed of the split.", rich_help_panel=_DATA),
-    ] = 0,
+    split_seed: Annotated[int, option("N", "Random seed of the split.", _DATA, callback=check_seed)] = 0,
     train_samples: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Number of training samples, drawn by --split-seed.",
-            show_default="all",
-            rich_help_panel=_DATA,
-        ),
+        int | None, option("N", "Number of training samples, drawn by --split-seed.", _DATA, min=1, show_default="all")
     ] = None,
     recipe: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="default, or that of a paper: overconfidence, dark-side, dark-side-by-5, meta-regularization. The "
+        option(
+            "NAME",
+            "default, or that of a paper: overconfidence, dark-side, dark-side-by-5, meta-regularization. The "
             "options below change single settings of it.",
-            rich_help_panel=_RECIPE,
+            _RECIPE,
         ),
     ] = "default",
     epochs: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Passes over the training samples; milestones move in proportion.",
-            rich_help_panel=_RECIPE,
-        ),
+        int | None, option("N", "Passes over the training samples; milestones move in proportion.", _RECIPE)
     ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(metavar="N", help="Samples in a batch.", rich_help_panel=_RECIPE)
-    ] = None,
-    learning_rate: Annotated[
-        float | None, typer.Option(metavar="X", help="Highest learning rate.", rich_help_panel=_RECIPE)
-    ] = None,
-    momentum: Annotated[
-        float | None, typer.Option(metavar="X", help="Momentum of the gradient, in 0..1.", rich_help_panel=_RECIPE)
-    ] = None,
+    batch_size: Annotated[int | None, option("N", "Samples in a batch.", _RECIPE)] = None,
+    learning_rate: Annotated[float | None, option("X", "Highest learning rate.", _RECIPE)] = None,
+    momentum: Annotated[float | None, option("X", "Momentum of the gradient, in 0..1.", _RECIPE)] = None,
     nesterov: Annotated[
-        bool | None,
-        typer.Option("--nesterov/--no-nesterov", help="Use Nesterov momentum, or not.", rich_help_panel=_RECIPE),
+        bool | None, flag("--nesterov/--no-nesterov", "Use Nesterov momentum, or not.", _RECIPE)
     ] = None,
-    weight_decay: Annotated[
-        float | None, typer.Option(metavar="X", help="Weight decay.", rich_help_panel=_RECIPE)
-    ] = None,
+    weight_decay: Annotated[float | None, option("X", "Weight decay.", _RECIPE)] = None,
     schedule: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Learning rate schedule: cosine, steps or constant.", rich_help_panel=_RECIPE
-        ),
+        str | None, option("NAME", "Learning rate schedule: cosine, steps or constant.", _RECIPE)
     ] = None,
     milestones: Annotated[
         str | None,
-        typer.Option(
-            metavar="NUMBERS",
-            help="Epochs at whose start the learning rate falls, as in 60,120. Implies --schedule steps.",
-            rich_help_panel=_RECIPE,
+        option(
+            "NUMBERS", "Epochs at whose start the learning rate falls, as in 60,120. Implies --schedule steps.", _RECIPE
         ),
     ] = None,
-    decay: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Factor of the learning rate at each milestone.", rich_help_panel=_RECIPE),
-    ] = None,
-    warmup: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Epochs in which the learning rate rises.", rich_help_panel=_RECIPE),
-    ] = None,
+    decay: Annotated[float | None, option("X", "Factor of the learning rate at each milestone.", _RECIPE)] = None,
+    warmup: Annotated[int | None, option("N", "Epochs in which the learning rate rises.", _RECIPE)] = None,
     augmentation: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="none, crop or crop-flip.",
-            show_default="as usual for the data set",
-            rich_help_panel=_RECIPE,
-        ),
+        str | None, option("NAME", "none, crop or crop-flip.", _RECIPE, show_default="as usual for the data set")
     ] = None,
-    mixup: Annotated[
-        float | None, typer.Option(metavar="X", help="Alpha of mixup; 0 for none.", rich_help_panel=_RECIPE)
-    ] = None,
+    mixup: Annotated[float | None, option("X", "Alpha of mixup; 0 for none.", _RECIPE)] = None,
     clip: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X", help="Largest norm of the gradient; larger ones are clipped.", rich_help_panel=_RECIPE
-        ),
+        float | None, option("X", "Largest norm of the gradient; larger ones are clipped.", _RECIPE)
     ] = None,
-    precision: Annotated[
-        str | None, typer.Option(metavar="NAME", help="auto, float32 or bfloat16.", rich_help_panel=_RECIPE)
-    ] = None,
+    precision: Annotated[str | None, option("NAME", "auto, float32 or bfloat16.", _RECIPE)] = None,
     select: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Epoch to keep: last, best (lowest error rate on the calibration samples) or best-nll (lowest "
-            "log-loss).",
-            rich_help_panel=_RECIPE,
+        option(
+            "NAME",
+            "Epoch to keep: last, best (lowest error rate on the calibration samples) or best-nll (lowest log-loss).",
+            _RECIPE,
         ),
     ] = None,
     device: Device = None,
     no_compile: Annotated[
-        bool,
-        typer.Option(
-            "--no-compile",
-            help="Do not compile the network on a GPU: starts at once, runs slower.",
-            show_default=False,
-            rich_help_panel=_RUNNING,
-        ),
+        bool, flag("--no-compile", "Do not compile the network on a GPU: starts at once, runs slower.", _RUNNING)
     ] = False,
     trace: Annotated[
         bool,
-        typer.Option(
-            "--trace",
-            help="Evaluate all training samples after each epoch, to record when each was learned.",
-            show_default=False,
-            rich_help_panel=_RUNNING,
-        ),
+        flag("--trace", "Evaluate all training samples after each epoch, to record when each was learned.", _RUNNING),
     ] = False,
     evaluate_every: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=1, help="Epochs between evaluations of the held-out samples.", rich_help_panel=_RUNNING
-        ),
+        int, option("N", "Epochs between evaluations of the held-out samples.", _RUNNING, min=1)
     ] = 1,
 ) -> None:
     """Train one network, or several side by side.
@@ -240,7 +145,6 @@ def train(  # noqa: PLR0913, PLR0915, PLR0917  # a command line has many options
     from calibrant.cli.reports import check_folder
     from calibrant.datasets import all_splits
     from calibrant.datasets import download as download_dataset
-    from calibrant.errors import FileError, FitError, InputError
     from calibrant.models import all_models
     from calibrant.training import RECIPES, Speed, train_runs
     from calibrant.training.device import joined_peers
@@ -319,8 +223,6 @@ def _epochs(text: str | None) -> tuple[int, ...] | None:
         >>> _epochs("60, 120")
         (60, 120)
     """
-    from calibrant.errors import InputError
-
     try:
         return None if text is None else tuple(int(part) for part in text.split(","))
     except ValueError as error:
@@ -332,7 +234,6 @@ def _runs(
 ) -> "list[Run]":
     """Return a run for each network, loss and seed; several get a folder each, named after them."""
     from calibrant import catalogue
-    from calibrant.errors import FileError, InputError
     from calibrant.training import Run
 
     given = list(product(models, losses, seeds))
@@ -415,7 +316,6 @@ def _print_results(runs: "Sequence[Run]", peers: "Peers") -> None:
 def _numbers(folder: Path) -> list[str]:
     """Return the metrics of a run as texts."""
     from calibrant.calibrators import TemperatureScaling
-    from calibrant.errors import FitError
     from calibrant.files import load
     from calibrant.maps import Scale
     from calibrant.metrics import accuracy, auroc, ece, nll

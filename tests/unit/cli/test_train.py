@@ -29,7 +29,7 @@ def rows(out):
     lines = [line.split() for line in out.splitlines()]
     heading = next(place for place, line in enumerate(lines) if line[:2] == ["run", "accuracy"])
     assert lines[heading] == ["run", "accuracy", "nll", "ece", "auroc", "T", "nll", "at", "T", "ece", "at", "T"]
-    return {line[0]: [float(number) for number in line[1:]] for line in lines[heading + 2 :] if len(line) == 8}
+    return {line[0]: [float(number) for number in line[1:]] for line in lines[heading + 1 :] if len(line) == 8}
 
 
 def test_a_run_leaves_predictions_that_the_other_commands_take(calibrant, tmp_path):
