@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
-import typer
-
 from calibrant.cli.options import (
     REPORT,
     Bins,
@@ -21,7 +19,10 @@ from calibrant.cli.options import (
     Seed,
     Theme,
     choose_device,
+    flag,
+    option,
 )
+from calibrant.errors import CalibrantError, InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,166 +56,93 @@ _IMAGE_AXES, _LEAST_SIDE = 3, 2  # of inputs that can be drawn
 def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     model: Annotated[
         str,
-        typer.Option(
-            metavar="NETWORK",
-            help="package.module:factory (called without arguments), an archive of torch.export (.pt2; open only those "
-            "that you trust), or a folder written by `calibrant train`.",
-            show_default=False,
+        option(
+            "NETWORK",
+            "package.module:factory (called without arguments), an archive of torch.export (.pt2; open only "
+            "those that you trust), or a folder written by `calibrant train`.",
         ),
     ],
-    data: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE",
-            help="Inputs and labels (npz) to fit on, which the network was not trained on.",
-            show_default=False,
-        ),
-    ],
-    test: Annotated[
-        Path, typer.Option(metavar="FILE", help="Other inputs and labels (npz), to evaluate on.", show_default=False)
-    ],
+    data: Annotated[Path, option("FILE", "Inputs and labels (npz) to fit on, which the network was not trained on.")],
+    test: Annotated[Path, option("FILE", "Other inputs and labels (npz), to evaluate on.")],
     out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FOLDER",
-            help="Folder to write; the same command resumes a stopped fit in it.",
-            show_default=False,
-        ),
+        Path, option("FOLDER", "Folder to write; the same command resumes a stopped fit in it.", names=("--out", "-o"))
     ],
     weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Weights (safetensors) for the network that the factory makes.")
+        Path | None, option("FILE", "Weights (safetensors) for the network that the factory makes.")
     ] = None,
     with_weights: Annotated[
-        bool,
-        typer.Option(
-            "--with-weights", help="Put the weights of the network into clamped.safetensors too.", show_default=False
-        ),
+        bool, flag("--with-weights", "Put the weights of the network into clamped.safetensors too.")
     ] = False,
-    inputs: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Array of the inputs, as the network takes them.", rich_help_panel=_INPUTS),
-    ] = "inputs",
-    labels: Annotated[
-        str, typer.Option(metavar="NAME", help="Array of the labels, class numbers from 0.", rich_help_panel=_INPUTS)
-    ] = "labels",
+    inputs: Annotated[str, option("NAME", "Array of the inputs, as the network takes them.", _INPUTS)] = "inputs",
+    labels: Annotated[str, option("NAME", "Array of the labels, class numbers from 0.", _INPUTS)] = "labels",
     pixels: Annotated[
         bool,
-        typer.Option(
-            "--pixels",
-            help="Inputs are stored as 0..255: scale them to --low..--high, then normalise them.",
-            show_default=False,
-            rich_help_panel=_INPUTS,
-        ),
+        flag("--pixels", "Inputs are stored as 0..255: scale them to --low..--high, then normalise them.", _INPUTS),
     ] = False,
     low: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            help="Lowest value of a pixel before normalisation.",
-            show_default="0",
-            rich_help_panel=_INPUTS,
-        ),
+        float | None, option("X", "Lowest value of a pixel before normalisation.", _INPUTS, show_default="0")
     ] = None,
     high: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            help="Highest value of a pixel before normalisation.",
-            show_default="1",
-            rich_help_panel=_INPUTS,
-        ),
+        float | None, option("X", "Highest value of a pixel before normalisation.", _INPUTS, show_default="1")
     ] = None,
     mean: Annotated[
         str | None,
-        typer.Option(
-            metavar="NUMBERS",
-            help="Mean of the normalisation: one number, or one for each channel, as in 0.49,0.48,0.45.",
-            rich_help_panel=_INPUTS,
+        option(
+            "NUMBERS", "Mean of the normalisation: one number, or one for each channel, as in 0.49,0.48,0.45.", _INPUTS
         ),
     ] = None,
     std: Annotated[
         str | None,
-        typer.Option(
-            metavar="NUMBERS",
-            help="Standard deviation of the normalisation: one number, or one for each channel.",
-            rich_help_panel=_INPUTS,
-        ),
+        option("NUMBERS", "Standard deviation of the normalisation: one number, or one for each channel.", _INPUTS),
     ] = None,
-    clip: Annotated[
-        bool,
-        typer.Option("--clip", help="Clip x + δ to the range of a pixel.", show_default=False, rich_help_panel=_INPUTS),
-    ] = False,
+    clip: Annotated[bool, flag("--clip", "Clip x + δ to the range of a pixel.", _INPUTS)] = False,
     head: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Calibrator after the network, as for `calibrant fit`: svs, vector, …",
+        option(
+            "NAME",
+            "Calibrator after the network, as for `calibrant fit`: svs, vector, …",
+            _METHOD,
             show_default="temperature",
-            rich_help_panel=_METHOD,
         ),
     ] = None,
     strength: Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Strength of the penalty on δ: path (cross-validated), a number, several to choose from (1,0.1,0.01), "
-            "inf (δ = 0), or the paper's tenth-of-loss or tenth-as-term.",
+        option(
+            "TEXT",
+            "Strength of the penalty on δ: path (cross-validated), a number, several to choose from "
+            "(1,0.1,0.01), inf (δ = 0), or the paper's tenth-of-loss or tenth-as-term.",
+            _METHOD,
             show_default="path",
-            rich_help_panel=_METHOD,
         ),
     ] = None,
     gamma: Annotated[
-        str | None,
-        typer.Option(
-            metavar="X", help="Gamma of the focal loss; 0 is the log-loss.", show_default="0", rich_help_panel=_METHOD
-        ),
+        str | None, option("X", "Gamma of the focal loss; 0 is the log-loss.", _METHOD, show_default="0")
     ] = None,
     freedom: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Shape of δ: full, channel, low-frequency or low-frequency:6.",
-            show_default="full",
-            rich_help_panel=_METHOD,
-        ),
+        option("NAME", "Shape of δ: full, channel, low-frequency or low-frequency:6.", _METHOD, show_default="full"),
     ] = None,
     start: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Initial δ of a single strength: zero, random, random:0.01 or data-driven.",
+        option(
+            "NAME",
+            "Initial δ of a single strength: zero, random, random:0.01 or data-driven.",
+            _METHOD,
             show_default="zero",
-            rich_help_panel=_METHOD,
         ),
     ] = None,
     augmentation: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Augmentation of the calibration images: none, crop or crop-flip.",
-            show_default="none",
-            rich_help_panel=_METHOD,
+        option(
+            "NAME", "Augmentation of the calibration images: none, crop or crop-flip.", _METHOD, show_default="none"
         ),
     ] = None,
     preset: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="default, paper (its protocol) or toolkit (the code of its authors).",
-            rich_help_panel=_METHOD,
-        ),
+        str, option("NAME", "default, paper (its protocol) or toolkit (the code of its authors).", _METHOD)
     ] = "default",
     batch_size: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Samples in a batch: memory and speed.",
-            show_default="by the size of an input",
-            rich_help_panel=_METHOD,
-        ),
+        option("N", "Samples in a batch: memory and speed.", _METHOD, min=1, show_default="by the size of an input"),
     ] = None,
     device: Device = None,
     full: Full = False,
@@ -222,22 +150,10 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     resamples: Resamples = 500,
     seed: Seed = 0,
     json: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write the report as JSON.",
-            show_default="report.json in --out",
-            rich_help_panel=REPORT,
-        ),
+        Path | None, option("FILE", "Write the report as JSON.", REPORT, show_default="report.json in --out")
     ] = None,
     markdown: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write the report as Markdown.",
-            show_default="report.md in --out",
-            rich_help_panel=REPORT,
-        ),
+        Path | None, option("FILE", "Write the report as Markdown.", REPORT, show_default="report.md in --out")
     ] = None,
     html: Html = None,
     figures: Figures = None,
@@ -254,7 +170,6 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     from calibrant.cli.networks import error_context, read_network, read_samples
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.cli.reports import Reports, check_folder
-    from calibrant.errors import CalibrantError
     from calibrant.report import clamping_page, show
 
     method = _method(
@@ -338,7 +253,6 @@ def _method(  # noqa: PLR0913  # its options
     from calibrant import catalogue
     from calibrant.checks import check_known
     from calibrant.clamping import NeuralClamping
-    from calibrant.errors import InputError
 
     presets: dict[str, Callable[[], NeuralClamping]] = {
         "default": NeuralClamping,
@@ -383,8 +297,6 @@ def _numbers(text: str, option: str) -> tuple[float, ...]:
         >>> _numbers("0.49, 0.48", "--mean")
         (0.49, 0.48)
     """
-    from calibrant.errors import InputError
-
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError as error:
@@ -398,7 +310,6 @@ def _one_or_several(text: str, option: str) -> float | tuple[float, ...]:
 
 def _strength(text: str) -> float | tuple[float, ...] | str:
     from calibrant.clamping import StrengthRule
-    from calibrant.errors import InputError
 
     rules = get_args(StrengthRule)
     if text in rules:
@@ -415,7 +326,6 @@ def _strength(text: str) -> float | tuple[float, ...] | str:
 def _freedom(text: str) -> "Freedom":
     from calibrant.checks import check_known
     from calibrant.clamping import ChannelFreedom, FullFreedom, LowFrequencies
-    from calibrant.errors import InputError
 
     kind, _, size = text.partition(":")
     known: dict[str, Freedom] = {"full": FullFreedom(), "channel": ChannelFreedom(), "low-frequency": LowFrequencies()}
@@ -430,7 +340,6 @@ def _freedom(text: str) -> "Freedom":
 def _start(text: str) -> "Start":
     from calibrant.checks import check_known
     from calibrant.clamping import DataDrivenStart, Eta, RandomStart, ZeroStart
-    from calibrant.errors import InputError
 
     kind, _, option = text.partition(":")
     known: dict[str, Start] = {"zero": ZeroStart(), "random": RandomStart(), "data-driven": DataDrivenStart()}
@@ -449,7 +358,6 @@ def _start(text: str) -> "Start":
 def _with_space(method: "NeuralClamping", space: "InputSpace | None") -> "NeuralClamping":
     """Return the method with the range of a pixel, after a check that it has the one that its start needs."""
     from calibrant.clamping import DataDrivenStart
-    from calibrant.errors import InputError
 
     if isinstance(method.start, DataDrivenStart) and method.start.eta == "theorem" and space is None:
         raise InputError(
@@ -475,7 +383,6 @@ def input_space(
         InputError: If the numbers of a run are contradicted, or the options contradict each other.
     """
     from calibrant.clamping import InputSpace
-    from calibrant.errors import InputError
 
     is_range_given = any(option is not None for option in (low, high, mean, std))
     if network.is_run:
@@ -507,7 +414,6 @@ def _runs(
     """Read the samples of both files, and try the network on them."""
     from calibrant.clamping import ForwardRuns
     from calibrant.cli.networks import error_context
-    from calibrant.errors import InputError
 
     samples = []
     for path in (data, test):

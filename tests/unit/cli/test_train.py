@@ -53,7 +53,7 @@ def test_a_run_leaves_predictions_that_the_other_commands_take(calibrant, tmp_pa
         "compare", folder / "calibration.npz", folder / "test.npz", "--methods", "temperature", "--resamples", 100
     )
     assert code == 0, err
-    assert "129 rows to fit, 500 to judge, 10 classes" in out
+    assert "129 calibration samples, 500 test samples, 10 classes" in out
     code, out, err = calibrant("fit", "temperature", folder / "calibration.npz", "-o", tmp_path / "map.safetensors")
     assert code == 0, err
     assert temperature > 0
