@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from calibrant.errors import InputError
+from experiments.dark_side.study import DarkSideStudy
 from experiments.meta_regularization.study import MetaRegularizationStudy
 from experiments.neural_clamping.study import NeuralClampingStudy
 from experiments.posthoc_maps.study import PosthocMapsStudy
@@ -14,7 +15,8 @@ from experiments.records import Records
 from experiments.runner import Cell, Place, Study, finished, run_cells
 
 STUDIES: dict[str, Study] = {
-    study.name: study for study in (NeuralClampingStudy(), PosthocMapsStudy(), MetaRegularizationStudy())
+    study.name: study
+    for study in (NeuralClampingStudy(), PosthocMapsStudy(), DarkSideStudy(), MetaRegularizationStudy())
 }
 _ROOT = Path(__file__).parents[1]
 

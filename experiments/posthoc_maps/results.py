@@ -29,6 +29,8 @@ def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
     """
     found: dict[str, Number] = {}
     for record in records:
+        if "refused" in record["numbers"]:
+            continue
         label = f"{record['cell']['method']}.{record['cell']['fit']}"
         for metric, (_, scale, _) in COLUMNS.items():
             for prefix, part in (("", "metrics"), ("to TS.", "to_temperature")):
@@ -68,6 +70,10 @@ def _table(title: str, records: Sequence[Record], numbers: dict[str, Number], pr
     lines = [f"## {title}", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for record in records:
         method, fit = record["cell"]["method"], record["cell"]["fit"]
+        if "refused" in record["numbers"]:
+            reason = record["numbers"]["refused"].partition(":")[0]
+            lines.append(f"| {method} | {fit} | refused: {reason} {'| ' * len(COLUMNS)}|")
+            continue
         cells = [
             interval(numbers[f"{prefix}{method}.{fit}.{metric}"], digits, signed=bool(prefix))
             for metric, (_, _, digits) in COLUMNS.items()

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, final, get_args
 
 from calibrant import catalogue
 from calibrant.datasets import load_resnet110
-from calibrant.errors import CalibrantWarning
+from calibrant.errors import CalibrantWarning, SeparableError
 from calibrant.evidence import difference, estimate
 from calibrant.metrics import ACE, AUROC, ECE, NLL, SCE, Accuracy, Brier, Entropy, Metric
 from calibrant.predictions import Predictions
@@ -59,7 +59,10 @@ class PosthocMapsStudy(Study):
         resamples = QUICK_RESAMPLES if quick else RESAMPLES
 
         def run(cell: Settings) -> dict[str, Any]:
-            after = _mapped(cell, calibration, test)
+            try:
+                after = _mapped(cell, calibration, test)
+            except SeparableError as error:
+                return {"refused": str(error)}
             return {
                 "metrics": _values(estimate(after, MEASURED, resamples=resamples, seed=0)),
                 "to_temperature": _values(difference(temperature, after, MEASURED, resamples=resamples, seed=0)),

@@ -1,0 +1,120 @@
+"""What the records of the dark-side study say: numbers to check, and the page with its figure."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from experiments.numbers import Number
+from experiments.page import joined, number_by_number, provenance
+from experiments.published import findings, read_published
+from experiments.records import Record
+
+__all__ = ["numbers_of", "page_of"]
+
+PUBLISHED = Path(__file__).parent / "published.toml"
+
+
+def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
+    """Return the drawn classifiers' numbers and the counts of bins.
+
+    Args:
+        records: Successful ones.
+    """
+    found: dict[str, Number] = {}
+    for record in records:
+        cell, numbers = record["cell"], record["numbers"]
+        if cell["what"] == "bins":
+            found[f"bins.{cell['map']}"] = _plain(100 * numbers["overconfident_bins"], "bins with samples")
+        else:
+            found[f"hypothetical.{cell['panel']}.ece"] = _plain(numbers["ece"], "1 draw")
+            found[f"hypothetical.{cell['panel']}.auroc"] = _plain(100 * numbers["auroc"], "1 draw")
+    return found
+
+
+def page_of(records: Sequence[Record], *, images: Path | None) -> str:
+    """Return the page, and draw its figure where a folder is given.
+
+    Args:
+        records: Successful ones.
+        images: Folder of the figure; None draws none.
+    """
+    entries = findings(read_published(PUBLISHED), numbers_of(records))
+    toys = [record for record in records if record["cell"]["what"] == "hypothetical"]
+    if images is not None:
+        _draw(toys, images / "dark-side-hypothetical.png")
+    introduction = f"""
+# Calibration without separation, separation without calibration
+
+<!-- Written by `python -m experiments table dark-side` from its records.jsonl. -->
+
+Fig. 1a to c of "On the Dark Side of Calibration" shows three hypothetical classifiers, half of whose answers are right.
+The paper prints their numbers and not how they were made. These were **built to have those numbers**, so that they
+agree says only that such classifiers exist: confidences of right answers have a Beta(q + d, q) distribution, those of
+wrong ones its mirror image, and d = 1 is calibrated. ECE of the draws has 15 bins.
+
+{provenance(records)}
+
+![Densities of the confidence of right and wrong answers](images/dark-side-hypothetical.png)
+"""
+    lines = ["| panel | d | q | ECE | AUROC | equation 9 |", "|---" * 6 + "|"]
+    for record in toys:
+        one = record["numbers"]
+        lines.append(
+            f"| {record['cell']['panel']} | {one['d']:.3f} | {one['q']:.3f} | {one['ece']:.3f} | "
+            f"{100 * one['auroc']:.1f} % | {one['equation_9']:.3f} |"
+        )
+    text = f"""
+Equation 9 of the paper equates the ECE with α − β − γ; the last column has that, and it is not the ECE.
+
+## Overconfident in every bin?
+
+Equations 7 and 9 assume that no bin is underconfident. Of our own ResNet-110 on CIFAR-100, 100 bins:
+
+{_bins(records)}
+"""
+    return joined([introduction, "\n".join(lines), text, number_by_number(entries)])
+
+
+def _bins(records: Sequence[Record]) -> str:
+    lines = ["| map | bins not underconfident | ECE | confidence − accuracy | equation 9 |", "|---" * 5 + "|"]
+    for record in records:
+        if record["cell"]["what"] == "bins":
+            one = record["numbers"]
+            lines.append(
+                f"| {record['cell']['map']} | {100 * one['overconfident_bins']:.0f} % | {one['ece']:.4f} | "
+                f"{one['confidence_minus_accuracy']:+.4f} | {one['equation_9']:.4f} |"
+            )
+    return "\n".join(lines)
+
+
+def _plain(value: float, about: str) -> Number:
+    return Number(value, math.nan, math.nan, about)
+
+
+def _draw(toys: Sequence[Record], path: Path) -> None:
+    from scipy.stats import beta
+
+    from calibrant.plots.layout import SIZES, bare_axes, name_axes, new_figure, theme_named
+
+    theme = theme_named("light")
+    figure = new_figure(theme, width=9.6, height=3.2)
+    at = np.linspace(0.005, 0.995, 400)
+    for place, record in enumerate(toys):
+        d, q = record["numbers"]["d"], record["numbers"]["q"]
+        ax = figure.add_subplot(1, len(toys), place + 1)
+        bare_axes(ax, theme)
+        ax.plot(at, beta.pdf(at, q + d, q), color=theme.under, linewidth=1.8, label="right")
+        ax.plot(at, beta.pdf(at, q, q + d), color=theme.over, linewidth=1.8, linestyle="--", label="wrong")
+        ax.set_ylim(0, 4.2)
+        ax.set_title(
+            f"{record['cell']['panel']}: ECE {record['numbers']['ece']:.2f}, "
+            f"AUROC {100 * record['numbers']['auroc']:.1f} %",
+            loc="left", color=theme.ink, fontsize=SIZES["label"],
+        )  # fmt: skip
+        name_axes(ax, theme, "Confidence", "Density" if place == 0 else "")
+        if place == 0:
+            ax.legend(frameon=False, fontsize=SIZES["note"], labelcolor=theme.ink)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110, metadata={"Software": None})
