@@ -22,16 +22,13 @@ from benchmarks.bounds import Bound
 from benchmarks.device import Place
 from benchmarks.timing import in_turns
 from calibrant.calibrators import TemperatureScaling
-from calibrant.clamping import ExactSolver, FullFreedom, NeuralClamping
-from calibrant.clamping.fit.task import ClampingTask
-from calibrant.clamping.learning.descent import Descent
-from calibrant.clamping.learning.objective import Objective
-from calibrant.clamping.learning.passes import Precision
-from calibrant.clamping.network.first_layer import find_first_layer
-from calibrant.clamping.network.input_preparation import InputPreparation
-from calibrant.clamping.network.probe import check_network, first_inputs
+from calibrant.clamping import ExactSolver, NeuralClamping, Objective, PerEntry
+from calibrant.clamping.fitting import ClampingTask
+from calibrant.clamping.inputs import InputPreparation
+from calibrant.clamping.passes import Precision, find_first_layer
+from calibrant.clamping.solver import Descent
 from calibrant.datasets import load_digits
-from calibrant.inference import CalibrationSamples, frozen
+from calibrant.inference import CalibrationSamples, check_network, first_inputs, frozen
 from calibrant.maps import Scale
 from calibrant.models import DigitsCNN, build_model
 
@@ -197,11 +194,11 @@ def _task(case: _Case, precision: Precision = "float32") -> ClampingTask:
     inputs = first_inputs(case.model, rows)
     return ClampingTask(
         model=case.model,
-        rows=rows,
-        basis=FullFreedom().basis(inputs[0]),
+        samples=rows,
+        basis=PerEntry().basis(inputs[0]),
         head=TemperatureScaling(),
         n_classes=n_classes,
-        nothing=torch.zeros_like(inputs[0]),
+        zero=torch.zeros_like(inputs[0]),
         preparation=InputPreparation(),
         first_layer=find_first_layer(case.model, inputs),
         batch_size=case.batch,

@@ -24,12 +24,12 @@ from torch import Tensor
 
 from calibrant.calibrators import StructuredVectorScaling, TemperatureScaling
 from calibrant.clamping import (
-    ChannelFreedom,
     ClampedModel,
     DataDrivenStart,
     ExactSolver,
     LowFrequencies,
     NeuralClamping,
+    PerChannel,
 )
 from calibrant.errors import FitError
 from calibrant.evidence import difference
@@ -51,7 +51,7 @@ class Fit(NamedTuple):
 
 OURS = [
     Fit("nc", lambda on: NeuralClamping(solver=FAST, seed=on.seed)),
-    Fit("nc-low-frequencies", lambda on: NeuralClamping(solver=FAST, freedom=LowFrequencies(4), seed=on.seed)),
+    Fit("nc-low-frequencies", lambda on: NeuralClamping(solver=FAST, delta_shape=LowFrequencies(4), seed=on.seed)),
     Fit("nc-focal", lambda on: NeuralClamping(solver=FAST, gamma=1.0, strength="tenth-of-loss", seed=on.seed)),
     Fit("nc-tenth", lambda on: NeuralClamping(solver=FAST, strength="tenth-of-loss", seed=on.seed)),
 ]
@@ -61,7 +61,7 @@ PAPER = [
     Fit("toolkit", lambda on: NeuralClamping.toolkit(seed=on.seed)),
 ]
 MORE = [
-    Fit("nc-channel", lambda on: NeuralClamping(solver=FAST, freedom=ChannelFreedom(), seed=on.seed)),
+    Fit("nc-channel", lambda on: NeuralClamping(solver=FAST, delta_shape=PerChannel(), seed=on.seed)),
     Fit("nc-augmented", lambda on: NeuralClamping(solver=FAST, augmentation="crop-flip", views=2, seed=on.seed)),
     Fit("nc-svs", lambda on: NeuralClamping(solver=FAST, head=StructuredVectorScaling(), seed=on.seed)),
 ]

@@ -14,9 +14,7 @@ from map_examples import EXAMPLES
 from torch import nn
 
 from calibrant.calibrators import TemperatureScaling
-from calibrant.clamping.clamped.clamped_file import load_clamped, save_clamped
-from calibrant.clamping.clamped.clamped_model import ClampedModel
-from calibrant.clamping.network.input_space import InputSpace
+from calibrant.clamping import ClampedModel, InputSpace, load_clamped, save_clamped
 from calibrant.confidence import ConfidenceHead, NeighbourConfidence, load_confidence, save_confidence
 from calibrant.diagnosis.runs import read_runs
 from calibrant.errors import CalibrantError

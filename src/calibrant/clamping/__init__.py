@@ -1,8 +1,6 @@
 """Neural Clamping: a frozen network calibrated by one δ added to every input and a map behind its logits."""
 
-from calibrant.clamping.clamped.clamped_file import load_clamped, save_clamped
-from calibrant.clamping.clamped.clamped_model import ClampedModel
-from calibrant.clamping.clamped.summary import ClampingOutcome, ClampingSummary, StrengthTrial, caveats_of
+from calibrant.clamping.clamped_file import load_clamped, save_clamped
 from calibrant.clamping.evaluation import (
     CLAMPED,
     REFITTED,
@@ -11,40 +9,53 @@ from calibrant.clamping.evaluation import (
     evaluate_clamping,
     needs_refit,
 )
-from calibrant.clamping.fit.identity import rows_digest
-from calibrant.clamping.forward_runs import ForwardRuns
-from calibrant.clamping.learning.descent import ExactSolver
-from calibrant.clamping.learning.freedom import ChannelFreedom, Freedom, FullFreedom, LowFrequencies
-from calibrant.clamping.learning.heads import HeadFit
-from calibrant.clamping.learning.objective import Objective
-from calibrant.clamping.learning.stochastic import StochasticSolver
-from calibrant.clamping.network.input_space import InputSpace
-from calibrant.clamping.neural_clamping import GAMMA_POOL, NeuralClamping, Progress, StrengthRule
-from calibrant.clamping.theory.entropy import EntropyGradient, entropy_gradient
-from calibrant.clamping.theory.starts import DataDrivenStart, Eta, RandomStart, Start, ZeroStart
-from calibrant.clamping.theory.unlabelled import samples_of
+from calibrant.clamping.fitting import Progress, StrengthRule
+from calibrant.clamping.inputs import DeltaShape, InputSpace, LowFrequencies, PerChannel, PerEntry, upgraded_settings
+from calibrant.clamping.journal import samples_digest
+from calibrant.clamping.model import (
+    ClampedModel,
+    ClampingOutcome,
+    ClampingSummary,
+    ForwardRuns,
+    StrengthTrial,
+    caveats_of,
+)
+from calibrant.clamping.neural_clamping import GAMMA_POOL, NeuralClamping
+from calibrant.clamping.objective import HeadFit, Objective
+from calibrant.clamping.solver import ExactSolver
+from calibrant.clamping.starts import (
+    DataDrivenStart,
+    EntropyGradient,
+    Eta,
+    RandomStart,
+    Start,
+    ZeroStart,
+    entropy_gradient,
+    samples_of,
+)
+from calibrant.clamping.stochastic import StochasticSolver
 
 __all__ = [
     "CLAMPED",
     "GAMMA_POOL",
     "REFITTED",
-    "ChannelFreedom",
     "ClampedModel",
     "ClampingEvaluation",
     "ClampingOutcome",
     "ClampingSummary",
     "DataDrivenStart",
+    "DeltaShape",
     "EntropyGradient",
     "Eta",
     "ExactSolver",
     "ForwardRuns",
-    "Freedom",
-    "FullFreedom",
     "HeadFit",
     "InputSpace",
     "LowFrequencies",
     "NeuralClamping",
     "Objective",
+    "PerChannel",
+    "PerEntry",
     "Progress",
     "RandomStart",
     "Start",
@@ -58,7 +69,8 @@ __all__ = [
     "evaluate_clamping",
     "load_clamped",
     "needs_refit",
-    "rows_digest",
+    "samples_digest",
     "samples_of",
     "save_clamped",
+    "upgraded_settings",
 ]

@@ -1,47 +1,48 @@
-"""Neural Clamping: a frozen network calibrated at both ends, by one δ added to every input and a map of its logits."""
+"""``NeuralClamping``: options and fit of a frozen network calibrated by δ before it and a map of logits behind it."""
 
 import dataclasses
 import math
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, final, get_args
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.calibrators.base import gathered_warnings
 from calibrant.checks import check_at_least, check_known, check_real_number, check_seed
-from calibrant.clamping.clamped.clamped_model import ClampedModel
-from calibrant.clamping.clamped.summary import ClampingSummary, caveats_of
-from calibrant.clamping.fit.fitting import run_fit
-from calibrant.clamping.learning.descent import ExactSolver
-from calibrant.clamping.learning.freedom import Freedom, FullFreedom
-from calibrant.clamping.learning.heads import HeadFit
-from calibrant.clamping.learning.objective import Penalty
-from calibrant.clamping.learning.stochastic import StochasticSolver
-from calibrant.clamping.network.augmentation import Augmentation
-from calibrant.clamping.network.input_space import InputSpace
-from calibrant.clamping.theory.starts import RandomStart, Start, ZeroStart
-from calibrant.errors import Argument, InputError
-from calibrant.inference import CalibrationSamples
+from calibrant.clamping.fitting import ClampingTask, FitResult, FitRun, Progress, StrengthRule, fit_candidates
+from calibrant.clamping.inputs import Augmentation, DeltaShape, InputPreparation, InputSpace, PerEntry
+from calibrant.clamping.journal import Journal, fit_identity
+from calibrant.clamping.model import ClampedModel, ClampingSummary, caveats_of
+from calibrant.clamping.objective import HeadFit, Penalty
+from calibrant.clamping.passes import find_first_layer
+from calibrant.clamping.solver import ExactSolver
+from calibrant.clamping.starts import RandomStart, Start, ZeroStart
+from calibrant.clamping.stochastic import StochasticSolver
+from calibrant.clamping.strength_path import fit_cross_validated
+from calibrant.errors import Argument, Caveat, InputError
+from calibrant.inference import CalibrationSamples, check_network, first_inputs, frozen, warn_if_training
+from calibrant.numerics.precision import working
 from calibrant.paper import Paper
 
-__all__ = ["GAMMA_POOL", "ChooseBy", "NeuralClamping", "Progress", "StrengthRule"]
+__all__ = ["GAMMA_POOL", "ChooseBy", "NeuralClamping"]
 
-StrengthRule: TypeAlias = Literal["path", "tenth-of-loss", "tenth-as-term"]
 ChooseBy: TypeAlias = Literal["cross-validated-nll", "calibration-ece"]
-Progress: TypeAlias = Callable[[str, float], None]
 
-# Beyond this, clipping would bend the loss that a temperature is solved for.
+# A larger clip would distort the loss that a temperature is solved for.
 _MOST_CLIP = 1e-3
 
 # The candidates for γ in the paper's Section 3.3.
 GAMMA_POOL = tuple(step / 20 for step in range(21))
+
+# A note on the size of δ looks at so many samples, and allows this fraction of x + δ outside the inputs' range.
+_MOST_SAMPLES, _MOST_OUTSIDE = 512, 0.5
 
 
 @final
@@ -50,34 +51,34 @@ class NeuralClamping:
     """Add one learned δ to every input of a frozen network, and calibrate its logits there: softmax(f(x + δ) / T).
 
     The paper's method with a solver and a choice of λ of our own: T (or another head) is solved exactly for every δ, δ
-    goes to its optimum with a certificate, and how tightly it is held is chosen by log-loss on rows it has not seen.
-    Where δ helps by no more than chance, the answer is δ = 0, the head alone, and the summary says so. That is the
-    usual answer for an image network with a few thousand calibration images: a free δ learns them by heart, and costs
+    is fitted to its optimum with a certificate, and the strength of its penalty is chosen by log-loss on held-out
+    samples. Where δ helps by no more than chance, the result is δ = 0, the head alone, and the summary says so. That is
+    the usual result for an image network with a few thousand calibration images: a free δ overfits them, and costs
     accuracy on others. Accuracy can change; with δ = 0 and a temperature it cannot.
 
     Formula: min over δ and T of Σ_i FL_γ(f(x_i + δ) / T, y_i) + λ ‖δ‖²  (eq. 9), λ = n · strength
 
     Args:
-        head: What stands behind the network; solved anew for every δ. It must minimise the log-loss of all classes, and
-            a penalty of its own at most (temperature, vector, svs, sms, ets).
-        gamma: Of the focal loss; 0 is the cross-entropy. A tuple is tried in separate fits, for ``calibration-ece``.
-        strength: Of the penalty, per row; infinity is the head alone. ``path`` tries up to 13, from strong to weak.
-            A tuple is tried instead. ``tenth-of-loss`` and ``tenth-as-term`` are the two readings of the paper's rule:
-            λ is a tenth of the initial loss, or the whole term is.
-        choose_by: How to choose among several: the log-loss of held-out folds, or, as the paper does, the calibration
-            error of the very rows that were fitted.
+        head: Calibrator behind the network; refitted for every δ. It must minimise the log-loss of all classes, and a
+            penalty of its own at most (temperature, vector, svs, sms, ets).
+        gamma: γ of the focal loss; 0 is the cross-entropy. A tuple is tried in separate fits, for ``calibration-ece``.
+        strength: Strength of the penalty, per sample; infinity is the head alone. ``path`` tries up to 13, from strong
+            to weak. A tuple is tried instead. ``tenth-of-loss`` and ``tenth-as-term`` are the two readings of the
+            paper's rule: λ is a tenth of the initial loss, or the whole term is.
+        choose_by: Criterion among several: the log-loss of held-out folds, or, as in the paper, the calibration error
+            of the calibration samples themselves.
         penalty: ``squared`` as in eq. 9, or ``norm`` as in the authors' toolkit.
-        clip: How far the toolkit keeps probabilities from 0 and 1; 0 as in the paper.
-        freedom: How δ may vary.
+        clip: Distance of probabilities from 0 and 1 in the toolkit; 0 as in the paper.
+        delta_shape: Which numbers of δ are learned: every entry, one per channel, or low frequencies.
         start: The first δ, where a single strength is fitted; cross-validation starts from 0.
         solver: Exact, or stochastic to reproduce the paper.
-        augmentation: What is done to the calibration images while δ is learned; the head is fitted to them as they are.
-        views: How many augmented copies of a row the exact solver sees, the same in every pass.
-        space: What the network's inputs are, for starts and clipping that need their range.
-        folds: Of the cross-validation.
-        batch_size: Rows at a time; memory grows with it, and the answer depends on it by rounding only, unless the
-            network mixes the rows of a batch, of which a warning tells. None: by their size.
-        seed: Of folds, starts and orders.
+        augmentation: Augmentation of the calibration images while δ is learned; the head is fitted without.
+        views: Number of augmented copies of a sample for the exact solver, the same in every pass.
+        space: Range of the network's inputs, for starts and clipping that need it.
+        folds: Number of cross-validation folds.
+        batch_size: Samples per batch; memory grows with it, and the result depends on it by rounding only, unless the
+            network mixes the samples of a batch, which raises a warning. None: by their size.
+        seed: Random seed of folds, starts and orders.
 
     Raises:
         InputError: If options are out of range or do not go together.
@@ -86,7 +87,7 @@ class NeuralClamping:
         >>> import torch
         >>> network = torch.nn.Linear(4, 3, dtype=torch.float64).eval()
         >>> inputs = torch.randn(1000, 4, dtype=torch.float64, generator=torch.manual_seed(0))
-        >>> truth = network(inputs + 0.5)  # what the network should have been fed
+        >>> truth = network(inputs + 0.5)  # the inputs it should have had
         >>> labels = torch.multinomial(truth.softmax(dim=1), 1, generator=torch.manual_seed(1))[:, 0]
         >>> clamped = NeuralClamping().fit(network, (inputs, labels))
         >>> tuple(clamped(inputs).shape)
@@ -109,7 +110,7 @@ class NeuralClamping:
     choose_by: ChooseBy = "cross-validated-nll"
     penalty: Penalty = "squared"
     clip: float = 0.0
-    freedom: Freedom = field(default_factory=FullFreedom)
+    delta_shape: DeltaShape = field(default_factory=PerEntry)
     start: Start = field(default_factory=ZeroStart)
     solver: ExactSolver | StochasticSolver = field(default_factory=ExactSolver)
     augmentation: Augmentation = "none"
@@ -120,18 +121,22 @@ class NeuralClamping:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for value, kind, name in (
-            (self.head, Calibrator, "head"),
-            (self.freedom, get_args(Freedom), "freedom"),
-            (self.start, Start, "start"),
-            (self.solver, (ExactSolver, StochasticSolver), "solver"),
-            (self.space, (InputSpace, type(None)), "space"),
+        for name, kinds in (
+            ("head", (Calibrator,)),
+            ("delta_shape", get_args(DeltaShape)),
+            ("start", (Start,)),
+            ("solver", (ExactSolver, StochasticSolver)),
+            ("space", (InputSpace, type(None))),
         ):
-            if not isinstance(value, kind):
-                raise InputError(f"{name} must be one of its kind, such as its default; got {value!r}.")
+            value = getattr(self, name)
+            if not isinstance(value, kinds):
+                expected = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+                raise InputError(f"{name} must be of type {expected}; got {value!r}.", argument=name)
         for several, name in ((self.gamma, "gamma"), (self.strength, "strength")):
             if not (several if isinstance(several, tuple) else isinstance(several, str | Real)):
-                raise InputError(f"{name} must be a number, or a tuple of several to choose from; got {several!r}.")
+                raise InputError(
+                    f"{name} must be a number, or a tuple of several to choose from; got {several!r}.", argument=name
+                )
         gammas = tuple(check_real_number(gamma, "gamma", least=0) for gamma in self.gammas)
         for gamma in gammas:
             HeadFit(self.head, gamma)
@@ -154,7 +159,7 @@ class NeuralClamping:
         self._check_together()
 
     def _keep(self, name: str, value: object) -> None:
-        """An option as Python's own number, which a file can hold, where a NumPy one was given."""
+        """Set an option as Python's own number, which JSON can hold, where a NumPy one was given."""
         object.__setattr__(self, name, value)
 
     @classmethod
@@ -167,14 +172,14 @@ class NeuralClamping:
         space: InputSpace | None = None,
         seed: int = 0,
     ) -> "NeuralClamping":
-        """The protocol of the paper to the letter: SGD at rate 0.001, batches of 512, 100 epochs, T from 1, sums.
+        """Return the paper's protocol: SGD at rate 0.001, batches of 512, 100 epochs, T from 1, summed losses.
 
         Args:
-            gamma: The paper's default is 1; :data:`GAMMA_POOL` chooses as it does, by calibration error.
+            gamma: The paper's default is 1; :data:`GAMMA_POOL` is chosen from by calibration error, as there.
             strength: The paper's rule, in either reading, or candidates to choose from as well.
-            start: Random if None; the paper does not tell the scale, the toolkit's default is 0.01.
-            space: For starts that need it.
-            seed: Of the start and the order.
+            start: Random if None; the paper does not state the scale, the toolkit's default is 0.01.
+            space: Range of the inputs, for starts that need it.
+            seed: Random seed of the start and the order.
         """
         return cls(
             gamma=gamma,
@@ -188,10 +193,10 @@ class NeuralClamping:
 
     @classmethod
     def toolkit(cls, *, gamma: float = 1.0, augmentation: Augmentation = "none", seed: int = 0) -> "NeuralClamping":
-        """The objective and settings of the demo of the authors' toolkit, as it is coded.
+        """Return the objective and settings of the demo of the authors' toolkit, following its code.
 
         Mean loss, the norm not squared, momentum 0.9, rate 0.01, batches of 1,000, λ = 0.01, probabilities clipped. The
-        demo also crops, mirrors and cuts out parts of the calibration images; ``crop-flip`` is the nearest here.
+        demo also crops, mirrors and cuts out parts of the calibration images; ``crop-flip`` is the closest here.
         """
         return cls(
             gamma=gamma,
@@ -207,7 +212,7 @@ class NeuralClamping:
 
     @property
     def gammas(self) -> tuple[float, ...]:
-        """The candidates for γ; usually one."""
+        """Candidates for γ; usually one."""
         return self.gamma if isinstance(self.gamma, tuple) else (self.gamma,)
 
     def fit(
@@ -219,18 +224,18 @@ class NeuralClamping:
         keep_folder: bool = False,
         progress: Progress | None = None,
     ) -> ClampedModel:
-        """The network between δ and its head, fitted on rows that it was not trained on.
+        """Fit δ and the head on samples that the network was not trained on.
 
-        The network comes back as it was, also after an error: its weights, modes and which of them take gradients.
+        The network is restored afterwards, also after an error: its weights, modes and ``requires_grad``.
 
         Args:
             model: Any module from inputs (n, ...) to logits (n, k); also to a tuple, or something with ``logits``.
             data: ``(inputs, labels)``, a ``Dataset`` or a ``DataLoader``, with inputs as the network takes them.
-            folder: Remembers what was found, so that a fit that is killed goes on. Emptied as the last step before
-                this returns.
-            keep_folder: Leave what it remembers there, as ``.journal`` files to be deleted once the model is saved: a
-                kill in between then costs nothing, and calling this again gives the same model at once.
-            progress: Called with what is being done and how many passes over the rows it took so far.
+            folder: Folder of the journal, from which an interrupted fit resumes. Emptied as the last step before this
+                returns.
+            keep_folder: Whether to keep the ``.journal`` files, to be deleted once the model is saved: an interruption
+                in between then costs nothing, and calling this again gives the same model at once.
+            progress: Called with a description of the step and the number of passes over the samples so far.
 
         Raises:
             InputError: If the network does not take the inputs or gives no logits, or labels are out of range.
@@ -238,40 +243,75 @@ class NeuralClamping:
 
         Warns:
             CalibrantWarning: If the optimum was not reached in the passes allowed, the start is 0 where it should not
-                be, the network is in training mode or mixes the rows of a batch, or a stochastic solver cannot shuffle
-                the rows.
+                be, the network is in training mode or mixes the samples of a batch, or a stochastic solver cannot
+                shuffle the samples.
         """
         if folder is not None and not isinstance(folder, str | os.PathLike):
-            raise InputError(f"folder must be a path, or None to remember nothing; got {folder!r}.")
+            raise InputError(f"folder must be a path, or None for no journal; got {folder!r}.", argument="folder")
         if progress is not None and not callable(progress):
             raise InputError(f"progress must be a function of a text and a number; got {progress!r}.")
-        begun = time.perf_counter()
-        rows = CalibrationSamples.of(data, batch_size=self.batch_size)
+        began = time.perf_counter()
+        samples = CalibrationSamples.of(data, batch_size=self.batch_size)
         with gathered_warnings() as warned:
-            found = run_fit(
-                self,
-                model,
-                rows,
-                folder=None if folder is None else Path(folder),
-                keep_folder=keep_folder,
-                progress=progress or (lambda _what, _passes: None),
-            )
+            warn_if_training(model)
+            with frozen(model):
+                task = self._task(model, samples)
+                path = None if folder is None else Path(folder)
+                journal = Journal(path, {} if path is None else fit_identity(self.settings(), model, samples))
+                result = self._fit(task, journal, progress or (lambda _what, _passes: None))
+                if not keep_folder:
+                    journal.clear()
         summary = ClampingSummary(
             settings=self.settings(),
-            n_samples=len(rows),
-            seconds=time.perf_counter() - begun,
-            certificate=found.certificate,
-            strength=found.strength,
-            gamma=found.gamma,
-            trials=found.trials,
-            notes=(*found.notes, *map(str, warned)),
-            caveats=(*found.caveats, *caveats_of(warned)),
+            n_samples=len(samples),
+            seconds=time.perf_counter() - began,
+            certificate=result.certificate,
+            strength=result.strength,
+            gamma=result.gamma,
+            trials=result.trials,
+            notes=(*result.notes, *map(str, warned)),
+            caveats=(*result.caveats, *caveats_of(warned)),
         )
-        return ClampedModel(model, found.delta, found.head, space=self.space, summary=summary)
+        return ClampedModel(model, result.delta, result.head, space=self.space, summary=summary)
 
     def settings(self) -> dict[str, Any]:
-        """The options, as a file can hold them."""
-        return {each.name: _plain(getattr(self, each.name)) for each in dataclasses.fields(self)}
+        """Return the options as plain values."""
+        return {option.name: _plain(getattr(self, option.name)) for option in dataclasses.fields(self)}
+
+    def _task(self, model: nn.Module, samples: CalibrationSamples) -> ClampingTask:
+        """Check that the network and the samples go together."""
+        step = None if isinstance(self.solver, ExactSolver) else self.solver.batch_size
+        if self.space is not None:
+            self.space.check_samples(samples)
+        n_classes = check_network(model, samples, batch_size=step)
+        inputs = first_inputs(model, samples)
+        clips = self.space is not None and self.space.clips
+        return ClampingTask(
+            model,
+            samples,
+            self.delta_shape.basis(inputs[0]),
+            self.head,
+            n_classes,
+            torch.zeros_like(working(inputs[0])),
+            InputPreparation(self.space, self.augmentation, self.views, self.seed),
+            None if clips else find_first_layer(model, inputs),
+            self.batch_size,
+            self.solver.precision if isinstance(self.solver, ExactSolver) else "float32",
+        )
+
+    def _fit(self, task: ClampingTask, journal: Journal, progress: Progress) -> FitResult:
+        run = FitRun(task, self.solver, self.start, self.penalty, self.clip, journal, progress)
+        several = isinstance(self.strength, tuple)
+        if self.choose_by == "cross-validated-nll" and (several or self.strength == "path"):
+            strengths = self.strength if isinstance(self.strength, tuple) else None
+            result = fit_cross_validated(run, self.gammas[0], strengths, folds=self.folds)
+        else:
+            result = fit_candidates(
+                run, self.gammas, self.strength if isinstance(self.strength, tuple) else (self.strength,)
+            )
+        if note := _size_note(result.delta, task.samples):
+            result = result._replace(notes=(*result.notes, note), caveats=(*result.caveats, Caveat.delta_too_large))
+        return result
 
     def _check_together(self) -> None:
         several = isinstance(self.gamma, tuple) or isinstance(self.strength, tuple)
@@ -301,7 +341,7 @@ class NeuralClamping:
             return
         if self.strength == "path" or (several and self.choose_by == "cross-validated-nll"):
             raise InputError("the stochastic solver cannot be cross-validated; give a strength, or the exact solver.")
-        if not isinstance(self.head, TemperatureScaling) or not isinstance(self.freedom, FullFreedom):
+        if not isinstance(self.head, TemperatureScaling) or not isinstance(self.delta_shape, PerEntry):
             raise InputError("the stochastic solver learns a free δ and a temperature; others need the exact solver.")
 
 
@@ -314,10 +354,36 @@ def _plain(value: object) -> Any:
     if isinstance(value, Calibrator):
         return {"method": value.name, **value.settings()}
     if isinstance(value, Start):
-        return {name: _plain(each) for name, each in value.settings().items()}
+        return {name: _plain(option) for name, option in value.settings().items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        options = {name: _plain(each) for name, each in dataclasses.asdict(value).items()}
+        options = {name: _plain(option) for name, option in dataclasses.asdict(value).items()}
         return {"kind": type(value).__name__, **options}
     if isinstance(value, np.generic):
         return value.item()
     return list(value) if isinstance(value, tuple) else value
+
+
+def _size_note(delta: Tensor, samples: CalibrationSamples) -> str | None:
+    """Return a note on a δ that is so large that x + δ is hardly an input any more; usually None."""
+    if not bool(delta.any()):
+        return None
+    chosen = torch.arange(0, len(samples), -(-len(samples) // _MOST_SAMPLES))
+    norms, ends, delta = [], [], delta.double().cpu()
+    for inputs, _ in samples.batches(chosen, device="cpu"):
+        norms.append(inputs.double().flatten(1).norm(dim=1))
+        ends.append(torch.stack(inputs.double().aminmax()))
+    typical, own = float(torch.cat(norms).median()), float(delta.norm())
+    low, high = float(torch.stack(ends).min()), float(torch.stack(ends).max())
+    outside = [
+        ((inputs.double() + delta < low) | (inputs.double() + delta > high)).flatten(1).double().mean(dim=1)
+        for inputs, _ in samples.batches(chosen, device="cpu")
+    ]
+    share = float(torch.cat(outside).mean())
+    reasons = []
+    if own > typical:
+        reasons.append(f"‖δ‖ = {own:.3g} is more than the norm of a typical input, {typical:.3g}")
+    if share > _MOST_OUTSIDE:
+        reasons.append(f"{share:.0%} of the numbers in x + δ lie outside the inputs' range, {low:.3g} to {high:.3g}")
+    if not reasons:
+        return None
+    return f"{', and '.join(reasons)}: the network sees hardly any of its inputs. Give a larger strength."

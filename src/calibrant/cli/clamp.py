@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from calibrant.clamping import (
         ClampedModel,
         ClampingEvaluation,
+        DeltaShape,
         ForwardRuns,
-        Freedom,
         InputSpace,
         NeuralClamping,
         Start,
@@ -118,9 +118,14 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     gamma: Annotated[
         str | None, option("X", "Gamma of the focal loss; 0 is the log-loss.", _METHOD, show_default="0")
     ] = None,
-    freedom: Annotated[
+    delta_shape: Annotated[
         str | None,
-        option("NAME", "Shape of δ: full, channel, low-frequency or low-frequency:6.", _METHOD, show_default="full"),
+        option(
+            "NAME",
+            "Learned numbers of δ: full, channel, low-frequency or low-frequency:6.",
+            _METHOD,
+            show_default="full",
+        ),
     ] = None,
     start: Annotated[
         str | None,
@@ -177,7 +182,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
         head=head,
         gamma=gamma,
         strength=strength,
-        freedom=freedom,
+        delta_shape=delta_shape,
         start=start,
         augmentation=augmentation,
         batch_size=batch_size,
@@ -239,7 +244,7 @@ def _method(  # noqa: PLR0913  # its options
     head: str | None,
     gamma: str | None,
     strength: str | None,
-    freedom: str | None,
+    delta_shape: str | None,
     start: str | None,
     augmentation: str | None,
     batch_size: int | None,
@@ -260,9 +265,10 @@ def _method(  # noqa: PLR0913  # its options
         "toolkit": NeuralClamping.toolkit,
     }
     check_known(preset, presets, "--preset")
-    if preset != "default" and (head is not None or freedom is not None):
+    if preset != "default" and (head is not None or delta_shape is not None):
         raise InputError(
-            f"--head and --freedom must be left out with --preset {preset}, which learns a free δ and a temperature."
+            f"--head and --delta-shape must be left out with --preset {preset}, which learns every entry of δ and a "
+            "temperature."
         )
     if preset != "default" and strength == "path":
         raise InputError(
@@ -273,7 +279,7 @@ def _method(  # noqa: PLR0913  # its options
         "head": None if head is None else catalogue.parse_calibrator(head),
         "gamma": None if gamma is None else _one_or_several(gamma, "--gamma"),
         "strength": None if strength is None else _strength(strength),
-        "freedom": None if freedom is None else _freedom(freedom),
+        "delta_shape": None if delta_shape is None else _delta_shape(delta_shape),
         "start": None if start is None else _start(start),
         "augmentation": augmentation,
         "batch_size": batch_size,
@@ -323,17 +329,17 @@ def _strength(text: str) -> float | tuple[float, ...] | str:
         ) from error
 
 
-def _freedom(text: str) -> "Freedom":
+def _delta_shape(text: str) -> "DeltaShape":
     from calibrant.checks import check_known
-    from calibrant.clamping import ChannelFreedom, FullFreedom, LowFrequencies
+    from calibrant.clamping import LowFrequencies, PerChannel, PerEntry
 
     kind, _, size = text.partition(":")
-    known: dict[str, Freedom] = {"full": FullFreedom(), "channel": ChannelFreedom(), "low-frequency": LowFrequencies()}
-    check_known(kind, known, "--freedom")
+    known: dict[str, DeltaShape] = {"full": PerEntry(), "channel": PerChannel(), "low-frequency": LowFrequencies()}
+    check_known(kind, known, "--delta-shape")
     if not size:
         return known[kind]
     if kind != "low-frequency" or not size.isdecimal():
-        raise InputError(f"--freedom may only have a whole number after low-frequency:, as in :4; got {text!r}.")
+        raise InputError(f"--delta-shape may only have a whole number after low-frequency:, as in :4; got {text!r}.")
     return LowFrequencies(int(size))
 
 
@@ -440,15 +446,15 @@ def _settings(
     network: "Network", calibration: "ForwardRuns", test: "ForwardRuns", method: "NeuralClamping"
 ) -> dict[str, Any]:
     """Return what decides the result, as JSON can hold it."""
-    from calibrant.clamping import rows_digest
+    from calibrant.clamping import samples_digest
     from calibrant.inference import network_digest
 
     settings = method.settings()
     strength = settings["strength"]
     return {
         "network": network_digest(network.model),
-        "data": rows_digest(calibration.samples),
-        "test": rows_digest(test.samples),
+        "data": samples_digest(calibration.samples),
+        "test": samples_digest(test.samples),
         **settings,
         "strength": "inf" if isinstance(strength, float) and math.isinf(strength) else strength,
     }

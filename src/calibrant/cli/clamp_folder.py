@@ -63,7 +63,9 @@ class ClampFolder:
         # As they will be read back.
         settings = json.loads(json.dumps(settings))
         if self._folder.is_begun:
-            told = _differences(settings, self._folder.document()["settings"])
+            from calibrant.clamping import upgraded_settings
+
+            told = _differences(settings, upgraded_settings(self._folder.document()["settings"]))
             if told and not self._is_bare:
                 raise FileError(
                     f"{self.path} must hold a fit of the same settings to go on with it; here they are "

@@ -17,6 +17,7 @@ from calibrant.inference.network import (
     warn_if_training,
     with_features,
 )
+from calibrant.inference.probe import check_network, first_inputs
 from calibrant.inference.samples import (
     CalibrationSamples,
     check_batch_size,
@@ -32,9 +33,11 @@ __all__ = [
     "StreamedSamples",
     "TensorSamples",
     "check_batch_size",
+    "check_network",
     "default_batch_size",
     "device_of",
     "evaluating",
+    "first_inputs",
     "frozen",
     "is_exported",
     "is_training",

@@ -22,11 +22,11 @@ from calibrant.calibrators import (
 )
 from calibrant.clamping import (
     GAMMA_POOL,
-    ChannelFreedom,
     ExactSolver,
     InputSpace,
     LowFrequencies,
     NeuralClamping,
+    PerChannel,
     RandomStart,
     StochasticSolver,
     ZeroStart,
@@ -154,7 +154,7 @@ class TestKnownTruth:
             if answers[-1]:
                 assert not clamped.delta.any()
                 assert clamped.summary.notes[0].startswith("δ does not help here: of ")
-                assert clamped.summary.notes[0].endswith("The answer is δ = 0, the head alone.")
+                assert clamped.summary.notes[0].endswith("The result is δ = 0, the head alone.")
                 assert clamped.temperature == pytest.approx(float(scaled(rows, linear).temperature), rel=1e-6)
                 assert clamped.summary.trials
         assert sum(answers) >= 9
@@ -165,8 +165,8 @@ class TestKnownTruth:
         model[3].weight.data.mul_(4)
         shift = torch.tensor([0.6, -0.4], dtype=torch.float64).reshape(2, 1, 1)
         rows = data(1500, model=model, shape=(2, 4, 4), shift=shift, temperature=0.5)
-        for freedom in (ChannelFreedom(), LowFrequencies(1)):
-            clamped = NeuralClamping(freedom=freedom, strength=1e-4).fit(model, rows)
+        for freedom in (PerChannel(), LowFrequencies(1)):
+            clamped = NeuralClamping(delta_shape=freedom, strength=1e-4).fit(model, rows)
             assert torch.allclose(clamped.delta, shift.expand(2, 4, 4), atol=0.1)
             assert clamped.delta.flatten(1).std(dim=1).max() < 1e-12
 
@@ -276,7 +276,7 @@ class TestRules:
                 errors[gamma] = float(ece(Predictions.from_logits(one(rows[0]), rows[1])))
         best = min(errors, key=errors.get)
         assert clamped.summary.gamma == best
-        assert f"chosen of 3 fits by calibration error on the rows they were fitted on, {errors[best]:.4f}." in (
+        assert f"chosen of 3 fits by calibration error on the calibration samples, {errors[best]:.4f}." in (
             clamped.summary.notes
         )
 
@@ -343,7 +343,7 @@ class TestSpace:
 class TestSummary:
     def test_it_tells_how_the_model_came_about(self):
         rows = data(300)
-        method = NeuralClamping(strength=0.05, freedom=ChannelFreedom(), space=InputSpace(low=-9.0, high=9.0))
+        method = NeuralClamping(strength=0.05, delta_shape=PerChannel(), space=InputSpace(low=-9.0, high=9.0))
         summary = method.fit(network(), rows).summary
         assert (summary.n_samples, summary.strength, summary.gamma, summary.trials) == (300, 0.05, 0.0, ())
         assert 0 < summary.seconds < 60
@@ -387,9 +387,9 @@ class TestSummary:
         ({"strength": torch.tensor([0.1, 0.2])}, "strength must be a number, or a tuple of several"),
         ({"penalty": "norm"}, "strengths for the squared penalty only"),
         ({"start": RandomStart()}, "start must be ZeroStart"),
-        ({"head": "temperature"}, "head must be one of its kind"),
-        ({"solver": StochasticSolver}, "solver must be one of its kind"),
-        ({"space": "pixels"}, "space must be one of its kind"),
+        ({"head": "temperature"}, "head must be of type Calibrator"),
+        ({"solver": StochasticSolver}, "solver must be of type ExactSolver or"),
+        ({"space": "pixels"}, "space must be of type InputSpace or None"),
         ({"seed": -1}, "seed must be at least 0"),
         ({"seed": 2**63}, "seed must be at most 9223372036854775807; got 9223372036854775808"),
         ({"seed": 1.0}, "seed must be a whole number"),
@@ -399,7 +399,7 @@ class TestSummary:
         ({"clip": math.nan}, "clip must be between 0 and 0.001"),
         ({"penalty": np.array(["squared", "norm"])}, "penalty must be one of"),
         ({"choose_by": None}, "choose_by must be one of"),
-        ({"freedom": ChannelFreedom}, "freedom must be one of its kind"),
+        ({"delta_shape": PerChannel}, "delta_shape must be of type PerEntry or"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"strength": "tenth"}, "strength must be one of path, tenth-of-loss"),
         ({"choose_by": "ece"}, "choose_by must be one of"),
@@ -415,7 +415,7 @@ class TestSummary:
         ({"solver": StochasticSolver()}, "the stochastic solver cannot be cross-validated"),
         ({"solver": StochasticSolver(), "strength": (1.0, 2.0)}, "the stochastic solver cannot be cross-validated"),
         ({"solver": StochasticSolver(), "strength": 1.0, "head": VectorScaling()}, "others need the exact solver"),
-        ({"solver": StochasticSolver(), "strength": 1.0, "freedom": ChannelFreedom()}, "others need the exact solver"),
+        ({"solver": StochasticSolver(), "strength": 1.0, "delta_shape": PerChannel()}, "others need the exact solver"),
         ({"head": TemperatureScaling(criterion="focal")}, "a temperature head minimises"),
     ],
 )
@@ -463,7 +463,7 @@ class TestStrangeArguments:
             (lambda inputs: inputs, "model must be an nn.Module; got function. Wrap a function in a module"),
             (nn.Linear, "model must be an nn.Module; got type"),
             (None, "model must be an nn.Module; got NoneType"),
-            (nn.Bilinear(D, D, K).double(), "it said: TypeError: .*missing 1 required positional argument"),
+            (nn.Bilinear(D, D, K).double(), "it raised TypeError: .*missing 1 required positional argument"),
             (nn.Linear(D, K, device="meta"), "on the meta device"),
         ],
     )
@@ -472,7 +472,7 @@ class TestStrangeArguments:
             NeuralClamping(strength=1.0).fit(model.eval() if isinstance(model, nn.Module) else model, data(50))
 
     def test_a_folder_that_is_no_path_and_a_progress_that_is_no_function_are_refused(self):
-        with pytest.raises(InputError, match="folder must be a path, or None to remember nothing; got 3"):
+        with pytest.raises(InputError, match="folder must be a path, or None for no journal; got 3"):
             NeuralClamping().fit(network(), data(50), folder=3)
         with pytest.raises(InputError, match="progress must be a function of a text and a number; got True"):
             NeuralClamping().fit(network(), data(50), progress=True)
@@ -500,9 +500,9 @@ class TestStrangeArguments:
         clamped = method.fit(exported, rows)  # a warning of its mode would be an error
         assert not clamped.training
         assert torch.allclose(clamped.delta, method.fit(model, rows).delta, atol=1e-9)
-        with pytest.raises(InputError, match=r"must take a batch, 200 rows; .*Give a smaller batch_size"):
+        with pytest.raises(InputError, match=r"must take a batch of 200 samples; .*Give a smaller batch_size"):
             NeuralClamping(strength=0.5).fit(exported, rows)
-        with pytest.raises(InputError, match=r"must take a batch, 200 rows"):
+        with pytest.raises(InputError, match=r"must take a batch of 200 samples"):
             dataclasses.replace(NeuralClamping.toolkit(), batch_size=64).fit(exported, rows)
 
 

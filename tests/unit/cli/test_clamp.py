@@ -265,7 +265,7 @@ def test_a_fit_that_cannot_be_leaves_nothing_in_the_way(clamp, files, tmp_path):
     np.savez(files / "right.npz", inputs=inputs.numpy(), labels=right.numpy())
     code, out, err = clamp(tmp_path / "out", "--strength", "inf", data="right.npz")
     assert (code, out) == (2, "")
-    assert "Fit on rows with some wrong predictions" in err
+    assert "with some wrong predictions" in err
     assert not (tmp_path / "out").exists()
 
 
@@ -310,7 +310,7 @@ def test_presets_and_options_reach_the_method(clamp, tmp_path, monkeypatch):
         (
             ("--preset", "paper", "--gamma", "0,0.5,1", "--start", "random:0.1", "--seed", 4),
             ("--preset", "toolkit", "--strength", "tenth-as-term"),
-            ("--freedom", "channel", "--start", "data-driven", "--low", -9, "--high", 9, "--strength", 2, "--clip"),
+            ("--delta-shape", "channel", "--start", "data-driven", "--low", -9, "--high", 9, "--strength", 2, "--clip"),
             (
                 "--mean",
                 "0.5",
@@ -333,7 +333,7 @@ def test_presets_and_options_reach_the_method(clamp, tmp_path, monkeypatch):
     paper, toolkit, free, spaced = asked
     assert paper == NeuralClamping.paper(gamma=(0.0, 0.5, 1.0), start=paper.start, seed=4)
     assert (paper.start.scale, toolkit.strength, toolkit.penalty) == (0.1, "tenth-as-term", "norm")
-    assert (type(free.freedom).__name__, free.start.name, free.strength) == ("ChannelFreedom", "data-driven", 2.0)
+    assert (type(free.delta_shape).__name__, free.start.name, free.strength) == ("PerChannel", "data-driven", 2.0)
     assert (free.space.low, free.space.high, free.space.clips) == (-9, 9, True)
     assert (spaced.space.mean, spaced.space.std, spaced.batch_size, spaced.gamma) == ((0.5,), (0.1,), 7, 2.0)
 
@@ -346,15 +346,15 @@ def test_presets_and_options_reach_the_method(clamp, tmp_path, monkeypatch):
         (["--gamma", "0,1"], ["--gamma must be one number, except with --preset paper"]),
         (["--gamma", "1", "--head", "svs"], ["gamma must be 0 with the head svs"]),
         (["--head", "svz"], ["Did you mean svs?"]),
-        (["--freedom", "chanel"], ["Did you mean channel?"]),
-        (["--freedom", "full:2"], ["a whole number after low-frequency:"]),
-        (["--freedom", "low-frequency"], ["low frequencies need images"]),
+        (["--delta-shape", "chanel"], ["Did you mean channel?"]),
+        (["--delta-shape", "full:2"], ["a whole number after low-frequency:"]),
+        (["--delta-shape", "low-frequency"], ["low frequencies need images"]),
         (["--start", "radom"], ["Did you mean random?"]),
         (["--start", "random:much"], ["the scale of --start random: must be a number"]),
         (["--start", "data-driven", "--strength", "1"], ["--low and --high", "data-driven:quantile"]),
         (["--augmentation", "flip"], ["none, crop, crop-flip"]),
         (["--preset", "papr"], ["Did you mean paper?"]),
-        (["--preset", "paper", "--head", "svs"], ["--head and --freedom must be left out with --preset paper"]),
+        (["--preset", "paper", "--head", "svs"], ["--head and --delta-shape must be left out with --preset paper"]),
         (["--preset", "toolkit", "--strength", "path"], ["cannot be cross-validated"]),
         (["--mean", "grey"], ["--mean must be a number"]),
         (["--low", "3", "--high", "2"], ["low must be below high"]),
@@ -418,7 +418,7 @@ def test_an_exported_network_of_a_largest_batch_works_with_batches_as_small(clam
     code, out, err = clamp(tmp_path / "out", "--strength", "inf", model="most.pt2")
     assert (code, out) == (2, "")
     said = " ".join(err.split())
-    assert "the network must take a batch, 400 rows; it takes 16" in said
+    assert "the network must take a batch of 400 samples; it takes 16" in said
     assert "Give a smaller batch_size." in said
     code, _, err = clamp(tmp_path / "out", "--strength", "inf", "--batch-size", 64, model="most.pt2")
     assert code == 0, err
@@ -430,4 +430,4 @@ def test_a_network_that_mixes_rows_is_told_about_once(clamp, files, tmp_path):
     (files / "mixing_net.py").write_text(MODULE + mixing)
     code, _, err = clamp(tmp_path / "out", "--strength", "inf", model="mixing_net:mixing")
     assert code == 0, err
-    assert " ".join(err.split()).count("must not depend on the rows beside it") == 1
+    assert " ".join(err.split()).count("must not depend on the others in its batch") == 1

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.clamping import InputSpace, rows_digest
+from calibrant.clamping import InputSpace, samples_digest
 from calibrant.cli.clamp import input_space
 from calibrant.cli.clamp_folder import ClampFolder
 from calibrant.cli.networks import Network, read_samples
@@ -72,10 +72,10 @@ def test_the_space_is_what_the_options_say_or_what_a_run_knows():
 
 def test_a_digest_tells_rows_apart_and_not_how_they_are_batched():
     inputs, labels = torch.randn(7, 3, generator=torch.manual_seed(0)), torch.arange(7)
-    digest = rows_digest(CalibrationSamples.of((inputs, labels)))
-    assert digest == rows_digest(CalibrationSamples.of((inputs, labels), batch_size=2))
-    assert digest != rows_digest(CalibrationSamples.of((inputs, labels.flip(0))))
-    assert digest != rows_digest(CalibrationSamples.of((inputs.flip(0), labels)))
+    digest = samples_digest(CalibrationSamples.of((inputs, labels)))
+    assert digest == samples_digest(CalibrationSamples.of((inputs, labels), batch_size=2))
+    assert digest != samples_digest(CalibrationSamples.of((inputs, labels.flip(0))))
+    assert digest != samples_digest(CalibrationSamples.of((inputs.flip(0), labels)))
 
 
 def test_a_folder_forgets_what_a_fit_left_and_nothing_else(tmp_path):

@@ -68,7 +68,7 @@ def test_every_gamma_is_the_fit_made_by_hand(case):
 
 def test_with_the_head_alone_the_network_runs_once_over_each_set(case, monkeypatch):
     # Without the first look at the network, which takes runs of its own.
-    monkeypatch.setattr("calibrant.clamping.forward_runs.check_network", lambda *_: None)
+    monkeypatch.setattr("calibrant.clamping.model.check_network", lambda *_: None)
     model, calibration, test = case
     counting = Counting(model).eval()
     sweep = gamma_sweep(
@@ -152,7 +152,7 @@ def test_a_stochastic_solver_draws_whatever_the_start_is(case):
 
 
 def test_the_paper_s_starts_need_a_space(case):
-    with pytest.raises(InputError, match="space must tell the box"):
+    with pytest.raises(InputError, match="space must give the range"):
         start_spread(NeuralClamping(strength=0.1), *case, seeds=(0,))
 
 

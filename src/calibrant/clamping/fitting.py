@@ -1,0 +1,314 @@
+"""A fit in progress: δ and the head at one strength by either solver, and the best of several candidates."""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, TypeAlias, final
+
+import torch
+from torch import Tensor, nn
+
+from calibrant.calibrators import Calibrator
+from calibrant.clamping.inputs import Basis, InputPreparation
+from calibrant.clamping.journal import Journal
+from calibrant.clamping.model import StrengthTrial
+from calibrant.clamping.objective import HeadFit, Objective, Penalty
+from calibrant.clamping.passes import FirstLayer, Passes, Precision
+from calibrant.clamping.solver import Descent, ExactSolver
+from calibrant.clamping.starts import Start
+from calibrant.clamping.stochastic import StochasticSolver, StochasticState, descend_stochastically
+from calibrant.errors import Argument, CalibrantWarning, Caveat, InputError, SeparableError, without_our_warnings
+from calibrant.inference import CalibrationSamples
+from calibrant.maps import Map, Scale
+from calibrant.metrics import ece
+from calibrant.numerics.certificate import Certificate
+from calibrant.numerics.curvature_memory import CurvatureMemory
+from calibrant.predictions import Predictions
+
+__all__ = ["ClampingTask", "FitResult", "FitRun", "Progress", "StrengthRule", "fit_candidates", "fit_exactly"]
+
+StrengthRule: TypeAlias = Literal["path", "tenth-of-loss", "tenth-as-term"]
+Progress: TypeAlias = Callable[[str, float], None]
+_TENTH = 0.1
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ClampingTask:
+    """A frozen network and the samples to calibrate it on."""
+
+    model: nn.Module
+    samples: CalibrationSamples
+    basis: Basis
+    head: Calibrator
+    n_classes: int
+    zero: Tensor  # δ = 0, on the network's device
+    preparation: InputPreparation
+    first_layer: FirstLayer | None
+    batch_size: int | None
+    precision: Precision
+
+    def passes(self, chosen: Tensor | None = None) -> Passes:
+        """Return passes over all samples, or those at the chosen positions."""
+        return Passes(
+            self.model,
+            self.samples,
+            chosen,
+            preparation=self.preparation,
+            batch_size=self.batch_size,
+            precision=self.precision,
+            first_layer=self.first_layer,
+        )
+
+    def descent(
+        self,
+        gamma: float,
+        chosen: Tensor | None = None,
+        *,
+        start: Tensor | None = None,
+        known: CurvatureMemory | None = None,
+    ) -> Descent:
+        """Return a descent on these samples, from δ = 0 unless another start is given."""
+        start = self.zero if start is None else start
+        return Descent(self.passes(chosen), self.basis, HeadFit(self.head, gamma), start, known=known)
+
+    def best_head(self, delta: Tensor, gamma: float) -> Map:
+        """Fit the head to all samples at x + δ, without augmentation and in full precision.
+
+        Raises:
+            FitError: If it has no optimum there.
+        """
+        passes = self.passes()
+        logits = passes.precise_logits(delta)
+        return HeadFit(self.head, gamma).fit(logits, passes.labels, with_delta=bool(delta.any()))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether δ is learned without augmentation and in full precision."""
+        return self.preparation.n_views == 1 and self.preparation.augmentation == "none" and self.precision == "float32"
+
+
+class FitResult(NamedTuple):
+    """δ, the head behind it, and how they were fitted."""
+
+    delta: Tensor
+    head: Map
+    strength: float
+    gamma: float
+    certificate: Certificate | None
+    trials: tuple[StrengthTrial, ...] = ()
+    notes: tuple[str, ...] = ()
+    caveats: tuple[Caveat, ...] = ()
+
+    def noted(self, *first: str) -> "FitResult":
+        """Return the result with other notes before its own."""
+        return self._replace(notes=(*first, *self.notes))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FitRun:
+    """One fit in progress: the task, the options that every kind of fit needs, the journal and the progress display."""
+
+    task: ClampingTask
+    solver: ExactSolver | StochasticSolver
+    start: Start
+    penalty: Penalty
+    clip: float
+    journal: Journal
+    progress: Progress
+
+    def objective(self, gamma: float, strength: float = 1.0) -> Objective:
+        """Return the objective per sample."""
+        return Objective(gamma, strength, self.penalty, self.clip)
+
+    def first_delta(self) -> Tensor:
+        """Return the first δ, of an input's shape, on the network's device."""
+        task = self.task
+        space, seed = task.preparation.space, task.preparation.seed
+        return self.start.delta(task.model, task.samples, space=space, seed=seed).to(task.zero)
+
+    def head_alone(self, gamma: float) -> FitResult:
+        """Return the result without δ, that of an infinite strength.
+
+        Raises:
+            FitError: If the head has no optimum on these samples.
+        """
+        zero = self.task.zero
+        return FitResult(zero, self.task.best_head(zero, gamma), math.inf, gamma, None)
+
+
+def fit_candidates(run: FitRun, gammas: Sequence[float], strengths: Sequence[float | StrengthRule]) -> FitResult:
+    """Fit every γ and strength; of several keep the one with the lowest calibration error, as in the paper.
+
+    Raises:
+        InputError: If the paper's rule gives no strength for this start.
+        FitError: If a head has no optimum, or a fit diverges.
+    """
+    candidates = [
+        (gamma, _strength_by_rule(run, strength, gamma) if isinstance(strength, str) else strength)
+        for gamma in gammas
+        for strength in strengths
+    ]
+    results = []
+    for place, (gamma, strength) in enumerate(candidates):
+        if strength == math.inf:
+            results.append(run.head_alone(gamma))
+        else:
+            fit = _fit_stochastically if isinstance(run.solver, StochasticSolver) else fit_exactly
+            results.append(fit(run, gamma, strength, run.first_delta(), f"fit-{place}"))
+    if len(results) == 1:
+        return results[0]
+    passes = run.task.passes()
+    errors = []
+    with torch.no_grad():
+        for result in results:
+            calibrated = result.head(passes.precise_logits(result.delta))
+            errors.append(float(ece(Predictions.from_logits(calibrated, passes.labels))))
+    best = errors.index(min(errors))
+    note = f"chosen of {len(results)} fits by calibration error on the calibration samples, {errors[best]:.4f}."
+    return results[best]._replace(notes=(*results[best].notes, note))
+
+
+def _strength_by_rule(run: FitRun, rule: StrengthRule, gamma: float) -> float:
+    """Return the strength by either reading of the paper's rule: λ, or the whole term, is a tenth of the initial loss.
+
+    Raises:
+        InputError: If the rule divides by the size of a start that is 0.
+    """
+    start, passes = run.first_delta(), run.task.passes()
+    losses = run.objective(gamma, 0.0).sample_losses(passes.logits(start), passes.labels)
+    tenth = _TENTH * float(losses.double().mean())
+    if rule == "tenth-of-loss":
+        return tenth
+    term = run.objective(gamma, 1.0).penalty_of(start)
+    if term == 0:
+        raise InputError(
+            Argument("strength", "tenth-as-term"),
+            " divides by the size of the first δ; here it is 0. Give another start.",
+        )
+    return tenth / term
+
+
+def fit_exactly(
+    run: FitRun, gamma: float, strength: float, start: Tensor, entry: str, *, known: CurvatureMemory | None = None
+) -> FitResult:
+    """Fit δ at one strength by the exact solver, resuming an interrupted fit.
+
+    Args:
+        run: The fit that this is a part of.
+        gamma: γ of the focal loss.
+        strength: Strength of the penalty, per sample.
+        start: The first δ.
+        entry: Its name in the journal.
+        known: Curvature of nearly the same function.
+
+    Raises:
+        FitError: If the head has no optimum on the way, as where δ makes every prediction right.
+
+    Warns:
+        CalibrantWarning: If the passes did not suffice.
+    """
+    solver, task = run.solver, run.task
+    assert isinstance(solver, ExactSolver)
+    objective, descent = run.objective(gamma, strength), task.descent(gamma, start=start, known=known)
+    if (saved := run.journal.read(entry)) is not None:
+        descent.restore(saved)
+
+    def after_step() -> None:
+        run.journal.write(entry, descent.state())
+        run.progress(f"learning δ at λ = {strength:.3g} per sample, γ = {gamma:g}", descent.passes_taken)
+
+    minimum = descent.minimise(objective, solver, after_step=after_step)
+    if minimum.end == "out of passes":
+        warnings.warn(
+            CalibrantWarning(
+                f"δ is not quite at its optimum after {minimum.certificate.passes:.0f} passes: the next step promises "
+                f"{minimum.promised:.1e} less of an objective of {minimum.certificate.objective:.4f}. Allow more "
+                "max_passes, or give a larger strength.",
+                caveat=Caveat.not_at_optimum,
+            ),
+            stacklevel=2,
+        )
+    run.journal.write(entry, descent.state(), final=True)
+    if task.first_layer is not None and not descent.is_true(objective):
+        # The network is not linear as far out as δ is, so the shortcut led to another network's optimum.
+        without_shortcut = replace(run, task=replace(task, first_layer=None), journal=Journal(None, {}))
+        return fit_exactly(without_shortcut, gamma, strength, start, entry)
+    head = task.best_head(descent.delta, gamma)
+    result = FitResult(descent.delta, head, strength, gamma, minimum.certificate)
+    if minimum.end != "stuck":
+        return result
+    return result.noted(
+        "δ ended at a kink of the objective, where no step leads further down; without it the next would promise "
+        f"{minimum.promised:.1e} less."
+    )
+
+
+def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tensor, entry: str) -> FitResult:
+    """Fit δ and T at one strength by all epochs of stochastic descent, resuming an interrupted fit.
+
+    The certificate's gradient is that in δ behind the T that was reached, which need not be the best one.
+
+    Raises:
+        FitError: If it diverges.
+
+    Warns:
+        CalibrantWarning: If the objective has risen.
+    """
+    task, solver = run.task, run.solver
+    assert isinstance(solver, StochasticSolver)
+    objective, passes = run.objective(gamma, strength), task.passes()
+    before = float(objective.sample_losses(passes.logits(start), passes.labels).double().mean())
+    before += objective.penalty_of(start)
+
+    def as_tensors(state: StochasticState) -> dict[str, Tensor]:
+        return state._asdict() | {"epochs": torch.tensor(state.epochs)}
+
+    def after_epoch(state: StochasticState) -> None:
+        run.journal.write(entry, as_tensors(state))
+        run.progress(f"learning δ and T at λ = {strength:.3g} per sample, γ = {gamma:g}", state.epochs)
+
+    one = torch.ones((), dtype=start.dtype, device=start.device)
+    first = StochasticState(start, one, torch.zeros_like(start), torch.zeros_like(one), 0)
+    if (saved := run.journal.read(entry)) is not None:
+        values = {name: saved[name].to(start.device) for name in StochasticState._fields[:4]}
+        first = StochasticState(**values, epochs=int(saved["epochs"]))
+    state = descend_stochastically(
+        task.model,
+        task.samples,
+        objective,
+        solver,
+        first,
+        preparation=task.preparation,
+        after_epoch=after_epoch,
+    )
+    run.journal.write(entry, as_tensors(state), final=True)
+    head = Scale(state.temperature.double(), n_classes=task.n_classes)
+    slope = passes.slope(state.delta, head, objective)
+    with torch.no_grad():
+        loss = float(objective.sample_losses(head(slope.logits).double(), passes.seen_labels).mean())
+    gradient = slope.gradient + objective.penalty_gradient(state.delta.double())
+    certificate = Certificate(
+        loss + objective.penalty_of(state.delta), float(gradient.abs().max()), solver.epochs, solver.epochs + 1.0
+    )
+    if not (certificate.objective <= before or passes.augments):
+        warnings.warn(
+            CalibrantWarning(
+                f"the objective rose from {before:.4g} to {certificate.objective:.4g} per sample, so the rate "
+                f"{solver.learning_rate:g} is too high for λ = {strength:.3g} per sample. Lower either, or use the "
+                "exact solver.",
+                caveat=Caveat.objective_rose,
+            ),
+            stacklevel=2,
+        )
+    result = FitResult(state.delta, head, strength, gamma, certificate)
+    reached = f"T = {float(state.temperature):.4f} after {state.epochs} epochs; the objective's optimum at this δ is"
+    try:
+        with without_our_warnings():  # about a head that is not used
+            best = task.best_head(state.delta, gamma)
+    except SeparableError:
+        return result.noted(f"{reached} T = 0: every prediction is right there.")
+    assert isinstance(best, Scale)
+    return result.noted(f"{reached} T = {float(best.temperature):.4f}.")

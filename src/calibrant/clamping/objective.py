@@ -1,0 +1,264 @@
+"""The objective of Neural Clamping (eq. 9): focal loss behind a fitted head, plus a penalty on the size of δ.
+
+Both are per sample here: the mean loss plus strength · ‖δ‖². Eq. 9 sums the losses, so its λ is the strength times the
+number of samples.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, NamedTuple, TypeAlias, final
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from calibrant.calibrators import (
+    BetaCalibration,
+    Calibrator,
+    DiagonalOrderPreserving,
+    DirichletODIR,
+    EnsembleTemperatureScaling,
+    MatrixScalingODIR,
+    OrderInvariant,
+    OrderPreserving,
+    PlattScaling,
+    QuadraticScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    TemperatureScaling,
+)
+from calibrant.errors import FitError, InputError, SeparableError
+from calibrant.losses.base import log_losses
+from calibrant.losses.focal import focal_weighted
+from calibrant.maps import ChainMap, Map, Mixture, Scale
+from calibrant.numerics.coldest import best_coldness, focal_loss, log_loss
+from calibrant.predictions import Predictions
+
+__all__ = ["FirstTemperature", "HeadFit", "Objective", "Penalty", "follow_first_temperature", "own_penalty"]
+
+Penalty: TypeAlias = Literal["squared", "norm"]
+
+
+@final
+@dataclass(frozen=True)
+class Objective:
+    """Mean loss of samples, and the penalty on δ's coefficients.
+
+    Args:
+        gamma: γ of the focal loss; 0 is the cross-entropy.
+        strength: Factor of the penalty.
+        penalty: ``squared``, ‖δ‖², as in eq. 9; ``norm``, ‖δ‖, as in the authors' toolkit.
+        clip: Distance that a label's probability keeps from 0 and 1; samples beyond have no gradient. The toolkit has
+            1e-7, the paper 0.
+    """
+
+    gamma: float = 0.0
+    strength: float = 1.0
+    penalty: Penalty = "squared"
+    clip: float = 0.0
+
+    def sample_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of each sample, (n,), for calibrated logits (n, k) and labels (n,)."""
+        losses = log_losses(logits, labels)
+        if self.clip > 0:
+            losses = losses.clamp(-math.log1p(-self.clip), -math.log(self.clip))
+        return focal_weighted(losses, self.gamma) if self.gamma > 0 else losses
+
+    def penalty_of(self, coefficients: Tensor) -> float:
+        """Return the penalty on δ with these coefficients, (p,)."""
+        square = float(coefficients.double().square().sum())
+        return self.strength * (square if self.penalty == "squared" else square**0.5)
+
+    def penalty_gradient(self, coefficients: Tensor) -> Tensor:
+        """Return the penalty's gradient, (p,); at 0, where the norm has none, it is 0."""
+        return self.ridge(coefficients) * coefficients
+
+    def ridge(self, coefficients: Tensor) -> float:
+        """Return the penalty's curvature across its gradient, which is also its gradient divided by δ."""
+        if self.penalty == "squared":
+            return 2 * self.strength
+        norm = float(coefficients.norm())
+        return self.strength / norm if norm > 0 else 0.0
+
+
+# The head: the map behind the network, refitted for every δ.
+
+# Fitted one class at a time; or to features of the logits that themselves depend on all samples.
+_OTHER_LOSS = (
+    BetaCalibration,
+    DiagonalOrderPreserving,
+    OrderInvariant,
+    OrderPreserving,
+    PlattScaling,
+    QuadraticScaling,
+)
+# They begin with a temperature, and count half an unseen mistake where there is none.
+_OF_A_TEMPERATURE = (TemperatureScaling, StructuredVectorScaling, StructuredMatrixScaling)
+
+
+@final
+class HeadFit:
+    """Fits the head to logits, warm-started from the last head where that saves time.
+
+    Args:
+        calibrator: The head's method. It must minimise the same loss as δ, at most with a penalty of its own, as svs
+            and sms do: only then is the gradient behind a fixed head that of the head following δ.
+        gamma: γ of the objective's focal loss, which a temperature minimises too.
+
+    Raises:
+        InputError: If the method minimises something else.
+    """
+
+    def __init__(self, calibrator: Calibrator, gamma: float) -> None:
+        self._calibrator, self._gamma = calibrator, gamma
+        self.is_temperature = isinstance(calibrator, TemperatureScaling)
+        _check_minimises_the_objective(calibrator)
+        if isinstance(calibrator, TemperatureScaling) and calibrator.value is not None:
+            raise InputError(f"the head's temperature must be left to the fit; got value={calibrator.value:g}.")
+        if not self.is_temperature and gamma > 0:
+            raise InputError(
+                f"gamma must be 0 with the head {calibrator.name}, which minimises the log-loss; got {gamma}. "
+                "Only a temperature can follow the focal loss."
+            )
+
+    def fit(self, logits: Tensor, labels: Tensor, *, last: Map | None = None, with_delta: bool = False) -> Map:
+        """Fit the head to these samples.
+
+        Args:
+            logits: Shape (n, k), finite.
+            labels: Shape (n,), on the same device.
+            last: The head of nearly the same logits.
+            with_delta: Whether δ was added to the inputs, for the advice of an error.
+
+        Raises:
+            SeparableError: If there is no optimum because (almost) every prediction is right.
+            FitError: If there is none for another reason.
+        """
+        if isinstance(last, Scale) and self.is_temperature and 0 < float(last.temperature) < float("inf"):
+            loss = partial(focal_loss, gamma=self._gamma) if self._gamma > 0 else log_loss
+            best = best_coldness(logits, labels, loss=loss, near=1 / float(last.temperature))
+            if best.end == "inside":
+                temperature = torch.tensor(1 / best.coldness, dtype=torch.float64, device=logits.device)
+                return Scale(temperature, n_classes=logits.shape[1])
+        calibrator = self._calibrator
+        if self.is_temperature and self._gamma > 0:
+            calibrator = TemperatureScaling(criterion="focal", gamma=self._gamma)
+        problem = f"the head {calibrator.name} could not be fitted behind x + δ"
+        advice = " Or penalise δ, which caused this, with a larger strength." if with_delta else ""
+        if isinstance(calibrator, _OF_A_TEMPERATURE) and bool((logits.argmax(dim=1) == labels).all()):
+            # It would count half an unseen mistake, and no longer minimise the objective that δ follows.
+            raise SeparableError(
+                f"{problem}: temperature must have a smallest loss above 0; here a smaller one is always better, "
+                "because the label has the largest logit for every sample. Fit on samples with some wrong predictions."
+                f"{advice}"
+            )
+        try:
+            return calibrator.fit_uncompared(Predictions.from_logits(logits, labels))
+        except SeparableError as error:
+            raise SeparableError(f"{problem}: {error}{advice}") from error
+        except FitError as error:
+            raise FitError(f"{problem}: {error}") from error
+
+
+def own_penalty(head: Map, logits: Tensor, labels: Tensor) -> float:
+    """Return what a head's own penalty adds to the mean log-loss of its samples; 0 for one without.
+
+    Args:
+        head: From :meth:`HeadFit.fit`.
+        logits: Shape (n, k), those it was fitted to.
+        labels: Shape (n,).
+    """
+    if head.summary is None or head.summary.certificate is None:
+        return 0.0
+    with torch.no_grad():
+        return head.summary.certificate.objective - float(log_losses(head(logits.double()), labels).mean())
+
+
+def _check_minimises_the_objective(calibrator: Calibrator) -> None:
+    name = calibrator.name
+    if isinstance(calibrator, TemperatureScaling) and calibrator.criterion != "nll":
+        raise InputError(
+            f"a temperature head minimises Neural Clamping's own objective; got criterion "
+            f"{calibrator.criterion!r}. Leave it out, and give gamma to NeuralClamping."
+        )
+    if calibrator.family not in {"scaling", "baseline"}:
+        raise InputError(
+            f"the head must change smoothly with the logits and minimise a loss, for δ to be learned before it; "
+            f"{name} is of the family {calibrator.family}. Take one of the family scaling."
+        )
+    is_brier = isinstance(calibrator, EnsembleTemperatureScaling) and calibrator.criterion != "nll"
+    if isinstance(calibrator, _OTHER_LOSS) or is_brier:
+        raise InputError(
+            f"the head must minimise the log-loss of all classes at once, and a penalty at most, for δ to be learned "
+            f"before it; {name} minimises something else. Take temperature, vector, svs, sms or ets."
+        )
+    if isinstance(calibrator, MatrixScalingODIR | DirichletODIR) and None in {
+        calibrator.strength,
+        calibrator.bias_strength,
+    }:
+        raise InputError(
+            f"the head {name} must be given its strength and bias_strength: a search for every δ would make them jump. "
+            "Fit it on its own to find them, or take sms."
+        )
+
+
+# Heads in two steps, a temperature first and the rest for it (SVS, SMS, ETS). The temperature minimises the log-loss by
+# itself, not the sum that the rest of the head and δ minimise, so its change with δ changes that sum to first order. It
+# moves by its own optimality condition, Σ_i h_i(β) = 0 with h_i the derivative of a sample's log-loss in β = 1/T, and
+# its part of the gradient is that of one more term per sample, share · h_i.
+
+# A temperature further from its optimum than this, relative to it, is at a bound, and stays there.
+_AT_BOUND = 1e-2
+
+
+@final
+class FirstTemperature(NamedTuple):
+    """Contribution of a two-step head's temperature to the gradient in δ."""
+
+    beta: float  # inverse temperature
+    share: float  # -(dF/dβ) / Σ h_i'(β), F being the mean loss behind the whole head
+
+    def sample_terms(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return a term per sample, (n,), for logits (n, k); only its gradient is meaningful."""
+        return self.share * _beta_gradients(logits, labels, self.beta)
+
+
+def follow_first_temperature(
+    head: Map, logits: Tensor, labels: Tensor, objective: Objective
+) -> FirstTemperature | None:
+    """Return how a head's first temperature follows δ; None for a one-step head, or one whose first step is fixed.
+
+    Args:
+        head: Fitted to these samples.
+        logits: Shape (n, k), finite.
+        labels: Shape (n,).
+        objective: Objective of the whole head.
+    """
+    if not isinstance(head, ChainMap | Mixture) or not isinstance(head.maps[0], Scale):
+        return None
+    beta = 1 / float(head.maps[0].temperature)
+    precise = logits.double()
+    gradient = float(_beta_gradients(precise, labels, beta).mean())
+    # The second derivative of a log-loss in β is the variance of the logit.
+    probs = (beta * precise).softmax(dim=1)
+    deviation = precise - (probs * precise).sum(dim=1, keepdim=True)
+    curvature = float((probs * deviation.square()).sum(dim=1).mean())
+    if abs(gradient) > _AT_BOUND * beta * curvature:
+        return None
+    return FirstTemperature(beta, -_loss_gradient_in_beta(head, precise, labels, beta, objective) / curvature)
+
+
+@torch.enable_grad()
+def _loss_gradient_in_beta(head: nn.Module, logits: Tensor, labels: Tensor, beta: float, objective: Objective) -> float:
+    """Return the derivative in β of the mean loss behind the whole head, its other parameters fixed."""
+    leaf = torch.tensor(beta, dtype=torch.float64, device=logits.device, requires_grad=True)
+    calibrated = functional_call(head, {"maps.0.temperature": 1 / leaf}, (logits,))
+    (gradient,) = torch.autograd.grad(objective.sample_losses(calibrated, labels).mean(), leaf)
+    return float(gradient)
+
+
+def _beta_gradients(logits: Tensor, labels: Tensor, beta: float) -> Tensor:
+    """Return the derivative of each sample's log-loss in β, (n,): the expected logit less the label's."""
+    expected = ((beta * logits).softmax(dim=1) * logits).sum(dim=1)
+    return expected - logits.gather(1, labels[:, None])[:, 0]

@@ -1,0 +1,384 @@
+"""The exact solver: quasi-Newton steps in δ, the head solved exactly for every δ, with a certificate.
+
+The loss at a δ behind the best head for it is a function of δ alone. The head follows δ, yet the gradient is computed
+behind a fixed head: where the head minimises the same sum as δ, its own movement changes that sum only to second order
+(the envelope theorem). So the loss here includes the head's own penalty, where it has one.
+
+A temperature is taken from the previous δ, as a pass needs one before it knows the logits. It is then solved for this δ
+on the logits, which is cheap, so that the loss is exact and only the gradient lags by the temperature's change. A head
+of more parameters would mislead the steps; it is solved first, which takes another half pass.
+
+Steps use the curvature learned from earlier ones. A ReLU network has kinks, where the gradient jumps and no smooth
+model holds: there the memory is dropped, and the steepest descent tried.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, final, get_args
+
+import torch
+from torch import Tensor
+
+from calibrant.checks import check_at_least, check_known, check_positive
+from calibrant.clamping.inputs import Basis
+from calibrant.clamping.objective import HeadFit, Objective, follow_first_temperature, own_penalty
+from calibrant.clamping.passes import Passes, Precision
+from calibrant.errors import FitError, without_our_warnings
+from calibrant.maps import Map, Scale
+from calibrant.numerics.certificate import Certificate
+from calibrant.numerics.curvature_memory import CurvatureMemory
+
+__all__ = ["Descent", "ExactSolver", "Minimum", "ProfiledLoss", "ProfiledPoint"]
+
+# The first step, before any curvature is known, aims to lower the objective by this fraction.
+_FIRST_GAIN = 0.2
+# Armijo's condition: a step must bring this fraction of the gradient's promise, or it is shortened.
+_ARMIJO = 1e-4
+# Factors by which a step is shortened at least and at most; the shortest step with known curvature, and without.
+_SHORTEN_LEAST, _SHORTEN_MOST = 0.5, 0.1
+_SHORTEST, _SHORTEST_BLIND = 1e-2, 1e-8
+# A temperature this near the best one, in its logarithm, gives the same gradient.
+_LAG = 1e-6
+# A promise below this fraction of the objective is lost in rounding, unless a tolerance below 1e-3 asks for more, as
+# for networks in float64: then below this fraction of the tolerance.
+_NEGLIGIBLE, _NEGLIGIBLE_OF_TOLERANCE = 1e-7, 1e-4
+_TINY = 1e-300
+# Largest relative difference by rounding of two computations of a loss; in 16 bits, too.
+_SAME_LOSS = 1e-2
+
+
+@final
+@dataclass(frozen=True)
+class ExactSolver:
+    """Quasi-Newton steps in δ over all samples, the head solved exactly for every δ, until the gradient is small.
+
+    Args:
+        tolerance: Largest promise of the next step at the end, relative to the total gain so far.
+        max_passes: Largest number of passes over the samples for one strength; a fit that needs more warns.
+        precision: Type of matrix products on a GPU while δ is learned: ``float32``; ``tensor-float32`` or
+            ``bfloat16``, faster and coarser. The final head is fitted to float32 logits.
+
+    Raises:
+        InputError: If a number is out of range.
+    """
+
+    tolerance: float = 1e-3
+    max_passes: int = 100
+    precision: Precision = "float32"
+
+    def __post_init__(self) -> None:
+        check_positive(self.tolerance, "tolerance")
+        check_at_least(self.max_passes, 2, "max_passes")
+        check_known(self.precision, get_args(Precision), "precision")
+
+
+class Minimum(NamedTuple):
+    """Where a descent ended."""
+
+    # Of the mean loss, the penalty on δ, and the head's own where it has one. Its gradient is that in δ with the head
+    # following, behind the head that is returned.
+    certificate: Certificate
+    promised: float  # decrease promised by the next step, to first order
+    end: Literal["near", "stuck", "out of passes"]  # stuck: at a kink of the network, where no step leads down
+
+
+@final
+class Descent:
+    """Descends from its current δ; the penalty may change on the way, as along a path from strong to weak.
+
+    Args:
+        passes: Passes over the samples to fit.
+        basis: Coordinates of δ.
+        head: Fits the map behind the network.
+        start: The first δ, of an input's shape.
+        known: Curvature of nearly the same function, learned by another descent.
+    """
+
+    def __init__(
+        self, passes: Passes, basis: Basis, head: HeadFit, start: Tensor, *, known: CurvatureMemory | None = None
+    ) -> None:
+        self._profiled = ProfiledLoss(passes, basis, head, start.dtype)
+        self._memory = known or CurvatureMemory()
+        self._steepness = 0.0
+        self._begun_at = math.nan, math.nan  # a strength, and the objective where its descent began
+        self._here: ProfiledPoint | None = None
+        self._start = basis.pull_back(start.double()).flatten()
+
+    @property
+    def passes_taken(self) -> float:
+        """Number of passes over the samples so far."""
+        return self._profiled.passes_taken
+
+    @property
+    def coefficients(self) -> Tensor:
+        """Current coefficients of δ, (p,)."""
+        return self._start if self._here is None else self._here.coefficients
+
+    @property
+    def delta(self) -> Tensor:
+        """Current δ, of an input's shape and the start's type."""
+        return self._profiled.to_delta(self.coefficients)
+
+    @property
+    def head(self) -> Map:
+        """The best head for the current δ."""
+        assert self._here is not None, "begin first"
+        return self._here.head
+
+    def value(self, objective: Objective) -> float:
+        """Return the objective at the current δ."""
+        assert self._here is not None, "begin first"
+        return self._here.value(objective)
+
+    def is_true(self, objective: Objective) -> bool:
+        """Return whether the loss here is the network's own, computed without the first-layer shortcut."""
+        assert self._here is not None, "begin first"
+        return self._profiled.is_true(self._here, objective)
+
+    def plain_head(self) -> Map:
+        """Return the best head without augmentation and in full precision."""
+        return self._profiled.plain_head(self.coefficients)
+
+    def known_curvature(self) -> CurvatureMemory:
+        """Return a copy of the curvature learned so far."""
+        known = CurvatureMemory()
+        known.restore(self._memory.state())
+        return known
+
+    @property
+    def steepness(self) -> float:
+        """Norm of the loss's gradient at the start."""
+        return self._steepness
+
+    def begin(self, objective: Objective, *, logits: Tensor | None = None) -> None:
+        """Evaluate the start: its best head, and the gradient there.
+
+        Args:
+            objective: Its strength does not matter here.
+            logits: Logits at the start, (n, k), as a pass without a gradient gives them, if they are known.
+
+        Raises:
+            FitError: If the head has no optimum there, or logits are not finite.
+        """
+        if self._here is not None:
+            return
+        here = self._profiled.at(self._start, None, objective, logits=logits)
+        if math.isinf(here.loss):
+            raise FitError("logits must be finite at the first δ; some are not. Give another start, or full precision.")
+        self._here = here
+        self._steepness = self._steepness or float(self._here.gradient.norm())
+
+    def minimise(
+        self, objective: Objective, solver: ExactSolver, *, after_step: Callable[[], None] = lambda: None
+    ) -> Minimum:
+        """Descend to the minimum, or to a kink of the network from which no step leads further down.
+
+        Raises:
+            FitError: If a head has no optimum, or logits are not finite at the start.
+        """
+        self.begin(objective)
+        assert self._here is not None
+        before, steps = self.passes_taken, 0
+        if self._begun_at[0] != objective.strength:  # not a resumed descent
+            self._begun_at = objective.strength, self._here.value(objective)
+        highest, negligible = self._begun_at[1], min(_NEGLIGIBLE, _NEGLIGIBLE_OF_TOLERANCE * solver.tolerance)
+        while True:
+            here = self._here
+            gradient = here.gradient + objective.penalty_gradient(here.coefficients)
+            direction = self._direction(here, gradient, objective)
+            promised = -0.5 * float(gradient @ direction)
+            # A pass is reserved for the gradient at the best temperature, where that of the last step lags behind it.
+            left = int(solver.max_passes - (self.passes_taken - before)) - (here.lag > _LAG)
+            is_near = promised <= solver.tolerance * (highest - here.value(objective)) + negligible * highest
+            there = None
+            if not is_near and left > 0:
+                there = self._step(here, direction, gradient, objective, left)
+            if there is not None:
+                self._memory.learn(there.coefficients - here.coefficients, there.gradient - here.gradient)
+                self._here, steps = there, steps + 1
+                after_step()
+            elif here.lag > _LAG:
+                # This gradient was that of another temperature: no step along it need lead down.
+                self._here = self._profiled.at(here.coefficients, here.head, objective)
+            elif left > 0 and not is_near and len(self._memory):
+                # Curvature learned on the other side of a kink does not hold on this one.
+                self._memory = CurvatureMemory()
+            else:
+                break
+        passes = self.passes_taken - before
+        certificate = Certificate(here.value(objective), float(gradient.abs().max()), steps, passes)
+        return Minimum(certificate, promised, "near" if is_near else "stuck" if left > 0 else "out of passes")
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what is needed to resume from here."""
+        tensors = {"coefficients": self.coefficients, **self._memory.state()}
+        numbers = {"steepness": self._steepness, "passes": self.passes_taken, "begun_at": self._begun_at}
+        if self._here is not None and isinstance(self._here.head, Scale):
+            # Without them the gradient would be recomputed, and not lag: another path to the same optimum.
+            tensors |= {"gradient": self._here.gradient, "temperature": self._here.head.temperature}
+            numbers |= {"loss": self._here.loss, "lag": self._here.lag, "n_classes": self._here.head.n_classes}
+        return tensors | {name: torch.tensor(number, dtype=torch.float64) for name, number in numbers.items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Resume from a state; behind another head than a temperature, its last point is evaluated again."""
+        state = {name: tensor.to(self._start.device) for name, tensor in state.items()}
+        self._start, self._here = state["coefficients"], None
+        if "gradient" in state:
+            head = Scale(state["temperature"], n_classes=int(state["n_classes"]))
+            lag, loss = float(state["lag"]), float(state["loss"])
+            self._here = ProfiledPoint(self._start, head, loss, state["gradient"], lag)
+        self._memory.restore(state)
+        self._steepness, self._profiled.passes_taken = float(state["steepness"]), float(state["passes"])
+        self._begun_at = float(state["begun_at"][0]), float(state["begun_at"][1])
+
+    def _direction(self, here: "ProfiledPoint", gradient: Tensor, objective: Objective) -> Tensor:
+        ridge = objective.ridge(here.coefficients)
+        direction = self._memory.direction(gradient, ridge=ridge)
+        if direction is not None:
+            return direction
+        steepest = _FIRST_GAIN * here.value(objective) / max(float(gradient @ gradient), _TINY)
+        return -gradient * min(steepest, 1 / ridge if ridge else math.inf)
+
+    def _step(
+        self, here: "ProfiledPoint", direction: Tensor, gradient: Tensor, objective: Objective, left: int
+    ) -> "ProfiledPoint | None":
+        """Return a lower point, or None if the line search ends without one."""
+        value, slope, length = here.value(objective), float(gradient @ direction), 1.0
+        shortest = _SHORTEST if len(self._memory) else _SHORTEST_BLIND
+        for _ in range(left):
+            there = self._profiled.at(here.coefficients + length * direction, here.head, objective)
+            excess = there.value(objective) - value - length * slope
+            if excess <= (_ARMIJO - 1) * length * slope:
+                return there
+            # The minimum of the parabola through both values and the slope.
+            length *= min(max(-0.5 * length * slope / excess, _SHORTEN_MOST), _SHORTEN_LEAST)
+            if length < shortest:
+                break
+        return None
+
+
+class ProfiledPoint(NamedTuple):
+    """The loss at one δ behind the best head."""
+
+    coefficients: Tensor  # (p,), float64
+    head: Map
+    loss: float  # mean over samples plus the head's own penalty; infinite where logits are not finite
+    gradient: Tensor  # of that, (p,), float64
+    lag: float = 0.0  # distance of the gradient's temperature from the best one, in its logarithm
+    head_penalty: float = 0.0
+
+    def value(self, objective: Objective) -> float:
+        """Return the loss plus the penalty on δ."""
+        return self.loss + objective.penalty_of(self.coefficients)
+
+
+@final
+class ProfiledLoss:
+    """Evaluates the loss at one δ after another, and counts the passes.
+
+    Args:
+        passes: Passes over the samples to fit.
+        basis: Coordinates of δ.
+        head: Fits the map behind the network.
+        dtype: Type of δ.
+    """
+
+    def __init__(self, passes: Passes, basis: Basis, head: HeadFit, dtype: torch.dtype) -> None:
+        self._passes, self._basis, self._head_fit, self._dtype = passes, basis, head, dtype
+        self.passes_taken = 0.0
+
+    def at(
+        self, coefficients: Tensor, head: Map | None, objective: Objective, *, logits: Tensor | None = None
+    ) -> ProfiledPoint:
+        """Evaluate the loss at a δ, given by its coefficients (p,).
+
+        Args:
+            coefficients: Coefficients of δ.
+            head: The best head of a δ nearby; None for the first, where logits that are not finite are an error.
+            objective: Its strength does not matter here.
+            logits: As the pass for the first head would give them, if they are known.
+
+        Raises:
+            FitError: If the head has no optimum there.
+        """
+        if self._head_fit.is_temperature:
+            return self._behind_last_temperature(coefficients, head, objective, logits)
+        return self._behind_solved_head(coefficients, head, objective, logits)
+
+    def is_true(self, point: ProfiledPoint, objective: Objective) -> bool:
+        """Return whether the loss is the same when every sample passes through the whole network."""
+        if self._passes.augments:
+            return True
+        with torch.no_grad():
+            logits = point.head(self._passes.logits(self.to_delta(point.coefficients)))
+            loss = float(objective.sample_losses(logits.double(), self._passes.labels).mean()) + point.head_penalty
+        return abs(loss - point.loss) <= _SAME_LOSS * max(abs(loss), abs(point.loss))
+
+    def plain_head(self, coefficients: Tensor) -> Map:
+        """Return the best head without augmentation and in full precision."""
+        logits = self._passes.precise_logits(self.to_delta(coefficients))
+        return self._fitted(logits, self._passes.labels, coefficients)
+
+    def to_delta(self, coefficients: Tensor) -> Tensor:
+        """Return δ, of an input's shape."""
+        return self._basis.to_delta(coefficients.reshape(self._basis.shape)).to(self._dtype)
+
+    def _behind_last_temperature(
+        self, coefficients: Tensor, head: Map | None, objective: Objective, logits: Tensor | None
+    ) -> ProfiledPoint:
+        delta = self.to_delta(coefficients)
+        if head is None:
+            if logits is None:
+                logits = self._passes.logits(delta)
+                self.passes_taken += 0.5
+            self._passes.check_finite(logits)
+            head = self._fitted(logits, self._passes.labels, coefficients)
+        slope = self._passes.slope(delta, head, objective)
+        self.passes_taken += 1
+        if not bool(slope.logits.isfinite().all()):
+            return _too_far(coefficients, head)
+        labels = self._passes.seen_labels
+        best = self._fitted(slope.logits, labels, coefficients, last=head)
+        loss = _mean_loss(best, slope.logits, labels, objective)
+        lag = 0.0
+        if isinstance(head, Scale) and isinstance(best, Scale):
+            lag = abs(math.log(float(best.temperature) / float(head.temperature)))
+        return ProfiledPoint(coefficients, best, loss, self._basis.pull_back(slope.gradient).flatten(), lag)
+
+    def _behind_solved_head(
+        self, coefficients: Tensor, last: Map | None, objective: Objective, logits: Tensor | None
+    ) -> ProfiledPoint:
+        delta, labels = self.to_delta(coefficients), self._passes.seen_labels
+        if logits is None:
+            logits = self._passes.seen_logits(delta)
+            self.passes_taken += 0.5
+        if last is None:
+            self._passes.check_finite(logits)
+        elif not bool(logits.isfinite().all()):
+            return _too_far(coefficients, last)
+        head = self._fitted(logits, labels, coefficients)
+        penalty = own_penalty(head, logits, labels)
+        following = follow_first_temperature(head, logits, labels, objective)
+        slope = self._passes.slope(delta, head, objective, following=following)
+        self.passes_taken += 1
+        if not bool(slope.logits.isfinite().all()):
+            return _too_far(coefficients, head)
+        loss = _mean_loss(head, slope.logits, labels, objective) + penalty
+        gradient = self._basis.pull_back(slope.gradient).flatten()
+        return ProfiledPoint(coefficients, head, loss, gradient, head_penalty=penalty)
+
+    def _fitted(self, logits: Tensor, labels: Tensor, coefficients: Tensor, *, last: Map | None = None) -> Map:
+        # Silent for intermediate heads; the final one is fitted again, and may warn.
+        with without_our_warnings():
+            return self._head_fit.fit(logits, labels, last=last, with_delta=bool(coefficients.any()))
+
+
+def _mean_loss(head: Map, logits: Tensor, labels: Tensor, objective: Objective) -> float:
+    with torch.no_grad():
+        return float(objective.sample_losses(head(logits).double(), labels).mean())
+
+
+def _too_far(coefficients: Tensor, head: Map) -> ProfiledPoint:
+    """Return a point where logits are not finite: no step ends there."""
+    return ProfiledPoint(coefficients, head, math.inf, torch.full_like(coefficients, math.nan))

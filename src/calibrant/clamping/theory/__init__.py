@@ -1,1 +1,0 @@
-"""The paper's theory as code: entropy's gradient, the starts it gives, and what it promises."""
