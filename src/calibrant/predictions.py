@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Self, TypedDict, final
@@ -289,7 +289,11 @@ class Predictions:
     def __getitem__(self, rows: slice | Tensor) -> Self:
         logits = self.logits[rows]
         check_rows(len(logits))
-        return self._with(logits, self.labels[rows])
+        made = self._with(logits, self.labels[rows])
+        kept = self.__dict__.get("_kept")
+        if kept and isinstance(rows, slice):
+            object.__setattr__(made, "_kept", {key: value[rows] for key, value in kept.items()})
+        return made
 
     def __add__(self, other: Self) -> Self:
         """The rows of both."""
@@ -329,6 +333,9 @@ class Predictions:
     def blocks(self, rows: int | None = None) -> Iterator[Self]:
         """The same rows in pieces of bounded size; of few classes more at once, so that a piece is one block."""
         step = rows or min(2 * ROWS_AT_ONCE, max(ROWS_AT_ONCE, (1 << 21) // self.n_classes))
+        if step >= len(self):  # what was computed of these rows serves again
+            yield self
+            return
         for start in range(0, len(self), step):
             yield self[start : start + step]
 
@@ -341,6 +348,20 @@ class Predictions:
             known = SoftmaxRows(self.logits, self.labels, wanted, normalised=self.normalised, least=least)
             object.__setattr__(self, "_softmax_rows", known)
         return known
+
+    def keep(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        """Numbers of every row that are made once and serve again, for these rows and for slices of them.
+
+        Args:
+            key: What they are.
+            make: Makes them, (n, ...), if they were not made before.
+        """
+        if "_kept" not in self.__dict__:
+            object.__setattr__(self, "_kept", {})
+        kept: dict[Hashable, Tensor] = self.__dict__["_kept"]
+        if key not in kept:
+            kept[key] = make()
+        return kept[key]
 
     @cached_property
     def zero_cells(self) -> ZeroCells | None:

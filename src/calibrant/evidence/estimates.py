@@ -165,10 +165,11 @@ def _by_draws(
     resampled = [metric for metric in metrics if formulas[metric.name] is None]
     drawn = _values_of(resampled, statistics, bootstrap_ranked(ranked, place, sample.correct, draws))
     calibrated = _values_of(errors, statistics, calibrated_ranked(ranked, len(draws.weights), seed))
+    # Compared with the value of the same coarsened samples, which can differ a little from the exact one.
+    states = {statistic: statistic.of_ranked(ranked) for statistic in set(statistics.values())}
     estimates: dict[str, Estimate] = {}
     for metric in metrics:
-        # Compared with the value of the same coarsened samples, which can differ a little from the exact one.
-        coarse = float(metric.value(statistics[metric.name].of_ranked(ranked)))
+        coarse = float(metric.value(states[statistics[metric.name]]))
         interval = formulas[metric.name]
         if interval is None:
             interval = bootstrap_interval(coarse, drawn[metric.name], inflated=metric.family == "calibration")

@@ -26,6 +26,8 @@ _WIDMANN = Paper("Widmann et al.", 2019, "Calibration Tests in Multi-class Class
 
 # Numbers worked on at a time.
 _BLOCK = 1 << 18
+# The most numbers that are kept with the samples.
+_KEPT = 1 << 22
 
 
 @final
@@ -75,9 +77,7 @@ class KernelFeatures(LabelStatistic):
 
     def __call__(self, rows: Predictions | TopLabel) -> FeatureSums:
         rows = full_predictions(rows)
-        frequencies = self.frequencies(rows.n_classes).to(rows.logits.device)
-        parts = [self._of_block(block, frequencies) for block in rows.blocks(max(1, _BLOCK // rows.n_classes))]
-        return FeatureSums.merge(parts)
+        return FeatureSums.merge([self._of_block(block) for block in rows.blocks(max(1, _BLOCK // rows.n_classes))])
 
     def frequencies(self, k: int) -> Tensor:
         """Frequencies of the kernel for k classes, (k, features/2)."""
@@ -87,21 +87,33 @@ class KernelFeatures(LabelStatistic):
     def of(self, probs: Tensor, frequencies: Tensor) -> Tensor:
         """Features of probability vectors, (n, k) -> (n, features); each row has length one."""
         angle = probs @ frequencies.to(probs.dtype)
-        return torch.cat([torch.cos(angle), torch.sin(angle)], dim=1) * math.sqrt(2 / self.features)
+        return torch.cat([torch.cos(angle), torch.sin(angle)], dim=1).mul_(math.sqrt(2 / self.features))
 
-    def _of_block(self, block: Predictions, frequencies: Tensor) -> FeatureSums:
-        probs = block.logits.double().softmax(dim=1)
-        residual = -probs
-        residual[torch.arange(len(block), device=probs.device), block.labels] += 1
-        product = self.of(probs, frequencies).T @ residual
+    def _probs_and_features(self, rows: Predictions) -> tuple[Tensor, Tensor]:
+        """Probabilities, (n, k), and their features, (n, features), in float64.
+
+        The value, the bootstrap and the calibrated labels all ask for them: unless they are large, they are kept.
+        """
+
+        def features() -> Tensor:
+            return self.of(probs, self.frequencies(rows.n_classes).to(probs.device))
+
+        if len(rows) * max(self.features, rows.n_classes) > _KEPT:
+            probs = rows.logits.double().softmax(dim=1)
+            return probs, features()
+        probs = rows.keep("probs in float64", lambda: rows.logits.double().softmax(dim=1))
+        return probs, rows.keep(self, features)
+
+    def _of_block(self, block: Predictions) -> FeatureSums:
+        probs, features = self._probs_and_features(block)
+        residual = _residual(probs, block.labels)
+        product = features.T @ residual
         return FeatureSums(product.new_tensor(float(len(block))), residual.square().sum(), product)
 
     def by_group(self, rows: Predictions, group: Tensor) -> FeatureSums:
         """The features are worked out once for all groups."""
-        probs = rows.logits.double().softmax(dim=1)
-        features = self.of(probs, self.frequencies(rows.n_classes).to(probs.device))
-        residual = -probs
-        residual[torch.arange(len(rows), device=probs.device), rows.labels] += 1
+        probs, features = self._probs_and_features(rows)
+        residual = _residual(probs, rows.labels)
         count = torch.bincount(group)
         order, sizes = group.argsort(stable=True), count.tolist()
         pairs = zip(features[order].split(sizes), residual[order].split(sizes), strict=True)
@@ -110,8 +122,7 @@ class KernelFeatures(LabelStatistic):
 
     def relabelled(self, rows: Predictions, labels: Tensor) -> FeatureSums:
         """The labels' rows of the identity are summed anew, the probabilities' part stays."""
-        probs = rows.logits.double().softmax(dim=1)
-        features = self.of(probs, self.frequencies(rows.n_classes).to(probs.device))
+        probs, features = self._probs_and_features(rows)
         expected = features.T @ probs
         lengths = probs.square().sum(dim=1) + 1
         squares = (lengths - 2 * probs.T.gather(0, labels)).sum(dim=1)
@@ -125,6 +136,13 @@ class KernelFeatures(LabelStatistic):
         sums.index_add_(0, first + most_likely.index_select(0, sample), some, alpha=-1)
         product = sums.view(len(labels), rows.n_classes, -1).transpose(1, 2)
         return FeatureSums(torch.full_like(squares, len(rows)), squares, product)
+
+
+def _residual(probs: Tensor, labels: Tensor) -> Tensor:
+    """One-hot labels minus probabilities, (n, k)."""
+    residual = -probs
+    residual[torch.arange(len(labels), device=probs.device), labels] += 1
+    return residual
 
 
 @final

@@ -126,13 +126,13 @@ _REACH = 300
 
 
 def _interpolate(x: Tensor, y: Tensor, at: Tensor) -> Tensor:
-    """Piecewise linear through (0, 0) and the points (x, y), all (..., m), read at (..., b)."""
+    """Piecewise linear through (0, 0) and the points (x, y), read at (..., b); x and at may lack y's leading dimensions."""
     right = torch.searchsorted(x.contiguous(), at.contiguous()).clamp(max=x.shape[-1] - 1)
     left = (right - 1).clamp(min=0)
-    first = right == 0
+    first, leading = right == 0, (*y.shape[:-1], -1)
     x0 = torch.where(first, 0.0, x.gather(-1, left))
-    y0 = torch.where(first, 0.0, y.gather(-1, left))
-    x1, y1 = x.gather(-1, right), y.gather(-1, right)
+    y0 = torch.where(first, 0.0, y.gather(-1, left.expand(leading)))
+    x1, y1 = x.gather(-1, right), y.gather(-1, right.expand(leading))
     share = (at - x0) / (x1 - x0).clamp(min=1e-12)
     return y0 + share.clamp(0, 1) * (y1 - y0)
 

@@ -32,6 +32,7 @@ class Ranked:
     right: Tensor  # (..., m)
     wrong: Tensor  # (..., m)
     claimed: Tensor | None = None  # (..., m) summed confidence, where it is not count times confidence
+    shared_total: Tensor | None = None  # (m,) right plus wrong answers, where all leading dimensions have the same
 
     @property
     def ranked(self) -> Self:
@@ -40,8 +41,8 @@ class Ranked:
 
     @cached_property
     def total(self) -> Tensor:
-        """All answers at each confidence, (..., m)."""
-        return self.right + self.wrong
+        """All answers at each confidence, (..., m), or (m,) if they are the same throughout."""
+        return self.right + self.wrong if self.shared_total is None else self.shared_total
 
     @property
     def gap(self) -> Tensor:

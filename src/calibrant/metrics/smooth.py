@@ -12,8 +12,8 @@ from calibrant.metrics.bins import Grid
 from calibrant.metrics.statistics import Gridded
 from calibrant.numerics.kernels import (
     cosine_transform,
-    gaussian_damping,
     integrate,
+    integrate_smoothed,
     inverse_cosine_transform,
     triweight_damping,
 )
@@ -65,21 +65,16 @@ class SmECE(Metric):
     def value(self, state: Grid) -> Tensor:
         """The width at which error and width agree."""
         coefficients = cosine_transform(_residual(state))
-
-        def error(width: Tensor) -> Tensor:
-            density = inverse_cosine_transform(coefficients * gaussian_damping(width, coefficients.shape[-1]))
-            return integrate(density.abs_())
-
         narrowest = state.total.new_tensor(_NARROWEST / (state.total.shape[-1] - 1))
         # The error falls with the width, so the answer lies between the error at the narrowest width and the error at
         # the width of that size. Below the narrowest one, its error there is the closest answer.
-        most = error(narrowest)
+        most = integrate_smoothed(coefficients, narrowest)
         high = torch.maximum(most, narrowest)
-        least = torch.maximum(error(high), narrowest * _TINY)
+        least = torch.maximum(integrate_smoothed(coefficients, high), narrowest * _TINY)
         low = torch.maximum(least, narrowest)
         # Its logarithm is nearly a straight line in that of the width: few steps settle it.
         log_root = falling_root(
-            lambda log_width: error(log_width.exp()).clamp(min=_TINY).log() - log_width,
+            lambda log_width: integrate_smoothed(coefficients, log_width.exp()).clamp_(min=_TINY).log_() - log_width,
             low.log(),
             high.log(),
             at_high=least.log() - high.log(),

@@ -8,16 +8,26 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["cosine_transform", "gaussian_damping", "integrate", "inverse_cosine_transform", "triweight_damping"]
+__all__ = [
+    "cosine_transform",
+    "gaussian_damping",
+    "integrate",
+    "integrate_smoothed",
+    "inverse_cosine_transform",
+    "triweight_damping",
+]
+
+# Arguments beyond which exp(-x²/2) is below 2**-60: nothing beside the terms that stay.
+_NEGLIGIBLE = 9.2
 
 
 def cosine_transform(mass: Tensor) -> Tensor:
     """Cosine coefficients of point masses at the nodes, (..., m) -> (..., m)."""
     # A mass inside 0..1 and its mirror image; the end nodes are their own mirror images and so count twice.
-    mass = mass.clone()
-    mass[..., [0, -1]] *= 2
     mirrored = torch.cat([mass, mass[..., 1:-1].flip(-1)], dim=-1)
-    return torch.fft.rfft(mirrored).real
+    mirrored[..., 0] *= 2
+    mirrored[..., mass.shape[-1] - 1] *= 2
+    return torch.fft.rfft(mirrored).real.contiguous()
 
 
 def inverse_cosine_transform(coefficients: Tensor) -> Tensor:
@@ -31,6 +41,24 @@ def gaussian_damping(width: Tensor, nodes: int) -> Tensor:
     """Fourier transform of a Gaussian of this standard deviation, (...) -> (..., nodes)."""
     frequency = math.pi * torch.arange(nodes, dtype=torch.float64, device=width.device)
     return torch.exp(-(frequency * width[..., None]).square() / 2)
+
+
+def integrate_smoothed(coefficients: Tensor, width: Tensor) -> Tensor:
+    """Integral over 0..1 of the magnitude of a density smoothed by a Gaussian.
+
+    Args:
+        coefficients: Cosine coefficients of the masses, (..., m).
+        width: Standard deviations of the Gaussian, (...).
+
+    Returns:
+        What ``integrate`` gives for the magnitude at the nodes, (...), in fewer passes.
+    """
+    m = coefficients.shape[-1]
+    few = min(m, 2 + int(_NEGLIGIBLE / (math.pi * max(float(width.min()), 1e-12))))  # the rest is damped to nothing
+    decay = torch.arange(few, dtype=torch.float64, device=width.device).mul_(math.pi).square_().div_(-2)
+    damped = (width.square()[..., None] * decay).exp_() * coefficients[..., :few]
+    # Half the plain sum over the mirrored circle, which holds the ends once and all else twice: the trapezoid rule.
+    return torch.fft.irfft(damped, n=2 * (m - 1)).abs_().sum(dim=-1).div_(2)
 
 
 def triweight_damping(width: Tensor, nodes: int) -> Tensor:

@@ -119,7 +119,7 @@ def falling_root(
     kept_high = torch.zeros_like(outside)
     middle = high
     for _ in range(steps):
-        middle = low + (high - low) * (at_low / (at_low - at_high)).clamp(0, 1)
+        middle = low + (high - low) * (at_low / (at_low - at_high).clamp(min=1e-300)).clamp(0, 1)
         value = function(middle)
         if bool((outside | (value.abs() <= _SETTLED)).all()):
             break
