@@ -507,3 +507,22 @@ class TestArraysByKeyword:
     def test_anything_else_is_an_error_that_shows_the_call(self, call):
         with pytest.raises(InputError, match=r"\(probs=p, labels=y\)"):
             call(self.PROBS, self.LABELS)
+
+
+def test_what_is_kept_is_made_once_and_serves_slices_but_no_other_choice_of_samples():
+    predictions = Predictions.from_logits(torch.randn(30, 3, dtype=torch.float64), torch.arange(30) % 3)
+    made = []
+
+    def squares(rows):
+        made.append(len(rows))
+        return rows.logits.square()
+
+    for _ in range(2):
+        predictions.keep("squares", lambda: squares(predictions))
+    for part in predictions.blocks(8):
+        kept = part.keep("squares", lambda: pytest.fail("made anew"))
+        assert torch.equal(kept, part.logits.square())
+    assert made == [30]
+    shuffled = predictions[torch.arange(29, -1, -1)]
+    assert torch.equal(shuffled.keep("squares", lambda: squares(shuffled)), shuffled.logits.square())
+    assert made == [30, 30]

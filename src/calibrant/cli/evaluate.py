@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ from calibrant.errors import InputError
 if TYPE_CHECKING:
     from calibrant.evidence import Estimate
     from calibrant.metrics import Metric
+    from calibrant.predictions import Predictions, TopLabel
 
 __all__ = ["EXAMPLES", "Gate", "evaluate"]
 
@@ -112,7 +114,8 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         if others is not None:
             stage(f"comparing with {baseline}")
             differences = difference(others, predictions, metrics, seed=seed)
-        evaluation = evaluate_predictions(predictions, n_bins=bins, resamples=resamples, seed=seed, progress=stage)
+        with _threads_for(predictions):
+            evaluation = evaluate_predictions(predictions, n_bins=bins, resamples=resamples, seed=seed, progress=stage)
         drawn = []
         if reports.need_figures:
             from calibrant.plots import figures as draw  # loads matplotlib
@@ -132,6 +135,23 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     for gate in gates:
         out.print(gate.describe(evaluation.metrics), style="bold red" if gate in failed else "green")
     raise typer.Exit(int(bool(failed)))
+
+
+# Below this many logits, threads spend more time waiting for each other than they save.
+_WORTH_THREADS = 1 << 22
+
+
+@contextmanager
+def _threads_for(predictions: "Predictions | TopLabel") -> Iterator[None]:
+    """Evaluate a small file on one thread."""
+    import torch
+
+    threads, numbers = torch.get_num_threads(), len(predictions) * getattr(predictions, "n_classes", 1)
+    torch.set_num_threads(threads if numbers >= _WORTH_THREADS else 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @final

@@ -1,9 +1,11 @@
 """The command ``calibrant``. Each command has a module, which loads what it needs only when it runs."""
 
+import gc
 import os
 import shlex
 import sys
-from importlib.metadata import version as installed_version
+from collections.abc import Callable
+from functools import wraps
 from typing import Annotated, NoReturn
 
 import typer
@@ -27,6 +29,8 @@ _INTERRUPTED = 130  # the exit code that typer turns Ctrl-C into
 
 def _show_version(is_given: bool) -> None:
     if is_given:
+        from importlib.metadata import version as installed_version
+
         print(f"calibrant {installed_version('calibrant')}")
         raise typer.Exit
 
@@ -43,6 +47,28 @@ def options(
     """Measure and calibrate the confidence of classifiers."""
 
 
+def _after_torch(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with torch loaded first, and without garbage collection among its modules.
+
+    They stay until the process ends. Collections while torch loads, and of all its modules at the end, would take a
+    short command more processor time than its work.
+    """
+
+    @wraps(command)
+    def run_command(*args: object, **options: object) -> None:
+        if "torch" not in sys.modules:
+            gc.disable()
+            try:
+                import torch  # noqa: F401
+            finally:
+                gc.freeze()
+                gc.enable()
+        command(*args, **options)
+
+    return run_command
+
+
+_WITHOUT_TORCH = {"list", "cite"}
 for _name, _command, _examples in (
     ("evaluate", evaluate.evaluate, evaluate.EXAMPLES),
     ("compare", compare.compare, compare.EXAMPLES),
@@ -55,7 +81,8 @@ for _name, _command, _examples in (
     ("cite", cite.cite, cite.EXAMPLES),
     ("demo", demo.demo, demo.EXAMPLES),
 ):
-    app.command(_name, cls=CommandWithExamples, epilog=_examples)(_command)
+    _run = _command if _name in _WITHOUT_TORCH else _after_torch(_command)
+    app.command(_name, cls=CommandWithExamples, epilog=_examples)(_run)
 
 
 # Options of the commands by the argument of the library that they set, where the names differ.

@@ -126,7 +126,7 @@ _REACH = 300
 
 
 def _interpolate(x: Tensor, y: Tensor, at: Tensor) -> Tensor:
-    """Piecewise linear through (0, 0) and the points (x, y), read at (..., b); x and at may lack y's leading dimensions."""
+    """Piecewise linear through (0, 0) and (x, y), (..., m), at (..., b); x may lack the leading dimensions of y."""
     right = torch.searchsorted(x.contiguous(), at.contiguous()).clamp(max=x.shape[-1] - 1)
     left = (right - 1).clamp(min=0)
     first, leading = right == 0, (*y.shape[:-1], -1)

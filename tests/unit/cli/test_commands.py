@@ -156,6 +156,27 @@ def test_a_true_class_of_probability_zero_is_noted(calibrant, tmp_path):
     assert "note: 10 of 20 true classes were given probability 0" in " ".join(err.split())
 
 
+def test_the_modules_of_torch_are_never_searched_for_garbage(files):
+    code = (
+        "import gc\n"
+        "from calibrant.cli.main import app\n"
+        "try: app()\n"
+        "finally: assert gc.isenabled() and gc.get_freeze_count() > 100_000, gc.get_freeze_count()\n"
+    )
+    command = [sys.executable, "-c", code, "evaluate", str(files / "model.npz"), "--resamples", "100"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_small_file_is_evaluated_on_one_thread_and_others_keep_theirs(calibrant, files, monkeypatch):
+    asked, set_threads = [], torch.set_num_threads
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: (asked.append(threads), set_threads(threads)))
+    before = torch.get_num_threads()
+    assert calibrant("evaluate", files / "model.npz", "--resamples", 100)[0] == 0
+    assert asked == [1, before]
+    assert torch.get_num_threads() == before
+
+
 def test_help_is_quick_and_loads_no_torch():
     code = "import sys, calibrant.cli.main; print([m for m in ('torch', 'numpy', 'rich.table') if m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

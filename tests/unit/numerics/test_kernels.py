@@ -11,6 +11,7 @@ from calibrant.numerics.kernels import (
     cosine_transform,
     gaussian_damping,
     integrate,
+    integrate_smoothed,
     inverse_cosine_transform,
     triweight_damping,
 )
@@ -108,3 +109,16 @@ def test_the_trapezoid_rule_is_exact_for_straight_lines():
     t = torch.linspace(0, 1, 11, dtype=torch.float64)
     assert float(integrate(3 * t + 1)) == pytest.approx(2.5)
     assert integrate(torch.stack([t, 1 - t, torch.ones_like(t)])).tolist() == pytest.approx([0.5, 0.5, 1.0])
+
+
+@pytest.mark.parametrize("nodes", [3, 129, 1025])
+@pytest.mark.parametrize("width", [1e-4, 2e-3, 0.03, 0.4, 5.0])
+def test_the_smoothed_magnitude_is_that_of_the_smoothed_density(nodes, width):
+    mass = torch.randn(4, nodes, generator=torch.Generator().manual_seed(nodes), dtype=torch.float64)
+    coefficients = cosine_transform(mass)
+    widths = width * torch.tensor([1.0, 1.5, 2.0, 3.0], dtype=torch.float64)
+    density = inverse_cosine_transform(coefficients * gaussian_damping(widths, nodes))
+    rounding = 1e-13 * float(mass.abs().sum())
+    torch.testing.assert_close(
+        integrate_smoothed(coefficients, widths), integrate(density.abs()), rtol=0, atol=rounding
+    )
