@@ -202,7 +202,7 @@ class Predictions:
         logits = check_real(logits, "logits")
         check_rows(logits.shape[0])
         check_finite(logits, "logits")
-        _check_spread(logits)
+        span = _span(logits, check=True)
         labels = as_tensor(self.labels, "labels").to(logits.device)
         check_same_length(logits, "logits", labels, "labels")
         labels = check_labels(labels, logits.shape[1])
@@ -214,6 +214,7 @@ class Predictions:
         object.__setattr__(self, "logits", logits.contiguous())
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "class_names", names)
+        object.__setattr__(self, "span", span)
 
     def _with(self, logits: Tensor, labels: Tensor, *, normalised: bool | None = None) -> Self:
         """The same classes with other rows, which were checked already."""
@@ -364,6 +365,11 @@ class Predictions:
         return kept[key]
 
     @cached_property
+    def span(self) -> float:
+        """The largest difference of any two logits."""
+        return _span(self.logits)
+
+    @cached_property
     def zero_cells(self) -> ZeroCells | None:
         """How many of the given probabilities are 0; None if logits were given."""
         if not self.given_as_probs:
@@ -470,11 +476,17 @@ def as_predictions(given: tuple[object, ...], what: str, arrays: Arrays) -> Pred
     )
 
 
-def _check_spread(logits: Tensor) -> None:
-    """Differences of logits, and the sum over the samples of their losses, must be numbers, too."""
+def _span(logits: Tensor, *, check: bool = False) -> float:
+    """The largest difference of any two logits.
+
+    Args:
+        logits: Shape (n, k).
+        check: Whether it, and the sum over the samples of their losses, must be numbers.
+    """
     low, high = torch.aminmax(logits if logits.dtype == torch.float64 else logits.float())
-    if not (torch.isfinite(high - low) and math.isfinite(4.0 * len(logits) * float(high - low))):
+    if check and not (torch.isfinite(high - low) and math.isfinite(4.0 * len(logits) * float(high - low))):
         raise InputError(
             f"logits must not differ by more than {logits.dtype} can hold, added up over the samples; "
             f"got {low.item():.3g} and {high.item():.3g}. Clip them: beyond some 1e4 no probability changes."
         )
+    return float(high.double() - low.double())

@@ -19,9 +19,10 @@ from calibrant.predictions import LABEL_FLOOR, Predictions
 
 __all__ = ["Compared", "compare_on_own_samples"]
 
-# Samples of a first look, and of a second one where the first leaves harm open: those that hold so many numbers, but no
-# fewer and no more than these. Little beside the fastest fit.
+# Samples of the first look, and of a second one where the first shows something worse: those that hold so many numbers,
+# but no fewer and no more than these. Of very many samples a share is looked at from the start: little beside any fit.
 _FIRST, _SECOND = (1 << 14, 100, 500), (1 << 16, 500, 10_000)
+_SHARE = 256
 _SURE = 2.0  # standard errors of the paired difference
 _ROUNDING = 1e-5  # relative rise of a score that is not worth a word
 _WORSE = 1e-3  # relative rise of a score that is worth a warning
@@ -51,28 +52,25 @@ class Compared(NamedTuple):
 def compare_on_own_samples(predictions: Predictions, apply: Callable[[Tensor, slice | Tensor], Tensor]) -> Compared:
     """Compare log-loss, Brier score and accuracy with and without a map.
 
-    Of many samples a few hundred are looked at first, and some thousands only if those leave open a rise that is worth
-    a warning. So the comparison costs little beside the fit.
+    Of many samples a few hundred are looked at first, and some thousands only if a score is worse on those. So the
+    comparison costs little beside the fit.
 
     Args:
         predictions: The samples that the map was fitted on.
         apply: The map: logits (m, k), and the places of these samples among all, to logits.
     """
-    scores = _scores(predictions, _some(predictions, *_FIRST), apply)
-    if scores.shape[2] < len(predictions):
-        change, before = scores[1] - scores[0], scores[0].mean(axis=1)
-        bound = change.mean(axis=1) + _SURE * _spread(change) / math.sqrt(change.shape[1]) * (1, 1, -1)
-        if bound[0] > _WORSE * before[0] or bound[1] > _WORSE * before[1] or bound[2] < -_POINT:
-            scores = _scores(predictions, _some(predictions, *_SECOND), apply)
+    n, k = len(predictions), predictions.n_classes
+    few, many = (min(most, max(fewest, numbers // k)) for numbers, fewest, most in (_FIRST, _SECOND))
+    few = min(many, max(few, n // _SHARE))
+    drawn = torch.randint(n, (many,), generator=torch.Generator().manual_seed(0)).to(predictions.logits.device)
+    scores = _scores(predictions, slice(None) if n <= few else drawn[:few], apply)
+    nll, brier, accuracy = (scores[1] - scores[0]).mean(axis=1)
+    if few < min(n, many) and (nll > 0 or brier > 0 or accuracy < 0):
+        if n <= many:
+            scores = _scores(predictions, slice(None), apply)
+        else:
+            scores = np.concatenate([scores, _scores(predictions, drawn[few:], apply)], axis=2)
     return _compared(scores)
-
-
-def _some(predictions: Predictions, numbers: int, fewest: int, most: int) -> slice | Tensor:
-    """Places of samples that hold so many numbers, drawn with a fixed seed; all of them if there are no more."""
-    n, size = len(predictions), min(most, max(fewest, numbers // predictions.n_classes))
-    if n <= size:
-        return slice(None)
-    return torch.randint(n, (size,), generator=torch.Generator().manual_seed(0)).to(predictions.logits.device)
 
 
 def _scores(
@@ -81,16 +79,18 @@ def _scores(
     """Log-loss, Brier score and correctness of some samples, without the map and with it, (2, 3, m)."""
     given, labels = predictions.logits[places], predictions.labels[places]
     logits = torch.stack([working(given), working(apply(given, places))])
-    gaps = logits - logits.amax(dim=2, keepdim=True)
-    powers = gaps.exp()
-    total = powers.sum(dim=2)
-    label_gap = gaps.gather(2, labels.expand(2, -1)[:, :, None])[:, :, 0]
-    nll = total.log() - label_gap
+    correct = [argmax_rows(each) == labels for each in logits]  # the first class wins a tie
+    gaps = logits.sub_(logits.amax(dim=2, keepdim=True))
+    label_gap = gaps.gather(2, labels.expand(2, -1)[:, :, None])[:, :, 0].double().cpu().numpy()
+    powers = gaps.exp_()
+    total = powers.sum(dim=2).double().cpu().numpy()
+    squares = powers.square_().sum(dim=2).double().cpu().numpy()
+    scores = np.empty((2, 3, total.shape[1]))
+    np.subtract(np.log(total), label_gap, out=scores[:, 0])
     if predictions.given_as_probs:
-        nll.clamp_(max=-math.log(LABEL_FLOOR))
-    brier = powers.square_().sum(dim=2) / total.square() - 2 * label_gap.exp() / total + 1
-    correct = torch.stack([argmax_rows(each) == labels for each in logits])  # the first class wins a tie
-    scores: NDArray[np.float64] = torch.stack([nll, brier, correct.to(nll)], dim=1).double().cpu().numpy()
+        scores[:, 0].clip(max=-math.log(LABEL_FLOOR), out=scores[:, 0])
+    scores[:, 1] = squares / total**2 - 2 * np.exp(label_gap) / total + 1
+    scores[:, 2] = torch.stack(correct).cpu().numpy()
     return scores
 
 

@@ -26,8 +26,8 @@ class FitSummary:
     """How a map came about: the method and its options, how much data it saw, and how well its optimum is known.
 
     ``before`` and ``after`` are log-loss (``nll``), ``brier`` and ``accuracy`` on the samples of the fit, without the
-    map and with it: means over ``compared`` of them, at most 500 drawn at random where these show that nothing has
-    become worse, else all. They flatter the map. 0 and empty where they were not computed.
+    map and with it: means over ``compared`` of them, some hundreds drawn at random where these show nothing worse, else
+    up to 10,000. They flatter the map. 0 and empty where they were not computed.
     """
 
     method: str

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from calibrant.numerics.fast import logaddexp
+from calibrant.numerics.fast import argmax_rows, logaddexp
 
 __all__ = [
     "Top",
@@ -92,6 +92,10 @@ def with_predicted_ahead(values: Tensor, logits: Tensor) -> Tensor:
         values: What a map makes of the logits, (..., k), finite, in the type it is returned in.
         logits: Shape (..., k).
     """
+    if _is_plain(values) and _is_plain(logits):
+        flat = values.shape[-1]
+        if torch.equal(argmax_rows(logits.detach().reshape(-1, flat)), argmax_rows(values.detach().reshape(-1, flat))):
+            return values  # nearly always: rounding seldom makes a tie
     _, predicted = logits.max(dim=-1, keepdim=True)
     highest, first = values.max(dim=-1, keepdim=True)
     lost = first != predicted
@@ -101,6 +105,18 @@ def with_predicted_ahead(values: Tensor, logits: Tensor) -> Tensor:
     # Ahead of the largest finite number there is no room: the others step back.
     others = values.minimum((ahead - step).where(lost, limits.max))
     return others.scatter(-1, predicted, ahead.where(lost, values.gather(-1, predicted)))
+
+
+def _is_plain(values: Tensor) -> bool:
+    """Whether there are numbers in the tensor now, on a CPU, that numpy can read."""
+    return (
+        not torch.compiler.is_compiling()
+        and not torch.jit.is_tracing()
+        and not torch._C._are_functorch_transforms_active()
+        and type(values) in (Tensor, torch.nn.Parameter)
+        and values.device.type == "cpu"
+        and values.dtype in (torch.float32, torch.float64)
+    )
 
 
 def _held_back(log_shares: Tensor, log_odds: Tensor) -> Tensor:

@@ -87,7 +87,12 @@ class BestColdness:
 
 
 def best_coldness(
-    logits: Tensor, labels: Tensor, *, loss: RowLoss = log_loss, near: float | None = None
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    loss: RowLoss = log_loss,
+    near: float | None = None,
+    span: float | None = None,
 ) -> BestColdness:
     """Minimise the mean loss of ``softmax(coldness * logits)``.
 
@@ -101,6 +106,7 @@ def best_coldness(
             rows have theirs.
         near: Where the minimum was for about the same logits. It is then looked for there first, from the start on
             all rows.
+        span: The largest difference of any two logits, where it is known.
 
     Raises:
         FitError: If all rows are of equal logits, or the temperature is no number of the logits' type.
@@ -111,7 +117,7 @@ def best_coldness(
         if beside is not None:
             return beside
     low, high = coldness_range(logits)
-    if high <= _REACH / _NARROWEST and _span(logits) <= _WIDEST:
+    if high <= _REACH / _NARROWEST and (_span(logits) if span is None else span) <= _WIDEST:
         return search.between(low, high)
     scaled, power = _brought_to_size(logits, labels)
     best = _Search(scaled, labels, loss).between(1 / _REACH, _REACH)
@@ -313,12 +319,15 @@ def _around_the_lowest(
 
 def _sums(logits: Tensor, labels: Tensor, loss: RowLoss, coldness: float) -> list[float]:
     """Mean loss and its derivatives in the inverse temperature, two, or of the log-loss three; added up in float64."""
-    columns = 4 if loss is log_loss else 3
-    sums = torch.zeros(columns, dtype=torch.float64, device=logits.device)
+    sums = [0.0] * (4 if loss is log_loss else 3)
     for block in cold_rows(logits, labels, coldness):
-        value, first, second = loss(block.log_prob)
-        slope, curvature = -first * block.slope, second * block.slope.square() - first * block.curvature
-        for place, each in enumerate((value, slope, curvature, block.bend)[:columns]):
-            sums[place] += each.sum(dtype=torch.float64)
-    found: list[float] = (sums / len(logits)).tolist()
-    return found
+        if loss is log_loss:
+            columns: tuple[Tensor, ...] = (block.log_prob, block.slope, block.curvature, block.bend)
+        else:
+            value, first, second = loss(block.log_prob)
+            curvature = second * block.slope.square() - first * block.curvature
+            columns = (value, -first * block.slope, curvature)
+        sums = [total + float(column.sum(dtype=torch.float64)) for total, column in zip(sums, columns, strict=True)]
+    if loss is log_loss:
+        sums[0] = -sums[0]
+    return [total / len(logits) for total in sums]

@@ -50,9 +50,9 @@ def cold_rows(logits: Tensor, labels: Tensor, coldness: float) -> Iterator[ColdR
     for start in range(0, n, step):
         rows = slice(start, min(start + step, n))
         label_gap, sums = _block_sums(logits[rows].to(dtype), labels[rows], scale, memory, careful=False)
-        if not sums[1].sum().isfinite():  # logits near the largest number of their type
+        if not math.isfinite(float(sums[1].sum())):  # logits near the largest number of their type
             label_gap, sums = _block_sums(logits[rows].to(dtype), labels[rows], scale, memory, careful=True)
-        total, (mean, square, cube) = sums[0], sums[1:] / sums[0]
+        total, (mean, square, cube) = sums[0], sums[1:].div_(sums[0]).unbind()
         variance = square - mean.square()
         yield ColdRows(
             rows,
@@ -72,8 +72,7 @@ def _block_sums(
     block = layout.lay_out(logits, out=scratch)
     highest = block.amax(dim=0 if layout.sideways else 1)
     label_gap = block.view(-1).index_select(0, layout.places(labels)).sub_(highest)
-    low, high = torch.aminmax(highest)
-    if careful or max(-float(low), float(high)) * scale > _LARGE:
+    if careful or float(highest.abs().max()) * scale > _LARGE:
         torch.sub(block, layout.beside(highest), out=gaps).mul_(scale).clamp_(min=-_FAR)
     else:  # in one go, which rounds the logits instead of their differences
         torch.add(layout.beside(highest * -scale), block, alpha=scale, out=gaps)

@@ -79,7 +79,7 @@ def row_products(first: Tensor, second: Tensor, *, out: Tensor | None = None) ->
         return torch.sum(first * second.to(first.device), dim=1, out=out)
     # On a CPU no third array is written on the way.
     out = first.new_empty(len(first)) if out is None else out
-    return _sum_each_row("ij,ij->i", first, second.expand_as(first), out=out)
+    return _sum_each_row("ij,ij->i", first, second if second.shape == first.shape else second.expand_as(first), out=out)
 
 
 def column_products(first: Tensor, second: Tensor, *, out: Tensor) -> Tensor:
@@ -89,13 +89,13 @@ def column_products(first: Tensor, second: Tensor, *, out: Tensor) -> Tensor:
 
 def row_sums(values: Tensor, *, out: Tensor) -> Tensor:
     """Sum of each row, (n, k) -> (n,)."""
-    if len(values) == 1:  # which torch would divide among its threads if it is long
+    if values.shape[0] == 1:  # which torch would divide among its threads if it is long
         return out.copy_(values.expand(2, -1).contiguous().sum(dim=1)[:1])
     return torch.sum(values, dim=1, out=out)
 
 
 def _sum_each_row(formula: str, *values: Tensor, out: Tensor) -> Tensor:
-    if len(out) == 1:  # numpy would join the axes of a single row, and then add in another order than elsewhere
+    if out.shape[0] == 1:  # numpy would join the axes of a single row, and then add in another order than elsewhere
         pair = np.einsum(formula, *(value.numpy().repeat(2, axis=formula.index("i")) for value in values))
         return out.copy_(torch.from_numpy(pair[:1]))
     np.einsum(formula, *(value.numpy() for value in values), out=out.numpy())

@@ -20,7 +20,7 @@ def coldness_of(predictions: Predictions, name: str) -> BestColdness:
     Raises:
         FitError: If there is none, because the label has the largest logit in almost every row.
     """
-    best = best_coldness(predictions.logits, predictions.labels)
+    best = best_coldness(predictions.logits, predictions.labels, span=predictions.span)
     if best.end == "cold":
         raise SeparableError(
             f"{name} must have some wrong predictions to learn from; here the label has the largest logit in (almost) "
@@ -34,7 +34,7 @@ def finite_coldness(predictions: Predictions) -> BestColdness:
 
     For methods that have an optimum wherever a temperature has one.
     """
-    best = best_coldness(predictions.logits, predictions.labels)
+    best = best_coldness(predictions.logits, predictions.labels, span=predictions.span)
     if best.end == "cold":
         best = coldness_with_half_a_mistake(predictions.logits, predictions.labels)
         warnings.warn(

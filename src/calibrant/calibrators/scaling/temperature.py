@@ -96,7 +96,8 @@ class TemperatureScaling(Calibrator):
             return Fitted(self._scale(predictions, self._lowest_error(predictions.logits, predictions.labels)))
         # At γ = 0 the focal loss is the log-loss, which is convex.
         if self.criterion == "focal" and self.gamma > 0:
-            best = best_coldness(predictions.logits, predictions.labels, loss=partial(focal_loss, gamma=self.gamma))
+            loss = partial(focal_loss, gamma=self.gamma)
+            best = best_coldness(predictions.logits, predictions.labels, loss=loss, span=predictions.span)
             if best.end == "cold":
                 raise SeparableError(
                     "temperature must have a smallest focal loss above 0; here a smaller one is always better, because "
