@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from calibrant.maps import Curve, Map, OneVsRest, TwoClassMap
-from calibrant.maps.log_odds import class_log_odds, top_log_odds
+from calibrant.maps.log_odds import class_log_odds, predicted_log_odds
 from calibrant.numerics.precision import working
 from calibrant.predictions import Predictions
 
@@ -13,7 +13,7 @@ __all__ = ["class_by_class", "class_map", "top_label"]
 
 def top_label(predictions: Predictions) -> tuple[Tensor, Tensor]:
     """Log-odds of the predicted class and whether it is the label, (n,) each."""
-    parts = [top_log_odds(working(block.logits))[:2] for block in predictions.blocks()]
+    parts = [predicted_log_odds(working(block.logits)) for block in predictions.blocks()]
     predicted, log_odds = (torch.cat(column).squeeze(1) for column in zip(*parts, strict=True))
     return log_odds, predicted == predictions.labels
 

@@ -17,6 +17,7 @@ __all__ = [
     "Top",
     "below_the_largest",
     "class_log_odds",
+    "predicted_log_odds",
     "top_log_odds",
     "with_predicted_ahead",
     "with_top_log_odds",
@@ -37,15 +38,25 @@ class Top(NamedTuple):
 def below_the_largest(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Each logit minus its row's largest, (..., k), and the class of that, (..., 1): no large offset costs digits."""
     highest, predicted = logits.max(dim=-1, keepdim=True)
-    return (logits - highest).clamp(min=torch.finfo(logits.dtype).min / 4), predicted
+    return (logits - highest).clamp_(min=torch.finfo(logits.dtype).min / 4), predicted
 
 
 def top_log_odds(logits: Tensor) -> Top:
     """The predicted class, its log-odds and the shares of the others, of logits (..., k)."""
+    predicted, log_odds, depths = _top_and_others(logits)
+    return Top(predicted, log_odds, depths + log_odds)
+
+
+def predicted_log_odds(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The predicted class and its log-odds, (..., 1) each, as :func:`top_log_odds` gives them."""
+    return _top_and_others(logits)[:2]
+
+
+def _top_and_others(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The predicted class, its log-odds, and the others' logits minus its own, with minus infinity in its place."""
     depths, predicted = below_the_largest(logits)
-    depths = depths.scatter(-1, predicted, -math.inf)
-    log_rest = depths.logsumexp(dim=-1, keepdim=True)
-    return Top(predicted, -log_rest, depths - log_rest)
+    others = depths.scatter_(-1, predicted, -math.inf)
+    return predicted, -others.logsumexp(dim=-1, keepdim=True), others
 
 
 def class_log_odds(logits: Tensor) -> Tensor:

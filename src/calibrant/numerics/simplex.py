@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.errors import FitError
@@ -13,6 +15,7 @@ __all__ = ["BestShares", "Curved", "minimise_on_simplex"]
 
 # A value, its gradient (m,) and its Hessian (m, m).
 Curved: TypeAlias = Callable[[Tensor], tuple[float, Tensor, Tensor]]
+Array: TypeAlias = NDArray[np.float64]
 
 _TOLERANCE = 1e-9
 _MAX_STEPS = 200
@@ -29,6 +32,7 @@ class BestShares(NamedTuple):
     certificate: Certificate
 
 
+@np.errstate(all="ignore")  # what is no number ends in an error below
 def minimise_on_simplex(function: Curved, size: int) -> BestShares:
     """Shares, none negative and summing to one, at which a convex function is smallest.
 
@@ -59,31 +63,32 @@ def minimise_on_simplex(function: Curved, size: int) -> BestShares:
     gap = _gap(path.shares, path.gradient)
     if not gap <= _TOLERANCE:
         raise FitError(f"the shares of a mixture were not found in {steps} steps; {gap:.2g} may be left to gain.")
-    return BestShares(path.shares, Certificate(path.value, max(gap, 0.0), steps, path.calls))
+    return BestShares(torch.from_numpy(path.shares), Certificate(path.value, max(gap, 0.0), steps, path.calls))
 
 
-def _gap(shares: Tensor, gradient: Tensor) -> float:
+def _gap(shares: Array, gradient: Array) -> float:
     """How much lower the function can be at the most."""
     return float(gradient @ shares - gradient.min())
 
 
 class _Path:
-    """The shares reached, and the weight of the barrier there."""
+    """The shares reached, and the weight of the barrier there; in numpy, which is faster for a few numbers."""
 
     def __init__(self, function: Curved, size: int) -> None:
         self._function, self.calls = function, 0
-        self.shares = torch.full((size,), 1 / size, dtype=torch.float64)
+        self.shares = np.full(size, 1 / size)
         self.value, self.gradient, self._hessian = self._look(self.shares)
         self._barrier = max(_gap(self.shares, self.gradient), _TOLERANCE) / size
         self._multipliers = self._barrier / self.shares
         self.ended = False
 
-    def _look(self, shares: Tensor) -> tuple[float, Tensor, Tensor]:
+    def _look(self, shares: Array) -> tuple[float, Array, Array]:
         self.calls += 1
-        return self._function(shares)
+        value, gradient, hessian = self._function(torch.from_numpy(shares))
+        return value, gradient.numpy(), hessian.numpy()
 
-    def _with_barrier(self, value: float, shares: Tensor) -> float:
-        return value - self._barrier * float(shares.log().sum())
+    def _with_barrier(self, value: float, shares: Array) -> float:
+        return value - self._barrier * float(np.log(shares).sum())
 
     def advance(self) -> None:
         """One Newton step, and a weaker barrier where that was close to what the barrier allows."""
@@ -91,7 +96,7 @@ class _Path:
         # In units of the shares themselves, d = w s, so that tiny ones are as well conditioned as the others. The
         # multipliers, w z -> μ, bend the model as the barrier does at its minimum.
         slope = shares * self.gradient - weight
-        curved = shares[:, None] * self._hessian * shares + (self._multipliers * shares).diag()
+        curved = shares[:, None] * self._hessian * shares + np.diag(self._multipliers * shares)
         relative = _newton_on_the_plane(curved, slope, shares)
         fall = -float(slope @ relative)
         longest = min(1.0, _TO_EDGE / max(-float(relative.min()), 1e-300))
@@ -109,7 +114,7 @@ class _Path:
         self._multipliers = self._multipliers + min(1.0, _TO_EDGE / max(-back, 1e-300)) * towards
         # Kept within reach of the barrier's own, or a bad step would be remembered.
         own = weight / trial
-        self._multipliers = self._multipliers.clamp(own / 1e3, own * 1e3)
+        self._multipliers = self._multipliers.clip(own / 1e3, own * 1e3)
         self.shares, (self.value, self.gradient, self._hessian) = trial, seen
         if fall <= 0.1 * weight * len(shares) or length < 1e-12:
             self.ended = weight <= _WEAKEST * _TOLERANCE
@@ -118,14 +123,14 @@ class _Path:
     def settle(self) -> None:
         """Make negligible shares exactly 0, and the others best without the barrier, where the gap allows it."""
         inside = self.shares >= _NEGLIGIBLE
-        self._take(torch.where(inside, self.shares, 0.0))
+        self._take(np.where(inside, self.shares, 0.0))
         kept = self.shares > 0
         gradient, hessian = self.gradient[kept], self._hessian[kept][:, kept]
-        step = torch.zeros_like(self.shares)
-        step[kept] = _newton_on_the_plane(hessian, gradient, torch.ones_like(gradient))
-        self._take((self.shares + step).clamp(min=0))
+        step = np.zeros_like(self.shares)
+        step[kept] = _newton_on_the_plane(hessian, gradient, np.ones_like(gradient))
+        self._take((self.shares + step).clip(min=0))
 
-    def _take(self, shares: Tensor) -> None:
+    def _take(self, shares: Array) -> None:
         shares = shares / shares.sum()
         seen = self._look(shares)
         allowed = max(_gap(self.shares, self.gradient), _TOLERANCE)
@@ -133,12 +138,14 @@ class _Path:
             self.shares, (self.value, self.gradient, self._hessian) = shares, seen
 
 
-def _newton_on_the_plane(hessian: Tensor, gradient: Tensor, normal: Tensor) -> Tensor:
+def _newton_on_the_plane(hessian: Array, gradient: Array, normal: Array) -> Array:
     """Where ``gradient·s + s·H s / 2`` is smallest among s with ``normal·s = 0``."""
     size = len(gradient)
-    system = torch.zeros(size + 1, size + 1, dtype=torch.float64)
+    system = np.zeros((size + 1, size + 1))
     system[:size, :size] = hessian
     system[:size, size] = system[size, :size] = normal
-    right = torch.cat([-gradient, torch.zeros(1, dtype=torch.float64)])
+    if not np.isfinite(system).all() or not np.isfinite(gradient).all():
+        return np.full(size, np.nan)
     # Least squares, because parts may be alike.
-    return torch.linalg.lstsq(system, right[:, None], driver="gelsd").solution[:size, 0]
+    solution: Array = np.linalg.lstsq(system, np.append(-gradient, 0.0), rcond=None)[0]
+    return solution[:size]
