@@ -122,7 +122,7 @@ def _is_plain(values: Tensor) -> bool:
     """Whether there are numbers in the tensor now, on a CPU, that numpy can read."""
     return (
         not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()
+        and torch._C._get_tracing_state() is None
         and not torch._C._are_functorch_transforms_active()
         and type(values) in (Tensor, torch.nn.Parameter)
         and values.device.type == "cpu"

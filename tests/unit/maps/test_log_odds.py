@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from calibrant.maps import Scale
 from calibrant.maps.log_odds import class_log_odds, top_log_odds, with_predicted_ahead, with_top_log_odds
 
 
@@ -96,3 +97,20 @@ def test_gradients_are_finite():
     top = top_log_odds(logits)
     (with_top_log_odds(top, top.log_odds / 2).sum() + class_log_odds(logits).sum()).backward()
     assert torch.isfinite(logits.grad).all()
+
+
+def test_a_map_that_keeps_the_class_runs_under_vmap():
+    logits = torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
+    fitted = Scale(torch.tensor(1.7), n_classes=5)
+    expected = logits / 1.7
+    assert torch.equal(torch.func.vmap(fitted)(logits), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_tie_that_rounding_made_is_broken_where_it_is_and_nothing_else_is_touched(dtype):
+    logits = torch.tensor([[1.0, 2.0, 0.0], [3.0, 1.0, 2.0]], dtype=dtype)
+    values = torch.tensor([[2.0, 2.0, 0.0], [3.0, 1.0, 2.0]], dtype=dtype)
+    ahead = with_predicted_ahead(values, logits)
+    assert ahead.argmax(1).tolist() == [1, 0]
+    assert torch.equal(ahead[1], values[1])
+    assert with_predicted_ahead(logits.clone(), logits).equal(logits)
