@@ -6,6 +6,24 @@ from dataclasses import replace
 from calibrant import catalogue
 from calibrant.clamping import ClampingEvaluation, ClampingSummary, StrengthTrial
 from calibrant.comparison import Comparison, MethodResult
+from calibrant.diagnosis import (
+    Band,
+    Calibratability,
+    CandidateSummary,
+    DensityCurves,
+    Diagnosis,
+    Direction,
+    EpochCurves,
+    Refinement,
+    RefinementRow,
+    ScoreSplit,
+    SizePoint,
+    TwoSample,
+    ValidationSize,
+    spread,
+)
+from calibrant.diagnosis import Verdict as CandidateVerdict
+from calibrant.diagnosis.refinement import SEPARATION
 from calibrant.evaluation import Evaluation, WorstBin, WorstClass
 from calibrant.evidence import Difference, Estimate
 from calibrant.metrics import Murphy, RefinementTerms, Split
@@ -155,4 +173,104 @@ def made_clamping(*, helps=True):
         n_bins=15,
         seed=0,
         resamples=500,
+    )
+
+
+def made_diagnosis(*, seeds=(0, 1)):
+    """A baseline, and a loss that is better calibrated before a temperature and worse after it."""
+    maps = ("none", "temperature")
+
+    def over(mean):
+        return spread([mean + 0.002 * place for place in range(len(seeds))])
+
+    def change(value, baseline, *, side):
+        found = made_difference(value, baseline)
+        return replace(found, side=side, covers_seeds=len(seeds) > 1)
+
+    test = TwoSample(0.02, 3.1, 2.0, 0.041, "higher", None)
+    errors = {"ce": (0.094, 0.011), "label_smoothing(0.1)": (0.021, 0.028)}
+    differences = {
+        "none": change(-0.073, 0.094, side="better"),
+        "temperature": change(0.017, 0.011, side="worse"),
+    }
+    auroc = change(-0.06, 0.87, side="worse")
+
+    def row(mapping, is_baseline):
+        density = DensityCurves((0.5,), (1.0,), (1.0,), over(0.9), over(0.6))
+        metrics = {metric: over(0.5 + 0.03 * place) for place, metric in enumerate(SEPARATION)}
+        terms = ("alpha", "beta", "gamma", "equation_9", "ece", "confidence_minus_accuracy", "overconfident_bins")
+        parts = ("reliability", "resolution", "uncertainty", "within_bin", "refinement")
+        return RefinementRow(
+            mapping,
+            metrics,
+            {} if is_baseline or len(seeds) == 1 else {"auroc": replace(test, side="lower")},
+            None if is_baseline else auroc,
+            dict.fromkeys(parts, over(0.1)),
+            dict.fromkeys(terms, over(0.2)),
+            (False,) * len(seeds),
+            density,
+        )
+
+    calibratability, refinement, directions = [], [], []
+    for name, values in errors.items():
+        is_baseline = name == "ce"
+        calibratability.append(
+            Calibratability(
+                candidate=name,
+                seeds=seeds,
+                accuracy=over(0.75),
+                ece=dict(zip(maps, map(over, values), strict=True)),
+                temperature=over(1.5),
+                optimal_ece=over(0.009),
+                oracle_temperature=over(1.6),
+                t_tests={} if is_baseline else dict.fromkeys((*maps, "oracle"), test),
+                differences={} if is_baseline else differences,
+                failures={},
+                notes=() if is_baseline else ("temperature: it is at a bound",),
+            )
+        )
+        split = ScoreSplit(over(0.8), over(0.1), over(0.7))
+        rows = tuple(row(mapping, is_baseline) for mapping in maps)
+        refinement.append(Refinement(name, rows, {"nll": split, "brier": split}))
+        directions += [
+            Direction(name, mapping, over(value), value - 0.01, value + 0.01, "overconfident", True)
+            for mapping, value in zip(maps, values, strict=True)
+        ]
+    band = Band((0.03, 0.02, 0.025), (0.02, 0.01, 0.015), (0.04, 0.03, 0.035))
+    sizes = tuple(
+        SizePoint(n, {mapping: over(0.05) for mapping in maps[1:]}, dict.fromkeys(maps[1:], 0)) for n in (100, 1000)
+    )
+    return Diagnosis(
+        candidates=tuple(
+            CandidateSummary(name, words, seeds, tuple(f"runs/{name}-{seed}" for seed in seeds), 1000)
+            for name, words in (("ce", "cross-entropy"), ("label_smoothing(0.1)", "label smoothing 0.1"))
+        ),
+        baseline="ce",
+        maps=maps,
+        n=2000,
+        n_bins=15,
+        resamples=500,
+        seed=0,
+        verdicts=(
+            CandidateVerdict(
+                "label_smoothing(0.1)",
+                "ce",
+                differences["none"],
+                differences["temperature"],
+                auroc,
+                change(0.0, 0.75, side="alike"),
+                "worse",
+                len(seeds),
+                len(seeds),
+                1,
+            ),
+        ),
+        calibratability=tuple(calibratability),
+        refinement=tuple(refinement),
+        directions=tuple(directions),
+        coefficients=(),
+        validation_sizes=tuple(ValidationSize(name, 3, over(0.09), sizes) for name in errors),
+        epochs=(EpochCurves("ce", "test", len(seeds), (1, 2, 3), {"optimal_ece": band}, 2, 0.005),),
+        learned_epochs=(),
+        map_settings={"temperature": {"criterion": "nll"}},
     )

@@ -11,6 +11,8 @@ from calibrant.cli.options import (
     Device,
     FigureFormat,
     Figures,
+    Full,
+    Html,
     Json,
     Markdown,
     Resamples,
@@ -63,6 +65,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
             show_default="temperature,histogram,svs",
         ),
     ] = None,
+    full: Full = False,
     bins: Bins = 15,
     draws: Annotated[
         int,
@@ -108,6 +111,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     device: Device = None,
     json: Json = None,
     markdown: Markdown = None,
+    html: Html = None,
     figures: Figures = None,
     figure_format: FigureFormat = "png",
     theme: Theme = "light",
@@ -122,14 +126,12 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     from calibrant.cli.reports import Reports
     from calibrant.diagnosis import diagnose as diagnose_runs
     from calibrant.diagnosis import grouped, read_runs
-    from calibrant.report.diagnosis.document import diagnosis_to_document
-    from calibrant.report.diagnosis.markdown import diagnosis_to_markdown
-    from calibrant.report.diagnosis.terminal import diagnosis_to_terminal
+    from calibrant.report import diagnosis_page, show
 
     out, err = standard_output(), standard_error()
     folders = list(_folders(runs, err))
     files = tuple(shift or ())
-    reports = Reports(json, markdown, figures, figure_format, theme)
+    reports = Reports(json, markdown, figures, figure_format, theme, html)
     reports.check([*(folder / name for folder in folders for name in _READ), *files])
     _check_files(files)
     names, severities = _corruptions(corrupt, severity, data)
@@ -152,19 +154,16 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
             progress=progress,
         )
         drawn = []
-        if figures is not None:
+        if reports.need_figures:
             from calibrant.plots.diagnosis import diagnosis_figures  # loads matplotlib
 
             progress("drawing", 0, 1)
             drawn = reports.draw(lambda shown: diagnosis_figures(diagnosis, theme=shown))
     titles = [path.resolve().name for path in runs]
     source = ", ".join(titles) if len(titles) <= _MOST_NAMED else f"{titles[0]} and {len(titles) - 1} more"
-    out.print(diagnosis_to_terminal(diagnosis, source=source))
-    written = reports.write_texts(
-        drawn,
-        document=lambda: diagnosis_to_document(diagnosis),
-        page=lambda shown: diagnosis_to_markdown(diagnosis, source=source, figures=shown),
-    )
+    page = diagnosis_page(diagnosis, source=source)
+    show(page, full=full, console=out)
+    written = reports.write(page, drawn)
     if written:
         out.print("Wrote " + ", ".join(map(str, written)), style="dim")
 

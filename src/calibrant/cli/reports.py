@@ -1,14 +1,12 @@
 """Files that a command writes: checked before the long work, written at its end."""
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, final
+from pathlib import Path
+from typing import TYPE_CHECKING, final
 
-from calibrant.atomic import atomic_text
 from calibrant.cli.output import standard_error
 from calibrant.errors import FileError, InputError, terminal_text
 from calibrant.report import Figure, Page, to_markdown, write
@@ -149,36 +147,6 @@ class Reports:
         if self.html is not None:
             written.append(write(page.with_figures(figures), self.html, form="html"))
         _add_to_summary(lambda: to_markdown(page))
-        return written
-
-    def write_texts(
-        self,
-        figures: Sequence[Figure],
-        *,
-        document: Callable[[], dict[str, Any]],
-        page: Callable[[Sequence[PurePath]], str],
-    ) -> list[Path]:
-        """Write a report that is no page yet.
-
-        Args:
-            figures: Figures that :meth:`draw` returned.
-            document: Returns the report as JSON can hold it.
-            page: Returns the report as Markdown with links to these figures.
-
-        Returns:
-            The paths written, figures first.
-        """
-        written = [Path(figure.path) for figure in figures if figure.path is not None]
-        shown = list(written)
-        if self.json is not None:
-            with atomic_text(self.json) as stream:
-                stream.write(json.dumps(document(), indent=2, ensure_ascii=False) + "\n")
-            written.append(self.json)
-        if self.markdown is not None:
-            with atomic_text(self.markdown) as stream:
-                stream.write(page([Path(os.path.relpath(path, self.markdown.parent)) for path in shown]))
-            written.append(self.markdown)
-        _add_to_summary(lambda: page([]))
         return written
 
 

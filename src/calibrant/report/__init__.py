@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from calibrant.report.clamping import clamping_page, clamping_verdict
     from calibrant.report.comparison import comparison_page, comparison_verdict
+    from calibrant.report.diagnosis import diagnosis_page, diagnosis_verdict
 
 __all__ = [
     "Cell",
@@ -34,6 +35,8 @@ __all__ = [
     "clamping_verdict",
     "comparison_page",
     "comparison_verdict",
+    "diagnosis_page",
+    "diagnosis_verdict",
     "evaluation_page",
     "page_of",
     "show",
@@ -51,10 +54,16 @@ Form: TypeAlias = Literal["json", "markdown", "html"]
 _FORMS: dict[str, Form] = {".json": "json", ".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm": "html"}
 _RENDERERS = {"json": to_json, "markdown": to_markdown, "html": to_html}
 # The module of each record's page.
-_PAGES = {"ClampingEvaluation": "clamping", "Comparison": "comparison", "Evaluation": "evaluation"}
+_PAGES = {
+    "ClampingEvaluation": "clamping",
+    "Comparison": "comparison",
+    "Diagnosis": "diagnosis",
+    "Evaluation": "evaluation",
+}
 _HOME = {
     "clamping": ("clamping_page", "clamping_verdict"),
     "comparison": ("comparison_page", "comparison_verdict"),
+    "diagnosis": ("diagnosis_page", "diagnosis_verdict"),
 }
 
 

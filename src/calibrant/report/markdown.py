@@ -1,13 +1,12 @@
 """Render a page as Markdown, for a pull request, a model card or a job summary."""
 
 from collections.abc import Sequence
-from pathlib import PurePath
 from urllib.parse import quote
 
 from calibrant.errors import markdown_code, markdown_text
-from calibrant.report.page import Cell, Figure, Page, Section, Table, Verdict
+from calibrant.report.page import Cell, Figure, Page, Section, Table
 
-__all__ = ["opening", "table", "to_markdown"]
+__all__ = ["to_markdown"]
 
 
 def to_markdown(page: Page) -> str:
@@ -55,31 +54,3 @@ def _cell(cell: Cell) -> str:
     text = markdown_code(cell.text) if cell.code and cell.text else markdown_text(cell.text)
     text = f"**{text}**" if cell.bold and cell.text else text
     return f"{text} {cell.mark}".strip()
-
-
-# Used by the records that do not have a page yet.
-def opening(title: str, words: Verdict, *, source: str | None, figures: Sequence[PurePath]) -> list[str]:
-    """The lines above the tables: title, verdict, next steps and pictures."""
-    return [
-        f"# {title}{f': {markdown_text(source)}' if source else ''}",
-        "",
-        f"**{markdown_text(words.headline)}**",
-        "",
-        *(f"- {markdown_text(finding)}" for finding in words.findings),
-        "",
-        "**Next:** " + " ".join(map(markdown_text, words.next_steps)),
-        "",
-        *(line for figure in figures for line in (_picture(figure), "")),
-    ]
-
-
-def _picture(path: PurePath) -> str:
-    return f"![{markdown_text(path.stem.replace('_', ' '))}]({quote(path.as_posix())})"
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 2) -> list[str]:
-    """The lines of a table, without the named columns that are empty; the first columns are set from the left."""
-    kept = [i for i, name in enumerate(header) if not name or any(row[i] for row in rows)]
-    rule = ["---" if i < left else "---:" for i in range(len(header))]
-    lines = [[line[i] for i in kept] for line in (header, rule, *rows)]
-    return ["| " + " | ".join(line) + " |" for line in lines]

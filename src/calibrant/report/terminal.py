@@ -13,9 +13,9 @@ from rich.text import Text
 
 from calibrant.errors import terminal_text
 from calibrant.evidence import Side
-from calibrant.report.page import Cell, Column, Page, Section, Table, Tone, Verdict
+from calibrant.report.page import Cell, Column, Page, Section, Table, Tone
 
-__all__ = ["to_terminal", "words_of"]
+__all__ = ["to_terminal"]
 
 _WIDEST, _NARROWEST = 120, 60
 _STYLES: dict[Side, str] = {"better": "green", "worse": "red", "alike": ""}
@@ -246,13 +246,3 @@ def _joined(parts: Sequence[Text], gap: int) -> Text:
     line = Text(" " * gap).join(parts)
     line.rstrip()
     return line
-
-
-def words_of(words: Verdict) -> Text:
-    """Return a verdict for the records that do not have a page yet."""
-    text = Text(words.headline, style="bold")
-    for finding in words.findings:
-        text.append(f"\n• {finding}", style="not bold")
-    for step in words.next_steps:
-        text.append(f"\n→ {step}", style="not bold green")
-    return text

@@ -63,6 +63,7 @@ def test_everything_can_be_written_at_once(calibrant, trained, tmp_path, monkeyp
         "diagnose", trained / "runs", "--bins", 10, "--seed", 3, "--resamples", 100, "--draws", 1,
         "--corrupt", "contrast,brightness", "--severity", "5,1", "--shift", trained / "moved.npz", "--device", "cpu",
         "--json", tmp_path / "d.json", "--markdown", tmp_path / "d.md", "--figures", tmp_path / "figures",
+        "--html", tmp_path / "d.html", "--full",
         "--figure-format", "svg", "--theme", "dark", GITHUB_STEP_SUMMARY=str(summary),
     )  # fmt: skip
     assert code == 0, err
@@ -74,16 +75,17 @@ def test_everything_can_be_written_at_once(calibrant, trained, tmp_path, monkeyp
     ]  # fmt: skip
     assert found["verdicts"][0]["words"].startswith("In one run each, label smoothing 0.1")
     assert " ".join(found["verdict"]["headline"].split()[:8]) in out
-    for title in ("Calibratability", "Refinement", "Direction", "Curves", "2 corruptions at severity 5", "moved (100"):
+    for title in ("Calibratability", "Refinement", "Direction", "How many calibration samples", "Under a shift"):
         assert title in out
     assert max(map(len, out.splitlines())) <= 120
     page = (tmp_path / "d.md").read_text()
     assert "**ECE, mean over contrast, brightness**" in page
-    assert "**moved, 100 rows**" in page
+    assert "**moved, 100 samples**" in page
     assert "(figures/two_sided.svg)" in page
     assert asked == {"theme": "dark"}
     assert [path.name for path in (tmp_path / "figures").iterdir()] == ["two_sided.svg"]
     assert summary.read_text().startswith("# Diagnosis: runs")
+    assert (tmp_path / "d.html").read_text().count("data:image/png;base64") == 1
 
 
 def test_the_same_seed_writes_the_same_numbers(calibrant, made):
@@ -98,14 +100,14 @@ def test_the_same_seed_writes_the_same_numbers(calibrant, made):
 def test_runs_may_be_named_one_by_one(calibrant, made):
     code, out, err = calibrant("diagnose", made / "runs/ls-0", made / "runs/ce-0", *QUICK)
     assert code == 0, err
-    assert "ls-0, ce-0: 2 runs, 120 test rows" in out
-    assert "One run each, on the same 120 test rows" in out
+    assert "ls-0, ce-0 (2 runs, 120 test samples)" in out
+    assert "One run each, on the same 120 test samples" in out
 
 
 def test_a_run_alone_has_nothing_to_be_held_against(calibrant, made):
     code, out, err = calibrant("diagnose", made / "runs/ce-0", *QUICK)
     assert code == 0, err
-    assert "nothing to hold it against" in out
+    assert "nothing to compare it with" in out
 
 
 def test_another_reference_turns_the_comparison_round(calibrant, made):
@@ -118,22 +120,26 @@ def test_another_reference_turns_the_comparison_round(calibrant, made):
 
 def test_other_maps_may_be_asked_for(calibrant, made):
     target = made / "d.json"
-    code, out, err = calibrant("diagnose", made / "runs", *QUICK, "--maps", "isotonic, temperature", "--json", target)
+    code, out, err = calibrant(
+        "diagnose", made / "runs", *QUICK, "--full", "--maps", "isotonic, temperature", "--json", target
+    )
     assert code == 0, err
     assert json.loads(target.read_text())["maps"] == ["none", "isotonic", "temperature"]
-    assert "candidate accuracy as it is isotonic temperature optimal T" in " ".join(out.split())
+    words = " ".join(out.split())
+    assert all(name in words for name in ("accuracy ↑", "ece ↓", "isotonic", "temperature", "optimal ↓"))
+    assert "histogram" not in words
 
 
 def test_the_maps_of_the_paper_have_a_name_of_their_own_and_their_options_are_told(calibrant, made):
     target = made / "d.json"
-    code, out, err = calibrant("diagnose", made / "runs", *QUICK, "--maps", "paper", "--json", target)
+    code, out, err = calibrant("diagnose", made / "runs", *QUICK, "--full", "--maps", "paper", "--json", target)
     assert code == 0, err
     settings = json.loads(target.read_text())["map_settings"]
     assert settings["temperature"]["criterion"] == "ece-overconfidence"
     assert settings["histogram"]["bins"] == "equal_width"
     said = " ".join(out.split())
     assert "(temperature with criterion ece-overconfidence, histogram with bins equal_width)" in said
-    code, out, err = calibrant("diagnose", made / "runs", *QUICK)
+    code, out, err = calibrant("diagnose", made / "runs", *QUICK, "--full")
     assert (code, " with criterion" in out) == (0, False)
 
 
@@ -142,7 +148,7 @@ def test_of_a_folder_of_runs_those_that_were_stopped_are_left_out_and_named(cali
     code, out, err = calibrant("diagnose", made / "runs", *QUICK)
     assert code == 0
     assert "ce-1wasstoppedbeforeitsend,andisleftout." in "".join(err.split())  # a long path breaks anywhere
-    assert "2 runs, 120 test rows" in out
+    assert "2 runs, 120 test samples" in out
 
 
 def test_a_folder_of_stopped_runs_alone_is_refused(calibrant, made):
@@ -225,5 +231,5 @@ def test_two_shifted_files_of_one_name_are_told_apart_by_their_folders(calibrant
     files = [argument for place in ("one", "two") for argument in ("--shift", tmp_path / place / "moved.npz")]
     code, out, err = calibrant("diagnose", trained / "runs/ce", *QUICK, *files, "--device", "cpu")
     assert code == 0, err
-    assert "one/moved (100 rows)" in out
-    assert "two/moved (100 rows)" in out
+    assert "one/moved (100 samples)" in out
+    assert "two/moved (100 samples)" in out

@@ -6,7 +6,7 @@ import pytest
 
 from calibrant.diagnosis import diagnose, read_runs
 from calibrant.diagnosis.candidates import candidate_notes, grouped
-from calibrant.report.diagnosis.wording import note_lines
+from calibrant.report.diagnosis import diagnosis_notes
 
 
 @pytest.fixture
@@ -44,4 +44,6 @@ def test_where_gamma_kept_below_its_limit_or_there_is_none_nothing_is_said(learn
 
 def test_the_report_says_it_where_it_notes_other_things(learned):
     found = diagnose(learned([0.5]), resamples=2, draws=0)
-    assert any(line.startswith("meta_focal: γ at its limit in 1 of 1 run in the end") for line in note_lines(found))
+    assert any(
+        line.startswith("meta_focal: γ at its limit in 1 of 1 run in the end") for line in diagnosis_notes(found)
+    )

@@ -1,14 +1,12 @@
 """A diagnosis in words and tables: what stands where, what is marked, and what must be said beside it."""
 
 import dataclasses
-import io
 import json
 import math
 import re
 
 import pytest
 from made_runs import rows_of, settings_of, write_run
-from rich.console import Console
 
 from calibrant.diagnosis import (
     Band,
@@ -22,18 +20,12 @@ from calibrant.diagnosis import (
     spread,
 )
 from calibrant.diagnosis.shift_panel import shift_levels
-from calibrant.report.diagnosis.cells import Cell, brief, in_full, signed
-from calibrant.report.diagnosis.curves import epoch_grids, loss_grids, shown_epochs, size_grids
-from calibrant.report.diagnosis.digest import coefficient_lines, digest_grid
-from calibrant.report.diagnosis.document import diagnosis_to_document
-from calibrant.report.diagnosis.legends import marks_legend, shift_legend
-from calibrant.report.diagnosis.markdown import diagnosis_to_markdown
-from calibrant.report.diagnosis.rows import calibratability_lines
-from calibrant.report.diagnosis.shift import shift_grids
-from calibrant.report.diagnosis.terminal import diagnosis_to_terminal
-from calibrant.report.diagnosis.under_shift import shift_words, under_shifts
-from calibrant.report.diagnosis.wording import diagnosis_words, note_lines, runs_words, words_of_verdict
-from calibrant.report.rows import p_text
+from calibrant.report import diagnosis_page, diagnosis_verdict, to_markdown
+from calibrant.report.diagnosis import candidate_words, diagnosis_notes
+from calibrant.report.page import p_text
+from calibrant.report.shift import shift_section, shift_sentences, under_shifts
+from calibrant.report.spread import SeedCell, short_text, signed_text, spread_text
+from calibrant.report.terminal import to_terminal
 from calibrant.training import EpochRecord, HeldOutRecord
 
 SMOOTH = "label_smoothing(0.1)"
@@ -78,10 +70,25 @@ def alone(folders):
     return diagnose(read_runs(folders[4:5]), resamples=100, draws=0)
 
 
-def shown(found, width=100):
-    stream = io.StringIO()
-    Console(width=width, markup=False, file=stream).print(diagnosis_to_terminal(found, source="runs"))
-    return stream.getvalue()
+def page_of(found):
+    return to_markdown(diagnosis_page(found, source="runs"))
+
+
+def shown(found, width=100, *, full=False):
+    return to_terminal(diagnosis_page(found, source="runs"), width=width, full=full).plain
+
+
+def tables_of(found, title):
+    """The tables of the section whose title begins so."""
+    return next(each.tables for each in diagnosis_page(found).sections if each.title.startswith(title))
+
+
+def texts_of(table):
+    return [[cell.text for cell in row] for row in table.rows]
+
+
+def legend_of(found, title="Calibratability"):
+    return next(each.legend for each in diagnosis_page(found).sections if each.title.startswith(title))
 
 
 def cells_of(page, heading, candidate):
@@ -92,83 +99,83 @@ def cells_of(page, heading, candidate):
 
 
 def test_a_page_tells_verdicts_then_tables_then_curves_in_order(found):
-    page = diagnosis_to_markdown(found, source="runs")
+    page = page_of(found)
     headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
     assert [heading for heading in headings if heading != "Notes"] == [
         "Diagnosis: runs",
-        "Calibratability: what a map can still mend",
-        "Refinement: does confidence tell right from wrong?",
-        "Log-loss and Brier score taken apart",
-        "Murphy's parts, and the terms of equation 9",
-        "The direction of miscalibration",
-        "Over a coefficient: `loss.smoothing` of `label_smoothing`",
-        "How many calibration rows a map needs",
+        "Calibratability: the ECE that a map leaves",
+        "Refinement: does confidence separate right from wrong?",
+        "Log-loss and Brier score decomposed",
+        "Murphy's decomposition, and the terms of equation 9",
+        "Direction of miscalibration",
+        "Over a coefficient: loss.smoothing of label_smoothing",
+        "How many calibration samples a map needs",
         "Optimal ECE over epochs",
-        "When rows were learned",
-        "Every ECE against that of `ce`",
+        "When samples were learned",
+        "Differences in ECE from ce",
         "Runs",
     ]
     for verdict in found.verdicts:
-        words, basis = words_of_verdict(found, verdict)
+        words, basis = candidate_words(found, verdict)
         assert words in page.partition("## Calibratability")[0]
         assert basis in page
 
 
 def test_every_row_of_a_table_has_as_many_cells_as_its_header(found):
-    page = diagnosis_to_markdown(found)
+    page = page_of(found)
     for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
         assert len({line.count("|") for line in table.splitlines()}) == 1, table
     assert "nan" not in page.lower()
 
 
 def test_the_reference_stands_first_whatever_the_order_of_folders(found):
-    page = diagnosis_to_markdown(found)
-    for heading in ("Calibratability", "Refinement", "Log-loss", "Murphy", "The direction", "How many", "Optimal ECE"):
+    page = page_of(found)
+    for heading in ("Calibratability", "Refinement", "Log-loss", "Murphy", "Direction", "How many", "Optimal ECE"):
         table = page.partition(f"## {heading}")[2]
         assert next(re.finditer(r"^\| `(.+?)`", table, re.MULTILINE))[1] == "ce"
-    names = [line.split()[0] for line in shown(found).splitlines() if re.match(r"(ce|label)\S* +[.+-]", line)]
-    assert names[::3] == ["ce"] * (len(names) // 3)
+    names = [line.split()[0] for line in shown(found).splitlines() if re.match(r"(ce|label)\S* +0\.", line)]
+    assert names == ["ce", SMOOTH, "label_smoothing(0.05)"]
 
 
 def test_a_cell_is_the_mean_and_deviation_of_the_runs_with_the_marks_of_both_tests(found):
     smooth = next(each for each in found.calibratability if each.candidate == SMOOTH)
     raw = smooth.ece["none"]
     assert (smooth.differences["none"].side, smooth.t_tests["none"].side) == ("worse", "higher")
-    cells = cells_of(diagnosis_to_markdown(found), "Calibratability", SMOOTH)
+    cells = cells_of(page_of(found), "Calibratability", SMOOTH)
     assert cells[2] == f"{raw.mean:.4f} ± {raw.std:.4f} ▲✗"
     assert cells[6].startswith(f"{smooth.optimal_ece.mean:.4f}")
     assert cells[7] == f"{smooth.temperature.mean:.3f} ± {smooth.temperature.std:.3f}"
     line = next(line for line in shown(found).splitlines() if line.startswith(SMOOTH))
-    assert f"{brief(raw.mean)}±{brief(raw.std)}▲✗" in line
+    assert f"{raw.mean:.4f}▲✗" in line
 
 
 def test_marks_say_what_they_are_and_are_not(found, pair, alone):
-    said = marks_legend(found)
+    said = legend_of(found)
     assert "corrected for 2 comparisons (Holm)" in said
-    assert "rows and of seeds" in said
-    assert "not corrected, and blind to the noise of rows" in said
-    assert "corrected for" not in marks_legend(pair)
-    assert marks_legend(alone) == ""
+    assert "noise of samples and of seeds" in said
+    assert "not corrected and without the noise of samples" in said
+    assert "corrected for" not in legend_of(pair)
+    assert not set("▲▼✓✗") & set(legend_of(alone))
     first, second = found.verdicts
     single = dataclasses.replace(second, raw_ece=dataclasses.replace(second.raw_ece, covers_seeds=False))
     some = dataclasses.replace(found, verdicts=(first, single))
-    assert "noise of rows, and of seeds where either has several runs" in marks_legend(some)
+    assert "noise of samples, and of seeds where either has several runs" in legend_of(some)
     none = dataclasses.replace(found, verdicts=(single,))
-    assert "noise of rows. " in marks_legend(none)
+    assert "noise of samples. " in legend_of(none)
 
 
 def test_a_single_run_has_neither_deviations_nor_marks(alone):
-    page, text = diagnosis_to_markdown(alone), shown(alone)
-    assert "nothing to hold it against" in text
-    assert "train with more seeds" in diagnosis_words(alone).next_steps[0]
+    page, text = page_of(alone), shown(alone)
+    assert "nothing to compare it with" in text
+    assert "train with more seeds" in diagnosis_verdict(alone).next_steps[0]
     for mark in "±▲▼✓✗":
-        assert mark not in page.partition("## When rows were learned")[0]
+        assert mark not in page.partition("## When samples were learned")[0]
         assert mark not in text
 
 
 def test_one_candidate_against_the_reference_is_told_in_the_headline_alone(pair):
-    words = diagnosis_words(pair)
-    assert (words.headline, words.findings[1]) == words_of_verdict(pair, pair.verdicts[0])
+    words = diagnosis_verdict(pair)
+    assert (words.headline, words.findings[1]) == candidate_words(pair, pair.verdicts[0])
     assert len(words.findings) == 2
     assert words.findings[0].startswith("Cross-entropy itself: accuracy .")
     assert "third seed" in words.next_steps[0]
@@ -177,9 +184,9 @@ def test_one_candidate_against_the_reference_is_told_in_the_headline_alone(pair)
 def test_a_long_name_of_the_reference_is_told_once(found):
     long = "cross-entropy with split holdout and epochs 2 and batch size 32 and learning rate 0.02"
     renamed = [dataclasses.replace(each, words=long) if each.name == "ce" else each for each in found.candidates]
-    words = diagnosis_words(dataclasses.replace(found, candidates=tuple(renamed), shift=panel_of(found)))
+    words = diagnosis_verdict(dataclasses.replace(found, candidates=tuple(renamed), shift=panel_of(found)))
     assert words.findings[0].startswith(f"C{long[1:]}, the baseline, itself: accuracy .")
-    assert words.headline.startswith("2 ways to train against the baseline: ")
+    assert words.headline.startswith("2 candidates against the baseline: ")
     assert "the accuracy of the baseline goes from" in words.findings[-1]
     assert " ".join([words.headline, *words.findings]).lower().count("batch size") == 1
 
@@ -188,8 +195,8 @@ def test_a_reference_without_errors_has_no_auroc_and_that_is_said(found):
     mine = next(each for each in found.refinement if each.candidate == "ce")
     row = dataclasses.replace(mine.rows[0], metrics=dict(mine.rows[0].metrics) | {"auroc": spread([math.nan])})
     others = [dataclasses.replace(each, rows=(row,)) if each is mine else each for each in found.refinement]
-    said = diagnosis_words(dataclasses.replace(found, refinement=tuple(others))).findings[0]
-    assert said.endswith("no AUROC, as its answers are all right or all wrong.")
+    said = diagnosis_verdict(dataclasses.replace(found, refinement=tuple(others))).findings[0]
+    assert said.endswith("no AUROC, as every prediction is right or every one is wrong.")
 
 
 def test_several_candidates_are_counted_by_side(found):
@@ -203,28 +210,28 @@ def test_several_candidates_are_counted_by_side(found):
             dataclasses.replace(second, auroc=dataclasses.replace(second.auroc, side="worse")),
         ),
     )
-    headline = diagnosis_words(counted).headline
+    headline = diagnosis_verdict(counted).headline
     assert headline == (
-        f"2 ways to train against cross-entropy: after temperature scaling 1 is better calibrated ({first.candidate}); "
+        f"2 candidates against cross-entropy: after temperature scaling 1 is better calibrated ({first.candidate}); "
         f"2 separate errors worse ({first.candidate}, {second.candidate})."
     )
     alike = dataclasses.replace(first.auroc, side="alike")
     quiet = tuple(dataclasses.replace(each, ece_after_temperature=alike, auroc=alike) for each in found.verdicts)
-    assert "none is better or worse calibrated beyond noise; none separates errors better or worse" in (
-        diagnosis_words(dataclasses.replace(found, verdicts=quiet)).headline
+    assert "none is clearly better or worse calibrated; none separates errors clearly better or worse" in (
+        diagnosis_verdict(dataclasses.replace(found, verdicts=quiet)).headline
     )
 
 
 def test_what_a_verdict_rests_on_stands_beside_it_where_they_differ(found):
     first, second = found.verdicts
-    assert diagnosis_words(found).findings[-1] == words_of_verdict(found, first)[1]
+    assert diagnosis_verdict(found).findings[-1] == candidate_words(found, first)[1]
     mixed = dataclasses.replace(found, verdicts=(first, dataclasses.replace(second, runs=9)))
-    assert diagnosis_words(mixed).findings[-1].startswith(words_of_verdict(found, second)[0])
-    assert " (9 runs against " in diagnosis_words(mixed).findings[-1]
+    assert diagnosis_verdict(mixed).findings[-1].startswith(candidate_words(found, second)[0])
+    assert " (9 runs against " in diagnosis_verdict(mixed).findings[-1]
 
 
 def test_equation_9_is_not_sold_as_an_identity(found):
-    page = diagnosis_to_markdown(found)
+    page = page_of(found)
     assert "α − β − γ (eq. 9)" in page
     assert "is not an identity" in page
 
@@ -253,11 +260,13 @@ def test_the_terminal_fits_100_columns_with_thirteen_candidates_and_cuts_nothing
         validation_sizes=copies(found.validation_sizes),
         epochs=copies(found.epochs),
     )
-    text = shown(many)
-    assert max(map(len, text.splitlines())) <= 100
-    assert "…" not in text
+    for width in (80, 100):
+        for full in (False, True):
+            text = shown(many, width, full=full)
+            assert max(map(len, text.splitlines())) <= width
+    brief = shown(many)
     for name in renamed[:3]:
-        assert sum(line.startswith(f"{name} ") for line in text.splitlines()) == 4
+        assert sum(line.startswith(f"{name} ") for line in brief.splitlines()) == 1
 
 
 def test_a_map_that_failed_in_one_run_is_told_with_its_reason_and_counted(found):
@@ -268,10 +277,10 @@ def test_a_map_that_failed_in_one_run_is_told_with_its_reason_and_counted(found)
     )
     noted = [dataclasses.replace(each, notes=("temperature: it is at a bound",)) for each in others]
     changed = dataclasses.replace(found, calibratability=(broken, *noted))
-    notes = note_lines(changed)
+    notes = diagnosis_notes(changed)
     assert f"{smooth.candidate}: svs, seed 1: not fitted, because there were too few rows." in notes
     assert f"{smooth.candidate}, {', '.join(each.candidate for each in others)}: temperature: it is at a bound" in notes
-    page = diagnosis_to_markdown(changed)
+    page = page_of(changed)
     assert all(f"- {note}" in page for note in notes)
     cells = cells_of(page, "Calibratability", smooth.candidate)
     assert cells[4].startswith("–")
@@ -280,47 +289,40 @@ def test_a_map_that_failed_in_one_run_is_told_with_its_reason_and_counted(found)
 
 
 def test_the_document_is_plain_json_under_its_schema_without_what_only_pictures_need(found):
-    document = json.loads(json.dumps(diagnosis_to_document(found), allow_nan=False))
+    document = json.loads(json.dumps(diagnosis_page(found).data(), allow_nan=False))
     assert document["schema"] == "calibrant.diagnosis/1"
     assert (document["baseline"], document["n"], document["bins"], document["shift"]) == ("ce", 250, 15, None)
-    assert document["verdict"]["headline"] == diagnosis_words(found).headline
+    assert document["verdict"]["headline"] == diagnosis_verdict(found).headline
     assert document["calibratability"][0]["ece"]["none"]["values"] == list(found.calibratability[0].ece["none"].values)
     density = document["refinement"][0]["rows"][0]["density"]
     assert set(density) == {"median_right", "median_wrong"}
 
 
-def test_few_epochs_are_shown_the_first_and_the_last_among_them(found):
+def epochs_shown(found, epochs):
+    """The epochs in the table of a curve of these epochs."""
     curve = found.epochs[0]
-    chosen = shown_epochs(curve)
+    band = Band(*(tuple(values[: len(epochs)]) for values in dataclasses.astuple(curve.numbers["optimal_ece"])))
+    cut = dataclasses.replace(curve, epochs=epochs, numbers={"optimal_ece": band}, lowest_epoch=epochs[0])
+    (table,) = tables_of(dataclasses.replace(found, epochs=(cut,)), "Optimal ECE")
+    return [int(column.heading.split()[1]) for column in table.columns if column.heading.startswith("epoch")]
+
+
+def test_few_epochs_are_shown_the_first_and_the_last_among_them(found):
+    chosen = epochs_shown(found, tuple(range(1, 21)))
     assert (chosen[0], chosen[-1], len(chosen)) == (1, 20, 7)
-    assert shown_epochs(dataclasses.replace(curve, epochs=(5,))) == [5]
-    assert shown_epochs(dataclasses.replace(curve, epochs=(5, 10))) == [5, 10]
-    assert shown_epochs(dataclasses.replace(curve, epochs=tuple(range(1, 9)))) == list(range(1, 9))
-    grid = epoch_grids(found)[0]
-    assert grid.rows[0][-3:] == ["0.0200", "10", "+0.0100"]
+    assert epochs_shown(found, (5,)) == [5]
+    assert epochs_shown(found, (5, 10)) == [5, 10]
+    assert epochs_shown(found, tuple(range(1, 9))) == list(range(1, 9))
+    (table,) = tables_of(found, "Optimal ECE")
+    assert texts_of(table)[0][-3:] == ["0.0200", "10", "+0.0100"]
 
 
-def test_candidates_with_other_calibration_rows_get_a_table_of_their_own(found):
+def test_candidates_with_other_calibration_samples_get_a_table_of_their_own(found):
     first, *others = found.validation_sizes
     fewer = dataclasses.replace(first, points=first.points[1:])
-    assert len(size_grids(found)) == 1
-    assert len(size_grids(dataclasses.replace(found, validation_sizes=(fewer, *others)))) == 2
-
-
-def test_the_digest_takes_the_fewest_rows_on_which_all_fits_of_all_candidates_came_to_something(found):
-    first, *others = found.validation_sizes
-    lucky = dataclasses.replace(first.points[0], failed=dict(first.points[0].failed) | {"temperature": 1})
-    changed = dataclasses.replace(first, points=(lucky, *first.points[1:]))
-    assert digest_grid(found).header[1] == f"temperature on {first.points[0].rows} rows → all"
-    grid = digest_grid(dataclasses.replace(found, validation_sizes=(changed, *others)))
-    assert grid.header[1] == f"temperature on {first.points[1].rows} rows → all"
-    for size in found.validation_sizes:
-        row = next(row for row in grid.rows if row[0] == size.candidate)
-        means = [point.ece["temperature"].mean for point in (size.points[1], size.points[-1])]
-        assert row[1] == " → ".join(map(brief, means))
-    alone = dataclasses.replace(first, points=(lucky, first.points[-1]))
-    nothing = digest_grid(dataclasses.replace(found, validation_sizes=(alone, *others)))
-    assert nothing.header[1] == "temperature on all rows"
+    title = "How many calibration samples"
+    assert len(tables_of(found, title)) == 1
+    assert len(tables_of(dataclasses.replace(found, validation_sizes=(fewer, *others)), title)) == 2
 
 
 def test_a_run_that_lacks_records_is_judged_but_not_in_the_curves_and_that_is_said(folders, tmp_path):
@@ -328,45 +330,48 @@ def test_a_run_that_lacks_records_is_judged_but_not_in_the_curves_and_that_is_sa
     short = write_run(tmp_path / "short", settings_of("ce", 7, epochs=20), *parts, records=epochs(20)[:3])
     found = diagnose(read_runs([*folders[:2], *folders[4:], short]), resamples=100, draws=0)
     note = "ce: seed 7: epochs.jsonl has 3 of 20 records, so the run is left out of the curves over epochs"
-    assert note in note_lines(found)
-    assert f"- {note}" in diagnosis_to_markdown(found)
+    assert note in diagnosis_notes(found)
+    assert f"- {note}" in page_of(found)
     curves = next(each for each in found.epochs if each.candidate == "ce")
     assert (curves.runs, curves.epochs[-1]) == (2, 20)
     assert len(found.calibratability[1].ece["none"].values) == 3
 
 
-def test_a_coefficient_is_one_line_in_the_terminal(found):
-    (line,) = coefficient_lines(found)
-    assert line.startswith("label_smoothing, smoothing 0.05, 0.1: ECE .")
-    assert line in shown(found, width=200)
+def test_a_coefficient_has_a_table_of_its_own(found):
+    (table,) = tables_of(found, "Over a coefficient")
+    assert table.columns[0].heading == "smoothing"
+    assert [row[0] for row in texts_of(table)] == ["0.05", "0.1"]
 
 
-def test_a_title_counts_runs_and_ways_to_train(found, alone):
-    assert runs_words(found) == "6 runs of 3 ways to train, 250 test rows"
-    assert runs_words(alone) == "1 run, 250 test rows"
+def test_a_title_counts_runs_and_candidates(found, alone):
+    assert diagnosis_page(found).facts == "6 runs of 3 candidates, 250 test samples"
+    assert diagnosis_page(alone).facts == "1 run, 250 test samples"
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0.0941, ".094"), (-0.5, "-.500"), (-0.0001, ".000"), (2.5, "2.500"), (0.9999, "1.000")]
 )
 def test_a_share_is_written_without_its_zero(value, text):
-    assert brief(value) == text
-    assert signed(value) == (text if text.startswith("-") else f"+{text}")
+    assert short_text(value) == text
+    assert signed_text(value) == (text if text.startswith("-") else f"+{text}")
 
 
 def test_numbers_that_are_not_there_are_dashes():
     nothing = spread([math.nan, math.nan])
-    assert (brief(math.nan), signed(math.nan), in_full(nothing), Cell(nothing).in_full()) == ("–",) * 4
+    assert (short_text(math.nan), signed_text(math.nan), spread_text(nothing), SeedCell(nothing).cell().text) == (
+        "–",
+    ) * 4
 
 
 def test_a_test_that_could_not_be_made_leaves_no_mark():
     note = TwoSample(0.1, math.nan, math.nan, math.nan, "alike", "one run only")
-    assert Cell(Spread(0.1, math.nan, 0.1, 0.1, (0.1,)), note).marks == ""
+    assert SeedCell(Spread(0.1, math.nan, 0.1, 0.1, (0.1,)), note).marks == ""
 
 
 def test_the_oracle_is_called_one(found):
-    assert "an oracle, and no method" in diagnosis_to_markdown(found)
-    assert list(calibratability_lines(found)[0].cells)[-3:] == ["optimal", "T", "optimal T"]
+    assert "an oracle, and no method" in page_of(found)
+    (table,) = tables_of(found, "Calibratability")
+    assert [column.heading for column in table.columns][-3:] == ["optimal ↓", "T", "optimal T"]
 
 
 def test_what_a_learned_loss_learned_is_a_line_for_each_number(found):
@@ -374,22 +379,22 @@ def test_what_a_learned_loss_learned_is_a_line_for_each_number(found):
     band = Band(tuple(range(1, 21)), tuple(range(20)), tuple(range(2, 22)))
     learned = dataclasses.replace(curve, learned={"gamma_mean": band, "gamma_std": band})
     changed = dataclasses.replace(found, epochs=(learned, *found.epochs[1:]))
-    (grid,) = loss_grids(changed)
-    assert [row[:3] for row in grid.rows] == [
-        [f"`{curve.candidate}`", name, "1.000 (0.000 … 2.000)"] for name in ("gamma_mean", "gamma_std")
+    (table,) = tables_of(changed, "Parameters of learned losses")
+    assert [row[:3] for row in texts_of(table)] == [
+        [curve.candidate, name, "1.000 (0.000 … 2.000)"] for name in ("gamma_mean", "gamma_std")
     ]
-    page = diagnosis_to_markdown(changed)
-    legend = page.partition("## What learned losses learned")[2].partition("\n## ")[0]
-    assert "γ is that of the rows set apart to calibrate" in legend
-    assert "test rows" not in legend
-    assert "What learned losses" not in diagnosis_to_markdown(found)
+    page = page_of(changed)
+    legend = page.partition("## Parameters of learned losses")[2].partition("\n## ")[0]
+    assert "γ is measured on the held-out calibration samples" in legend
+    assert "test samples" not in legend
+    assert "Parameters of learned losses" not in page_of(found)
 
 
 def test_learned_numbers_of_any_size_are_told_apart(found):
     band = Band((5.01e-4,) * 20, (4.98e-4,) * 20, (5.04e-4,) * 20)
     learned = dataclasses.replace(found.epochs[0], learned={"l2_mean": band})
-    (grid,) = loss_grids(dataclasses.replace(found, epochs=(learned,)))
-    assert grid.rows[0][2] == "0.0005010 (0.0004980 … 0.0005040)"
+    (table,) = tables_of(dataclasses.replace(found, epochs=(learned,)), "Parameters of learned losses")
+    assert texts_of(table)[0][2] == "0.0005010 (0.0004980 … 0.0005040)"
 
 
 def panel_of(found):
@@ -421,21 +426,21 @@ def panel_of(found):
 
 def test_a_shift_is_told_by_severity_by_corruption_and_by_file(found):
     panel = panel_of(found)
-    titles = [grid.title for grid in shift_grids(panel)]
+    titles = [grid.title for grid in shift_section(panel).tables]
     assert titles == [
         *(f"{words}, mean over fog, frost" for words in ("ECE", "Mean confidence − accuracy", "Accuracy", "AUROC")),
         "ECE at severity 5, by corruption",
-        "v2, 50 rows",
+        "v2, 50 samples",
     ]
-    severities = shift_grids(panel)[0]
-    assert severities.header == ["candidate", "map", "clean", "severity 1", "severity 5"]
-    assert severities.rows[0][2:] == ["0.0550 ± 0.0778", "0.2550 ± 0.0778", "0.3550 ± 0.0778"]
-    assert severities.rows[3] == ["`ce`", "svs", "–", "–", "–"]
-    assert shift_grids(panel)[-1].rows[4][3].endswith("✓")
+    severities = shift_section(panel).tables[0]
+    assert [column.heading for column in severities.columns][2:] == ["clean", "severity 1", "severity 5"]
+    assert texts_of(severities)[0][2:] == ["0.0550 ± 0.0778", "0.2550 ± 0.0778", "0.3550 ± 0.0778"]
+    assert texts_of(severities)[3] == ["ce", "svs", "–", "–", "–"]
+    assert shift_section(panel).tables[-1].rows[4][3].mark == "✓"
 
 
 def test_a_shift_in_words_says_what_it_does_and_who_is_better_there(found):
-    said = shift_words(panel_of(found), "cross-entropy")
+    said = shift_sentences(panel_of(found), "cross-entropy")
     assert said[0].startswith("Under 2 corruptions at severity 5, the accuracy of cross-entropy goes from .055 to .355")
     assert said[1].endswith(f"temperature from .055 to .555 (lower for {SMOOTH}).")
 
@@ -448,22 +453,22 @@ def test_a_sentence_about_a_shift_claims_nothing_that_only_a_t_test_of_runs_says
         for level in panel.levels
     ]
     panel = dataclasses.replace(panel, levels=tuple(levels))
-    said = shift_words(panel, "cross-entropy")
+    said = shift_sentences(panel, "cross-entropy")
     assert said[0].endswith("temperature from .055 to .355.")
-    assert "▼" in shift_grids(panel)[0].rows[4][2]
-    assert "by a t-test of runs at .05: not corrected, and blind to the noise of rows" in shift_legend(panel)
-    assert "✓ better" in shift_legend(panel)
-    assert "▼" not in shift_legend(dataclasses.replace(panel, levels=()))
+    assert shift_section(panel).tables[0].rows[4][2].mark == "▼"
+    assert "by a t-test of runs at .05, not corrected and without the noise of samples" in shift_section(panel).legend
+    assert "✓ better" in shift_section(panel).legend
+    assert "▼" not in shift_section(dataclasses.replace(panel, levels=())).legend
 
 
 def test_accuracy_is_told_after_each_map(found):
-    page = diagnosis_to_markdown(found)
+    page = page_of(found)
     table = page.partition("## Refinement")[2].partition("\n## ")[0]
     assert "| candidate | map | accuracy ↑ | auroc ↑ |" in table
     mine = next(each for each in found.refinement if each.candidate == "ce")
     told = [line.split("|")[3].strip() for line in table.splitlines() if line.startswith("| `ce`")]
-    assert told == [in_full(row.metrics["accuracy"]) for row in mine.rows]
-    document = diagnosis_to_document(found)["refinement"][0]["rows"][3]
+    assert told == [spread_text(row.metrics["accuracy"]) for row in mine.rows]
+    document = diagnosis_page(found).data()["refinement"][0]["rows"][3]
     assert (document["map"], set(document["metrics"]) >= {"accuracy", "auroc"}) == ("svs", True)
     assert "go with its own accuracy" in table
 
@@ -480,16 +485,16 @@ def test_a_p_value_is_told_as_far_as_it_is_known(p, drawn, text):
 def test_t_tests_are_not_told_to_the_resolution_of_a_bootstrap(found):
     sure = TwoSample(0.1, 30.0, 4.0, 4e-6, "higher", None)
     changed = [dataclasses.replace(each, t_tests=dict.fromkeys(each.t_tests, sure)) for each in found.calibratability]
-    table = diagnosis_to_markdown(dataclasses.replace(found, calibratability=tuple(changed))).partition("## Every")[2]
-    row = next(line for line in table.splitlines() if line.startswith(f"| `{SMOOTH}` | as it is"))
+    table = page_of(dataclasses.replace(found, calibratability=tuple(changed))).partition("## Differences in ECE")[2]
+    row = next(line for line in table.splitlines() if line.startswith(f"| `{SMOOTH}` | uncalibrated"))
     assert row.split("|")[-2].strip() == "4e-06"
     assert "< .002" not in table  # with several runs no p rests on counted draws
 
 
-def test_a_shifted_set_of_one_row_has_no_rows(found):
+def test_a_shifted_set_of_one_sample_is_counted_in_the_singular(found):
     panel = panel_of(found)
     panel = dataclasses.replace(panel, sets=tuple(dataclasses.replace(each, n=1) for each in panel.sets))
-    assert [each.title for each in under_shifts(panel)][-1] == "v2 (1 row)"
+    assert [each.title for each in under_shifts(panel)][-1] == "v2 (1 sample)"
 
 
 def test_a_page_and_a_terminal_with_a_shift_have_all_of_it(found):
@@ -498,10 +503,10 @@ def test_a_page_and_a_terminal_with_a_shift_have_all_of_it(found):
         shift=panel_of(found),
         calibratability=tuple(each for each in found.calibratability if each.candidate in {"ce", SMOOTH}),
     )
-    page, text = diagnosis_to_markdown(shifted), shown(shifted)
+    page, text = page_of(shifted), shown(shifted)
     assert "## Under a shift" in page
     assert "nan" not in page.lower()
     assert "Shift: clean → 2 corruptions at severity 5" in text
-    assert "Shift: clean → v2 (50 rows)" in text
+    assert "Shift: clean → v2 (50 samples)" in text
     assert max(map(len, text.splitlines())) <= 100
-    assert diagnosis_to_document(shifted)["shift"]["levels"]
+    assert diagnosis_page(shifted).data()["shift"]["levels"]

@@ -6,7 +6,14 @@ from html.parser import HTMLParser
 from pathlib import PurePath
 
 import pytest
-from made_records import HOSTILE, made_clamping, made_comparison, made_differences, made_evaluation
+from made_records import (
+    HOSTILE,
+    made_clamping,
+    made_comparison,
+    made_diagnosis,
+    made_differences,
+    made_evaluation,
+)
 from rich.cells import cell_len
 
 from calibrant.errors import InputError
@@ -18,6 +25,7 @@ from calibrant.report import (
     Verdict,
     clamping_page,
     comparison_page,
+    diagnosis_page,
     evaluation_page,
     page_of,
     show,
@@ -43,6 +51,8 @@ PAGES = {
         made_comparison(), calibration=PurePath("a/cal.csv"), test=PurePath("a/test.csv")
     ),
     "comparison-nothing-helps": lambda: comparison_page(made_comparison(helps=False)),
+    "diagnosis": lambda: diagnosis_page(made_diagnosis(), source="runs"),
+    "diagnosis-one-seed": lambda: diagnosis_page(made_diagnosis(seeds=(0,))),
     "evaluation-top-label": lambda: evaluation_page(made_evaluation(top_label=True), source="answers.csv"),
 }
 FORMS = {

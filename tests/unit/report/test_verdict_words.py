@@ -7,7 +7,7 @@ import pytest
 
 from calibrant.diagnosis import Verdict
 from calibrant.evidence import Difference
-from calibrant.report.diagnosis.verdict_words import baseline_words, basis_words, verdict_words
+from calibrant.report.candidate_verdict import baseline_words, basis_words, verdict_words
 
 NAN = math.nan
 SIDES = ("better", "worse", "alike")
@@ -51,7 +51,7 @@ def test_the_verdict_of_the_papers_reads_as_it_should():
 RAW_WORDS = {
     "better": "Label smoothing 0.1 lowers raw ECE from .094 to .021",
     "worse": "Label smoothing 0.1 raises raw ECE from .021 to .094",
-    "alike": "Label smoothing 0.1 does not change raw ECE appreciably (.093 against .094 for cross-entropy)",
+    "alike": "Label smoothing 0.1 does not change raw ECE clearly (.093 against .094 for cross-entropy)",
 }
 SCALED_WORDS = {
     ("better", "better"): ", and after temperature scaling it is still lower: .008 against .011 for cross-entropy",
@@ -62,7 +62,7 @@ SCALED_WORDS = {
     ("alike", "worse"): ", but after temperature scaling it is higher: .028 against .011 for cross-entropy",
 } | {
     (raw, "alike"): (
-        ", but after temperature scaling the two do not differ appreciably: .012 against .011 for cross-entropy"
+        ", but after temperature scaling the two do not differ clearly: .012 against .011 for cross-entropy"
     ) for raw in ("better", "worse")
 } | {(raw, "missing"): "; temperature scaling could not be fitted" for raw in SIDES}  # fmt: skip
 AUROC_WORDS = {
@@ -70,9 +70,9 @@ AUROC_WORDS = {
     "worse": "it separates errors worse: AUROC .81 against .87.",
     "alike": "it separates errors neither better nor worse: AUROC .87 against .87.",
 }
-NO_AUROC = "no AUROC, because all answers of label smoothing 0.1 are right"
+NO_AUROC = "no AUROC, because all predictions of label smoothing 0.1 are right"
 BOTH_ALIKE = (
-    "Label smoothing 0.1 does not change ECE appreciably, neither raw (.093 against .094 for cross-entropy) nor after "
+    "Label smoothing 0.1 does not change ECE clearly, neither raw (.093 against .094 for cross-entropy) nor after "
     "temperature scaling (.012 against .011)"
 )
 
@@ -96,7 +96,7 @@ def test_every_combination_is_put_into_the_right_words(raw, scaled, auroc):
             "missing": "no number after temperature scaling, which could not be fitted",
         }[scaled]
         end = ", AUROC .87 against .87." if auroc == "alike" else f", {NO_AUROC}."
-        start = "Label smoothing 0.1 and cross-entropy do not differ appreciably: raw ECE .093 against .094, "
+        start = "Label smoothing 0.1 and cross-entropy do not differ clearly: raw ECE .093 against .094, "
         assert found == start + after + end
         return
     start = BOTH_ALIKE if raw == scaled == "alike" else RAW_WORDS[raw] + SCALED_WORDS[raw, scaled]
@@ -135,7 +135,7 @@ def test_why_there_is_no_auroc_is_said(aurocs, accuracies, said):
     numbers = {"raw": against("better", 0.1, 0.2), "scaled": against("alike", 0.01, 0.01)}
     accuracy = against("alike", *accuracies)
     words = spoken("b", "a", **numbers, auroc=against("alike", *aurocs), accuracy=accuracy)
-    assert words.endswith(f"; there is no AUROC, because all answers {said}.")
+    assert words.endswith(f"; there is no AUROC, because all predictions {said}.")
 
 
 def test_a_long_name_of_the_reference_is_not_in_every_sentence():
@@ -152,24 +152,24 @@ def test_a_perfect_auroc_keeps_its_one():
 @pytest.mark.parametrize(
     ("runs", "candidates", "text"),
     [
-        ((1, 1), 1, "One run each, {}: the noise of rows is known, that of seeds is not."),
-        ((3, 5), 1, "3 runs against 5 runs, {}: the noise of rows and of seeds."),
+        ((1, 1), 1, "One run each, {}: the noise of samples is known, that of seeds is not."),
+        ((3, 5), 1, "3 runs against 5 runs, {}: the noise of samples and of seeds."),
         (
             (1, 3),
             1,
             (
-                "1 run against 3 runs, {}: the noise of rows and of seeds, where a single run is taken to vary as "
+                "1 run against 3 runs, {}: the noise of samples and of seeds, where a single run is assumed to vary as "
                 "those of the other side do."
             ),
         ),
         (
             (2, 2),
             4,
-            "2 runs against 2 runs, {}: the noise of rows and of seeds. Corrected for 4 comparisons at once (Holm).",
+            "2 runs against 2 runs, {}: the noise of samples and of seeds. Corrected for 4 comparisons at once (Holm).",
         ),
     ],
 )
 def test_the_basis_is_told(runs, candidates, text):
     alike = against("alike", 0.1, 0.1)
     found = Verdict("b", "a", alike, alike, alike, alike, "alike", *runs, candidates)
-    assert basis_words(found, 10_000) == text.format("on the same 10,000 test rows")
+    assert basis_words(found, 10_000) == text.format("on the same 10,000 test samples")

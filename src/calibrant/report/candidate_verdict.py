@@ -1,0 +1,141 @@
+"""The verdict on one candidate of a diagnosis in words, for every combination of better, worse, alike and unknown."""
+
+import math
+from collections.abc import Mapping
+
+from calibrant.diagnosis import Verdict
+from calibrant.evidence import Difference
+from calibrant.report.page import counted, sentence
+from calibrant.report.spread import short_text
+
+__all__ = ["baseline_words", "basis_words", "verdict_words"]
+
+_LONGEST_NAME = 40  # of a baseline that many sentences name
+_MOST_DIGITS = 5
+
+
+def verdict_words(verdict: Verdict, candidate: str, baseline: str) -> str:
+    """Return one sentence about a candidate against the baseline; a second if their accuracies differ.
+
+    If there is one run of each, the sentence says so: another seed may reverse it.
+
+    Args:
+        verdict: The differences.
+        candidate: Name of the candidate within a sentence.
+        baseline: Name of the baseline within a sentence.
+    """
+    raw, scaled = verdict.raw_ece, verdict.ece_after_temperature
+    auroc, accuracy = verdict.auroc, verdict.accuracy
+    undefined = _no_auroc(
+        {candidate: (auroc.candidate, accuracy.candidate), baseline: (auroc.baseline, accuracy.baseline)}
+    )
+    if raw.side == scaled.side == auroc.side == "alike":
+        missing = "no number after temperature scaling, which could not be fitted"
+        after = missing if _is_missing(scaled) else f"after temperature scaling {_pair(scaled, 3)}"
+        parts = [f"raw ECE {_pair(raw, 3)}, {after}", undefined or f"AUROC {_pair(auroc, 2)}"]
+        text = f"{candidate} and {baseline} do not differ clearly: {', '.join(parts)}."
+    else:
+        separation = f"; there is {undefined}" if undefined else _auroc_words(raw, scaled, auroc)
+        text = f"{_ece_words(candidate, baseline, raw, scaled)}{separation}."
+    text = sentence(text) if raw.covers_seeds else f"In one run each, {text}"
+    if accuracy.side == "alike":
+        return text
+    return f"{text} Its accuracy is {'higher' if accuracy.side == 'better' else 'lower'}: {_pair(accuracy, 3)}."
+
+
+def baseline_words(words: str) -> str:
+    """Return what sentences call the baseline: a long name stands once, and not in every one.
+
+    Example:
+        >>> baseline_words("cross-entropy")
+        'cross-entropy'
+    """
+    return words if len(words) <= _LONGEST_NAME else "the baseline"
+
+
+def basis_words(verdict: Verdict, n: int) -> str:
+    """Return the runs, test samples and kinds of noise behind a verdict.
+
+    Args:
+        verdict: The differences.
+        n: Number of test samples.
+    """
+    runs, others, candidates = verdict.runs, verdict.baseline_runs, verdict.n_compared
+    samples = f"on the same {counted(n, 'test sample')}"
+    if runs == others == 1:
+        basis = f"One run each, {samples}: the noise of samples is known, that of seeds is not."
+    elif 1 in {runs, others}:
+        basis = (
+            f"{counted(runs, 'run')} against {counted(others, 'run')}, {samples}: the noise of samples and of seeds, "
+            "where a single run is assumed to vary as those of the other side do."
+        )
+    else:
+        basis = (
+            f"{counted(runs, 'run')} against {counted(others, 'run')}, {samples}: the noise of samples and of seeds."
+        )
+    return basis if candidates == 1 else f"{basis} Corrected for {candidates} comparisons at once (Holm)."
+
+
+def _no_auroc(metrics: Mapping[str, tuple[float, float]]) -> str:
+    """Return why there is no AUROC, from the AUROC and the accuracy of both; empty where both have one."""
+    shares = {name: accuracy for name, (auroc, accuracy) in metrics.items() if math.isnan(auroc)}
+    if not shares:
+        return ""
+    how = " or ".join(dict.fromkeys("right" if share > 0.5 else "wrong" for share in shares.values()))
+    return f"no AUROC, because all predictions of {' and of '.join(shares)} are {how}"
+
+
+def _ece_words(candidate: str, baseline: str, raw: Difference, scaled: Difference) -> str:
+    """Return the ECE before and after temperature scaling."""
+    if raw.side == "alike" and scaled.side == "alike" and not _is_missing(scaled):
+        return (
+            f"{candidate} does not change ECE clearly, neither raw ({_pair(raw, 3)} for {baseline}) nor after "
+            f"temperature scaling ({_pair(scaled, 3)})"
+        )
+    if raw.side == "alike":
+        text = f"{candidate} does not change raw ECE clearly ({_pair(raw, 3)} for {baseline})"
+    else:
+        value, other = _texts(raw, 3)
+        text = f"{candidate} {'lowers' if raw.side == 'better' else 'raises'} raw ECE from {other} to {value}"
+    if _is_missing(scaled):
+        return f"{text}; temperature scaling could not be fitted"
+    return f"{text}, {_after_temperature(raw, scaled)} for {baseline}"
+
+
+def _after_temperature(raw: Difference, scaled: Difference) -> str:
+    numbers = _pair(scaled, 3)
+    if scaled.side == "alike":
+        return f"but after temperature scaling the two do not differ clearly: {numbers}"
+    word = "lower" if scaled.side == "better" else "higher"
+    if raw.side == scaled.side:
+        return f"and after temperature scaling it is still {word}: {numbers}"
+    if raw.side == "alike":
+        return f"but after temperature scaling it is {word}: {numbers}"
+    return f"but after temperature scaling it is {numbers}"
+
+
+def _auroc_words(raw: Difference, scaled: Difference, auroc: Difference) -> str:
+    if auroc.side == "alike":
+        return f", and it separates errors neither better nor worse: AUROC {_pair(auroc, 2)}"
+    # The side of the last clause, unless that was that nothing differs.
+    before = scaled.side if scaled.side != "alike" else raw.side if _is_missing(scaled) else "alike"
+    same_way = before == auroc.side or (before == "alike" and raw.side != "alike")
+    return f", {'and' if same_way else 'but'} it separates errors {auroc.side}: AUROC {_pair(auroc, 2)}"
+
+
+def _is_missing(change: Difference) -> bool:
+    return math.isnan(change.value)
+
+
+def _pair(change: Difference, digits: int) -> str:
+    value, other = _texts(change, digits)
+    return f"{value} against {other}"
+
+
+def _texts(change: Difference, digits: int) -> tuple[str, str]:
+    """Return both numbers, with as many digits as it takes to distinguish them where they differ clearly."""
+    texts = short_text(change.candidate, digits), short_text(change.baseline, digits)
+    while change.side != "alike" and texts[0] == texts[1] and digits < _MOST_DIGITS:
+        digits += 1
+        texts = short_text(change.candidate, digits), short_text(change.baseline, digits)
+    return texts

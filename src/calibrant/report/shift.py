@@ -1,0 +1,199 @@
+"""The part of a diagnosis about shifted test sets: its tables and its sentences."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from calibrant.diagnosis import ShiftLevel, ShiftPanel, ShiftRow, Spread
+from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
+from calibrant.diagnosis.shift_panel import CLEAN
+from calibrant.evidence import Side
+from calibrant.report.page import Cell, Row, Section, Table, counted, table
+from calibrant.report.spread import SeedCell, direction_text, map_name, short_text, signed_text
+
+__all__ = ["RUN_TEST", "brief_shift_sections", "shift_section", "shift_sentences", "under_shifts"]
+
+RUN_TEST = "a t-test of runs at .05, not corrected and without the noise of samples"
+
+_OVER_LEVELS = {"ece": "ECE", "gap": "Mean confidence − accuracy", "accuracy": "Accuracy", "auroc": "AUROC"}
+_BY_MAP = {"ece", "gap"}
+_OF_FILE = ("accuracy", "ece", "nll", "brier", "auroc")
+
+
+def shift_section(panel: ShiftPanel) -> Section:
+    """Return metrics by severity, averaged over corruptions; each corruption at its most severe; then the files."""
+    tables = (*_by_severity(panel), *_by_corruption(panel), *_by_file(panel))
+    return Section("Under a shift", tables, legend=_legend(panel))
+
+
+def _legend(panel: ShiftPanel) -> str:
+    legend = (
+        "Nothing is fitted on shifted samples: the maps are those of the clean calibration samples. Severity 3 of one "
+        "corruption is not as bad as severity 3 of another."
+    )
+    if any(test.note is None for level in panel.levels for test in level.t_tests.values()):
+        legend += f" ▲ higher, ▼ lower than {panel.baseline} there by {RUN_TEST}."
+    if any(row.differences for row in panel.rows):
+        legend += f" ✓ better, ✗ worse than {panel.baseline} on the samples of a file, as above."
+    return legend
+
+
+def _by_severity(panel: ShiftPanel) -> Iterator[Table]:
+    for source in dict.fromkeys(level.source for level in panel.levels):
+        levels = {(one.candidate, one.map, one.severity): one for one in panel.levels if one.source == source}
+        severities = sorted({severity for _, _, severity in levels})
+        header = ["candidate", "map", *(f"severity {severity}" if severity else CLEAN for severity in severities)]
+        names = next(level.shifts for level in levels.values() if level.severity)
+        for metric, words in _OVER_LEVELS.items():
+            rows: list[Row] = []
+            for candidate, name in _candidates_and_maps(panel, panel.maps if metric in _BY_MAP else (UNCALIBRATED,)):
+                chosen = [levels[candidate, name, severity] for severity in severities]
+                cells = [SeedCell(level.metrics[metric], level.t_tests.get(metric)).cell() for level in chosen]
+                rows.append([Cell(candidate, code=True), map_name(name), *cells])
+            yield table(header, rows, text=(0, 1), title=f"{words}, mean over {', '.join(names)}")
+
+
+def _by_corruption(panel: ShiftPanel) -> Iterator[Table]:
+    """Yield the ECE under each corruption at the most severe level."""
+    for source in dict.fromkeys(level.source for level in panel.levels):
+        of_source = [one for one in panel.sets if one.source == source and one.severity is not None]
+        severity = max(one.severity or 0 for one in of_source)
+        names = [one.shift for one in of_source if one.severity == severity]
+        by_shift = {
+            (row.candidate, row.map, row.shift): row
+            for row in panel.rows
+            if (row.source, row.severity) == (source, severity)
+        }
+        rows: list[Row] = []
+        for candidate, name in _candidates_and_maps(panel, (UNCALIBRATED, TEMPERATURE)):
+            cells = [_with_direction(by_shift[candidate, name, shift]) for shift in names]
+            rows.append([Cell(candidate, code=True), map_name(name), *cells])
+        if len(names) > 1:
+            title = f"ECE at severity {severity}, by corruption"
+            yield table(["candidate", "map", *names], rows, text=(0, 1), title=title)
+
+
+def _by_file(panel: ShiftPanel) -> Iterator[Table]:
+    for summary in panel.sets:
+        if summary.severity is not None or summary.source == CLEAN:
+            continue
+        key = (summary.shift, summary.source)
+        of_file = {(row.candidate, row.map): row for row in panel.rows if (row.shift, row.source) == key}
+        rows: list[Row] = []
+        for candidate, name in _candidates_and_maps(panel, panel.maps):
+            row = of_file[candidate, name]
+            cells = [SeedCell(row.metrics[m], difference=row.differences.get(m)).cell() for m in _OF_FILE]
+            since = "–" if math.isnan(row.change["ece"].mean) else f"{row.change['ece'].mean:+.4f}"
+            rows.append([Cell(candidate, code=True), map_name(name), *cells, since, direction_text(row.direction)])
+        header = ["candidate", "map", *_OF_FILE, "ece since clean", "confidence − accuracy"]
+        yield table(header, rows, text=(0, 1), title=f"{summary.shift}, {counted(summary.n, 'sample')}")
+
+
+def _candidates_and_maps(panel: ShiftPanel, maps: Sequence[str]) -> list[tuple[str, str]]:
+    """Return all pairs, those of the baseline first."""
+    names = sorted(dict.fromkeys(row.candidate for row in panel.rows), key=lambda name: name != panel.baseline)
+    return [(candidate, name) for candidate in names for name in maps]
+
+
+def _with_direction(row: ShiftRow) -> str:
+    side = "" if row.direction.side == "neither" else f", {row.direction.side}"
+    return f"{SeedCell(row.metrics['ece']).cell().text}{side}"
+
+
+# The shift in short: clean samples beside the most severe level of corruptions, and beside each file.
+
+
+class _ShiftLine(NamedTuple):
+    """A candidate under a map: its metrics on the clean samples and under the shift."""
+
+    clean: Mapping[str, Spread]
+    shifted: Mapping[str, SeedCell]
+
+
+class UnderShift(NamedTuple):
+    """One shift: its name, and every candidate under every map."""
+
+    title: str
+    lines: Mapping[tuple[str, str], _ShiftLine]  # by candidate and map
+
+
+def under_shifts(panel: ShiftPanel) -> list[UnderShift]:
+    """Return the most severe level of corruptions made here, of those in files, and every file without severities."""
+    clean = {(row.candidate, row.map): row.metrics for row in panel.rows if row.source == CLEAN}
+    shifts = []
+    for source in dict.fromkeys(level.source for level in panel.levels):
+        severity = max(level.severity for level in panel.levels if level.source == source)
+        levels = [level for level in panel.levels if (level.source, level.severity) == (source, severity)]
+        names = levels[0].shifts
+        named = names[0] if len(names) == 1 else f"{len(names)} corruptions{' of files' * (source == 'file')}"
+        lines = {(one.candidate, one.map): _ShiftLine(clean[one.candidate, one.map], _level(one)) for one in levels}
+        shifts.append(UnderShift(f"{named} at severity {severity}", lines))
+    for summary in panel.sets:
+        if summary.severity is None and summary.source != CLEAN:
+            rows = [row for row in panel.rows if (row.shift, row.source) == (summary.shift, summary.source)]
+            lines = {(one.candidate, one.map): _ShiftLine(clean[one.candidate, one.map], _file(one)) for one in rows}
+            shifts.append(UnderShift(f"{summary.shift} ({counted(summary.n, 'sample')})", lines))
+    return shifts
+
+
+def _level(level: ShiftLevel) -> dict[str, SeedCell]:
+    return {name: SeedCell(spread, level.t_tests.get(name)) for name, spread in level.metrics.items()}
+
+
+def _file(row: ShiftRow) -> dict[str, SeedCell]:
+    return {name: SeedCell(spread, difference=row.differences.get(name)) for name, spread in row.metrics.items()}
+
+
+def brief_shift_sections(panel: ShiftPanel) -> list[Section]:
+    """Return the metrics that matter most, on clean samples and under each shift."""
+    sections = []
+    for under in under_shifts(panel):
+        rows: list[Row] = []
+        for candidate, _ in _candidates_and_maps(panel, (UNCALIBRATED,)):
+            raw, scaled = (under.lines[candidate, name] for name in (UNCALIBRATED, TEMPERATURE))
+            gap = signed_text(scaled.shifted["gap"].spread.mean)
+            moved = [_moved(raw, "accuracy"), _moved(raw, "ece"), _moved(scaled, "ece"), _moved(raw, "auroc")]
+            rows.append([Cell(candidate, code=True), *moved, gap])
+        header = ["candidate", "accuracy", "ece, uncalibrated", "ece, temperature", "auroc", "confidence − accuracy"]
+        sections.append(Section(f"Shift: clean → {under.title}", (table(header, rows),)))
+    return sections
+
+
+def _moved(line: _ShiftLine, metric: str) -> Cell:
+    cell = line.shifted[metric]
+    text = f"{short_text(line.clean[metric].mean)} → {short_text(cell.spread.mean)}"
+    return Cell(text, cell.side, cell.marks)
+
+
+def shift_sentences(panel: ShiftPanel, baseline: str) -> list[str]:
+    """Return a sentence for each shift: what it does to the baseline and, on files, who is better or worse there.
+
+    Args:
+        panel: The numbers.
+        baseline: Name of the baseline within a sentence.
+    """
+    sentences = []
+    for under in under_shifts(panel):
+        raw, scaled = (under.lines[panel.baseline, name] for name in (UNCALIBRATED, TEMPERATURE))
+        sentences.append(
+            f"Under {under.title}, the accuracy of {baseline} goes from {_from_to(raw, 'accuracy')} and its ECE after "
+            f"the clean samples' temperature from {_from_to(scaled, 'ece')}{_others(under)}."
+        )
+    return sentences
+
+
+def _from_to(line: _ShiftLine, metric: str) -> str:
+    return f"{short_text(line.clean[metric].mean)} to {short_text(line.shifted[metric].spread.mean)}"
+
+
+def _others(under: UnderShift) -> str:
+    """Return the candidates whose ECE after a temperature is clearly lower or higher than the baseline's there."""
+    names: dict[Side, list[str]] = {"better": [], "worse": []}
+    for (candidate, map_), line in under.lines.items():
+        # A t-test of runs alone, which is all that means over corruptions have, is too little for a sentence.
+        side = line.shifted["ece"].side
+        if map_ == TEMPERATURE and side in names:
+            names[side].append(candidate)
+    words = {"better": "lower", "worse": "higher"}
+    parts = [f"{words[side]} for {', '.join(found)}" for side, found in names.items() if found]
+    return f" ({'; '.join(parts)})" if parts else ""
