@@ -40,7 +40,7 @@ ORACLE = "oracle"  # the optimal ECE's place beside those after each map
 class Calibratability(Record):
     """One candidate: its ECE uncalibrated and after each map fitted on its calibration samples, over its runs.
 
-    ``optimal_ece`` is that of an oracle, chosen on the test samples: a bound on what a temperature can do, not a method.
+    ``optimal_ece`` is of an oracle, chosen on the test samples: a bound on what a temperature can do, not a method.
     A loss that lowers the raw ECE but not this one has only shifted all confidences; one that raises it has lost
     something that no temperature can restore.
     """
