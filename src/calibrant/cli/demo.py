@@ -125,7 +125,7 @@ def _save_resnet110(console: "Console", out: Path) -> None:
 
 
 def _compare(console: "Console", calibration: Path, test: Path, out: Path, seed: int) -> None:
-    console.print(f"\nCalibrate it: calibrant compare {calibration} {test}", style="bold")
+    console.print(f"\nCompare calibration methods: calibrant compare {calibration} {test}", style="bold")
     compare(
         calibration,
         test,

@@ -1,29 +1,12 @@
 """``calibrant compare`` as a person meets it."""
 
 import json
-import sys
 
 import pytest
 import torch
 
 from calibrant import Predictions, TopLabel, save
 from calibrant.cli.compare import parse_methods
-from calibrant.cli.main import run
-
-
-@pytest.fixture
-def calibrant(capsys, monkeypatch):
-    """The command, run in this process: exit code, standard output and standard error."""
-
-    def run_command(*arguments, **environment):
-        monkeypatch.setattr(sys, "argv", ["calibrant", *map(str, arguments)])
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        with pytest.raises(SystemExit) as stopped:
-            run()
-        return stopped.value.code or 0, *capsys.readouterr()
-
-    return run_command
 
 
 @pytest.fixture(scope="module")
