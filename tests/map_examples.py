@@ -10,6 +10,7 @@ from calibrant.maps import (
     ClassBins,
     Identity,
     Line,
+    LogMixture,
     Map,
     Mixture,
     MonotoneMap,
@@ -59,6 +60,7 @@ EXAMPLES: dict[str, Map | ProximityMap] = {
     "class_bins": ClassBins(torch.tensor([[-2.0, 0.0, 1.0], [-1.5, 0.5, 2.0], [-1.0, 0.25, 3.0]]), n_classes=3),
     "identity": Identity(n_classes=3),
     "line": TopLabelMap(_LINE, n_classes=3),
+    "log_mixture": LogMixture(torch.tensor([0.25, 0.75]), [_SCALE, TopLabelMap(_STEPS, n_classes=3)], n_classes=3),
     "mixture": Mixture(torch.tensor([0.75, 0.25]), [_SCALE, Identity(n_classes=3)], n_classes=3),
     "monotone": MonotoneMap(
         coldness=torch.tensor(0.8),

@@ -12,8 +12,17 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, Unpack, final
 import torch
 
 from calibrant.calibrators.floor import about_floor, with_floor
+from calibrant.calibrators.folds import deal_folds
 from calibrant.calibrators.own_samples import Compared, compare_on_own_samples
-from calibrant.errors import CalibrantError, CalibrantWarning, InputError, caught_warnings, ours_in
+from calibrant.errors import (
+    CalibrantError,
+    CalibrantWarning,
+    FitError,
+    InputError,
+    caught_warnings,
+    ours_in,
+    without_our_warnings,
+)
 from calibrant.maps import FitSummary, Map
 from calibrant.numerics.certificate import Certificate
 from calibrant.paper import Paper
@@ -30,6 +39,10 @@ __all__ = [
     "with_comparison",
 ]
 
+_POINT = 0.01  # of accuracy
+# The accuracy of bins is looked at in so many folds, of at most so many samples: with more there is no need.
+_FOLDS, _MOST_HELD_OUT = 5, 10_000
+
 CalibratorFamily: TypeAlias = Literal["baseline", "scaling", "binning", "curve", "composition"]
 
 
@@ -45,7 +58,8 @@ class Calibrator(ABC):
     """A method of the literature with its options; concrete ones are frozen dataclasses.
 
     ``preserves_accuracy``: the predicted class of a row never changes. ``preserves_ranking``: of two rows, the one with
-    the higher confidence never gets the lower (they may become equal).
+    the higher confidence never gets the lower (they may become equal). ``bins_every_class``: there are bins of every
+    class, so many that the accuracy on the samples of the fit says little about that on others.
     """
 
     name: ClassVar[str]
@@ -54,6 +68,7 @@ class Calibrator(ABC):
     paper: ClassVar[Paper]
     preserves_accuracy: ClassVar[bool]
     preserves_ranking: ClassVar[bool]
+    bins_every_class: ClassVar[bool] = False
 
     @abstractmethod
     def learn(self, predictions: Predictions) -> Fitted:
@@ -85,7 +100,8 @@ class Calibrator(ABC):
 
         Warns:
             CalibrantWarning: If the map is worse than none on the samples that it was fitted on, by log-loss, Brier
-                score or more than a point of accuracy.
+                score or more than a point of accuracy; or if bins of every class lower the accuracy by more than a
+                point on samples held out in folds.
         """
         samples = self._checked(as_predictions(predictions, f"{type(self).__name__}().fit", arrays))
         fitted = self.fit_uncompared(samples)
@@ -94,7 +110,37 @@ class Calibrator(ABC):
         # A method that was asked for another criterion than the log-loss does what it was asked for: noted, no more.
         on_purpose = self.settings().get("criterion", "nll") != "nll"
         fitted.summary = with_comparison(fitted.summary, found._replace(is_serious=found.is_serious and not on_purpose))
+        note = self._lost_accuracy(samples)
+        if note is not None:
+            warnings.warn(note, CalibrantWarning, stacklevel=2)
+            fitted.summary = dataclasses.replace(fitted.summary, notes=(*fitted.summary.notes, note))
         return fitted
+
+    def _lost_accuracy(self, predictions: Predictions) -> str | None:
+        """Return what the method costs in accuracy on samples held out in folds, if that is more than a point.
+
+        Bins of every class are fitted to few samples each, and can lose on new ones what they gain on their own.
+        """
+        n = len(predictions)
+        if not self.bins_every_class or not 2 * _FOLDS <= n <= _MOST_HELD_OUT:
+            return None
+        fold, right = deal_folds(predictions.labels, _FOLDS, seed=0), 0
+        with without_our_warnings():
+            for number in range(_FOLDS):
+                held = predictions[(fold == number).nonzero()[:, 0]]
+                try:
+                    fitted = self.fit_uncompared(predictions[(fold != number).nonzero()[:, 0]])
+                except FitError:
+                    return None
+                right += int(fitted.transform(held).correct.sum())
+        before, after = float(predictions.correct.double().mean()), right / n
+        if after >= before - _POINT:
+            return None
+        return (
+            f"the map is worse than no calibration on samples held out in {_FOLDS} folds: accuracy {before:.4f} to "
+            f"{after:.4f}. Its bins hold too few of these {n} samples: use more samples, fewer bins, or a method that "
+            "keeps the predicted class."
+        )
 
     def _checked(self, predictions: Predictions | TopLabel) -> Predictions:
         if not isinstance(predictions, Predictions):

@@ -7,7 +7,7 @@ from calibrant.maps.class_bins import ClassBins
 from calibrant.maps.curve import BetaCurve, Curve, Line, Polynomial, Steps
 from calibrant.maps.curved import OneVsRest, TopLabelMap, TwoClassMap
 from calibrant.maps.identity import Identity
-from calibrant.maps.mixture import Mixture
+from calibrant.maps.mixture import LogMixture, Mixture
 from calibrant.maps.order_preserving import MonotoneMap, OrderPreservingMap, Sees
 from calibrant.maps.pooled import PooledMap
 from calibrant.maps.proximity import ProximityMap
@@ -24,6 +24,7 @@ __all__ = [
     "FitSummary",
     "Identity",
     "Line",
+    "LogMixture",
     "Map",
     "Mixture",
     "MonotoneMap",

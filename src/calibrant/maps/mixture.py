@@ -1,4 +1,4 @@
-"""A weighted mean of the probabilities that several maps give."""
+"""Weighted means of what several maps give: of their probabilities, or of their log-probabilities."""
 
 from collections.abc import Sequence
 from typing import ClassVar, cast, final
@@ -10,7 +10,7 @@ from calibrant.checks import check_bool
 from calibrant.maps.base import Map, Setting
 from calibrant.maps.learned import require
 
-__all__ = ["Mixture"]
+__all__ = ["LogMixture", "Mixture"]
 
 
 # By how much the predicted class is put ahead of the next: more than float32 rounds away.
@@ -42,10 +42,7 @@ class Mixture(Map):
 
     def check_numbers(self) -> None:
         check_bool(self.keeps_predicted, "keeps_predicted")
-        m, weights = len(self.maps), self.weights
-        require(m > 0 and weights.shape == (m,), f"weights must be one for each of {m} maps, at least one", weights)
-        near = (weights.sum() - 1).abs() <= m * torch.finfo(torch.float32).eps  # a map may be kept in float32
-        require((weights >= 0).all() & near, "weights must not be negative, and sum to one", weights)
+        _check_weights(self.weights, len(self.maps))
 
     def calibrated(self, logits: Tensor) -> Tensor:
         limits = torch.finfo(logits.dtype)
@@ -54,6 +51,44 @@ class Mixture(Map):
         log_weights = self.weights.log().to(logits)
         mean = torch.stack([part + weight for part, weight in zip(parts, log_weights, strict=True)]).logsumexp(dim=0)
         return _put_ahead(mean, logits.argmax(dim=-1, keepdim=True)) if self.keeps_predicted else mean
+
+
+@final
+class LogMixture(Map):
+    """Mean of log-probabilities, divided by their sum: the geometric mean of what the maps give.
+
+    Unlike a mean of probabilities it is no flatter than the maps are where they agree.
+
+    Args:
+        weights: One a map, not negative, summing to one, (m,).
+        maps: The maps, all for the same classes.
+        n_classes: Length of a row of logits.
+    """
+
+    kind: ClassVar[str] = "log_mixture"
+    weights: Tensor
+
+    def __init__(self, weights: Tensor, maps: Sequence[Map], *, n_classes: int) -> None:
+        # Where all maps have the class ahead, so has their mean.
+        super().__init__(n_classes, gives_log_probs=True, keeps_predicted=all(part.keeps_predicted for part in maps))
+        self.maps = nn.ModuleList(maps)
+        self.keep(weights=weights)
+
+    def check_numbers(self) -> None:
+        _check_weights(self.weights, len(self.maps))
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        least = torch.finfo(logits.dtype).min / 4  # so that no sum of them overflows
+        parts = [part(logits).log_softmax(dim=-1).clamp(min=least) for part in self.maps]
+        # One product after the other: a matrix product would round by the number of samples.
+        mean = torch.stack([part * weight for part, weight in zip(parts, self.weights.to(logits), strict=True)]).sum(0)
+        return mean.log_softmax(dim=-1)
+
+
+def _check_weights(weights: Tensor, m: int) -> None:
+    require(m > 0 and weights.shape == (m,), f"weights must be one for each of {m} maps, at least one", weights)
+    near = (weights.sum() - 1).abs() <= m * torch.finfo(torch.float32).eps  # a map may be kept in float32
+    require((weights >= 0).all() & near, "weights must not be negative, and sum to one", weights)
 
 
 def _put_ahead(log_probs: Tensor, top: Tensor) -> Tensor:

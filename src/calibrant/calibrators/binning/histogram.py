@@ -100,6 +100,7 @@ class ClasswiseHistogramBinning(Calibrator):
     )
     preserves_accuracy: ClassVar[bool] = False
     preserves_ranking: ClassVar[bool] = False
+    bins_every_class: ClassVar[bool] = True
 
     n_bins: int = 15
     bins: BinKind = "equal_width"

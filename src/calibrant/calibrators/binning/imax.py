@@ -58,6 +58,7 @@ class IMax(Calibrator):
     )
     preserves_accuracy: ClassVar[bool] = False
     preserves_ranking: ClassVar[bool] = False
+    bins_every_class: ClassVar[bool] = True
 
     n_bins: int = 15
     sharing: IMaxSharing = "shared"

@@ -7,7 +7,8 @@ from typing import ClassVar, NamedTuple, final, get_args
 
 from calibrant.calibrators.absent import absent_classes, some_names
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, check_calibrators
-from calibrant.calibrators.choice.defaults import default_candidates, steady_candidate
+from calibrant.calibrators.choice.defaults import default_candidates, steady_candidate, steady_partner
+from calibrant.calibrators.choice.pool import Pool
 from calibrant.calibrators.choice.ranking import Ranking, Score, Standing
 from calibrant.calibrators.choice.selection import rank
 from calibrant.checks import check_at_least, check_known
@@ -33,10 +34,13 @@ class Auto(Calibrator):
     """Try several methods by cross-validation, take the one whose proper score is low beyond doubt, fit it on all.
 
     The usual candidates (:func:`default_candidates`) have a steady one among them, structured matrix or vector scaling,
-    which is seldom far behind the best whatever the model is. It is taken unless cross-validation speaks against it: a
-    simpler candidate must be lower by two standard errors, any other by three. With few samples that keeps noise from
-    picking a flexible method; with many it finds the winner. Of candidates that were given, the first, from simple to
-    complex, that is within one standard error of the best is taken. Doing nothing is always a candidate.
+    which is seldom far behind the best whatever the model is. It is taken unless cross-validation speaks against it by
+    three standard errors. With few samples that keeps noise from picking a flexible method; with many it finds the
+    winner. The steady one has a partner where the samples allow (:func:`steady_partner`); where they cannot decide
+    between the two, the log-probabilities of both are averaged, with weights from their scores. With 500 samples or
+    fewer these two are all that is tried, beside temperature scaling and nothing. Of candidates that were given, the
+    first, from simple to complex, that is within one standard error of the best is taken. Doing nothing is always a
+    candidate.
 
     The choice is made by log-loss (or Brier score), never by ECE, which is lowest for maps that answer the same for
     every sample; a warning says where ECE, or the other proper score, would have chosen otherwise. The test set plays
@@ -46,7 +50,8 @@ class Auto(Calibrator):
     steady one in the first fold are tried in no other. It hurts where the calibration samples are not drawn like the
     samples to come: the choice is then as wrong as every fit.
 
-    Formula: m* = the steady m₀, or the lowest m with CV(m) − CV(m₀) < −c se(CV(m) − CV(m₀)), c = 2 if simpler, else 3
+    Formula: m* = the steady m₀, or the lowest m with CV(m) − CV(m₀) < −3 se(CV(m) − CV(m₀)); of m₀ and its partner m₁,
+        q ∝ q₀^w q₁^(1 − w), w/(1 − w) = exp(n (CV(m₁) − CV(m₀))/4)
     Rows: at least two a fold; a hundred or more to tell methods apart. With fewer it keeps to the steady one.
 
     Args:
@@ -87,12 +92,20 @@ class Auto(Calibrator):
 
     def rank(self, predictions: Predictions) -> Ranking:
         """How the candidates did on samples they were not fitted on."""
-        candidates, steady = self.candidates, None
+        candidates, steady, partner = self.candidates, None, None
         if candidates is None:
             n, k, absent = len(predictions), predictions.n_classes, len(absent_classes(predictions))
             candidates = default_candidates(n, k, absent=absent)
-            steady = steady_candidate(n, k, absent=absent)
-        return rank(predictions, candidates, score=self.score, folds=self.folds, seed=self.seed, steady=steady)
+            steady, partner = steady_candidate(n, k, absent=absent), steady_partner(n, k, absent=absent)
+        return rank(
+            predictions,
+            candidates,
+            score=self.score,
+            folds=self.folds,
+            seed=self.seed,
+            steady=steady,
+            partner=partner,
+        )
 
     def choose(self, predictions: Predictions) -> Choice:
         """The candidate that is taken, fitted on all samples, and how all of them did.
@@ -174,6 +187,12 @@ def _told(ranking: Ranking, taken: Standing) -> list[str]:
         lines = [f"chosen by {basis}: none, leaving the predictions as they are ({taken.score:.4f})"]
     else:
         lines = [f"chosen by {basis}: {taken.name} ({taken.score:.4f}), {taken.to_nothing} against doing nothing"]
+    if isinstance(taken.calibrator, Pool):
+        weights = " and ".join(f"{weight:.2f}" for weight in taken.calibrator.weights)
+        lines.append(f"the log-probabilities of {taken.name} are averaged, with weights {weights}")
+    if taken.to_temperature.high >= 0 and taken.calibrator.name not in ("none", "temperature"):
+        # What a comparison on test samples would say of the same predictions.
+        lines.append(f"temperature scaling is enough: {taken.name} is not clearly better ({taken.to_temperature})")
     lines += _why(ranking, taken)
     finalists = ranking.finalists
     lines.append("ranking: " + ", ".join(f"{each.name} {each.score:.4f}" for each in finalists))
@@ -187,7 +206,8 @@ def _told(ranking: Ranking, taken: Standing) -> list[str]:
 def _why(ranking: Ranking, taken: Standing) -> list[str]:
     """Why it is not the one with the lowest score, if so."""
     best = ranking.best
-    if taken is best or best.score >= taken.score:
+    averaged = taken.calibrator.members if isinstance(taken.calibrator, Pool) else ()
+    if taken is best or best.score >= taken.score or best.calibrator in averaged:
         return []
     lower = f"{best.name} scored lower ({best.score:.4f}), "
     if ranking.steady is None:

@@ -15,7 +15,7 @@ from calibrant.calibrators.scaling.sms import StructuredMatrixScaling
 from calibrant.calibrators.scaling.svs import StructuredVectorScaling
 from calibrant.calibrators.scaling.temperature import TemperatureScaling
 
-__all__ = ["default_candidates", "steady_candidate"]
+__all__ = ["default_candidates", "steady_candidate", "steady_partner"]
 
 # Up to this n k² a fit of structured matrix scaling takes a few seconds; six of them are then half a minute.
 _MATRIX_WORK = 2e9
@@ -23,6 +23,8 @@ _MATRIX_WORK = 2e9
 _SAMPLES_A_WEIGHT = 2
 # Dirichlet calibration chooses its penalties by cross-validation, which needs more and takes longer.
 _SAMPLES_A_SEARCHED_WEIGHT = 5
+# With so few samples of so few classes no cross-validation tells methods apart; the steady ones are averaged.
+_FEW_SAMPLES, _FEW_CLASSES = 500, 10
 # A curve for each class needs samples of each, a network that sees which class is which as well.
 _SAMPLES_A_CURVE = 20
 _SAMPLES_A_SEEN_CLASS = 50
@@ -47,7 +49,8 @@ def default_candidates(n: int, k: int, *, absent: int = 0) -> tuple[Calibrator, 
     2·10⁹): each is the one before it as long as the samples do not show more. Challengers of two classes: Platt, beta,
     quadratic, ensemble temperature, isotonic, Venn-Abers. Of more: ensemble temperature, the diagonal function, pooled
     isotonic by itself and after a temperature, isotonic regression of each class (20 samples a class), the
-    order-invariant network, the order-preserving one (50 a class), and Dirichlet calibration (5 a weight). Where a
+    order-invariant network, the order-preserving one (50 a class), and Dirichlet calibration (5 a weight). With at most
+    500 samples of ten classes there are none but Platt scaling: the lowest of many scores would be luck. Where a
     class has no samples, only those that treat all classes alike are left: the others would learn that it never occurs,
     and no held-out sample shows the harm.
 
@@ -60,6 +63,8 @@ def default_candidates(n: int, k: int, *, absent: int = 0) -> tuple[Calibrator, 
         >>> [method.name for method in default_candidates(5000, 2)]
         ['none', 'temperature', 'svs', 'sms', 'platt', 'beta', 'quadratic', 'ets', 'isotonic', 'venn_abers']
     """
+    if _few(n, k) and not absent:
+        return DoNothing(), TemperatureScaling(), steady_candidate(n, k), PlattScaling()
     matrix = (StructuredMatrixScaling(),) if n * k * k <= _MATRIX_WORK else ()
     steady = (DoNothing(), TemperatureScaling(), StructuredVectorScaling(), *matrix)
     candidates = (*steady, *(_challengers_of_two() if k == 2 else _challengers(n, k)))
@@ -83,6 +88,33 @@ def steady_candidate(n: int, k: int, *, absent: int = 0) -> Calibrator:
     return StructuredVectorScaling() if wide else StructuredMatrixScaling()
 
 
+def steady_partner(n: int, k: int, *, absent: int = 0) -> Calibrator | None:
+    """Return the method of :func:`default_candidates` that the steady one is averaged with, if there is one.
+
+    Platt scaling with few samples: it looks at every class by itself, and errs where structured matrix scaling, which
+    looks at all of them together, does not. With more samples Dirichlet calibration, the same kind of map with
+    penalties that are searched for.
+
+    Example:
+        >>> steady_partner(100, 3).name, steady_partner(5000, 10).name, steady_partner(5000, 100)
+        ('platt', 'dirichlet_odir', None)
+    """
+    if absent:
+        return None
+    if _few(n, k):
+        return PlattScaling()
+    return DirichletODIR() if k > 2 and _searched(n, k) else None
+
+
+def _few(n: int, k: int) -> bool:
+    return n <= _FEW_SAMPLES and k <= _FEW_CLASSES
+
+
+def _searched(n: int, k: int) -> bool:
+    """Whether there are samples enough to search the penalties of a matrix, and not too many."""
+    return n >= _SAMPLES_A_SEARCHED_WEIGHT * k * k and n * k * k <= _MATRIX_WORK
+
+
 def _challengers_of_two() -> tuple[Calibrator, ...]:
     scaled = (PlattScaling(), BetaCalibration(), QuadraticScaling(), EnsembleTemperatureScaling())
     return (*scaled, IsotonicRegression(), VennAbers())
@@ -97,6 +129,6 @@ def _challengers(n: int, k: int) -> tuple[Calibrator, ...]:
         (IsotonicOneVsRest(), n >= _SAMPLES_A_CURVE * k),
         (OrderInvariant(), True),
         (OrderPreserving(), n >= _SAMPLES_A_SEEN_CLASS * k),
-        (DirichletODIR(), n >= _SAMPLES_A_SEARCHED_WEIGHT * k * k and n * k * k <= _MATRIX_WORK),
+        (DirichletODIR(), _searched(n, k)),
     ]
     return tuple(method for method, enough in allowed if enough)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator
 from calibrant.calibrators.chain import Chain
-from calibrant.calibrators.scaling.odir import DirichletODIR
+from calibrant.calibrators.choice.pool import Pool
 
 __all__ = ["Gap", "Ranking", "Score", "Standing", "label"]
 
@@ -16,9 +16,9 @@ Score: TypeAlias = Literal["nll", "brier"]
 
 # Two-sided 95 %.
 _Z = 1.959963984540054
-# Standard errors by which the steady candidate must be led. Dirichlet calibration has the same maps as structured
-# matrix scaling; of ten other challengers, the largest lead that is noise seldom exceeds three.
-_SIMPLER, _KINDRED, _OTHER = 2.0, 2.0, 3.0
+# Standard errors by which the steady candidate must be led: of ten candidates, the largest lead that is noise seldom
+# exceeds three.
+_LEAD = 3.0
 
 
 @final
@@ -71,6 +71,7 @@ class Standing:
     score: float
     to_best: Gap  # its score minus the best
     to_nothing: Gap  # its score minus that of doing nothing: below 0 it helps
+    to_temperature: Gap = Gap()  # its score minus that of temperature scaling
     to_steady: Gap = Gap()  # its score minus that of the steady candidate
     other: float = math.nan  # the other proper score: brier beside nll, nll beside brier
     other_to_nothing: Gap = Gap()
@@ -112,10 +113,9 @@ class Ranking:
     def chosen(self) -> Standing:
         """The candidate to take.
 
-        With a steady candidate, that one, unless a simpler one (given before it) or Dirichlet calibration is lower by
-        more than two standard errors, or another challenger (given after it) by more than three: among many the lowest
-        score is partly luck. Without one, the simplest candidate that is no more than one standard error above the
-        best.
+        With a steady candidate, that one, unless another is lower by more than three standard errors: among many the
+        lowest score is partly luck. Where there is a mean of it and its partner, that mean is taken instead of either.
+        Without a steady one, the simplest candidate that is no more than one standard error above the best.
 
         Standard errors are those of the paired differences, which are far smaller than that of either score. Above the
         best, a candidate's own outliers do not count as noise (:class:`Gap`).
@@ -125,8 +125,12 @@ class Ranking:
         if held is None:
             alike = [each for each in may if each.to_best.value <= each.to_best.noise]
             return min(alike or may[:1], key=lambda each: each.place)
-        ahead = (each for each in may if _replaces(each, held))
-        return min((held, *ahead), key=lambda each: each.to_steady.value)
+        ahead = (each for each in may if each.to_steady.value < -_LEAD * each.to_steady.standard_error)
+        found = min((held, *ahead), key=lambda each: each.to_steady.value)
+        pools = (
+            each for each in may if isinstance(each.calibrator, Pool) and found.calibrator in each.calibrator.members
+        )
+        return next(pools, found)
 
     @property
     def other_score(self) -> Score:
@@ -149,12 +153,6 @@ class Ranking:
         return self.chosen.to_lowest_ece.low > 0 and self.lowest_ece.to_best.low > 0
 
 
-def _replaces(each: Standing, held: Standing) -> bool:
-    kindred = isinstance(each.calibrator, DirichletODIR)
-    lead = _SIMPLER if each.place < held.place else _KINDRED if kindred else _OTHER
-    return each is not held and each.to_steady.value < -lead * each.to_steady.standard_error
-
-
 def label(calibrator: Calibrator) -> str:
     """Its name, with the options that are not the usual ones, as the command line takes it.
 
@@ -165,6 +163,8 @@ def label(calibrator: Calibrator) -> str:
     """
     if isinstance(calibrator, Chain):
         return "+".join(label(step) for step in calibrator.steps)
+    if isinstance(calibrator, Pool):
+        return " & ".join(label(member) for member in calibrator.members)
     unusual = [
         f"{option.name}={_option(getattr(calibrator, option.name))}"
         for option in fields(calibrator)  # type: ignore[arg-type]  # concrete calibrators are dataclasses

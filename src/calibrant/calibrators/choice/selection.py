@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator, try_fit
+from calibrant.calibrators.choice.pool import Pool
 from calibrant.calibrators.choice.ranking import Gap, Ranking, Score, Standing, label
 from calibrant.calibrators.folds import deal_folds
 from calibrant.calibrators.nothing import DoNothing
@@ -14,6 +15,7 @@ from calibrant.calibrators.scaling.odir import DirichletODIR
 from calibrant.calibrators.scaling.order_preserving import OrderInvariant, OrderPreserving
 from calibrant.calibrators.scaling.sms import StructuredMatrixScaling
 from calibrant.calibrators.scaling.svs import StructuredVectorScaling
+from calibrant.calibrators.scaling.temperature import TemperatureScaling
 from calibrant.checks import check_at_least
 from calibrant.errors import FitError
 from calibrant.numerics.binning import bin_index, sums_by
@@ -26,13 +28,16 @@ _BINS = 15  # of the calibration error
 # Samples that are added to every candidate's log-loss, labelled with the runner-up: as Jeffreys' prior adds half a
 # failure, because that none of n was wrong does not mean that none will be. It counts with a hundred samples or fewer.
 _UNSEEN = 0.5
+# The steady candidate and its partner have weights e^(-loss / 4), the loss being that of all samples held out, in nats:
+# sharp where the samples decide, and even where they cannot. One with less than the second number is left out.
+_EVEN, _LIGHT = 4.0, 0.02
 # More samples would tell methods apart that differ by less than matters; the method taken is fitted on all.
 _MOST = 100_000
 # A costly method is tried only where a cheaper one, which learns a part of the same, leads a third (None: the steady
 # one) by so many standard errors.
 _HINTS: tuple[tuple[type[Calibrator], type[Calibrator], type[Calibrator] | None, float], ...] = (
     (OrderPreserving, OrderInvariant, None, 0.0),
-    (DirichletODIR, StructuredMatrixScaling, StructuredVectorScaling, 2.0),
+    (DirichletODIR, StructuredMatrixScaling, StructuredVectorScaling, 0.0),
 )
 
 
@@ -44,6 +49,7 @@ def rank(
     folds: int = 5,
     seed: int = 0,
     steady: Calibrator | None = None,
+    partner: Calibrator | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Ranking:
     """Cross-validate the candidates and rank them by a proper score; doing nothing is always among them.
@@ -56,7 +62,9 @@ def rank(
     comparison by log-loss, one whose label is the runner-up.
 
     With a steady candidate, those given after it are dropped after the first fold in which they do not lead it: what is
-    behind on a fifth of the samples seldom ends far ahead on all. Of more than 100,000 samples, as many are drawn.
+    behind on a fifth of the samples seldom ends far ahead on all. Of more than 100,000 samples, as many are drawn. The
+    steady candidate's partner is tried in all folds, unless it is far behind; then the mean of the two, weighted by
+    their scores, is ranked as well.
 
     Args:
         predictions: The calibration samples, at least two a fold.
@@ -65,6 +73,7 @@ def rank(
         folds: Parts that the samples are dealt into (:func:`deal_folds`).
         seed: Random seed of the deal.
         steady: The candidate that is chosen when in doubt (:attr:`Ranking.chosen`); None for the simplest.
+        partner: The candidate that the steady one may be averaged with.
         progress: Called with the name of each fit as it begins.
 
     Raises:
@@ -88,7 +97,11 @@ def rank(
         drawn = torch.randperm(len(predictions), generator=torch.Generator().manual_seed(seed))[:_MOST]
         predictions = predictions[drawn.to(predictions.labels.device)]
     fold = deal_folds(predictions.labels, folds, seed)
-    tried = [_Tried(each, len(predictions), predictions.logits.device) for each in candidates]
+    keep = () if partner is None else (steady, partner)
+    tried = [
+        _Tried(each, predictions, keeps=bool(keep) and (each in keep or isinstance(each, DoNothing)))
+        for each in candidates
+    ]
     nothing = next(each for each in tried if isinstance(each.calibrator, DoNothing))
     nothing.eligible = predictions.zero_cells is None or not predictions.zero_cells.cells
     place = None if steady is None else list(candidates).index(steady)
@@ -101,15 +114,56 @@ def rank(
                 continue
             progress(f"fold {number + 1} of {folds}: {each.name}")
             each.try_fold(fitting, judging, held, score, nothing)
-            each.dropped = place is not None and tried.index(each) > place and not each.leads(tried[place])
+            if each.calibrator == partner:
+                each.dropped = _light(each, tried[place]) if place is not None else False
+            else:
+                each.dropped = place is not None and tried.index(each) > place and not each.leads(tried[place])
+    if place is not None and partner is not None:
+        place = _with_pool(tried, place, partner, predictions, score)
     return _ranked(tried, score, folds, len(predictions), place)
+
+
+def _with_pool(tried: list["_Tried"], place: int, partner: Calibrator, predictions: Predictions, score: Score) -> int:
+    """Add the mean of the steady candidate and its partner; return the place of the one that is steady then.
+
+    Where one of them has next to no weight, there is no mean, and the other is steady.
+    """
+    first = tried[place]
+    second = next((each for each in tried if each.calibrator == partner), None)
+    if second is None or second.dropped or first.failure or second.failure:
+        return place
+    if _light(first, second):
+        return tried.index(second)
+    if not _light(second, first):
+        tried.append(_pooled(first, second, predictions, score))
+    return place
+
+
+def _light(each: "_Tried", other: "_Tried") -> bool:
+    """Whether it would have next to no weight beside the other."""
+    loss = float((each.judged - other.judged)[each.seen & other.seen].sum())
+    return loss > -_EVEN * math.log(_LIGHT)
+
+
+def _pooled(first: "_Tried", second: "_Tried", predictions: Predictions, score: Score) -> "_Tried":
+    """Return the mean of two candidates as a third, on the same held-out samples."""
+    lead = float((second.judged - first.judged).sum()) / _EVEN
+    weights = 1 / (1 + math.exp(-lead)), 1 / (1 + math.exp(lead))
+    pooled = _Tried(Pool((first.calibrator, second.calibrator), weights), predictions, keeps=False)
+    mean = weights[0] * first.log_probs + weights[1] * second.log_probs
+    pooled.take(predictions.with_logits(mean.log_softmax(dim=1), normalised=True), slice(None), score)
+    pooled.folds = first.folds
+    return pooled
 
 
 class _Tried:
     """What the folds have shown of one candidate so far."""
 
-    def __init__(self, calibrator: Calibrator, n: int, device: torch.device) -> None:
+    def __init__(self, calibrator: Calibrator, predictions: Predictions, *, keeps: bool) -> None:
         self.calibrator, self.name = calibrator, label(calibrator)
+        n, device = len(predictions), predictions.logits.device
+        # Of samples held out, where they may be averaged with another candidate's.
+        self.log_probs = torch.zeros(predictions.logits.shape if keeps else (0, 0), dtype=torch.float64, device=device)
         self.scores, self.judged, self.others, self.confidence, self.correct = torch.zeros(
             5, n, dtype=torch.float64, device=device
         )
@@ -135,6 +189,13 @@ class _Tried:
             self._leave_as_is(trial.failure or "", held, nothing)
             return
         self.seconds += trial.seconds
+        self.take(mapped, held, score)
+        if not math.isfinite(float(self.scores[held].sum())):
+            self._leave_as_is(f"its {score} was not finite on samples held out.", held, nothing)
+
+    def take(self, mapped: Predictions, held: Tensor | slice, score: Score) -> None:
+        """Keep the scores of samples that the map was not fitted on."""
+        self.seen[held] = True
         rows = mapped.softmax_rows(Wanted(squares=True))
         nll, brier = rows.nll().double(), rows.brier().double()
         self.scores[held], self.others[held] = (nll, brier) if score == "nll" else (brier, nll)
@@ -142,12 +203,19 @@ class _Tried:
         if score == "nll":
             self.judged[held] -= _UNSEEN / len(self.seen) * mapped.log_probs.double().topk(2).values[:, 1]
         self.confidence[held], self.correct[held] = mapped.confidence, mapped.correct.double()
-        if not math.isfinite(float(self.scores[held].sum())):
-            self._leave_as_is(f"its {score} was not finite on samples held out.", held, nothing)
+        if len(self.log_probs):
+            self.log_probs[held] = mapped.log_probs.double()
 
     def _leave_as_is(self, reason: str, held: Tensor, nothing: "_Tried") -> None:
         self.failures.append(reason)
-        for name in ("scores", "judged", "others", "confidence", "correct"):
+        for name in (
+            "scores",
+            "judged",
+            "others",
+            "confidence",
+            "correct",
+            *(["log_probs"] if len(self.log_probs) else []),
+        ):
             getattr(self, name)[held] = getattr(nothing, name)[held]
 
     def leads(self, other: "_Tried", *, by: float = 0.0) -> bool:
@@ -187,6 +255,7 @@ def _ranked(tried: Sequence[_Tried], score: Score, folds: int, n: int, place: in
     best = min(finalists, key=lambda each: float(each.judged.mean()))
     lowest = min((each.calibration_gaps() for each in finalists), key=lambda gap: float(gap.mean()))
     steady = None if place is None or tried[place] not in finalists else tried[place]
+    temperature = next((each for each in finalists if isinstance(each.calibrator, TemperatureScaling)), None)
 
     def standing(number: int, each: _Tried) -> Standing:
         if each.failure is not None:
@@ -200,6 +269,7 @@ def _ranked(tried: Sequence[_Tried], score: Score, folds: int, n: int, place: in
             score=float(best.scores.mean() + (each.scores - best.scores)[seen].mean()),
             to_best=to_best,
             to_nothing=Gap.between(each.scores[seen], nothing.scores[seen]),
+            to_temperature=Gap() if temperature is None else Gap.between(each.scores[seen], temperature.scores[seen]),
             to_steady=Gap() if steady is None else Gap.between(each.judged[seen], steady.judged[seen]),
             other=float(each.others[seen].mean()),
             other_to_nothing=Gap.between(each.others[seen], nothing.others[seen]),

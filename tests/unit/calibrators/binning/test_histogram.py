@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.calibrators import ClasswiseHistogramBinning, HistogramBinning
+from calibrant.calibrators import ClasswiseHistogramBinning, HistogramBinning, IMax
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.maps import ClassBins, OneVsRest, Steps, TwoClassMap
 from calibrant.numerics.binning import bin_index
@@ -131,6 +131,7 @@ class TestClasswise:
         raw = table[np.arange(k), cells]
         return raw / raw.sum(1, keepdims=True)
 
+    @pytest.mark.filterwarnings("ignore:.*worse than no calibration on samples held out")
     @pytest.mark.parametrize("k", [3, 8])
     def test_it_is_one_histogram_a_class_divided_by_their_sum(self, k):
         fit, test = network(800, k), network(200, k, seed=1)
@@ -138,6 +139,7 @@ class TestClasswise:
         assert isinstance(made, ClassBins)
         assert np.allclose(made.transform(test).probs.numpy(), self.reference(fit, test))
 
+    @pytest.mark.filterwarnings("ignore:.*worse than no calibration on samples held out")
     def test_steps_over_the_same_edges_give_the_same(self):
         fit, test = network(800, 4), network(200, 4, seed=1)
         made = ClasswiseHistogramBinning().fit(fit)
@@ -184,3 +186,16 @@ class TestClasswise:
         made = ClasswiseHistogramBinning(bins=bins).fit(network(500, 6, sharpness=8.0))
         nll = made.transform(network(2000, 6, seed=1, sharpness=8.0)).softmax_rows().nll()
         assert float(nll.max()) < math.log(502 * 5) + math.log(6)
+
+
+@pytest.mark.parametrize("method", [ClasswiseHistogramBinning(), IMax(n_bins=100)])
+def test_bins_that_cost_accuracy_on_samples_held_out_say_so(method):
+    """On the samples of the fit they lose none: every bin knows its own."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(150, 6, generator=generator, dtype=torch.float64)
+    labels = logits.softmax(1).multinomial(1, generator=generator)[:, 0]
+    few = Predictions.from_logits(logits, labels)
+    with pytest.warns(CalibrantWarning, match="worse than no calibration on samples held out in 5 folds: accuracy 0"):
+        fitted = method.fit(few)
+    assert fitted.summary.after["accuracy"] > fitted.summary.before["accuracy"] - 0.01
+    assert any("held out in 5 folds" in note for note in fitted.summary.notes)

@@ -1,5 +1,6 @@
 """Choosing among methods: by rows they were not fitted on, with doing nothing among them, and without the test set."""
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,7 +25,8 @@ from calibrant.calibrators.choice.ranking import Gap, Ranking, Standing, label
 from calibrant.calibrators.choice.selection import rank
 from calibrant.calibrators.folds import deal_folds
 from calibrant.errors import CalibrantWarning, FitError, InputError
-from calibrant.maps import Affine, Scale, Steps, TopLabelMap
+from calibrant.maps import Affine, LogMixture, Scale, Steps, TopLabelMap
+from calibrant.metrics import nll
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
@@ -233,17 +235,42 @@ class TestTheSteadyCandidate:
         ranked = tuple(sorted(standings, key=lambda each: each.score))
         return Ranking("nll", 5, 100, ranked, steady=1).chosen.name
 
-    def test_a_simpler_one_needs_a_lead_of_two_standard_errors(self):
-        assert self._chosen(simple=1.9) == "steady"
-        assert self._chosen(simple=2.1) == "simple"
-
-    def test_a_challenger_needs_three(self):
-        assert self._chosen(challenger=2.9, simple=-5.0) == "steady"
+    def test_any_other_needs_a_lead_of_three_standard_errors(self):
+        assert self._chosen(challenger=2.9, simple=2.9) == "steady"
         assert self._chosen(challenger=3.1, simple=-5.0) == "challenger"
-        assert self._chosen(challenger=2.9, simple=2.1) == "simple"
+        assert self._chosen(challenger=2.9, simple=3.1) == "simple"
 
     def test_of_several_the_lowest_score_is_taken(self):
         assert self._chosen(challenger=3.5, another=4.0, simple=2.5) == "another"
+
+    def test_is_averaged_with_its_partner_where_the_samples_cannot_decide(self):
+        predictions = rows(300, scale=2.0)
+        first, second = Fixed(temperature=2.0), Fixed(temperature=2.2)
+        found = rank(predictions, (first, second), steady=first, partner=second)
+        scores = {each.name: each.score for each in found.standings}
+        taken = found.chosen
+        assert taken.name == "fixed(temperature=2.0) & fixed(temperature=2.2)"
+        first_weight, second_weight = taken.calibrator.weights
+        names = ("fixed(temperature=2.0)", "fixed(temperature=2.2)")
+        unseen = [next(each for each in found.standings if each.name == name).to_steady.value for name in names]
+        assert math.log(first_weight / second_weight) == pytest.approx(300 * (unseen[1] - unseen[0]) / 4)
+        coldness = first_weight / 2.0 + second_weight / 2.2
+        expected = Predictions.from_logits(coldness * predictions.logits, predictions.labels)
+        assert scores[taken.name] == pytest.approx(nll(expected), rel=1e-9)
+        assert torch.allclose(taken.calibrator.fit(predictions)(predictions.logits), expected.log_probs)
+
+    def test_gives_way_to_a_partner_that_the_samples_prefer_by_far(self):
+        predictions = rows(1000, scale=3.0)
+        first, second = Fixed(temperature=1.0), Fixed(temperature=3.0)
+        found = rank(predictions, (first, second), steady=first, partner=second)
+        assert found.chosen.name == "fixed(temperature=3.0)"
+        assert len(found.standings) == 3
+        assert rank(predictions, (second, first), steady=second, partner=first).chosen.name == "fixed(temperature=3.0)"
+
+    def test_a_partner_that_cannot_be_fitted_is_no_partner(self):
+        predictions = rows(300, scale=2.0)
+        found = rank(predictions, (TemperatureScaling(), Picky()), steady=TemperatureScaling(), partner=Picky())
+        assert found.chosen.name == "temperature"
 
     def test_challengers_that_do_not_lead_after_a_fold_are_not_tried_in_the_others(self):
         predictions = rows(500, scale=3.0)
@@ -268,6 +295,21 @@ class TestTheSteadyCandidate:
             for found_method in (found.chosen.calibrator, StructuredMatrixScaling())
         )
         assert taken < 0.97 * steady
+
+
+def test_few_samples_are_calibrated_by_a_mean_and_the_summary_says_so():
+    fitted = Auto().fit(rows(150, 3, scale=2.0, shift=[0.5, 0.0, -0.5]))
+    assert isinstance(fitted, LogMixture)
+    notes = " ".join(fitted.summary.notes)
+    assert "sms & platt" in notes
+    assert "averaged, with weights" in notes
+
+
+def test_what_is_no_better_than_a_temperature_beyond_noise_is_called_that():
+    alike, better = rows(200, 3, scale=2.0), rows(2000, 3, scale=2.0, shift=[2.0, 0.0, -2.0])
+    for predictions, enough in ((alike, True), (better, False)):
+        notes = Auto().fit(predictions).summary.notes
+        assert any("temperature scaling is enough" in note for note in notes) == enough
 
 
 def test_a_candidate_s_own_outlier_is_no_excuse():
@@ -373,12 +415,12 @@ def test_ten_rows_are_enough_and_nine_are_not():
         Auto((TemperatureScaling(),), folds=1).fit(rows(9))
 
 
-def test_separable_rows_leave_the_predictions_as_they_are():
+def test_rows_without_a_mistake_are_calibrated_with_half_an_unseen_one():
     logits = torch.randn(200, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     predictions = Predictions.from_logits(logits, logits.argmax(1))
-    fitted = Auto((TemperatureScaling(),)).fit(predictions)
-    assert torch.equal(fitted(logits), logits)
-    assert any(note.startswith("temperature was left out") for note in fitted.summary.notes)
+    with pytest.warns(CalibrantWarning, match="half an unseen mistake"):
+        fitted = Auto((TemperatureScaling(),)).fit(predictions)
+    assert 0 < float(fitted.temperature) < 0.5
 
 
 def test_the_same_seed_gives_the_same_choice_and_another_another_deal():
