@@ -1,6 +1,6 @@
-"""Scores that take the place of the softmax confidence: learned from features, or asked of the training rows.
+"""Scores that replace the softmax confidence: learned from features, or by distance to training samples.
 
-Both leave every prediction as it is, and give a :class:`~calibrant.predictions.TopLabel` that all metrics take.
+Both keep every prediction, and give a :class:`~calibrant.predictions.TopLabel` that all metrics take.
 """
 
 from calibrant.confidence.confidence_file import AnyConfidence, load_confidence, save_confidence

@@ -55,7 +55,7 @@ def save_confidence(fitted: AnyConfidence, path: str | os.PathLike[str]) -> None
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     save_confidence(trust, f"{folder}/trust.safetensors")
         ...     load_confidence(f"{folder}/trust.safetensors")
-        NeighbourConfidence(classes=2, rows=2, features=1)
+        NeighbourConfidence(classes=2, samples=2, features=1)
     """
     _CONTAINER.check_path(path)
     document: dict[str, Any]

@@ -32,49 +32,49 @@ __all__ = [
     "gathered_from_model",
     "gathered_from_predictions",
     "labelled_batches",
-    "rows_as_given",
     "running_on",
+    "sample_source",
 ]
 
 
-def rows_as_given(data: object) -> SampleSource:
-    """Rows of ``(inputs, labels)`` or of a map-style ``Dataset`` by number, and of a ``DataLoader`` as they come.
+def sample_source(data: object) -> SampleSource:
+    """Open ``(inputs, labels)`` or a map-style ``Dataset``, read by number, or a ``DataLoader``, read in its order.
 
     Raises:
-        InputError: If it is none of them.
+        InputError: If the data are something else.
     """
     return StreamedSamples(data) if isinstance(data, DataLoader) else open_samples(data)
 
 
 def labelled_batches(
-    rows: SampleSource, *, device: torch.device, batch_size: int
+    source: SampleSource, *, device: torch.device, batch_size: int
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """One pass: inputs (m, ...) as they are and labels (m,), both on the device, and positions (m,) on the CPU.
+    """Read the samples once: inputs (m, ...) and labels (m,) on the device, and positions (m,) on the CPU.
 
     Args:
-        rows: Where they are read.
-        device: Where they are wanted.
-        batch_size: Rows at a time; a loader has its own.
+        source: Samples to read.
+        device: Device of inputs and labels.
+        batch_size: Samples at a time; a loader has its own.
 
     Raises:
-        InputError: If there are no rows, or one cannot be read or has no class number.
+        InputError: If there are no samples, or one cannot be read or has no class number.
 
     Example:
-        >>> rows = rows_as_given((torch.zeros(5, 3), [0, 1, 1, 0, 2]))
-        >>> [labels.tolist() for _, labels, _ in labelled_batches(rows, device=torch.device("cpu"), batch_size=3)]
+        >>> source = sample_source((torch.zeros(5, 3), [0, 1, 1, 0, 2]))
+        >>> [labels.tolist() for _, labels, _ in labelled_batches(source, device=torch.device("cpu"), batch_size=3)]
         [[0, 1, 1], [0, 2]]
     """
     size = check_batch_size(batch_size)
-    for inputs, labels, positions in read_checked(rows, None if rows.n_samples is None else size):
+    for inputs, labels, positions in read_checked(source, None if source.n_samples is None else size):
         yield to_device(inputs, device), labels.to(device), positions
 
 
 @contextmanager
 def running_on(inputs: Tensor) -> Iterator[None]:
-    """Within the block a network runs on these inputs; if it cannot, the error tells their shape.
+    """Turn errors of a network that runs on these inputs within the block into one that gives their shape.
 
     Raises:
-        InputError: If it cannot.
+        InputError: If the network fails.
     """
     try:
         yield
@@ -83,15 +83,15 @@ def running_on(inputs: Tensor) -> Iterator[None]:
     except Exception as error:  # a network may raise anything
         raise InputError(
             f"the network must take inputs of shape (n, {', '.join(map(str, inputs.shape[1:]))}) and type "
-            f"{inputs.dtype}; it said: {in_a_line(error)}. Prepare the inputs as in training, or wrap it."
+            f"{inputs.dtype}; it raised {in_a_line(error)}. Prepare the inputs as in training, or wrap it."
         ) from error
 
 
 def features_of(model: nn.Module, inputs: Tensor) -> Tensor:
-    """Activations before the last layer, (n, d), as the network gives them.
+    """Return the activations before the last layer, (n, d).
 
     Raises:
-        InputError: If they are something else.
+        InputError: If the network gives something else.
     """
     features: object = with_features(model).features(inputs)
     if not isinstance(features, Tensor) or features.ndim != 2 or not features.is_floating_point():
@@ -105,10 +105,10 @@ def features_of(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def check_network(model: nn.Module, inputs: Tensor) -> None:
-    """Its logits are its head's answer to its features, as tried on some inputs.
+    """Check on some inputs that the logits of a network are ``head(features(x))``.
 
     Raises:
-        InputError: If they are not, or it cannot take the inputs, or the features are not finite.
+        InputError: If they are not, the network cannot take the inputs, or the features are not finite.
     """
     with running_on(inputs):
         features = as_features(features_of(model, inputs))
@@ -121,53 +121,53 @@ def check_network(model: nn.Module, inputs: Tensor) -> None:
         raise InputError(f"the logits must be head(features(x)); {type(model).__name__} gives others. {HOW_TO_WRAP}")
 
 
-_TRIED = 8  # rows on which the network is looked at twice
+_TRIED = 8  # samples on which the network is checked
 
 
 class Gathered(NamedTuple):
-    """All that is kept of the rows; logits are not, which may be a thousand a row."""
+    """Numbers kept per sample; logits are not kept, as there may be a thousand classes."""
 
     features: Tensor
-    """(n, d), in the type the network gave."""
+    """Features, (n, d), in the dtype of the network."""
 
     target: Tensor
-    """The true-class probability, (n,), float32 or float64."""
+    """True-class probability, (n,), float32 or float64."""
 
     correct: Tensor
-    """(n,), bool."""
+    """Whether each prediction is correct, (n,), bool."""
 
     softmax_log_odds: Tensor
-    """Of the network's own confidence, (n,)."""
+    """Log-odds of the network's own confidence, (n,)."""
 
 
 def gathered_from_predictions(predictions: Predictions, features: object) -> Gathered:
-    """From what is there already: predictions and the features they were made from, on the device of the features.
+    """Gather the numbers from predictions and their features, on the device of the features.
 
     Raises:
-        InputError: If the features are not a finite row for each prediction.
+        InputError: If the features are not finite, or not as many as the predictions.
     """
-    rows = as_features(features, rows=len(predictions))
-    # Block by block: a row of probabilities is as long as the classes are many.
+    checked = as_features(features, rows=len(predictions))
+    # Block by block: probabilities of all classes at once may not fit into memory.
     target = torch.cat([_target(block) for block in predictions.blocks()])
     known = (target, predictions.correct, predictions.top.log_odds)
-    return Gathered(rows, *(each.to(rows.device) for each in known))
+    return Gathered(checked, *(part.to(checked.device) for part in known))
 
 
-def gathered_from_model(model: nn.Module, rows: SampleSource, *, batch_size: int) -> Gathered:
-    """From one pass of the network over labelled inputs, in evaluation mode and without gradients.
+def gathered_from_model(model: nn.Module, source: SampleSource, *, batch_size: int) -> Gathered:
+    """Gather the numbers by one pass of the network over labelled inputs, in evaluation mode and without gradients.
 
     Args:
-        model: With ``features`` and ``head``; it comes back in the modes it was in.
-        rows: Where inputs and labels are read.
-        batch_size: Rows at a time.
+        model: Network with ``features`` and ``head``; its modes are restored.
+        source: Labelled samples.
+        batch_size: Samples at a time.
 
     Raises:
-        InputError: If the network shows no features, or they are not finite; or labels are out of range.
+        InputError: If the network exposes no features, they are not finite, or labels are out of range.
     """
     network = with_features(model)
     parts: list[Gathered] = []
     with frozen(model), torch.no_grad():
-        for inputs, labels, positions in labelled_batches(rows, device=device_of(model), batch_size=batch_size):
+        for inputs, labels, positions in labelled_batches(source, device=device_of(model), batch_size=batch_size):
             try:
                 if not parts:
                     check_network(model, inputs[:_TRIED])

@@ -20,29 +20,29 @@ from calibrant.predictions import Predictions, TopLabel
 __all__ = [
     "NeighbourConfidence",
     "TrustScore",
-    "dense_rows",
-    "nearest_row_distances",
+    "dense_samples",
+    "nearest_sample_distances",
 ]
 
 
-def dense_rows(points: Tensor, *, neighbours: int, alpha: float) -> Tensor:
-    """Mark all but the share ``alpha`` of the rows that are farthest from their neighbours.
+def dense_samples(points: Tensor, *, neighbours: int, alpha: float) -> Tensor:
+    """Mark all but the share ``alpha`` of the samples that are farthest from their neighbours.
 
-    A row's own place is not among its neighbours; one that is there twice is its own neighbour's neighbour, at distance
-    0. Rows as dense as the last one kept are kept too, so that the order of rows plays no part, and at least one row
-    always stays. With fewer rows than neighbours, as many as there are count.
+    A sample is not its own neighbour; an exact duplicate of it is one, at distance 0. Ties with the last sample kept
+    are kept too, so that the order of samples does not matter, and at least one sample always stays. If there are fewer
+    samples than neighbours, all others count as neighbours.
 
     Args:
         points: Points of one class, (n, d), float64, n >= 1.
-        neighbours: The density is that of the distance to this one.
-        alpha: At least 0 and below 1.
+        neighbours: Density is measured by the distance to the neighbour of this rank.
+        alpha: Share to leave out, at least 0 and below 1.
 
     Returns:
         Shape (n,), bool.
 
     Example:
         >>> points = torch.tensor([[0.0], [0.1], [0.2], [9.0]], dtype=torch.float64)
-        >>> dense_rows(points, neighbours=1, alpha=0.25).tolist()
+        >>> dense_samples(points, neighbours=1, alpha=0.25).tolist()
         [True, True, True, False]
 
     Reference:
@@ -52,28 +52,28 @@ def dense_rows(points: Tensor, *, neighbours: int, alpha: float) -> Tensor:
     dropped = int(alpha * n + 1e-9)  # 0.3 times 10 is less than 3 in binary
     if dropped == 0:
         return torch.ones(n, dtype=torch.bool, device=points.device)
-    # Differs from the public code: it counts a row as the first of its own neighbours.
-    radius = nearest_row_distances(points, points, min(neighbours, n - 1) + 1)[:, -1]
+    # Differs from the public code: it counts a sample as the first of its own neighbours.
+    radius = nearest_sample_distances(points, points, min(neighbours, n - 1) + 1)[:, -1]
     return radius <= radius.sort().values[n - dropped - 1]
 
 
 _FEW_DIMENSIONS = 8
-_MANY_PAIRS = 1 << 20  # for fewer it does not pay to plant a tree
+_MANY_PAIRS = 1 << 20  # with fewer, building a tree takes longer than it saves
 
 
-def nearest_row_distances(points: Tensor, reference: Tensor, neighbours: int) -> Tensor:
-    """Euclidean distances to the nearest rows of the reference, rising, (m, neighbours), float64.
+def nearest_sample_distances(points: Tensor, reference: Tensor, neighbours: int) -> Tensor:
+    """Return the Euclidean distances to the nearest reference samples, rising, (m, neighbours), float64.
 
-    A point that is itself a row of the reference has that row for its nearest, at distance 0.
+    A point that is itself a reference sample has that sample as its nearest, at distance 0.
 
     Args:
         points: Shape (m, d), float64, finite.
         reference: Shape (r, d), float64, finite, with r >= neighbours.
-        neighbours: How many.
+        neighbours: Number of distances per point.
 
     Example:
         >>> line = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
-        >>> nearest_row_distances(line, line, 2).tolist()
+        >>> nearest_sample_distances(line, line, 2).tolist()
         [[0.0, 1.0], [0.0, 1.0], [0.0, 2.0]]
     """
     is_flat = points.shape[1] <= _FEW_DIMENSIONS and points.device.type == "cpu"
@@ -82,27 +82,27 @@ def nearest_row_distances(points: Tensor, reference: Tensor, neighbours: int) ->
 
         distances, _ = KDTree(reference.numpy()).query(points.numpy(), k=range(1, neighbours + 1), workers=-1)
         return torch.from_numpy(distances)
-    # Products lose the digits of what lies far from 0; distances do not depend on where that is.
+    # Products of large coordinates lose digits; distances do not change when all points are shifted.
     centre = reference.mean(dim=0)
     points, reference = points - centre, reference - centre
     blocks = blocks_of(len(points), reference, neighbours)
-    return torch.cat([nearest_distances(points[rows], reference, neighbours) for rows in blocks])
+    return torch.cat([nearest_distances(points[block], reference, neighbours) for block in blocks])
 
 
 @final
 class NeighbourConfidence(nn.Module):
-    """Features and a predicted class in, the logarithm of the trust score out, (n, d) and (n,) -> (n,).
+    """Module from features (n, d) and predicted classes (n,) to the logarithm of the trust score (n,).
 
-    It holds the features of the training rows that it looks among, in the type they came in: 50,000 rows of 512 float32
-    features are 100 MB.
+    It holds the features of the training samples it searches, in their own dtype: 50,000 samples of 512 float32
+    features take 100 MB.
 
     Args:
-        reference: Features of training rows, (r, d), finite.
+        reference: Features of training samples, (r, d), finite.
         classes: Classes of these samples, (r,), whole numbers.
-        n_classes: How many there are, more than the largest of them.
+        n_classes: Number of classes; larger than every class number.
 
     Raises:
-        InputError: If any of that does not hold, or fewer than two classes have rows.
+        InputError: If an argument is invalid, or fewer than two classes have samples.
 
     Example:
         >>> trust = NeighbourConfidence(torch.tensor([[0.0], [4.0]]), torch.tensor([0, 1]), n_classes=2)
@@ -122,8 +122,8 @@ class NeighbourConfidence(nn.Module):
         _check_classes(classes, self.n_classes, "labels")
         if bool((classes == classes[0]).all()):
             raise InputError(
-                f"rows of at least two classes are needed, so that there is another one to be near to; got only class "
-                f"{int(classes[0])}. Fit on rows of all classes."
+                f"reference samples must be of at least two classes; got only class {int(classes[0])}. Fit on samples "
+                "of all classes."
             )
         order = classes.argsort(stable=True)
         self.register_buffer("reference", features[order])
@@ -131,58 +131,58 @@ class NeighbourConfidence(nn.Module):
         self.summary: FitSummary | None = None
 
     def settings(self) -> dict[str, Any]:
-        """What the constructor needs beside its buffers."""
+        """Return the arguments of the constructor that are not buffers."""
         return {"n_classes": self.n_classes}
 
     @torch.no_grad()
     def class_distances(self, features: object) -> Tensor:
-        """The distance to the nearest row of each class, (n, d) -> (n, k), float64; infinite if it has none.
+        """Return the distance to the nearest sample of each class, (n, d) -> (n, k), float64; infinite if it has none.
 
         Raises:
-            InputError: If the features are not finite, or not as many a row as those fitted on.
+            InputError: If the features are not finite, or differ in number from those of the fit.
         """
-        rows = as_features(features).to(self.reference.device)
-        if rows.shape[1] != self.reference.shape[1]:
+        given = as_features(features).to(self.reference.device)
+        if given.shape[1] != self.reference.shape[1]:
             raise InputError(
-                f"this was fitted on {self.reference.shape[1]} features a row; got {rows.shape[1]}. Take them from the "
-                "same layer."
+                f"features must have {self.reference.shape[1]} columns, as in the fit; got {given.shape[1]}. Take them "
+                "from the same layer."
             )
-        points = rows.double()
+        points = given.double()
         distances = points.new_full((len(points), self.n_classes), torch.inf)
         counts = torch.bincount(self.classes, minlength=self.n_classes).tolist()
-        for each, members in enumerate(self.reference.split(counts)):
+        for number, members in enumerate(self.reference.split(counts)):
             if len(members):
-                distances[:, each] = nearest_row_distances(points, members.double(), 1)[:, 0]
+                distances[:, number] = nearest_sample_distances(points, members.double(), 1)[:, 0]
         return distances
 
     def forward(self, features: Tensor, predicted: Tensor) -> Tensor:
-        """The logarithm of the trust score, (n,), float64: infinite where a distance is 0, and 0 where both are.
+        """Return the logarithm of the trust score, (n,), float64: infinite where a distance is 0, and 0 where both are.
 
         Args:
-            features: Shape (n, d), from the layer that was fitted on.
-            predicted: The classes that the classifier says, (n,).
+            features: Features of the layer used in the fit, (n, d).
+            predicted: Classes predicted by the classifier, (n,).
 
         Raises:
-            InputError: If features or classes do not fit.
+            InputError: If features or classes are invalid.
 
         Warns:
-            CalibrantWarning: If a predicted class has no rows; the score is then 0, nothing being infinitely far.
+            CalibrantWarning: If a predicted class has no reference samples; the score is then 0.
         """
         own, other = self._nearest(features, predicted, stacklevel=6)
-        # As near to both as can be: neither is nearer.
+        # At distance 0 from both, neither is nearer.
         return torch.where((own == 0) & (other == 0), 0.0, other.log() - own.log())
 
     @torch.no_grad()
     def scores(self, features: Tensor, predicted: Tensor) -> Tensor:
-        """The trust score: distance to the nearest other class over distance to the predicted one, from 0 to infinity.
+        """Return the trust score: distance to the nearest other class over that to the predicted one, at least 0.
 
-        Arguments and errors as of :meth:`forward`.
+        Arguments, errors and warnings are those of :meth:`forward`.
         """
         own, other = self._nearest(features, predicted, stacklevel=5)
         return torch.where((own == 0) & (other == 0), 1.0, other / own)
 
     def _nearest(self, features: Tensor, predicted: Tensor, *, stacklevel: int) -> tuple[Tensor, Tensor]:
-        """Distance to the predicted class and to the nearest other one, (n,) each."""
+        """Return the distances to the predicted class and to the nearest other one, (n,) each."""
         distances = self.class_distances(features)
         predicted = check_class_numbers(as_tensor(predicted, "predicted")).to(distances.device)
         check_same_length(distances, "features", predicted, "predicted")
@@ -192,38 +192,38 @@ class NeighbourConfidence(nn.Module):
         return own, distances.scatter(1, predicted[:, None], torch.inf).amin(dim=1)
 
     def top_label(self, predictions: Predictions, features: object) -> TopLabel:
-        """The classifier's answers, ranked by the trust score.
+        """Return the classifier's predictions with the trust score as their confidence.
 
-        The confidence is score / (1 + score), the other distance over the sum of both. It orders rows as the score does
-        and is above one half where the predicted class is nearest, but **no probability**: calibration errors of it
-        mean nothing, only refinement (AUROC, AUPR, AURC) does, unless a map is fitted on it.
+        The confidence is score / (1 + score), the other distance over the sum of both. It orders samples as the score
+        does and is above one half where the predicted class is nearest, but it is **no probability**: its calibration
+        errors mean nothing unless a map is fitted on it; refinement (AUROC, AUPR, AURC) is meaningful.
 
         Args:
             predictions: Predictions of the classifier.
             features: Features of the same samples, (n, d).
 
         Raises:
-            InputError: If the features are not finite, or not of these rows.
+            InputError: If the features are not finite, or not of these samples.
 
         Warns:
-            CalibrantWarning: If a predicted class has no rows.
+            CalibrantWarning: If a predicted class has no reference samples.
         """
-        rows = as_features(features, rows=len(predictions))
-        log_odds = self(rows, predictions.predicted).to(predictions.logits.device)
+        checked = as_features(features, rows=len(predictions))
+        log_odds = self(checked, predictions.predicted).to(predictions.logits.device)
         return TopLabel(sigmoid(log_odds), predictions.correct, log_odds)
 
     def extra_repr(self) -> str:
-        """Shown inside the brackets of the module's name."""
-        rows, d = self.reference.shape
-        return f"classes={self.n_classes}, rows={rows}, features={d}"
+        """Return what is shown inside the brackets of the module's name."""
+        samples, d = self.reference.shape
+        return f"classes={self.n_classes}, samples={samples}, features={d}"
 
     @staticmethod
     def _warn_of_empty(predicted: Tensor, stacklevel: int) -> None:
         if len(predicted):
             named = ", ".join(map(str, predicted.unique().tolist()[:5]))
             warnings.warn(
-                f"{len(predicted)} rows are predicted to be of a class that no fitted row has ({named}); their trust "
-                "score is 0. Fit on rows of all classes.",
+                f"{len(predicted)} samples are predicted to be of a class without reference samples ({named}); their "
+                "trust score is 0. Fit on samples of all classes.",
                 CalibrantWarning,
                 stacklevel=stacklevel,
             )
@@ -235,27 +235,27 @@ def _check_classes(classes: Tensor, n_classes: int, name: str) -> None:
         row = int(outside[0])
         raise InputError(
             f"{name} must lie in 0..{n_classes - 1}; got {int(classes[row])} at row {row}. If some classes have no "
-            "rows, say how many classes there are: n_classes."
+            "samples, pass n_classes."
         )
 
 
 @final
 @dataclass(frozen=True)
 class TrustScore:
-    """How much nearer an input lies to training rows of the predicted class than to those of any other.
+    """Rate how much nearer an input lies to training samples of the predicted class than to those of any other.
 
-    It asks the data and not the network, and so can be right where the network is sure and wrong. It works where
-    distances mean something: in few dimensions, or in features of a network that was trained to separate the classes;
-    in the pixels of images, nearest neighbours tell little. Scores are unbounded and no probabilities: they rank
-    answers. Its cost in use is a search among all training rows.
+    It depends on the data, not on the network, and so can be low where the network is confident and wrong. It works
+    where distances mean something: in few dimensions, or in features of a network that was trained to separate the
+    classes; in the pixels of images, nearest neighbours mean little. Scores are unbounded and no probabilities: they
+    rank predictions. Each use searches all training samples.
 
-    Formula: score = d(x, nearest class that is not ŷ) / d(x, class ŷ), d the distance to the nearest row of a class
-    Rows: the training rows, some tens of each class.
+    Formula: score = d(x, nearest class that is not ŷ) / d(x, class ŷ), d the distance to the nearest sample of a class
+    Samples: the training samples, some tens of each class.
 
     Args:
-        alpha: Share of each class that is left out, those rows that lie farthest from their neighbours; for labels
-            that may be wrong and classes with outliers.
-        neighbours: The distance to this one tells how dense it is; looked at only if ``alpha`` is above 0.
+        alpha: Share of each class that is left out, the samples farthest from their neighbours; for labels that may be
+            wrong and classes with outliers.
+        neighbours: Density is measured by the distance to the neighbour of this rank; used if ``alpha`` is above 0.
 
     Raises:
         InputError: If an option is out of range.
@@ -277,11 +277,11 @@ class TrustScore:
     neighbours: int = 10
 
     def __post_init__(self) -> None:
-        # Kept as Python's own numbers, which a file can hold, where NumPy's were given.
+        # NumPy numbers become Python numbers, which a file can hold.
         object.__setattr__(self, "alpha", check_real_number(self.alpha, "alpha", least=0))
         object.__setattr__(self, "neighbours", check_at_least(self.neighbours, 1, "neighbours"))
         if self.alpha >= 1:
-            raise InputError(f"alpha must be below 1, so that rows are left; got {self.alpha}.")
+            raise InputError(f"alpha must be below 1, so that samples are left; got {self.alpha}.")
 
     @torch.no_grad()
     def fit(self, features: object, labels: object, *, n_classes: int | None = None) -> NeighbourConfidence:
@@ -294,38 +294,38 @@ class TrustScore:
             n_classes: Number of classes; one more than the largest label if None.
 
         Raises:
-            InputError: If features or labels are not that, or only one class has rows.
+            InputError: If features or labels are invalid, or only one class has samples.
 
         Warns:
-            CalibrantWarning: If a class has no more rows than neighbours are to be looked at.
+            CalibrantWarning: If a class has no more samples than ``neighbours``.
         """
         begun = time.perf_counter()
-        rows = as_features(features)
-        classes = check_class_numbers(as_tensor(labels, "labels")).to(rows.device)
-        check_same_length(rows, "features", classes, "labels")
-        kept = self._kept(rows, classes) if self.alpha else torch.ones_like(classes, dtype=torch.bool)
+        points = as_features(features)
+        classes = check_class_numbers(as_tensor(labels, "labels")).to(points.device)
+        check_same_length(points, "features", classes, "labels")
+        kept = self._kept(points, classes) if self.alpha else torch.ones_like(classes, dtype=torch.bool)
         n_classes = max(int(classes.max()) + 1, 2) if n_classes is None else n_classes
-        fitted = NeighbourConfidence(rows[kept], classes[kept], n_classes=n_classes)
-        note = f"{int(kept.sum()):,} of {len(rows):,} rows are kept."
+        fitted = NeighbourConfidence(points[kept], classes[kept], n_classes=n_classes)
+        note = f"{int(kept.sum()):,} of {len(points):,} samples are kept."
         seconds = time.perf_counter() - begun
-        fitted.summary = FitSummary(self.name, self.settings(), len(rows), seconds, notes=(note,))
+        fitted.summary = FitSummary(self.name, self.settings(), len(points), seconds, notes=(note,))
         return fitted
 
     def settings(self) -> dict[str, Any]:
-        """The options, as a file can hold them."""
+        """Return the options, as a file can hold them."""
         return dataclasses.asdict(self)
 
-    def _kept(self, rows: Tensor, classes: Tensor) -> Tensor:
+    def _kept(self, points: Tensor, classes: Tensor) -> Tensor:
         kept = torch.ones_like(classes, dtype=torch.bool)
         small: list[int] = []
-        for each in classes.unique().tolist():
-            members = (classes == each).nonzero()[:, 0]
-            small += [each] if len(members) <= self.neighbours else []
-            kept[members] = dense_rows(rows[members].double(), neighbours=self.neighbours, alpha=self.alpha)
+        for number in classes.unique().tolist():
+            members = (classes == number).nonzero()[:, 0]
+            small += [number] if len(members) <= self.neighbours else []
+            kept[members] = dense_samples(points[members].double(), neighbours=self.neighbours, alpha=self.alpha)
         if small:
             warnings.warn(
-                f"each class should have more rows than the {self.neighbours} neighbours that tell its density; "
-                f"{len(small)} have not ({', '.join(map(str, small[:5]))}), and all their rows count as neighbours. "
+                f"each class should have more samples than the {self.neighbours} neighbours that measure its density; "
+                f"{len(small)} have not ({', '.join(map(str, small[:5]))}), and all their samples count as neighbours. "
                 "Take fewer neighbours, or alpha=0.",
                 CalibrantWarning,
                 stacklevel=4,

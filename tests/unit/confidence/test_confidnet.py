@@ -106,7 +106,7 @@ def test_it_says_when_it_is_no_better_than_the_softmax():
     assert not head.choice.beats_softmax
     assert "no better than the softmax" in head.summary.notes[-1]
     rows = Predictions.from_logits(logits.repeat(2, 1), labels.repeat(2))
-    with pytest.warns(CalibrantWarning, match=r"no better than the softmax's \(aupr_error .* on 120 held-out rows\)"):
+    with pytest.warns(CalibrantWarning, match=r"aupr_error .* on 120 held-out samples"):
         QUICK.fit_features(rows, torch.zeros(1200, 2))
 
 
@@ -279,11 +279,11 @@ def test_a_network_that_cannot_be_copied_cannot_be_fine_tuned(network, rows):
 
 def test_rows_that_are_all_right_cannot_be_ranked(network, rows):
     right = rows[0], predictions_of(network, rows).predicted
-    with pytest.raises(SeparableError, match=r"600 rows 0 are answered wrong.*choose_by='mse'"):
+    with pytest.raises(SeparableError, match=r"600 samples 0 are wrong.*choose_by='mse'"):
         QUICK.fit(network, right)
-    with pytest.warns(CalibrantWarning, match="No row is answered wrong"):
+    with pytest.warns(CalibrantWarning, match="No prediction is wrong"):
         learned = dataclasses.replace(QUICK, choose_by="mse", epochs=1).fit(network, right)
-    assert "No row is answered wrong" in learned.head.summary.notes[-1]
+    assert "No prediction is wrong" in learned.head.summary.notes[-1]
 
 
 def test_training_that_diverges_is_told(network, rows):
@@ -353,7 +353,7 @@ def test_a_number_that_is_not_finite_is_found_in_its_rows(network, rows):
         ((torch.zeros(3, 4), torch.zeros(3)), "whole numbers of an integer type"),
         ((torch.zeros(3, 4), torch.zeros(2, dtype=torch.long)), "same number of rows"),
         ((torch.zeros(0, 4), torch.zeros(0, dtype=torch.long)), "at least one sample"),
-        ((torch.zeros(1, 4), torch.zeros(1, dtype=torch.long)), "at least two rows"),
+        ((torch.zeros(1, 4), torch.zeros(1, dtype=torch.long)), "at least two samples"),
         ((torch.tensor(1.0), torch.tensor(1)), "got a single number"),
         (torch.zeros(3, 4), "data must be a tuple"),
         ((torch.zeros(3, 4),), "got a tuple of 1"),
@@ -401,7 +401,7 @@ def test_progress_must_be_a_function(network, rows):
 def test_features_of_another_width_or_number_are_refused(network, rows):
     head = QUICK.fit(network, rows).head
     predictions = predictions_of(network, rows)
-    with pytest.raises(InputError, match="fitted on 4 features a row; got 3"):
+    with pytest.raises(InputError, match=r"4 columns.*got 3"):
         head.top_label(predictions, torch.zeros(600, 3))
     with pytest.raises(InputError, match="as many rows as the predictions, 600; got 5"):
         head.top_label(predictions, torch.zeros(5, 4))
@@ -412,7 +412,7 @@ def test_features_of_another_width_or_number_are_refused(network, rows):
 def test_inputs_that_the_network_cannot_take_are_told_by_their_shape(network, rows):
     learned = QUICK.fit(network, rows)
     wrong = torch.zeros(600, 7)
-    told = r"inputs of shape \(n, 7\) and type torch.float32; it said: RuntimeError"
+    told = r"inputs of shape \(n, 7\) and type torch.float32; it raised RuntimeError"
     for look in (
         lambda: QUICK.fit(network, (wrong, rows[1])),
         lambda: learned.top_label((wrong, rows[1])),

