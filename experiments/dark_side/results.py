@@ -66,8 +66,8 @@ wrong ones its mirror image, and d = 1 is calibrated. ECE of the draws has 15 bi
             f"{100 * one['auroc']:.1f} % | {one['equation_9']:.3f} |"
         )
     text = f"""
-Equation 9 of the paper equates the ECE with α − β − γ; the last column has that. It is not the ECE here, nor need it be:
-some bins of each are underconfident, which the equation excludes.
+Equation 9 of the paper equates the ECE with α − β − γ; the last column has that. It is not the ECE here, nor need it
+be: some bins of each are underconfident, which the equation excludes.
 
 ## Overconfident in every bin?
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from experiments.numbers import Number, pooled
 from experiments.page import claims, interval, joined, number_by_number, provenance
-from experiments.published import findings, read_published
+from experiments.published import Finding, Published, findings, read_published
 from experiments.records import Record
 
 __all__ = ["numbers_of", "page_of"]
@@ -62,7 +62,19 @@ and adaptive ECE in percent, classwise ECE (SCE) times 100, 15 bins. In brackets
 """
     table = _table("Table 2", records, numbers, "")
     differences = _table("Minus temperature scaling at its optimum", records, numbers, "to TS.")
-    return joined([introduction, claims(entries), table, differences, number_by_number(entries)])
+    return joined([introduction, claims(entries), _agreement(entries), table, differences, number_by_number(entries)])
+
+
+def _agreement(entries: Sequence[Finding]) -> str:
+    """Return which way of fitting gives the paper's numbers of each map."""
+    counts: dict[tuple[str, str], list[bool]] = {}
+    for each in entries:
+        if isinstance(each.published, Published) and each.number is not None:
+            method, fit, _ = each.published.id.split(".")
+            counts.setdefault((method, fit), []).append(each.verdict == "agrees")
+    lines = ["## Which fit gives the paper's numbers", "", "| map | fitted by | numbers that agree |", "|---" * 3 + "|"]
+    lines += [f"| {method} | {fit} | {sum(agree)} of {len(agree)} |" for (method, fit), agree in counts.items()]
+    return "\n".join(lines) if counts else ""
 
 
 def _table(title: str, records: Sequence[Record], numbers: dict[str, Number], prefix: str) -> str:
