@@ -1,7 +1,7 @@
-"""``save_confidence`` and ``load_confidence``: a fitted confidence in one safetensors file, with how it came about.
+"""Save and load a fitted confidence as one safetensors file, with the record of its fit.
 
-The numbers are tensors: of a head its weights, after ``head.``, and those of a fine-tuned copy after ``encoder.``; of a
-trust score the rows it looks among, and their classes. The metadata has one JSON document under the key ``calibrant``:
+The tensors of a head are its weights, under ``head.``, and those of a fine-tuned copy, under ``encoder.``; those of a
+trust score are its reference samples and their classes. The metadata has one JSON document under the key ``calibrant``:
 the format's version, which kind it is, its sizes, the summary of the fit, and a fingerprint of the classifier that it
 was fitted for. A digest of all of it is checked on reading, and sizes are compared with the numbers before anything is
 made of them. Nothing in a file is executed.
@@ -37,13 +37,13 @@ _CONTAINER = Container("calibrant.confidence", 2, "a confidence", "Make one with
 
 
 def save_confidence(fitted: AnyConfidence, path: str | os.PathLike[str]) -> None:
-    """Write what ConfidNet or TrustScore fitted to a ``.safetensors`` file; whole or not at all.
+    """Write what ConfidNet or TrustScore fitted to a ``.safetensors`` file, atomically.
 
     The classifier itself is not in it, only a fingerprint; a fine-tuned copy of its encoder is.
 
     Args:
         fitted: A head, one behind its classifier, or a trust score.
-        path: Where to; the folder must exist, and a file there is replaced.
+        path: File to write; the folder must exist, and an existing file is replaced.
 
     Raises:
         FileError: If the path does not end in ``.safetensors``, or cannot be written.
@@ -82,15 +82,15 @@ def save_confidence(fitted: AnyConfidence, path: str | os.PathLike[str]) -> None
 
 
 def load_confidence(path: str | os.PathLike[str], model: nn.Module | None = None) -> AnyConfidence:
-    """The confidence in a file, in evaluation mode.
+    """Load a confidence, in evaluation mode.
 
     Args:
-        path: Left by :func:`save_confidence`.
+        path: File written by :func:`save_confidence`.
         model: The classifier that it was fitted for, with the weights it had, which is not copied; for what
             ``ConfidNet.fit`` made.
 
     Returns:
-        Of the kind that was saved; with a classifier on its device, else on the CPU.
+        What was saved; on the device of the classifier if there is one, else on the CPU.
 
     Raises:
         FileError: If the file is cut short or was altered, holds something else, or was written by a newer version.
