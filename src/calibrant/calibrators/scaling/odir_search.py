@@ -129,22 +129,32 @@ class _Trial:
     ) -> Chosen:
         """The best of a path from strong to weak, which begins where another ended.
 
-        With patience the path ends when the loss has risen so often.
+        With patience the path ends when the loss has risen so often, or is clearly higher; the latter is seen on the
+        first folds, if these alone lose as much: fits at the weakest strengths are the slowest.
         """
         starts: list[tuple[Tensor | float, Tensor | float]] = [(self._start, 0.0) for _ in self._folds]
         if after is not None:
             starts = [(fit.weight, fit.bias) for fit in after.fits]
-        chosen, before, rises, failure = None, math.inf, 0, None
+        chosen, before, rises, failure, n = None, math.inf, 0, None, len(self._labels)
+        lowest: list[float] = []  # losses of the folds at the chosen strengths
         for each in strengths:
+            fits: list[AffineFit] = []
+            losses: list[float] = []
             try:
-                fits = [self._fit(number, each, starts[number]) for number in self._folds]
+                for number in self._folds:
+                    fits.append(self._fit(number, each, starts[number]))
+                    losses.append(self._held_out(number, fits[-1]))
+                    if chosen is not None and patience is not None:
+                        rise = sum(losses) - sum(lowest[: len(losses)])
+                        if rise > (_CLEARLY - 1) * chosen.loss * n:
+                            return chosen
             except FitError as error:  # weaker ones would fail, too
                 failure = error
                 break
             starts = [(fit.weight, fit.bias) for fit in fits]
-            loss = sum(self._held_out(number, fit) for number, fit in enumerate(fits)) / len(self._labels)
+            loss = sum(losses) / n
             if chosen is None or loss < chosen.loss:
-                chosen = Chosen(each, loss, tuple(fits))
+                chosen, lowest = Chosen(each, loss, tuple(fits)), losses
             rises = rises + 1 if loss > before + _KNOWN * before else 0
             before = loss
             if patience is not None and (rises >= patience or loss > _CLEARLY * chosen.loss):
