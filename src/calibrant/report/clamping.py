@@ -163,8 +163,8 @@ def _brief(found: ClampingEvaluation) -> Table:
         if metric.name in _BRIEF:
             change = method.differences[baseline][metric.name]
             values = [number_text(other.metrics[metric.name].value) for other in found.methods]
-            difference = [marked(difference_text(change), change.side), p_text(change.p)]
-            rows.append([arrow(metric.name, metric.lower_is_better), *values, *difference])
+            compared = marked(difference_text(change), change.side)
+            rows.append([arrow(metric.name, metric.lower_is_better), *values, compared, p_text(change.p)])
     names = [method_name(other.name) for other in found.methods]
     return table(["metric", *names, f"{name} − {method_name(baseline)}", "p"], rows)
 
