@@ -120,6 +120,7 @@ def test_a_confidence_on_an_edge_is_read_from_the_bin_it_was_counted_in():
         ("netcal", "histogram binning one-vs-rest gives the true class probability 0", "histogram_classwise"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*worse than no calibration on samples held out")
 def test_no_true_class_gets_probability_zero(peer, case, method, halves):
     assert _wrong(peer, case)["answer"] > 0
     calibration, held_out = halves("overconfident")
