@@ -250,7 +250,7 @@ def add_delta(inputs: Tensor, delta: Tensor, ends: tuple[Tensor, Tensor] | None 
 
     Args:
         inputs: Shape (n, ...).
-        delta: Of an input's shape.
+        delta: δ, with the shape of one input.
         ends: The lowest and the highest input, of its shape.
 
     Example:

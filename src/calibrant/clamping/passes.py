@@ -114,7 +114,7 @@ class Passes:
         """Return the logits of every sample (every view of it), and the gradient of their mean loss in δ.
 
         Args:
-            delta: Of an input's shape.
+            delta: δ, with the shape of one input.
             head: Held fixed.
             objective: Its strength does not matter here.
             following: The one parameter of the head that follows δ, if there is one.
