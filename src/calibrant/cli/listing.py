@@ -59,8 +59,8 @@ def list_catalogue(
     from calibrant.cli.output import standard_output
 
     console = standard_output()
-    for each in [kind] if kind else Kind:
-        listing, rows = LISTINGS[each], listed_rows(each)
+    for listed in [kind] if kind else Kind:
+        listing, rows = LISTINGS[listed], listed_rows(listed)
         lines = list(listing.rows()) if rows is None else rows
         table = Table(box=None, pad_edge=False, header_style="bold")
         widths = _widths([listing.headings, *lines], console.width)
@@ -70,7 +70,7 @@ def list_catalogue(
         for line in lines:
             table.add_row(*line)
         if kind is None:
-            console.print(f"\n{each.upper()}", style="bold")
+            console.print(f"\n{listed.upper()}", style="bold")
         console.print(table)
         if listing.note:
             console.print(listing.note, style="dim")
