@@ -78,7 +78,7 @@ def build_model(
         n_classes: How many classes there are.
         in_channels: Channels of the images, (n, in_channels, image_size, image_size); texts have none.
         image_size: The side of the images; texts have none.
-        n_words: Size of the vocabulary of texts, (n, length), whose word numbers are 0 (no word) to n_words - 1; None for
+        n_words: Size of the vocabulary of texts, (n, length), with word numbers 0 (no word) to n_words - 1; None for
             images.
         seed: Random seed of the weights.
 
