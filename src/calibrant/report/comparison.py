@@ -76,7 +76,7 @@ def comparison_page(
         calibration: File of the calibration samples.
         test: File of the test samples.
     """
-    chosen = comparison.recommended
+    chosen, notes = comparison.recommended, method_notes(comparison.methods)
     baselines = [name for name in (UNCALIBRATED, TEMPERATURE) if comparison.find(name) is not None]
     command = f"calibrant fit {shlex.quote(chosen.name)} {shlex.quote(str(calibration))} -o map.safetensors"
     return Page(
@@ -87,13 +87,13 @@ def comparison_page(
         brief_findings=tuple(_main_findings(comparison, chosen)),
         tone=_tone(comparison),
         brief=(Section("", (_board(comparison, is_brief=True),), legend=_legend(comparison, is_brief=True)),),
-        more=f"More findings, all metrics and differences, {counted(len(method_notes(comparison.methods)), 'note')}",
+        more="More findings, all metrics and differences" + (f", {counted(len(notes), 'note')}" if notes else ""),
         sections=(
             Section("Methods by log-loss", (_board(comparison),), legend=_legend(comparison)),
             Section("Every number with its 95 % interval", (_intervals(comparison),)),
             *(Section(f"Differences from {_NAMES[name]}", (_differences(comparison, name),)) for name in baselines),
         ),
-        notes=tuple(method_notes(comparison.methods)),
+        notes=tuple(notes),
         brief_notes=tuple(f"{chosen.name}: {note}" for note in chosen.notes),
         settings=held_out_settings(comparison),
         footer="Differences are a method's number minus the baseline's; their intervals are those of the one "

@@ -38,7 +38,7 @@ _STYLE = """
 .calibrant .text { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 6rem; }
 .calibrant code { font-family: ui-monospace, monospace; font-size: .95em; background: none; color: inherit; }
 .calibrant td.better i { color: var(--good); } .calibrant td.worse i { color: var(--bad); }
-.calibrant td i { font-style: normal; display: inline-block; min-width: 1em; text-align: left; }
+.calibrant td i { font-style: normal; display: inline-block; min-width: 1.1em; padding-left: .15em; text-align: left; }
 .calibrant .figures { display: flex; flex-wrap: wrap; gap: 1rem; }
 .calibrant figure { margin: 0; flex: 1 1 22rem; max-width: 34rem; }
 .calibrant img { width: 100%; background: #fff; border: 1px solid var(--line); border-radius: .25rem; }
@@ -113,18 +113,20 @@ def _table(table: Table) -> str:
     head = "".join(
         f'<th scope="col"{kind}>{_text(column.heading)}</th>' for column, kind in zip(table.columns, kinds, strict=True)
     )
+    # Numbers line up whether or not there is a mark behind them.
+    marked = [any(row[i].mark for row in table.rows) for i in range(len(table.columns))]
     body = "".join(
-        f"<tr>{''.join(_cell(cell, column.is_text) for cell, column in zip(row, table.columns, strict=True))}</tr>\n"
+        f"<tr>{''.join(_cell(row[i], table.columns[i].is_text, marked[i]) for i in range(len(row)))}</tr>\n"
         for row in table.rows
     )
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>'
 
 
-def _cell(cell: Cell, is_text: bool) -> str:
+def _cell(cell: Cell, is_text: bool, has_marks: bool) -> str:
     kinds = " ".join(kind for kind in ("text" if is_text else "", "" if cell.side == "alike" else cell.side) if kind)
     text = f"<code>{_text(cell.text)}</code>" if cell.code and cell.text else _text(cell.text)
     text = f"<b>{text}</b>" if cell.bold else text
-    mark = f"<i>{_text(cell.mark)}</i>" if cell.mark else ""
+    mark = f"<i>{_text(cell.mark)}</i>" if has_marks else ""
     opening = f'<td class="{kinds}">' if kinds else "<td>"
     return f"{opening}{text}{mark}</td>"
 
