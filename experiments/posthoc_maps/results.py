@@ -55,8 +55,9 @@ def page_of(records: Sequence[Record]) -> str:
 Post-hoc maps behind our own ResNet-110 on CIFAR-100 (`load_resnet110()`): 5,000 images that it was not trained on
 calibrate, 10,000 test images evaluate. The paper fits its baselines by 1,000 epochs of full-batch gradient descent at
 rate .001 and does not say whether the loss is the mean or the sum over the images; both are here, and the optimum by
-the library. ODIR's strengths are chosen among the paper's seven. The last four rows are not in the paper. Accuracy, ECE
-and adaptive ECE in percent, classwise ECE (SCE) times 100, 15 bins. In brackets the 95 % interval of the test images.
+the library. ODIR's strengths are chosen among the paper's seven. Maps in the last rows that are not in the tables of
+agreement are not in the paper. Accuracy, ECE and adaptive ECE in percent, classwise ECE (SCE) times 100, 15 bins. In
+brackets the 95 % interval of the test images.
 
 {provenance(records)}
 """
