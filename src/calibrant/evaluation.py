@@ -27,7 +27,7 @@ from calibrant.metrics import (
 from calibrant.metrics.base import TopStatistic
 from calibrant.metrics.statistics import Binned, BinnedByPrediction
 from calibrant.notebook import Shown
-from calibrant.numerics.fast import row_products
+from calibrant.numerics.numpy_kernels import row_products
 from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions
 
 __all__ = [

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibrant.calibrators import Calibrator, DoNothing, TemperatureScaling
 from calibrant.calibrators.base import Trial, try_fit
-from calibrant.calibrators.choice.ranking import label
+from calibrant.calibrators.selection import label
 from calibrant.clamping.model import ClampedModel, ClampingSummary
 from calibrant.clamping.neural_clamping import NeuralClamping
 from calibrant.comparison import TEMPERATURE, UNCALIBRATED, Caution, MethodResult, check_held_out

@@ -22,8 +22,7 @@ from calibrant.errors import Argument, CalibrantWarning, Caveat, InputError, Sep
 from calibrant.inference import CalibrationSamples
 from calibrant.maps import Map, Scale
 from calibrant.metrics import ece
-from calibrant.numerics.certificate import Certificate
-from calibrant.numerics.curvature_memory import CurvatureMemory
+from calibrant.numerics.newton import Certificate, CurvatureMemory
 from calibrant.predictions import Predictions
 
 __all__ = ["ClampingTask", "FitResult", "FitRun", "Progress", "StrengthRule", "fit_candidates", "fit_exactly"]

@@ -32,7 +32,7 @@ from calibrant.errors import FitError, InputError, SeparableError
 from calibrant.losses.base import log_losses
 from calibrant.losses.focal import focal_weighted
 from calibrant.maps import ChainMap, Map, Mixture, Scale
-from calibrant.numerics.coldest import best_coldness, focal_loss, log_loss
+from calibrant.numerics.inverse_temperature import best_coldness, focal_loss, log_loss
 from calibrant.predictions import Predictions
 
 __all__ = ["FirstTemperature", "HeadFit", "Objective", "Penalty", "follow_first_temperature", "own_penalty"]

@@ -26,8 +26,7 @@ from calibrant.clamping.objective import HeadFit, Objective, follow_first_temper
 from calibrant.clamping.passes import Passes, Precision
 from calibrant.errors import FitError, without_our_warnings
 from calibrant.maps import Map, Scale
-from calibrant.numerics.certificate import Certificate
-from calibrant.numerics.curvature_memory import CurvatureMemory
+from calibrant.numerics.newton import Certificate, CurvatureMemory
 
 __all__ = ["Descent", "ExactSolver", "Minimum", "ProfiledLoss", "ProfiledPoint"]
 

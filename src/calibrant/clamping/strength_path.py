@@ -13,7 +13,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from calibrant.calibrators.folds import deal_folds
+from calibrant.calibrators.samples import deal_folds
 from calibrant.clamping.fitting import ClampingTask, FitResult, FitRun, Progress, fit_exactly
 from calibrant.clamping.journal import Journal
 from calibrant.clamping.model import StrengthTrial
@@ -22,7 +22,7 @@ from calibrant.clamping.passes import Passes
 from calibrant.clamping.solver import Descent, ExactSolver
 from calibrant.errors import Caveat, FitError, InputError, SeparableError
 from calibrant.losses.base import log_losses
-from calibrant.numerics.curvature_memory import CurvatureMemory
+from calibrant.numerics.newton import CurvatureMemory
 
 __all__ = ["ChosenStrength", "PathFollower", "fit_cross_validated"]
 

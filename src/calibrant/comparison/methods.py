@@ -17,10 +17,10 @@ from calibrant.calibrators import (
     TemperatureScaling,
     VectorScaling,
 )
-from calibrant.calibrators.absent import absent_classes
+from calibrant.calibrators.auto import default_candidates
 from calibrant.calibrators.base import try_fit
-from calibrant.calibrators.choice.defaults import default_candidates
-from calibrant.calibrators.choice.ranking import label
+from calibrant.calibrators.samples import absent_classes
+from calibrant.calibrators.selection import label
 from calibrant.comparison.held_out import Caution, check_held_out
 from calibrant.evidence import Difference, Estimate, PairedBootstrap, correct, estimate, smallest_effect
 from calibrant.maps import Map

@@ -27,8 +27,8 @@ from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableEr
 from calibrant.inference import SampleSource, device_of, frozen, to_device, with_features
 from calibrant.maps import FitSummary
 from calibrant.metrics import aupr_error, auroc
-from calibrant.numerics.fast import sigmoid
 from calibrant.numerics.neighbours import as_features
+from calibrant.numerics.numpy_kernels import sigmoid
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 

@@ -34,7 +34,7 @@ from calibrant.metrics import (
     TopBrier,
     calibration_refinement,
 )
-from calibrant.numerics.lowest_error import lowest_error
+from calibrant.numerics.temperature_error import lowest_error
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = [
@@ -89,8 +89,8 @@ def oracle_temperature(test: Predictions, *, also: Iterable[float] = (), n_bins:
     It is what "Rethinking Calibration" calls the optimal ECE: how far a temperature could get, without the luck of the
     calibration samples. It flatters, since it is chosen on the rows it is evaluated on, the more so the fewer they are.
 
-    All temperatures are searched, as a rule in steps of 1e-5 of one: see :mod:`calibrant.numerics.lowest_error`. Rows
-    that are all right get the coldest there is, and those that are all wrong the hottest.
+    All temperatures are searched, usually in relative steps of 1e-5 (see ``numerics.temperature_error``). If all
+    samples are right the lowest temperature is taken, and if all are wrong the highest.
 
     Args:
         test: The test samples.

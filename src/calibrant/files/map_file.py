@@ -18,8 +18,8 @@ from calibrant.files.container import Container
 from calibrant.files.source import as_class_names, existing_file
 from calibrant.maps import FitSummary, Map, ProximityMap
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Tally
-from calibrant.numerics.certificate import Certificate
 from calibrant.numerics.neighbours import as_features
+from calibrant.numerics.newton import Certificate
 from calibrant.predictions import Predictions
 
 __all__ = [

@@ -11,9 +11,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from calibrant.checks import check_known
-from calibrant.maps.base import Map, Setting
-from calibrant.maps.learned import require, rises
-from calibrant.maps.log_odds import below_the_largest
+from calibrant.maps.base import Map, Setting, below_the_largest, require, rises
 
 __all__ = ["MonotoneMap", "OrderPreservingMap", "Sees"]
 

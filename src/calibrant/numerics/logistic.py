@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from calibrant.numerics.certificate import Certificate
+from calibrant.numerics.newton import Certificate
 
 __all__ = ["Features", "LogisticFit", "Targets", "fit_logistic"]
 

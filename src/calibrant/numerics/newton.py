@@ -1,20 +1,45 @@
-"""Truncated Newton for smooth convex functions of many parameters, with a certificate of the gradient reached.
-
-Each step solves the Newton equation by conjugate gradients, only as well as the step deserves. The first steps may look
-at the function in single precision; the point returned has been looked at in double precision.
-"""
+"""Minimisers with a certificate of the gradient reached: truncated Newton, and limited-memory quasi-Newton."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, TypeAlias, final
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, final
 
 import torch
+from scipy.optimize import minimize
 from torch import Tensor
 
-from calibrant.numerics.certificate import Certificate
+from calibrant.errors import FitError
 
-__all__ = ["Convex", "Minimum", "Point", "Preconditioner", "Settings", "minimise"]
+__all__ = [
+    "Certificate",
+    "Convex",
+    "CurvatureMemory",
+    "Minimum",
+    "Point",
+    "Preconditioner",
+    "Settings",
+    "minimise",
+    "quasi_newton",
+]
+
+
+class Certificate(NamedTuple):
+    """Where a minimiser stopped.
+
+    Args:
+        objective: The value reached, as a mean over the rows, penalties included.
+        gradient: Largest absolute entry of its gradient there, or what it may be at most after a last step that was
+            not checked by another look; 0 at an exact optimum.
+        steps: Iterations taken.
+        passes: How often all rows were read; a subsample counts for its share.
+    """
+
+    objective: float
+    gradient: float
+    steps: int
+    passes: float
+
 
 Preconditioner: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -222,3 +247,133 @@ def _newton_direction(
 
 def _as_it_stands(vector: Tensor) -> Tensor:
     return vector
+
+
+# A step across which the gradient turns tells of no curvature that could be divided by; a cosine, so that the units of
+# steps do not matter.
+_LEAST_CURVATURE = 1e-10
+
+
+@final
+class CurvatureMemory:
+    """The last steps, and how the gradient changed along each.
+
+    A quadratic penalty is kept apart, so that what was learned under one holds under another.
+
+    Args:
+        size: Steps remembered.
+
+    Example:
+        >>> memory = CurvatureMemory()
+        >>> memory.learn(torch.tensor([1.0]), torch.tensor([4.0]))  # f(x) = 2 x²
+        >>> memory.direction(torch.tensor([8.0]), ridge=0.0)
+        tensor([-2.])
+        >>> memory.direction(torch.tensor([8.0]), ridge=4.0)  # f(x) = 2 x² + 2 x²
+        tensor([-1.])
+    """
+
+    def __init__(self, size: int = 10) -> None:
+        self._size = size
+        self._steps: list[Tensor] = []
+        self._changes: list[Tensor] = []
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def learn(self, step: Tensor, change: Tensor) -> None:
+        """Remember a step, (p,), and by how much the gradient changed along it, (p,), the penalty's left out."""
+        self._steps = [*self._steps, step][-self._size :]
+        self._changes = [*self._changes, change][-self._size :]
+
+    def direction(self, gradient: Tensor, *, ridge: float) -> Tensor | None:
+        """The step to the minimum of the quadratic that fits what is remembered, (p,); None if nothing fits.
+
+        Args:
+            gradient: Of function and penalty, (p,).
+            ridge: The penalty's curvature, the same in every direction.
+        """
+        pairs = [
+            (step, change + ridge * step, float(step @ change + ridge * (step @ step)))
+            for step, change in zip(self._steps, self._changes, strict=True)
+        ]
+        pairs = [pair for pair in pairs if pair[2] > _LEAST_CURVATURE * float(pair[0].norm() * pair[1].norm())]
+        if not pairs:
+            return None
+        aim, shares = gradient.clone(), []
+        for step, change, curvature in reversed(pairs):
+            shares.append(float(step @ aim) / curvature)
+            aim -= shares[-1] * change
+        _, change, curvature = pairs[-1]
+        aim *= curvature / float(change @ change)
+        for (step, change, curvature), share in zip(pairs, reversed(shares), strict=True):
+            aim += step * (share - float(change @ aim) / curvature)
+        return -aim
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything it knows, for :meth:`restore`."""
+        if not self._steps:
+            return {}
+        return {"steps": torch.stack(self._steps), "changes": torch.stack(self._changes)}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Know what another knew."""
+        self._steps = list(state["steps"]) if "steps" in state else []
+        self._changes = list(state["changes"]) if "changes" in state else []
+
+
+# Where steps gain less than this, relative to the function, rounding takes over.
+_NO_GAIN = 1e-15
+# A gradient this many times the one asked for is still taken for an optimum, where steps gain nothing any more.
+_SLACK = 100.0
+
+
+def quasi_newton(
+    function: Callable[[Tensor], tuple[Tensor, Tensor]],
+    start: Tensor,
+    *,
+    least: float | None = None,
+    tolerance: float = 1e-7,
+    max_steps: int = 1000,
+) -> tuple[Tensor, Certificate]:
+    """Minimise by L-BFGS-B. The minimum is global where the function is convex, and the nearest one elsewhere.
+
+    Args:
+        function: Gives its value, a single number, and its gradient, (p,), both float64, on the device it is asked on.
+            One call is one pass over the rows.
+        start: Shape (p,), float64.
+        least: A bound from below on every number, or None.
+        tolerance: Of the largest entry of the gradient; of those that the bound stops only where they point inwards.
+        max_steps: Steps allowed.
+
+    Raises:
+        FitError: If the gradient is still large after ``max_steps``, or the function is not finite.
+
+    Example:
+        >>> bowl = lambda x: ((x - 3).square().sum(), 2 * (x - 3))
+        >>> point, certificate = quasi_newton(bowl, torch.zeros(2, dtype=torch.float64))
+        >>> point.round(decimals=6).tolist(), certificate.gradient < 1e-6
+        ([3.0, 3.0], True)
+    """
+
+    def asked(point: Any) -> tuple[float, Any]:
+        value, gradient = function(torch.from_numpy(point).to(start))
+        return float(value), gradient.cpu().numpy()
+
+    found = minimize(
+        asked,
+        start.cpu().numpy(),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=None if least is None else [(least, None)] * len(start),
+        options={"maxiter": max_steps, "maxfun": 10 * max_steps, "maxcor": 20, "gtol": tolerance, "ftol": _NO_GAIN},
+    )
+    point, gradient = torch.from_numpy(found.x).to(start), torch.from_numpy(found.jac).to(start)
+    if least is not None:
+        gradient = torch.where(point > least, gradient, gradient.clamp(max=0))
+    steepest = float(gradient.abs().max())
+    if not steepest <= _SLACK * tolerance:  # also where it is not a number
+        raise FitError(
+            f"the optimum must have a gradient of at most {_SLACK * tolerance:.0e}; got {steepest:.1e} after "
+            f"{found.nit} steps ({found.message}). Regularise more, or look for extreme logits."
+        )
+    return point, Certificate(float(found.fun), steepest, int(found.nit), float(found.nfev))

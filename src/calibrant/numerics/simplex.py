@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibrant.errors import FitError
-from calibrant.numerics.certificate import Certificate
+from calibrant.numerics.newton import Certificate
 
 __all__ = ["BestShares", "Curved", "minimise_on_simplex"]
 

@@ -16,12 +16,9 @@ from scipy.optimize import linprog
 from torch import Tensor
 
 from calibrant.errors import FitError, SeparableError
-from calibrant.numerics.affine_loss import AffineLoss, Ridge
-from calibrant.numerics.certificate import Certificate
-from calibrant.numerics.diagonal_loss import DiagonalLoss, ScalarLoss
-from calibrant.numerics.matrix_loss import MatrixLoss
-from calibrant.numerics.newton import Minimum, Settings, minimise
-from calibrant.numerics.precision import working
+from calibrant.numerics.affine_loss import AffineLoss, DiagonalLoss, MatrixLoss, Ridge, ScalarLoss
+from calibrant.numerics.newton import Certificate, Minimum, Settings, minimise
+from calibrant.numerics.numpy_kernels import working
 
 __all__ = ["AffineFit", "Ridge", "WeightShape", "fit_affine"]
 

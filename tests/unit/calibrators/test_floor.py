@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from calibrant.calibrators.floor import floored_log_odds, floored_probs, log_odds_bounds, prob_bounds
+from calibrant.calibrators.base import floored_log_odds, floored_probs, log_odds_bounds, prob_bounds
 
 
 @pytest.mark.parametrize("n", [1, 10, 1000])

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from calibrant import catalogue
-from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
-from calibrant.calibrators.own_samples import compare_on_own_samples
+from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, compare_on_own_samples
 from calibrant.comparison import MethodResult, compare
 from calibrant.errors import CalibrantWarning
 from calibrant.files import load_map, save_map

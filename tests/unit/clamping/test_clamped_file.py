@@ -17,7 +17,7 @@ from calibrant.files import load_map, save_map
 from calibrant.files.container import contents_metadata
 from calibrant.inference import network_digest
 from calibrant.maps import FitSummary, Map, Scale
-from calibrant.numerics.certificate import Certificate
+from calibrant.numerics.newton import Certificate
 
 SPACE = InputSpace(mean=(0.4, 0.6), std=(0.2, 0.3), clips=True)
 SUMMARY = ClampingSummary(

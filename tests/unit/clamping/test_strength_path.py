@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from calibrant.calibrators import TemperatureScaling
-from calibrant.calibrators.folds import deal_folds
+from calibrant.calibrators.samples import deal_folds
 from calibrant.clamping import ExactSolver, Objective, PerEntry
 from calibrant.clamping.fitting import ClampingTask
 from calibrant.clamping.inputs import InputPreparation

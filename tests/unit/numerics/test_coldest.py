@@ -7,8 +7,7 @@ import torch
 from scipy.optimize import brentq, minimize_scalar
 
 from calibrant.errors import FitError
-from calibrant.numerics.coldest import best_coldness, focal_loss, log_loss
-from calibrant.numerics.coldness import cold_rows
+from calibrant.numerics.inverse_temperature import best_coldness, cold_rows, focal_loss, log_loss
 
 
 def rows(n, k, *, seed=0, dtype=torch.float64, temperature=2.0):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.numerics.curvature_memory import CurvatureMemory
+from calibrant.numerics.newton import CurvatureMemory
 
 
 def quadratic(size, *, seed=0):

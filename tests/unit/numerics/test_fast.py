@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrant.numerics.fast import (
+from calibrant.numerics.numpy_kernels import (
     argmax_rows,
     columns_first,
     max_of_few,
@@ -13,7 +13,7 @@ from calibrant.numerics.fast import (
     run_ends,
     sort_in_place,
 )
-from calibrant.numerics.layout import Layout
+from calibrant.numerics.softmax import Layout
 
 many = settings(max_examples=60)
 DTYPES = [torch.float32, torch.float64]

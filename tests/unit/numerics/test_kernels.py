@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.integrate import quad
 
-from calibrant.numerics.kernels import (
+from calibrant.numerics.smoothing import (
     cosine_transform,
     gaussian_damping,
     integrate,

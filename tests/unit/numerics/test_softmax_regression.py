@@ -9,9 +9,7 @@ from torch.autograd.functional import vhp
 from torch.nn.functional import cross_entropy
 
 from calibrant.errors import FitError
-from calibrant.numerics.affine_loss import Ridge
-from calibrant.numerics.diagonal_loss import DiagonalLoss, ScalarLoss
-from calibrant.numerics.matrix_loss import MatrixLoss
+from calibrant.numerics.affine_loss import DiagonalLoss, MatrixLoss, Ridge, ScalarLoss
 from calibrant.numerics.newton import Point, Settings, minimise
 from calibrant.numerics.softmax_regression import fit_affine
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.optimize import isotonic_regression
 
-from calibrant.numerics.venn_abers import fits_with_one_more
+from calibrant.numerics.isotonic import fits_with_one_more
 
 
 def fit_at(place, values, weights):

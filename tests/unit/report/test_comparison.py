@@ -15,8 +15,8 @@ import torch
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 from calibrant.calibrators import Calibrator, DoNothing, TemperatureScaling
+from calibrant.calibrators.auto import Auto
 from calibrant.calibrators.base import Fitted
-from calibrant.calibrators.choice.auto import Auto
 from calibrant.comparison import (
     Comparison,
     MethodResult,

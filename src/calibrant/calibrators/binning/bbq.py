@@ -7,12 +7,11 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias, final, get_args
 import torch
 from torch import Tensor
 
-from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
-from calibrant.calibrators.floor import floored_log_odds, floored_probs
-from calibrant.calibrators.scores import top_label
+from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, floored_log_odds, floored_probs
+from calibrant.calibrators.samples import top_label
 from calibrant.checks import check_known, check_positive
 from calibrant.maps import Steps, TopLabelMap
-from calibrant.numerics.equal_mass import equal_mass_starts
+from calibrant.numerics.binning import equal_mass_starts
 from calibrant.numerics.isotonic import Blocks, tie_blocks
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions

@@ -10,11 +10,9 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from calibrant.calibrators.absent import warn_of_absent
-from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
-from calibrant.calibrators.binning.steps import steps_of
-from calibrant.calibrators.floor import floored_log_odds
-from calibrant.calibrators.scores import class_by_class, class_map, top_label
+from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, floored_log_odds
+from calibrant.calibrators.binning.histogram import steps_of
+from calibrant.calibrators.samples import class_by_class, class_map, top_label, warn_of_absent
 from calibrant.maps import PooledMap, TopLabelMap
 from calibrant.numerics.isotonic import isotonic_blocks
 from calibrant.paper import Paper

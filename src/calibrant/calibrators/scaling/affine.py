@@ -1,17 +1,32 @@
-"""What the methods that are linear in the logits share: where they begin, and what they must refuse or warn of."""
+"""Calibrators affine in the logits: bias-corrected temperature, vector and matrix scaling."""
 
 import warnings
+from dataclasses import dataclass
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from calibrant.calibrators.absent import some_names
+from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
+from calibrant.calibrators.samples import some_names
 from calibrant.errors import CalibrantWarning, FitError, SeparableError
-from calibrant.numerics.coldest import BestColdness, best_coldness, coldness_with_half_a_mistake
-from calibrant.numerics.precision import working
+from calibrant.maps import Affine
+from calibrant.numerics.inverse_temperature import BestColdness, best_coldness, coldness_with_half_a_mistake
+from calibrant.numerics.numpy_kernels import working
+from calibrant.numerics.softmax_regression import fit_affine
+from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = ["check_every_class_seen", "coldness_of", "finite_coldness", "log_probs_at", "warn_of_few_rows"]
+__all__ = [
+    "BiasCorrectedTemperature",
+    "MatrixScaling",
+    "VectorScaling",
+    "check_every_class_seen",
+    "coldness_of",
+    "finite_coldness",
+    "log_probs_at",
+    "warn_of_few_rows",
+]
 
 
 def coldness_of(predictions: Predictions, name: str) -> BestColdness:
@@ -82,3 +97,150 @@ def warn_of_few_rows(predictions: Predictions, parameters: int, name: str) -> No
             CalibrantWarning,
             stacklevel=3,
         )
+
+
+@final
+@dataclass(frozen=True)
+class BiasCorrectedTemperature(Calibrator):
+    """Divide the logits by one number and add another to each class, so that the log-loss is smallest.
+
+    The shifts mend classes that are over- or underrated as a whole: afterwards the mean probability of each class over
+    the calibration rows is its share of them, which is what estimates of a shifted class balance rest on. It cannot
+    mend a class whose probabilities are too steep or too flat. Where shares differ between calibration and use, the
+    shifts carry the wrong ones over, and temperature scaling alone is the safer choice.
+
+    Formula: q = softmax(a z + b), Σ_j b_j = 0
+    Rows: about 20 of each class; a class without rows has no optimum.
+
+    Raises:
+        FitError: If a class has no rows, or all predictions are right.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.randn(3000, 3, generator=torch.manual_seed(0), dtype=torch.float64)
+        >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
+        >>> fitted = BiasCorrectedTemperature().fit(Predictions.from_logits(2 * logits + torch.arange(3), labels))
+        >>> round(float(fitted.weight), 1), [round(number, 1) for number in fitted.bias.tolist()]
+        (0.5, [0.5, 0.0, -0.5])
+    """
+
+    name: ClassVar[str] = "bias_corrected"
+    title: ClassVar[str] = "Bias-corrected temperature scaling"
+    family: ClassVar[CalibratorFamily] = "scaling"
+    paper: ClassVar[Paper] = Paper(
+        "Alexandari et al.",
+        2020,
+        "Maximum Likelihood with Bias-Corrected Calibration is Hard-To-Beat at Label Shift Adaptation",
+        "arXiv:1901.06852",
+        "Section 2.3",
+    )
+    # The shifts move the thresholds between classes.
+    preserves_accuracy: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False
+
+    def learn(self, predictions: Predictions) -> Fitted:
+        k = predictions.n_classes
+        check_every_class_seen(predictions, self.title)
+        warn_of_few_rows(predictions, k + 1, self.title)
+        coldness = coldness_of(predictions, self.title).coldness
+        fit = fit_affine(predictions.logits, predictions.labels, shape="number", start=(coldness, 0.0))
+        if fit.weight <= 0:
+            warnings.warn(
+                f"the best multiple of the logits is {float(fit.weight):.3g}, below zero: on these rows the network's "
+                "favourites are right less often than chance. Check that labels and logits belong together.",
+                CalibrantWarning,
+                stacklevel=3,
+            )
+        return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
+
+
+@final
+@dataclass(frozen=True)
+class VectorScaling(Calibrator):
+    """Scale and shift the logit of each class by numbers of its own, so that the log-loss is smallest.
+
+    It mends classes that are over- or underrated, and classes that are more sure of themselves than others. The 2k
+    numbers follow noise: with fewer than a hundred rows a class it is often worse than temperature scaling on new rows,
+    and structured vector scaling (svs), the same with a penalty, is nearly always better. Logits are taken as they are:
+    a number added to all logits of a row, which no probability shows, changes its result.
+
+    Formula: q = softmax(w ⊙ z + b), Σ_j b_j = 0
+    Rows: about 100 of each class; a class without rows has no optimum.
+
+    Raises:
+        FitError: If a class has no rows, or the rows can be told apart without error.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.randn(3000, 3, generator=torch.manual_seed(0), dtype=torch.float64)
+        >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
+        >>> steep = logits * torch.tensor([1.0, 2.0, 4.0])
+        >>> fitted = VectorScaling().fit(Predictions.from_logits(steep, labels))
+        >>> [round(number, 1) for number in fitted.weight.tolist()]
+        [1.0, 0.5, 0.3]
+    """
+
+    name: ClassVar[str] = "vector"
+    title: ClassVar[str] = "Vector scaling"
+    family: ClassVar[CalibratorFamily] = "scaling"
+    paper: ClassVar[Paper] = Paper(
+        "Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "Section 4.2"
+    )
+    # Each class has its own slope and shift.
+    preserves_accuracy: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False
+
+    def learn(self, predictions: Predictions) -> Fitted:
+        k = predictions.n_classes
+        check_every_class_seen(predictions, self.title)
+        warn_of_few_rows(predictions, 2 * k, self.title)
+        coldness = coldness_of(predictions, self.title).coldness
+        # Differs from the paper: an exact optimum, where its code takes steps of gradient descent.
+        fit = fit_affine(predictions.logits, predictions.labels, shape="diagonal", start=(coldness, 0.0))
+        return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
+
+
+@final
+@dataclass(frozen=True)
+class MatrixScaling(Calibrator):
+    """A linear function of the logits, with a full matrix and no penalty, so that the log-loss is smallest.
+
+    It can undo any confusion between classes, and with ten classes and thousands of rows it does. Its k (k + 1) numbers
+    make it the first to overfit: with a hundred classes and 5,000 rows it tells the calibration rows apart almost
+    without error, which has no optimum and is refused here. (Papers that report it there stop gradient descent early;
+    the result is then that of the stopping.) Structured matrix scaling (sms) and ms_odir are the same with a penalty.
+
+    Formula: q = softmax(W z + b); the off-diagonal of each column of W sums to 0, as does b
+    Rows: about 20 (k + 1) of each class; a class without rows has no optimum.
+
+    Raises:
+        FitError: If a class has no rows, or the rows can be told apart without error.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.randn(5000, 3, generator=torch.manual_seed(0), dtype=torch.float64)
+        >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
+        >>> swapped = logits[:, [1, 0, 2]]
+        >>> fitted = MatrixScaling().fit(Predictions.from_logits(swapped, labels))
+        >>> round(float((fitted(swapped).argmax(1) == logits.argmax(1)).float().mean()), 1)
+        1.0
+    """
+
+    name: ClassVar[str] = "matrix"
+    title: ClassVar[str] = "Matrix scaling"
+    family: ClassVar[CalibratorFamily] = "scaling"
+    paper: ClassVar[Paper] = Paper(
+        "Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "Section 4.2"
+    )
+    # Classes are mixed.
+    preserves_accuracy: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False
+
+    def learn(self, predictions: Predictions) -> Fitted:
+        k = predictions.n_classes
+        check_every_class_seen(predictions, self.title)
+        warn_of_few_rows(predictions, k * (k + 1), self.title)
+        coldness = coldness_of(predictions, self.title).coldness
+        # Differs from the paper: an exact optimum, where its code takes steps of gradient descent.
+        fit = fit_affine(predictions.logits, predictions.labels, shape="matrix", start=(coldness, 0.0))
+        return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)

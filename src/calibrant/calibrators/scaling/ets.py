@@ -15,8 +15,7 @@ from calibrant.calibrators.scaling.affine import coldness_of
 from calibrant.checks import check_known
 from calibrant.errors import CalibrantWarning
 from calibrant.maps import Identity, Mixture, Scale
-from calibrant.numerics.coldest import coldness_range
-from calibrant.numerics.coldness import cold_rows
+from calibrant.numerics.inverse_temperature import cold_rows, coldness_range
 from calibrant.numerics.simplex import Curved, minimise_on_simplex
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions

@@ -1,18 +1,30 @@
-"""What Platt, beta and quadratic scaling share: logistic regression of each class on a few features of its log-odds."""
+"""Platt, beta and quadratic scaling: logistic regression of each class on functions of its log-odds."""
 
+import math
 import warnings
-from typing import Literal, TypeAlias
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias, final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
-from calibrant.calibrators.absent import some_names
-from calibrant.calibrators.scores import class_by_class
-from calibrant.errors import CalibrantWarning, FitError, SeparableError
+from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, with_floor
+from calibrant.calibrators.samples import class_by_class, class_map, deal_folds, some_names, warn_of_absent
+from calibrant.checks import check_known
+from calibrant.errors import CalibrantWarning, FitError, SeparableError, without_our_warnings
+from calibrant.maps import BetaCurve, Polynomial
 from calibrant.numerics.logistic import Features, LogisticFit, Targets, fit_logistic
+from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = ["TargetKind", "fit_classes"]
+__all__ = [
+    "BetaCalibration",
+    "PlattScaling",
+    "QuadraticScaling",
+    "TargetKind",
+    "fit_classes",
+]
 
 TargetKind: TypeAlias = Literal["smoothed", "plain"]
 
@@ -110,3 +122,222 @@ def _why_not(name: str, rows: Tensor, n: int, fit: LogisticFit) -> FitError:
         f"{name} needs classes whose log-odds overlap; the {n} calibration rows can be told apart without error, so "
         "the best weights are infinite. Add rows, or use PlattScaling with its smoothed targets."
     )
+
+
+# Shares of the uniform distribution that lead from log-odds to probabilities, with the last of which they are linear.
+_SHARES = (0.01, 0.1, 0.3, 0.93)
+_FOLDS = 5
+# The share is chosen on so many numbers, but on no fewer and no more samples than these.
+_NUMBERS, _FEWEST, _MOST = 40_000, 1_000, 5_000
+
+
+@final
+@dataclass(frozen=True)
+class PlattScaling(Calibrator):
+    """Logistic regression on the log-odds: a slope and a shift.
+
+    The method for two classes: the shift moves the threshold, which temperature scaling cannot, and two numbers hardly
+    overfit. Of more classes each is fitted against the rest and the results are divided by their sum; the fits know
+    nothing of each other, so vector scaling, which fits them together, is nearly always better there. It cannot bend:
+    a network sure of its mistakes on one side only wants beta or quadratic scaling.
+
+    With few samples a fit to log-odds hangs on the most confident ones. Where probabilities are given, a share of the
+    uniform distribution may be mixed in first, which draws those in: at the most, the score is linear in the
+    probability. The share is chosen by cross-validated log-loss.
+
+    Formula: q = σ(a s + b), s = ln p/(1 − p); for k > 2 classes q_j ∝ σ(a_j s_j + b_j)
+    Rows: about 50 of each class. With fewer the smoothed targets pull towards one half; a class without rows gets
+        1/(n + 2) everywhere, with a warning.
+
+    Args:
+        targets: "smoothed" for Platt's (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2), with which an optimum always exists; "plain"
+            for 1 and 0, the maximum of likelihood.
+
+    Raises:
+        FitError: With plain targets and two classes, if the log-odds tell the classes apart without error. (Of more
+            classes that one gets smoothed targets, with a warning.)
+
+    Example:
+        >>> rows = Predictions.from_binary_logits([-6.0, -4.0, -2.0, 2.0, 4.0, 6.0], [0, 0, 1, 0, 1, 1])
+        >>> fitted = PlattScaling().fit(rows)
+        >>> [round(number, 3) for number in fitted.transform(rows).probs[:, 1].tolist()]
+        [0.248, 0.323, 0.409, 0.591, 0.677, 0.752]
+    """
+
+    name: ClassVar[str] = "platt"
+    title: ClassVar[str] = "Platt scaling"
+    family: ClassVar[CalibratorFamily] = "scaling"
+    paper: ClassVar[Paper] = Paper(
+        "Platt",
+        1999,
+        "Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized Likelihood Methods",
+        "Advances in Large Margin Classifiers, MIT Press",
+    )
+    # The shift moves the threshold between the classes, and the slope may be negative.
+    preserves_accuracy: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False
+
+    targets: TargetKind = "smoothed"
+
+    def __post_init__(self) -> None:
+        check_known(self.targets, ("smoothed", "plain"), "targets")
+
+    def uniform_share(self, predictions: Predictions) -> float:
+        usual = predictions.uniform_share
+        n, k = predictions.logits.shape
+        if not predictions.given_as_probs or n < 2 * _FOLDS:
+            return usual
+        # Differs from the paper: a margin has no scale of its own, a probability has two, and the samples choose.
+        most = min(_MOST, max(_FEWEST, _NUMBERS // k))
+        few = predictions[torch.randperm(n, generator=torch.Generator().manual_seed(0))[:most].to(predictions.labels)]
+        shares = (usual, *(share for share in _SHARES if share > usual))
+        return min(shares, key=lambda share: self._held_out_loss(with_floor(few, share) if share else few))
+
+    def _held_out_loss(self, predictions: Predictions) -> float:
+        """Return the log-loss of samples, each from the fit on the other folds."""
+        fold, loss = deal_folds(predictions.labels, _FOLDS, seed=0), 0.0
+        with without_our_warnings():
+            for number in range(_FOLDS):
+                held = predictions[(fold == number).nonzero()[:, 0]]
+                try:
+                    fitted = self.learn(predictions[(fold != number).nonzero()[:, 0]]).map
+                except FitError:
+                    return math.inf
+                log_probs = fitted.transform(held).log_probs.double()
+                loss -= float(log_probs.gather(1, held.labels[:, None]).sum())
+        return loss
+
+    def learn(self, predictions: Predictions) -> Fitted:
+        warn_of_absent(predictions, self.title)
+        # Differs from the paper: the score is the log-odds, since a network has no margin; the sign of a is turned.
+        fit = fit_classes(predictions, _line, name="Platt scaling", targets=self.targets)
+        return Fitted(class_map(Polynomial(fit.weights), predictions.n_classes), fit.certificate())
+
+
+def _line(log_odds: Tensor) -> Tensor:
+    return torch.stack([torch.ones_like(log_odds), log_odds], dim=1)
+
+
+@final
+@dataclass(frozen=True)
+class BetaCalibration(Calibrator):
+    """Logistic regression on ln p and ln(1 − p), each with its own slope.
+
+    Slopes of its own for either side let it be sigmoid, inverse sigmoid or neither, and unlike Platt's line it can
+    leave probabilities that were right alone (a = b = 1, c = 0). It never turns the order round. It hurts where little
+    is known of one side: of a class with few rows, ln p of those rows sets the whole slope. Of more than two classes
+    each is fitted against the rest and the results are divided by their sum.
+
+    Formula: q = σ(a ln p − b ln(1 − p) + c), a, b >= 0; for k > 2 classes q_j ∝ that of p_j
+    Rows: about 100 of each class. With fewer, "am" and "ab" have a parameter less.
+
+    Args:
+        parameters: Those that are free. "abm": all three; "ab": q(1/2) = 1/2, so c = (a − b) ln 2; "am": a = b, which
+            is Platt scaling with plain targets and a slope that is not negative.
+
+    Raises:
+        FitError: For two classes, if the probabilities tell them apart without error. (Of more classes that one gets
+            Platt's smoothed targets, with a warning.)
+
+    Example:
+        >>> rows = Predictions.from_binary_logits([-6.0, -4.0, -2.0, 2.0, 4.0, 6.0], [0, 0, 1, 0, 1, 1])
+        >>> fitted = BetaCalibration().fit(rows)
+        >>> [round(number, 3) for number in fitted.transform(rows).probs[:, 1].tolist()]
+        [0.1, 0.188, 0.325, 0.675, 0.812, 0.9]
+    """
+
+    name: ClassVar[str] = "beta"
+    title: ClassVar[str] = "Beta calibration"
+    family: ClassVar[CalibratorFamily] = "scaling"
+    paper: ClassVar[Paper] = Paper(
+        "Kull et al.",
+        2017,
+        "Beta calibration: a well-founded and easily implemented improvement on logistic calibration for binary "
+        "classifiers",
+        "PMLR 54:623-631",
+    )
+    # The shift moves the threshold between the classes.
+    preserves_accuracy: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False
+
+    parameters: Literal["abm", "ab", "am"] = "abm"
+
+    def __post_init__(self) -> None:
+        check_known(self.parameters, ("abm", "ab", "am"), "parameters")
+
+    def learn(self, predictions: Predictions) -> Fitted:
+        features, rising = {"abm": (_abm, (1, 2)), "ab": (_ab, (0, 1)), "am": (_am, (1,))}[self.parameters]
+        # Differs from the paper: a slope that turns out negative is 0 for "ab" and "am", too.
+        fit = fit_classes(predictions, features, name="beta calibration", rising=rising)
+        if self.parameters == "abm":
+            c, a, b = fit.weights.T
+        elif self.parameters == "ab":
+            a, b = fit.weights.T
+            c = (a - b) * math.log(2)
+        else:
+            c, a = fit.weights.T
+            b = a
+        return Fitted(class_map(BetaCurve(a, b, c), predictions.n_classes), fit.certificate())
+
+
+def _abm(log_odds: Tensor) -> Tensor:
+    return torch.stack([torch.ones_like(log_odds), *_logarithms(log_odds)], dim=1)
+
+
+def _ab(log_odds: Tensor) -> Tensor:
+    of_p, of_rest = _logarithms(log_odds)
+    return torch.stack([of_p + math.log(2), of_rest - math.log(2)], dim=1)  # both 0 at one half
+
+
+def _am(log_odds: Tensor) -> Tensor:
+    return torch.stack([torch.ones_like(log_odds), log_odds], dim=1)
+
+
+def _logarithms(log_odds: Tensor) -> tuple[Tensor, Tensor]:
+    """The features ln p and -ln(1 - p), from one logarithm; both are right to 1e-15."""
+    of_rest = softplus(log_odds, threshold=40)
+    return log_odds - of_rest, of_rest
+
+
+@final
+@dataclass(frozen=True)
+class QuadraticScaling(Calibrator):
+    """Logistic regression on the log-odds and their square, without a penalty.
+
+    The square lets the two sides bend differently, as they should where the log-odds of the classes are bell-shaped
+    with different widths; on two-class tables it is among the best. It hurts beyond the calibration rows: a parabola
+    turns, so a row surer than all of those can come out unsure, or sure of the other class. Of more classes each is
+    fitted against the rest and the results are divided by their sum.
+
+    Formula: q = σ(a + b s + c s²), s = ln p/(1 − p); for k > 2 classes q_j ∝ σ(a_j + b_j s_j + c_j s_j²)
+    Rows: about 100 of each class. With fewer the parabola follows single rows.
+
+    Raises:
+        FitError: For two classes, if log-odds and squares tell them apart without error. (Of more classes that one gets
+            Platt's smoothed targets, with a warning.)
+
+    Example:
+        >>> rows = Predictions.from_binary_logits([-3.0, -1.0, 0.5, 1.0, 2.0, 4.0], [0, 0, 1, 0, 1, 0])
+        >>> fitted = QuadraticScaling().fit(rows)
+        >>> [round(number, 3) for number in fitted.transform(rows).probs[:, 1].tolist()]
+        [0.0, 0.021, 0.546, 0.688, 0.71, 0.035]
+    """
+
+    name: ClassVar[str] = "quadratic"
+    title: ClassVar[str] = "Quadratic scaling"
+    family: ClassVar[CalibratorFamily] = "scaling"
+    paper: ClassVar[Paper] = Paper(
+        "Berta et al.", 2025, "Structured Matrix Scaling for Multi-Class Calibration", "arXiv:2511.03685"
+    )
+    # A parabola is not monotone.
+    preserves_accuracy: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False
+
+    def learn(self, predictions: Predictions) -> Fitted:
+        # Differs from the paper: it defines the method for two classes; one against the rest is ours.
+        fit = fit_classes(predictions, _parabola, name="quadratic scaling")
+        return Fitted(class_map(Polynomial(fit.weights), predictions.n_classes), fit.certificate())
+
+
+def _parabola(log_odds: Tensor) -> Tensor:
+    return torch.stack([torch.ones_like(log_odds), log_odds, log_odds.square()], dim=1)

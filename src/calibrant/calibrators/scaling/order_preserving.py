@@ -5,15 +5,14 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from calibrant.calibrators.absent import warn_of_absent
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
+from calibrant.calibrators.samples import warn_of_absent
 from calibrant.calibrators.scaling.temperature import TemperatureScaling
 from calibrant.checks import check_at_least, check_positive
 from calibrant.errors import SeparableError
 from calibrant.maps import MonotoneMap, OrderPreservingMap, Sees
-from calibrant.numerics.quasi_newton import quasi_newton
-from calibrant.numerics.slopes import Slopes, knots_for
-from calibrant.numerics.stretch import Stretch
+from calibrant.numerics.newton import quasi_newton
+from calibrant.numerics.order_loss import Slopes, Stretch, knots_for
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 

@@ -19,11 +19,10 @@ from calibrant.calibrators import (
     StructuredVectorScaling,
     TemperatureScaling,
 )
+from calibrant.calibrators.auto import Auto
 from calibrant.calibrators.base import Fitted
-from calibrant.calibrators.choice.auto import Auto
-from calibrant.calibrators.choice.ranking import Gap, Ranking, Standing, label
-from calibrant.calibrators.choice.selection import rank
-from calibrant.calibrators.folds import deal_folds
+from calibrant.calibrators.samples import deal_folds
+from calibrant.calibrators.selection import Gap, Ranking, Standing, label, rank
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.maps import Affine, LogMixture, Scale, Steps, TopLabelMap
 from calibrant.metrics import nll

@@ -3,7 +3,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from calibrant.calibrators import DirichletODIR, MatrixScaling, MatrixScalingODIR, TemperatureScaling, VectorScaling
-from calibrant.calibrators.scaling import odir_search
+from calibrant.calibrators.scaling import odir
 from calibrant.errors import FitError, InputError
 from calibrant.metrics import nll
 from calibrant.predictions import Predictions
@@ -148,7 +148,7 @@ def test_options_are_checked():
 def test_fits_that_are_only_compared_choose_what_exact_ones_do(kind, seed, monkeypatch):
     rows = rows_of(600, 6, seed=seed)
     quick = kind().fit(rows)
-    monkeypatch.setattr(odir_search, "_COMPARED", 1e-9)
+    monkeypatch.setattr(odir, "_COMPARED", 1e-9)
     exact = kind().fit(rows)
     assert quick.summary.notes == exact.summary.notes
     assert torch.allclose(quick.weight, exact.weight, atol=1e-6)

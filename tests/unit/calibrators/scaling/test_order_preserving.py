@@ -10,8 +10,7 @@ from scipy.optimize import minimize
 from calibrant.calibrators import DiagonalOrderPreserving, OrderInvariant, OrderPreserving, TemperatureScaling
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.metrics import nll
-from calibrant.numerics.slopes import Slopes, knots_for
-from calibrant.numerics.stretch import Network, Stretch
+from calibrant.numerics.order_loss import Network, Slopes, Stretch, knots_for
 from calibrant.predictions import Predictions
 
 METHODS = (DiagonalOrderPreserving(), OrderInvariant(), OrderPreserving())

@@ -1,19 +1,20 @@
-"""Smoothing of mass on evenly spaced nodes of 0..1, reflected at both ends.
-
-Reflection makes the smoothing diagonal in cosines: transform, damp, transform back. The nodes are 0, 1/(m-1), …, 1.
-"""
+"""Gaussian smoothing: of mass on nodes of 0..1, reflected at both ends, and of points in a plane."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 __all__ = [
+    "Axis",
     "cosine_transform",
     "gaussian_damping",
+    "grid_density",
     "integrate",
     "integrate_smoothed",
     "inverse_cosine_transform",
+    "normal_reference",
     "triweight_damping",
 ]
 
@@ -76,3 +77,50 @@ def integrate(values: Tensor) -> Tensor:
     """Trapezoid rule over 0..1, (..., m) -> (...)."""
     spacing = 1 / (values.shape[-1] - 1)
     return spacing * (values.sum(dim=-1) - (values[..., 0] + values[..., -1]) / 2)
+
+
+# Points whose kernels are held at once.
+_BLOCK = 1 << 13
+
+
+class Axis(NamedTuple):
+    """Evenly spaced nodes."""
+
+    low: float
+    high: float
+    nodes: int
+
+    def points(self, like: Tensor) -> Tensor:
+        """The nodes, (nodes,), of the type and on the device of another tensor."""
+        return torch.linspace(self.low, self.high, self.nodes, dtype=like.dtype, device=like.device)
+
+
+def normal_reference(spread: float, n: int, *, variables: int = 2) -> float:
+    """The bandwidth that would be best if the points were normal: 1.06 · spread · n^(-1/(4 + variables)).
+
+    Example:
+        >>> round(normal_reference(1.0, 64), 4)
+        0.53
+    """
+    return float(1.06 * spread * n ** (-1 / (4 + variables)))
+
+
+def grid_density(x: Tensor, y: Tensor, axes: tuple[Axis, Axis], bandwidths: tuple[float, float]) -> Tensor:
+    """Points per unit area at every node, (nodes of x, nodes of y): the density times the number of points.
+
+    Args:
+        x: Shape (n,), float64.
+        y: Shape (n,), float64.
+        axes: Of x and y.
+        bandwidths: Standard deviations of the kernel along x and y.
+    """
+    across, along = (axis.points(x)[:, None] for axis in axes)
+    total = x.new_zeros(axes[0].nodes, axes[1].nodes)
+    for xs, ys in zip(x.split(_BLOCK), y.split(_BLOCK), strict=True):
+        # The kernel is a product, so that the sum over points is a product of matrices.
+        total.addmm_(_gaussian((across - xs) / bandwidths[0]), _gaussian((along - ys) / bandwidths[1]).T)
+    return total / (2 * torch.pi * bandwidths[0] * bandwidths[1])
+
+
+def _gaussian(z: Tensor) -> Tensor:
+    return z.square_().mul_(-0.5).exp_()

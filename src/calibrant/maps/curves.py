@@ -1,4 +1,4 @@
-"""Functions of one number, log-odds in and log-odds out: for one column, or one for each class."""
+"""Functions of log-odds, and the maps that apply them: to the top label, to each class, or to all classes."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, final
@@ -7,10 +7,22 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from calibrant.maps.base import Setting
-from calibrant.maps.learned import Learned, require, rises
+from calibrant.maps.base import Learned, Map, Setting, class_log_odds, require, rises, top_log_odds, with_top_log_odds
+from calibrant.numerics.binning import bin_index
 
-__all__ = ["BetaCurve", "Curve", "Line", "Polynomial", "Steps"]
+__all__ = [
+    "BetaCurve",
+    "ClassBins",
+    "Curve",
+    "Line",
+    "OneVsRest",
+    "Polynomial",
+    "PooledMap",
+    "Steps",
+    "TopLabelMap",
+    "TwoClassMap",
+    "check_columns",
+]
 
 
 class Curve(Learned, ABC):
@@ -192,3 +204,148 @@ def _columns(log_odds: Tensor, n_curves: int) -> tuple[Tensor, torch.Size]:
 
 def _as_before(columns: Tensor, shape: torch.Size) -> Tensor:
     return columns.reshape(shape) if len(columns) == 1 else columns.reshape(shape).movedim(0, -1)
+
+
+@final
+class TopLabelMap(Map):
+    """A new confidence for the predicted class; the other classes share the rest as before.
+
+    The prediction never changes: a confidence below 1/k is lifted to it, see :func:`with_top_log_odds`.
+
+    Args:
+        curve: Of one column.
+        n_classes: Length of a row of logits.
+    """
+
+    kind: ClassVar[str] = "top_label"
+
+    def __init__(self, curve: Curve, *, n_classes: int) -> None:
+        super().__init__(n_classes, gives_log_probs=True, keeps_predicted=True)
+        self.curve = curve
+
+    def check_numbers(self) -> None:
+        check_columns(self.curve, 1)
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        top = top_log_odds(logits)
+        return with_top_log_odds(top, self.curve(top.log_odds))
+
+
+@final
+class OneVsRest(Map):
+    """A new probability for every class against the rest, then divided by their sum.
+
+    Args:
+        curve: Of one column a class, or one for all.
+        n_classes: Length of a row of logits.
+    """
+
+    kind: ClassVar[str] = "one_vs_rest"
+
+    def __init__(self, curve: Curve, *, n_classes: int) -> None:
+        super().__init__(n_classes, gives_log_probs=True)
+        self.curve = curve
+
+    def check_numbers(self) -> None:
+        check_columns(self.curve, 1, self.n_classes)
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        return self.curve.log_probs(class_log_odds(logits)).log_softmax(dim=-1)
+
+
+@final
+class TwoClassMap(Map):
+    """New log-odds of class 1 against class 0.
+
+    Args:
+        curve: Of one column.
+        n_classes: Must be 2.
+    """
+
+    kind: ClassVar[str] = "two_class"
+
+    def __init__(self, curve: Curve, *, n_classes: int = 2) -> None:
+        super().__init__(n_classes, gives_log_probs=True)
+        self.curve = curve
+
+    def check_numbers(self) -> None:
+        check_columns(self.curve, 1)
+        require(self.n_classes == 2, "a map of two classes must have two", torch.tensor(self.n_classes))
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        log_odds = self.curve(logits[..., 1:] - logits[..., :1])
+        return torch.cat([logsigmoid(-log_odds), logsigmoid(log_odds)], dim=-1)
+
+
+def check_columns(curve: Curve, *allowed: int) -> None:
+    """A curve has a function for as many columns as its map has use for.
+
+    Raises:
+        InputError: If it has not.
+    """
+    wanted = " or ".join(str(each) for each in sorted(set(allowed)))
+    require(curve.columns in allowed, f"the curve must have {wanted} columns", torch.tensor(curve.columns))
+
+
+# By how much the predicted class is put ahead of those that share its step: more than float32 rounds away.
+_AHEAD = 1e-4
+
+
+@final
+class PooledMap(Map):
+    """A new probability for every class against the rest, all by one rising curve, then divided by their sum.
+
+    Classes of a row keep their order, or become equal; only the predicted one stays ahead of all others.
+
+    Args:
+        curve: Of one column, nowhere falling.
+        n_classes: Length of a row of logits.
+    """
+
+    kind: ClassVar[str] = "pooled"
+
+    def __init__(self, curve: Curve, *, n_classes: int) -> None:
+        super().__init__(n_classes, gives_log_probs=True, keeps_predicted=True)
+        self.curve = curve
+
+    def check_numbers(self) -> None:
+        check_columns(self.curve, 1)
+        if isinstance(self.curve, Line | Steps):
+            require(rises(self.curve.values), "the curve's values must not fall", self.curve.values)
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        top = logits.argmax(dim=-1, keepdim=True)
+        log_odds = class_log_odds(logits)
+        # Rounding must not put a class that is as likely as the predicted one on a higher step.
+        log_odds = log_odds.minimum(log_odds.gather(-1, top))
+        log_probs = self.curve.log_probs(log_odds)
+        return log_probs.scatter(-1, top, log_probs.gather(-1, top) + _AHEAD).log_softmax(dim=-1)
+
+
+@final
+class ClassBins(Map):
+    """A new probability for every class by the bin of equal width its old one is in, then divided by their sum.
+
+    What :class:`OneVsRest` does with steps, where these have equal widths: their bins need no search.
+
+    Args:
+        values: Log-odds in each bin (lo, hi] of 0..1, (k, b).
+        n_classes: Length of a row of logits.
+    """
+
+    kind: ClassVar[str] = "class_bins"
+    values: Tensor
+
+    def __init__(self, values: Tensor, *, n_classes: int) -> None:
+        super().__init__(n_classes, gives_log_probs=True)
+        self.keep(values=values)
+
+    def check_numbers(self) -> None:
+        sized = self.values.ndim == 2 and len(self.values) == self.n_classes and self.values.shape[1] > 0
+        require(sized, f"values must have shape ({self.n_classes}, bins), at least one bin", self.values)
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        k, n_bins = self.values.shape
+        table = logsigmoid(self.values).to(logits)
+        first = torch.arange(0, k * n_bins, n_bins, device=logits.device)
+        return table.take(bin_index(logits.softmax(dim=-1), n_bins) + first).log_softmax(dim=-1)

@@ -1,1 +1,0 @@
-"""Methods that bend the confidence by a smooth or rising curve."""

@@ -1,1 +1,0 @@
-"""Methods that look at the features behind a prediction beside its logits."""
