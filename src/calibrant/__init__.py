@@ -1,4 +1,4 @@
-"""How far a classifier's confidence can be trusted, and how to calibrate it.
+"""Measure how far a classifier's confidence can be trusted, and calibrate it.
 
 The public names stand in ``__init__.pyi``, which type checkers read, and nowhere else. Each is loaded when it is first
 used, so that ``calibrant --help`` loads neither torch nor numpy. Everything else is imported from its package.

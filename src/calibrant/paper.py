@@ -1,4 +1,4 @@
-"""Where a method comes from: carried by every metric, loss and calibrator, printed by ``calibrant cite``."""
+"""The paper behind a metric, loss or calibrator, printed by ``calibrant cite``."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How to fit a map: one file for each method of the literature."""
+"""Calibrators: the methods of the literature, each a frozen record of options with the verb ``fit``."""
 
 from calibrant.calibrators.auto import Auto
 from calibrant.calibrators.base import Calibrator

@@ -67,7 +67,7 @@ class Compared(NamedTuple):
     Args:
         samples: How many they are means over.
         before: ``nll``, ``brier`` and ``accuracy`` without the map.
-        after: The same with it.
+        after: Scores with the map.
         note: What became worse, or None.
         is_serious: Whether that is beyond noise, so that it should be a warning.
     """
@@ -261,7 +261,7 @@ class Calibrator(ABC):
 
         Args:
             predictions: Samples that the model was not trained on, and on which the map will not be evaluated.
-            arrays: The same as arrays by keyword: logits or probs, and labels.
+            arrays: Predictions as arrays by keyword instead: logits or probs, and labels.
 
         Returns:
             The fitted map, with a summary of the fit.

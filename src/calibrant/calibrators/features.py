@@ -69,7 +69,7 @@ class FeatureCalibrator(ABC):
 
         Args:
             predictions: Rows the network was not trained on, and that will not judge the map.
-            features: Of the same rows, (n, d): what the last layer makes its logits of.
+            features: Features of the same samples, (n, d): the inputs of the last layer.
 
         Raises:
             FitError: If there are too few rows to have neighbours.

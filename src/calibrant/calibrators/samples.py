@@ -33,7 +33,7 @@ def warn_of_absent(predictions: Predictions, name: str) -> None:
 
     Args:
         predictions: The calibration rows.
-        name: Of a method that learns something of each class by itself.
+        name: Name of a method that fits every class separately.
     """
     absent = absent_classes(predictions)
     if len(absent):
@@ -65,7 +65,7 @@ def deal_folds(labels: Tensor, folds: int, seed: int) -> Tensor:
     Args:
         labels: Shape (n,); only their number counts.
         folds: How many.
-        seed: Of the deal.
+        seed: Random seed of the fold assignment.
 
     Example:
         >>> deal_folds(torch.zeros(7), 3, seed=0).bincount().tolist()

@@ -219,7 +219,7 @@ class EntropyGradient:
         low: ℓ, the least value of each entry, of an input's shape and type.
         high: μ, the largest value of each entry.
         typical_low: The requested quantile of each entry, else ℓ.
-        typical_high: The same from above, else μ.
+        typical_high: The requested upper quantile of each entry, else μ.
     """
 
     gradient: Tensor

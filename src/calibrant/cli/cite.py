@@ -1,13 +1,10 @@
 """``calibrant cite``: the paper behind a method."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from calibrant.paper import Paper
-
-__all__ = ["EXAMPLES", "cite", "other_papers"]
+__all__ = ["EXAMPLES", "cite"]
 
 EXAMPLES = """\
 calibrant cite ece
@@ -28,7 +25,7 @@ def cite(
 
     Prints the reference with the place in the paper, and a BibTeX entry; for a chain, those of every step.
     """
-    from calibrant.cli.listing import listed_papers
+    from calibrant.cli.listing import listed_papers, other_papers
 
     papers = listed_papers(name)
     if papers is None:  # with options, added since the index was made, or unknown
@@ -44,17 +41,3 @@ def cite(
             papers = (paper,)
     entries = dict.fromkeys(paper.bibtex for paper in papers)  # two places in one paper are one entry
     print("\n".join(map(str, papers)), *entries, sep="\n\n")
-
-
-def other_papers() -> "dict[str, Paper | None]":
-    """Return the papers of networks, data sets, mixup, confidence estimators and Neural Clamping by name."""
-    from calibrant import catalogue
-    from calibrant.clamping import NeuralClamping
-    from calibrant.confidence import ConfidNet, TrustScore
-    from calibrant.models import all_models
-    from calibrant.training import Mixup
-
-    papers = {name: model.paper for name, model in all_models().items()}
-    papers |= {name: reader.paper for name, reader in catalogue.datasets.items()}
-    papers |= {method.name: method.paper for method in (Mixup, ConfidNet, TrustScore)}
-    return papers | {NeuralClamping.name: NeuralClamping.citation}

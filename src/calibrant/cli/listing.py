@@ -18,7 +18,17 @@ import typer
 
 from calibrant.paper import Paper
 
-__all__ = ["EXAMPLES", "INDEX", "LISTINGS", "Kind", "list_catalogue", "listed_papers", "listed_rows", "write_index"]
+__all__ = [
+    "EXAMPLES",
+    "INDEX",
+    "LISTINGS",
+    "Kind",
+    "list_catalogue",
+    "listed_papers",
+    "listed_rows",
+    "other_papers",
+    "write_index",
+]
 
 EXAMPLES = """\
 calibrant list
@@ -110,11 +120,24 @@ def listed_papers(text: str) -> tuple[Paper, ...] | None:
     return tuple(dict.fromkeys(papers))
 
 
+def other_papers() -> "dict[str, Paper | None]":
+    """Return the papers of networks, data sets, mixup, confidence estimators and Neural Clamping by name."""
+    from calibrant import catalogue
+    from calibrant.clamping import NeuralClamping
+    from calibrant.confidence import ConfidNet, TrustScore
+    from calibrant.models import all_models
+    from calibrant.training import Mixup
+
+    papers = {name: model.paper for name, model in all_models().items()}
+    papers |= {name: reader.paper for name, reader in catalogue.datasets.items()}
+    papers |= {method.name: method.paper for method in (Mixup, ConfidNet, TrustScore)}
+    return papers | {NeuralClamping.name: NeuralClamping.citation}
+
+
 def write_index() -> str:
     """Return the text of the index, from the classes."""
     from calibrant import catalogue
     from calibrant.catalogue import AnyCalibrator, find_papers
-    from calibrant.cli.cite import other_papers
 
     lists = {kind.value: [list(row) for row in listing.rows()] for kind, listing in LISTINGS.items()}
     names = {row[0] for kind in ("metrics", "calibrators", "losses") for row in lists[kind]} | {"piece"}

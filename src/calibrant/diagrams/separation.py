@@ -1,4 +1,4 @@
-"""How well confidence separates correct from wrong predictions: densities of both, and risk against coverage."""
+"""Separation of correct from wrong predictions by confidence: densities of both, and risk against coverage."""
 
 from dataclasses import dataclass
 from typing import final

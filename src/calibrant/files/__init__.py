@@ -1,4 +1,4 @@
-"""Where predictions and maps come from and where they go: files, data frames and arrays.
+"""Read and write predictions and maps: files, data frames and arrays.
 
 Names say what numbers are (see :mod:`calibrant.files.columns`); values are never looked at to find out.
 """

@@ -165,7 +165,7 @@ def load(
     Raises:
         FileError: If a file cannot be read, or what it holds are no predictions.
         UnknownNameError: If a name that was given is not in the source.
-        InputError: The same as the first, of a source in memory; or options that contradict each other.
+        InputError: If a source in memory lacks the names, or options contradict each other.
 
     Example:
         >>> load({"logits": [[2.0, 0.0], [0.0, 1.0]], "labels": [0, 1]})

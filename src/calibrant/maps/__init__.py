@@ -1,4 +1,4 @@
-"""What a fitted calibrator is: an ``nn.Module`` from logits to logits. Many methods share few maps."""
+"""Fitted calibrators: modules from logits to logits. Many methods share few maps."""
 
 from calibrant.maps.affine import Affine, LogMixture, Mixture, Scale
 from calibrant.maps.base import ChainMap, FitSummary, Identity, Map

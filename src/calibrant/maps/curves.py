@@ -213,7 +213,7 @@ class TopLabelMap(Map):
     The prediction never changes: a confidence below 1/k is lifted to it, see :func:`with_top_log_odds`.
 
     Args:
-        curve: Of one column.
+        curve: Curve of one column.
         n_classes: Length of a row of logits.
     """
 
@@ -236,7 +236,7 @@ class OneVsRest(Map):
     """A new probability for every class against the rest, then divided by their sum.
 
     Args:
-        curve: Of one column a class, or one for all.
+        curve: Curve with one column per class, or one for all classes.
         n_classes: Length of a row of logits.
     """
 
@@ -258,7 +258,7 @@ class TwoClassMap(Map):
     """New log-odds of class 1 against class 0.
 
     Args:
-        curve: Of one column.
+        curve: Curve of one column.
         n_classes: Must be 2.
     """
 
@@ -298,7 +298,7 @@ class PooledMap(Map):
     Classes of a row keep their order, or become equal; only the predicted one stays ahead of all others.
 
     Args:
-        curve: Of one column, nowhere falling.
+        curve: Non-decreasing curve of one column.
         n_classes: Length of a row of logits.
     """
 

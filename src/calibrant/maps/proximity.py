@@ -48,8 +48,8 @@ class Table(Surface):
 
     Args:
         values: Log-odds, (c, p), c, p >= 2.
-        confidence: Of the first and the last line, (2,).
-        proximity: Of the first and the last column, (2,).
+        confidence: Confidence at the first and the last row of the grid, (2,).
+        proximity: Proximity at the first and the last column of the grid, (2,).
     """
 
     kind: ClassVar[str] = "table"
@@ -84,7 +84,7 @@ class Bands(Surface):
     Args:
         edges: Between bands, rising, (b,); a band is (lo, hi].
         cell_edges: Between the cells of each band, as rising log-odds, (b + 1, c). Bands with fewer repeat infinity.
-        offsets: Of each cell, (b + 1, c + 1).
+        offsets: Offset of each cell, (b + 1, c + 1).
         keep_share: 1 to shift confidences, 0 to replace them; a single number.
         least: How close to 0 and 1 the result may come, a single number.
     """
@@ -217,8 +217,8 @@ class ProximityMap(Learned):
         """The same rows and labels with calibrated logits.
 
         Args:
-            predictions: Of the model the map was fitted for.
-            features: Of the same rows, from the same layer, (n, d).
+            predictions: Predictions of the model that the map was fitted for.
+            features: Features of the same samples, from the same layer, (n, d).
 
         Raises:
             InputError: If classes, features or rows do not fit.

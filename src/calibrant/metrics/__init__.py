@@ -1,4 +1,4 @@
-"""What to measure: states that add up, and the numbers read off them."""
+"""Metrics: states that add up, and values read off them."""
 
 from calibrant.metrics.base import Metric
 from calibrant.metrics.binned import (

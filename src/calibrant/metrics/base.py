@@ -1,4 +1,4 @@
-"""What a metric is: a statistic that gathers a state from rows, and a value read off the state.
+"""Base classes of metrics: a statistic gathers a state from samples, and a value is read off the state.
 
 Metrics that name the same statistic share its state; :class:`calibrant.metrics.Tally` gathers each once.
 """

@@ -49,7 +49,7 @@ def calibration_refinement(
     Args:
         predictions: At least two rows a fold.
         folds: Parts that the rows are dealt into.
-        seed: Of the deal.
+        seed: Random seed of the fold assignment.
 
     Reference:
         Berta et al. (2025), Rethinking Early Stopping: Refine, Then Calibrate, arXiv:2501.19195.

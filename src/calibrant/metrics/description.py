@@ -1,4 +1,4 @@
-"""What the predictions look like: accuracy, mean confidence and mean entropy."""
+"""Descriptions of predictions: accuracy, mean confidence and mean entropy."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Unpack, final

@@ -1,4 +1,4 @@
-"""What metrics of the same statistic share: their options, and the statistic."""
+"""Families of metrics that share a statistic and its options."""
 
 from dataclasses import dataclass, field
 

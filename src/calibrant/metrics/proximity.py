@@ -52,7 +52,7 @@ def piece(
             :func:`calibrant.numerics.neighbours.proximity`.
         n_bins: Bins of confidence.
         proximity_bins: Parts of each, of equal numbers of rows.
-        bins: Of confidence: of equal numbers of rows, as in the paper, or of equal width, as those of ``ece``.
+        bins: Kind of confidence bins: of equal mass, as in the paper, or of equal width, as in ``ece``.
 
     Raises:
         InputError: If the proximity is not one finite number a row.

@@ -1,4 +1,4 @@
-"""What metrics remember of the rows they have seen: small records that add up.
+"""States of metrics: small records of the samples seen, which add up.
 
 Law: the state of two sets of rows together is the sum of their states. Batches, files, machines and the bootstrap all
 rest on it. Fields may carry leading dimensions (one state per resample); metrics read the last ones.

@@ -1,4 +1,4 @@
-"""What the networks share: their interface, convolution units, normalisation and patches."""
+"""Parts that the networks share: their interface, convolution units, normalisation and patches."""
 
 from collections.abc import Iterator
 from typing import ClassVar, Protocol, final

@@ -43,7 +43,7 @@ class AffineLoss(ABC):
     Args:
         inputs: Shape (n, k).
         labels: Shape (n,).
-        penalty: Of the square of each parameter's distance from ``centre``, shape (k, c).
+        penalty: Weight of the squared distance of each parameter from ``centre``, shape (k, c).
         centre: Shape (k, c).
         level: A number added to a whole column of theta may change nothing but the penalty. These are the weights, (k,
             c), by which a column should then have a mean of zero, less the centre; 0 for other columns.

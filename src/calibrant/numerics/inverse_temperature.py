@@ -174,10 +174,9 @@ def best_coldness(
     Args:
         logits: Shape (n, k), finite, not all alike.
         labels: Shape (n,).
-        loss: Of the label's log-probability; the log-loss is convex, others need only have their minimum where the few
-            rows have theirs.
-        near: Where the minimum was for about the same logits. It is then looked for there first, from the start on
-            all rows.
+        loss: Loss as a function of the label's log-probability. The log-loss is convex; others only need their minimum
+            on all samples near that on a subsample.
+        near: Minimum for similar logits; the search then begins there, on all samples.
         span: The largest difference of any two logits, where it is known.
 
     Raises:

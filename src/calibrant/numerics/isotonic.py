@@ -187,7 +187,7 @@ def fits_with_one_more(count: Array, hits: Array) -> tuple[Array, Array]:
 
     Args:
         count: Rows at each score, scores rising, (m,).
-        hits: Of those, how many were hits, (m,).
+        hits: Number of hits among them, (m,).
 
     Example:
         >>> fits_with_one_more(np.array([1.0, 1.0, 1.0]), np.array([0.0, 0.0, 1.0]))

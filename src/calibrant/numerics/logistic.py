@@ -71,7 +71,7 @@ def fit_logistic(scores: Tensor, targets: Targets, features: Features, *, active
     Args:
         scores: Shape (c, n), finite.
         targets: In 0..1. Where they are 0 and 1 and the features can tell them apart there is no optimum.
-        features: The same for all lines.
+        features: Features that all regressions share.
         active: Which features a line may use, bool (c, d); all unless given. The weights of the others are 0.
     """
     every = scores.shape[1] // _SUBSAMPLE

@@ -289,7 +289,7 @@ class CurvatureMemory:
         """The step to the minimum of the quadratic that fits what is remembered, (p,); None if nothing fits.
 
         Args:
-            gradient: Of function and penalty, (p,).
+            gradient: Gradient of the function with its penalty, (p,).
             ridge: The penalty's curvature, the same in every direction.
         """
         pairs = [
@@ -342,7 +342,8 @@ def quasi_newton(
             One call is one pass over the rows.
         start: Shape (p,), float64.
         least: A bound from below on every number, or None.
-        tolerance: Of the largest entry of the gradient; of those that the bound stops only where they point inwards.
+        tolerance: Largest entry of the gradient at which the search stops; entries at a bound count only if they
+            point inwards.
         max_steps: Steps allowed.
 
     Raises:

@@ -111,7 +111,7 @@ class Stretch:
         label_rank: How many logits of the row stand before that of its label, (n,).
         hidden: Size of the hidden layer.
         weight_decay: The penalty is this times the squared distance, divided by n.
-        seed: Of the start.
+        seed: Random seed of the initial weights.
     """
 
     def __init__(

@@ -111,7 +111,7 @@ def grid_density(x: Tensor, y: Tensor, axes: tuple[Axis, Axis], bandwidths: tupl
     Args:
         x: Shape (n,), float64.
         y: Shape (n,), float64.
-        axes: Of x and y.
+        axes: Grid points of x and of y.
         bandwidths: Standard deviations of the kernel along x and y.
     """
     across, along = (axis.points(x)[:, None] for axis in axes)

@@ -29,7 +29,7 @@ def errors_at_temperatures(logits: Tensor, labels: Tensor, temperatures: Tensor,
         logits: Shape (n, k).
         labels: Shape (n,).
         temperatures: Above 0, (t,).
-        n_bins: Of confidence.
+        n_bins: Number of bins of confidence.
 
     Returns:
         Shape (t,), float64.
@@ -68,7 +68,7 @@ def excess_in_bins(confidences: Tensor, correct: Tensor, *, n_bins: int) -> Tens
     Args:
         confidences: Shape (t, n).
         correct: 1 where the answer is right, else 0, (n,).
-        n_bins: Of confidence.
+        n_bins: Number of bins of confidence.
     """
     sums = [sums_by(bin_index(each, n_bins), each - correct, n_bins) for each in confidences]
     return torch.stack(sums)
@@ -106,7 +106,7 @@ def lowest_error(logits: Tensor, labels: Tensor, *, also: Iterable[float] = (), 
         logits: Shape (n, k), finite.
         labels: Shape (n,).
         also: Temperatures to try beside 1, so that theirs are not lower by rounding.
-        n_bins: Of confidence.
+        n_bins: Number of bins of confidence.
 
     Example:
         >>> found = lowest_error(torch.tensor([[0.0, 3.0], [0.0, 3.0], [0.0, 3.0]]), torch.tensor([1, 1, 0]), n_bins=15)

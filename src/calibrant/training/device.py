@@ -1,4 +1,4 @@
-"""How steps run on their devices: several processes, precision of the products, compiled parts and CUDA graphs."""
+"""Execution of training steps: several processes, precision of products, compiled parts and CUDA graphs."""
 
 import logging
 import os

@@ -112,7 +112,7 @@ class ScalingBinning(Calibrator):
         n_bins: The most bins.
         split: ``three_way``: curve, edges and means each from a third of the rows, as the paper's guarantee demands;
             ``shared``: all from all rows, as the authors' program does.
-        seed: Of the deal into three parts.
+        seed: Random seed of the split into three parts.
 
     Raises:
         InputError: If there is no bin, or the split is neither of the two.
@@ -160,7 +160,7 @@ class ScalingBinningMarginal(Calibrator):
     Args:
         n_bins: The most bins for each class; None for 15, or twice as many as classes if that is more.
         split: As of :class:`ScalingBinning`.
-        seed: Of the deal into three parts.
+        seed: Random seed of the split into three parts.
 
     Raises:
         InputError: If there is no bin, or the split is neither of the two.

@@ -72,7 +72,7 @@ def check_every_class_seen(predictions: Predictions, name: str, *, least: int = 
 
     Args:
         predictions: The calibration rows.
-        name: Of the method, for the message.
+        name: Name of the method, for the message.
         least: How many rows each class must have.
 
     Raises:

@@ -47,8 +47,8 @@ def fit_classes(
 
     Args:
         predictions: The calibration rows.
-        features: Of the log-odds.
-        name: Of the method, for messages.
+        features: Features of the log-odds.
+        name: Name of the method, for messages.
         targets: "plain" for 0 and 1; "smoothed" for Platt's (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2), which always leave one.
         rising: Features whose weights must not be negative. One that would be is left out and the rest fitted anew.
 

@@ -87,7 +87,7 @@ def search_strengths(
     Args:
         inputs: Logits or log-probabilities, (n, k).
         labels: Shape (n,).
-        fold: Of every row, (n,).
+        fold: Fold of every sample, (n,).
         search: Which strengths are tried.
         fixed: Those given, λ and μ; None for those to be searched.
         start: Multiple of the identity to begin from.
@@ -221,7 +221,7 @@ class MatrixScalingODIR(Calibrator):
             {1, ½, ¼} times, and μ in, the powers of ten from 10⁶ to 10⁻⁵ (10⁻² from 100 classes on), and then the mean
             of the probabilities that the fits of the folds give: an hour at 100 classes.
         folds: Parts that the rows are dealt into.
-        seed: Of the deal.
+        seed: Random seed of the fold assignment.
 
     Raises:
         FitError: If a class has fewer rows than needed (one; two where strengths are searched), or all predictions
@@ -273,7 +273,7 @@ class DirichletODIR(Calibrator):
         bias_strength: μ; None for searched.
         search: Which strengths are tried, as for :class:`MatrixScalingODIR`.
         folds: Parts that the rows are dealt into.
-        seed: Of the deal.
+        seed: Random seed of the fold assignment.
 
     Raises:
         FitError: If a class has fewer rows than needed (one; two where strengths are searched), or all predictions

@@ -46,7 +46,7 @@ class OrderPreserving(Calibrator):
         hidden: Size of the hidden layer.
         weight_decay: Penalty on the squared distance of the weights from their start, divided by the number of rows.
             Below 1 it overfits a hundred classes with 5,000 rows; infinitely large it is temperature scaling.
-        seed: Of the network's start.
+        seed: Random seed of the network's initial weights.
 
     Raises:
         FitError: If (almost) every prediction is right, so that no finite stretch is best; or no optimum is reached.
@@ -88,7 +88,7 @@ class OrderInvariant(Calibrator):
         hidden: Size of the hidden layer.
         weight_decay: Penalty on the squared distance of the weights from their start, divided by the number of rows;
             infinitely large it is temperature scaling.
-        seed: Of the network's start.
+        seed: Random seed of the network's initial weights.
 
     Raises:
         FitError: If (almost) every prediction is right, so that no finite stretch is best; or no optimum is reached.

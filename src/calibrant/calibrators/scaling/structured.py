@@ -27,7 +27,7 @@ def fit_structured(predictions: Predictions, name: str, *, shape: WeightShape, r
 
     Args:
         predictions: The calibration rows.
-        name: Of the method, for messages.
+        name: Name of the method, for messages.
         shape: "diagonal" or "matrix".
         ridge: Penalties of the mean log-loss.
     """

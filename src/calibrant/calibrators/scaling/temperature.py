@@ -52,8 +52,8 @@ class TemperatureScaling(Calibrator):
         criterion: ``nll``; ``focal`` (the focal loss of Neural Clamping's ablation, which makes probabilities too
             flat); or the calibration error on the grid of a paper: ``ece-neural-clamping`` (0.001 to 5 by 0.001),
             ``ece-overconfidence`` (0.01 to 10 by 0.01), ``ece-meta-regularization`` (0.1 to 10 by 0.1).
-        gamma: Of the focal loss.
-        n_bins: Of the calibration error.
+        gamma: Focusing parameter γ of the focal loss.
+        n_bins: Number of bins of the calibration error.
         value: T itself, where it is given and nothing is to be fitted, as papers that fix it at 1.5 do; only with the
             criterion ``nll``, which then says nothing.
 
