@@ -1,5 +1,6 @@
 """What all tests share: where the strategies lie, and how Hypothesis and torch run."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from hypothesis import HealthCheck, Phase, settings
 # The tests are no package, so that a test file is found by its path alone; what they share is put in reach.
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(1, str(Path(__file__).parents[1]))  # of the experiments
+
+# Reports are as wide as COLUMNS says, which readline, where pytest loads it, sets to that of its own terminal.
+os.environ["COLUMNS"] = "120"
 
 # Small arrays are slower on several threads, and the cores are shared.
 torch.set_num_threads(1)

@@ -71,6 +71,8 @@ def taught_losses_are_exported(monkeypatch):
     for kind in TAUGHT:
         monkeypatch.setattr(losses_module, kind.__name__, kind, raising=False)
     monkeypatch.setattr(losses_module, "__all__", [*losses_module.__all__, *(kind.__name__ for kind in TAUGHT)])
+    for registry in (catalogue.losses, catalogue._any_losses):
+        monkeypatch.setattr(registry, "_kinds", {})  # collected anew
 
 
 def each_of(names):

@@ -167,9 +167,9 @@ class TestThePlainFunction:
 
     @each(EXACT)
     def test_its_options_are_keywords_with_the_classes_defaults(self, metric):
-        data, *options = inspect.signature(function_of(metric)).parameters.values()
-        assert data.name == "predictions"
-        assert data.default is inspect.Parameter.empty
+        data, *options, arrays = inspect.signature(function_of(metric)).parameters.values()
+        assert (data.name, data.kind) == ("predictions", inspect.Parameter.VAR_POSITIONAL)
+        assert (arrays.name, arrays.kind) == ("arrays", inspect.Parameter.VAR_KEYWORD)
         fields = {field.name: field.default for field in dataclasses.fields(metric)}
         for option in options:
             assert option.kind is inspect.Parameter.KEYWORD_ONLY

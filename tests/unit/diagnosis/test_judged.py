@@ -5,7 +5,13 @@ import math
 import pytest
 import torch
 
-from calibrant.calibrators import HistogramBinning, IsotonicRegression, StructuredVectorScaling, TemperatureScaling
+from calibrant.calibrators import (
+    HistogramBinning,
+    IsotonicRegression,
+    MatrixScaling,
+    StructuredVectorScaling,
+    TemperatureScaling,
+)
 from calibrant.diagnosis import MAPS, PAPER_MAPS, evaluate_candidates, grouped, oracle_temperature, read_runs
 from calibrant.errors import InputError
 from calibrant.metrics import aupr_error, auroc, brier, calibration_refinement, e_aurc, ece, nll, top_brier
@@ -71,14 +77,14 @@ def test_logits_that_are_all_alike_have_an_optimal_ece_too():
 def test_a_map_that_cannot_be_fitted_leaves_its_reason_and_does_not_end_the_diagnosis(hands, tmp_path):
     right = Predictions.from_logits(9 * torch.eye(4).repeat(25, 1), torch.arange(4).repeat(25))
     path = hands.write(tmp_path / "run", hands.settings(), right, hands.rows(100, "test"))
-    evaluated = evaluate_candidates(grouped(read_runs([path])))
+    evaluated = evaluate_candidates(grouped(read_runs([path])), maps=(*MAPS, MatrixScaling()))
     run = evaluated.candidates[0].runs[0]
-    assert run.outcomes["temperature"].top is None
-    assert "temperature must have a smallest loss above 0" in run.outcomes["temperature"].failure
-    assert math.isnan(run.temperature)
+    assert run.outcomes["matrix"].top is None
+    assert "wrong predictions" in run.outcomes["matrix"].failure
+    assert run.outcomes["temperature"].failure is None
     assert run.outcomes["histogram"].failure is None
-    assert math.isnan(evaluated.candidates[0].over_runs("temperature", "ece").mean)
-    assert evaluated.candidates[0].tops("temperature") == {}
+    assert math.isnan(evaluated.candidates[0].over_runs("matrix", "ece").mean)
+    assert evaluated.candidates[0].tops("matrix") == {}
     assert not math.isnan(run.oracle.ece)
 
 

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.calibrators import HistogramBinning, IsotonicRegression, StructuredVectorScaling, TemperatureScaling
+from calibrant.calibrators import (
+    HistogramBinning,
+    IsotonicRegression,
+    MatrixScaling,
+    StructuredVectorScaling,
+    TemperatureScaling,
+)
 from calibrant.diagnosis import MAPS, read_runs, validation_sizes
 from calibrant.diagnosis.validation_size import _ece_after
 from calibrant.errors import InputError
@@ -60,16 +66,16 @@ def test_sizes_are_round_unless_told_and_those_too_large_are_left_out(made, eval
 
 
 def test_fits_that_fail_are_counted(hands, tmp_path, evaluated_of):
-    # All but a few rows are right, so that small parts have no best temperature.
+    # All but a few rows are right, so that small parts have no best matrix.
     logits, labels = 9 * torch.eye(4).repeat(50, 1), torch.arange(4).repeat(50)
     labels[:4] = (labels[:4] + 1) % 4
     calibration = Predictions.from_logits(logits, labels)
     path = hands.write(tmp_path / "run", hands.settings(), calibration, hands.rows(100, "test"))
-    (found,) = validation_sizes(evaluated_of(path), sizes=[10], draws=8)
-    failed = found.points[0].failed["temperature"]
-    assert 0 < failed < 8
-    assert sum(map(math.isnan, found.points[0].ece["temperature"].values)) == failed
-    assert found.points[1].failed == {"temperature": 0}
+    (found,) = validation_sizes(evaluated_of(path, maps=(*MAPS[:1], MatrixScaling())), sizes=[10], draws=8)
+    failed = found.points[0].failed["matrix"]
+    assert failed > 0
+    assert sum(map(math.isnan, found.points[0].ece["matrix"].values)) == failed
+    assert found.points[0].failed["temperature"] == 0
 
 
 def test_the_short_cut_of_each_map_gives_what_the_map_gives(hands):

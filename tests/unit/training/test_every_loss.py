@@ -29,7 +29,7 @@ def all_digits():
 def sessions_of(names, data, recipe):
     """A network each, all with the same weights at first."""
     # In so few epochs the penalty of avuc would not begin.
-    losses, speed = catalogue.losses | {"avuc": AvUCLoss(from_epoch=2)}, Speed(judge_every=2)
+    losses, speed = {**catalogue.losses, "avuc": AvUCLoss(from_epoch=2)}, Speed(judge_every=2)
     networks = {name: build_model("digits_cnn", n_classes=10, in_channels=1, image_size=8) for name in names}
     return {name: Session(network, losses[name], data, recipe, speed) for name, network in networks.items()}
 
