@@ -114,7 +114,7 @@ MEDMNIST_FLAGS = {
         ),
         1,
     ),
-    # The publisher has mended the three of these once; the digests are of the mended files.
+    # The publisher has corrected three of these once; the digests are of the corrected files.
     "organamnist": MedMNISTFlag("md5:68e3f8846a6bd62f0c9bf841c0d9eacc", _ORGANS, 1),
     "organcmnist": MedMNISTFlag("md5:b9ceb9546e10131b32923c5bbeaea2b1", _ORGANS, 1),
     "organsmnist": MedMNISTFlag("md5:9ab87b696fb54e2a387ebe992d6ed5f1", _ORGANS, 1),

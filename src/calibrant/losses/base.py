@@ -324,7 +324,7 @@ class CrossEntropyLoss(RowLoss):
     """Minus the logarithm of the probability given to the true class.
 
     Proper: its minimum is the true probability. On a network that can learn its training set by heart the minimum is
-    certainty, so networks trained to the end are overconfident; a temperature mends most of that afterwards.
+    certainty, so networks trained to the end are overconfident; a temperature removes most of that afterwards.
 
     Formula: -log p_y
 

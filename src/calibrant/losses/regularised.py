@@ -63,7 +63,7 @@ class LabelSmoothingLoss(RowLoss):
 
     The loss is smallest at a probability below one, so a network that learns its training set by heart stays modest.
     How modest is set by ``smoothing`` and not by how hard a row is: what the probabilities tell about right and wrong
-    suffers, and a temperature fitted afterwards has less to mend.
+    suffers, and a temperature fitted afterwards has less to correct.
 
     Formula: (1 - ε) · -log p_y + ε/k Σ_j -log p_j
 

@@ -104,10 +104,10 @@ def warn_of_few_rows(predictions: Predictions, parameters: int, name: str) -> No
 class BiasCorrectedTemperature(Calibrator):
     """Divide the logits by one number and add another to each class, so that the log-loss is smallest.
 
-    The shifts mend classes that are over- or underrated as a whole: afterwards the mean probability of each class over
-    the calibration rows is its share of them, which is what estimates of a shifted class balance rest on. It cannot
-    mend a class whose probabilities are too steep or too flat. Where shares differ between calibration and use, the
-    shifts carry the wrong ones over, and temperature scaling alone is the safer choice.
+    The shifts correct classes that are over- or underrated as a whole: afterwards the mean probability of each class
+    over the calibration samples is its share of them, which is what estimates of a shifted class balance rest on. It
+    cannot correct a class whose probabilities are too steep or too flat. Where shares differ between calibration and
+    use, the shifts carry the wrong ones over, and temperature scaling alone is the safer choice.
 
     Formula: q = softmax(a z + b), Σ_j b_j = 0
     Rows: about 20 of each class; a class without rows has no optimum.
@@ -159,7 +159,7 @@ class BiasCorrectedTemperature(Calibrator):
 class VectorScaling(Calibrator):
     """Scale and shift the logit of each class by numbers of its own, so that the log-loss is smallest.
 
-    It mends classes that are over- or underrated, and classes that are more sure of themselves than others. The 2k
+    It corrects classes that are over- or underrated, and classes that are more sure of themselves than others. The 2k
     numbers follow noise: with fewer than a hundred rows a class it is often worse than temperature scaling on new rows,
     and structured vector scaling (svs), the same with a penalty, is nearly always better. Logits are taken as they are:
     a number added to all logits of a row, which no probability shows, changes its result.
@@ -168,7 +168,7 @@ class VectorScaling(Calibrator):
     Rows: about 100 of each class; a class without rows has no optimum.
 
     Raises:
-        FitError: If a class has no rows, or the rows can be told apart without error.
+        FitError: If a class has no rows, or the samples are separable.
 
     Example:
         >>> import torch
@@ -214,7 +214,7 @@ class MatrixScaling(Calibrator):
     Rows: about 20 (k + 1) of each class; a class without rows has no optimum.
 
     Raises:
-        FitError: If a class has no rows, or the rows can be told apart without error.
+        FitError: If a class has no rows, or the samples are separable.
 
     Example:
         >>> import torch

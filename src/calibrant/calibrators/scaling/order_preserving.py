@@ -77,7 +77,7 @@ class OrderInvariant(Calibrator):
     """Stretch each gap between neighbouring logits by a number that a small network reads off the sorted row (OI).
 
     As :class:`OrderPreserving`, with a network that sees the largest logit, the second largest and so on, and not which
-    class is which: it learns from all classes at once, needs fewer rows, and can mend what depends on the shape of a
+    class is which: it learns from all classes at once, needs fewer rows, and can fix what depends on the shape of a
     row (sure of one class, torn between two, lost among many), but not what is wrong with one class. The full order of
     every row is kept. It hurts where the rows to come have shapes that the calibration rows had not.
 
@@ -119,7 +119,7 @@ class DiagonalOrderPreserving(Calibrator):
 
     Temperature scaling is a straight line; this one may bend, so that large and small probabilities are sharpened or
     softened to different degrees. A few numbers and a convex fit: the optimum is the only one. The full order of every
-    row is kept. It cannot mend a class, and where a temperature is all that is wrong it only adds a little noise.
+    row is kept. It cannot fix a class, and where a temperature is all that is wrong it only adds a little noise.
 
     Formula: q = softmax(f(ln p_1), …, f(ln p_k)), p = softmax(z / T), f rising and straight between knots
     Rows: about 500; with fewer the penalty keeps f close to a straight line.

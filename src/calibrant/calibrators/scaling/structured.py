@@ -105,7 +105,7 @@ class StructuredMatrixScaling(Calibrator):
     """Temperature scaling, then a linear function of the log-probabilities, pulled towards no change.
 
     The diagonal, the shifts and, k times more strongly, the off-diagonal are pulled each by itself, ever less as rows
-    are gathered. It mends what structured vector scaling (svs) mends, and classes taken for one another; on networks
+    are gathered. It corrects what structured vector scaling (svs) does, and classes taken for one another; on networks
     for images it has the lowest log-loss of all methods that see only the logits. It costs k times as much: a fraction
     of a second at 100 classes, a minute at 1000.
 

@@ -38,7 +38,7 @@ _GRIDS = {
 class TemperatureScaling(Calibrator):
     """Divide the logits by the one number that minimises a loss on held-out rows.
 
-    One number cannot overfit, and no prediction changes; it is the baseline that everything else must beat. It mends
+    One number cannot overfit, and no prediction changes; it is the baseline that everything else must beat. It corrects
     over- and under-confidence that is the same everywhere, and nothing else: not a class that is overrated, not one
     region of confidence. With more than two classes the order of confidences across rows can change a little, and so
     can AUROC. The log-loss is convex in 1/T, so its minimum is found for certain; a calibration error jumps with T and
