@@ -41,10 +41,7 @@ def report() -> str:
         ours = calibrator.fit(predictions).transform(some).probs.numpy()
         first, second, differ = [], [], []
         for name, run in rival_fits(method).items():
-            theirs = {
-                f"{name} fit": lambda run=run: run(rows),
-                f"{name} both": lambda run=run: run(rows)(rows),
-            }
+            theirs = {f"{name} fit": lambda run=run: run(rows), f"{name} both": lambda run=run: run(rows)(rows)}
             times = in_turns(tasks | theirs, rounds=3)
             faster = times[f"{name} fit"] / times["fit"]
             first.append(f"{name} {faster:.1f}")

@@ -205,12 +205,7 @@ def _hindsight(cases: Sequence[Case]) -> str:
     near = [mean(value <= math.log(WITHIN) for value in values) for values in (known, auto)]
     above = [math.expm1(mean(values)) for values in (known, auto)]
     return HINDSIGHT.format(
-        few=FEW,
-        cases=len(small),
-        known_near=near[0],
-        auto_near=near[1],
-        known_above=above[0],
-        auto_above=above[1],
+        few=FEW, cases=len(small), known_near=near[0], auto_near=near[1], known_above=above[0], auto_above=above[1]
     )
 
 

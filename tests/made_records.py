@@ -189,10 +189,7 @@ def made_diagnosis(*, seeds=(0, 1)):
 
     test = TwoSample(0.02, 3.1, 2.0, 0.041, "higher", None)
     errors = {"ce": (0.094, 0.011), "label_smoothing(0.1)": (0.021, 0.028)}
-    differences = {
-        "none": change(-0.073, 0.094, side="better"),
-        "temperature": change(0.017, 0.011, side="worse"),
-    }
+    differences = {"none": change(-0.073, 0.094, side="better"), "temperature": change(0.017, 0.011, side="worse")}
     auroc = change(-0.06, 0.87, side="worse")
 
     def row(mapping, is_baseline):

@@ -44,12 +44,7 @@ def pack(data: Path, out: Path) -> None:
 
 
 def unseen(
-    given: argparse.Namespace,
-    name: str,
-    seeds: Iterable[int],
-    *,
-    rows: int = CALIBRATION_ROWS,
-    pattern: float = 0.0,
+    given: argparse.Namespace, name: str, seeds: Iterable[int], *, rows: int = CALIBRATION_ROWS, pattern: float = 0.0
 ) -> Iterator[Network]:
     """A CIFAR-100 network, and for each seed another draw of the images that calibrate it; the rest judges.
 

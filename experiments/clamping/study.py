@@ -23,14 +23,7 @@ from page import PLANNED
 from torch import Tensor
 
 from calibrant.calibrators import StructuredVectorScaling, TemperatureScaling
-from calibrant.clamping import (
-    ClampedModel,
-    DataDrivenStart,
-    ExactSolver,
-    LowFrequencies,
-    NeuralClamping,
-    PerChannel,
-)
+from calibrant.clamping import ClampedModel, DataDrivenStart, ExactSolver, LowFrequencies, NeuralClamping, PerChannel
 from calibrant.errors import FitError
 from calibrant.evidence import difference
 from calibrant.metrics import ACE, AUROC, ECE, NLL, SCE, Accuracy, Brier, Entropy
@@ -69,7 +62,7 @@ STARTS = [
     Fit(
         "paper-data-driven",
         lambda on: replace(NeuralClamping.paper(seed=on.seed), start=DataDrivenStart(), space=on.space),
-    ),
+    )
 ]
 
 

@@ -59,11 +59,7 @@ metrics: "Registry[Metric]" = Registry(
     "a metric", examples="ece or nll", module="calibrant.metrics", bases=("Metric",), group="calibrant.metrics"
 )
 calibrators: "Registry[Calibrator]" = Registry(
-    "a method",
-    examples=_METHODS,
-    module="calibrant.calibrators",
-    bases=("Calibrator",),
-    group=_CALIBRATOR_PLUGINS,
+    "a method", examples=_METHODS, module="calibrant.calibrators", bases=("Calibrator",), group=_CALIBRATOR_PLUGINS
 )
 feature_calibrators: "Registry[FeatureCalibrator]" = Registry(
     "a method",

@@ -15,15 +15,7 @@ import torch
 
 from calibrant import catalogue
 from calibrant.evidence import Estimate, estimate
-from calibrant.metrics import (
-    Metric,
-    Murphy,
-    RefinementTerms,
-    Split,
-    calibration_refinement,
-    murphy,
-    refinement_terms,
-)
+from calibrant.metrics import Metric, Murphy, RefinementTerms, Split, calibration_refinement, murphy, refinement_terms
 from calibrant.metrics.base import TopStatistic
 from calibrant.metrics.statistics import Binned, BinnedByPrediction
 from calibrant.notebook import Shown

@@ -37,11 +37,7 @@ CLASSES = sorted(
     key=lambda cls: cls.name,
 )
 TAUGHT = [cls() for cls in classes_taught_by("adding-a-calibrator.md", Calibrator)]
-ALL = [
-    *(cls() for cls in CLASSES if cls is not Chain),
-    Chain((TemperatureScaling(), TemperatureScaling())),
-    *TAUGHT,
-]
+ALL = [*(cls() for cls in CLASSES if cls is not Chain), Chain((TemperatureScaling(), TemperatureScaling())), *TAUGHT]
 
 # Methods that deal rows out at random, so that their order matters.
 DEPEND_ON_ROW_ORDER = {
@@ -54,9 +50,7 @@ DEPEND_ON_ROW_ORDER = {
 # Methods that fit many maps to give one.
 SLOW = {"auto", "dirichlet_odir", "ms_odir"}
 # Methods that treat classes differently by their number.
-DEPEND_ON_CLASS_ORDER = {
-    "order_preserving": "its network has its own random weights for every class",
-}
+DEPEND_ON_CLASS_ORDER = {"order_preserving": "its network has its own random weights for every class"}
 
 # Methods that multiply by a matrix: BLAS chooses its order of additions by the shape, so that the last digits of a
 # sample depend on how many stand beside it.

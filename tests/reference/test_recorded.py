@@ -50,8 +50,7 @@ def test_no_confidence_lies_where_conventions_about_bin_edges_differ(name, refer
 
 
 @pytest.mark.parametrize(
-    "record",
-    _named((r for r in RECORDED["right"] if r["metric"] != AT_BEST_TEMPERATURE), "peer", "metric", "dataset"),
+    "record", _named((r for r in RECORDED["right"] if r["metric"] != AT_BEST_TEMPERATURE), "peer", "metric", "dataset")
 )
 def test_predictions_give_the_peers_number(record, reference_predictions):
     ours = _of_ours(record, reference_predictions(record["dataset"]))
@@ -59,8 +58,7 @@ def test_predictions_give_the_peers_number(record, reference_predictions):
 
 
 @pytest.mark.parametrize(
-    "record",
-    _named((r for r in RECORDED["right"] if r["metric"] in TOP_LABEL_METRICS), "peer", "metric", "dataset"),
+    "record", _named((r for r in RECORDED["right"] if r["metric"] in TOP_LABEL_METRICS), "peer", "metric", "dataset")
 )
 def test_confidence_and_correctness_give_the_peers_number(record, reference_top):
     ours = _of_ours(record, reference_top(record["dataset"]))
@@ -68,8 +66,7 @@ def test_confidence_and_correctness_give_the_peers_number(record, reference_top)
 
 
 @pytest.mark.parametrize(
-    "record",
-    _named((r for r in RECORDED["right"] if r["metric"] == AT_BEST_TEMPERATURE), "peer", "metric", "dataset"),
+    "record", _named((r for r in RECORDED["right"] if r["metric"] == AT_BEST_TEMPERATURE), "peer", "metric", "dataset")
 )
 def test_our_log_loss_is_lowest_where_the_peers_refinement_is(record, reference_data):
     data = reference_data(record["dataset"])

@@ -6,18 +6,7 @@ import sklearn.metrics
 from sklearn.calibration import calibration_curve
 
 from calibrant.errors import CalibrantWarning
-from calibrant.metrics import (
-    accuracy,
-    aupr_error,
-    aupr_success,
-    auroc,
-    brier,
-    ece,
-    fpr95,
-    mce,
-    nll,
-    top_brier,
-)
+from calibrant.metrics import accuracy, aupr_error, aupr_success, auroc, brier, ece, fpr95, mce, nll, top_brier
 from calibrant.predictions import Predictions, TopLabel
 
 SHAPES = [(50, 2), (400, 3), (1_000, 10), (300, 100)]

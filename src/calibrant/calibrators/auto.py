@@ -23,13 +23,7 @@ from calibrant.maps import Map
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "Auto",
-    "Choice",
-    "default_candidates",
-    "steady_candidate",
-    "steady_partner",
-]
+__all__ = ["Auto", "Choice", "default_candidates", "steady_candidate", "steady_partner"]
 
 
 # Up to this n k² a fit of structured matrix scaling takes a few seconds; six of them are then half a minute.
@@ -227,13 +221,7 @@ class Auto(Calibrator):
             candidates = default_candidates(n, k, absent=absent)
             steady, partner = steady_candidate(n, k, absent=absent), steady_partner(n, k, absent=absent)
         return rank(
-            predictions,
-            candidates,
-            score=self.score,
-            folds=self.folds,
-            seed=self.seed,
-            steady=steady,
-            partner=partner,
+            predictions, candidates, score=self.score, folds=self.folds, seed=self.seed, steady=steady, partner=partner
         )
 
     def choose(self, predictions: Predictions) -> Choice:

@@ -11,11 +11,7 @@ from calibrant.maps import ChainMap, Identity, LogMixture
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "Chain",
-    "DoNothing",
-    "Pool",
-]
+__all__ = ["Chain", "DoNothing", "Pool"]
 
 
 @final

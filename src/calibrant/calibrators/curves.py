@@ -18,12 +18,7 @@ from calibrant.numerics.isotonic import Blocks, fits_with_one_more, tie_blocks
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "SplineCalibration",
-    "VennAbers",
-    "VennAbersInterval",
-    "venn_abers_interval",
-]
+__all__ = ["SplineCalibration", "VennAbers", "VennAbersInterval", "venn_abers_interval"]
 
 # The curve is straight between so many scores, spread evenly over the ranks; the spline bends a few times in all.
 _KNOTS_KEPT = 2048

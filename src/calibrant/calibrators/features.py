@@ -30,13 +30,7 @@ from calibrant.numerics.smoothing import Axis, grid_density, normal_reference
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "XIONG",
-    "BinMeanShift",
-    "CellRule",
-    "DensityRatioCalibration",
-    "FeatureCalibrator",
-]
+__all__ = ["XIONG", "BinMeanShift", "CellRule", "DensityRatioCalibration", "FeatureCalibrator"]
 
 XIONG = Paper("Xiong et al.", 2023, "Proximity-Informed Calibration for Deep Neural Networks", "arXiv:2306.04590")
 

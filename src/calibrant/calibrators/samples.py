@@ -12,15 +12,7 @@ from calibrant.maps.base import class_log_odds, predicted_log_odds
 from calibrant.numerics.numpy_kernels import working
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "absent_classes",
-    "class_by_class",
-    "class_map",
-    "deal_folds",
-    "some_names",
-    "top_label",
-    "warn_of_absent",
-]
+__all__ = ["absent_classes", "class_by_class", "class_map", "deal_folds", "some_names", "top_label", "warn_of_absent"]
 
 
 def absent_classes(predictions: Predictions) -> Tensor:

@@ -21,14 +21,7 @@ from calibrant.numerics.binning import bin_index, sums_by
 from calibrant.numerics.softmax import Wanted
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "Gap",
-    "Ranking",
-    "Score",
-    "Standing",
-    "label",
-    "rank",
-]
+__all__ = ["Gap", "Ranking", "Score", "Standing", "label", "rank"]
 
 Score: TypeAlias = Literal["nll", "brier"]
 

@@ -275,13 +275,7 @@ def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tenso
         values = {name: saved[name].to(start.device) for name in StochasticState._fields[:4]}
         first = StochasticState(**values, epochs=int(saved["epochs"]))
     state = descend_stochastically(
-        task.model,
-        task.samples,
-        objective,
-        solver,
-        first,
-        preparation=task.preparation,
-        after_epoch=after_epoch,
+        task.model, task.samples, objective, solver, first, preparation=task.preparation, after_epoch=after_epoch
     )
     run.journal.write(entry, as_tensors(state), final=True)
     head = Scale(state.temperature.double(), n_classes=task.n_classes)

@@ -45,14 +45,7 @@ def apply(
         ),
     ],
     file: PredictionsFile,
-    out: Annotated[
-        Path,
-        option(
-            "FILE",
-            "File to write; its ending decides the format.",
-            names=("--out", "-o"),
-        ),
-    ],
+    out: Annotated[Path, option("FILE", "File to write; its ending decides the format.", names=("--out", "-o"))],
     features: Features = None,
     logits: Logits = False,
     probs: Probs = False,

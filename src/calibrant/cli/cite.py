@@ -15,9 +15,7 @@ def cite(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME",
-            help="Name from `calibrant list`, or a method as for `calibrant fit`.",
-            show_default=False,
+            metavar="NAME", help="Name from `calibrant list`, or a method as for `calibrant fit`.", show_default=False
         ),
     ],
 ) -> None:

@@ -427,11 +427,7 @@ def _runs(
         samples.append(read(path))
     stage("trying the network")
     run = partial(
-        ForwardRuns,
-        network.model,
-        space=method.space,
-        batch_size=method.batch_size,
-        class_names=network.class_names,
+        ForwardRuns, network.model, space=method.space, batch_size=method.batch_size, class_names=network.class_names
     )
     with error_context(data, unless="model"):
         calibration_runs = run(samples[0])

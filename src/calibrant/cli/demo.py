@@ -126,11 +126,4 @@ def _save_resnet110(console: "Console", out: Path) -> None:
 
 def _compare(console: "Console", calibration: Path, test: Path, out: Path, seed: int) -> None:
     console.print(f"\nCompare calibration methods: calibrant compare {calibration} {test}", style="bold")
-    compare(
-        calibration,
-        test,
-        seed=seed,
-        json=out / "comparison.json",
-        markdown=out / "comparison.md",
-        figures=out,
-    )
+    compare(calibration, test, seed=seed, json=out / "comparison.json", markdown=out / "comparison.md", figures=out)

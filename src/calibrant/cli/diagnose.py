@@ -47,9 +47,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUNS",
-            help="Folders written by `calibrant train`, or a folder of several.",
-            show_default=False,
+            metavar="RUNS", help="Folders written by `calibrant train`, or a folder of several.", show_default=False
         ),
     ],
     baseline: Annotated[

@@ -50,14 +50,7 @@ def fit(
         ),
     ],
     file: PredictionsFile,
-    out: Annotated[
-        Path,
-        option(
-            "FILE",
-            "Map to write (.safetensors).",
-            names=("--out", "-o"),
-        ),
-    ],
+    out: Annotated[Path, option("FILE", "Map to write (.safetensors).", names=("--out", "-o"))],
     features: Features = None,
     logits: Logits = False,
     probs: Probs = False,

@@ -17,12 +17,7 @@ from calibrant.numerics.numpy_kernels import sigmoid
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = [
-    "NeighbourConfidence",
-    "TrustScore",
-    "dense_samples",
-    "nearest_sample_distances",
-]
+__all__ = ["NeighbourConfidence", "TrustScore", "dense_samples", "nearest_sample_distances"]
 
 
 def dense_samples(points: Tensor, *, neighbours: int, alpha: float) -> Tensor:

@@ -292,8 +292,7 @@ _RULES = {
     ),
     # Neural Clamping, on ImageNet.
     "half-test": _Rule(
-        "all of the training part trains; a random half of the test part calibrates, the other half judges",
-        _half_test,
+        "all of the training part trains; a random half of the test part calibrates, the other half judges", _half_test
     ),
     "official": _Rule(
         "the training part trains, the publisher's validation part calibrates, the test part judges", _official

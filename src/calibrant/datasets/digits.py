@@ -14,13 +14,7 @@ from calibrant.datasets.dataset import Dataset, DatasetReader, Examples, PixelSc
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "BundledPredictions",
-    "Digits",
-    "DigitsReader",
-    "load_digits",
-    "load_resnet110",
-]
+__all__ = ["BundledPredictions", "Digits", "DigitsReader", "load_digits", "load_resnet110"]
 
 _PEAK = 16
 _N_TEST = 500

@@ -14,14 +14,7 @@ from calibrant.checks import check_at_least, check_known
 from calibrant.datasets.dataset import Examples
 from calibrant.errors import FileError, InputError, reading
 
-__all__ = [
-    "ImageLayout",
-    "as_class_numbers",
-    "as_images",
-    "read_npy",
-    "read_npz",
-    "read_shifted",
-]
+__all__ = ["ImageLayout", "as_class_numbers", "as_images", "read_npy", "read_npz", "read_shifted"]
 
 
 def read_npy(path: Path) -> np.ndarray:

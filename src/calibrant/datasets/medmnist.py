@@ -15,14 +15,7 @@ from calibrant.datasets.publisher_files import check_file, find_file, missing_fi
 from calibrant.errors import FileError, InputError, reading
 from calibrant.paper import Paper
 
-__all__ = [
-    "MEDMNIST_FLAGS",
-    "BloodMNIST",
-    "MedMNIST",
-    "MedMNISTFlag",
-    "named_flag",
-    "read_archive",
-]
+__all__ = ["MEDMNIST_FLAGS", "BloodMNIST", "MedMNIST", "MedMNISTFlag", "named_flag", "read_archive"]
 
 
 @final

@@ -15,11 +15,7 @@ from calibrant.datasets.publisher_files import Layout, Member, check_digest, che
 from calibrant.errors import FileError, reading
 from calibrant.paper import Paper
 
-__all__ = [
-    "MNIST",
-    "SVHN",
-    "FashionMNIST",
-]
+__all__ = ["MNIST", "SVHN", "FashionMNIST"]
 
 _IMAGES, _LABELS = 0x803, 0x801  # bytes in three dimensions, bytes in one
 

@@ -19,12 +19,7 @@ from calibrant.datasets.publisher_files import Layout, check_file, find_files, m
 from calibrant.errors import FileError, InputError, UnknownNameError
 from calibrant.paper import Paper
 
-__all__ = [
-    "Headers",
-    "Newsgroups",
-    "Vocabulary",
-    "words_of",
-]
+__all__ = ["Headers", "Newsgroups", "Vocabulary", "words_of"]
 
 _WORD = re.compile("[a-z]+")
 

@@ -88,11 +88,7 @@ class Refinement(Record):
 
 
 def refinement(
-    candidate: EvaluatedCandidate,
-    baseline: EvaluatedCandidate,
-    differences: Differences,
-    *,
-    n_bins: int = 15,
+    candidate: EvaluatedCandidate, baseline: EvaluatedCandidate, differences: Differences, *, n_bins: int = 15
 ) -> Refinement:
     """Refinement of a candidate, beside that of the baseline.
 

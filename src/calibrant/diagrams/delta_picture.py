@@ -65,11 +65,7 @@ class DeltaPicture:
 
 
 def delta_picture(
-    clamped: Clamped,
-    inputs: Tensor,
-    *,
-    channels: Channels = "each",
-    captions: tuple[str, ...] = (),
+    clamped: Clamped, inputs: Tensor, *, channels: Channels = "each", captions: tuple[str, ...] = ()
 ) -> DeltaPicture:
     """Compute the picture of δ, and of a few inputs without and with it.
 

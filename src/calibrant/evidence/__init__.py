@@ -1,14 +1,6 @@
 """Uncertainty of metrics: intervals, noise floors, p-values and paired differences."""
 
-from calibrant.evidence.differences import (
-    Difference,
-    PairedBootstrap,
-    Side,
-    correct,
-    difference,
-    holm,
-    smallest_effect,
-)
+from calibrant.evidence.differences import Difference, PairedBootstrap, Side, correct, difference, holm, smallest_effect
 from calibrant.evidence.estimates import Estimate, estimate
 from calibrant.evidence.intervals import LEVEL
 

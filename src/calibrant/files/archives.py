@@ -16,12 +16,7 @@ from torch import Tensor
 from calibrant.errors import FileError, InputError, caught_warnings, check_expansion, reading
 from calibrant.files.source import Column, Content, as_class_names, as_column
 
-__all__ = [
-    "open_mapping",
-    "open_npz",
-    "open_safetensors",
-    "open_torch",
-]
+__all__ = ["open_mapping", "open_npz", "open_safetensors", "open_torch"]
 
 _CLASS_NAMES = "class_names"
 

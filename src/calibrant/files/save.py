@@ -16,11 +16,7 @@ from calibrant.errors import FileError, InputError
 from calibrant.files.source import Column, Words, suffix_of
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = [
-    "WRITERS",
-    "save",
-    "write_arrays",
-]
+__all__ = ["WRITERS", "save", "write_arrays"]
 
 Arrays = dict[str, Column]
 Names = tuple[str, ...] | None

@@ -13,16 +13,7 @@ from torch import Tensor
 from calibrant.checks import as_tensor
 from calibrant.errors import Argument, FileError, InputError
 
-__all__ = [
-    "SUFFIXES",
-    "Column",
-    "Content",
-    "Words",
-    "as_class_names",
-    "as_column",
-    "existing_file",
-    "suffix_of",
-]
+__all__ = ["SUFFIXES", "Column", "Content", "Words", "as_class_names", "as_column", "existing_file", "suffix_of"]
 
 SUFFIXES = (".arrow", ".csv", ".csv.gz", ".feather", ".npz", ".parquet", ".pt", ".pth", ".safetensors")
 

@@ -12,13 +12,7 @@ from calibrant.losses.base import PenalisedLoss, RowLoss
 from calibrant.losses.calibration_error import Answers, entropies
 from calibrant.paper import Paper
 
-__all__ = [
-    "AvUCLoss",
-    "DCALoss",
-    "MDCALoss",
-    "SoftAvUCLoss",
-    "log_odds_of_mismatch",
-]
+__all__ = ["AvUCLoss", "DCALoss", "MDCALoss", "SoftAvUCLoss", "log_odds_of_mismatch"]
 
 
 @final

@@ -15,15 +15,7 @@ from calibrant.losses.calibration_error import DECELoss, SECELoss
 from calibrant.losses.focal import focal_weighted
 from calibrant.paper import Paper
 
-__all__ = [
-    "GammaNet",
-    "GammaSign",
-    "MetaFocalLoss",
-    "MetaLoss",
-    "MetaObjective",
-    "MetaSchedule",
-    "check_sign",
-]
+__all__ = ["GammaNet", "GammaSign", "MetaFocalLoss", "MetaLoss", "MetaObjective", "MetaSchedule", "check_sign"]
 
 MetaObjective: TypeAlias = Literal["sece", "dece", "ce"]
 MetaSchedule: TypeAlias = Literal["constant", "network"]

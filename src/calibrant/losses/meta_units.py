@@ -13,12 +13,7 @@ from calibrant.losses.calibration_error import DECELoss, SECELoss
 from calibrant.losses.meta import MetaLoss, MetaObjective, MetaSchedule
 from calibrant.paper import Paper
 
-__all__ = [
-    "L2Unit",
-    "MetaL2Loss",
-    "MetaSmoothingLoss",
-    "SmoothingUnit",
-]
+__all__ = ["L2Unit", "MetaL2Loss", "MetaSmoothingLoss", "SmoothingUnit"]
 
 L2Unit: TypeAlias = Literal["class", "feature", "weight"]
 
@@ -90,11 +85,7 @@ class MetaL2Loss(MetaLoss):
         self.check_built(features)
         assert self.log_strength is not None
         strength = self.log_strength.double().exp()
-        return {
-            "l2_mean": float(strength.mean()),
-            "l2_least": float(strength.min()),
-            "l2_most": float(strength.max()),
-        }
+        return {"l2_mean": float(strength.mean()), "l2_least": float(strength.min()), "l2_most": float(strength.max())}
 
 
 SmoothingUnit: TypeAlias = Literal["all", "class"]

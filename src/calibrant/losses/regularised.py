@@ -197,12 +197,7 @@ class LogitNormLoss(RowLoss):
     takes_soft_labels: ClassVar[bool] = True
 
     def __init__(
-        self,
-        *,
-        weight: float = 0.01,
-        p: float = 1.0,
-        reduction: Reduction = "mean",
-        ignore_index: int | None = None,
+        self, *, weight: float = 0.01, p: float = 1.0, reduction: Reduction = "mean", ignore_index: int | None = None
     ) -> None:
         super().__init__(reduction=reduction, ignore_index=ignore_index)
         check_real_number(weight, "weight", least=-1)

@@ -9,12 +9,7 @@ from torch import Tensor, nn
 from calibrant.checks import check_bool
 from calibrant.maps.base import Map, Setting, require
 
-__all__ = [
-    "Affine",
-    "LogMixture",
-    "Mixture",
-    "Scale",
-]
+__all__ = ["Affine", "LogMixture", "Mixture", "Scale"]
 
 
 @final

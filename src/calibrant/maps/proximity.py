@@ -14,12 +14,7 @@ from calibrant.numerics.neighbours import Closeness, as_features, blocks_of, clo
 from calibrant.numerics.numpy_kernels import working
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "Bands",
-    "ProximityMap",
-    "Surface",
-    "Table",
-]
+__all__ = ["Bands", "ProximityMap", "Surface", "Table"]
 
 
 class Surface(Learned, ABC):

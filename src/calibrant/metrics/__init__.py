@@ -17,16 +17,7 @@ from calibrant.metrics.classwise import SCE, TLECE, sce, tl_ece
 from calibrant.metrics.crossfit import Split, calibration_refinement
 from calibrant.metrics.decomposition import Murphy, RefinementTerms, murphy, refinement_terms
 from calibrant.metrics.description import Accuracy, Confidence, Entropy, accuracy, confidence, entropy
-from calibrant.metrics.detection import (
-    AUROC,
-    FPR95,
-    AUPRError,
-    AUPRSuccess,
-    aupr_error,
-    aupr_success,
-    auroc,
-    fpr95,
-)
+from calibrant.metrics.detection import AUROC, FPR95, AUPRError, AUPRSuccess, aupr_error, aupr_success, auroc, fpr95
 from calibrant.metrics.kernel import SKCE, skce
 from calibrant.metrics.proper import NLL, Brier, TopBrier, brier, nll, top_brier
 from calibrant.metrics.proximity import piece

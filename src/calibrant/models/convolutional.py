@@ -12,15 +12,7 @@ from calibrant.errors import InputError
 from calibrant.models.layers import ConvUnit, he_init
 from calibrant.paper import Paper
 
-__all__ = [
-    "VGG",
-    "DenseBlock",
-    "DenseLayer",
-    "DenseNet",
-    "DigitsCNN",
-    "Transition",
-    "VGGStage",
-]
+__all__ = ["VGG", "DenseBlock", "DenseLayer", "DenseNet", "DigitsCNN", "Transition", "VGGStage"]
 
 _WIDTHS = (64, 128, 256, 512, 512)
 # Convolutions in each of the five stages (table 1, columns A, B, D, E).

@@ -10,13 +10,7 @@ from torch.nn import functional as F
 from calibrant.checks import check_at_least
 from calibrant.errors import InputError
 
-__all__ = [
-    "ConvUnit",
-    "MaskedBatchNorm",
-    "Network",
-    "PatchEmbedding",
-    "he_init",
-]
+__all__ = ["ConvUnit", "MaskedBatchNorm", "Network", "PatchEmbedding", "he_init"]
 
 
 class Network(Protocol):

@@ -12,12 +12,7 @@ from calibrant.errors import InputError
 from calibrant.models.layers import PatchEmbedding
 from calibrant.paper import Paper
 
-__all__ = [
-    "MLPMixer",
-    "MixerBlock",
-    "TransformerBlock",
-    "VisionTransformer",
-]
+__all__ = ["MLPMixer", "MixerBlock", "TransformerBlock", "VisionTransformer"]
 
 # Of the authors' code; torch's own default is 1e-5.
 _EPSILON = 1e-6
@@ -209,11 +204,7 @@ class MLPMixer(nn.Module):
     """
 
     paper: ClassVar[Paper] = Paper(
-        "Tolstikhin et al.",
-        2021,
-        "MLP-Mixer: An all-MLP Architecture for Vision",
-        "arXiv:2105.01601",
-        "eq. 1, table 1",
+        "Tolstikhin et al.", 2021, "MLP-Mixer: An all-MLP Architecture for Vision", "arXiv:2105.01601", "eq. 1, table 1"
     )
 
     def __init__(

@@ -12,15 +12,7 @@ from calibrant.errors import InputError
 from calibrant.models.layers import ConvUnit, he_init
 from calibrant.paper import Paper
 
-__all__ = [
-    "BasicBlock",
-    "BottleneckBlock",
-    "CifarBlock",
-    "CifarResNet",
-    "ResNet",
-    "WideBlock",
-    "WideResNet",
-]
+__all__ = ["BasicBlock", "BottleneckBlock", "CifarBlock", "CifarResNet", "ResNet", "WideBlock", "WideResNet"]
 
 # Blocks in each of the four stages (table 1).
 _BASIC = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}

@@ -11,13 +11,7 @@ from torch import Tensor
 from calibrant.numerics.newton import Point, Preconditioner
 from calibrant.numerics.numpy_kernels import columns_first, working
 
-__all__ = [
-    "AffineLoss",
-    "DiagonalLoss",
-    "MatrixLoss",
-    "Ridge",
-    "ScalarLoss",
-]
+__all__ = ["AffineLoss", "DiagonalLoss", "MatrixLoss", "Ridge", "ScalarLoss"]
 
 # Numbers in a block, and rows at least, so that products of matrices stay efficient. On a GPU only memory matters.
 _BLOCK, _GPU_BLOCK, _LEAST_ROWS = 1 << 17, 1 << 26, 512

@@ -159,12 +159,7 @@ class BestColdness:
 
 
 def best_coldness(
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    loss: RowLoss = log_loss,
-    near: float | None = None,
-    span: float | None = None,
+    logits: Tensor, labels: Tensor, *, loss: RowLoss = log_loss, near: float | None = None, span: float | None = None
 ) -> BestColdness:
     """Minimise the mean loss of ``softmax(coldness * logits)``.
 

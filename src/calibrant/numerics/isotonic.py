@@ -7,13 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = [
-    "Blocks",
-    "fits_with_one_more",
-    "isotonic_blocks",
-    "pool_falling",
-    "tie_blocks",
-]
+__all__ = ["Blocks", "fits_with_one_more", "isotonic_blocks", "pool_falling", "tie_blocks"]
 
 Floats: TypeAlias = NDArray[np.floating]
 Index: TypeAlias = NDArray[np.intp]

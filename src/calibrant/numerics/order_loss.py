@@ -8,12 +8,7 @@ from torch import Tensor
 
 from calibrant.numerics.numpy_kernels import sort_in_place
 
-__all__ = [
-    "Network",
-    "Slopes",
-    "Stretch",
-    "knots_for",
-]
+__all__ = ["Network", "Slopes", "Stretch", "knots_for"]
 
 # Log-probabilities of a row that say where knots are worth having: the others are small together.
 _LARGEST = 10

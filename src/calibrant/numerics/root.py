@@ -90,12 +90,7 @@ _SETTLED = 1e-8
 
 
 def falling_root(
-    function: Callable[[Tensor], Tensor],
-    low: Tensor,
-    high: Tensor,
-    *,
-    at_high: Tensor | None = None,
-    steps: int = 10,
+    function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, *, at_high: Tensor | None = None, steps: int = 10
 ) -> Tensor:
     """Roots of many falling functions at once, by false position that halves a side kept twice (Illinois).
 

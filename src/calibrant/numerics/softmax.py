@@ -20,13 +20,7 @@ from calibrant.numerics.numpy_kernels import (
     sum_columns,
 )
 
-__all__ = [
-    "TOP_LABEL",
-    "Layout",
-    "SoftmaxRows",
-    "Wanted",
-    "workspace",
-]
+__all__ = ["TOP_LABEL", "Layout", "SoftmaxRows", "Wanted", "workspace"]
 
 _kept = threading.local()
 

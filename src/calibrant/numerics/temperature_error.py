@@ -10,13 +10,7 @@ from torch import Tensor
 
 from calibrant.numerics.binning import bin_index, sums_by
 
-__all__ = [
-    "LowestError",
-    "errors_at_temperatures",
-    "excess_in_bins",
-    "lowest_error",
-    "top_confidences",
-]
+__all__ = ["LowestError", "errors_at_temperatures", "excess_in_bins", "lowest_error", "top_confidences"]
 
 # Numbers in a block: few enough to stay in a processor's cache for all temperatures, or many enough to fill a GPU.
 _BLOCK, _BLOCK_ON_GPU = 1 << 18, 1 << 26

@@ -267,12 +267,7 @@ def plot_classwise(
     )  # fmt: skip
     grid = figure.add_gridspec(rows + 1, columns, height_ratios=[head / side] + [1.0] * rows)
     which = f"the {shown} worst of {diagram.n_classes} classes" if shown < diagram.n_classes else f"{shown} classes"
-    parts = [
-        without_middle(name, 22),
-        which,
-        f"classwise ECE {percent(diagram.sce, 2)}",
-        f"n = {diagram.n:,}",
-    ]
+    parts = [without_middle(name, 22), which, f"classwise ECE {percent(diagram.sce, 2)}", f"n = {diagram.n:,}"]
     handles = _class_handles([of.bins for of in diagram.classes], colours)
     heading = "Reliability by class"
     draw_head(figure.add_subplot(grid[0, :]), colours, heading, "  ·  ".join(filter(None, parts)), handles)

@@ -5,14 +5,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from calibrant.clamping import (
-    CLAMPED,
-    REFITTED,
-    ClampingEvaluation,
-    ClampingOutcome,
-    ClampingSummary,
-    clamping_metrics,
-)
+from calibrant.clamping import CLAMPED, REFITTED, ClampingEvaluation, ClampingOutcome, ClampingSummary, clamping_metrics
 from calibrant.comparison import TEMPERATURE, UNCALIBRATED, MethodResult
 from calibrant.errors import Caveat
 from calibrant.evidence import Difference, Estimate

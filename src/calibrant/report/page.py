@@ -101,12 +101,7 @@ class Table:
 
 
 def table(
-    header: Sequence[str],
-    rows: Iterable[Row],
-    *,
-    text: Sequence[int] = (0,),
-    aside: int | None = None,
-    title: str = "",
+    header: Sequence[str], rows: Iterable[Row], *, text: Sequence[int] = (0,), aside: int | None = None, title: str = ""
 ) -> Table:
     """Build a table, without the columns that have a heading but no entry.
 

@@ -14,14 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from calibrant.errors import InputError
 from calibrant.training.recipe import Recipe
 
-__all__ = [
-    "ALONE",
-    "CapturedStep",
-    "Multiplying",
-    "Peers",
-    "compile_blocks",
-    "joined_peers",
-]
+__all__ = ["ALONE", "CapturedStep", "Multiplying", "Peers", "compile_blocks", "joined_peers"]
 
 
 @final

@@ -23,13 +23,7 @@ from calibrant.training.recipe import Recipe, RunSettings, data_digest
 from calibrant.training.record import EpochRecord
 from calibrant.training.session import Session, Speed
 
-__all__ = [
-    "Run",
-    "load_learned_loss",
-    "load_network",
-    "train_runs",
-    "train_together",
-]
+__all__ = ["Run", "load_learned_loss", "load_network", "train_runs", "train_together"]
 
 
 def train_together(

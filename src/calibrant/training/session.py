@@ -19,12 +19,7 @@ from calibrant.training.meta import LossTuning, MetaForward, check_meta
 from calibrant.training.recipe import Recipe, Selection, learning_rates
 from calibrant.training.record import EpochRecord, HeldOutRecord, LearningTrace, judge, logits_of
 
-__all__ = [
-    "Session",
-    "Speed",
-    "Step",
-    "selected_epoch",
-]
+__all__ = ["Session", "Speed", "Step", "selected_epoch"]
 
 
 @final

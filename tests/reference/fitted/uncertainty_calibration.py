@@ -7,9 +7,7 @@ from fit_question import LIFTED, FitQuestion, lifted
 from question import EXACT, Tolerance
 
 PEER = "uncertainty-calibration"
-NOT_COMPARED = {
-    "scaling_binning_marginal": "the peer's probabilities do not sum to one",
-}
+NOT_COMPARED = {"scaling_binning_marginal": "the peer's probabilities do not sum to one"}
 
 _OTHER_TARGETS = Tolerance(
     2e-3, "the peer's Platt curve is fitted to 0 and 1, ours to Platt's targets, and the peer's stops early"

@@ -58,9 +58,7 @@ QUESTIONS = (
         lambda data: sklearn.metrics.average_precision_score(~data.correct, -data.confidence),
     ),
     Question(
-        "fpr95",
-        "roc_curve(correct, confidence, drop_intermediate=False): fpr at the first tpr >= 0.95",
-        _sklearn_fpr95,
+        "fpr95", "roc_curve(correct, confidence, drop_intermediate=False): fpr at the first tpr >= 0.95", _sklearn_fpr95
     ),
 )
 

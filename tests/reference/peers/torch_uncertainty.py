@@ -81,12 +81,7 @@ QUESTIONS = (
         conversion="peer: trapezoids over coverage 1/n..1, rescaled; ours: trapezoids over 0..1 "
         "= peer (1 - 1/n) + first risk/(2 n^2)",
     ),
-    Question(
-        "fpr95",
-        "FPR95(pos_label=1).update(confidence, correct)",
-        _fpr95,
-        tolerance=ROUNDED_TO_FLOAT32,
-    ),
+    Question("fpr95", "FPR95(pos_label=1).update(confidence, correct)", _fpr95, tolerance=ROUNDED_TO_FLOAT32),
     Question(
         "ace",
         f"AdaptiveCalibrationError('multiclass', num_bins={EVEN_BINS}, num_classes=k).update(probs, labels)",

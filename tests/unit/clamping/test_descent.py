@@ -90,12 +90,7 @@ def joint_optimum(kind, objective):
 
 
 @pytest.mark.parametrize(
-    ("kind", "head"),
-    [
-        ("none", DoNothing()),
-        ("temperature", TemperatureScaling()),
-        ("matrix", MatrixScaling()),
-    ],
+    ("kind", "head"), [("none", DoNothing()), ("temperature", TemperatureScaling()), ("matrix", MatrixScaling())]
 )
 @pytest.mark.parametrize("strength", [0.03])
 def test_it_ends_at_the_joint_optimum_of_delta_and_head(kind, head, strength):

@@ -143,12 +143,7 @@ class Numbered(Dataset):
 def test_tensors_arrays_data_sets_and_loaders_give_the_same_head(network, rows):
     wanted = weights_of(QUICK.fit(network, rows).head)
     arrays = rows[0].numpy(), rows[1].numpy().astype(np.int32)
-    for data in (
-        arrays,
-        TensorDataset(*rows),
-        Numbered(rows),
-        DataLoader(TensorDataset(*rows), batch_size=64),
-    ):
+    for data in (arrays, TensorDataset(*rows), Numbered(rows), DataLoader(TensorDataset(*rows), batch_size=64)):
         assert torch.allclose(weights_of(QUICK.fit(network, data).head), wanted, atol=1e-5)
 
 

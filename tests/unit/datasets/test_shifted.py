@@ -142,10 +142,7 @@ def test_a_layout_that_the_shape_contradicts_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (
-            LABELS + 1,
-            r"in 0\.\.9, the classes of the network; got 10 at image 2\. If labels start at 1, subtract",
-        ),
+        (LABELS + 1, r"in 0\.\.9, the classes of the network; got 10 at image 2\. If labels start at 1, subtract"),
         (LABELS * 3, r"lie in 0\.\.9, .*got 27 at image 2\.$"),
         (LABELS - 1, r"got -1 at image 1\. Remove rows without a label"),
         (LABELS.astype(float), "a whole number for each of 6 images, one axis; got float64"),

@@ -67,11 +67,7 @@ def test_an_option_is_told_where_it_differs_or_is_unusual(called):
 
 def test_a_loss_inside_another_is_told_by_its_own_unusual_options(called):
     names = called(("mmce", {}), ("mmce(base=focal)", {}), ("mmce(base=focal(gamma=2))", {}))
-    assert short(names) == [
-        "mmce(base=ce)",
-        "mmce(base=focal)",
-        "mmce(base=focal, base.gamma=2)",
-    ]
+    assert short(names) == ["mmce(base=ce)", "mmce(base=focal)", "mmce(base=focal, base.gamma=2)"]
     assert short(called(("ce", {}), ("mmce(base=focal(gamma=2))", {})))[1] == "mmce(base=focal, base.gamma=2)"
     assert short(called(("ce", {}), ("mmce(base=focal)", {})))[1] == "mmce(base=focal)"
 

@@ -120,12 +120,7 @@ def test_words_in_names_are_class_names_and_labels_may_be_those():
         ),
         ({"out": PROBS, "labels": LABELS}, {}, InputError, "pass kind='logits' (or kind='probs'), scores='out'."),
         ({"logits": LOGITS, "Labels": LABELS}, {}, InputError, "found 'logits'...'Labels'...pass labels='Labels'."),
-        (
-            {"p_0": LABELS, "p_1": LABELS, "labels": LABELS},
-            {"kind": "probs"},
-            InputError,
-            "pass scores='p_'.",
-        ),
+        ({"p_0": LABELS, "p_1": LABELS, "labels": LABELS}, {"kind": "probs"}, InputError, "pass scores='p_'."),
         ({"conf": [0.5], "correct": [1]}, {"kind": "top-label"}, InputError, "pass confidence='conf'."),
         ({"logits": LOGITS, "labels": LABELS}, {"kind": "probs"}, InputError, "must have arrays 'probs'"),
         (

@@ -138,10 +138,7 @@ BAD = {
         DataLoader(Failing([*INPUTS[:6], *INPUTS.double()]), batch_size=3),
         r"float32 first, and .*64 at row 6",
     ),
-    "eight bits": (
-        (INPUTS.to(torch.float8_e4m3fn), LABELS),
-        r"16 to 64 bits; got torch\.float8.*Convert them to",
-    ),
+    "eight bits": ((INPUTS.to(torch.float8_e4m3fn), LABELS), r"16 to 64 bits; got torch\.float8.*Convert them to"),
     "complex": ((INPUTS.to(torch.complex64), LABELS), r"got torch\.complex64\. Convert them to float32"),
 }
 

@@ -167,12 +167,7 @@ def mark_worker(_):
 @pytest.mark.parametrize("persistent", [False, True])
 def test_workers_and_what_they_do_first_are_kept_and_passes_may_overlap(persistent):
     loader = DataLoader(
-        Marked(),
-        batch_size=5,
-        shuffle=True,
-        num_workers=1,
-        worker_init_fn=mark_worker,
-        persistent_workers=persistent,
+        Marked(), batch_size=5, shuffle=True, num_workers=1, worker_init_fn=mark_worker, persistent_workers=persistent
     )
     source = open_samples(loader)
     assert torch.equal(joined(source.read(None, 5))[0], INPUTS + 1)

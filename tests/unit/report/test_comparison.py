@@ -17,14 +17,7 @@ from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 from calibrant.calibrators import Calibrator, DoNothing, TemperatureScaling
 from calibrant.calibrators.auto import Auto
 from calibrant.calibrators.base import Fitted
-from calibrant.comparison import (
-    Comparison,
-    MethodResult,
-    compare,
-    comparison_metrics,
-    samples_in_both,
-    z_between,
-)
+from calibrant.comparison import Comparison, MethodResult, compare, comparison_metrics, samples_in_both, z_between
 from calibrant.diagrams import comparison_diagram
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.evidence import Difference, correct, difference, estimate, holm
@@ -131,10 +124,7 @@ def test_both_rivals_take_part_and_nobody_takes_part_twice(board):
     assert sorted(names) == ["bias(by=0.1)", "bias(by=3.0)", "fails", "none", "temperature", "warns"]
     assert "none" not in board.find("none").differences
     assert set(board.find("warns").differences) == {"none", "temperature"}
-    assert [entry.name for entry in compare(CALIBRATION, TEST, [], resamples=100).methods] == [
-        "temperature",
-        "none",
-    ]
+    assert [entry.name for entry in compare(CALIBRATION, TEST, [], resamples=100).methods] == ["temperature", "none"]
 
 
 def test_what_several_methods_say_stands_once_behind_their_names():

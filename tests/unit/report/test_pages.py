@@ -6,14 +6,7 @@ from html.parser import HTMLParser
 from pathlib import PurePath
 
 import pytest
-from made_records import (
-    HOSTILE,
-    made_clamping,
-    made_comparison,
-    made_diagnosis,
-    made_differences,
-    made_evaluation,
-)
+from made_records import HOSTILE, made_clamping, made_comparison, made_diagnosis, made_differences, made_evaluation
 from rich.cells import cell_len
 
 from calibrant.errors import InputError

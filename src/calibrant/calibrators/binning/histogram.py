@@ -19,13 +19,7 @@ from calibrant.numerics.numpy_kernels import sort_in_place, working
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "ClasswiseHistogramBinning",
-    "HistogramBinning",
-    "IMax",
-    "IMaxSharing",
-    "steps_of",
-]
+__all__ = ["ClasswiseHistogramBinning", "HistogramBinning", "IMax", "IMaxSharing", "steps_of"]
 
 
 def steps_of(lines: Sequence[tuple[Tensor, Tensor]]) -> Steps:

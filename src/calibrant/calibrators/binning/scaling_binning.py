@@ -19,13 +19,7 @@ from calibrant.numerics.newton import Certificate
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "BinnedPlatt",
-    "ScalingBinning",
-    "ScalingBinningMarginal",
-    "ScalingBinningSplit",
-    "binned_platt",
-]
+__all__ = ["BinnedPlatt", "ScalingBinning", "ScalingBinningMarginal", "ScalingBinningSplit", "binned_platt"]
 
 
 class BinnedPlatt(NamedTuple):

@@ -19,15 +19,7 @@ from calibrant.numerics.softmax_regression import AffineFit, Ridge, fit_affine
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "Chosen",
-    "DirichletODIR",
-    "MatrixScalingODIR",
-    "OdirSearch",
-    "Strengths",
-    "fit_odir",
-    "search_strengths",
-]
+__all__ = ["Chosen", "DirichletODIR", "MatrixScalingODIR", "OdirSearch", "Strengths", "fit_odir", "search_strengths"]
 
 OdirSearch: TypeAlias = Literal["stepwise", "neural-clamping", "kull"]
 

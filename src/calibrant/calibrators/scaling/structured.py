@@ -14,12 +14,7 @@ from calibrant.numerics.softmax_regression import Ridge, WeightShape, fit_affine
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "StructuredMatrixScaling",
-    "StructuredVectorScaling",
-    "check_strengths",
-    "fit_structured",
-]
+__all__ = ["StructuredMatrixScaling", "StructuredVectorScaling", "check_strengths", "fit_structured"]
 
 
 def fit_structured(predictions: Predictions, name: str, *, shape: WeightShape, ridge: Ridge) -> Fitted:

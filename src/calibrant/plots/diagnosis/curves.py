@@ -11,14 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from calibrant.diagnosis import (
-    CoefficientCurve,
-    Diagnosis,
-    EpochCurves,
-    LearnedEpochs,
-    LearnedGroup,
-    ValidationSize,
-)
+from calibrant.diagnosis import CoefficientCurve, Diagnosis, EpochCurves, LearnedEpochs, LearnedGroup, ValidationSize
 from calibrant.diagnosis.calibratability import ORACLE
 from calibrant.diagnosis.evaluated import UNCALIBRATED
 from calibrant.errors import InputError
@@ -52,13 +45,7 @@ from calibrant.plots.layout import (
 )
 from calibrant.plots.reliability import OVER_HATCH
 
-__all__ = [
-    "plot_coefficients",
-    "plot_learned_epochs",
-    "plot_learned_loss",
-    "plot_over_epochs",
-    "plot_validation_sizes",
-]
+__all__ = ["plot_coefficients", "plot_learned_epochs", "plot_learned_loss", "plot_over_epochs", "plot_validation_sizes"]
 
 _WIDE, _TALL = 3.4, 2.4  # inches of a large panel
 _SIZE = 1.6  # inches: height of a panel over calibration samples
