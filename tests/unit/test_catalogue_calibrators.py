@@ -8,8 +8,8 @@ import pytest
 
 from calibrant import calibrators, catalogue
 from calibrant.calibrators import Calibrator, Chain, DensityRatioCalibration, DoNothing, TemperatureScaling
+from calibrant.catalogue import Registry
 from calibrant.errors import CalibrantWarning, InputError, UnknownNameError
-from calibrant.registry import Registry
 
 
 @final
@@ -171,7 +171,7 @@ class TestPlugins:
     def declare(self, monkeypatch):
         def declared(name, value):
             point = EntryPoint(name, value, "calibrant.calibrators")
-            monkeypatch.setattr("calibrant.registry.plugins", lambda group: (point,) if group == point.group else ())
+            monkeypatch.setattr("calibrant.catalogue.plugins", lambda group: (point,) if group == point.group else ())
             return Registry(
                 "a method",
                 examples="temperature",

@@ -17,8 +17,7 @@ from calibrant.checks import check_bool
 from calibrant.clamping.inputs import InputSpace
 from calibrant.clamping.model import ClampedModel, ClampingSummary
 from calibrant.errors import InputError, reading
-from calibrant.files.container import Container
-from calibrant.files.map_file import check_map, describe, describe_fit, read_fit, rebuild
+from calibrant.files.map_file import Container, check_map, describe, describe_fit, read_fit, rebuild
 from calibrant.files.source import existing_file
 from calibrant.inference import network_digest, network_state, put_weights, state_digest
 from calibrant.maps import Map

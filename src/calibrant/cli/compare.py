@@ -128,7 +128,7 @@ def parse_methods(text: str) -> "tuple[Calibrator, ...]":
         ['none', 'temperature']
     """
     from calibrant import catalogue
-    from calibrant.registry import split_list
+    from calibrant.catalogue import split_list
 
     names = [name.strip() for name in split_list(text)]
     if names == ["default"]:

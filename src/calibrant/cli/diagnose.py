@@ -187,9 +187,9 @@ def _folders(given: Sequence[Path], err: "Console") -> Iterator[Path]:
 def _calibrators(text: str | None) -> "tuple[Calibrator, ...]":
     """Read the names of calibrators; ``paper`` stands for several."""
     from calibrant import catalogue
+    from calibrant.catalogue import split_list
     from calibrant.diagnosis import MAPS, PAPER_MAPS
     from calibrant.diagnosis.evaluated import check_maps
-    from calibrant.registry import split_list
 
     if text is None:
         return MAPS

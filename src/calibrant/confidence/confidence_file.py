@@ -24,8 +24,7 @@ from calibrant.confidence.confidnet import (
 )
 from calibrant.confidence.trust_score import NeighbourConfidence
 from calibrant.errors import InputError, reading
-from calibrant.files.container import Container
-from calibrant.files.map_file import describe_fit, read_fit
+from calibrant.files.map_file import Container, describe_fit, read_fit
 from calibrant.files.source import existing_file
 from calibrant.inference import device_of, network_digest
 

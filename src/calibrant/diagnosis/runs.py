@@ -10,7 +10,7 @@ from torch import Tensor
 from calibrant.checks import as_tensor, check_real, check_same_length
 from calibrant.errors import FileError, InputError, reading
 from calibrant.files import load
-from calibrant.files.archives import open_npz
+from calibrant.files.source import open_npz
 from calibrant.predictions import Predictions
 from calibrant.training.folder import RunFolder
 from calibrant.training.recipe import RunSettings

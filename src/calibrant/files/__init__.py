@@ -1,6 +1,6 @@
 """Read and write predictions and maps: files, data frames and arrays.
 
-Names say what numbers are (see :mod:`calibrant.files.columns`); values are never looked at to find out.
+Names say what numbers are (see :mod:`calibrant.files.load`); values are never looked at to find out.
 """
 
 from calibrant.files.load import load, load_features

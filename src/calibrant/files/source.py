@@ -1,19 +1,37 @@
-"""A source of predictions before it is understood: names, and a way to read the values under them."""
+"""A source of predictions before it is understood: names, and a way to read their values; and archives as sources."""
 
+import json
+import math
 import os
-from collections.abc import Callable, Sequence
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from pickle import UnpicklingError
+from typing import Any, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant.checks import as_tensor
-from calibrant.errors import Argument, FileError, InputError
+from calibrant.errors import Argument, FileError, InputError, caught_warnings, check_expansion, reading
 
-__all__ = ["SUFFIXES", "Column", "Content", "Words", "as_class_names", "as_column", "existing_file", "suffix_of"]
+__all__ = [
+    "SUFFIXES",
+    "Column",
+    "Content",
+    "Words",
+    "as_class_names",
+    "as_column",
+    "existing_file",
+    "open_mapping",
+    "open_npz",
+    "open_safetensors",
+    "open_torch",
+    "suffix_of",
+]
 
 SUFFIXES = (".arrow", ".csv", ".csv.gz", ".feather", ".npz", ".parquet", ".pt", ".pth", ".safetensors")
 
@@ -147,3 +165,157 @@ def as_class_names(names: object) -> tuple[str, ...] | None:
     if not isinstance(listed, list | tuple) or not all(isinstance(name, str) for name in listed):
         raise InputError(f"class_names must be a list of text, one name a class; got {type(names).__name__}.")
     return tuple(listed)
+
+
+_CLASS_NAMES = "class_names"
+
+
+def open_mapping(arrays: Mapping[str, Any], *, where: Path | None = None) -> Content:
+    """A mapping of names to arrays or tensors; what is under ``class_names`` names the classes."""
+
+    def read(wanted: Sequence[str], words: str | None) -> dict[str, Column]:
+        del words  # text is text here, whoever asks
+        return {name: as_column(arrays[name], name) for name in wanted}
+
+    def shape(name: str) -> tuple[int | None, ...]:
+        return tuple(getattr(arrays[name], "shape", (None,)))
+
+    names = tuple(name for name in arrays if isinstance(name, str) and name != _CLASS_NAMES)
+    return Content(where, "array", names, as_class_names(arrays.get(_CLASS_NAMES)), read, shape)
+
+
+def open_npz(path: Path) -> Content:
+    """NumPy's archive. Arrays of Python objects are refused: reading one would run code from the file."""
+    form = "NumPy archive (.npz)"
+
+    def read(wanted: Sequence[str], words: str | None) -> dict[str, Column]:
+        del words
+        with reading(path, form), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            check_expansion(path, sum(_stored(archive, name).file_size for name in wanted))
+            return {name: as_column(_member(archive, path, name), name) for name in wanted}
+
+    def shape(name: str) -> tuple[int | None, ...]:
+        try:
+            with reading(path, form), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                return _header(archive, name)
+        except InputError:  # asked for a message about something else
+            return (None,)
+
+    with reading(path, form), path.open("rb") as file:
+        # NumPy takes anything that does not start like a zip for a pickle, and says so; it is simply no archive.
+        if file.read(2) != b"PK":
+            raise FileError(f"{path} must be a {form}; it is something else. Make one with numpy.savez.")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            names = tuple(name for name in archive.files if name != _CLASS_NAMES)
+            listed = None
+            if _CLASS_NAMES in archive.files:
+                check_expansion(path, _stored(archive, _CLASS_NAMES).file_size)
+                listed = _member(archive, path, _CLASS_NAMES)
+        class_names = as_class_names(listed)
+    return Content(path, "array", names, class_names, read, shape)
+
+
+def _stored(archive: Any, name: str) -> zipfile.ZipInfo:
+    """What the archive's directory says of an array; more than it says is never unpacked."""
+    members: zipfile.ZipFile = archive.zip
+    return members.getinfo(name if name in members.NameToInfo else f"{name}.npy")
+
+
+def _header(archive: Any, name: str) -> tuple[int | None, ...]:
+    """The shape of an array, from the start of its member alone; not known of Python objects and records."""
+    with archive.zip.open(_stored(archive, name)) as member:
+        version = np.lib.format.read_magic(member)
+        if version == (1, 0):
+            shape, _, kind = np.lib.format.read_array_header_1_0(member)
+        elif version == (2, 0):
+            shape, _, kind = np.lib.format.read_array_header_2_0(member)
+        else:
+            return (None,)
+    return (None,) if kind.hasobject else tuple(int(size) for size in shape)
+
+
+def _member(archive: Any, path: Path, name: str) -> Any:
+    try:
+        # An array as large as its header says is allocated before it is read.
+        shape = _header(archive, name)
+        if math.prod(size or 0 for size in shape) > _stored(archive, name).file_size:
+            raise FileError(
+                f"{path}: {name!r} must be a whole array; it says it has the shape {shape}, and is smaller."
+            )
+        return archive[name]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise FileError(
+            f"{path}: {name!r} must be an array of numbers or text; it holds Python objects (a pickle), which could "
+            "run code when read. Save it again with a plain dtype, for example numpy.asarray(values, dtype='float32')."
+        ) from error
+
+
+def open_safetensors(path: Path) -> Content:
+    """Safetensors; class names are a JSON list under ``class_names`` of its metadata."""
+    from safetensors import safe_open
+
+    form = "safetensors file"
+
+    def read(wanted: Sequence[str], words: str | None) -> dict[str, Column]:
+        del words
+        with reading(path, form), safe_open(str(path), framework="pt") as file:
+            # What it gives is the file's own memory, which changes if somebody writes to the file.
+            return {name: file.get_tensor(name).clone() for name in wanted}
+
+    with reading(path, form), safe_open(str(path), framework="pt") as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118  # no mapping
+        listed = (file.metadata() or {}).get(_CLASS_NAMES)
+        class_names = as_class_names(None if listed is None else json.loads(listed))
+    return Content(path, "array", tuple(shapes), class_names, read, lambda name: shapes[name])
+
+
+def open_torch(path: Path) -> Content:
+    """A dict of tensors saved by ``torch.save``; anything else in the pickle is refused before it can run."""
+    with reading(path, "file of tensors (.pt)"), caught_warnings():  # about how it was pickled: it is read or refused
+        sizes = _record_sizes(path)
+        try:
+            held = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:
+            # Torch's own advice is to read the file without this protection; an odd operand is merely a broken file.
+            if not isinstance(error, UnpicklingError) or "operand" in str(error):
+                raise
+            raise FileError(
+                f"{path} must hold tensors only; it holds other Python objects, which could run code when read. "
+                f"{_TORCH_ADVICE}"
+            ) from error
+        if not isinstance(held, dict):
+            raise FileError(f"{path} must hold a dict of tensors; it holds a {type(held).__name__}. {_TORCH_ADVICE}")
+        kept = {name: value for name, value in held.items() if isinstance(value, Tensor) or name == _CLASS_NAMES}
+        _check_storages(kept, sizes)
+        return open_mapping(kept, where=path)
+
+
+def _record_sizes(path: Path) -> Counter[int] | None:
+    """Bytes of every record of the archive that torch writes today; None of the older kind, which is none."""
+    if not zipfile.is_zipfile(path):
+        return None
+    with zipfile.ZipFile(path) as archive:
+        sizes = [record.file_size for record in archive.infolist()]
+        check_expansion(path, sum(sizes))
+        if damaged := archive.testzip():  # torch itself does not look at the checksums
+            raise FileError(f"{path} must be as it was written; the checksum of {damaged!r} in it does not match.")
+    return Counter(sizes)
+
+
+def _check_storages(tensors: Mapping[str, Any], sizes: Counter[int] | None) -> None:
+    """Tensors are no larger than what is stored for them: neither repeated without end nor read beyond its end."""
+    for name, values in tensors.items():
+        if not isinstance(values, Tensor) or values.is_nested or values.layout is not torch.strided:
+            continue
+        held = values.untyped_storage().nbytes()
+        if values.numel() * values.element_size() > held or (sizes is not None and held and not sizes[held]):
+            raise InputError(
+                f"{name!r} must be stored as it is; its shape is {tuple(values.shape)}, and {held:,} bytes are stored. "
+                "Save tensors.contiguous()."
+            )
+
+
+_TORCH_ADVICE = "Save it with torch.save({'logits': logits, 'labels': labels}, path)."

@@ -27,7 +27,7 @@ from torch import Tensor
 from calibrant.atomic import SettingsFolder, atomic_binary, atomic_path, atomic_text, save_tensors
 from calibrant.errors import CalibrantError, FileError, InputError, reading
 from calibrant.files import save
-from calibrant.files.container import contents_metadata, digest_fits
+from calibrant.files.map_file import contents_metadata, digest_fits
 from calibrant.losses import MetaLoss
 from calibrant.predictions import Predictions
 from calibrant.training.recipe import RunSettings

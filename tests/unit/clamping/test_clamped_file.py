@@ -14,7 +14,7 @@ from torch import nn
 from calibrant.clamping import ClampedModel, ClampingSummary, InputSpace, StrengthTrial, load_clamped, save_clamped
 from calibrant.errors import FileError, InputError
 from calibrant.files import load_map, save_map
-from calibrant.files.container import contents_metadata
+from calibrant.files.map_file import contents_metadata
 from calibrant.inference import network_digest
 from calibrant.maps import FitSummary, Map, Scale
 from calibrant.numerics.newton import Certificate

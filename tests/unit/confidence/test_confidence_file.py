@@ -20,7 +20,7 @@ from calibrant.confidence import (
     save_confidence,
 )
 from calibrant.errors import FileError, InputError
-from calibrant.files.container import contents_metadata
+from calibrant.files.map_file import contents_metadata
 from calibrant.maps import Scale
 
 QUICK = ConfidNet(layers=3, units=8, epochs=3, learning_rate=0.01, batch_size=64)

@@ -20,8 +20,7 @@ from calibrant import catalogue
 from calibrant.calibrators import Calibrator, Chain, DoNothing, TemperatureScaling
 from calibrant.errors import FileError, InputError
 from calibrant.files import load_feature_map, load_map, read_map_file, save, save_map
-from calibrant.files.container import contents_metadata
-from calibrant.files.map_file import digest, kinds
+from calibrant.files.map_file import contents_metadata, digest, kinds
 from calibrant.maps import Affine, ChainMap, Map, Scale
 from calibrant.predictions import Predictions
 
