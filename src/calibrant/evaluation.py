@@ -19,7 +19,7 @@ from calibrant.metrics import Metric, Murphy, RefinementTerms, Split, calibratio
 from calibrant.metrics.base import TopStatistic
 from calibrant.metrics.statistics import Binned, BinnedByPrediction
 from calibrant.notebook import Shown
-from calibrant.numerics.numpy_kernels import row_products
+from calibrant.numerics.softmax import row_products
 from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions
 
 __all__ = [

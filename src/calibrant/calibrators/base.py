@@ -26,7 +26,7 @@ from calibrant.errors import (
 )
 from calibrant.maps import FitSummary, Map
 from calibrant.numerics.newton import Certificate
-from calibrant.numerics.numpy_kernels import argmax_rows, working
+from calibrant.numerics.softmax import argmax_rows, working
 from calibrant.numerics.uniform_share import floored
 from calibrant.paper import Paper
 from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR, Arrays, Predictions, TopLabel, as_predictions

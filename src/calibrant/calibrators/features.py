@@ -24,9 +24,9 @@ from calibrant.calibrators.samples import top_label
 from calibrant.checks import check_at_least, check_known
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.maps import Bands, FitSummary, ProximityMap, Surface, Table
-from calibrant.numerics.binning import equal_mass_edges
+from calibrant.numerics.binning import Axis, grid_density, normal_reference
+from calibrant.numerics.isotonic import equal_mass_edges
 from calibrant.numerics.neighbours import Closeness, as_features, proximity, unit_rows
-from calibrant.numerics.smoothing import Axis, grid_density, normal_reference
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 

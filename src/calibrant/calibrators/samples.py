@@ -8,8 +8,8 @@ from torch import Tensor
 
 from calibrant.errors import CalibrantWarning
 from calibrant.maps import Curve, Map, OneVsRest, TwoClassMap
-from calibrant.maps.base import class_log_odds, predicted_log_odds
-from calibrant.numerics.numpy_kernels import working
+from calibrant.maps.curves import class_log_odds, predicted_log_odds
+from calibrant.numerics.softmax import working
 from calibrant.predictions import Predictions
 
 __all__ = ["absent_classes", "class_by_class", "class_map", "deal_folds", "some_names", "top_label", "warn_of_absent"]

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from calibrant.checks import are_images, check_at_least, check_bool
 from calibrant.errors import InputError
 from calibrant.inference import CalibrationSamples
-from calibrant.numerics.numpy_kernels import working
+from calibrant.numerics.softmax import working
 
 __all__ = [
     "Augmentation",

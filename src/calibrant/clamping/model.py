@@ -17,7 +17,7 @@ from calibrant.errors import CalibrantWarning, Caveat, InputError
 from calibrant.inference import CalibrationSamples, check_network, frozen, is_training, logits_in
 from calibrant.maps import Map, Scale
 from calibrant.numerics.newton import Certificate
-from calibrant.numerics.numpy_kernels import working
+from calibrant.numerics.softmax import working
 from calibrant.predictions import Predictions
 
 __all__ = ["ClampedModel", "ClampingOutcome", "ClampingSummary", "ForwardRuns", "StrengthTrial", "caveats_of"]

@@ -28,7 +28,7 @@ from calibrant.clamping.stochastic import StochasticSolver
 from calibrant.clamping.strength_path import fit_cross_validated
 from calibrant.errors import Argument, Caveat, InputError
 from calibrant.inference import CalibrationSamples, check_network, first_inputs, frozen, warn_if_training
-from calibrant.numerics.numpy_kernels import working
+from calibrant.numerics.softmax import working
 from calibrant.paper import Paper
 
 __all__ = ["GAMMA_POOL", "ChooseBy", "NeuralClamping"]

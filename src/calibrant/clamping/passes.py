@@ -18,7 +18,7 @@ from calibrant.clamping.objective import FirstTemperature, Objective
 from calibrant.errors import InputError
 from calibrant.inference import CalibrationSamples, device_of, logits_in
 from calibrant.maps import Map
-from calibrant.numerics.numpy_kernels import working
+from calibrant.numerics.softmax import working
 
 __all__ = ["FirstLayer", "Passes", "Precision", "Slope", "check_gradient", "find_first_layer"]
 

@@ -18,7 +18,7 @@ from calibrant.clamping.objective import Objective
 from calibrant.clamping.passes import Passes, check_gradient
 from calibrant.errors import CalibrantWarning, FitError, SeparableError
 from calibrant.inference import CalibrationSamples, device_of, logits_in
-from calibrant.numerics.numpy_kernels import working
+from calibrant.numerics.softmax import working
 
 __all__ = ["StochasticSolver", "StochasticState", "descend_stochastically"]
 

@@ -28,7 +28,7 @@ from calibrant.inference import SampleSource, device_of, frozen, to_device, with
 from calibrant.maps import FitSummary
 from calibrant.metrics import aupr_error, auroc
 from calibrant.numerics.neighbours import as_features
-from calibrant.numerics.numpy_kernels import sigmoid
+from calibrant.numerics.softmax import sigmoid
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 

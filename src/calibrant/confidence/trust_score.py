@@ -13,7 +13,7 @@ from calibrant.checks import as_tensor, check_at_least, check_class_numbers, che
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.maps import FitSummary
 from calibrant.numerics.neighbours import as_features, blocks_of, nearest_distances
-from calibrant.numerics.numpy_kernels import sigmoid
+from calibrant.numerics.softmax import sigmoid
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 

@@ -34,7 +34,7 @@ from calibrant.metrics import (
     TopBrier,
     calibration_refinement,
 )
-from calibrant.numerics.temperature_error import lowest_error
+from calibrant.numerics.binning import lowest_error
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = [

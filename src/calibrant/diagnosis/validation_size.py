@@ -15,7 +15,7 @@ from calibrant.diagnosis.over_seeds import Record, Spread, spread
 from calibrant.diagnosis.runs import DiagnosedRun
 from calibrant.maps import Map, Scale, TopLabelMap
 from calibrant.metrics import ece
-from calibrant.numerics.temperature_error import errors_at_temperatures
+from calibrant.numerics.binning import errors_at_temperatures
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = ["SizePoint", "ValidationSize", "validation_sizes"]

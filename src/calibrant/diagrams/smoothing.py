@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calibrant.metrics.bins import Grid
-from calibrant.numerics.smoothing import cosine_transform, gaussian_damping, inverse_cosine_transform
+from calibrant.numerics.binning import cosine_transform, gaussian_damping, inverse_cosine_transform
 
 __all__ = ["local_accuracy", "nodes", "rule_of_thumb_width", "smoothed_density", "thinned"]
 

@@ -1,7 +1,6 @@
 """Fitted calibrators: modules from logits to logits. Many methods share few maps."""
 
-from calibrant.maps.affine import Affine, LogMixture, Mixture, Scale
-from calibrant.maps.base import ChainMap, FitSummary, Identity, Map
+from calibrant.maps.base import Affine, ChainMap, FitSummary, Identity, LogMixture, Map, Mixture, Scale
 from calibrant.maps.curves import (
     BetaCurve,
     ClassBins,

@@ -1,38 +1,35 @@
-"""Base class of fitted calibrators: a module from logits to logits, with its log-odds and its fit summary."""
+"""Fitted calibrators: modules from logits to logits, with their fit summary; scaling, affine maps and mixtures."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, final
+from typing import Any, ClassVar, Self, TypeAlias, cast, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid
 
+from calibrant.checks import check_bool
 from calibrant.errors import InputError
 from calibrant.numerics.newton import Certificate
-from calibrant.numerics.numpy_kernels import argmax_rows, logaddexp, working
+from calibrant.numerics.softmax import argmax_rows, working
 from calibrant.numerics.uniform_share import floored
 from calibrant.predictions import Predictions
 
 __all__ = [
+    "Affine",
     "ChainMap",
     "FitSummary",
     "Identity",
     "Learned",
+    "LogMixture",
     "Map",
+    "Mixture",
+    "Scale",
     "Setting",
-    "Top",
     "as_result",
-    "below_the_largest",
-    "class_log_odds",
-    "predicted_log_odds",
     "require",
     "rises",
-    "top_log_odds",
     "with_predicted_ahead",
-    "with_top_log_odds",
 ]
 
 
@@ -106,76 +103,6 @@ def rises(values: Tensor) -> Tensor:
     return (values[..., 1:] >= values[..., :-1]).all()
 
 
-# The predicted class is kept ahead of the next by this share, so that rounding cannot change the prediction.
-_AHEAD = 1e-4
-
-
-class Top(NamedTuple):
-    """The predicted class of each row and its log-odds, (..., 1), and how the others share the rest, (..., k)."""
-
-    predicted: Tensor
-    log_odds: Tensor
-    log_shares: Tensor  # minus infinity for the predicted class
-
-
-def below_the_largest(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Each logit minus its row's largest, (..., k), and the class of that, (..., 1): no large offset costs digits."""
-    highest, predicted = logits.max(dim=-1, keepdim=True)
-    return (logits - highest).clamp_(min=torch.finfo(logits.dtype).min / 4), predicted
-
-
-def top_log_odds(logits: Tensor) -> Top:
-    """The predicted class, its log-odds and the shares of the others, of logits (..., k)."""
-    predicted, log_odds, depths = _top_and_others(logits)
-    return Top(predicted, log_odds, depths + log_odds)
-
-
-def predicted_log_odds(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The predicted class and its log-odds, (..., 1) each, as :func:`top_log_odds` gives them."""
-    return _top_and_others(logits)[:2]
-
-
-def _top_and_others(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The predicted class, its log-odds, and the others' logits minus its own, with minus infinity in its place."""
-    depths, predicted = below_the_largest(logits)
-    others = depths.scatter_(-1, predicted, -math.inf)
-    return predicted, -others.logsumexp(dim=-1, keepdim=True), others
-
-
-def class_log_odds(logits: Tensor) -> Tensor:
-    """Log-odds of every class against all others, (..., k)."""
-    depths, top = below_the_largest(logits)
-    others = depths.scatter(-1, top, -math.inf)
-    second = others.amax(dim=-1, keepdim=True)
-    powers = (others - second).exp()
-    rest = powers.sum(dim=-1, keepdim=True)
-    # Against any class but the predicted one stands that one, whose power is 1, so that nothing cancels.
-    against = (rest - powers) * second.exp() + 1
-    return (depths - against.log()).scatter(-1, top, -second - rest.log())
-
-
-def with_top_log_odds(top: Top, log_odds: Tensor) -> Tensor:
-    """Log-probabilities with the given log-odds of the predicted class; the others share the rest as before.
-
-    The prediction stays what it was. Where the others' largest share would overtake it, they are made more alike, as
-    far as needed; and below one class's fair share, 1/k, where that cannot help, the log-odds are lifted to it.
-
-    Args:
-        top: The predicted class and the shares of the others, from :func:`top_log_odds`.
-        log_odds: The new log-odds of the predicted class, (..., 1).
-    """
-    log_shares = top.log_shares
-    log_odds = log_odds.clamp(min=_AHEAD - math.log(log_shares.shape[-1] - 1))
-    # Above even odds nothing can overtake. Which rows are below is known only once there are numbers in them.
-    overtaken = log_odds < _AHEAD
-    if torch.compiler.is_compiling():
-        log_shares = torch.where(overtaken, _held_back(log_shares, log_odds), log_shares)
-    elif overtaken.any():
-        rows, log_shares = overtaken[..., 0], log_shares.clone()
-        log_shares[rows] = _held_back(log_shares[rows], log_odds[rows])
-    return (log_shares + logsigmoid(-log_odds)).scatter(-1, top.predicted, logsigmoid(log_odds))
-
-
 def with_predicted_ahead(values: Tensor, logits: Tensor) -> Tensor:
     """The same numbers, in which the class of the largest logit comes first.
 
@@ -211,18 +138,6 @@ def _is_plain(values: Tensor) -> bool:
         and values.device.type == "cpu"
         and values.dtype in (torch.float32, torch.float64)
     )
-
-
-def _held_back(log_shares: Tensor, log_odds: Tensor) -> Tensor:
-    """Shares of the other classes, mixed with equal ones until the largest is below the predicted class's odds."""
-    fair = 1 / (log_shares.shape[-1] - 1)
-    largest = log_shares.amax(dim=-1, keepdim=True).exp()
-    below = (log_odds - _AHEAD / 2).exp()
-    blend = ((largest - below) / (largest - fair).clamp(min=1e-12)).clamp(0, 1 - _AHEAD / 100)
-    needed = blend > 0
-    blend = blend.where(needed, 0.5)
-    blended = logaddexp(log_shares + torch.log1p(-blend), (blend * fair).log())
-    return torch.where(needed, blended, log_shares)
 
 
 Setting: TypeAlias = bool | int | float | str | None
@@ -426,3 +341,153 @@ class ChainMap(Map):
         for part in self.maps:
             logits = part(logits)
         return logits
+
+
+@final
+class Scale(Map):
+    """Logits divided by one number; above 1 it softens, below 1 it sharpens, and infinity gives equal probabilities.
+
+    Args:
+        temperature: Above 0, a single number.
+        n_classes: Length of a row of logits.
+    """
+
+    kind: ClassVar[str] = "scale"
+    may_be_infinite: ClassVar[tuple[str, ...]] = ("temperature",)
+    temperature: Tensor
+
+    def __init__(self, temperature: Tensor, *, n_classes: int) -> None:
+        super().__init__(n_classes, keeps_predicted=True)
+        self.keep(temperature=temperature)
+
+    def check_numbers(self) -> None:
+        require(self.temperature.numel() == 1, "temperature must be a single number", self.temperature)
+        require(self.temperature > 0, "temperature must be above 0", self.temperature)
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        return logits / self.temperature.to(logits)
+
+
+@final
+class Affine(Map):
+    """``W x + b``, where x is the logits or their log-probabilities.
+
+    Args:
+        weight: One number, a diagonal (k,) or a matrix (k, k) whose row j makes the j-th logit.
+        bias: Shape (k,).
+        n_classes: Length of a row of logits.
+        of_log_probs: Whether x is the log-probabilities. They differ from the logits by a number a row, which matters
+            to a matrix or a diagonal, and makes the result independent of it.
+    """
+
+    kind: ClassVar[str] = "affine"
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor, *, n_classes: int, of_log_probs: bool = False) -> None:
+        super().__init__(n_classes)
+        self.of_log_probs = of_log_probs
+        self.keep(weight=weight, bias=bias)
+
+    def settings(self) -> dict[str, Setting]:
+        return {"of_log_probs": self.of_log_probs}
+
+    def check_numbers(self) -> None:
+        check_bool(self.of_log_probs, "of_log_probs")
+        k = self.n_classes
+        shapes = ((), (k,), (k, k))
+        require(self.weight.shape in shapes, f"weight must have one of the shapes {shapes} of {k} classes", self.weight)
+        require(self.bias.shape == (k,), f"bias must have a number for each of {k} classes", self.bias)
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        # Far beyond all that matters, and so that sums of products with the weights are numbers.
+        most = torch.finfo(logits.dtype).max ** 0.75
+        inputs = (logits.log_softmax(dim=-1) if self.of_log_probs else logits).clamp(-most, most)
+        weight, bias = self.weight.to(logits), self.bias.to(logits)
+        return (inputs @ weight.T if weight.ndim == 2 else inputs * weight) + bias
+
+
+# By how much the predicted class is put ahead of the next: more than float32 rounds away.
+_LEAD = 1e-5
+
+
+@final
+class Mixture(Map):
+    """Mean of probabilities, as log-probabilities.
+
+    Args:
+        weights: One a map, not negative, summing to one, (m,).
+        maps: The maps, all for the same classes.
+        n_classes: Length of a row of logits.
+        keeps_predicted: Whether the predicted class is kept ahead of all others, where a mean of maps that all keep it
+            would end in a tie: because of rounding, or because all weight is on equal probabilities.
+    """
+
+    kind: ClassVar[str] = "mixture"
+    weights: Tensor
+
+    def __init__(self, weights: Tensor, maps: Sequence[Map], *, n_classes: int, keeps_predicted: bool = False) -> None:
+        super().__init__(n_classes, gives_log_probs=True, keeps_predicted=keeps_predicted)
+        self.maps = nn.ModuleList(maps)
+        self.keep(weights=weights)
+
+    def settings(self) -> dict[str, Setting]:
+        return {"keeps_predicted": self.keeps_predicted}
+
+    def check_numbers(self) -> None:
+        check_bool(self.keeps_predicted, "keeps_predicted")
+        _check_weights(self.weights, len(self.maps))
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        limits = torch.finfo(logits.dtype)
+        maps = cast("Sequence[Map]", self.maps)
+        parts = [part.calibrated(logits).clamp(limits.min, limits.max).log_softmax(dim=-1) for part in maps]
+        log_weights = self.weights.log().to(logits)
+        mean = torch.stack([part + weight for part, weight in zip(parts, log_weights, strict=True)]).logsumexp(dim=0)
+        return _put_ahead(mean, logits.argmax(dim=-1, keepdim=True)) if self.keeps_predicted else mean
+
+
+@final
+class LogMixture(Map):
+    """Mean of log-probabilities, divided by their sum: the geometric mean of what the maps give.
+
+    Unlike a mean of probabilities it is no flatter than the maps are where they agree.
+
+    Args:
+        weights: One a map, not negative, summing to one, (m,).
+        maps: The maps, all for the same classes.
+        n_classes: Length of a row of logits.
+    """
+
+    kind: ClassVar[str] = "log_mixture"
+    weights: Tensor
+
+    def __init__(self, weights: Tensor, maps: Sequence[Map], *, n_classes: int) -> None:
+        # Where all maps have the class ahead, so has their mean.
+        super().__init__(n_classes, gives_log_probs=True, keeps_predicted=all(part.keeps_predicted for part in maps))
+        self.maps = nn.ModuleList(maps)
+        self.keep(weights=weights)
+
+    def check_numbers(self) -> None:
+        _check_weights(self.weights, len(self.maps))
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        least = torch.finfo(logits.dtype).min / 4  # so that no sum of them overflows
+        parts = [part(logits).log_softmax(dim=-1).clamp(min=least) for part in self.maps]
+        # One product after the other: a matrix product would round by the number of samples.
+        mean = torch.stack([part * weight for part, weight in zip(parts, self.weights.to(logits), strict=True)]).sum(0)
+        return mean.log_softmax(dim=-1)
+
+
+def _check_weights(weights: Tensor, m: int) -> None:
+    require(m > 0 and weights.shape == (m,), f"weights must be one for each of {m} maps, at least one", weights)
+    near = (weights.sum() - 1).abs() <= m * torch.finfo(torch.float32).eps  # a map may be kept in float32
+    require((weights >= 0).all() & near, "weights must not be negative, and sum to one", weights)
+
+
+def _put_ahead(log_probs: Tensor, top: Tensor) -> Tensor:
+    """The same with the predicted class ahead of the next by a little at least; rows where it is stay untouched."""
+    own, next_best = log_probs.gather(-1, top), log_probs.scatter(-1, top, -torch.inf).amax(dim=-1, keepdim=True)
+    lift = (next_best + _LEAD - own).clamp(min=0)
+    lifted = log_probs.scatter(-1, top, own + lift)
+    return lifted - torch.log1p(own.exp() * torch.expm1(lift))  # divided by their sum

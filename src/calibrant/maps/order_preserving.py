@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from calibrant.checks import check_known
-from calibrant.maps.base import Map, Setting, below_the_largest, require, rises
+from calibrant.maps.base import Map, Setting, require, rises
+from calibrant.maps.curves import below_the_largest
 
 __all__ = ["MonotoneMap", "OrderPreservingMap", "Sees"]
 

@@ -9,9 +9,10 @@ from torch.nn.functional import logsigmoid
 
 from calibrant.checks import check_at_least, check_known
 from calibrant.errors import InputError
-from calibrant.maps.base import FitSummary, Learned, Setting, as_result, require, rises, top_log_odds, with_top_log_odds
+from calibrant.maps.base import FitSummary, Learned, Setting, as_result, require, rises
+from calibrant.maps.curves import top_log_odds, with_top_log_odds
 from calibrant.numerics.neighbours import Closeness, as_features, blocks_of, closeness_of, nearest_distances, unit_rows
-from calibrant.numerics.numpy_kernels import working
+from calibrant.numerics.softmax import working
 from calibrant.predictions import Predictions
 
 __all__ = ["Bands", "ProximityMap", "Surface", "Table"]

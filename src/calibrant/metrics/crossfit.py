@@ -11,8 +11,7 @@ from torch import Tensor
 
 from calibrant.checks import check_at_least
 from calibrant.metrics.statistics import full_predictions
-from calibrant.numerics.inverse_temperature import cold_rows
-from calibrant.numerics.root import find_root
+from calibrant.numerics.inverse_temperature import cold_rows, find_root
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.numerics.uniform_share import floored
 from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, as_predictions

@@ -14,7 +14,7 @@ from calibrant.metrics.base import Family, LabelStatistic, Metric
 from calibrant.metrics.states import Sums
 from calibrant.metrics.statistics import full_predictions
 from calibrant.numerics.binning import sums_by
-from calibrant.numerics.numpy_kernels import positions
+from calibrant.numerics.softmax import positions
 from calibrant.paper import Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant.metrics.states import State, Sums
 from calibrant.numerics.binning import bin_index, counts_by, sums_by
-from calibrant.numerics.numpy_kernels import run_ends, sigmoid, sort_in_place
+from calibrant.numerics.softmax import run_ends, sigmoid, sort_in_place
 from calibrant.predictions import TopLabel
 
 __all__ = ["Cells", "Ranked", "Sample", "TopState"]

@@ -9,7 +9,7 @@ from torch import Tensor
 from calibrant.metrics.base import Family
 from calibrant.metrics.families import RankMetric
 from calibrant.metrics.ranking import Ranked, TopState
-from calibrant.numerics.numpy_kernels import positions
+from calibrant.numerics.softmax import positions
 from calibrant.paper import Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel
 

@@ -10,14 +10,14 @@ from calibrant.checks import check_positive
 from calibrant.metrics.base import Family, Metric
 from calibrant.metrics.bins import Grid
 from calibrant.metrics.statistics import Gridded
-from calibrant.numerics.root import falling_root
-from calibrant.numerics.smoothing import (
+from calibrant.numerics.binning import (
     cosine_transform,
     integrate,
     integrate_smoothed,
     inverse_cosine_transform,
     triweight_damping,
 )
+from calibrant.numerics.inverse_temperature import falling_root
 from calibrant.paper import Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel
 

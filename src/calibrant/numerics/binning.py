@@ -1,26 +1,34 @@
-"""Bins of equal width, of equal mass, and of most information about the label; sums by bin."""
+"""Numbers in 0..1: bins of equal width, smoothing, and the binned calibration error at each temperature."""
 
+import math
+from collections.abc import Iterable
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant.numerics.isotonic import tie_blocks
-
 __all__ = [
-    "InformativeBins",
+    "Axis",
+    "LowestError",
     "bin_ends",
     "bin_index",
+    "cosine_transform",
     "counts_by",
-    "equal_mass_edges",
-    "equal_mass_starts",
-    "informative_bins",
+    "errors_at_temperatures",
+    "excess_in_bins",
+    "gaussian_damping",
+    "grid_density",
     "inner_edges",
+    "integrate",
+    "integrate_smoothed",
+    "inverse_cosine_transform",
+    "lowest_error",
+    "normal_reference",
     "sums_between",
     "sums_by",
+    "top_confidences",
+    "triweight_damping",
 ]
 
 _ON_THE_EDGE = 2.0**-22
@@ -74,118 +82,264 @@ def sums_between(ends: list[int], values: Tensor) -> Tensor:
     return torch.stack([values[..., low:high].sum(-1, dtype=torch.float64) for low, high in pairwise(ends)], dim=-1)
 
 
-def equal_mass_starts(up_to: Tensor, n_bins: int) -> Tensor:
-    """Where bins of even size start among distinct scores, (b,): each cut lies between the two nearest its rank.
+# Arguments beyond which exp(-x²/2) is below 2**-60: nothing beside the terms that stay.
+_NEGLIGIBLE = 9.2
 
-    Without ties the bins differ in size by at most one row. With ties there can be fewer bins, but none is empty.
+
+def cosine_transform(mass: Tensor) -> Tensor:
+    """Cosine coefficients of point masses at the nodes, (..., m) -> (..., m)."""
+    # A mass inside 0..1 and its mirror image; the end nodes are their own mirror images and so count twice.
+    mirrored = torch.cat([mass, mass[..., 1:-1].flip(-1)], dim=-1)
+    mirrored[..., 0] *= 2
+    mirrored[..., mass.shape[-1] - 1] *= 2
+    return torch.fft.rfft(mirrored).real.contiguous()
+
+
+def inverse_cosine_transform(coefficients: Tensor) -> Tensor:
+    """The density at the nodes whose masses have these coefficients, (..., m) -> (..., m)."""
+    m = coefficients.shape[-1]
+    # Point masses become a density on divided by the node spacing; half the mirrored circle is 0..1.
+    return torch.fft.irfft(coefficients, n=2 * (m - 1))[..., :m] * (m - 1)
+
+
+def gaussian_damping(width: Tensor, nodes: int) -> Tensor:
+    """Fourier transform of a Gaussian of this standard deviation, (...) -> (..., nodes)."""
+    frequency = math.pi * torch.arange(nodes, dtype=torch.float64, device=width.device)
+    return torch.exp(-(frequency * width[..., None]).square() / 2)
+
+
+def integrate_smoothed(coefficients: Tensor, width: Tensor) -> Tensor:
+    """Integral over 0..1 of the magnitude of a density smoothed by a Gaussian.
 
     Args:
-        up_to: Rows up to each distinct score, rising, (m,).
-        n_bins: The most bins.
+        coefficients: Cosine coefficients of the masses, (..., m).
+        width: Standard deviations of the Gaussian, (...).
+
+    Returns:
+        What ``integrate`` gives for the magnitude at the nodes, (...), in fewer passes.
+    """
+    m = coefficients.shape[-1]
+    few = min(m, 2 + int(_NEGLIGIBLE / (math.pi * max(float(width.min()), 1e-12))))  # the rest is damped to nothing
+    decay = torch.arange(few, dtype=torch.float64, device=width.device).mul_(math.pi).square_().div_(-2)
+    damped = (width.square()[..., None] * decay).exp_() * coefficients[..., :few]
+    # Half the plain sum over the mirrored circle, which holds the ends once and all else twice: the trapezoid rule.
+    return torch.fft.irfft(damped, n=2 * (m - 1)).abs_().sum(dim=-1).div_(2)
+
+
+def triweight_damping(width: Tensor, nodes: int) -> Tensor:
+    """Fourier transform of the triweight kernel of this standard deviation, (...) -> (..., nodes)."""
+    reach = 3 * width  # the triweight on -1..1 has standard deviation 1/3
+    x = math.pi * torch.arange(nodes, dtype=torch.float64, device=width.device) * reach[..., None]
+    # 105/x^7 ((15 - 6x^2) sin x - x (15 - x^2) cos x) with its Taylor series where that cancels.
+    square = x * x
+    exact = 105 * ((15 - 6 * square) * torch.sin(x) - x * (15 - square) * torch.cos(x)) / (square * square * square * x)
+    series = 1 - square * (1 / 18 - square * (1 / 792 - square / 61776))
+    return torch.where(x < 0.7, series, exact)
+
+
+def integrate(values: Tensor) -> Tensor:
+    """Trapezoid rule over 0..1, (..., m) -> (...)."""
+    spacing = 1 / (values.shape[-1] - 1)
+    return spacing * (values.sum(dim=-1) - (values[..., 0] + values[..., -1]) / 2)
+
+
+# Points whose kernels are held at once.
+_POINTS_AT_ONCE = 1 << 13
+
+
+class Axis(NamedTuple):
+    """Evenly spaced nodes."""
+
+    low: float
+    high: float
+    nodes: int
+
+    def points(self, like: Tensor) -> Tensor:
+        """The nodes, (nodes,), of the type and on the device of another tensor."""
+        return torch.linspace(self.low, self.high, self.nodes, dtype=like.dtype, device=like.device)
+
+
+def normal_reference(spread: float, n: int, *, variables: int = 2) -> float:
+    """The bandwidth that would be best if the points were normal: 1.06 · spread · n^(-1/(4 + variables)).
 
     Example:
-        >>> equal_mass_starts(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), 3).tolist()
-        [0, 2, 4]
+        >>> round(normal_reference(1.0, 64), 4)
+        0.53
     """
-    n_bins = min(n_bins, int(up_to[-1]))  # more than there are rows cut between all of them, as so many do
-    rank = torch.arange(1, n_bins, dtype=torch.float64, device=up_to.device) * up_to[-1] / n_bins
-    ends = torch.cat([up_to.new_zeros(1), up_to])
-    above = torch.searchsorted(ends, rank)
-    nearest = torch.where(ends[above] - rank < rank - ends[above - 1], above, above - 1)
-    return torch.cat([nearest.new_zeros(1), nearest[nearest < len(up_to)]]).unique()
+    return float(1.06 * spread * n ** (-1 / (4 + variables)))
 
 
-def equal_mass_edges(scores: Tensor, n_bins: int) -> Tensor:
-    """Edges of bins of equal mass, rising, (b - 1,), float64.
+def grid_density(x: Tensor, y: Tensor, axes: tuple[Axis, Axis], bandwidths: tuple[float, float]) -> Tensor:
+    """Points per unit area at every node, (nodes of x, nodes of y): the density times the number of points.
 
     Args:
-        scores: In any order, (n,).
-        n_bins: The most bins.
+        x: Shape (n,), float64.
+        y: Shape (n,), float64.
+        axes: Grid points of x and of y.
+        bandwidths: Standard deviations of the kernel along x and y.
     """
-    ties = tie_blocks(scores, torch.zeros_like(scores, dtype=torch.bool))
-    starts = equal_mass_starts(ties.rows.cumsum(0), n_bins)
-    return ties.edges[starts[1:] - 1]
+    across, along = (axis.points(x)[:, None] for axis in axes)
+    total = x.new_zeros(axes[0].nodes, axes[1].nodes)
+    for xs, ys in zip(x.split(_POINTS_AT_ONCE), y.split(_POINTS_AT_ONCE), strict=True):
+        # The kernel is a product, so that the sum over points is a product of matrices.
+        total.addmm_(_gaussian((across - xs) / bandwidths[0]), _gaussian((along - ys) / bandwidths[1]).T)
+    return total / (2 * torch.pi * bandwidths[0] * bandwidths[1])
 
 
-Array: TypeAlias = NDArray[np.float64]
-
-_MOST_TURNS = 10_000
-# Nats a row that a turn must gain, or it is the last.
-_WORTH_A_TURN = 1e-12
-# Beyond, the exponential of a float64 would underflow; no row tells a bin more than this anyway.
-_SUREST = 500.0
+def _gaussian(z: Tensor) -> Tensor:
+    return z.square_().mul_(-0.5).exp_()
 
 
-class InformativeBins(NamedTuple):
-    """Edges of the bins, rising, and the information in nats a row that was kept after each turn, rising too."""
-
-    edges: Array  # (b - 1,)
-    information: list[float]
+# Numbers in a block: few enough to stay in a processor's cache for all temperatures, or many enough to fill a GPU.
+_BLOCK, _BLOCK_ON_GPU = 1 << 18, 1 << 26
 
 
-def informative_bins(rising: NDArray[np.floating], n_bins: int) -> InformativeBins:
-    """Cut log-odds into bins that keep as much information about the label as turns from a good start can reach.
+def errors_at_temperatures(logits: Tensor, labels: Tensor, temperatures: Tensor, *, n_bins: int) -> Tensor:
+    """Mean gap between confidence and accuracy over equal-width bins, at each temperature.
 
     Args:
-        rising: Log-odds in rising order, (n,).
-        n_bins: The most bins; fewer if there are fewer distinct numbers, since no bin is left empty.
+        logits: Shape (n, k).
+        labels: Shape (n,).
+        temperatures: Above 0, (t,).
+        n_bins: Number of bins of confidence.
+
+    Returns:
+        Shape (t,), float64.
+    """
+    excess = torch.zeros(len(temperatures), n_bins, dtype=torch.float64, device=logits.device)
+    for block, of_rows in zip(*(part.split(_rows_in_a_block(logits)) for part in (logits, labels)), strict=True):
+        correct = (block.argmax(dim=1) == of_rows).float()
+        excess += excess_in_bins(top_confidences(block, temperatures), correct, n_bins=n_bins)
+    return excess.abs().sum(dim=1) / len(logits)
+
+
+def top_confidences(logits: Tensor, temperatures: Tensor) -> Tensor:
+    """Probability of the top class at each temperature, (t, n), in the logits' precision and no lower than float32.
+
+    Args:
+        logits: Shape (n, k).
+        temperatures: Above 0, (t,).
+    """
+    dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    scales = (math.log2(math.e) / temperatures.double()).tolist()
+    found = torch.empty(len(scales), len(logits), dtype=dtype, device=logits.device)
+    size = _rows_in_a_block(logits)
+    for block, out in zip(logits.split(size), found.split(size, dim=1), strict=True):
+        gaps = block.to(dtype)
+        gaps = gaps - gaps.amax(dim=1, keepdim=True)
+        powers = torch.empty_like(gaps)
+        for place, scale in enumerate(scales):
+            torch.exp2(torch.mul(gaps, scale, out=powers), out=powers)
+            out[place] = powers.sum(dim=1).reciprocal_()
+    return found
+
+
+def excess_in_bins(confidences: Tensor, correct: Tensor, *, n_bins: int) -> Tensor:
+    """Sum of confidence minus that of right answers in each bin, (t, n_bins) in float64.
+
+    Args:
+        confidences: Shape (t, n).
+        correct: 1 where the answer is right, else 0, (n,).
+        n_bins: Number of bins of confidence.
+    """
+    sums = [sums_by(bin_index(each, n_bins), each - correct, n_bins) for each in confidences]
+    return torch.stack(sums)
+
+
+def _rows_in_a_block(logits: Tensor) -> int:
+    return max(1, (_BLOCK if logits.device.type == "cpu" else _BLOCK_ON_GPU) // logits.shape[1])
+
+
+# Times the smallest and the largest gap between the top logit and another. Beyond, no confidence changes any more.
+_COLDEST, _HOTTEST = 1 / 64, 1e6
+_LEAST_GAP = 1e-30  # what is smaller overflows where it divides
+_POINTS, _MOST_ROUNDS = 16, 12
+_WORTH_A_ROUND = 0.7  # what it leaves of the temperatures there were, or it is the last
+_KNOT, _MOST_KNOTS = 0.003, 128  # factors apart, between which confidences are straight up to some 1e-6
+_STEPS = 512  # from knot to knot
+_BEST, _BESIDE = 5, 3  # places between knots that are worked out in full, and steps to either side
+
+
+class LowestError(NamedTuple):
+    """The error, and the temperature that has it."""
+
+    error: float
+    temperature: float
+
+
+def lowest_error(logits: Tensor, labels: Tensor, *, also: Iterable[float] = (), n_bins: int) -> LowestError:
+    """Search all temperatures for the lowest mean gap between confidence and accuracy over equal-width bins.
+
+    Whatever the scale of the logits, a temperature is left out only where it cannot have a lower one. The others are
+    tried in steps of 1e-5 of a temperature, coarser where the lowest error is large (beyond some 0.1). What may be
+    missed are rows that pass between two bins within a step, of 2 / n each.
+
+    Args:
+        logits: Shape (n, k), finite.
+        labels: Shape (n,).
+        also: Temperatures to try beside 1, so that theirs are not lower by rounding.
+        n_bins: Number of bins of confidence.
 
     Example:
-        >>> informative_bins(np.array([-4.0, -3.9, -0.1, 0.1, 5.0]), 3).edges.round(1)
-        array([-1.6,  1.8])
+        >>> found = lowest_error(torch.tensor([[0.0, 3.0], [0.0, 3.0], [0.0, 3.0]]), torch.tensor([1, 1, 0]), n_bins=15)
+        >>> f"{found.error:.4f} at {found.temperature:.2f}"  # where the three have a confidence of two thirds
+        '0.0000 at 4.33'
     """
-    diagram = _Diagram(rising.astype(np.float64).clip(-_SUREST, _SUREST))
-    unbinned = _minus_entropy(*diagram.in_bins(np.empty(0, dtype=np.intp)))
-    edges = diagram.even_edges(n_bins)
-    information: list[float] = []
-    for _ in range(_MOST_TURNS):
-        edges, cuts = diagram.cut(edges)
-        hits, misses = diagram.in_bins(cuts)
-        information.append((_minus_entropy(hits, misses) - unbinned) / len(rising))
-        if len(information) > 1 and information[-1] - information[-2] < _WORTH_A_TURN:
+    correct = (logits.argmax(dim=1) == labels).float()
+    accuracy, best = float(correct.double().mean()), LowestError(math.inf, math.nan)
+
+    def confidences_at(temperatures: Tensor) -> Tensor:
+        nonlocal best
+        confidences = top_confidences(logits, temperatures)
+        errors = excess_in_bins(confidences, correct, n_bins=n_bins).abs().sum(dim=1) / len(logits)
+        lowest = int(errors.argmin())
+        if errors[lowest] < best.error:
+            best = LowestError(float(errors[lowest]), float(temperatures[lowest]))
+        return confidences
+
+    confidences_at(torch.tensor([1.0, *also], dtype=torch.float64))
+    low, high = _ends(logits)
+    for _ in range(_MOST_ROUNDS):
+        tried, width = _by_factors(low, high, _POINTS), math.log(high / low)
+        mean = confidences_at(tried).mean(dim=1, dtype=torch.float64)
+        within = ((mean[:-1] > accuracy - best.error) & (mean[1:] < accuracy + best.error)).nonzero()[:, 0].tolist()
+        if not within:
+            return best
+        low, high = float(tried[within[0]]), float(tried[within[-1] + 1])
+        if math.log(high / low) > _WORTH_A_ROUND * width:
             break
-        edges = _edges_between(np.log(hits / misses))
-    return InformativeBins(edges, information)
+    knots = _by_factors(low, high, min(_MOST_KNOTS, 2 + int(math.log(high / low) / _KNOT)))
+    errors = torch.stack([_errors_between(*ends, correct, n_bins=n_bins) for ends in pairwise(confidences_at(knots))])
+    lowest = errors.min(dim=1)
+    chosen = lowest.values.topk(min(_BEST, len(errors)), largest=False).indices
+    place = (chosen + lowest.indices[chosen] / (_STEPS - 1)).cpu().double()[:, None]
+    place = place + torch.arange(-_BESIDE, _BESIDE + 1) / (_STEPS - 1)
+    confidences_at(torch.exp(knots[0].log() + place.flatten() * (knots[1] / knots[0]).log()))
+    return best
 
 
-def _edges_between(phi: Array) -> Array:
-    """Where a row loses as much to the bin below as to the one above: σ(s) ln σ(φ) + σ(-s) ln σ(-φ) equal for both."""
-    of_miss, of_hit = np.diff(np.logaddexp(0, phi)), -np.diff(np.logaddexp(0, -phi))
-    apart = (of_miss > 0) & (of_hit > 0)  # else φ differ by rounding only
-    ratio = np.divide(of_miss, of_hit, out=np.ones_like(phi[1:]), where=apart)
-    return np.where(apart, np.log(ratio), (phi[1:] + phi[:-1]) / 2)
+def _ends(logits: Tensor) -> tuple[float, float]:
+    """The least and the largest temperature that differ from their neighbours in any confidence."""
+    gaps = logits.amax(dim=1, keepdim=True) - logits
+    largest = float(gaps.max())
+    smallest = min(largest, float(gaps.masked_fill_(gaps == 0, math.inf).min()))
+    return max(smallest, _LEAST_GAP) * _COLDEST, max(largest, _LEAST_GAP) * _HOTTEST
 
 
-class _Diagram:
-    """Expected hits and misses summed up in the order of the log-odds, from which any bin is read off in one go."""
-
-    def __init__(self, rising: Array) -> None:
-        self.rising = rising
-        hit, miss = 1 / (1 + np.exp(-rising)), 1 / (1 + np.exp(rising))
-        # Each from the side where it is small, or the small ones would be lost beside the others.
-        self.hits_below = np.concatenate([[0.0], hit.cumsum()])
-        self.misses_above = np.concatenate([miss[::-1].cumsum()[::-1], [0.0]])
-        self.weight = np.sqrt(hit * miss).cumsum()
-
-    def even_edges(self, n_bins: int) -> Array:
-        """A start close to the best: bins even in Σ √(σ(s) σ(-s)), few where the label is all but known."""
-        share = np.arange(1, n_bins) / n_bins * self.weight[-1]
-        return self.rising[np.searchsorted(self.weight, share).clip(max=len(self.rising) - 1)]
-
-    def cut(self, edges: Array) -> tuple[Array, NDArray[np.intp]]:
-        """Edges with rows on either side of each, and how many rows lie up to each."""
-        edges = np.maximum.accumulate(edges)  # those of bins that are almost alike may have changed places by rounding
-        cuts = np.searchsorted(self.rising, edges, side="right")
-        parts = (np.diff(cuts, prepend=0) > 0) & (cuts < len(self.rising))
-        return edges[parts], cuts[parts]
-
-    def in_bins(self, cuts: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Expected hits and misses in each bin."""
-        ends = np.concatenate([[0], cuts, [len(self.rising)]])
-        return np.diff(self.hits_below[ends]), -np.diff(self.misses_above[ends])
+def _by_factors(low: float, high: float, points: int) -> Tensor:
+    return torch.linspace(math.log(low), math.log(high), points, dtype=torch.float64).exp()
 
 
-def _minus_entropy(hits: Array, misses: Array) -> float:
-    """Of the label within the bins, in nats, summed over the rows."""
-    rows = hits + misses
-    return float((hits * np.log(hits / rows) + misses * np.log(misses / rows)).sum())
+def _errors_between(before: Tensor, after: Tensor, correct: Tensor, *, n_bins: int) -> Tensor:
+    """Errors times rows at steps from one temperature to another, over which each confidence falls on a straight line.
+
+    Rows that stay in their bin are summed up once, since their sum falls on a straight line too.
+    """
+    steps = torch.linspace(0, 1, _STEPS, dtype=before.dtype, device=before.device)[:, None]
+    index = bin_index(before, n_bins)
+    moves = index != bin_index(after, n_bins)
+    first, last = (sums_by(index[~moves], (end - correct)[~moves], n_bins) for end in (before, after))
+    moving = torch.lerp(before[moves], after[moves], steps)
+    places = bin_index(moving, n_bins) + n_bins * torch.arange(_STEPS, device=before.device, dtype=torch.int32)[:, None]
+    excess = sums_by(places.flatten(), (moving - correct[moves]).flatten(), n_bins * _STEPS).view(_STEPS, n_bins)
+    return (excess + torch.lerp(first, last, steps.double())).abs().sum(dim=1)

@@ -7,9 +7,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Blocks", "fits_with_one_more", "isotonic_blocks", "pool_falling", "tie_blocks"]
+__all__ = [
+    "Blocks",
+    "InformativeBins",
+    "equal_mass_edges",
+    "equal_mass_starts",
+    "fits_with_one_more",
+    "informative_bins",
+    "isotonic_blocks",
+    "pool_falling",
+    "tie_blocks",
+]
 
+Array: TypeAlias = NDArray[np.float64]
 Floats: TypeAlias = NDArray[np.floating]
+Indices: TypeAlias = NDArray[np.int64]
 Index: TypeAlias = NDArray[np.intp]
 
 # Scores closer than this, relative to their size and at least to 1, are ties: eight steps of float32.
@@ -169,10 +181,6 @@ def _blocks(rising: Floats, starts: Index, count: Floats, hits: Floats, device: 
     return Blocks(*(torch.from_numpy(column.astype(np.float64)).to(device) for column in columns))
 
 
-Array: TypeAlias = NDArray[np.float64]
-Indices: TypeAlias = NDArray[np.int64]
-
-
 def fits_with_one_more(count: Array, hits: Array) -> tuple[Array, Array]:
     """The isotonic fit at each of m distinct scores once a row is added there: a miss, or a hit, (m,) each.
 
@@ -269,3 +277,118 @@ def _touching(left_part: _Corners, right_part: _Corners, left: Indices, right: I
         moving = moving[flatter | steeper]
     slope = (right_part.up[right] - left_part.up[left]) / (right_part.across[right] - left_part.across[left])
     return slope, right
+
+
+def equal_mass_starts(up_to: Tensor, n_bins: int) -> Tensor:
+    """Where bins of even size start among distinct scores, (b,): each cut lies between the two nearest its rank.
+
+    Without ties the bins differ in size by at most one row. With ties there can be fewer bins, but none is empty.
+
+    Args:
+        up_to: Rows up to each distinct score, rising, (m,).
+        n_bins: The most bins.
+
+    Example:
+        >>> equal_mass_starts(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), 3).tolist()
+        [0, 2, 4]
+    """
+    n_bins = min(n_bins, int(up_to[-1]))  # more than there are rows cut between all of them, as so many do
+    rank = torch.arange(1, n_bins, dtype=torch.float64, device=up_to.device) * up_to[-1] / n_bins
+    ends = torch.cat([up_to.new_zeros(1), up_to])
+    above = torch.searchsorted(ends, rank)
+    nearest = torch.where(ends[above] - rank < rank - ends[above - 1], above, above - 1)
+    return torch.cat([nearest.new_zeros(1), nearest[nearest < len(up_to)]]).unique()
+
+
+def equal_mass_edges(scores: Tensor, n_bins: int) -> Tensor:
+    """Edges of bins of equal mass, rising, (b - 1,), float64.
+
+    Args:
+        scores: In any order, (n,).
+        n_bins: The most bins.
+    """
+    ties = tie_blocks(scores, torch.zeros_like(scores, dtype=torch.bool))
+    starts = equal_mass_starts(ties.rows.cumsum(0), n_bins)
+    return ties.edges[starts[1:] - 1]
+
+
+_MOST_TURNS = 10_000
+# Nats a row that a turn must gain, or it is the last.
+_WORTH_A_TURN = 1e-12
+# Beyond, the exponential of a float64 would underflow; no row tells a bin more than this anyway.
+_SUREST = 500.0
+
+
+class InformativeBins(NamedTuple):
+    """Edges of the bins, rising, and the information in nats a row that was kept after each turn, rising too."""
+
+    edges: Array  # (b - 1,)
+    information: list[float]
+
+
+def informative_bins(rising: NDArray[np.floating], n_bins: int) -> InformativeBins:
+    """Cut log-odds into bins that keep as much information about the label as turns from a good start can reach.
+
+    Args:
+        rising: Log-odds in rising order, (n,).
+        n_bins: The most bins; fewer if there are fewer distinct numbers, since no bin is left empty.
+
+    Example:
+        >>> informative_bins(np.array([-4.0, -3.9, -0.1, 0.1, 5.0]), 3).edges.round(1)
+        array([-1.6,  1.8])
+    """
+    diagram = _Diagram(rising.astype(np.float64).clip(-_SUREST, _SUREST))
+    unbinned = _minus_entropy(*diagram.in_bins(np.empty(0, dtype=np.intp)))
+    edges = diagram.even_edges(n_bins)
+    information: list[float] = []
+    for _ in range(_MOST_TURNS):
+        edges, cuts = diagram.cut(edges)
+        hits, misses = diagram.in_bins(cuts)
+        information.append((_minus_entropy(hits, misses) - unbinned) / len(rising))
+        if len(information) > 1 and information[-1] - information[-2] < _WORTH_A_TURN:
+            break
+        edges = _edges_between(np.log(hits / misses))
+    return InformativeBins(edges, information)
+
+
+def _edges_between(phi: Array) -> Array:
+    """Where a row loses as much to the bin below as to the one above: σ(s) ln σ(φ) + σ(-s) ln σ(-φ) equal for both."""
+    of_miss, of_hit = np.diff(np.logaddexp(0, phi)), -np.diff(np.logaddexp(0, -phi))
+    apart = (of_miss > 0) & (of_hit > 0)  # else φ differ by rounding only
+    ratio = np.divide(of_miss, of_hit, out=np.ones_like(phi[1:]), where=apart)
+    return np.where(apart, np.log(ratio), (phi[1:] + phi[:-1]) / 2)
+
+
+class _Diagram:
+    """Expected hits and misses summed up in the order of the log-odds, from which any bin is read off in one go."""
+
+    def __init__(self, rising: Array) -> None:
+        self.rising = rising
+        hit, miss = 1 / (1 + np.exp(-rising)), 1 / (1 + np.exp(rising))
+        # Each from the side where it is small, or the small ones would be lost beside the others.
+        self.hits_below = np.concatenate([[0.0], hit.cumsum()])
+        self.misses_above = np.concatenate([miss[::-1].cumsum()[::-1], [0.0]])
+        self.weight = np.sqrt(hit * miss).cumsum()
+
+    def even_edges(self, n_bins: int) -> Array:
+        """A start close to the best: bins even in Σ √(σ(s) σ(-s)), few where the label is all but known."""
+        share = np.arange(1, n_bins) / n_bins * self.weight[-1]
+        return self.rising[np.searchsorted(self.weight, share).clip(max=len(self.rising) - 1)]
+
+    def cut(self, edges: Array) -> tuple[Array, NDArray[np.intp]]:
+        """Edges with rows on either side of each, and how many rows lie up to each."""
+        edges = np.maximum.accumulate(edges)  # those of bins that are almost alike may have changed places by rounding
+        cuts = np.searchsorted(self.rising, edges, side="right")
+        parts = (np.diff(cuts, prepend=0) > 0) & (cuts < len(self.rising))
+        return edges[parts], cuts[parts]
+
+    def in_bins(self, cuts: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Expected hits and misses in each bin."""
+        ends = np.concatenate([[0], cuts, [len(self.rising)]])
+        return np.diff(self.hits_below[ends]), -np.diff(self.misses_above[ends])
+
+
+def _minus_entropy(hits: Array, misses: Array) -> float:
+    """Of the label within the bins, in nats, summed over the rows."""
+    rows = hits + misses
+    return float((hits * np.log(hits / rows) + misses * np.log(misses / rows)).sum())

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant.checks import as_tensor, check_at_least, check_real
 from calibrant.errors import InputError
-from calibrant.numerics.numpy_kernels import working
+from calibrant.numerics.softmax import working
 
 __all__ = [
     "Closeness", "as_features", "blocks_of", "closeness_of", "nearest_distances", "proximity", "unit_rows",

@@ -6,7 +6,7 @@ from typing import NamedTuple, Self, final
 import torch
 from torch import Tensor
 
-from calibrant.numerics.numpy_kernels import sort_in_place
+from calibrant.numerics.softmax import sort_in_place
 
 __all__ = ["Network", "Slopes", "Stretch", "knots_for"]
 

@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from calibrant.numerics.numpy_kernels import logaddexp
+from calibrant.numerics.softmax import logaddexp
 
 __all__ = ["choose_share", "floored", "mixed"]
 

@@ -13,7 +13,7 @@ from calibrant.checks import check_real_number
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.inference import evaluating, with_features
 from calibrant.losses import MetaLoss
-from calibrant.numerics.numpy_kernels import working
+from calibrant.numerics.softmax import working
 from calibrant.training.data import DeviceData, StoredExamples
 from calibrant.training.device import Multiplying, Peers
 from calibrant.training.recipe import Recipe

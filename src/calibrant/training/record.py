@@ -13,8 +13,8 @@ from calibrant.checks import check_at_least
 from calibrant.errors import FitError, InputError
 from calibrant.inference import evaluating, with_features
 from calibrant.metrics import accuracy, ece, nll
+from calibrant.numerics.binning import lowest_error
 from calibrant.numerics.inverse_temperature import best_coldness
-from calibrant.numerics.temperature_error import lowest_error
 from calibrant.predictions import Predictions
 from calibrant.training.data import StoredExamples
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from calibrant.maps import Scale
-from calibrant.maps.base import class_log_odds, top_log_odds, with_predicted_ahead, with_top_log_odds
+from calibrant.maps.base import with_predicted_ahead
+from calibrant.maps.curves import class_log_odds, top_log_odds, with_top_log_odds
 
 
 def some_logits(k=6, n=300, scale=4.0):

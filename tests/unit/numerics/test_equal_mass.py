@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from calibrant.numerics.binning import equal_mass_edges, equal_mass_starts
+from calibrant.numerics.isotonic import equal_mass_edges, equal_mass_starts
 
 
 @pytest.mark.parametrize(("n", "n_bins"), [(10, 3), (100, 7), (7, 7), (5, 12)])

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from calibrant.metrics import ECE
-from calibrant.numerics.temperature_error import errors_at_temperatures
+from calibrant.numerics.binning import errors_at_temperatures
 from calibrant.predictions import Predictions
 
 

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibrant.numerics.numpy_kernels import (
+from calibrant.numerics.softmax import (
+    Layout,
     argmax_rows,
     columns_first,
     max_of_few,
@@ -13,7 +14,6 @@ from calibrant.numerics.numpy_kernels import (
     run_ends,
     sort_in_place,
 )
-from calibrant.numerics.softmax import Layout
 
 many = settings(max_examples=60)
 DTYPES = [torch.float32, torch.float64]

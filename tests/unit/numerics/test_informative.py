@@ -3,7 +3,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from calibrant.numerics.binning import informative_bins
+from calibrant.numerics.isotonic import informative_bins
 
 
 def information(scores, edges):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.integrate import quad
 
-from calibrant.numerics.smoothing import (
+from calibrant.numerics.binning import (
     cosine_transform,
     gaussian_damping,
     integrate,

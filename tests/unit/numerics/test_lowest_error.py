@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from calibrant.datasets import load_resnet110
-from calibrant.numerics.temperature_error import errors_at_temperatures, lowest_error
+from calibrant.numerics.binning import errors_at_temperatures, lowest_error
 
 
 def made(n=2000, k=6, *, sharper=3.0, seed=0):

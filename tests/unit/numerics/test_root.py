@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from calibrant.errors import FitError
-from calibrant.numerics.root import falling_root, find_root
+from calibrant.numerics.inverse_temperature import falling_root, find_root
 
 
 class TestFindRoot:

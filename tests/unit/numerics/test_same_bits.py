@@ -15,8 +15,7 @@ import pytest
 import torch
 
 from calibrant.metrics import AUROC, RankedCells
-from calibrant.numerics.numpy_kernels import logaddexp, sigmoid
-from calibrant.numerics.softmax import SoftmaxRows, Wanted
+from calibrant.numerics.softmax import SoftmaxRows, Wanted, logaddexp, sigmoid
 from calibrant.numerics.uniform_share import mixed
 from calibrant.predictions import Predictions, TopLabel
 

@@ -9,9 +9,8 @@ from torch.autograd.functional import vhp
 from torch.nn.functional import cross_entropy
 
 from calibrant.errors import FitError
-from calibrant.numerics.affine_loss import DiagonalLoss, MatrixLoss, Ridge, ScalarLoss
 from calibrant.numerics.newton import Point, Settings, minimise
-from calibrant.numerics.softmax_regression import fit_affine
+from calibrant.numerics.softmax_regression import DiagonalLoss, MatrixLoss, Ridge, ScalarLoss, fit_affine
 
 SHAPES = ("number", "diagonal", "matrix")
 SIZES = {"few classes": (300, 4), "many classes": (700, 40)}

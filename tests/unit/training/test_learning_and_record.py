@@ -10,7 +10,7 @@ import torch
 from calibrant.calibrators import TemperatureScaling
 from calibrant.errors import FitError
 from calibrant.metrics import accuracy, ece, nll
-from calibrant.numerics.temperature_error import lowest_error
+from calibrant.numerics.binning import lowest_error
 from calibrant.predictions import Predictions
 from calibrant.training import EpochRecord, Speed, learned_epochs, train_together
 from calibrant.training.record import LearningTrace, judge

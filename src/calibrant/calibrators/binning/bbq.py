@@ -11,8 +11,7 @@ from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, flo
 from calibrant.calibrators.samples import top_label
 from calibrant.checks import check_known, check_positive
 from calibrant.maps import Steps, TopLabelMap
-from calibrant.numerics.binning import equal_mass_starts
-from calibrant.numerics.isotonic import Blocks, tie_blocks
+from calibrant.numerics.isotonic import Blocks, equal_mass_starts, tie_blocks
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 

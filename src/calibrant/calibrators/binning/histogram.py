@@ -12,10 +12,10 @@ from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, flo
 from calibrant.calibrators.samples import class_by_class, class_map, top_label, warn_of_absent
 from calibrant.checks import check_bins, check_known
 from calibrant.maps import ClassBins, Steps, TopLabelMap
-from calibrant.numerics.binning import bin_index, counts_by, equal_mass_starts, informative_bins, inner_edges
-from calibrant.numerics.isotonic import tie_blocks
+from calibrant.numerics.binning import bin_index, counts_by, inner_edges
+from calibrant.numerics.isotonic import equal_mass_starts, informative_bins, tie_blocks
 from calibrant.numerics.newton import Certificate
-from calibrant.numerics.numpy_kernels import sort_in_place, working
+from calibrant.numerics.softmax import sort_in_place, working
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 

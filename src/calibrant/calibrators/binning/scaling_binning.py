@@ -13,7 +13,7 @@ from calibrant.calibrators.samples import class_by_class, class_map, top_label, 
 from calibrant.checks import check_bins, check_known
 from calibrant.errors import FitError
 from calibrant.maps import TopLabelMap
-from calibrant.numerics.binning import equal_mass_edges
+from calibrant.numerics.isotonic import equal_mass_edges
 from calibrant.numerics.logistic import LogisticFit, Targets, fit_logistic
 from calibrant.numerics.newton import Certificate
 from calibrant.paper import Paper

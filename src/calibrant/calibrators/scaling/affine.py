@@ -12,7 +12,7 @@ from calibrant.calibrators.samples import some_names
 from calibrant.errors import CalibrantWarning, FitError, SeparableError
 from calibrant.maps import Affine
 from calibrant.numerics.inverse_temperature import BestColdness, best_coldness, coldness_with_half_a_mistake
-from calibrant.numerics.numpy_kernels import working
+from calibrant.numerics.softmax import working
 from calibrant.numerics.softmax_regression import fit_affine
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions

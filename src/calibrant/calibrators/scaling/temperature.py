@@ -13,8 +13,8 @@ from calibrant.calibrators.scaling.affine import finite_coldness
 from calibrant.checks import check_bins, check_known, check_positive
 from calibrant.errors import CalibrantWarning, Caveat, InputError, SeparableError
 from calibrant.maps import Scale
+from calibrant.numerics.binning import errors_at_temperatures
 from calibrant.numerics.inverse_temperature import best_coldness, focal_loss
-from calibrant.numerics.temperature_error import errors_at_temperatures
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 

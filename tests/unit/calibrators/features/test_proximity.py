@@ -17,8 +17,8 @@ from calibrant.calibrators import (
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.maps import Bands, ProximityMap, Table
 from calibrant.metrics import nll, piece
+from calibrant.numerics.binning import Axis, grid_density, normal_reference
 from calibrant.numerics.neighbours import proximity
-from calibrant.numerics.smoothing import Axis, grid_density, normal_reference
 from calibrant.predictions import Predictions
 
 METHODS = (DensityRatioCalibration(), BinMeanShift(), BinMeanShift(rule="replace"))
