@@ -19,12 +19,13 @@ from calibrant.evidence import estimate
 from calibrant.metrics import ACE, AUROC, ECE, MCE, NLL, SCE, Accuracy, Metric
 from calibrant.models import build_model
 from calibrant.predictions import Predictions
-from calibrant.training import RECIPES, EpochRecord, Session, Speed, TrainingData, train_together
+from calibrant.training import RECIPES, EpochRecord, Session, Speed, TrainingData
 from calibrant.training.session import selected_epoch
 from experiments.meta_regularization.results import numbers_of, page_of
 from experiments.numbers import Number
 from experiments.records import Record
 from experiments.runner import Cell, Place, Report, RunCells, Scalar, Settings, Study
+from experiments.side_by_side import train_side_by_side
 
 __all__ = ["MetaRegularizationStudy"]
 
@@ -129,16 +130,15 @@ class _Trainer:
             # Of a training of minutes or hours.
             name, test = cells[sessions[session]]["method"], record.held_out["test"]
             print(f"{name} epoch {record.epoch} {record.seconds:.2f} s {test} {dict(record.learned)}", flush=True)
+            if session.is_finished:
+                rules = {rule: _evaluated(snapshot, labels) for rule, snapshot in kept[session].items()}
+                epochs = [_in_short(record) for record in session.records if record.held_out]
+                report(sessions[session], {"rules": rules, "epochs": epochs})
 
         def after_failure(session: Session, error: FitError) -> None:
             report(sessions[session], error)
-            del sessions[session]
 
-        train_together(list(sessions), after_epoch=after_epoch, after_failure=after_failure)
-        for session, place in sessions.items():
-            rules = {rule: _evaluated(snapshot, labels) for rule, snapshot in kept[session].items()}
-            epochs = [_in_short(record) for record in session.records if record.held_out]
-            report(place, {"rules": rules, "epochs": epochs})
+        train_side_by_side(list(sessions), after_epoch=after_epoch, after_failure=after_failure)
 
     def _session(self, cell: Settings) -> Session:
         seed = int(cell["seed"])

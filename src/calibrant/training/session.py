@@ -221,6 +221,11 @@ class Session:
         """Take one step."""
         (self._captured or self.step)()
 
+    def wait(self) -> None:
+        """Wait until the device has taken the steps so far."""
+        if self._captured is not None:
+            self._captured.stream.synchronize()
+
     def end_epoch(self) -> EpochRecord:
         """Look at the network, and write down what is seen.
 
