@@ -63,11 +63,11 @@ EXAMPLES: dict[str, Map | ProximityMap] = {
     "log_mixture": LogMixture(torch.tensor([0.25, 0.75]), [_SCALE, TopLabelMap(_STEPS, n_classes=3)], n_classes=3),
     "mixture": Mixture(torch.tensor([0.75, 0.25]), [_SCALE, Identity(n_classes=3)], n_classes=3),
     "monotone": MonotoneMap(
-        coldness=torch.tensor(0.8), knots=torch.tensor([-3.0, -0.5]), slopes=torch.tensor([0.5, 1.5, 1.0]), n_classes=3
+        beta=torch.tensor(0.8), knots=torch.tensor([-3.0, -0.5]), slopes=torch.tensor([0.5, 1.5, 1.0]), n_classes=3
     ),
     "one_vs_rest": OneVsRest(_LINE, n_classes=3),
     "order_preserving": OrderPreservingMap(
-        coldness=torch.tensor(0.8),
+        beta=torch.tensor(0.8),
         centre=torch.tensor([-1.0, -1.5, -0.5]),
         hidden_weight=torch.tensor([[0.1, -0.2, 0.3], [0.0, 0.5, -0.5]]),
         hidden_bias=torch.tensor([0.1, -0.1]),

@@ -32,7 +32,7 @@ from calibrant.errors import FitError, InputError, SeparableError
 from calibrant.losses.base import log_losses
 from calibrant.losses.focal import focal_weighted
 from calibrant.maps import ChainMap, Map, Mixture, Scale
-from calibrant.numerics.inverse_temperature import best_coldness, focal_loss, log_loss
+from calibrant.numerics.inverse_temperature import fit_inverse_temperature, focal_loss, log_loss
 from calibrant.predictions import Predictions
 
 __all__ = ["FirstTemperature", "HeadFit", "Objective", "Penalty", "follow_first_temperature", "own_penalty"]
@@ -137,9 +137,9 @@ class HeadFit:
         """
         if isinstance(last, Scale) and self.is_temperature and 0 < float(last.temperature) < float("inf"):
             loss = partial(focal_loss, gamma=self._gamma) if self._gamma > 0 else log_loss
-            best = best_coldness(logits, labels, loss=loss, near=1 / float(last.temperature))
+            best = fit_inverse_temperature(logits, labels, loss=loss, near=1 / float(last.temperature))
             if best.end == "inside":
-                temperature = torch.tensor(1 / best.coldness, dtype=torch.float64, device=logits.device)
+                temperature = torch.tensor(1 / best.beta, dtype=torch.float64, device=logits.device)
                 return Scale(temperature, n_classes=logits.shape[1])
         calibrator = self._calibrator
         if self.is_temperature and self._gamma > 0:

@@ -89,7 +89,7 @@ def oracle_temperature(test: Predictions, *, also: Iterable[float] = (), n_bins:
     It is what "Rethinking Calibration" calls the optimal ECE: how far a temperature could get, without the luck of the
     calibration samples. It flatters, since it is chosen on the rows it is evaluated on, the more so the fewer they are.
 
-    All temperatures are searched, usually in relative steps of 1e-5 (see ``numerics.temperature_error``). If all
+    All temperatures are searched, usually in relative steps of 1e-5 (see ``numerics.binning``). If all
     samples are right the lowest temperature is taken, and if all are wrong the highest.
 
     Args:

@@ -10,6 +10,7 @@ import inspect
 import json
 import math
 import os
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -312,6 +313,8 @@ def rebuild(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AnyM
             together.
     """
     inside: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
+    # Earlier versions called the inverse temperature "coldness".
+    tensors = {re.sub(r"(?<![^.])coldness$", "beta", name): tensor for name, tensor in tensors.items()}
     for name, tensor in tensors.items():
         if tensor.dtype not in _TYPES or tensor.isnan().any():
             raise InputError(f"the numbers {name!r} must be real and not NaN; got {tensor.dtype}, or NaN in them.")

@@ -19,8 +19,8 @@ __all__ = [
     "Affine",
     "ChainMap",
     "FitSummary",
+    "FittedModule",
     "Identity",
-    "Learned",
     "LogMixture",
     "Map",
     "Mixture",
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-class Learned(nn.Module):
+class FittedModule(nn.Module):
     """A module whose buffers keep at least float32.
 
     ``model.bfloat16()`` and ``model.half()`` cast all that a model holds. The edge of a step with two or three digits
@@ -56,7 +56,7 @@ class Learned(nn.Module):
             InputError: If one is NaN or infinite where it must not be, out of range, or of a size that does not fit.
         """
         for part in reversed(list(self.modules())):  # parts before what they are parts of
-            if isinstance(part, Learned):
+            if isinstance(part, FittedModule):
                 for name, values in part.named_buffers(recurse=False):
                     bad = values.isnan() if name in part.may_be_infinite else ~values.isfinite()
                     require(not bad.any(), f"{name} must be finite", values)
@@ -164,7 +164,7 @@ class FitSummary:
     after: dict[str, float] = field(default_factory=dict)
 
 
-class Map(Learned, ABC):
+class Map(FittedModule, ABC):
     """Logits in, calibrated logits out; ``nn.Sequential(network, fitted)`` is the deployed model.
 
     What was learned lies in float64 buffers, and so in the ``state_dict``; it is cast to the logits' type where it is

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from calibrant.maps.base import Learned, Map, Setting, require, rises
+from calibrant.maps.base import FittedModule, Map, Setting, require, rises
 from calibrant.numerics.binning import bin_index
 from calibrant.numerics.softmax import logaddexp
 
@@ -115,7 +115,7 @@ def _held_back(log_shares: Tensor, log_odds: Tensor) -> Tensor:
     return torch.where(needed, blended, log_shares)
 
 
-class Curve(Learned, ABC):
+class Curve(FittedModule, ABC):
     """A function of log-odds for each of c columns; a single one serves any number of columns.
 
     Built by keyword from its buffers, under the names it keeps them by, as maps are.

@@ -30,7 +30,7 @@ class OrderPreservingMap(Map):
     for each gap. Adding a constant to a row of logits therefore changes nothing.
 
     Args:
-        coldness: What all logits are multiplied by first, a single number.
+        beta: What all logits are multiplied by first, a single number.
         centre: Subtracted from the log-probabilities, (k,).
         hidden_weight: Shape (h, k).
         hidden_bias: Shape (h,).
@@ -42,7 +42,7 @@ class OrderPreservingMap(Map):
     """
 
     kind: ClassVar[str] = "order_preserving"
-    coldness: Tensor
+    beta: Tensor
     centre: Tensor
     hidden_weight: Tensor
     hidden_bias: Tensor
@@ -51,7 +51,7 @@ class OrderPreservingMap(Map):
 
     def __init__(
         self,
-        coldness: Tensor,
+        beta: Tensor,
         centre: Tensor,
         hidden_weight: Tensor,
         hidden_bias: Tensor,
@@ -64,14 +64,14 @@ class OrderPreservingMap(Map):
         super().__init__(n_classes, keeps_predicted=True)
         check_known(sees, ("given", "sorted"), "sees")
         self.sees = sees
-        self.keep(coldness=coldness, centre=centre, hidden_weight=hidden_weight, hidden_bias=hidden_bias)
+        self.keep(beta=beta, centre=centre, hidden_weight=hidden_weight, hidden_bias=hidden_bias)
         self.keep(out_weight=out_weight, out_bias=out_bias)
 
     def settings(self) -> dict[str, Setting]:
         return {"sees": self.sees}
 
     def check_numbers(self) -> None:
-        _check_coldness(self.coldness)
+        _check_beta(self.beta)
         k, h = self.n_classes, len(self.hidden_bias) if self.hidden_bias.ndim else 0
         shapes = {"centre": (k,), "hidden_weight": (h, k), "hidden_bias": (h,), "out_weight": (k - 1, h)}
         for name, shape in shapes.items():
@@ -82,8 +82,8 @@ class OrderPreservingMap(Map):
     def calibrated(self, logits: Tensor) -> Tensor:
         depths, _ = below_the_largest(logits)
         ranked, order = depths.sort(dim=-1, descending=True, stable=True)
-        coldness = self.coldness.to(logits)
-        seen = ((ranked if self.sees == "sorted" else depths) * coldness).log_softmax(dim=-1)
+        beta = self.beta.to(logits)
+        seen = ((ranked if self.sees == "sorted" else depths) * beta).log_softmax(dim=-1)
         seen = seen.clamp(min=-(torch.finfo(seen.dtype).max ** 0.5))  # sums of these are numbers still
         hidden = torch.tanh(
             (seen - self.centre.to(logits)) @ self.hidden_weight.to(logits).T + self.hidden_bias.to(logits)
@@ -92,7 +92,7 @@ class OrderPreservingMap(Map):
         steepness = hidden @ self.out_weight.to(logits).T + self.out_bias.to(logits)
         stretch = (-logsigmoid(-steepness)).clamp(min=_LEAST)
         # Multiplied after the subtractions: rounding before them could close a gap.
-        gaps = (ranked[..., :-1] - ranked[..., 1:]) * (stretch * coldness)
+        gaps = (ranked[..., :-1] - ranked[..., 1:]) * (stretch * beta)
         below = torch.cat([torch.zeros_like(ranked[..., :1]), -gaps.cumsum(dim=-1)], dim=-1)
         return torch.zeros_like(logits).scatter(-1, order, below)
 
@@ -102,23 +102,23 @@ class MonotoneMap(Map):
     """One rising function of every log-probability: straight between knots, and beyond the first and the last.
 
     Args:
-        coldness: What all logits are multiplied by first, a single number.
+        beta: What all logits are multiplied by first, a single number.
         knots: Rising, (b,), b >= 1.
         slopes: Below the first knot, between each two, above the last; all above 0, (b + 1,).
         n_classes: Length of a row of logits.
     """
 
     kind: ClassVar[str] = "monotone"
-    coldness: Tensor
+    beta: Tensor
     knots: Tensor
     slopes: Tensor
 
-    def __init__(self, coldness: Tensor, knots: Tensor, slopes: Tensor, *, n_classes: int) -> None:
+    def __init__(self, beta: Tensor, knots: Tensor, slopes: Tensor, *, n_classes: int) -> None:
         super().__init__(n_classes, keeps_predicted=True)
-        self.keep(coldness=coldness, knots=knots, slopes=slopes)
+        self.keep(beta=beta, knots=knots, slopes=slopes)
 
     def check_numbers(self) -> None:
-        _check_coldness(self.coldness)
+        _check_beta(self.beta)
         b = self.knots.numel()
         sized = b > 0 and self.knots.shape == (b,)
         require(sized and rises(self.knots), "knots must be a rising line of numbers, at least one", self.knots)
@@ -126,10 +126,10 @@ class MonotoneMap(Map):
         require((self.slopes > 0).all(), "slopes must be above 0", self.slopes)
 
     def calibrated(self, logits: Tensor) -> Tensor:
-        coldness = self.coldness.to(logits)
+        beta = self.beta.to(logits)
         depths, _ = below_the_largest(logits)
-        depth = -depths * coldness
-        curved = self._curve((depths * coldness).log_softmax(dim=-1))
+        depth = -depths * beta
+        curved = self._curve((depths * beta).log_softmax(dim=-1))
         below = curved.amax(dim=-1, keepdim=True) - curved
         # What lies close to the largest logit has lost its digits; it is at least as far below as the least slope says.
         below = torch.maximum(below, depth * self.slopes.to(logits).min())
@@ -146,6 +146,6 @@ class MonotoneMap(Map):
         return torch.minimum(value, ceiling[cell])
 
 
-def _check_coldness(coldness: Tensor) -> None:
-    require(coldness.numel() == 1, "coldness must be a single number", coldness)
-    require(coldness > 0, "coldness must be above 0", coldness)
+def _check_beta(beta: Tensor) -> None:
+    require(beta.numel() == 1, "beta must be a single number", beta)
+    require(beta > 0, "beta must be above 0", beta)

@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 
 from calibrant.checks import check_at_least, check_known
 from calibrant.errors import InputError
-from calibrant.maps.base import FitSummary, Learned, Setting, as_result, require, rises
+from calibrant.maps.base import FitSummary, FittedModule, Setting, as_result, require, rises
 from calibrant.maps.curves import top_log_odds, with_top_log_odds
 from calibrant.numerics.neighbours import Closeness, as_features, blocks_of, closeness_of, nearest_distances, unit_rows
 from calibrant.numerics.softmax import working
@@ -18,7 +18,7 @@ from calibrant.predictions import Predictions
 __all__ = ["Bands", "ProximityMap", "Surface", "Table"]
 
 
-class Surface(Learned, ABC):
+class Surface(FittedModule, ABC):
     """New log-odds of the predicted class, given the old ones and the row's proximity in 0..1.
 
     Built by keyword from its buffers, under the names it keeps them by, as maps are.
@@ -130,7 +130,7 @@ def _place(values: Tensor, ends: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
 
 
 @final
-class ProximityMap(Learned):
+class ProximityMap(FittedModule):
     """Logits and features in, calibrated logits out; the prediction never changes.
 
     It holds the features of all calibration rows, in the type they came in, to find each row's nearest neighbours

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from calibrant.checks import check_at_least
 from calibrant.metrics.statistics import full_predictions
-from calibrant.numerics.inverse_temperature import cold_rows, find_root
+from calibrant.numerics.inverse_temperature import find_root, temperature_derivatives
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.numerics.uniform_share import floored
 from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, as_predictions
@@ -59,11 +59,11 @@ def calibration_refinement(
     order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))
     fold = (order % folds).to(samples.logits.device)
     recalibrated = _with_floor(samples)
-    coldness = _coldness_by_fold(recalibrated, fold, folds)
-    before = _scores(samples, torch.ones_like(coldness), fold)
+    beta = _beta_by_fold(recalibrated, fold, folds)
+    before = _scores(samples, torch.ones_like(beta), fold)
     if samples.given_as_probs:  # as the log-loss of given probabilities counts them
         before["nll"].clamp_(max=-math.log(LABEL_FLOOR))
-    after = _scores(recalibrated, coldness, fold)
+    after = _scores(recalibrated, beta, fold)
     return {name: _split(before[name], after[name]) for name in before}
 
 
@@ -84,13 +84,13 @@ def _split(before: Tensor, after: Tensor) -> Split:
     return Split(float(before.mean()), mean, mean - 1.96 * error, mean + 1.96 * error, float(after.mean()))
 
 
-def _coldness_by_fold(predictions: Predictions, fold: Tensor, folds: int) -> Tensor:
+def _beta_by_fold(predictions: Predictions, fold: Tensor, folds: int) -> Tensor:
     """Inverse temperature that minimises the log-loss of all rows but those of each fold, (folds,)."""
     asked, slopes = 1.0, torch.zeros(2, folds, dtype=torch.float64, device=fold.device)
 
-    def slope_and_curvature(coldness: float) -> tuple[float, float]:
+    def slope_and_curvature(beta: float) -> tuple[float, float]:
         nonlocal asked, slopes
-        asked, slopes = coldness, _slopes(predictions, coldness, fold, folds)
+        asked, slopes = beta, _slopes(predictions, beta, fold, folds)
         slope, curvature = slopes.sum(dim=1).tolist()
         return slope, curvature
 
@@ -101,21 +101,21 @@ def _coldness_by_fold(predictions: Predictions, fold: Tensor, folds: int) -> Ten
     return (asked - step).clamp(1 / _HOTTEST, 1 / _COLDEST)
 
 
-def _slopes(predictions: Predictions, coldness: float, fold: Tensor, folds: int) -> Tensor:
+def _slopes(predictions: Predictions, beta: float, fold: Tensor, folds: int) -> Tensor:
     """First and second derivative of the log-loss in the inverse temperature, summed by fold, (2, folds)."""
     sums = torch.zeros(2, folds, dtype=torch.float64, device=fold.device)
-    for block in cold_rows(predictions.logits, predictions.labels, coldness):
+    for block in temperature_derivatives(predictions.logits, predictions.labels, beta):
         sums.index_add_(1, fold[block.rows], torch.stack([block.slope, block.curvature]).double())
     return sums
 
 
-def _scores(predictions: Predictions, coldness: Tensor, fold: Tensor) -> dict[str, Tensor]:
+def _scores(predictions: Predictions, beta: Tensor, fold: Tensor) -> dict[str, Tensor]:
     """Log-loss and Brier score of every row at its fold's inverse temperature."""
     scores: dict[str, list[Tensor]] = {"nll": [], "brier": []}
     # The log-losses of all rows must add up to a number.
     start, farthest = 0, -torch.finfo(torch.float64).max / (4 * len(predictions))
     for block in predictions.blocks(max(1, _BLOCK // predictions.n_classes)):
-        scale = coldness[fold[start : start + len(block)]]
+        scale = beta[fold[start : start + len(block)]]
         logits = block.logits.double()
         gaps = (logits - logits.amax(dim=1, keepdim=True)).mul_(scale[:, None]).clamp_(min=farthest)
         soft = SoftmaxRows(gaps, block.labels, Wanted(squares=True))

@@ -14,18 +14,18 @@ from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import Layout, workspace
 
 __all__ = [
-    "BestColdness",
-    "ColdRows",
+    "InverseTemperatureFit",
     "Root",
-    "RowLoss",
-    "best_coldness",
-    "cold_rows",
-    "coldness_range",
-    "coldness_with_half_a_mistake",
+    "SampleLoss",
+    "TemperatureDerivatives",
+    "beta_range",
     "falling_root",
     "find_root",
+    "fit_inverse_temperature",
+    "fit_with_half_an_error",
     "focal_loss",
     "log_loss",
+    "temperature_derivatives",
 ]
 
 
@@ -71,9 +71,9 @@ def find_root(
     """
     x, width = start, math.log(high / low)
     for calls in range(1, max_calls + 1):
-        value, slope, *bend = function(x)
+        value, slope, *third = function(x)
         low, high = (low, x) if value > 0 else (x, high)
-        step, error = _step(value, slope, bend[0] if bend else math.nan, x)
+        step, error = _step(value, slope, third[0] if third else math.nan, x)
         inside = low <= x + step <= high
         if value == 0 or (inside and error <= tolerance * x) or high - low <= tolerance * high:
             return Root(x + step if inside else x, slope * error if inside and slope > 0 else value, low, high, calls)
@@ -87,12 +87,12 @@ def find_root(
     )
 
 
-def _step(value: float, slope: float, bend: float, x: float) -> tuple[float, float]:
+def _step(value: float, slope: float, third: float, x: float) -> tuple[float, float]:
     """The step to the root, and how far from it that may end."""
     if not slope > 0:
         return 0.0, math.inf
     newton = -value / slope
-    correction = -bend * newton * newton / (2 * slope)
+    correction = -third * newton * newton / (2 * slope)
     if not abs(correction) <= abs(newton) / 4:  # too far away to trust it, or not known
         return newton, abs(newton)
     if newton == 0:
@@ -151,25 +151,25 @@ _LARGE = 128.0
 _FAR = 1e9
 
 
-class ColdRows(NamedTuple):
+class TemperatureDerivatives(NamedTuple):
     """What a block of rows tells at one inverse temperature β, all of shape (m,)."""
 
     rows: slice
     log_prob: Tensor  # of the label
     slope: Tensor  # d(-log_prob)/dβ: the expected logit minus the label's
     curvature: Tensor  # d²(-log_prob)/dβ²: the variance of the logit
-    bend: Tensor  # d³(-log_prob)/dβ³: its third central moment
+    third: Tensor  # d³(-log_prob)/dβ³: its third central moment
 
 
-def cold_rows(logits: Tensor, labels: Tensor, coldness: float) -> Iterator[ColdRows]:
-    """Log-probability of the label and its derivatives at ``softmax(coldness * logits)``, block by block.
+def temperature_derivatives(logits: Tensor, labels: Tensor, beta: float) -> Iterator[TemperatureDerivatives]:
+    """Log-probability of the label and its derivatives at ``softmax(beta * logits)``, block by block.
 
     Works in the logits' own precision (float64 stays, the rest is float32).
 
     Args:
         logits: Shape (n, k), finite.
         labels: Shape (n,).
-        coldness: Inverse temperature.
+        beta: Inverse temperature.
     """
     n, k = logits.shape
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
@@ -177,7 +177,7 @@ def cold_rows(logits: Tensor, labels: Tensor, coldness: float) -> Iterator[ColdR
     step = math.ceil(n / math.ceil(n / most))  # blocks of even size
     memory = workspace(3, step * k, dtype, logits.device)
     # Powers of two are a third faster than powers of e.
-    scale = coldness * math.log2(math.e)
+    scale = beta * math.log2(math.e)
     for start in range(0, n, step):
         rows = slice(start, min(start + step, n))
         label_gap, sums = _block_sums(logits[rows].to(dtype), labels[rows], scale, memory, careful=False)
@@ -185,9 +185,9 @@ def cold_rows(logits: Tensor, labels: Tensor, coldness: float) -> Iterator[ColdR
             label_gap, sums = _block_sums(logits[rows].to(dtype), labels[rows], scale, memory, careful=True)
         total, (mean, square, cube) = sums[0], sums[1:].div_(sums[0]).unbind()
         variance = square - mean.square()
-        yield ColdRows(
+        yield TemperatureDerivatives(
             rows,
-            total.log2().mul_(-math.log(2)).add_(label_gap, alpha=coldness).clamp_(min=torch.finfo(dtype).min),
+            total.log2().mul_(-math.log(2)).add_(label_gap, alpha=beta).clamp_(min=torch.finfo(dtype).min),
             mean / scale - label_gap,
             variance / scale**2,
             (cube - mean * (square + 2 * variance)) / scale**3,
@@ -242,7 +242,7 @@ class LossTerms(NamedTuple):
     second: Tensor
 
 
-RowLoss: TypeAlias = Callable[[Tensor], LossTerms]
+SampleLoss: TypeAlias = Callable[[Tensor], LossTerms]
 
 
 def log_loss(log_prob: Tensor) -> LossTerms:
@@ -261,24 +261,24 @@ def focal_loss(log_prob: Tensor, *, gamma: float) -> LossTerms:
 
 @final
 @dataclass(frozen=True)
-class BestColdness:
+class InverseTemperatureFit:
     """The inverse temperature, and how well it is known.
 
     ``end`` tells whether the loss still fell at an end of what is allowed: ``cold`` (sharper is always better, as
     where every prediction is right) or ``hot`` (flatter is always better, as where they are worse than guessing).
     """
 
-    coldness: float
+    beta: float
     certificate: Certificate
     low: float
     high: float
     end: Literal["inside", "cold", "hot"]
 
 
-def best_coldness(
-    logits: Tensor, labels: Tensor, *, loss: RowLoss = log_loss, near: float | None = None, span: float | None = None
-) -> BestColdness:
-    """Minimise the mean loss of ``softmax(coldness * logits)``.
+def fit_inverse_temperature(
+    logits: Tensor, labels: Tensor, *, loss: SampleLoss = log_loss, near: float | None = None, span: float | None = None
+) -> InverseTemperatureFit:
+    """Minimise the mean loss of ``softmax(beta * logits)``.
 
     Ever more rows give the start, by steps of third order kept inside a bracket, so that one or two passes over all of
     them suffice. A loss that is not convex is first tried on a grid.
@@ -299,7 +299,7 @@ def best_coldness(
         beside = search.beside(near)
         if beside is not None:
             return beside
-    low, high = coldness_range(logits)
+    low, high = beta_range(logits)
     if high <= _REACH / _NARROWEST and (_span(logits) if span is None else span) <= _WIDEST:
         return search.between(low, high)
     scaled, power = _brought_to_size(logits, labels)
@@ -307,7 +307,7 @@ def best_coldness(
     return _in_the_unit_of(logits, best, power)
 
 
-def coldness_with_half_a_mistake(logits: Tensor, labels: Tensor) -> BestColdness:
+def fit_with_half_an_error(logits: Tensor, labels: Tensor) -> InverseTemperatureFit:
     """Minimise the mean log-loss plus that of half a sample more, whose label is the runner-up.
 
     Where no prediction is wrong, the log-loss alone has no minimum. Half an unseen failure is what Jeffreys' prior adds
@@ -329,9 +329,9 @@ def coldness_with_half_a_mistake(logits: Tensor, labels: Tensor) -> BestColdness
     gaps = (gaps / unit).clamp(min=-_WIDEST)
     columns: list[float] = []
 
-    def slopes(coldness: float) -> Sequence[float]:
+    def slopes(beta: float) -> Sequence[float]:
         nonlocal columns
-        of_labels, of_unseen = (_sums(gaps, chosen, log_loss, coldness) for chosen in (labels, runner_up))
+        of_labels, of_unseen = (_sums(gaps, chosen, log_loss, beta) for chosen in (labels, runner_up))
         columns = [one + 0.5 / n * other for one, other in zip(of_labels, of_unseen, strict=True)]
         return columns[1:]
 
@@ -339,40 +339,40 @@ def coldness_with_half_a_mistake(logits: Tensor, labels: Tensor) -> BestColdness
     found = find_root(slopes, start=math.log(2 * n + 1), low=1 / _REACH, high=max(_REACH, 2.0 * n * k), tolerance=_FINE)
     slope = abs(slopes(found.value)[0])  # of the answer, which is a step beyond the last point that was tried
     certificate = Certificate(columns[0], slope, found.calls, 2.0 * (found.calls + 1))
-    best = BestColdness(found.value, certificate, found.low, found.high, "inside")
+    best = InverseTemperatureFit(found.value, certificate, found.low, found.high, "inside")
     return _in_the_unit_of(logits, best, -1 - math.log2(unit))
 
 
 class _Search:
     """The rows, and the mean loss at the inverse temperature that was tried last."""
 
-    def __init__(self, logits: Tensor, labels: Tensor, loss: RowLoss) -> None:
+    def __init__(self, logits: Tensor, labels: Tensor, loss: SampleLoss) -> None:
         self._logits, self._labels, self._loss = logits, labels, loss
         self._value, self._rounding = math.nan, 0.0
         self._eps = torch.finfo(torch.float64 if logits.dtype == torch.float64 else torch.float32).eps
 
-    def _derivatives(self, logits: Tensor, labels: Tensor, coldness: float) -> Sequence[float]:
-        self._value, *slopes = _sums(logits, labels, self._loss, coldness)
+    def _derivatives(self, logits: Tensor, labels: Tensor, beta: float) -> Sequence[float]:
+        self._value, *slopes = _sums(logits, labels, self._loss, beta)
         # What rounding of the logits can add to the slope.
-        self._rounding = self._eps * abs(slopes[1]) * coldness
+        self._rounding = self._eps * abs(slopes[1]) * beta
         return slopes
 
     def _certificate(self, found: Root, passes: float) -> Certificate:
         return Certificate(self._value, max(abs(found.residual), self._rounding), found.calls, passes)
 
-    def _on_all(self, coldness: float) -> Sequence[float]:
-        return self._derivatives(self._logits, self._labels, coldness)
+    def _on_all(self, beta: float) -> Sequence[float]:
+        return self._derivatives(self._logits, self._labels, beta)
 
-    def beside(self, near: float) -> BestColdness | None:
+    def beside(self, near: float) -> InverseTemperatureFit | None:
         """The minimum close to a guess; None if it is not there."""
         low, high = near / _NEAR, near * _NEAR
         found = find_root(self._on_all, start=near, low=low, high=high, tolerance=_FINE)
         if not low * _INSIDE < found.value < high / _INSIDE:
             return None
         certificate = self._certificate(found, found.calls)
-        return BestColdness(found.value, certificate, found.low, found.high, "inside")
+        return InverseTemperatureFit(found.value, certificate, found.low, found.high, "inside")
 
-    def between(self, low: float, high: float) -> BestColdness:
+    def between(self, low: float, high: float) -> InverseTemperatureFit:
         """The minimum within a bracket, from ever more rows."""
         logits, labels, loss = self._logits, self._labels, self._loss
         around, start, passes = (low, high), (low * high) ** 0.5, 0.0
@@ -399,10 +399,10 @@ class _Search:
             end = "cold"
         elif found.value <= low * _INSIDE:
             end = "hot"
-        return BestColdness(found.value, certificate, found.low, found.high, end)
+        return InverseTemperatureFit(found.value, certificate, found.low, found.high, end)
 
 
-def coldness_range(logits: Tensor) -> tuple[float, float]:
+def beta_range(logits: Tensor) -> tuple[float, float]:
     """The hottest and the coldest inverse temperature worth a try: by how far the top logit is from the others."""
     some = logits[:: max(1, len(logits) // 200)].double() / 2  # halves, whose differences are numbers
     wide = float((some.amax(dim=1) - some.mean(dim=1)).mean())
@@ -449,7 +449,7 @@ def _times_power(values: Tensor, power: int) -> Tensor:
     return values * math.ldexp(1.0, power // 2) * math.ldexp(1.0, power - power // 2)
 
 
-def _in_the_unit_of(logits: Tensor, best: BestColdness, power: float) -> BestColdness:
+def _in_the_unit_of(logits: Tensor, best: InverseTemperatureFit, power: float) -> InverseTemperatureFit:
     """What was found for logits times a power of two, for the logits themselves.
 
     Raises:
@@ -459,7 +459,7 @@ def _in_the_unit_of(logits: Tensor, best: BestColdness, power: float) -> BestCol
     limits = torch.finfo(dtype)
     # Both the temperature and its inverse must be numbers with all their digits.
     least, most = math.log2(max(limits.tiny, 1 / limits.max)), math.log2(min(limits.max, 1 / limits.tiny))
-    sought = math.log2(best.coldness) + power
+    sought = math.log2(best.beta) + power
     if best.end == "hot":  # as hot as can be
         sought = max(sought, least)
     elif best.end == "cold":
@@ -472,10 +472,10 @@ def _in_the_unit_of(logits: Tensor, best: BestColdness, power: float) -> BestCol
             "those of a row differ by 1 to 100."
         )
 
-    def in_unit(coldness: float) -> float:
-        return 2.0 ** min(max(math.log2(coldness) + power, -1074), 1023.9)
+    def in_unit(beta: float) -> float:
+        return 2.0 ** min(max(math.log2(beta) + power, -1074), 1023.9)
 
-    return replace(best, coldness=2.0**sought, low=in_unit(best.low), high=in_unit(best.high))
+    return replace(best, beta=2.0**sought, low=in_unit(best.low), high=in_unit(best.high))
 
 
 def _subsamples(n: int, device: torch.device) -> Iterator[Tensor]:
@@ -491,21 +491,21 @@ def _subsamples(n: int, device: torch.device) -> Iterator[Tensor]:
 
 
 def _around_the_lowest(
-    logits: Tensor, labels: Tensor, loss: RowLoss, low: float, high: float
+    logits: Tensor, labels: Tensor, loss: SampleLoss, low: float, high: float
 ) -> tuple[tuple[float, float], float]:
     """The lowest point of a grid, and the points beside it."""
     grid = [low * (high / low) ** (step / (_GRID - 1)) for step in range(_GRID)]
-    values = [_sums(logits, labels, loss, coldness)[0] for coldness in grid]
+    values = [_sums(logits, labels, loss, beta)[0] for beta in grid]
     best = values.index(min(values))
     return (grid[max(best - 1, 0)], grid[min(best + 1, _GRID - 1)]), grid[best]
 
 
-def _sums(logits: Tensor, labels: Tensor, loss: RowLoss, coldness: float) -> list[float]:
+def _sums(logits: Tensor, labels: Tensor, loss: SampleLoss, beta: float) -> list[float]:
     """Mean loss and its derivatives in the inverse temperature, two, or of the log-loss three; added up in float64."""
     sums = [0.0] * (4 if loss is log_loss else 3)
-    for block in cold_rows(logits, labels, coldness):
+    for block in temperature_derivatives(logits, labels, beta):
         if loss is log_loss:
-            columns: tuple[Tensor, ...] = (block.log_prob, block.slope, block.curvature, block.bend)
+            columns: tuple[Tensor, ...] = (block.log_prob, block.slope, block.curvature, block.third)
         else:
             value, first, second = loss(block.log_prob)
             curvature = second * block.slope.square() - first * block.curvature

@@ -49,8 +49,8 @@ class LogisticFit(NamedTuple):
     """The optimum of each of c regressions, where there is one."""
 
     weights: Tensor  # (c, d)
-    found: Tensor  # bool, (c,); where not, the best weights are infinite, or were not reached
-    separable: Tensor  # bool, (c,): these weights tell hits and misses apart, so larger ones are always better
+    converged: Tensor  # bool, (c,); where not, the best weights are infinite, or were not reached
+    separable: Tensor  # bool, (c,): these weights separate hits from misses, so larger ones are always better
     objective: Tensor  # mean log-loss, (c,)
     gradient: Tensor  # largest entry of its gradient, features being of unit size, (c,)
     steps: int
@@ -58,7 +58,7 @@ class LogisticFit(NamedTuple):
 
     def columns(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """What has a line for each regression."""
-        return self.weights, self.found, self.separable, self.objective, self.gradient
+        return self.weights, self.converged, self.separable, self.objective, self.gradient
 
     def certificate(self) -> Certificate:
         """The mean over the regressions, and the worst gradient among them."""
@@ -82,12 +82,12 @@ def fit_logistic(scores: Tensor, targets: Targets, features: Features, *, active
     problem = _Problem(scores, targets, features, active)
     starts = [torch.zeros_like(problem.like_scores), problem.like_scores]
     if rough is not None:
-        starts = [torch.where(rough.found[:, None], problem.inwards(rough.weights), starts[0])]
-    point, found, last, steps, passes = _newton(problem, starts)
+        starts = [torch.where(rough.converged[:, None], problem.inwards(rough.weights), starts[0])]
+    point, converged, last, steps, passes = _newton(problem, starts)
     return LogisticFit(
         weights=problem.outwards(point),
-        found=found,
-        separable=last.apart & (targets.hit == 1) & (targets.miss == 0),
+        converged=converged,
+        separable=last.separable & (targets.hit == 1) & (targets.miss == 0),
         objective=last.loss,
         gradient=last.gradient.abs().amax(dim=1),
         steps=steps,
@@ -101,7 +101,7 @@ class _Pass(NamedTuple):
     loss: Tensor  # (c,)
     gradient: Tensor  # (c, d)
     curvature: Tensor  # (c, d, d)
-    apart: Tensor  # (c,): every row lies on the right side
+    separable: Tensor  # (c,): every row lies on the right side
 
 
 class _Problem:
@@ -140,11 +140,11 @@ class _Problem:
         """The reverse of :meth:`outwards`."""
         return (self._in @ weights[..., None])[..., 0]
 
-    def look(self, lines: Tensor, point: Tensor) -> _Pass:
+    def evaluate(self, lines: Tensor, point: Tensor) -> _Pass:
         """One pass over the rows, for some of the lines."""
         out = self._out[lines]
         weights = (out @ point[..., None]).mT  # (c, 1, d)
-        loss, apart = weights.new_zeros(len(lines)), weights.new_ones(len(lines), dtype=torch.bool)
+        loss, separable = weights.new_zeros(len(lines)), weights.new_ones(len(lines), dtype=torch.bool)
         gradient, curvature = torch.zeros_like(weights), torch.zeros_like(out)
         for rows, features in self._blocks(lines):
             logit = weights @ features  # (c, 1, m)
@@ -152,12 +152,12 @@ class _Problem:
             prob = logit.sigmoid()
             # ln(1 + e^x) = max(x, 0) - ln max(p, 1 - p)
             loss += (logit.clamp(min=0) - target * logit).sum(dim=(1, 2)) - _sum_of_logs(prob.maximum(1 - prob)[:, 0])
-            apart &= ((target - 0.5) * logit > 0).all(dim=2)[:, 0]
+            separable &= ((target - 0.5) * logit > 0).all(dim=2)[:, 0]
             gradient += (prob - target) @ features.mT
             curvature += (features * (prob * (1 - prob))) @ features.mT
         n = self.scores.shape[1]
         curvature = out.mT @ curvature @ out / n + self._idle[lines]
-        return _Pass(loss / n, (gradient @ out)[:, 0] / n, curvature, apart)
+        return _Pass(loss / n, (gradient @ out)[:, 0] / n, curvature, separable)
 
     def _blocks(self, lines: Tensor) -> Iterator[tuple[slice, Tensor]]:
         """Rows, and the features of some lines there, (c, d, m)."""
@@ -183,16 +183,16 @@ def _newton(problem: _Problem, starts: list[Tensor]) -> tuple[Tensor, Tensor, _P
     Lines that are done are left alone. A line that only creeps (far out, where all logits are saturated, the curvature
     says nothing) begins again at the first start, where it is largest.
 
-    Where the features tell hits and misses apart, each step goes as far as the last and the loss falls towards 0; a
+    Where the features separate hits from misses, each step goes as far as the last and the loss falls towards 0; a
     line is known for that as soon as every row lies on its right side, or by the number of steps.
     """
     point = starts[0].clone()
     lines = torch.arange(len(point), device=point.device)
-    at, passes = problem.look(lines, point), float(len(starts))
+    at, passes = problem.evaluate(lines, point), float(len(starts))
     first = _Pass(*(known.clone() for known in at))
-    elsewhere = torch.zeros_like(at.apart)  # began at another start than the first
+    elsewhere = torch.zeros_like(at.separable)  # began at another start than the first
     for other in starts[1:]:
-        seen = problem.look(lines, other)
+        seen = problem.evaluate(lines, other)
         better = seen.loss < at.loss
         point[better] = other[better]
         elsewhere |= better
@@ -201,12 +201,12 @@ def _newton(problem: _Problem, starts: list[Tensor]) -> tuple[Tensor, Tensor, _P
     certain = (problem.targets.hit == 1) & (problem.targets.miss == 0)
     for steps in range(_MAX_STEPS + 1):
         arrived = move.abs().amax(dim=1) <= _SMALL_STEP * (1 + point.abs().amax(dim=1))
-        endless = certain & at.apart
+        endless = certain & at.separable
         todo = lines[~(arrived | endless)]
         if not len(todo) or steps == _MAX_STEPS:
             break
         trial = point[todo] + share[todo, None] * move[todo]
-        seen = problem.look(todo, trial)
+        seen = problem.evaluate(todo, trial)
         passes += len(todo) / len(lines)
         better = seen.loss <= at.loss[todo] * (1 + _ROUNDING)
         share[todo] = torch.where(better, 1.0, share[todo] / 2)

@@ -62,23 +62,23 @@ class Point(NamedTuple):
 
     value: float
     gradient: Tensor
-    apart: bool = False  # the larger a multiple of these parameters, the lower the function
+    separable: bool = False  # the larger a multiple of these parameters, the lower the function
 
 
 class Convex(Protocol):
     """What the minimiser asks of a function. Curvature is that of the point looked at last."""
 
-    def look(self, theta: Tensor, *, exact: bool) -> Point:
+    def value_and_gradient(self, theta: Tensor, *, exact: bool) -> Point:
         """Value and gradient, in double or in single precision."""
 
-    def bend(self, direction: Tensor) -> Tensor:
+    def hessian_product(self, direction: Tensor) -> Tensor:
         """Hessian times direction; single precision will do."""
 
     def preconditioner(self, *, strong: bool) -> Preconditioner:
         """About the inverse of the Hessian: a cheap one, or a strong one that is dearer to make."""
 
 
-End: TypeAlias = Literal["found", "apart", "runaway", "stuck"]
+End: TypeAlias = Literal["converged", "separable", "diverging", "stalled"]
 
 
 class Minimum(NamedTuple):
@@ -122,8 +122,8 @@ def minimise(function: Convex, start: Tensor, settings: Settings) -> Minimum:
         settings: How well, and how.
 
     Returns:
-        ``found``; ``apart`` where the function falls along a ray; ``runaway`` where its gradient all but vanished and
-        some parameters still grew, which may be because it falls along a ray; ``stuck`` otherwise.
+        ``converged``; ``separable`` if the function decreases along a ray; ``diverging`` if the gradient vanished
+        while some parameters kept growing, possibly along such a ray; ``stalled`` otherwise.
     """
     descent = _Descent(function, start, settings)
     for step in range(settings.steps + 1):
@@ -131,7 +131,7 @@ def minimise(function: Convex, start: Tensor, settings: Settings) -> Minimum:
         if end is not None or step == settings.steps or not descent.advance():
             break
     certificate = Certificate(descent.here.value, descent.steepness, step, descent.passes)
-    return Minimum(descent.theta, certificate, end or "stuck")
+    return Minimum(descent.theta, certificate, end or "stalled")
 
 
 class _Descent:
@@ -150,18 +150,18 @@ class _Descent:
 
     def verdict(self) -> End | None:
         """Whether to stop here, and why."""
-        if self.here.apart:
-            return "apart"
+        if self.here.separable:
+            return "separable"
         # A parameter that runs away moves by as much in every step, while the gradient falls by as many times.
         self._far = self._far + 1 if self._moved > _FAR and self.steepness <= self._settings.negligible else 0
         if self._far == _FAR_TIMES:
-            return "runaway"
+            return "diverging"
         if not (self._exact or self._settings.coarse) or self.steepness > self._settings.tolerance:
             return None
         if self._moved <= _STILL or self.steepness == 0 or self._settings.coarse:
-            return "found"
+            return "converged"
         self._patience -= 1
-        return None if self._patience >= 0 else "found" if self._moved <= _FAR else "runaway"
+        return None if self._patience >= 0 else "converged" if self._moved <= _FAR else "diverging"
 
     def advance(self) -> bool:
         """Take a step, or look more closely; False if neither helps any more."""
@@ -186,7 +186,7 @@ class _Descent:
 
     def _look(self, theta: Tensor) -> Point:
         self.passes += 1
-        return self._function.look(theta, exact=self._exact)
+        return self._function.value_and_gradient(theta, exact=self._exact)
 
     def _arrive(self, here: Point, moved: float) -> None:
         self.here, self._moved = here, moved
@@ -230,7 +230,7 @@ def _newton_direction(
     along = smoothed
     goal = enough * enough * energy
     for inner in range(1, _MAX_INNER + 1):
-        bent = function.bend(along)
+        bent = function.hessian_product(along)
         curvature = float((along * bent).sum())
         if not curvature > 0:  # rounding hides it: the preconditioner's word is as good as any
             return (direction if inner > 1 else smoothed), inner

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibrant.numerics.softmax import sort_in_place
 
-__all__ = ["Network", "Slopes", "Stretch", "knots_for"]
+__all__ = ["GapStretchLoss", "SlopeLoss", "StretchWeights", "knots_for"]
 
 # Log-probabilities of a row that say where knots are worth having: the others are small together.
 _LARGEST = 10
@@ -28,7 +28,7 @@ def knots_for(log_probs: Tensor, pieces: int) -> Tensor:
 
 
 @final
-class Slopes:
+class SlopeLoss:
     """Mean log-loss plus a penalty on changes of slope, as a function of the slopes: convex.
 
     Args:
@@ -73,7 +73,7 @@ _HUGE = 500.0
 _NEUTRAL = math.log(math.e - 1)
 
 
-class Network(NamedTuple):
+class StretchWeights(NamedTuple):
     """The weights, or what is left of a flat vector of them."""
 
     hidden_weight: Tensor  # (h, k)
@@ -94,7 +94,7 @@ class Network(NamedTuple):
 
 
 @final
-class Stretch:
+class GapStretchLoss:
     """Mean log-loss plus a penalty on how far the weights are from a random start that stretches nothing.
 
     Inputs and outputs of the hidden layer are divided by the root of their number, so that one weight means as much
@@ -117,7 +117,7 @@ class Stretch:
         self._hidden, self._share = hidden, 1 / math.sqrt(hidden)
         drawn = torch.randn(hidden, k, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(seen)
         zeros = seen.new_zeros
-        self.start = Network(drawn, zeros(hidden), zeros(k - 1, hidden), zeros(())).flat()
+        self.start = StretchWeights(drawn, zeros(hidden), zeros(k - 1, hidden), zeros(())).flat()
         # The bias of the output is all that temperature scaling does, and so is free.
         self._penalty = torch.full_like(self.start, weight_decay / n)
         self._penalty[-1] = 0
@@ -125,15 +125,15 @@ class Stretch:
     def __call__(self, flat: Tensor) -> tuple[Tensor, Tensor]:
         """The objective and its gradient."""
         n, k = self._seen.shape
-        network = Network.read(flat, self._hidden, k)
-        loss, gradient = flat.new_zeros(()), Network.read(torch.zeros_like(flat), self._hidden, k)
+        network = StretchWeights.read(flat, self._hidden, k)
+        loss, gradient = flat.new_zeros(()), StretchWeights.read(torch.zeros_like(flat), self._hidden, k)
         step = max(1, _BLOCK // k)
         for start in range(0, n, step):
             loss += self._add_block(slice(start, start + step), network, gradient)
         away = flat - self.start
         return loss / n + self._penalty @ away.square(), gradient.flat() / n + 2 * self._penalty * away
 
-    def _add_block(self, rows: slice, network: Network, gradient: Network) -> Tensor:
+    def _add_block(self, rows: slice, network: StretchWeights, gradient: StretchWeights) -> Tensor:
         """The summed loss of some rows; its gradient is added in place."""
         gaps, seen, label = self._gaps[rows], self._seen[rows], self._label_rank[rows, None]
         hidden = torch.addmm(network.hidden_bias, seen, network.hidden_weight.T).tanh_()
@@ -157,11 +157,11 @@ class Stretch:
         gradient.out_bias.add_(of_given.sum())
         return loss
 
-    def network(self, flat: Tensor) -> Network:
+    def network(self, flat: Tensor) -> StretchWeights:
         """Plain weights, without the division by roots and with the bias that stretches nothing."""
         k = self._seen.shape[1]
-        weights = Network.read(flat, self._hidden, k)
-        return Network(
+        weights = StretchWeights.read(flat, self._hidden, k)
+        return StretchWeights(
             weights.hidden_weight / math.sqrt(k),
             weights.hidden_bias,
             weights.out_weight * self._share,

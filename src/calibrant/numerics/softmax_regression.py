@@ -68,26 +68,26 @@ class AffineLoss(ABC):
         self.n, self.k = n, k
 
     @final
-    def look(self, theta: Tensor, *, exact: bool) -> Point:
+    def value_and_gradient(self, theta: Tensor, *, exact: bool) -> Point:
         """Value and gradient, in double or in single precision; sums over rows are float64."""
         source, dtype = (self._inputs, torch.float64) if exact else (self._coarse, torch.float32)
         working, self._moved = (theta * math.log2(math.e)).to(dtype), True
-        total, gradient, apart = torch.zeros_like(theta[0, 0]), torch.zeros_like(theta), self._free
+        total, gradient, separable = torch.zeros_like(theta[0, 0]), torch.zeros_like(theta), self._free
         for rows in self._blocks():
             inputs, labels = source[:, rows].to(dtype), self._labels[rows]
             probs = self._logits(working, inputs)
             losses = _turn_to_probs(probs, labels)
             total += losses.sum(dtype=torch.float64)
-            apart = apart and bool(losses.max() < _RIGHT)
+            separable = separable and bool(losses.max() < _RIGHT)
             self._probs[:, rows] = probs
             probs.scatter_add_(0, labels[None], probs.new_full((1, len(labels)), -1.0))
             self._add_moments(gradient, probs, inputs)
         away = theta - self._centre
         value = float(total) / self.n + float((self._penalty * away.square()).sum())
-        return Point(value, gradient / self.n + 2 * self._penalty * away, apart)
+        return Point(value, gradient / self.n + 2 * self._penalty * away, separable)
 
     @abstractmethod
-    def bend(self, direction: Tensor) -> Tensor:
+    def hessian_product(self, direction: Tensor) -> Tensor:
         """Hessian times direction at the point looked at last, (k, c)."""
 
     @final
@@ -160,7 +160,7 @@ class DiagonalLoss(AffineLoss):
         self._weighted = torch.empty_like(self._probs)  # p ⊙ x
         self._alone, self._shared = torch.zeros(2, k, 2, 2).to(penalty)
 
-    def bend(self, direction: Tensor) -> Tensor:
+    def hessian_product(self, direction: Tensor) -> Tensor:
         self._settle()
         steeper, higher = direction.float().unbind(dim=1)
         common = steeper @ self._weighted + higher @ self._probs
@@ -179,12 +179,12 @@ class DiagonalLoss(AffineLoss):
         inverse = torch.linalg.inv(blocks) * size[:, :, None] * size[:, None, :]
         return lambda residual: (inverse @ residual[:, :, None])[:, :, 0]
 
-    def total_bend(self) -> float:
+    def total_curvature(self) -> float:
         """Curvature when all of w move together."""
         all_steeper = torch.tensor([1.0, 0.0]).to(self._penalty).expand(self.k, 2)
-        return float(self.bend(all_steeper)[:, 0].sum())
+        return float(self.hessian_product(all_steeper)[:, 0].sum())
 
-    def level_bends(self) -> Tensor:
+    def bias_curvatures(self) -> Tensor:
         """Curvature in each entry of b, (k,)."""
         self._settle()
         return (self._alone - self._shared)[:, 1, 1] + 2 * self._penalty[:, 1]
@@ -227,20 +227,22 @@ class ScalarLoss:
         self._wide = DiagonalLoss(inputs, labels, ridge)
         self._k = inputs.shape[1]
 
-    def look(self, theta: Tensor, *, exact: bool) -> Point:
-        point = self._wide.look(self._widen(theta), exact=exact)
+    def value_and_gradient(self, theta: Tensor, *, exact: bool) -> Point:
+        point = self._wide.value_and_gradient(self._widen(theta), exact=exact)
         return point._replace(gradient=self._gather(point.gradient))
 
     def levelled(self, theta: Tensor) -> Tensor:
         return torch.cat([theta[:1], theta[1:] - theta[1:].mean()])
 
-    def bend(self, direction: Tensor) -> Tensor:
-        return self._gather(self._wide.bend(self._widen(direction)))
+    def hessian_product(self, direction: Tensor) -> Tensor:
+        return self._gather(self._wide.hessian_product(self._widen(direction)))
 
     def preconditioner(self, *, strong: bool) -> Preconditioner:
         """The inverse of the diagonal. There is no stronger one, nor need of it."""
         del strong
-        diagonal = torch.cat([self._wide.level_bends().new_tensor([self._wide.total_bend()]), self._wide.level_bends()])
+        diagonal = torch.cat(
+            [self._wide.bias_curvatures().new_tensor([self._wide.total_curvature()]), self._wide.bias_curvatures()]
+        )
         diagonal = diagonal.clamp(min=_FLAT * float(diagonal.max()) + torch.finfo(torch.float64).tiny)
 
         return lambda residual: self.levelled(residual / diagonal)
@@ -275,13 +277,13 @@ class MatrixLoss(AffineLoss):
         level = torch.where(penalty.any(dim=0), penalty, 1 - identity)
         super().__init__(inputs, labels, penalty, centre=identity, level=level)
 
-    def bend(self, direction: Tensor) -> Tensor:
-        turned, bent = direction.float(), torch.zeros_like(direction)
+    def hessian_product(self, direction: Tensor) -> Tensor:
+        turned, product = direction.float(), torch.zeros_like(direction)
         for inputs, probs in self._coarse_blocks():
             change = self._logits(turned, inputs)
             change.sub_((probs * change).sum(dim=0)).mul_(probs)
-            self._add_moments(bent, change, inputs)
-        return bent / self.n + 2 * self._penalty * direction
+            self._add_moments(product, change, inputs)
+        return product / self.n + 2 * self._penalty * direction
 
     def _solver(self, *, strong: bool) -> Preconditioner:
         # A diagonal and the mean of its inputs for each class, or if strong all their products.
@@ -426,7 +428,7 @@ def _fit_matrix(
     weight = fit.weight * inverse @ directions.T + begun @ left @ left.T
     weight, bias = _in_gauge(weight / unit, fit.bias - weight @ mean, Ridge())
     theta = torch.cat([weight, bias[:, None]], dim=1)
-    point = MatrixLoss(inputs, labels, Ridge()).look(theta, exact=True)
+    point = MatrixLoss(inputs, labels, Ridge()).value_and_gradient(theta, exact=True)
     gradient = float((point.gradient / _sizes(inputs, theta, "matrix")).abs().max())
     certificate = fit.certificate._replace(objective=point.value, gradient=gradient, passes=fit.certificate.passes + 2)
     return AffineFit(weight, bias, certificate)
@@ -445,10 +447,10 @@ def _fit(
     theta, passes = _rough(inputs, labels, shape, ridge, theta, settings)
     loss = _loss(inputs, labels, shape, ridge)
     best = minimise(loss, loss.levelled(theta), settings)
-    if best.end == "runaway" and not _separable(inputs, labels, shape, best.theta):
+    if best.end == "diverging" and not _separable(inputs, labels, shape, best.theta):
         settings = replace(settings, negligible=0.0, steps=_MORE_STEPS)
         best = minimise(loss, best.theta, settings)
-        best = best._replace(end="stuck") if best.end == "runaway" else best
+        best = best._replace(end="stalled") if best.end == "diverging" else best
     _check_found(best, len(labels), tolerance)
     weight, bias = _unpack(best.theta, shape)
     certificate = best.certificate._replace(passes=best.certificate.passes + passes)
@@ -467,20 +469,20 @@ def _rough(
     loss = _loss(inputs, labels, shape, ridge)
     rough = minimise(loss, loss.levelled(theta), settings)
     passes = rough.certificate.passes / _THINNED
-    return (theta if rough.end in {"apart", "runaway"} else rough.theta), passes
+    return (theta if rough.end in {"separable", "diverging"} else rough.theta), passes
 
 
 def _check_found(best: Minimum, n: int, tolerance: float) -> None:
     reached = best.certificate
-    if best.end in {"apart", "runaway"}:
+    if best.end in {"separable", "diverging"}:
         lines = best.theta[1:, None] if best.theta.ndim == 1 else best.theta
-        whose = f" (those of class {int(lines.abs().amax(dim=1).argmax())} first)" if best.end == "runaway" else ""
+        whose = f" (those of class {int(lines.abs().amax(dim=1).argmax())} first)" if best.end == "diverging" else ""
         raise SeparableError(
             f"the {n} calibration rows are separable in part or in all: larger and larger parameters{whose} fit them "
             f"ever better (log-loss {reached.objective:.3g} after {reached.steps} steps), so there are no best ones. "
             "Use a method with a penalty, such as svs or sms, or more rows."
         )
-    if best.end == "stuck":
+    if best.end == "stalled":
         raise FitError(
             f"the gradient must fall below {tolerance:g} for the fit to count; it is {reached.gradient:.2g} after "
             f"{reached.steps} steps. Check the logits for extreme values, or use a method with a penalty."

@@ -115,10 +115,10 @@ def _cross_validated(columns: Tensor, labels: Tensor, start: Tensor, n: int) -> 
     of_all = _inverse_temperatures(gaps, label_gap, torch.ones_like(others[:1]), start, (_HOTTEST, _COLDEST))
     # A fold without the only mistake would have none, and a temperature of 0.
     near = float(of_all) / _APART, float(of_all) * _APART
-    coldness = _inverse_temperatures(gaps, label_gap, others, of_all.expand(_FOLDS), near)
-    scaled = gaps * coldness[fold]
+    beta = _inverse_temperatures(gaps, label_gap, others, of_all.expand(_FOLDS), near)
+    scaled = gaps * beta[fold]
     log_total = scaled.exp().sum(dim=0).log()
-    held_out = log_total - label_gap * coldness[fold]
+    held_out = log_total - label_gap * beta[fold]
     unseen = log_total - scaled.topk(2, dim=0).values[1]
     return float(held_out.mean() + unseen.mean() * _UNSEEN / n), of_all
 
@@ -127,18 +127,18 @@ def _inverse_temperatures(
     gaps: Tensor, label_gap: Tensor, weights: Tensor, start: Tensor, bounds: tuple[float, float]
 ) -> Tensor:
     """Those of the lowest weighted log-loss, one for each line of weights (c, m), by Newton's method in a bracket."""
-    coldness = start.clamp(*bounds)
+    beta = start.clamp(*bounds)
     low, high = torch.full_like(start, bounds[0]), torch.full_like(start, bounds[1])
     for _ in range(_STEPS):
-        powers = (gaps * coldness[:, None, None]).exp_()  # (c, k, m)
+        powers = (gaps * beta[:, None, None]).exp_()  # (c, k, m)
         total = powers.sum(dim=1)
         mean = powers.mul_(gaps).sum(dim=1) / total
         variance = powers.mul_(gaps).sum(dim=1) / total - mean.square()
         slope = ((mean - label_gap) * weights).sum(dim=1)
         curvature = (variance * weights).sum(dim=1).clamp(min=torch.finfo(torch.float64).tiny)
-        low, high = torch.where(slope < 0, coldness, low), torch.where(slope > 0, coldness, high)
-        step = coldness - slope / curvature
-        before, coldness = coldness, torch.where((step > low) & (step < high), step, (low * high).sqrt())
-        if bool(((coldness - before).abs() <= _FINE * before).all()):
+        low, high = torch.where(slope < 0, beta, low), torch.where(slope > 0, beta, high)
+        step = beta - slope / curvature
+        before, beta = beta, torch.where((step > low) & (step < high), step, (low * high).sqrt())
+        if bool(((beta - before).abs() <= _FINE * before).all()):
             break
-    return coldness
+    return beta

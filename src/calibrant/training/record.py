@@ -14,7 +14,7 @@ from calibrant.errors import FitError, InputError
 from calibrant.inference import evaluating, with_features
 from calibrant.metrics import accuracy, ece, nll
 from calibrant.numerics.binning import lowest_error
-from calibrant.numerics.inverse_temperature import best_coldness
+from calibrant.numerics.inverse_temperature import fit_inverse_temperature
 from calibrant.predictions import Predictions
 from calibrant.training.data import StoredExamples
 
@@ -227,7 +227,7 @@ def judge(logits: Tensor, labels: Tensor) -> HeldOutRecord:
         )
     predictions = Predictions.from_logits(logits, labels)
     try:
-        temperature = 1 / best_coldness(logits, labels).coldness
+        temperature = 1 / fit_inverse_temperature(logits, labels).beta
     except FitError:  # logits that are all alike, as of a network that has died
         temperature = None
     return HeldOutRecord(

@@ -90,8 +90,8 @@ def test_a_trial_is_what_cross_validation_by_hand_gives():
         train, held_out = fold != each, fold == each
         losses = []
         for candidate in (strength, math.inf):
-            delta, coldness = fitted_elsewhere(inputs[train], labels[train], candidate)
-            logits = coldness * network()(inputs[held_out] + delta)
+            delta, beta = fitted_elsewhere(inputs[train], labels[train], candidate)
+            logits = beta * network()(inputs[held_out] + delta)
             losses.append(F.cross_entropy(logits, labels[held_out], reduction="none"))
             norms += [float(delta.norm())] if math.isfinite(candidate) else []
         changes.append(losses[0] - losses[1])

@@ -14,7 +14,7 @@ def network(k, *, hidden=5, sees="given", seed=0, size=1.0):
     generator = torch.Generator().manual_seed(seed)
     draw = lambda *shape: size * torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
     return OrderPreservingMap(
-        coldness=torch.tensor(0.7),
+        beta=torch.tensor(0.7),
         centre=draw(k),
         hidden_weight=draw(hidden, k),
         hidden_bias=draw(hidden),

@@ -9,7 +9,7 @@ from strategies import predictions
 
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.metrics import brier, calibration_refinement, nll
-from calibrant.metrics.crossfit import _coldness_by_fold
+from calibrant.metrics.crossfit import _beta_by_fold
 from calibrant.predictions import Predictions
 
 
@@ -51,14 +51,14 @@ def test_calibration_and_refinement_add_up_to_the_score(temperature, dtype):
 @pytest.mark.parametrize("k", [2, 5, 40])
 def test_every_fold_recovers_the_temperature_of_the_data(temperature, k):
     rows = sample(6000, k, 1, temperature)
-    coldness = _coldness_by_fold(rows, folds_of(6000), 5)
-    assert torch.allclose(1 / coldness, torch.full_like(coldness, temperature), rtol=0.06)
+    beta = _beta_by_fold(rows, folds_of(6000), 5)
+    assert torch.allclose(1 / beta, torch.full_like(beta, temperature), rtol=0.06)
 
 
 @pytest.mark.parametrize("temperature", [0.4, 1.0, 4.0])
 def test_every_fold_has_the_temperature_that_is_best_for_the_other_rows(temperature):
     rows, fold = sample(400, 3, 2, temperature), folds_of(400)
-    for number, coldness in enumerate(_coldness_by_fold(rows, fold, 5).tolist()):
+    for number, beta in enumerate(_beta_by_fold(rows, fold, 5).tolist()):
         others = rows[fold != number]
 
         def loss(beta, others=others):
@@ -66,8 +66,8 @@ def test_every_fold_has_the_temperature_that_is_best_for_the_other_rows(temperat
 
         best = minimize_scalar(loss, bounds=(1e-2, 1e2), method="bounded", options={"xatol": 1e-8})
         # One Newton step from the temperature of all rows: close, and what it misses is second order in the loss.
-        assert coldness == pytest.approx(best.x, rel=5e-3)
-        assert loss(coldness) <= best.fun + 5e-6
+        assert beta == pytest.approx(best.x, rel=5e-3)
+        assert loss(beta) <= best.fun + 5e-6
 
 
 def test_a_calibrated_model_has_nothing_to_mend():

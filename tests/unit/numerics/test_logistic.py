@@ -41,7 +41,7 @@ class TestOptimum:
     def test_it_is_scikit_learns_for_every_class(self, features):
         scores, labels = noisy(1500, 4)
         fit = fit_logistic(scores, targets(labels, range(4)), features)
-        assert fit.found.all()
+        assert fit.converged.all()
         for j in range(4):
             expected = sklearn_weights(features(scores[j : j + 1])[0], labels == j)
             assert np.allclose(fit.weights[j].numpy(), expected, rtol=1e-5, atol=1e-6)
@@ -97,21 +97,21 @@ class TestOptimum:
 class TestNoOptimum:
     def test_classes_told_apart_without_error_are_reported(self):
         scores, labels = torch.tensor([[-3.0, -2.0, -1.0, 1.0, 2.0, 4.0]]), torch.tensor([0, 0, 0, 1, 1, 1])
-        assert fit_logistic(scores, targets(labels, [1]), line).found.tolist() == [False]
+        assert fit_logistic(scores, targets(labels, [1]), line).converged.tolist() == [False]
 
     def test_classes_that_only_touch_are_reported(self):
         scores, labels = torch.tensor([[-3.0, -2.0, -1.0, -1.0, 2.0, 4.0]]), torch.tensor([0, 0, 0, 1, 1, 1])
-        assert fit_logistic(scores, targets(labels, [1]), line).found.tolist() == [False]
+        assert fit_logistic(scores, targets(labels, [1]), line).converged.tolist() == [False]
 
     def test_a_class_without_rows_is_reported_and_the_others_are_fitted(self):
         scores, labels = noisy(300, 3)
         fit = fit_logistic(scores, targets(labels, [0, 7, 2]), line)
-        assert fit.found.tolist() == [True, False, True]
+        assert fit.converged.tolist() == [True, False, True]
 
     def test_soft_targets_always_leave_an_optimum(self):
         scores, labels = torch.tensor([[-3.0, -2.0, -1.0, 1.0, 2.0, 4.0]]), torch.tensor([0, 0, 0, 1, 1, 1])
         fit = fit_logistic(scores, targets(labels, [1], hit=0.8, miss=0.2), parabola)
-        assert fit.found.all()
+        assert fit.converged.all()
         assert torch.isfinite(fit.weights).all()
 
 
@@ -119,7 +119,7 @@ class TestRedundantFeatures:
     def test_equal_scores_give_the_share_of_hits(self):
         labels = torch.tensor([1, 1, 1, 0])
         fit = fit_logistic(torch.full((1, 4), 2.5), targets(labels, [1]), parabola)
-        assert fit.found.all()
+        assert fit.converged.all()
         value = (fit.weights @ parabola(torch.tensor([[2.5]], dtype=torch.float64))[0]).sigmoid()
         assert float(value) == pytest.approx(0.75)
 

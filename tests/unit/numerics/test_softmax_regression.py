@@ -95,7 +95,7 @@ class TestDerivatives:
         theta = some_theta(size[1], shape).requires_grad_()
         value = value_of(theta, inputs, labels, shape, ridge)
         value.backward()
-        point = loss_of(shape)(inputs, labels, ridge).look(theta.detach(), exact=True)
+        point = loss_of(shape)(inputs, labels, ridge).value_and_gradient(theta.detach(), exact=True)
         assert point.value == pytest.approx(value.item(), abs=1e-12)
         assert torch.allclose(point.gradient, theta.grad, atol=1e-12)
 
@@ -106,14 +106,14 @@ class TestDerivatives:
         theta, direction = some_theta(size[1], shape), some_theta(size[1], shape).flip(0)
         expected = vhp(lambda at: value_of(at, inputs, labels, shape, ridge), theta, direction)[1]
         function = loss_of(shape)(inputs, labels, ridge)
-        function.look(theta, exact=True)
-        assert torch.allclose(function.bend(direction), expected, rtol=1e-4, atol=1e-5)
+        function.value_and_gradient(theta, exact=True)
+        assert torch.allclose(function.hessian_product(direction), expected, rtol=1e-4, atol=1e-5)
 
     @each_shape
     def test_single_precision_looks_are_near_double_precision_ones(self, shape):
         inputs, labels = rows_of(400, 6)
         function, theta = loss_of(shape)(inputs, labels, Ridge()), some_theta(6, shape)
-        coarse, exact = (function.look(theta, exact=exact) for exact in (False, True))
+        coarse, exact = (function.value_and_gradient(theta, exact=exact) for exact in (False, True))
         assert coarse.value == pytest.approx(exact.value, abs=1e-5)
         assert torch.allclose(coarse.gradient, exact.gradient, atol=1e-5)
 
@@ -122,7 +122,7 @@ class TestDerivatives:
     def test_preconditioners_are_symmetric_and_positive(self, shape, strong):
         inputs, labels = rows_of(400, 6)
         function = loss_of(shape)(inputs, labels, ridge_for(shape))
-        function.look(some_theta(6, shape), exact=True)
+        function.value_and_gradient(some_theta(6, shape), exact=True)
         solve = function.preconditioner(strong=strong)
         generator = torch.Generator().manual_seed(3)
         one, other = (torch.randn(some_theta(6, shape).shape, generator=generator, dtype=torch.float64) for _ in "ab")
@@ -326,10 +326,10 @@ def test_a_preconditioner_that_rounding_made_indefinite_does_not_stop_the_descen
     class Bowl:
         curvature = torch.tensor([1.0, 10.0, 100.0], dtype=torch.float64)
 
-        def look(self, theta, *, exact):  # noqa: ARG002
+        def value_and_gradient(self, theta, *, exact):  # noqa: ARG002
             return Point(float((self.curvature * theta.square()).sum()) / 2, self.curvature * theta)
 
-        def bend(self, direction):
+        def hessian_product(self, direction):
             return self.curvature * direction
 
         def preconditioner(self, *, strong):  # noqa: ARG002
@@ -337,5 +337,5 @@ def test_a_preconditioner_that_rounding_made_indefinite_does_not_stop_the_descen
 
     start = torch.ones(3, dtype=torch.float64)
     found = minimise(Bowl(), start, Settings(size=torch.ones(3, dtype=torch.float64), tolerance=1e-9))
-    assert found.end == "found"
+    assert found.end == "converged"
     assert found.theta.abs().max() < 1e-8

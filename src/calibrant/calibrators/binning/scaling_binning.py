@@ -65,8 +65,8 @@ def _platt(scores: Tensor, labels: Tensor, classes: Tensor) -> LogisticFit:
     # row is right, or a class has none.
     targets = Targets(labels, classes, hit=(hits + 1) / (hits + 2), miss=1 / (misses + 2))
     fitted = fit_logistic(scores, targets, lambda s: torch.stack([s, torch.ones_like(s)], dim=1))
-    if not fitted.found.all():
-        line = int((~fitted.found).nonzero()[0])
+    if not fitted.converged.all():
+        line = int((~fitted.converged).nonzero()[0])
         raise FitError(
             f"the Platt curve of class {int(classes[line])} must have an optimum; none was reached in "
             f"{fitted.steps} steps (gradient {float(fitted.gradient[line]):.2g}). Look for scores of enormous size."

@@ -11,7 +11,11 @@ from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
 from calibrant.calibrators.samples import some_names
 from calibrant.errors import CalibrantWarning, FitError, SeparableError
 from calibrant.maps import Affine
-from calibrant.numerics.inverse_temperature import BestColdness, best_coldness, coldness_with_half_a_mistake
+from calibrant.numerics.inverse_temperature import (
+    InverseTemperatureFit,
+    fit_inverse_temperature,
+    fit_with_half_an_error,
+)
 from calibrant.numerics.softmax import working
 from calibrant.numerics.softmax_regression import fit_affine
 from calibrant.paper import Paper
@@ -22,20 +26,20 @@ __all__ = [
     "MatrixScaling",
     "VectorScaling",
     "check_every_class_seen",
-    "coldness_of",
-    "finite_coldness",
+    "finite_temperature_fit",
     "log_probs_at",
+    "temperature_fit",
     "warn_of_few_rows",
 ]
 
 
-def coldness_of(predictions: Predictions, name: str) -> BestColdness:
+def temperature_fit(predictions: Predictions, name: str) -> InverseTemperatureFit:
     """The inverse temperature to begin from.
 
     Raises:
         FitError: If there is none, because the label has the largest logit in almost every row.
     """
-    best = best_coldness(predictions.logits, predictions.labels, span=predictions.span)
+    best = fit_inverse_temperature(predictions.logits, predictions.labels, span=predictions.span)
     if best.end == "cold":
         raise SeparableError(
             f"{name} must have some wrong predictions to learn from; here the label has the largest logit in (almost) "
@@ -44,17 +48,17 @@ def coldness_of(predictions: Predictions, name: str) -> BestColdness:
     return best
 
 
-def finite_coldness(predictions: Predictions) -> BestColdness:
+def finite_temperature_fit(predictions: Predictions) -> InverseTemperatureFit:
     """Return the best inverse temperature; with a warning where only half an unseen mistake makes it finite.
 
     For methods that have an optimum wherever a temperature has one.
     """
-    best = best_coldness(predictions.logits, predictions.labels, span=predictions.span)
+    best = fit_inverse_temperature(predictions.logits, predictions.labels, span=predictions.span)
     if best.end == "cold":
-        best = coldness_with_half_a_mistake(predictions.logits, predictions.labels)
+        best = fit_with_half_an_error(predictions.logits, predictions.labels)
         warnings.warn(
             f"(almost) all {len(predictions)} predictions are right, so that a smaller temperature always lowers the "
-            f"log-loss; T = {1 / best.coldness:.3g} counts half an unseen mistake beside them. It is a guess: fit on "
+            f"log-loss; T = {1 / best.beta:.3g} counts half an unseen mistake beside them. It is a guess: fit on "
             "samples with some wrong predictions.",
             CalibrantWarning,
             stacklevel=3,
@@ -62,9 +66,9 @@ def finite_coldness(predictions: Predictions) -> BestColdness:
     return best
 
 
-def log_probs_at(predictions: Predictions, coldness: float) -> Tensor:
+def log_probs_at(predictions: Predictions, beta: float) -> Tensor:
     """Log-probabilities of the logits times a number, (n, k), in float32, or in float64 if the logits are."""
-    return (working(predictions.logits) * coldness).log_softmax(dim=1)
+    return (working(predictions.logits) * beta).log_softmax(dim=1)
 
 
 def check_every_class_seen(predictions: Predictions, name: str, *, least: int = 1) -> None:
@@ -142,8 +146,8 @@ class BiasCorrectedTemperature(Calibrator):
         k = predictions.n_classes
         check_every_class_seen(predictions, self.title)
         warn_of_few_rows(predictions, k + 1, self.title)
-        coldness = coldness_of(predictions, self.title).coldness
-        fit = fit_affine(predictions.logits, predictions.labels, shape="number", start=(coldness, 0.0))
+        beta = temperature_fit(predictions, self.title).beta
+        fit = fit_affine(predictions.logits, predictions.labels, shape="number", start=(beta, 0.0))
         if fit.weight <= 0:
             warnings.warn(
                 f"the best multiple of the logits is {float(fit.weight):.3g}, below zero: on these rows the network's "
@@ -194,9 +198,9 @@ class VectorScaling(Calibrator):
         k = predictions.n_classes
         check_every_class_seen(predictions, self.title)
         warn_of_few_rows(predictions, 2 * k, self.title)
-        coldness = coldness_of(predictions, self.title).coldness
+        beta = temperature_fit(predictions, self.title).beta
         # Differs from the paper: an exact optimum, where its code takes steps of gradient descent.
-        fit = fit_affine(predictions.logits, predictions.labels, shape="diagonal", start=(coldness, 0.0))
+        fit = fit_affine(predictions.logits, predictions.labels, shape="diagonal", start=(beta, 0.0))
         return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
 
 
@@ -240,7 +244,7 @@ class MatrixScaling(Calibrator):
         k = predictions.n_classes
         check_every_class_seen(predictions, self.title)
         warn_of_few_rows(predictions, k * (k + 1), self.title)
-        coldness = coldness_of(predictions, self.title).coldness
+        beta = temperature_fit(predictions, self.title).beta
         # Differs from the paper: an exact optimum, where its code takes steps of gradient descent.
-        fit = fit_affine(predictions.logits, predictions.labels, shape="matrix", start=(coldness, 0.0))
+        fit = fit_affine(predictions.logits, predictions.labels, shape="matrix", start=(beta, 0.0))
         return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)

@@ -11,11 +11,11 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
-from calibrant.calibrators.scaling.affine import coldness_of
+from calibrant.calibrators.scaling.affine import temperature_fit
 from calibrant.checks import check_known
 from calibrant.errors import CalibrantWarning
 from calibrant.maps import Identity, Mixture, Scale
-from calibrant.numerics.inverse_temperature import cold_rows, coldness_range
+from calibrant.numerics.inverse_temperature import beta_range, temperature_derivatives
 from calibrant.numerics.simplex import Curved, minimise_on_simplex
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
@@ -77,25 +77,27 @@ class EnsembleTemperatureScaling(Calibrator):
     def learn(self, predictions: Predictions) -> Fitted:
         k = predictions.n_classes
         if self.criterion == "brier":
-            coldness, slope, passes = _coldest_by_brier(predictions)
-            found = minimise_on_simplex(_brier(predictions, coldness), 3)
+            beta, slope, passes = _beta_by_brier(predictions)
+            found = minimise_on_simplex(_brier(predictions, beta), 3)
         else:
-            best = coldness_of(predictions, self.title)
-            coldness, slope, passes = best.coldness, 0.0, best.certificate.passes  # its slope is bounded there
-            found = minimise_on_simplex(_log_loss(predictions, coldness), 3)
+            best = temperature_fit(predictions, self.title)
+            beta, slope, passes = best.beta, 0.0, best.certificate.passes  # its slope is bounded there
+            found = minimise_on_simplex(_log_loss(predictions, beta), 3)
         device = predictions.logits.device
-        fitted, flat = torch.tensor([1 / coldness, math.inf], dtype=torch.float64, device=device)
+        fitted, flat = torch.tensor([1 / beta, math.inf], dtype=torch.float64, device=device)
         parts = (Scale(fitted, n_classes=k), Identity(n_classes=k), Scale(flat, n_classes=k))
         mixture = Mixture(found.shares.to(device), parts, n_classes=k, keeps_predicted=True)
         gradient = max(found.certificate.gradient, slope)
         return Fitted(mixture, found.certificate._replace(gradient=gradient, passes=passes + 2))
 
 
-def _log_loss(predictions: Predictions, coldness: float) -> Curved:
+def _log_loss(predictions: Predictions, beta: float) -> Curved:
     """Mean log-loss of the mixture in its shares; the label's probabilities are all it needs."""
     logs = [
-        torch.cat([rows.log_prob.double() for rows in cold_rows(predictions.logits, predictions.labels, each)])
-        for each in (coldness, 1.0)
+        torch.cat(
+            [rows.log_prob.double() for rows in temperature_derivatives(predictions.logits, predictions.labels, each)]
+        )
+        for each in (beta, 1.0)
     ]
     logs.append(torch.full_like(logs[0], -math.log(predictions.n_classes)))
     label_logs = torch.stack(logs)  # (3, n)
@@ -112,13 +114,13 @@ def _log_loss(predictions: Predictions, coldness: float) -> Curved:
     return curved
 
 
-def _brier(predictions: Predictions, coldness: float) -> Curved:
+def _brier(predictions: Predictions, beta: float) -> Curved:
     """Brier score of the mixture in its shares: a quadratic."""
     n, k = predictions.logits.shape
     products = torch.zeros(3, 3, dtype=torch.float64, device=predictions.logits.device)
     of_label = torch.zeros(3, dtype=torch.float64, device=predictions.logits.device)
     for block, labels in _blocks(predictions):
-        parts = torch.stack([(block * coldness).softmax(dim=1), block.softmax(dim=1), torch.full_like(block, 1 / k)])
+        parts = torch.stack([(block * beta).softmax(dim=1), block.softmax(dim=1), torch.full_like(block, 1 / k)])
         products += torch.einsum("anj,bnj->ab", parts, parts)
         of_label += parts.gather(2, labels.expand(3, -1)[:, :, None]).sum(dim=(1, 2))
     products, of_label = (products / n).cpu(), (of_label / n).cpu()
@@ -130,12 +132,12 @@ def _brier(predictions: Predictions, coldness: float) -> Curved:
     return curved
 
 
-def _coldest_by_brier(predictions: Predictions) -> tuple[float, float, float]:
+def _beta_by_brier(predictions: Predictions) -> tuple[float, float, float]:
     """The inverse temperature of the smallest Brier score, the slope there in its logarithm, and the passes it took.
 
     A grid on a few rows says where to look, and all rows from there on.
     """
-    lowest, highest = (math.log(end) for end in coldness_range(predictions.logits))
+    lowest, highest = (math.log(end) for end in beta_range(predictions.logits))
     points = math.ceil((highest - lowest) / math.log(_APART)) + 1
     width = (highest - lowest) / (points - 1)
     few = predictions[:: max(1, len(predictions) // _FEW_ROWS)]
@@ -166,11 +168,11 @@ def _coldest_by_brier(predictions: Predictions) -> tuple[float, float, float]:
     return math.exp(at), abs(slope(at)), calls + points * len(few) / len(predictions)
 
 
-def _brier_score(predictions: Predictions, log_coldness: float) -> tuple[float, float]:
+def _brier_score(predictions: Predictions, log_beta: float) -> tuple[float, float]:
     """Brier score less one at an inverse temperature, and its slope in that number's logarithm."""
-    total, slope, coldness = 0.0, 0.0, math.exp(log_coldness)
+    total, slope, beta = 0.0, 0.0, math.exp(log_beta)
     for block, labels in _blocks(predictions):
-        logits = block * coldness
+        logits = block * beta
         probs, label = logits.softmax(dim=1), labels[:, None]
         powers = probs * logits
         mean, of_label = powers.sum(dim=1), probs.gather(1, label)[:, 0]

@@ -56,7 +56,7 @@ def fit_classes(
     smoothed = Targets(predictions.labels, classes, (rows + 1) / (rows + 2), 1 / (len(predictions) - rows + 2))
     plain = smoothed._replace(hit=torch.ones_like(rows), miss=torch.zeros_like(rows))
     fit = _fit(scores, plain if targets == "plain" else smoothed, features, rising)
-    lost = (~fit.found).nonzero()[:, 0]
+    lost = (~fit.converged).nonzero()[:, 0]
     if len(lost) and targets == "plain" and len(classes) > 1:
         warnings.warn(
             f"{name}: class {some_names(lost, predictions)} cannot be fitted by itself (no calibration rows, or told "
@@ -65,7 +65,7 @@ def fit_classes(
             stacklevel=2,
         )
         fit = _with_lines(fit, lost, _fit(scores[lost], smoothed.lines(lost), features, rising))
-    if not fit.found.all():
+    if not fit.converged.all():
         raise _why_not(name, rows, len(predictions), fit)
     largest, most = float(fit.weights.abs().max()), torch.finfo(scores.dtype).max * torch.finfo(scores.dtype).eps
     if not largest < most:
@@ -96,7 +96,7 @@ def _with_lines(fit: LogisticFit, lines: Tensor, again: LogisticFit) -> Logistic
     """The fit with some of its lines replaced."""
     for old, new in zip(fit.columns(), again.columns(), strict=True):
         old[lines] = new
-    passes = fit.passes + again.passes * len(lines) / len(fit.found)
+    passes = fit.passes + again.passes * len(lines) / len(fit.converged)
     return fit._replace(steps=fit.steps + again.steps, passes=passes)
 
 
@@ -106,7 +106,7 @@ def _why_not(name: str, rows: Tensor, n: int, fit: LogisticFit) -> FitError:
             f"{name} needs calibration rows of both classes; got {int(rows[0])} of class 1 among {n}. "
             "Add rows of the other class, or use PlattScaling with its smoothed targets."
         )
-    if not (fit.separable | fit.found).all():
+    if not (fit.separable | fit.converged).all():
         return FitError(
             f"{name} needs log-odds of about one size; on these {n} calibration rows its optimum was not reached in "
             f"{fit.steps} steps (gradient {float(fit.gradient.max()):.2g}). Check the logits for extreme values, or "

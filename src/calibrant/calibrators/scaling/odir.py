@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
 from calibrant.calibrators.samples import deal_folds
-from calibrant.calibrators.scaling.affine import check_every_class_seen, coldness_of, log_probs_at
+from calibrant.calibrators.scaling.affine import check_every_class_seen, log_probs_at, temperature_fit
 from calibrant.checks import check_at_least, check_known, check_positive
 from calibrant.errors import FitError
 from calibrant.maps import Affine, Mixture
@@ -312,7 +312,7 @@ def _learn(method: MatrixScalingODIR | DirichletODIR, predictions: Predictions, 
     strength, bias_strength = method.strength, method.bias_strength
     searched = strength is None or bias_strength is None
     check_every_class_seen(predictions, method.title, least=2 if searched else 1)
-    start = coldness_of(predictions, method.title).coldness
+    start = temperature_fit(predictions, method.title).beta
     inputs, labels = log_probs_at(predictions, 1.0) if of_log_probs else predictions.logits, predictions.labels
 
     def as_map(fit: AffineFit) -> Affine:

@@ -12,7 +12,7 @@ from calibrant.checks import check_at_least, check_positive
 from calibrant.errors import SeparableError
 from calibrant.maps import MonotoneMap, OrderPreservingMap, Sees
 from calibrant.numerics.newton import quasi_newton
-from calibrant.numerics.order_loss import Slopes, Stretch, knots_for
+from calibrant.numerics.order_loss import GapStretchLoss, SlopeLoss, knots_for
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
@@ -151,12 +151,12 @@ class DiagonalOrderPreserving(Calibrator):
     # which makes the fit convex and the function exact; of log-probabilities after temperature scaling, so that adding
     # a constant to a row of logits, or multiplying all of them, changes nothing; fitted to its optimum.
     def learn(self, predictions: Predictions) -> Fitted:
-        coldness = _coldness(predictions)
-        log_probs = (predictions.logits.double() * coldness).log_softmax(dim=1)
+        beta = _fitted_beta(predictions)
+        log_probs = (predictions.logits.double() * beta).log_softmax(dim=1)
         knots = knots_for(log_probs, self.pieces)
-        objective = Slopes(log_probs, predictions.labels, knots, weight_decay=self.weight_decay)
+        objective = SlopeLoss(log_probs, predictions.labels, knots, weight_decay=self.weight_decay)
         slopes, certificate = quasi_newton(objective, knots.new_ones(len(knots) + 1), least=_LEAST_SLOPE)
-        return Fitted(MonotoneMap(coldness, knots, slopes, n_classes=predictions.n_classes), certificate)
+        return Fitted(MonotoneMap(beta, knots, slopes, n_classes=predictions.n_classes), certificate)
 
 
 # Differs from the paper: one hidden layer of tanh, whose start gives temperature scaling; it sees log-probabilities
@@ -164,12 +164,12 @@ class DiagonalOrderPreserving(Calibrator):
 # weights decay towards the start, not towards 0, where the hidden layer would be lost; all rows are fitted at once and
 # to an optimum, where the paper takes some epochs of Adam.
 def _stretched(predictions: Predictions, sees: Sees, hidden: int, weight_decay: float, seed: int) -> Fitted:
-    coldness = _coldness(predictions)
-    logits = predictions.logits.double() * coldness
+    beta = _fitted_beta(predictions)
+    logits = predictions.logits.double() * beta
     ranked, order = logits.sort(dim=1, descending=True, stable=True)
     seen = (ranked if sees == "sorted" else logits).log_softmax(dim=1)
     centre, spread = seen.mean(dim=0), seen.std(dim=0, correction=0).clamp(min=_LEAST_SPREAD)
-    objective = Stretch(
+    objective = GapStretchLoss(
         ranked[:, :-1] - ranked[:, 1:],
         (seen - centre) / spread,
         (order == predictions.labels[:, None]).byte().argmax(dim=1),
@@ -180,7 +180,7 @@ def _stretched(predictions: Predictions, sees: Sees, hidden: int, weight_decay: 
     weights, certificate = quasi_newton(objective, objective.start)
     network = objective.network(weights)
     fitted = OrderPreservingMap(
-        coldness,
+        beta,
         centre,
         network.hidden_weight / spread,
         network.hidden_bias,
@@ -192,7 +192,7 @@ def _stretched(predictions: Predictions, sees: Sees, hidden: int, weight_decay: 
     return Fitted(fitted, certificate)
 
 
-def _coldness(predictions: Predictions) -> Tensor:
+def _fitted_beta(predictions: Predictions) -> Tensor:
     """Return the inverse of the temperature that everything here starts from."""
     if bool(predictions.correct.all()):
         raise SeparableError(

@@ -7,7 +7,7 @@ import torch
 
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
 from calibrant.calibrators.samples import warn_of_absent
-from calibrant.calibrators.scaling.affine import finite_coldness, log_probs_at
+from calibrant.calibrators.scaling.affine import finite_temperature_fit, log_probs_at
 from calibrant.errors import InputError
 from calibrant.maps import Affine, ChainMap, Scale
 from calibrant.numerics.softmax_regression import Ridge, WeightShape, fit_affine
@@ -27,9 +27,9 @@ def fit_structured(predictions: Predictions, name: str, *, shape: WeightShape, r
         ridge: Penalties of the mean log-loss.
     """
     warn_of_absent(predictions, name)
-    k, first = predictions.n_classes, finite_coldness(predictions)
-    fit = fit_affine(log_probs_at(predictions, first.coldness), predictions.labels, shape=shape, ridge=ridge)
-    temperature = torch.tensor(1 / first.coldness, dtype=torch.float64, device=predictions.logits.device)
+    k, first = predictions.n_classes, finite_temperature_fit(predictions)
+    fit = fit_affine(log_probs_at(predictions, first.beta), predictions.labels, shape=shape, ridge=ridge)
+    temperature = torch.tensor(1 / first.beta, dtype=torch.float64, device=predictions.logits.device)
     # The log-probabilities at a temperature are not linear in those without it, so these stay two maps.
     both = (Scale(temperature, n_classes=k), Affine(fit.weight, fit.bias, n_classes=k, of_log_probs=True))
     certificate = fit.certificate._replace(passes=fit.certificate.passes + first.certificate.passes)

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
-from calibrant.calibrators.scaling.affine import finite_coldness
+from calibrant.calibrators.scaling.affine import finite_temperature_fit
 from calibrant.checks import check_bins, check_known, check_positive
 from calibrant.errors import CalibrantWarning, Caveat, InputError, SeparableError
 from calibrant.maps import Scale
 from calibrant.numerics.binning import errors_at_temperatures
-from calibrant.numerics.inverse_temperature import best_coldness, focal_loss
+from calibrant.numerics.inverse_temperature import fit_inverse_temperature, focal_loss
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
@@ -97,25 +97,25 @@ class TemperatureScaling(Calibrator):
         # At γ = 0 the focal loss is the log-loss, which is convex.
         if self.criterion == "focal" and self.gamma > 0:
             loss = partial(focal_loss, gamma=self.gamma)
-            best = best_coldness(predictions.logits, predictions.labels, loss=loss, span=predictions.span)
+            best = fit_inverse_temperature(predictions.logits, predictions.labels, loss=loss, span=predictions.span)
             if best.end == "cold":
                 raise SeparableError(
                     "temperature must have a smallest focal loss above 0; here a smaller one is always better, because "
                     "the label has the largest logit in (almost) every row. Fit on rows with some wrong predictions."
                 )
         else:
-            best = finite_coldness(predictions)
+            best = finite_temperature_fit(predictions)
         if best.end == "hot":
             warnings.warn(
                 CalibrantWarning(
                     f"the predictions are no better than guessing, so the best temperature is the largest allowed "
-                    f"({1 / best.coldness:.3g}), which makes all classes equally likely. Check that the labels are not "
+                    f"({1 / best.beta:.3g}), which makes all classes equally likely. Check that the labels are not "
                     "shifted by one class and belong to these rows.",
                     caveat=Caveat.no_better_than_guessing,
                 ),
                 stacklevel=3,
             )
-        return Fitted(self._scale(predictions, 1 / best.coldness), best.certificate)
+        return Fitted(self._scale(predictions, 1 / best.beta), best.certificate)
 
     def _lowest_error(self, logits: Tensor, labels: Tensor) -> float:
         size, per_unit = _GRIDS[self.criterion]

@@ -253,8 +253,8 @@ class TestTheSteadyCandidate:
         names = ("fixed(temperature=2.0)", "fixed(temperature=2.2)")
         unseen = [next(each for each in found.standings if each.name == name).to_steady.value for name in names]
         assert math.log(first_weight / second_weight) == pytest.approx(300 * (unseen[1] - unseen[0]) / 4)
-        coldness = first_weight / 2.0 + second_weight / 2.2
-        expected = Predictions.from_logits(coldness * predictions.logits, predictions.labels)
+        beta = first_weight / 2.0 + second_weight / 2.2
+        expected = Predictions.from_logits(beta * predictions.logits, predictions.labels)
         assert scores[taken.name] == pytest.approx(nll(expected), rel=1e-9)
         assert torch.allclose(taken.calibrator.fit(predictions)(predictions.logits), expected.log_probs)
 

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from calibrant.calibrators import DiagonalOrderPreserving, OrderInvariant, OrderPreserving, TemperatureScaling
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.metrics import nll
-from calibrant.numerics.order_loss import Network, Slopes, Stretch, knots_for
+from calibrant.numerics.order_loss import GapStretchLoss, SlopeLoss, StretchWeights, knots_for
 from calibrant.predictions import Predictions
 
 METHODS = (DiagonalOrderPreserving(), OrderInvariant(), OrderPreserving())
@@ -40,7 +40,7 @@ class TestOptima:
         generator = torch.Generator().manual_seed(0)
         gaps, seen = torch.rand(30, 4, generator=generator).double(), torch.randn(30, 5, generator=generator).double()
         labels = torch.randint(0, 5, (30,), generator=generator)
-        objective = Stretch(gaps, seen, labels, hidden=3, weight_decay=2.0, seed=0)
+        objective = GapStretchLoss(gaps, seen, labels, hidden=3, weight_decay=2.0, seed=0)
         point = objective.start + torch.randn(len(objective.start), generator=generator).double()
         assert torch.allclose(objective(point)[1], numeric_gradient(objective, point), atol=1e-7)
 
@@ -49,7 +49,7 @@ class TestOptima:
         log_probs = torch.randn(30, 5, generator=generator).double().log_softmax(1)
         labels = torch.randint(0, 5, (30,), generator=generator)
         knots = knots_for(log_probs, 6)
-        objective = Slopes(log_probs, labels, knots, weight_decay=2.0)
+        objective = SlopeLoss(log_probs, labels, knots, weight_decay=2.0)
         point = torch.rand(len(knots) + 1, generator=generator).double() + 0.2
         assert torch.allclose(objective(point)[1], numeric_gradient(objective, point), atol=1e-7)
 
@@ -67,7 +67,7 @@ class TestOptima:
     def test_another_optimiser_finds_the_same_curve(self):
         cal, method = drawn(400, 4), DiagonalOrderPreserving(pieces=4, weight_decay=0.5)
         fitted = method.fit(cal)
-        log_probs = (cal.logits * float(fitted.coldness)).log_softmax(1).numpy()
+        log_probs = (cal.logits * float(fitted.beta)).log_softmax(1).numpy()
         knots, labels = fitted.knots.numpy(), cal.labels.numpy()
         x = np.concatenate([[log_probs.min() - 1], knots, [1.0]])
 
@@ -90,9 +90,9 @@ class TestOptima:
         cal = drawn(300, 5)
         for method in (OrderInvariant(), OrderPreserving()):
             fitted = method.fit(cal)
-            network = Network(*(fitted.get_buffer(name) for name in Network._fields))
+            network = StretchWeights(*(fitted.get_buffer(name) for name in StretchWeights._fields))
             start = torch.randn(32, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-            seen = (cal.logits * fitted.coldness).log_softmax(1)
+            seen = (cal.logits * fitted.beta).log_softmax(1)
             seen = seen.sort(dim=1, descending=True).values if method.name == "order_invariant" else seen
             spread = seen.std(dim=0, correction=0)
             moved = (network.hidden_weight * spread * math.sqrt(5) - start).square().sum()

@@ -68,8 +68,8 @@ def test_without_a_mistake_half_an_unseen_one_is_counted_with_a_warning(size):
     with pytest.warns(CalibrantWarning, match="half an unseen mistake.*some wrong predictions"):
         fitted = TemperatureScaling().fit(Predictions.from_logits(size * logits, labels))
 
-    def loss(log_coldness):
-        log_probs = (math.exp(log_coldness) * logits).log_softmax(1)
+    def loss(log_beta):
+        log_probs = (math.exp(log_beta) * logits).log_softmax(1)
         seen, unseen = (-log_probs.gather(1, chosen[:, None]).mean() for chosen in (labels, runner_up))
         return float(seen + unseen / (2 * len(labels)))
 
