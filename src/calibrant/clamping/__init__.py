@@ -1,28 +1,28 @@
 """Neural Clamping: a frozen network calibrated by one δ added to every input and a map behind its logits."""
 
-from calibrant.clamping.clamped_file import load_clamped, save_clamped
 from calibrant.clamping.evaluation import (
     CLAMPED,
     REFITTED,
     ClampingEvaluation,
+    ForwardRuns,
     clamping_metrics,
     evaluate_clamping,
     needs_refit,
 )
-from calibrant.clamping.fitting import Progress, StrengthRule
+from calibrant.clamping.fitting import Progress, StrengthRule, samples_digest
 from calibrant.clamping.inputs import DeltaShape, InputSpace, LowFrequencies, PerChannel, PerEntry, upgraded_settings
-from calibrant.clamping.journal import samples_digest
 from calibrant.clamping.model import (
     ClampedModel,
     ClampingOutcome,
     ClampingSummary,
-    ForwardRuns,
     StrengthTrial,
     caveats_of,
+    load_clamped,
+    save_clamped,
 )
 from calibrant.clamping.neural_clamping import GAMMA_POOL, NeuralClamping
 from calibrant.clamping.objective import HeadFit, Objective
-from calibrant.clamping.solver import ExactSolver
+from calibrant.clamping.solver import ExactSolver, StochasticSolver
 from calibrant.clamping.starts import (
     DataDrivenStart,
     EntropyGradient,
@@ -33,7 +33,6 @@ from calibrant.clamping.starts import (
     entropy_gradient,
     samples_of,
 )
-from calibrant.clamping.stochastic import StochasticSolver
 
 __all__ = [
     "CLAMPED",

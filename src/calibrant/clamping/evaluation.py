@@ -1,31 +1,128 @@
 """Evaluate a clamped network on samples that nothing was fitted on, beside what a map of its logits alone would do."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from calibrant.calibrators import Calibrator, DoNothing, TemperatureScaling
 from calibrant.calibrators.base import Trial, try_fit
 from calibrant.calibrators.selection import label
+from calibrant.clamping.inputs import InputPreparation, InputSpace
 from calibrant.clamping.model import ClampedModel, ClampingSummary
 from calibrant.clamping.neural_clamping import NeuralClamping
+from calibrant.clamping.passes import Passes
 from calibrant.comparison import TEMPERATURE, UNCALIBRATED, Caution, MethodResult, check_held_out
 from calibrant.errors import InputError
 from calibrant.evidence import Difference, PairedBootstrap, estimate
+from calibrant.inference import CalibrationSamples, check_network, frozen
 from calibrant.maps import Scale
 from calibrant.metrics import ACE, AUROC, ECE, NLL, Accuracy, Brier, Metric
 from calibrant.predictions import Predictions
 
-__all__ = ["CLAMPED", "REFITTED", "ClampingEvaluation", "clamping_metrics", "evaluate_clamping", "needs_refit"]
+__all__ = [
+    "CLAMPED",
+    "REFITTED",
+    "ClampingEvaluation",
+    "ForwardRuns",
+    "clamping_metrics",
+    "evaluate_clamping",
+    "needs_refit",
+]
 
 CLAMPED = "clamped"
 """Name of the clamped network among the methods."""
 
 REFITTED = "TS on δ*"
 """Name of the clamped network with T refitted for the log-loss at its δ."""
+
+
+@final
+class ForwardRuns:
+    """Predictions of a network for the same samples at one δ after another.
+
+    Logits come to the CPU, in full precision, and a head is applied to them there: however many heads are evaluated at
+    one δ, the network runs once. Those of δ = 0 are kept. A few samples are tried at the beginning, so that a test set
+    that does not fit the network is found before a long fit and not after it.
+
+    Args:
+        model: Network from inputs to logits; it is restored afterwards.
+        data: As ``NeuralClamping.fit`` takes them.
+        space: Range of the inputs; if it clips, x + δ is clipped, but not where δ is 0.
+        batch_size: Samples per batch; None for the data's default.
+        class_names: One per class, for the predictions.
+
+    Raises:
+        InputError: If the network does not take the inputs or gives no logits for the labels, or inputs lie outside the
+            space.
+
+    Example:
+        >>> runs = ForwardRuns(nn.Linear(2, 3), (torch.rand(5, 2), [0, 1, 2, 1, 0]))
+        >>> runs.at(torch.zeros(2)).logits.shape
+        torch.Size([5, 3])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: object,
+        *,
+        space: InputSpace | None = None,
+        batch_size: int | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> None:
+        self.samples = CalibrationSamples.of(data, batch_size=batch_size)
+        self._model, self._space, self._class_names = model, space, class_names
+        self._without_delta: Predictions | None = None
+        with frozen(model):
+            if space is not None:
+                space.check_samples(self.samples)
+            check_network(model, self.samples)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def at(self, delta: Tensor) -> Predictions:
+        """Return the network's own logits at x + δ, before any head, with the labels.
+
+        Raises:
+            InputError: If δ is not of the inputs' shape, or a logit is not finite.
+        """
+        if tuple(delta.shape) != self.samples.input_shape:
+            raise InputError(
+                f"inputs must have the shape of δ, {tuple(delta.shape)}; got {self.samples.input_shape}. Prepare both "
+                "sets of samples in the same way."
+            )
+        if bool(delta.any()):
+            return self._run(delta, self._space)
+        if self._without_delta is None:
+            self._without_delta = self._run(delta, None)  # a clamped model whose δ is 0 clips nothing either
+        return self._without_delta
+
+    def at_zero(self) -> Predictions:
+        """Return the network's own logits.
+
+        Raises:
+            InputError: If one is not finite.
+        """
+        return self.at(torch.zeros(self.samples.input_shape))
+
+    def behind(self, clamped: ClampedModel) -> Predictions:
+        """Return the calibrated logits of a clamped model around this network.
+
+        Raises:
+            InputError: As :meth:`at`.
+        """
+        return copy.deepcopy(clamped.head).cpu().transform(self.at(clamped.delta))
+
+    def _run(self, delta: Tensor, space: InputSpace | None) -> Predictions:
+        with frozen(self._model), torch.no_grad():
+            passes = Passes(self._model, self.samples, preparation=InputPreparation(space))
+            logits = passes.precise_logits(delta.to(passes.device)).cpu()
+        return Predictions.from_logits(logits, self.samples.labels, class_names=self._class_names)
 
 
 @final

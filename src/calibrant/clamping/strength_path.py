@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from calibrant.calibrators.samples import deal_folds
-from calibrant.clamping.fitting import ClampingTask, FitResult, FitRun, Progress, fit_exactly
-from calibrant.clamping.journal import Journal
+from calibrant.clamping.fitting import ClampingTask, FitResult, FitRun, Journal, Progress, fit_exactly
 from calibrant.clamping.model import StrengthTrial
 from calibrant.clamping.objective import Objective
 from calibrant.clamping.passes import Passes

@@ -4,7 +4,8 @@ Both keep every prediction, and give a :class:`~calibrant.predictions.TopLabel` 
 """
 
 from calibrant.confidence.confidence_file import AnyConfidence, load_confidence, save_confidence
-from calibrant.confidence.confidnet import ChosenEpoch, ConfidenceHead, ConfidNet, LearnedConfidence
+from calibrant.confidence.confidnet import ConfidNet
+from calibrant.confidence.learned_confidence import ChosenEpoch, ConfidenceHead, LearnedConfidence
 from calibrant.confidence.trust_score import NeighbourConfidence, TrustScore
 
 __all__ = [

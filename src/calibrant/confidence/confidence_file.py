@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from calibrant.confidence.confidnet import (
+from calibrant.confidence.learned_confidence import (
     ChosenEpoch,
     ConfidenceHead,
     LearnedConfidence,
@@ -98,7 +98,9 @@ def load_confidence(path: str | os.PathLike[str], model: nn.Module | None = None
     file = existing_file(path, holding="a confidence")
     with reading(file, "confidence saved by calibrant"):
         document, tensors = _CONTAINER.read(file)
-        _check_numbers(tensors)
+        for name, values in tensors.items():
+            if values.is_complex() or (values.is_floating_point() and not torch.isfinite(values).all()):
+                raise InputError(f"the numbers {name!r} must be real and finite; they are not.")
         read = _READERS.get(document["kind"])
         if read is None:
             raise InputError(f"it must hold what {' or '.join(_READERS)} fitted; it says {document['kind']!r}.")
@@ -145,9 +147,3 @@ _READERS = {"confidnet": _head, "trust_score": _neighbours}
 
 def _after(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): values for name, values in tensors.items() if name.startswith(prefix)}
-
-
-def _check_numbers(tensors: dict[str, Tensor]) -> None:
-    for name, values in tensors.items():
-        if values.is_complex() or (values.is_floating_point() and not torch.isfinite(values).all()):
-            raise InputError(f"the numbers {name!r} must be real and finite; they are not.")

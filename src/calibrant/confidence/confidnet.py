@@ -1,87 +1,110 @@
 """ConfidNet: learn the true-class probability from the features of a frozen classifier."""
 
-import copy
 import dataclasses
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, final, get_args
+from typing import Any, ClassVar, NamedTuple, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from calibrant.checks import check_at_least, check_known, check_positive, check_seed
-from calibrant.confidence.network_features import (
-    Gathered,
+from calibrant.checks import check_at_least, check_known, check_labels, check_positive, check_seed
+from calibrant.confidence.learned_confidence import (
+    ChooseEpochBy,
+    ChosenEpoch,
+    ConfidenceHead,
+    LearnedConfidence,
+    encoder_copy,
     features_of,
-    gathered_from_model,
-    gathered_from_predictions,
+    is_better,
     labelled_batches,
     running_on,
     sample_source,
 )
-from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableError, in_a_line
-from calibrant.inference import SampleSource, device_of, frozen, to_device, with_features
+from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableError
+from calibrant.inference import HOW_TO_WRAP, SampleSource, device_of, frozen, to_device, with_features
 from calibrant.maps import FitSummary
 from calibrant.metrics import aupr_error, auroc
 from calibrant.numerics.neighbours import as_features
-from calibrant.numerics.softmax import sigmoid
+from calibrant.numerics.softmax import working
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = [
-    "BatchedLogOdds",
-    "BestEpoch",
-    "ChooseEpochBy",
-    "ChosenEpoch",
-    "ConfidNet",
-    "ConfidenceHead",
-    "LearnedConfidence",
-    "Parts",
-    "Progress",
-    "Stage",
-    "check_head_sizes",
-    "check_numbered",
-    "chosen_epoch",
-    "encoder_copy",
-    "held_out_value",
-    "is_better",
-    "log_odds_of_inputs",
-    "split_samples",
-]
+__all__ = ["BestEpoch", "ConfidNet", "held_out_value", "split_samples"]
 
-ChooseEpochBy: TypeAlias = Literal["aupr_error", "auroc", "mse"]
+Progress: TypeAlias = Callable[[str, float], None]
+# From indices of samples to their log-odds, a batch at a time, in that order.
+_BatchedLogOdds: TypeAlias = Callable[[Tensor], Iterator[Tensor]]
+
+_TRIED = 8  # samples on which the network is checked
+_NO_MISTAKE = "No prediction is wrong: there is no error to learn from. Give samples the network was not trained on."
 
 
-class Parts(NamedTuple):
-    """Indices of the samples to fit on and of those held out, rising, on the CPU."""
+class _Gathered(NamedTuple):
+    """Numbers kept per sample; logits are not kept, as there may be a thousand classes."""
 
-    fitted: Tensor
-    held_out: Tensor
+    features: Tensor  # (n, d), in the dtype of the network
+    target: Tensor  # true-class probability, (n,), float32 or float64
+    correct: Tensor  # (n,), bool
+    softmax_log_odds: Tensor  # of the network's own confidence, (n,)
 
 
-def split_samples(correct: Tensor, share: float, *, criterion: ChooseEpochBy, seed: int) -> Parts:
+def _gathered_from_predictions(predictions: Predictions, features: object) -> _Gathered:
+    """Gather the numbers on the device of the features."""
+    checked = as_features(features, rows=len(predictions))
+    # Block by block: probabilities of all classes at once may not fit into memory.
+    target = torch.cat(
+        [working(block.logits).softmax(dim=1).gather(1, block.labels[:, None])[:, 0] for block in predictions.blocks()]
+    )
+    known = (target, predictions.correct, predictions.top.log_odds)
+    return _Gathered(checked, *(part.to(checked.device) for part in known))
+
+
+def _gathered_from_model(model: nn.Module, source: SampleSource, *, batch_size: int) -> _Gathered:
+    """Gather the numbers by one pass over labelled inputs, in evaluation mode and without gradients."""
+    network = with_features(model)
+    parts: list[_Gathered] = []
+    with frozen(model), torch.no_grad():
+        for inputs, labels, positions in labelled_batches(source, device=device_of(model), batch_size=batch_size):
+            try:
+                if not parts:
+                    _check_features_lead_to_logits(model, inputs[:_TRIED])
+                features = as_features(features_of(model, inputs))
+                logits = network.head(features)
+                predictions = Predictions.from_logits(logits, check_labels(labels, logits.shape[1]))
+            except InputError as error:
+                first, last = int(positions[0]), int(positions[-1])
+                raise InputError(f"rows {first:,} to {last:,} of the data: {error}") from error
+            parts.append(_gathered_from_predictions(predictions, features))
+    return _Gathered(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def _check_features_lead_to_logits(model: nn.Module, inputs: Tensor) -> None:
+    with running_on(inputs):
+        features = as_features(features_of(model, inputs))
+        through, whole = with_features(model).head(features), model(inputs)
+    if not isinstance(whole, Tensor) or whole.ndim != 2 or whole.shape[1] < 2:
+        got = f"shape {tuple(whole.shape)}" if isinstance(whole, Tensor) else type(whole).__name__
+        raise InputError(f"a network must return logits of shape (n, k), at least two classes; got {got}.")
+    near = torch.finfo(whole.dtype).eps ** 0.5 * (1 + float(whole.abs().max()))
+    if through.shape != whole.shape or not (through - whole).abs().max() <= near:
+        raise InputError(f"the logits must be head(features(x)); {type(model).__name__} gives others. {HOW_TO_WRAP}")
+
+
+def split_samples(correct: Tensor, share: float, *, criterion: ChooseEpochBy, seed: int) -> tuple[Tensor, Tensor]:
     """Hold out a share of the correct and of the wrong predictions, at least one of each where there are two.
 
     Wrong predictions are rare on samples that a network was trained on: a tenth of all samples may have none.
 
-    Args:
-        correct: Whether each prediction is correct, (n,), bool.
-        share: Share to hold out, above 0 and below 1.
-        criterion: Criterion that the held-out samples will evaluate.
-        seed: Random seed of the draw.
+    Returns:
+        Indices of the samples to fit on and of those held out, rising, on the CPU.
 
     Raises:
         InputError: If there are fewer than two samples.
         SeparableError: If the criterion ranks predictions, and fewer than two are correct or fewer than two wrong.
-
-    Example:
-        >>> parts = split_samples(torch.arange(100) % 10 > 0, 0.1, criterion="auroc", seed=0)
-        >>> len(parts.fitted), len(parts.held_out), int((parts.held_out % 10 == 0).sum())
-        (90, 10, 1)
     """
     correct = correct.cpu()
     if len(correct) < 2:
@@ -93,28 +116,19 @@ def split_samples(correct: Tensor, share: float, *, criterion: ChooseEpochBy, se
             f"{wrong:,} are wrong. Give samples that the network was not trained on, or choose_by='mse'."
         )
     generator = torch.Generator().manual_seed(seed)
-    held_out = []
+    is_held_out = torch.zeros(len(correct), dtype=torch.bool)
     for group in (correct, ~correct):
         samples = group.nonzero()[:, 0]
         # At least one sample of a kind stays to be fitted on.
         size = min(max(round(share * len(samples)), 1), len(samples) - 1) if len(samples) > 1 else 0
-        held_out.append(samples[torch.randperm(len(samples), generator=generator)[:size]])
-    is_held_out = torch.zeros(len(correct), dtype=torch.bool)
-    is_held_out[torch.cat(held_out)] = True
+        is_held_out[samples[torch.randperm(len(samples), generator=generator)[:size]]] = True
     if not is_held_out.any():  # one correct and one wrong prediction
         is_held_out[-1] = True
-    return Parts((~is_held_out).nonzero()[:, 0], is_held_out.nonzero()[:, 0])
+    return (~is_held_out).nonzero()[:, 0], is_held_out.nonzero()[:, 0]
 
 
 def held_out_value(criterion: ChooseEpochBy, log_odds: Tensor, target: Tensor, correct: Tensor) -> float:
-    """Return the value of the criterion for a confidence on the held-out samples.
-
-    Args:
-        criterion: Criterion to compute.
-        log_odds: Log-odds of the confidence, (n,), finite.
-        target: True-class probability, (n,).
-        correct: Whether each prediction is correct, (n,), bool.
-    """
+    """Return the criterion's value for log-odds (n,), true-class probabilities (n,) and correctness (n,)."""
     log_odds = log_odds.double()
     confidence = log_odds.sigmoid()
     if criterion == "mse":
@@ -122,434 +136,35 @@ def held_out_value(criterion: ChooseEpochBy, log_odds: Tensor, target: Tensor, c
     return {"aupr_error": aupr_error, "auroc": auroc}[criterion](TopLabel(confidence, correct, log_odds))
 
 
-def is_better(criterion: ChooseEpochBy, value: float, than: float) -> bool:
-    """Whether one value of the criterion beats another."""
-    return value < than if criterion == "mse" else value > than
-
-
 @final
 class BestEpoch:
-    """Evaluate every epoch, keep a copy of the best weights, and restore them at the end.
+    """Keeps a copy of the best weights of some modules; the first of equals stays.
 
     Args:
         modules: Modules that are trained.
         criterion: Criterion by which epochs are compared.
-        target: True-class probability of the held-out samples, (m,).
-        correct: Whether they are predicted correctly, (m,).
         value: Value of the current weights, which are kept unless an epoch is better; None to keep any epoch.
     """
 
-    def __init__(
-        self,
-        modules: Sequence[nn.Module],
-        *,
-        criterion: ChooseEpochBy,
-        target: Tensor,
-        correct: Tensor,
-        value: float | None = None,
-    ) -> None:
-        self._modules = modules
-        self.criterion, self._target, self._correct = criterion, target, correct
+    def __init__(self, modules: Sequence[nn.Module], criterion: ChooseEpochBy, value: float | None = None) -> None:
+        self._tensors = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
+        self._criterion = criterion
         self.epoch, self.value = 0, value
-        self._kept = [] if value is None else self._copies()
+        self._kept = self._copies()
 
-    def record(self, epoch: int, log_odds: Tensor) -> float:
-        """Evaluate an epoch by its log-odds on the held-out samples, (m,); the first of equals is kept.
-
-        Raises:
-            FitError: If they are not finite.
-        """
-        if not log_odds.isfinite().all():
-            raise FitError(
-                f"training must give finite confidences; in epoch {epoch} some were not. Take a lower learning rate, "
-                "or bring the features to a size of about one."
-            )
-        value = held_out_value(self.criterion, log_odds, self._target, self._correct)
-        if self.value is None or is_better(self.criterion, value, self.value):
+    def record(self, epoch: int, value: float) -> None:
+        """Keep the current weights if their value is better than the best so far."""
+        if self.value is None or is_better(self._criterion, value, self.value):
             self.epoch, self.value, self._kept = epoch, value, self._copies()
-        return value
 
+    @torch.no_grad()
     def restore(self) -> None:
-        """Restore the weights of the best epoch."""
-        with torch.no_grad():
-            for tensor, kept in zip(self._tensors(), self._kept, strict=True):
-                tensor.copy_(kept)
-
-    def _tensors(self) -> list[Tensor]:
-        return [tensor for module in self._modules for tensor in (*module.parameters(), *module.buffers())]
+        """Restore the best weights."""
+        for tensor, kept in zip(self._tensors, self._kept, strict=True):
+            tensor.copy_(kept)
 
     def _copies(self) -> list[Tensor]:
-        return [tensor.detach().clone() for tensor in self._tensors()]
-
-
-_ENOUGH_TO_WARN = 100
-
-
-@final
-@dataclass(frozen=True)
-class ChosenEpoch:
-    """The epoch that was kept, and why.
-
-    Args:
-        epoch: Number of the epoch, from 1.
-        epochs: Number of epochs that were run.
-        fine_tuned: Epochs of fine-tuning that were kept after it; 0 if none, or if they did not help.
-        criterion: Criterion of the choice: ``aupr_error``, ``auroc`` or ``mse``.
-        value: Value of the criterion on the held-out samples. It is the best of all epochs and therefore optimistic.
-        softmax_value: Value of the network's own confidence on the same samples.
-        held_out: Number of held-out samples.
-    """
-
-    epoch: int
-    epochs: int
-    fine_tuned: int
-    criterion: ChooseEpochBy
-    value: float
-    softmax_value: float
-    held_out: int
-
-    @property
-    def beats_softmax(self) -> bool:
-        """Whether it is better than the network's own confidence on the held-out samples."""
-        return is_better(self.criterion, self.value, self.softmax_value)
-
-    @property
-    def warning(self) -> str | None:
-        """Reason not to use the head, where enough held-out samples show that it does not help; otherwise None.
-
-        Under ``mse`` they do not show it: for correct predictions the softmax confidence is the target itself.
-        """
-        if self.beats_softmax or self.criterion == "mse" or self.held_out < _ENOUGH_TO_WARN:
-            return None
-        return (
-            f"the learned confidence separates errors no better than the softmax's ({self.criterion} {self.value:.3g} "
-            f"against {self.softmax_value:.3g} on {self.held_out:,} held-out samples). Use the softmax, or give "
-            "more samples that the network was not trained on."
-        )
-
-    def notes(self) -> tuple[str, ...]:
-        """Return the choice as sentences."""
-        against = f"{self.criterion} {self.value:.4g} against {self.softmax_value:.4g} of the softmax confidence"
-        lines = [f"Epoch {self.epoch} of {self.epochs} is best on {self.held_out:,} held-out samples: {against}."]
-        if self.fine_tuned:
-            lines.append(f"{self.fine_tuned} epochs of fine-tuning followed.")
-        if not self.beats_softmax:
-            lines.append("It is no better than the softmax confidence there: the features add no information.")
-        return tuple(lines)
-
-
-def chosen_epoch(
-    known: Gathered, parts: Parts, best: BestEpoch, tuned: BestEpoch | None, *, epochs: int
-) -> ChosenEpoch:
-    """Return the epoch that was kept, with the network's own confidence on the same held-out samples.
-
-    Args:
-        known: Features, true-class probabilities and correctness of all samples.
-        parts: Indices of the fitted and held-out samples.
-        best: Best epoch of the head.
-        tuned: Best epoch of the fine-tuning; None without one.
-        epochs: Number of epochs that the head was trained for.
-    """
-    value = (best if tuned is None else tuned).value
-    assert value is not None  # at least one epoch is recorded
-    held_out = parts.held_out.to(known.target.device)
-    softmax = held_out_value(
-        best.criterion, known.softmax_log_odds[held_out], known.target[held_out], known.correct[held_out]
-    )
-    return ChosenEpoch(best.epoch, epochs, tuned.epoch if tuned else 0, best.criterion, value, softmax, len(held_out))
-
-
-_BLOCK = 1 << 14  # samples that the head takes at a time
-
-
-@final
-class ConfidenceHead(nn.Module):
-    """Head from features to the log-odds of a correct prediction, (n, d) -> (n,): linear layers with ReLU between.
-
-    It does not use logits and changes no prediction. :class:`~calibrant.confidence.LearnedConfidence` puts it
-    behind the classifier.
-
-    Args:
-        n_features: Number of features, d.
-        layers: Number of linear layers; the last has one output.
-        units: Outputs of each layer but the last.
-        seed: Random seed of the initial weights; the global generator is left alone.
-
-    Raises:
-        InputError: If a size is not an integer of at least 1.
-
-    Example:
-        >>> head = ConfidenceHead(3, layers=2, units=8)
-        >>> tuple(head(torch.zeros(5, 3)).shape)
-        (5,)
-    """
-
-    def __init__(self, n_features: int, *, layers: int = 5, units: int = 400, seed: int = 0) -> None:
-        super().__init__()
-        self.n_features = check_at_least(n_features, 1, "n_features")
-        self.units = check_at_least(units, 1, "units")
-        check_at_least(layers, 1, "layers")
-        sizes = [self.n_features, *[self.units] * (layers - 1), 1]
-        # torch.manual_seed would also seed the GPUs, whose state fork_rng does not keep here.
-        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-            torch.default_generator.manual_seed(seed)
-            self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
-        self.summary: FitSummary | None = None
-        self.choice: ChosenEpoch | None = None
-
-    def settings(self) -> dict[str, Any]:
-        """Return the arguments of the constructor that are not weights."""
-        return {"n_features": self.n_features, "layers": len(self.layers), "units": self.units}
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Return log-odds, (n, d) -> (n,), in the dtype of the head's weights."""
-        if features.shape[-1] != self.n_features:
-            raise InputError(
-                f"features must have {self.n_features} columns, as in the fit; got {features.shape[-1]}. Take them "
-                "from the same layer of the same network."
-            )
-        values = features.to(next(self.parameters()).dtype)
-        *hidden, last = self.layers
-        for layer in hidden:
-            values = layer(values).relu()
-        return last(values).squeeze(-1)
-
-    @torch.no_grad()
-    def confidence(self, features: Tensor) -> Tensor:
-        """Return the confidence, (n, d) -> (n,), float64: samples that float32 would round to 1.0 still differ."""
-        return sigmoid(self(features).double())
-
-    @torch.no_grad()
-    def top_label(self, predictions: Predictions, features: object) -> TopLabel:
-        """Return the network's predictions with this confidence instead of the softmax's.
-
-        Args:
-            predictions: Predictions of the classifier; only their correctness is used.
-            features: Features of the same samples, (n, d), from the layer that the head was fitted on.
-
-        Raises:
-            InputError: If the features are not finite, or not of these samples.
-        """
-        checked = as_features(features, rows=len(predictions)).to(next(self.parameters()).device)
-        log_odds = torch.cat([self(part) for part in checked.split(_BLOCK)]).double().to(predictions.logits.device)
-        return TopLabel(sigmoid(log_odds), predictions.correct, log_odds)
-
-    def extra_repr(self) -> str:
-        """Return what is shown inside the brackets of the module's name."""
-        return f"features={self.n_features}"
-
-
-def check_head_sizes(weights: Mapping[str, Tensor], *, n_features: int, layers: int, units: int) -> None:
-    """Check that stored weights are those of a head of these sizes, before a head of any size is created.
-
-    Raises:
-        InputError: If they are not.
-    """
-    check_at_least(layers, 1, "layers")
-    sizes = [
-        check_at_least(n_features, 1, "n_features"),
-        *[check_at_least(units, 1, "units")] * min(layers - 1, len(weights)),
-        1,
-    ]
-    wanted: dict[str, tuple[int, ...]] = {}
-    for place, (a, b) in enumerate(pairwise(sizes)):
-        wanted |= {f"layers.{place}.weight": (b, a), f"layers.{place}.bias": (b,)}
-    if len(weights) != 2 * layers or {name: tuple(tensor.shape) for name, tensor in weights.items()} != wanted:
-        raise InputError(
-            f"the weights must be those of {layers} layers of {units} units on {n_features} features; got others."
-        )
-
-
-Progress: TypeAlias = Callable[[str, float], None]
-
-BatchedLogOdds: TypeAlias = Callable[[Tensor], Iterator[Tensor]]
-"""Function from indices of samples to their log-odds, a batch at a time, in that order."""
-
-
-class Stage(NamedTuple):
-    """One stage of training: the head on fixed features, or the head with a copy of the encoder."""
-
-    name: str
-    modules: tuple[nn.Module, ...]
-    epochs: int
-    learning_rate: float
-    batch_size: int
-    choose_by: ChooseEpochBy
-    seed: int
-    epochs_before: int = 0
-
-    def run(
-        self,
-        log_odds_of: BatchedLogOdds,
-        known: Gathered,
-        parts: Parts,
-        *,
-        progress: Progress,
-        value: float | None = None,
-    ) -> BestEpoch:
-        """Train, and leave the weights of the epoch that is best on the held-out samples.
-
-        Args:
-            log_odds_of: Log-odds in batches of ``batch_size`` samples; each follows the step of the one before.
-            known: Features, true-class probabilities and correctness of all samples.
-            parts: Indices of the fitted and held-out samples.
-            progress: Called after every epoch.
-            value: Value of the current weights, which are kept unless an epoch is better; None to keep any epoch.
-
-        Raises:
-            FitError: If training diverges.
-        """
-        device, first = known.target.device, next(self.modules[0].parameters())
-        target, held_out = known.target.to(first.dtype), parts.held_out.to(device)
-        best = BestEpoch(
-            self.modules,
-            criterion=self.choose_by,
-            target=known.target[held_out],
-            correct=known.correct[held_out],
-            value=value,
-        )
-        weights = [parameter for module in self.modules for parameter in module.parameters()]
-        optimiser = torch.optim.Adam(weights, lr=self.learning_rate)
-        order = torch.Generator().manual_seed(self.seed)
-        for epoch in range(1, self.epochs + 1):
-            shuffled = parts.fitted[torch.randperm(len(parts.fitted), generator=order)].to(device)
-            total = torch.zeros((), device=device)
-            for some, log_odds in zip(shuffled.split(self.batch_size), log_odds_of(shuffled), strict=True):
-                loss = mse_loss(log_odds.sigmoid(), target[some])
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-                total += loss.detach() * len(some)
-            with torch.no_grad():
-                now = best.record(epoch, torch.cat(list(log_odds_of(held_out))))
-            detail = f"squared error {float(total) / len(shuffled):.3g}, held out {self.choose_by} {now:.3g}"
-            progress(f"{self.name}, epoch {epoch} of {self.epochs}: {detail}", self.epochs_before + epoch)
-        best.restore()
-        return best
-
-
-def check_numbered(source: SampleSource) -> None:
-    """Check that samples can be read several times, in another order each time.
-
-    Raises:
-        InputError: If they come from a loader.
-    """
-    if source.n_samples is None:
-        raise InputError(
-            "fine-tuning reads the samples several times, and needs them by number; got a DataLoader. Pass its data "
-            "set, or (inputs, labels)."
-        )
-
-
-def encoder_copy(model: nn.Module, *, trained: bool) -> nn.Module:
-    """Copy the network without its last layer, in evaluation mode: no batch statistics, no dropout.
-
-    Args:
-        model: Network with ``features`` and ``head``; it is not changed.
-        trained: Whether the copy's weights take gradients.
-
-    Raises:
-        InputError: If it cannot be copied.
-    """
-    try:
-        # torch.compile keeps the network itself under this name.
-        encoder = copy.deepcopy(getattr(model, "_orig_mod", model))
-    except Exception as error:
-        raise InputError(
-            f"a network that is fine-tuned must let itself be copied; copying raised {in_a_line(error)}. Give "
-            "fine_tune_epochs=0, or a network without what cannot be copied."
-        ) from error
-    encoder.head = nn.Identity()
-    for module in encoder.modules():
-        module.training = False
-    for weights in encoder.parameters():
-        weights.requires_grad_(trained and weights.is_floating_point())
-    return encoder
-
-
-def log_odds_of_inputs(
-    encoder: nn.Module, head: ConfidenceHead, source: SampleSource, *, batch_size: int
-) -> BatchedLogOdds:
-    """Return a function from indices of samples to their log-odds, which runs the encoder on the inputs each time."""
-
-    def log_odds_of(chosen: Tensor) -> Iterator[Tensor]:
-        device = device_of(head)
-        for inputs, _, _ in source.read(chosen.cpu(), batch_size):
-            yield head(features_of(encoder, to_device(inputs, device)))
-
-    return log_odds_of
-
-
-@final
-class LearnedConfidence(nn.Module):
-    """Module from inputs to the classifier's own logits and the log-odds that its prediction is correct.
-
-    The classifier is the module given, not a copy, and stays in its mode. In training mode dropout and batch statistics
-    change the predictions: call ``eval()`` before use. :meth:`top_label` does so by itself.
-
-    Args:
-        model: The classifier, with ``features`` and ``head``.
-        head: Head from features to log-odds.
-        encoder: Fine-tuned copy whose features the head uses; None for those of the classifier.
-
-    Raises:
-        InputError: If the classifier exposes no features.
-
-    Example:
-        >>> from calibrant.models import build_model
-        >>> classifier = build_model("digits_cnn", n_classes=10, in_channels=1, image_size=8).eval()
-        >>> learned = LearnedConfidence(classifier, ConfidenceHead(110, units=8))
-        >>> logits, log_odds = learned(torch.zeros(5, 1, 8, 8))
-        >>> tuple(logits.shape), tuple(log_odds.shape)
-        ((5, 10), (5,))
-    """
-
-    def __init__(self, model: nn.Module, head: ConfidenceHead, *, encoder: nn.Module | None = None) -> None:
-        super().__init__()
-        with_features(model)
-        if not isinstance(head, ConfidenceHead):
-            raise InputError(f"head must be a ConfidenceHead, as ConfidNet fits it; got {type(head).__name__}.")
-        if encoder is not None:
-            with_features(encoder)
-        self.model, self.head, self.encoder = model, head, encoder
-        self.training = model.training
-
-    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits, (n, k), and log-odds, (n,)."""
-        if self.encoder is not None:
-            return self.model(inputs), self.head(features_of(self.encoder, inputs))
-        features = features_of(self.model, inputs)
-        return with_features(self.model).head(features), self.head(features)
-
-    @torch.no_grad()
-    def confidence(self, inputs: Tensor) -> Tensor:
-        """Return the confidence, (n, ...) -> (n,), float64."""
-        with running_on(inputs):
-            return sigmoid(self(inputs)[1].double())
-
-    def top_label(self, data: object, *, batch_size: int = 512) -> TopLabel:
-        """Return the classifier's predictions for labelled inputs with the learned confidence, in evaluation mode.
-
-        Args:
-            data: ``(inputs, labels)``, a ``Dataset`` or a ``DataLoader``.
-            batch_size: Samples at a time; a loader has its own.
-
-        Raises:
-            InputError: If the data are not labelled inputs of this classifier.
-        """
-        log_odds, correct = [], []
-        source, device = sample_source(data), device_of(self.model)
-        with frozen(self), torch.no_grad():
-            for inputs, labels, _ in labelled_batches(source, device=device, batch_size=batch_size):
-                with running_on(inputs):
-                    logits, batch = self(inputs)
-                log_odds.append(batch.double())
-                correct.append(Predictions.from_logits(logits, labels).correct)
-        joined = torch.cat(log_odds)
-        return TopLabel(sigmoid(joined), torch.cat(correct), joined)
-
-
-_NO_MISTAKE = "No prediction is wrong: there is no error to learn from. Give samples the network was not trained on."
+        return [tensor.detach().clone() for tensor in self._tensors]
 
 
 @final
@@ -651,24 +266,15 @@ class ConfidNet:
         Warns:
             CalibrantWarning: If no prediction is wrong, or the softmax separates held-out samples as well.
         """
-        begun = time.perf_counter()
-        report = _checked(progress)
         source = sample_source(data)
-        if self.fine_tune_epochs:
-            check_numbered(source)
-        # The caller may have switched gradients off.
-        with torch.inference_mode(mode=False), torch.enable_grad():
-            known = gathered_from_model(model, source, batch_size=self.batch_size)
-            head, parts, best = self._head(known, report)
-            tuned, encoder = None, None
-            if self.fine_tune_epochs:
-                encoder = encoder_copy(model, trained=True)
-                log_odds_of = log_odds_of_inputs(encoder, head, source, batch_size=self.batch_size)
-                tuned = self._stage(head, encoder).run(log_odds_of, known, parts, progress=report, value=best.value)
-                encoder.requires_grad_(requires_grad=False).zero_grad()
-                encoder = encoder if tuned.epoch else None
-        choice = chosen_epoch(known, parts, best, tuned, epochs=self.epochs)
-        self._describe(head, known, choice, seconds=time.perf_counter() - begun)
+        if self.fine_tune_epochs and source.n_samples is None:
+            raise InputError(
+                "fine-tuning reads the samples several times, and needs them by number; got a DataLoader. Pass its "
+                "data set, or (inputs, labels)."
+            )
+        head, encoder = self._fit(
+            lambda: _gathered_from_model(model, source, batch_size=self.batch_size), progress, model, source
+        )
         return LearnedConfidence(model, head, encoder=encoder)
 
     def fit_features(
@@ -692,52 +298,114 @@ class ConfidNet:
         """
         if self.fine_tune_epochs:
             raise InputError("fine_tune_epochs must be 0 where there is no network; use fit(model, data).")
-        begun = time.perf_counter()
-        report = _checked(progress)
-        with torch.inference_mode(mode=False), torch.enable_grad():
-            known = gathered_from_predictions(predictions, features)
-            head, parts, best = self._head(known, report)
-        choice = chosen_epoch(known, parts, best, None, epochs=self.epochs)
-        self._describe(head, known, choice, seconds=time.perf_counter() - begun)
-        return head
+        return self._fit(lambda: _gathered_from_predictions(predictions, features), progress)[0]
 
     def settings(self) -> dict[str, Any]:
         """Return the options, as a file can hold them."""
         return dataclasses.asdict(self)
 
-    def _head(self, known: Gathered, progress: Progress) -> tuple[ConfidenceHead, Parts, BestEpoch]:
-        parts = split_samples(known.correct, self.held_out, criterion=self.choose_by, seed=self.seed)
-        head = ConfidenceHead(known.features.shape[1], layers=self.layers, units=self.units, seed=self.seed)
-        head.to(known.features.device)
+    def _fit(
+        self,
+        gather: Callable[[], _Gathered],
+        progress: Progress | None,
+        model: nn.Module | None = None,
+        source: SampleSource | None = None,
+    ) -> tuple[ConfidenceHead, nn.Module | None]:
+        """Return the fitted head, and the fine-tuned encoder where there is a better one than the classifier's."""
+        begun = time.perf_counter()
+        if progress is not None and not callable(progress):
+            raise InputError(f"progress must be a function of a text and a number; got {progress!r}.")
+        encoder, fine_tuned = None, 0
+        # The caller may have switched gradients off.
+        with torch.inference_mode(mode=False), torch.enable_grad():
+            known = gather()
+            parts = split_samples(known.correct, self.held_out, criterion=self.choose_by, seed=self.seed)
+            head = ConfidenceHead(known.features.shape[1], layers=self.layers, units=self.units, seed=self.seed)
+            head.to(known.features.device)
 
-        def log_odds_of(samples: Tensor) -> Iterator[Tensor]:
-            return (head(known.features[batch]) for batch in samples.split(self.batch_size))
+            def log_odds_of_features(chosen: Tensor) -> Iterator[Tensor]:
+                return (head(known.features[batch]) for batch in chosen.split(self.batch_size))
 
-        return head, parts, self._stage(head).run(log_odds_of, known, parts, progress=progress)
+            best = self._train([head], log_odds_of_features, known, parts, progress)
+            epoch, value = best.epoch, best.value
+            if self.fine_tune_epochs and model is not None and source is not None:
+                tuned = encoder_copy(model, trained=True)
 
-    def _stage(self, head: ConfidenceHead, encoder: nn.Module | None = None) -> Stage:
-        """Return the stage of the head alone, or of fine-tuning."""
-        name, modules, epochs, rate, before = (
-            ("head", (head,), self.epochs, self.learning_rate, 0)
-            if encoder is None
-            else ("fine-tuning", (head, encoder), self.fine_tune_epochs, self.fine_tune_learning_rate, self.epochs)
+                def log_odds_of_inputs(chosen: Tensor) -> Iterator[Tensor]:
+                    for inputs, _, _ in source.read(chosen.cpu(), self.batch_size):
+                        yield head(features_of(tuned, to_device(inputs, device_of(head))))
+
+                best = self._train([head, tuned], log_odds_of_inputs, known, parts, progress, value=value)
+                tuned.requires_grad_(requires_grad=False).zero_grad()
+                fine_tuned, value = best.epoch, best.value
+                encoder = tuned if fine_tuned else None
+        assert value is not None  # at least one epoch is recorded
+        held_out = parts[1].to(known.target.device)
+        softmax = held_out_value(
+            self.choose_by, known.softmax_log_odds[held_out], known.target[held_out], known.correct[held_out]
         )
-        return Stage(name, modules, epochs, rate, self.batch_size, self.choose_by, self.seed, before)
-
-    def _describe(self, head: ConfidenceHead, known: Gathered, choice: ChosenEpoch, *, seconds: float) -> None:
-        """Record how the head was fitted, and warn where it does not help."""
+        choice = ChosenEpoch(epoch, self.epochs, fine_tuned, self.choose_by, value, softmax, len(held_out))
         notes = choice.notes()
         if known.correct.all():
             notes = (*notes, _NO_MISTAKE)
             warnings.warn(_NO_MISTAKE, CalibrantWarning, stacklevel=3)
         elif choice.warning is not None:
             warnings.warn(choice.warning, CalibrantWarning, stacklevel=3)
-        head.choice = choice
+        head.choice, seconds = choice, time.perf_counter() - begun
         head.summary = FitSummary(self.name, self.settings(), len(known.correct), seconds, notes=notes)
         head.eval().requires_grad_(requires_grad=False).zero_grad()
+        return head, encoder
 
+    def _train(
+        self,
+        modules: Sequence[nn.Module],
+        log_odds_of: _BatchedLogOdds,
+        known: _Gathered,
+        parts: tuple[Tensor, Tensor],
+        progress: Progress | None,
+        *,
+        value: float | None = None,
+    ) -> BestEpoch:
+        """Train, and leave the weights of the epoch that is best on the held-out samples.
 
-def _checked(progress: Progress | None) -> Progress:
-    if progress is not None and not callable(progress):
-        raise InputError(f"progress must be a function of a text and a number; got {progress!r}.")
-    return progress or (lambda _what, _epochs: None)
+        Args:
+            modules: The head; or the head and an encoder, which are fine-tuned.
+            log_odds_of: Log-odds in batches of ``batch_size`` samples; each follows the step of the one before.
+            known: Numbers of all samples.
+            parts: Indices of the fitted and held-out samples.
+            progress: Called after every epoch.
+            value: Value of the current weights, which are kept unless an epoch is better; None to keep any epoch.
+        """
+        name, epochs, rate, before = "head", self.epochs, self.learning_rate, 0
+        if len(modules) > 1:
+            name, epochs, rate, before = "fine-tuning", self.fine_tune_epochs, self.fine_tune_learning_rate, self.epochs
+        device = known.target.device
+        fitted, held_out = parts[0], parts[1].to(device)
+        target = known.target.to(next(modules[0].parameters()).dtype)
+        best = BestEpoch(modules, self.choose_by, value)
+        weights = [parameter for module in modules for parameter in module.parameters()]
+        optimiser = torch.optim.Adam(weights, lr=rate)
+        order = torch.Generator().manual_seed(self.seed)
+        for epoch in range(1, epochs + 1):
+            shuffled = fitted[torch.randperm(len(fitted), generator=order)].to(device)
+            total = torch.zeros((), device=device)
+            for some, log_odds in zip(shuffled.split(self.batch_size), log_odds_of(shuffled), strict=True):
+                loss = mse_loss(log_odds.sigmoid(), target[some])
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                total += loss.detach() * len(some)
+            with torch.no_grad():
+                log_odds = torch.cat(list(log_odds_of(held_out)))
+            if not log_odds.isfinite().all():
+                raise FitError(
+                    f"training must give finite confidences; in epoch {epoch} some were not. Take a lower learning "
+                    "rate, or bring the features to a size of about one."
+                )
+            now = held_out_value(self.choose_by, log_odds, known.target[held_out], known.correct[held_out])
+            best.record(epoch, now)
+            if progress is not None:
+                detail = f"squared error {float(total) / len(shuffled):.3g}, held out {self.choose_by} {now:.3g}"
+                progress(f"{name}, epoch {epoch} of {epochs}: {detail}", before + epoch)
+        best.restore()
+        return best

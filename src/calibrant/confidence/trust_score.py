@@ -21,27 +21,11 @@ __all__ = ["NeighbourConfidence", "TrustScore", "dense_samples", "nearest_sample
 
 
 def dense_samples(points: Tensor, *, neighbours: int, alpha: float) -> Tensor:
-    """Mark all but the share ``alpha`` of the samples that are farthest from their neighbours.
+    """Mark all but the share ``alpha`` of one class's points, (n, d), that are farthest from their neighbours.
 
-    A sample is not its own neighbour; an exact duplicate of it is one, at distance 0. Ties with the last sample kept
-    are kept too, so that the order of samples does not matter, and at least one sample always stays. If there are fewer
-    samples than neighbours, all others count as neighbours.
-
-    Args:
-        points: Points of one class, (n, d), float64, n >= 1.
-        neighbours: Density is measured by the distance to the neighbour of this rank.
-        alpha: Share to leave out, at least 0 and below 1.
-
-    Returns:
-        Shape (n,), bool.
-
-    Example:
-        >>> points = torch.tensor([[0.0], [0.1], [0.2], [9.0]], dtype=torch.float64)
-        >>> dense_samples(points, neighbours=1, alpha=0.25).tolist()
-        [True, True, True, False]
-
-    Reference:
-        Jiang et al. (2018), Algorithm 1.
+    An exact duplicate counts as a neighbour, at distance 0. Ties with the last sample kept are kept too, so that the
+    order of samples does not matter, and at least one sample always stays. If there are fewer samples than neighbours,
+    all others count as neighbours. (Jiang et al., Algorithm 1.)
     """
     n = len(points)
     dropped = int(alpha * n + 1e-9)  # 0.3 times 10 is less than 3 in binary
@@ -60,16 +44,6 @@ def nearest_sample_distances(points: Tensor, reference: Tensor, neighbours: int)
     """Return the Euclidean distances to the nearest reference samples, rising, (m, neighbours), float64.
 
     A point that is itself a reference sample has that sample as its nearest, at distance 0.
-
-    Args:
-        points: Shape (m, d), float64, finite.
-        reference: Shape (r, d), float64, finite, with r >= neighbours.
-        neighbours: Number of distances per point.
-
-    Example:
-        >>> line = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
-        >>> nearest_sample_distances(line, line, 2).tolist()
-        [[0.0, 1.0], [0.0, 1.0], [0.0, 2.0]]
     """
     is_flat = points.shape[1] <= _FEW_DIMENSIONS and points.device.type == "cpu"
     if is_flat and len(points) * len(reference) >= _MANY_PAIRS:
@@ -131,11 +105,7 @@ class NeighbourConfidence(nn.Module):
 
     @torch.no_grad()
     def class_distances(self, features: object) -> Tensor:
-        """Return the distance to the nearest sample of each class, (n, d) -> (n, k), float64; infinite if it has none.
-
-        Raises:
-            InputError: If the features are not finite, or differ in number from those of the fit.
-        """
+        """Return distances to the nearest sample of each class, (n, d) -> (n, k), float64; infinite without one."""
         given = as_features(features).to(self.reference.device)
         if given.shape[1] != self.reference.shape[1]:
             raise InputError(
@@ -163,7 +133,7 @@ class NeighbourConfidence(nn.Module):
         Warns:
             CalibrantWarning: If a predicted class has no reference samples; the score is then 0.
         """
-        own, other = self._nearest(features, predicted, stacklevel=6)
+        own, other = self._nearest(features, predicted, stacklevel=5)
         # At distance 0 from both, neither is nearer.
         return torch.where((own == 0) & (other == 0), 0.0, other.log() - own.log())
 
@@ -173,7 +143,7 @@ class NeighbourConfidence(nn.Module):
 
         Arguments, errors and warnings are those of :meth:`forward`.
         """
-        own, other = self._nearest(features, predicted, stacklevel=5)
+        own, other = self._nearest(features, predicted, stacklevel=4)
         return torch.where((own == 0) & (other == 0), 1.0, other / own)
 
     def _nearest(self, features: Tensor, predicted: Tensor, *, stacklevel: int) -> tuple[Tensor, Tensor]:
@@ -183,7 +153,15 @@ class NeighbourConfidence(nn.Module):
         check_same_length(distances, "features", predicted, "predicted")
         _check_classes(predicted, self.n_classes, "predicted")
         own = distances.gather(1, predicted[:, None])[:, 0]
-        self._warn_of_empty(predicted[own.isinf()], stacklevel)
+        without_samples = predicted[own.isinf()]
+        if len(without_samples):
+            named = ", ".join(map(str, without_samples.unique().tolist()[:5]))
+            warnings.warn(
+                f"{len(without_samples)} samples are predicted to be of a class without reference samples ({named}); "
+                "their trust score is 0. Fit on samples of all classes.",
+                CalibrantWarning,
+                stacklevel=stacklevel,
+            )
         return own, distances.scatter(1, predicted[:, None], torch.inf).amin(dim=1)
 
     def top_label(self, predictions: Predictions, features: object) -> TopLabel:
@@ -211,17 +189,6 @@ class NeighbourConfidence(nn.Module):
         """Return what is shown inside the brackets of the module's name."""
         samples, d = self.reference.shape
         return f"classes={self.n_classes}, samples={samples}, features={d}"
-
-    @staticmethod
-    def _warn_of_empty(predicted: Tensor, stacklevel: int) -> None:
-        if len(predicted):
-            named = ", ".join(map(str, predicted.unique().tolist()[:5]))
-            warnings.warn(
-                f"{len(predicted)} samples are predicted to be of a class without reference samples ({named}); their "
-                "trust score is 0. Fit on samples of all classes.",
-                CalibrantWarning,
-                stacklevel=stacklevel,
-            )
 
 
 def _check_classes(classes: Tensor, n_classes: int, name: str) -> None:

@@ -3,8 +3,10 @@
 from calibrant.inference.loaders import SampleSource, StreamedSamples, TensorSamples, open_samples
 from calibrant.inference.network import (
     HOW_TO_WRAP,
+    check_network,
     device_of,
     evaluating,
+    first_inputs,
     frozen,
     is_exported,
     is_training,
@@ -17,7 +19,6 @@ from calibrant.inference.network import (
     warn_if_training,
     with_features,
 )
-from calibrant.inference.probe import check_network, first_inputs
 from calibrant.inference.samples import (
     CalibrationSamples,
     check_batch_size,

@@ -19,7 +19,7 @@ from calibrant.clamping import (
     NeuralClamping,
     StochasticSolver,
 )
-from calibrant.clamping.journal import Journal
+from calibrant.clamping.fitting import Journal
 from calibrant.errors import CalibrantWarning, Caveat, FileError, FitError, InputError, SeparableError
 
 D, K = 6, 4

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from calibrant.clamping.journal import Journal
+from calibrant.clamping.fitting import Journal
 from calibrant.errors import FileError
 
 IDENTITY = {"settings": {"strength": 1.0, "space": None}, "digest": "abc"}
@@ -110,7 +110,7 @@ def test_a_note_that_fails_leaves_the_one_before(tmp_path, monkeypatch):
     def full(*_arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("calibrant.clamping.journal.save_tensors", full)
+    monkeypatch.setattr("calibrant.clamping.fitting.save_tensors", full)
     with pytest.raises(FileError):
         journal.write("fit", entry(1), final=True)
     assert_same(journal.read("fit"), entry(0))

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from calibrant.clamping import NeuralClamping, Objective, RandomStart, StochasticSolver
 from calibrant.clamping.inputs import InputPreparation
-from calibrant.clamping.stochastic import StochasticState, descend_stochastically
+from calibrant.clamping.solver import StochasticState, descend_stochastically
 from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableError
 from calibrant.inference import CalibrationSamples
 

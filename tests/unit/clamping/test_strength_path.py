@@ -12,9 +12,8 @@ from torch.nn import functional as F
 from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators.samples import deal_folds
 from calibrant.clamping import ExactSolver, Objective, PerEntry
-from calibrant.clamping.fitting import ClampingTask
+from calibrant.clamping.fitting import ClampingTask, Journal
 from calibrant.clamping.inputs import InputPreparation
-from calibrant.clamping.journal import Journal
 from calibrant.clamping.strength_path import PathFollower
 from calibrant.errors import FitError, SeparableError
 from calibrant.inference import CalibrationSamples

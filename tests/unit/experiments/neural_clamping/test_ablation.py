@@ -115,7 +115,7 @@ def test_comparisons_are_paired_and_the_three_planned_come_first(found):
 @pytest.fixture
 def _unchecked(monkeypatch):
     """Without the first look at the network, which takes runs of its own."""
-    monkeypatch.setattr("calibrant.clamping.model.check_network", lambda *_: None)
+    monkeypatch.setattr("calibrant.clamping.evaluation.check_network", lambda *_: None)
 
 
 @pytest.mark.usefixtures("_unchecked")

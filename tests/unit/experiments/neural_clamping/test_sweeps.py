@@ -68,7 +68,7 @@ def test_every_gamma_is_the_fit_made_by_hand(case):
 
 def test_with_the_head_alone_the_network_runs_once_over_each_set(case, monkeypatch):
     # Without the first look at the network, which takes runs of its own.
-    monkeypatch.setattr("calibrant.clamping.model.check_network", lambda *_: None)
+    monkeypatch.setattr("calibrant.clamping.evaluation.check_network", lambda *_: None)
     model, calibration, test = case
     counting = Counting(model).eval()
     sweep = gamma_sweep(
