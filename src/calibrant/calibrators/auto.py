@@ -5,18 +5,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, final, get_args
 
-from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, check_calibrators
-from calibrant.calibrators.binning.isotonic import IsotonicOneVsRest, IsotonicPooled, IsotonicRegression
-from calibrant.calibrators.chain import Chain, DoNothing, Pool
+from calibrant.calibrators.affine import DoNothing, StructuredMatrixScaling, StructuredVectorScaling, TemperatureScaling
+from calibrant.calibrators.base import (
+    Calibrator,
+    CalibratorFamily,
+    Fitted,
+    absent_classes,
+    check_calibrators,
+    some_names,
+)
+from calibrant.calibrators.binning import IsotonicOneVsRest, IsotonicPooled, IsotonicRegression
 from calibrant.calibrators.curves import VennAbers
-from calibrant.calibrators.samples import absent_classes, some_names
-from calibrant.calibrators.scaling.ets import EnsembleTemperatureScaling
-from calibrant.calibrators.scaling.logistic import BetaCalibration, PlattScaling, QuadraticScaling
-from calibrant.calibrators.scaling.odir import DirichletODIR
-from calibrant.calibrators.scaling.order_preserving import DiagonalOrderPreserving, OrderInvariant, OrderPreserving
-from calibrant.calibrators.scaling.structured import StructuredMatrixScaling, StructuredVectorScaling
-from calibrant.calibrators.scaling.temperature import TemperatureScaling
-from calibrant.calibrators.selection import Ranking, Score, Standing, rank
+from calibrant.calibrators.ets import EnsembleTemperatureScaling
+from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
+from calibrant.calibrators.odir import DirichletODIR
+from calibrant.calibrators.order_preserving import DiagonalOrderPreserving, OrderInvariant, OrderPreserving
+from calibrant.calibrators.selection import Chain, Pool, Ranking, Score, Standing, rank
 from calibrant.checks import check_at_least, check_known
 from calibrant.errors import CalibrantError, CalibrantWarning
 from calibrant.maps import Map

@@ -18,9 +18,9 @@ from calibrant.calibrators.base import (
     gathered_warnings,
     log_odds_bounds,
     prob_bounds,
+    top_label,
     with_comparison,
 )
-from calibrant.calibrators.samples import top_label
 from calibrant.checks import check_at_least, check_known
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.maps import Bands, FitSummary, ProximityMap, Surface, Table

@@ -13,7 +13,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from calibrant.calibrators.samples import deal_folds
+from calibrant.calibrators.base import deal_folds
 from calibrant.clamping.fitting import ClampingTask, FitResult, FitRun, Journal, Progress, fit_exactly
 from calibrant.clamping.model import StrengthTrial
 from calibrant.clamping.objective import Objective

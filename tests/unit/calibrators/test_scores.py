@@ -1,6 +1,6 @@
 import torch
 
-from calibrant.calibrators.samples import class_by_class, class_map, top_label
+from calibrant.calibrators.base import class_by_class, class_map, top_label
 from calibrant.maps import OneVsRest, Steps, TwoClassMap
 from calibrant.predictions import Predictions
 

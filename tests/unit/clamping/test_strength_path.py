@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from calibrant.calibrators import TemperatureScaling
-from calibrant.calibrators.samples import deal_folds
+from calibrant.calibrators.base import deal_folds
 from calibrant.clamping import ExactSolver, Objective, PerEntry
 from calibrant.clamping.fitting import ClampingTask, Journal
 from calibrant.clamping.inputs import InputPreparation

@@ -177,7 +177,7 @@ def test_progress_counts_the_methods():
 
 
 def test_mapped_predictions_are_not_kept(monkeypatch):
-    module = sys.modules["calibrant.comparison.methods"]
+    module = sys.modules["calibrant.comparison"]
     alive = []
 
     def watched(*arguments):

@@ -2,8 +2,14 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from calibrant.calibrators import DirichletODIR, MatrixScaling, MatrixScalingODIR, TemperatureScaling, VectorScaling
-from calibrant.calibrators.scaling import odir
+from calibrant.calibrators import (
+    DirichletODIR,
+    MatrixScaling,
+    MatrixScalingODIR,
+    TemperatureScaling,
+    VectorScaling,
+    odir,
+)
 from calibrant.errors import FitError, InputError
 from calibrant.metrics import nll
 from calibrant.predictions import Predictions

@@ -10,8 +10,8 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
+from calibrant.calibrators.affine import temperature_fit
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
-from calibrant.calibrators.scaling.affine import temperature_fit
 from calibrant.checks import check_known
 from calibrant.errors import CalibrantWarning
 from calibrant.maps import Identity, Mixture, Scale

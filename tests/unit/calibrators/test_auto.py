@@ -20,8 +20,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
 )
 from calibrant.calibrators.auto import Auto
-from calibrant.calibrators.base import Fitted
-from calibrant.calibrators.samples import deal_folds
+from calibrant.calibrators.base import Fitted, deal_folds
 from calibrant.calibrators.selection import Gap, Ranking, Standing, label, rank
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.maps import Affine, LogMixture, Scale, Steps, TopLabelMap

@@ -5,9 +5,8 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
-from calibrant.calibrators.samples import warn_of_absent
-from calibrant.calibrators.scaling.temperature import TemperatureScaling
+from calibrant.calibrators.affine import TemperatureScaling
+from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, warn_of_absent
 from calibrant.checks import check_at_least, check_positive
 from calibrant.errors import SeparableError
 from calibrant.maps import MonotoneMap, OrderPreservingMap, Sees

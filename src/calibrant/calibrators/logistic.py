@@ -9,8 +9,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, with_floor
-from calibrant.calibrators.samples import class_by_class, class_map, deal_folds, some_names, warn_of_absent
+from calibrant.calibrators.base import (
+    Calibrator,
+    CalibratorFamily,
+    Fitted,
+    class_by_class,
+    class_map,
+    deal_folds,
+    some_names,
+    warn_of_absent,
+    with_floor,
+)
 from calibrant.checks import check_known
 from calibrant.errors import CalibrantWarning, FitError, SeparableError, without_our_warnings
 from calibrant.maps import BetaCurve, Polynomial

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
-from calibrant.calibrators.samples import deal_folds
-from calibrant.calibrators.scaling.affine import check_every_class_seen, log_probs_at, temperature_fit
+from calibrant.calibrators.affine import check_every_class_seen, log_probs_at, temperature_fit
+from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, deal_folds
 from calibrant.checks import check_at_least, check_known, check_positive
 from calibrant.errors import FitError
 from calibrant.maps import Affine, Mixture

@@ -1,0 +1,539 @@
+"""Affine functions of the logits: temperature, bias-corrected, vector, matrix and structured scaling; the identity."""
+
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Literal, TypeAlias, final, get_args
+
+import torch
+from torch import Tensor
+
+from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, some_names, warn_of_absent
+from calibrant.checks import check_bins, check_known, check_positive
+from calibrant.errors import CalibrantWarning, Caveat, FitError, InputError, SeparableError
+from calibrant.maps import Affine, ChainMap, Identity, Scale
+from calibrant.numerics.binning import errors_at_temperatures
+from calibrant.numerics.inverse_temperature import (
+    InverseTemperatureFit,
+    fit_inverse_temperature,
+    fit_with_half_an_error,
+    focal_loss,
+)
+from calibrant.numerics.softmax import working
+from calibrant.numerics.softmax_regression import Ridge, WeightShape, fit_affine
+from calibrant.paper import Paper
+from calibrant.predictions import Predictions
+
+__all__ = [
+    "BiasCorrectedTemperature",
+    "DoNothing",
+    "MatrixScaling",
+    "StructuredMatrixScaling",
+    "StructuredVectorScaling",
+    "TemperatureCriterion",
+    "TemperatureScaling",
+    "VectorScaling",
+    "check_every_class_seen",
+    "check_strengths",
+    "finite_temperature_fit",
+    "fit_structured",
+    "log_probs_at",
+    "temperature_fit",
+    "warn_of_few_rows",
+]
+
+
+def temperature_fit(predictions: Predictions, name: str) -> InverseTemperatureFit:
+    """The inverse temperature to begin from.
+
+    Raises:
+        FitError: If there is none, because the label has the largest logit in almost every row.
+    """
+    best = fit_inverse_temperature(predictions.logits, predictions.labels, span=predictions.span)
+    if best.end == "cold":
+        raise SeparableError(
+            f"{name} must have some wrong predictions to learn from; here the label has the largest logit in (almost) "
+            f"all {len(predictions)} rows, so larger weights are always better. Fit on more rows."
+        )
+    return best
+
+
+def finite_temperature_fit(predictions: Predictions) -> InverseTemperatureFit:
+    """Return the best inverse temperature; with a warning where only half an unseen mistake makes it finite.
+
+    For methods that have an optimum wherever a temperature has one.
+    """
+    best = fit_inverse_temperature(predictions.logits, predictions.labels, span=predictions.span)
+    if best.end == "cold":
+        best = fit_with_half_an_error(predictions.logits, predictions.labels)
+        warnings.warn(
+            f"(almost) all {len(predictions)} predictions are right, so that a smaller temperature always lowers the "
+            f"log-loss; T = {1 / best.beta:.3g} counts half an unseen mistake beside them. It is a guess: fit on "
+            "samples with some wrong predictions.",
+            CalibrantWarning,
+            stacklevel=3,
+        )
+    return best
+
+
+def log_probs_at(predictions: Predictions, beta: float) -> Tensor:
+    """Log-probabilities of the logits times a number, (n, k), in float32, or in float64 if the logits are."""
+    return (working(predictions.logits) * beta).log_softmax(dim=1)
+
+
+def check_every_class_seen(predictions: Predictions, name: str, *, least: int = 1) -> None:
+    """Every class has calibration rows.
+
+    Args:
+        predictions: The calibration rows.
+        name: Name of the method, for the message.
+        least: How many rows each class must have.
+
+    Raises:
+        FitError: If not; the message names the classes.
+    """
+    rows = torch.bincount(predictions.labels, minlength=predictions.n_classes)
+    lacking = (rows < least).nonzero()[:, 0]
+    if len(lacking):
+        wanted = "rows" if least == 1 else f"at least {least} rows"
+        raise FitError(
+            f"{name} must see {wanted} of every class, or its parameters for that class have no finite optimum; too "
+            f"few of class {some_names(lacking, predictions)}. Use temperature or ets, or gather rows of it."
+        )
+
+
+def warn_of_few_rows(predictions: Predictions, parameters: int, name: str) -> None:
+    """Say so where there are fewer rows than parameters."""
+    if len(predictions) < parameters:
+        warnings.warn(
+            f"{name} fits {parameters} parameters to {len(predictions)} rows, and will follow their noise. "
+            "Use svs or sms, which hold the parameters back, or more rows.",
+            CalibrantWarning,
+            stacklevel=3,
+        )
+
+
+@final
+@dataclass(frozen=True)
+class DoNothing(Calibrator):
+    """Leave the predictions as they are.
+
+    A well-regularised or well-ensembled network can be calibrated already; with few held-out rows every fitted map
+    then adds more noise than it takes away. On large image benchmarks it beats vector scaling.
+
+    Formula: q = softmax(z)
+    Rows: none.
+    """
+
+    name: ClassVar[str] = "none"
+    title: ClassVar[str] = "Uncalibrated"
+    family: ClassVar[CalibratorFamily] = "baseline"
+    paper: ClassVar[Paper] = Paper(
+        "Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "the uncalibrated baseline"
+    )
+    preserves_accuracy: ClassVar[bool] = True
+    preserves_ranking: ClassVar[bool] = True
+
+    def learn(self, predictions: Predictions) -> Fitted:
+        return Fitted(Identity(n_classes=predictions.n_classes))
+
+
+@final
+@dataclass(frozen=True)
+class BiasCorrectedTemperature(Calibrator):
+    """Divide the logits by one number and add another to each class, so that the log-loss is smallest.
+
+    The shifts correct classes that are over- or underrated as a whole: afterwards the mean probability of each class
+    over the calibration samples is its share of them, which is what estimates of a shifted class balance rest on. It
+    cannot correct a class whose probabilities are too steep or too flat. Where shares differ between calibration and
+    use, the shifts carry the wrong ones over, and temperature scaling alone is the safer choice.
+
+    Formula: q = softmax(a z + b), Σ_j b_j = 0
+    Rows: about 20 of each class; a class without rows has no optimum.
+
+    Raises:
+        FitError: If a class has no rows, or all predictions are right.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.randn(3000, 3, generator=torch.manual_seed(0), dtype=torch.float64)
+        >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
+        >>> fitted = BiasCorrectedTemperature().fit(Predictions.from_logits(2 * logits + torch.arange(3), labels))
+        >>> round(float(fitted.weight), 1), [round(number, 1) for number in fitted.bias.tolist()]
+        (0.5, [0.5, 0.0, -0.5])
+    """
+
+    name: ClassVar[str] = "bias_corrected"
+    title: ClassVar[str] = "Bias-corrected temperature scaling"
+    family: ClassVar[CalibratorFamily] = "scaling"
+    paper: ClassVar[Paper] = Paper(
+        "Alexandari et al.",
+        2020,
+        "Maximum Likelihood with Bias-Corrected Calibration is Hard-To-Beat at Label Shift Adaptation",
+        "arXiv:1901.06852",
+        "Section 2.3",
+    )
+    # The shifts move the thresholds between classes.
+    preserves_accuracy: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False
+
+    def learn(self, predictions: Predictions) -> Fitted:
+        k = predictions.n_classes
+        check_every_class_seen(predictions, self.title)
+        warn_of_few_rows(predictions, k + 1, self.title)
+        beta = temperature_fit(predictions, self.title).beta
+        fit = fit_affine(predictions.logits, predictions.labels, shape="number", start=(beta, 0.0))
+        if fit.weight <= 0:
+            warnings.warn(
+                f"the best multiple of the logits is {float(fit.weight):.3g}, below zero: on these rows the network's "
+                "favourites are right less often than chance. Check that labels and logits belong together.",
+                CalibrantWarning,
+                stacklevel=3,
+            )
+        return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
+
+
+@final
+@dataclass(frozen=True)
+class VectorScaling(Calibrator):
+    """Scale and shift the logit of each class by numbers of its own, so that the log-loss is smallest.
+
+    It corrects classes that are over- or underrated, and classes that are more sure of themselves than others. The 2k
+    numbers follow noise: with fewer than a hundred rows a class it is often worse than temperature scaling on new rows,
+    and structured vector scaling (svs), the same with a penalty, is nearly always better. Logits are taken as they are:
+    a number added to all logits of a row, which no probability shows, changes its result.
+
+    Formula: q = softmax(w ⊙ z + b), Σ_j b_j = 0
+    Rows: about 100 of each class; a class without rows has no optimum.
+
+    Raises:
+        FitError: If a class has no rows, or the samples are separable.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.randn(3000, 3, generator=torch.manual_seed(0), dtype=torch.float64)
+        >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
+        >>> steep = logits * torch.tensor([1.0, 2.0, 4.0])
+        >>> fitted = VectorScaling().fit(Predictions.from_logits(steep, labels))
+        >>> [round(number, 1) for number in fitted.weight.tolist()]
+        [1.0, 0.5, 0.3]
+    """
+
+    name: ClassVar[str] = "vector"
+    title: ClassVar[str] = "Vector scaling"
+    family: ClassVar[CalibratorFamily] = "scaling"
+    paper: ClassVar[Paper] = Paper(
+        "Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "Section 4.2"
+    )
+    # Each class has its own slope and shift.
+    preserves_accuracy: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False
+
+    def learn(self, predictions: Predictions) -> Fitted:
+        k = predictions.n_classes
+        check_every_class_seen(predictions, self.title)
+        warn_of_few_rows(predictions, 2 * k, self.title)
+        beta = temperature_fit(predictions, self.title).beta
+        # Differs from the paper: an exact optimum, where its code takes steps of gradient descent.
+        fit = fit_affine(predictions.logits, predictions.labels, shape="diagonal", start=(beta, 0.0))
+        return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
+
+
+@final
+@dataclass(frozen=True)
+class MatrixScaling(Calibrator):
+    """A linear function of the logits, with a full matrix and no penalty, so that the log-loss is smallest.
+
+    It can undo any confusion between classes, and with ten classes and thousands of rows it does. Its k (k + 1) numbers
+    make it the first to overfit: with a hundred classes and 5,000 rows it tells the calibration rows apart almost
+    without error, which has no optimum and is refused here. (Papers that report it there stop gradient descent early;
+    the result is then that of the stopping.) Structured matrix scaling (sms) and ms_odir are the same with a penalty.
+
+    Formula: q = softmax(W z + b); the off-diagonal of each column of W sums to 0, as does b
+    Rows: about 20 (k + 1) of each class; a class without rows has no optimum.
+
+    Raises:
+        FitError: If a class has no rows, or the samples are separable.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.randn(5000, 3, generator=torch.manual_seed(0), dtype=torch.float64)
+        >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
+        >>> swapped = logits[:, [1, 0, 2]]
+        >>> fitted = MatrixScaling().fit(Predictions.from_logits(swapped, labels))
+        >>> round(float((fitted(swapped).argmax(1) == logits.argmax(1)).float().mean()), 1)
+        1.0
+    """
+
+    name: ClassVar[str] = "matrix"
+    title: ClassVar[str] = "Matrix scaling"
+    family: ClassVar[CalibratorFamily] = "scaling"
+    paper: ClassVar[Paper] = Paper(
+        "Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "Section 4.2"
+    )
+    # Classes are mixed.
+    preserves_accuracy: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False
+
+    def learn(self, predictions: Predictions) -> Fitted:
+        k = predictions.n_classes
+        check_every_class_seen(predictions, self.title)
+        warn_of_few_rows(predictions, k * (k + 1), self.title)
+        beta = temperature_fit(predictions, self.title).beta
+        # Differs from the paper: an exact optimum, where its code takes steps of gradient descent.
+        fit = fit_affine(predictions.logits, predictions.labels, shape="matrix", start=(beta, 0.0))
+        return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
+
+
+TemperatureCriterion: TypeAlias = Literal[
+    "nll", "focal", "ece-neural-clamping", "ece-overconfidence", "ece-meta-regularization"
+]
+# How many temperatures each paper tries, and how far apart they are.
+_GRIDS = {
+    "ece-neural-clamping": (5000, 1000),
+    # Differs from the paper: its public code stops at 4.99; the text's 10 is used.
+    "ece-overconfidence": (1000, 100),
+    # Differs from the paper: its public code adds up 0.1 a hundred times and drifts.
+    "ece-meta-regularization": (100, 10),
+}
+
+
+@final
+@dataclass(frozen=True)
+class TemperatureScaling(Calibrator):
+    """Divide the logits by the one number that minimises a loss on held-out rows.
+
+    One number cannot overfit, and no prediction changes; it is the baseline that everything else must beat. It corrects
+    over- and under-confidence that is the same everywhere, and nothing else: not a class that is overrated, not one
+    region of confidence. With more than two classes the order of confidences across rows can change a little, and so
+    can AUROC. The log-loss is convex in 1/T, so its minimum is found for certain; a calibration error jumps with T and
+    is searched on the papers' grids, only to reproduce them. Without a single wrong prediction the log-loss has no
+    minimum: half an unseen mistake is then counted, with a warning.
+
+    Formula: q = softmax(z / T)
+    Rows: about 200; with 1,000 the temperature is known to about 3 %.
+
+    Args:
+        criterion: ``nll``; ``focal`` (the focal loss of Neural Clamping's ablation, which makes probabilities too
+            flat); or the calibration error on the grid of a paper: ``ece-neural-clamping`` (0.001 to 5 by 0.001),
+            ``ece-overconfidence`` (0.01 to 10 by 0.01), ``ece-meta-regularization`` (0.1 to 10 by 0.1).
+        gamma: Focusing parameter γ of the focal loss.
+        n_bins: Number of bins of the calibration error.
+        value: T itself, where it is given and nothing is to be fitted, as papers that fix it at 1.5 do; only with the
+            criterion ``nll``, which then says nothing.
+
+    Example:
+        >>> logits = torch.randn(2000, 5, generator=torch.manual_seed(0), dtype=torch.float64)
+        >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
+        >>> fitted = TemperatureScaling().fit(Predictions.from_logits(3 * logits, labels))
+        >>> round(float(fitted.temperature), 1)
+        3.0
+    """
+
+    name: ClassVar[str] = "temperature"
+    title: ClassVar[str] = "Temperature scaling"
+    family: ClassVar[CalibratorFamily] = "scaling"
+    paper: ClassVar[Paper] = Paper(
+        "Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "Section 4.2"
+    )
+    preserves_accuracy: ClassVar[bool] = True
+    preserves_ranking: ClassVar[bool] = False  # only for two classes
+
+    criterion: TemperatureCriterion = "nll"
+    gamma: float = 1.0
+    n_bins: int = 15
+    value: float | None = None
+
+    def __post_init__(self) -> None:
+        check_known(self.criterion, get_args(TemperatureCriterion), "criterion")
+        if not 0 <= self.gamma < float("inf"):
+            raise InputError(f"gamma must be at least 0 and finite; got {self.gamma}.")
+        check_bins(self.n_bins)
+        if self.value is not None:
+            check_positive(self.value, "value")
+            if self.criterion != "nll":
+                raise InputError(f"criterion must be left out where T is given as value; got {self.criterion!r}.")
+
+    def learn(self, predictions: Predictions) -> Fitted:
+        if self.value is not None:
+            return Fitted(self._scale(predictions, self.value))
+        if self.criterion in _GRIDS:
+            return Fitted(self._scale(predictions, self._lowest_error(predictions.logits, predictions.labels)))
+        # At γ = 0 the focal loss is the log-loss, which is convex.
+        if self.criterion == "focal" and self.gamma > 0:
+            loss = partial(focal_loss, gamma=self.gamma)
+            best = fit_inverse_temperature(predictions.logits, predictions.labels, loss=loss, span=predictions.span)
+            if best.end == "cold":
+                raise SeparableError(
+                    "temperature must have a smallest focal loss above 0; here a smaller one is always better, because "
+                    "the label has the largest logit in (almost) every row. Fit on rows with some wrong predictions."
+                )
+        else:
+            best = finite_temperature_fit(predictions)
+        if best.end == "hot":
+            warnings.warn(
+                CalibrantWarning(
+                    f"the predictions are no better than guessing, so the best temperature is the largest allowed "
+                    f"({1 / best.beta:.3g}), which makes all classes equally likely. Check that the labels are not "
+                    "shifted by one class and belong to these rows.",
+                    caveat=Caveat.no_better_than_guessing,
+                ),
+                stacklevel=3,
+            )
+        return Fitted(self._scale(predictions, 1 / best.beta), best.certificate)
+
+    def _lowest_error(self, logits: Tensor, labels: Tensor) -> float:
+        size, per_unit = _GRIDS[self.criterion]
+        temperatures = torch.arange(1, size + 1, dtype=torch.float64) / per_unit
+        errors = errors_at_temperatures(logits, labels, temperatures, n_bins=self.n_bins)
+        best = int(errors.argmin())
+        if best in {0, size - 1}:
+            warnings.warn(
+                f"the calibration error is smallest at the end of the grid, T = {float(temperatures[best])}; "
+                "the true minimum may lie beyond it. The criterion nll has no grid.",
+                CalibrantWarning,
+                stacklevel=3,
+            )
+        return float(temperatures[best])
+
+    @staticmethod
+    def _scale(predictions: Predictions, temperature: float) -> Scale:
+        number = torch.tensor(temperature, dtype=torch.float64, device=predictions.logits.device)
+        return Scale(number, n_classes=predictions.n_classes)
+
+
+def fit_structured(predictions: Predictions, name: str, *, shape: WeightShape, ridge: Ridge) -> Fitted:
+    """Temperature scaling, then an affine function of its log-probabilities that is held near the identity.
+
+    Args:
+        predictions: The calibration rows.
+        name: Name of the method, for messages.
+        shape: "diagonal" or "matrix".
+        ridge: Penalties of the mean log-loss.
+    """
+    warn_of_absent(predictions, name)
+    k, first = predictions.n_classes, finite_temperature_fit(predictions)
+    fit = fit_affine(log_probs_at(predictions, first.beta), predictions.labels, shape=shape, ridge=ridge)
+    temperature = torch.tensor(1 / first.beta, dtype=torch.float64, device=predictions.logits.device)
+    # The log-probabilities at a temperature are not linear in those without it, so these stay two maps.
+    both = (Scale(temperature, n_classes=k), Affine(fit.weight, fit.bias, n_classes=k, of_log_probs=True))
+    certificate = fit.certificate._replace(passes=fit.certificate.passes + first.certificate.passes)
+    return Fitted(ChainMap(both, n_classes=k), certificate)
+
+
+def check_strengths(**strengths: float) -> None:
+    """Strengths of penalties are positive: without them there may be no optimum."""
+    for name, strength in strengths.items():
+        if not 0 < strength < float("inf"):
+            raise InputError(
+                f"{name} must be above 0 and finite; got {strength}. Without a penalty, use vector or matrix."
+            )
+
+
+@final
+@dataclass(frozen=True)
+class StructuredVectorScaling(Calibrator):
+    """Temperature scaling, then a slope and a shift for every class, pulled towards no change.
+
+    The pull weakens as rows are gathered: with few it is temperature scaling, with many vector scaling, and in between
+    it is better than both. Of all methods it is the safest improvement on a temperature, up to a thousand classes.
+    It sees only each class's own log-probability; classes taken for one another want structured matrix scaling (sms).
+    With the same few rows for each class and a balance of classes that will change, the shifts carry the old one over.
+
+    Formula: q = softmax(w ⊙ x + b), x = log_softmax(z / T); w, b minimise NLL + λ_d k/n Σ(w_j − 1)² + λ_b k/n Σ b_j²
+    Rows: about 200, as for a temperature; every row beyond adds something. A class without rows is driven out, with a
+        warning: use temperature or ets.
+
+    Args:
+        diagonal_strength: λ_d.
+        bias_strength: λ_b.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.randn(2000, 5, generator=torch.manual_seed(0), dtype=torch.float64)
+        >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
+        >>> fitted = StructuredVectorScaling().fit(Predictions.from_logits(3 * logits, labels))
+        >>> fitted.summary.certificate.gradient < 1e-8
+        True
+    """
+
+    name: ClassVar[str] = "svs"
+    title: ClassVar[str] = "Structured vector scaling"
+    family: ClassVar[CalibratorFamily] = "scaling"
+    paper: ClassVar[Paper] = Paper(
+        "Berta et al.", 2025, "Structured Matrix Scaling for Multi-Class Calibration", "arXiv:2511.03685"
+    )
+    # Each class has its own slope and shift.
+    preserves_accuracy: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False
+
+    diagonal_strength: float = 1.0
+    bias_strength: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_strengths(diagonal_strength=self.diagonal_strength, bias_strength=self.bias_strength)
+
+    def learn(self, predictions: Predictions) -> Fitted:
+        share = predictions.n_classes / len(predictions)
+        ridge = Ridge(diagonal=self.diagonal_strength * share, bias=self.bias_strength * share)
+        return fit_structured(predictions, self.title, shape="diagonal", ridge=ridge)
+
+
+@final
+@dataclass(frozen=True)
+class StructuredMatrixScaling(Calibrator):
+    """Temperature scaling, then a linear function of the log-probabilities, pulled towards no change.
+
+    The diagonal, the shifts and, k times more strongly, the off-diagonal are pulled each by itself, ever less as rows
+    are gathered. It corrects what structured vector scaling (svs) does, and classes taken for one another; on networks
+    for images it has the lowest log-loss of all methods that see only the logits. It costs k times as much: a fraction
+    of a second at 100 classes, a minute at 1000.
+
+    Formula: q = softmax(W x + b), x = log_softmax(z / T); W, b minimise NLL + λ_d k/n Σ(w_jj − 1)²
+        + λ_o k(k − 1)/n Σ_{j≠l} w_jl² + λ_b k/n Σ b_j²
+    Rows: about 200, as for a temperature; every row beyond adds something. A class without rows is driven out, with a
+        warning: use temperature or ets.
+
+    Args:
+        diagonal_strength: λ_d.
+        off_diagonal_strength: λ_o.
+        bias_strength: λ_b.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.randn(2000, 5, generator=torch.manual_seed(0), dtype=torch.float64)
+        >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
+        >>> fitted = StructuredMatrixScaling().fit(Predictions.from_logits(3 * logits, labels))
+        >>> fitted.summary.certificate.gradient < 1e-8
+        True
+    """
+
+    name: ClassVar[str] = "sms"
+    title: ClassVar[str] = "Structured matrix scaling"
+    family: ClassVar[CalibratorFamily] = "scaling"
+    paper: ClassVar[Paper] = Paper(
+        "Berta et al.", 2025, "Structured Matrix Scaling for Multi-Class Calibration", "arXiv:2511.03685"
+    )
+    # Classes are mixed.
+    preserves_accuracy: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False
+
+    diagonal_strength: float = 1.0
+    off_diagonal_strength: float = 1.0
+    bias_strength: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_strengths(
+            diagonal_strength=self.diagonal_strength,
+            off_diagonal_strength=self.off_diagonal_strength,
+            bias_strength=self.bias_strength,
+        )
+
+    def learn(self, predictions: Predictions) -> Fitted:
+        n, k = predictions.logits.shape
+        ridge = Ridge(
+            diagonal=self.diagonal_strength * k / n,
+            off_diagonal=self.off_diagonal_strength * k * (k - 1) / n,
+            bias=self.bias_strength * k / n,
+        )
+        return fit_structured(predictions, self.title, shape="matrix", ridge=ridge)

@@ -1,1 +1,0 @@
-"""Methods that give all rows of a bin one value."""
