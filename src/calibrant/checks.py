@@ -4,17 +4,24 @@ Each message says what must hold, what was got and where, and what to do about i
 """
 
 import difflib
-from collections.abc import Iterable
+import math
+import os
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
+from pathlib import Path
+from typing import IO, Any, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.errors import InputError, UnknownNameError
+from calibrant.errors import FileError, InputError, UnknownNameError, check_expansion, reading
 
 __all__ = [
     "MOST_BINS",
+    "NumpyArchive",
     "are_images",
     "as_tensor",
     "check_at_least",
@@ -31,7 +38,10 @@ __all__ = [
     "check_same_length",
     "check_seed",
     "check_unit_interval",
+    "existing_file",
     "first_not_finite",
+    "numpy_archive",
+    "read_npy",
 ]
 
 _INFINITE = float("inf")
@@ -233,3 +243,112 @@ def check_known(name: object, known: Iterable[str], what: str) -> None:
     hint = f" Did you mean {lower[close[0]]}?" if close else ""
     choice = f"one of {', '.join(names)}" if names else "left out, as there are none"
     raise UnknownNameError(f"{what} must be {choice}; got {name!r}.{hint}")
+
+
+def existing_file(path: str | os.PathLike[str], *, holding: str = "predictions") -> Path:
+    """Return the path of a file that exists and is not empty; ``holding`` says in a message what it should hold.
+
+    Raises:
+        FileError: If it is missing, a folder or empty, or the system refuses to look at it.
+    """
+    file = Path(path)
+    try:
+        size = file.stat().st_size
+    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+        reason = "there is none" if isinstance(error, FileNotFoundError) else str(error)
+        raise FileError(f"{file} must be an existing file; {reason}. Seen from the folder {Path.cwd()}.") from error
+    if file.is_dir():
+        raise FileError(f"{file} must be a file; it is a folder. Name one file in it.")
+    if file.is_file() and size == 0:
+        raise FileError(f"{file} must hold {holding}; it is empty. The program that wrote it may have been stopped.")
+    return file
+
+
+@final
+class NumpyArchive:
+    """An open ``.npz`` file. Nothing in it is run, and no array is allocated that is larger than what is stored."""
+
+    def __init__(self, path: Path, archive: Any) -> None:
+        self.names: tuple[str, ...] = tuple(archive.files)
+        self._path, self._archive = path, archive
+
+    def shape(self, name: str) -> tuple[int | None, ...]:
+        """Return the shape of an array from its header alone; ``(None,)`` if it is not plain numbers or text."""
+        with self._archive.zip.open(self._stored(name)) as member:
+            shape, kind = _npy_header(member)
+        return (None,) if kind is None else shape
+
+    def read(self, names: Iterable[str]) -> list[Any]:
+        """Return some arrays; their sizes are checked before the first is unpacked."""
+        wanted = list(names)
+        check_expansion(self._path, sum(self._stored(name).file_size for name in wanted))
+        arrays = []
+        for name in wanted:
+            stored = self._stored(name)
+            with self._archive.zip.open(stored) as member:
+                arrays.append(_plain_array(member, f"{self._path}: {name!r}", stored.file_size))
+        return arrays
+
+    def _stored(self, name: str) -> zipfile.ZipInfo:
+        """What the archive's directory says about an array; more than it says is never unpacked."""
+        members: zipfile.ZipFile = self._archive.zip
+        return members.getinfo(name if name in members.NameToInfo else f"{name}.npy")
+
+
+@contextmanager
+def numpy_archive(path: Path) -> Iterator[NumpyArchive]:
+    """Open a ``.npz`` file; whatever goes wrong in the block becomes a FileError about it."""
+    with (
+        _numpy_file(path, b"PK", "NumPy archive (.npz)", "numpy.savez") as file,
+        np.load(file, allow_pickle=False) as archive,
+    ):
+        yield NumpyArchive(path, archive)
+
+
+def read_npy(path: Path) -> Any:
+    """Return the array of a ``.npy`` file.
+
+    Raises:
+        FileError: If it is something else, damaged, or holds Python objects.
+    """
+    with _numpy_file(path, b"\x93NUMPY", "NumPy array (.npy)", "numpy.save") as file:
+        return _plain_array(file, str(path), path.stat().st_size)
+
+
+@contextmanager
+def _numpy_file(path: Path, start: bytes, form: str, maker: str) -> Iterator[IO[bytes]]:
+    with reading(path, form), path.open("rb") as file:
+        # NumPy takes anything that starts like nothing it knows for a pickle, and says so.
+        if file.read(len(start)) != start:
+            raise FileError(f"{path} must be a {form}; it is something else. Make one with {maker}.")
+        file.seek(0)
+        yield file
+
+
+def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any] | None]:
+    """Shape and type of an array; no type where it holds Python objects or is of a newer version."""
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, _, kind = np.lib.format.read_array_header_1_0(file)
+    elif version == (2, 0):
+        shape, _, kind = np.lib.format.read_array_header_2_0(file)
+    else:
+        return (), None
+    return tuple(map(int, shape)), None if kind.hasobject else kind
+
+
+def _plain_array(file: IO[bytes], where: str, stored: int) -> Any:
+    shape, kind = _npy_header(file)
+    # An array as large as its header says is allocated before it is read.
+    if kind is not None and math.prod(shape) * kind.itemsize > stored:
+        raise FileError(f"{where} must be a whole NumPy array; it is smaller than its header says, {kind} {shape}.")
+    file.seek(0)
+    try:
+        return np.lib.format.read_array(file, allow_pickle=False)
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise FileError(
+            f"{where} must be an array of numbers or text; it holds Python objects (a pickle), which could run code "
+            "when read. Save it again with a plain dtype, for example numpy.asarray(values, dtype='float32')."
+        ) from error

@@ -17,11 +17,10 @@ from typing import Any, Never, Self, final
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import check_at_least, check_bool
+from calibrant.checks import check_at_least, check_bool, existing_file
 from calibrant.clamping.inputs import InputSpace, add_delta, upgraded_settings
 from calibrant.errors import CalibrantWarning, Caveat, InputError, reading
 from calibrant.files.map_file import Container, check_map, describe, describe_fit, read_fit, rebuild
-from calibrant.files.source import existing_file
 from calibrant.inference import is_training, logits_in, network_digest, network_state, put_weights, state_digest
 from calibrant.maps import Map, Scale
 from calibrant.numerics.newton import Certificate

@@ -15,10 +15,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from calibrant.checks import check_known
+from calibrant.checks import check_known, existing_file
 from calibrant.clamping import InputSpace
 from calibrant.errors import FileError, InputError, in_a_line, reading
-from calibrant.files.source import Words, existing_file, open_npz
+from calibrant.files.source import Words, open_npz
 from calibrant.inference import CalibrationSamples, put_weights, set_evaluating
 from calibrant.training import load_network
 from calibrant.training.folder import RunFolder

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from calibrant.checks import existing_file
 from calibrant.confidence.learned_confidence import (
     ChosenEpoch,
     ConfidenceHead,
@@ -25,7 +26,6 @@ from calibrant.confidence.learned_confidence import (
 from calibrant.confidence.trust_score import NeighbourConfidence
 from calibrant.errors import InputError, reading
 from calibrant.files.map_file import Container, describe_fit, read_fit
-from calibrant.files.source import existing_file
 from calibrant.inference import device_of, network_digest
 
 __all__ = ["AnyConfidence", "load_confidence", "save_confidence"]

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from typing import ClassVar, final
@@ -40,15 +40,15 @@ __all__ = [
 @final
 @dataclass(frozen=True)
 class RowDraws:
-    """Random numbers for some rows, from a generator that is started anew for each of them.
+    """Random numbers for some samples, from a generator that is seeded anew for each of them.
 
-    They are drawn on the CPU and then moved, as a GPU's generator would give others. A row's numbers depend on the
-    shape of an image, and on nothing else but these:
+    They are drawn on the CPU and then moved, because a GPU's generator would give others. The numbers of a sample
+    depend on the shape of an image and on these alone:
 
     Args:
-        name: Name of the corruption; another name gives other random numbers.
-        seed: At least 0.
-        first_row: Number of the first row.
+        name: Name of the corruption.
+        seed: Random seed, at least 0.
+        first_row: Number of the first sample.
 
     Example:
         >>> draws = RowDraws("gaussian_noise", seed=0, first_row=0)
@@ -62,33 +62,26 @@ class RowDraws:
     first_row: int
 
     def normal(self, like: Tensor) -> Tensor:
-        """Standard normal numbers, of the shape and on the device of a tensor whose first axis is rows."""
-        drawn = torch.empty(like.shape)
-        for row, generator in zip(drawn.unbind(), self._generators(), strict=False):
-            row.normal_(generator=generator)
+        """Draw standard normal numbers in the shape and on the device of a tensor (n, ...)."""
+        drawn = self._draw(torch.empty(like.shape), lambda row, generator: row.normal_(generator=generator))
         return drawn.to(like.device)
 
     def uniform(self, like: Tensor) -> Tensor:
-        """Numbers from 0 to below 1, of the shape and on the device of a tensor whose first axis is rows."""
-        drawn = torch.empty(like.shape)
-        for row, generator in zip(drawn.unbind(), self._generators(), strict=False):
-            row.uniform_(generator=generator)
+        """Draw numbers from 0 to below 1 in the shape and on the device of a tensor (n, ...)."""
+        drawn = self._draw(torch.empty(like.shape), lambda row, generator: row.uniform_(generator=generator))
         return drawn.to(like.device)
 
     def poisson(self, rates: Tensor) -> Tensor:
-        """Counts with these means, whose first axis is rows."""
-        rows = zip(rates.cpu().unbind(), self._generators(), strict=False)
-        drawn = [torch.poisson(row, generator=generator) for row, generator in rows]
-        return torch.stack(drawn).to(rates.device)
+        """Draw counts with these means, (n, ...)."""
+        return self._draw(rates.cpu(), lambda row, generator: torch.poisson(row, generator=generator)).to(rates.device)
 
-    def _generators(self) -> Iterator[torch.Generator]:
-        """One generator again and again, at the start of each row's numbers; without an end."""
-        generator, row = torch.Generator(), self.first_row
-        while True:
-            digest = hashlib.sha256(f"{self.name} {self.seed} {row}".encode()).digest()
-            generator.manual_seed(int.from_bytes(digest[:4], "big"))  # torch looks at no more than 32 bits
-            yield generator
-            row += 1
+    def _draw(self, rows: Tensor, draw: Callable[[Tensor, torch.Generator], Tensor]) -> Tensor:
+        generator, drawn = torch.Generator(), []
+        for number, row in enumerate(rows.unbind(), self.first_row):
+            digest = hashlib.sha256(f"{self.name} {self.seed} {number}".encode()).digest()
+            generator.manual_seed(int.from_bytes(digest[:4], "big"))  # torch uses no more than 32 bits
+            drawn.append(draw(row, generator))
+        return torch.stack(drawn)
 
 
 HENDRYCKS = Paper(
@@ -100,46 +93,40 @@ HENDRYCKS = Paper(
 
 
 class Corruption(ABC):
-    """Spoils images. A concrete one is a frozen record without options.
+    """Corrupts images. A concrete one is a frozen record without options.
 
-    Strengths are those that the authors' code used for CIFAR-10-C, images of 32 x 32 pixels; a file says where it
-    departs from them. Blurs are measured in pixels and are not made wider for larger images, on which they do less.
+    Strengths are those that the authors' code used for CIFAR-10-C, images of 32 x 32 pixels; departures are noted.
+    Blurs are measured in pixels and are not made wider for larger images, on which they do less.
     """
 
-    name: ClassVar[str]  # short: the key and the word on the command line
-    title: ClassVar[str]  # as people say it
+    name: ClassVar[str]  # key of the catalogue and of the command line
+    title: ClassVar[str]
     strengths: ClassVar[tuple[float, ...]]  # at severities 1 to 5
-    unit: ClassVar[str]  # what a strength is, in words
+    unit: ClassVar[str]  # of a strength, in words
     paper: ClassVar[Paper] = HENDRYCKS
 
     @abstractmethod
-    def spoil(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
-        """Images at one strength.
-
-        What becomes of an image must not depend on the images beside it.
+    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
+        """Return the images at one strength; the result for an image must not depend on the other images.
 
         Args:
             pixels: In 0..1, (n, c, h, w) float32 with one or three channels; not to be written to.
             strength: One of ``strengths``.
-            draws: Where chance comes from, if any is needed.
+            draws: Source of random numbers.
 
         Returns:
-            (n, c, h, w) float32; what leaves 0..1 is cut off afterwards.
+            (n, c, h, w) float32; values outside 0..1 are clipped afterwards.
         """
 
 
 def weighted_shifts(pixels: Tensor, kernel: Tensor) -> Tensor:
-    """Every pixel replaced by the mean of those around it, with these weights.
+    """Replace every pixel by the weighted mean of those around it.
 
-    An image's mean stays as it is if the kernel is symmetric and its weights sum to 1: what would leave at an edge
-    comes back in.
+    The mean of an image does not change if the kernel is symmetric and sums to 1, because edges are mirrored.
 
     Args:
         pixels: (n, c, h, w).
         kernel: Weights, (rows, columns), both odd, the middle one for the pixel itself.
-
-    Returns:
-        (n, c, h, w).
 
     Example:
         >>> weighted_shifts(torch.tensor([[[[1.0, 2.0, 6.0]]]]), torch.tensor([[0.25, 0.5, 0.25]]))
@@ -160,7 +147,7 @@ def weighted_shifts(pixels: Tensor, kernel: Tensor) -> Tensor:
 
 
 def mirrored(places: Tensor, size: int) -> Tensor:
-    """Places on an endless line as those of an image with a mirror at its edges: 1 0 | 0 1 2 | 2 1.
+    """Map positions on an endless line into an image that is mirrored at its edges: 1 0 | 0 1 2 | 2 1.
 
     Example:
         >>> mirrored(torch.arange(-2, 8), 3).tolist()
@@ -173,14 +160,14 @@ def mirrored(places: Tensor, size: int) -> Tensor:
 @final
 @dataclass(frozen=True)
 class GaussianNoise(Corruption):
-    """Independent normal noise in every channel of every pixel; the same noise, scaled, at every severity."""
+    """Independent normal noise in every channel of every pixel; severities scale the same noise."""
 
-    name: ClassVar[str] = "gaussian_noise"
-    title: ClassVar[str] = "Gaussian noise"
-    strengths: ClassVar[tuple[float, ...]] = (0.04, 0.06, 0.08, 0.09, 0.10)
-    unit: ClassVar[str] = "standard deviation, in parts of the full range"
+    name = "gaussian_noise"
+    title = "Gaussian noise"
+    strengths = (0.04, 0.06, 0.08, 0.09, 0.10)
+    unit = "standard deviation, in parts of the full range"
 
-    def spoil(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
+    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
         return pixels + strength * draws.normal(pixels)
 
 
@@ -189,12 +176,12 @@ class GaussianNoise(Corruption):
 class ShotNoise(Corruption):
     """Poisson noise: black stays black, and the variance grows with brightness."""
 
-    name: ClassVar[str] = "shot_noise"
-    title: ClassVar[str] = "Shot noise"
-    strengths: ClassVar[tuple[float, ...]] = (500, 250, 100, 75, 50)
-    unit: ClassVar[str] = "photons that make white"
+    name = "shot_noise"
+    title = "Shot noise"
+    strengths = (500, 250, 100, 75, 50)
+    unit = "photons that make white"
 
-    def spoil(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
+    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
         return draws.poisson(pixels * strength) / strength
 
 
@@ -203,15 +190,15 @@ class ShotNoise(Corruption):
 class ImpulseNoise(Corruption):
     """A share of all values, each channel by itself, becomes 0 or full, one as likely as the other.
 
-    What is lost at one severity is lost at the next, too.
+    A value lost at one severity is also lost at the next.
     """
 
-    name: ClassVar[str] = "impulse_noise"
-    title: ClassVar[str] = "Impulse noise"
-    strengths: ClassVar[tuple[float, ...]] = (0.01, 0.02, 0.03, 0.05, 0.07)
-    unit: ClassVar[str] = "share of the values that are lost"
+    name = "impulse_noise"
+    title = "Impulse noise"
+    strengths = (0.01, 0.02, 0.03, 0.05, 0.07)
+    unit = "share of the values that are lost"
 
-    def spoil(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
+    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
         fate = draws.uniform(pixels)
         return pixels.masked_fill(fate < strength / 2, 0.0).masked_fill_(fate >= 1 - strength / 2, 1.0)
 
@@ -224,12 +211,12 @@ _REACH = 4  # standard deviations, as in the authors' code
 class GaussianBlur(Corruption):
     """Every pixel becomes a mean of its neighbours, weighted by a bell."""
 
-    name: ClassVar[str] = "gaussian_blur"
-    title: ClassVar[str] = "Gaussian blur"
-    strengths: ClassVar[tuple[float, ...]] = (0.4, 0.6, 0.7, 0.8, 1.0)
-    unit: ClassVar[str] = "standard deviation, in pixels"
+    name = "gaussian_blur"
+    title = "Gaussian blur"
+    strengths = (0.4, 0.6, 0.7, 0.8, 1.0)
+    unit = "standard deviation, in pixels"
 
-    def spoil(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
+    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
         del draws
         # Differs from the paper: its code repeats the pixels at the edge, which changes an image's mean.
         reach = math.floor(_REACH * strength + 0.5)
@@ -239,7 +226,7 @@ class GaussianBlur(Corruption):
         return weighted_shifts(weighted_shifts(pixels, bell[:, None]), bell[None])
 
 
-_EDGE = {0.3: 0.4, 0.4: 0.5, 0.5: 0.6, 1.0: 0.2, 1.5: 0.1}  # how soft the disk's edge is, for each radius
+_EDGE = {0.3: 0.4, 0.4: 0.5, 0.5: 0.6, 1.0: 0.2, 1.5: 0.1}  # standard deviation of the disk's soft edge, by radius
 
 
 @final
@@ -251,12 +238,12 @@ class DefocusBlur(Corruption):
     alone, much as :class:`GaussianBlur`; at severity 4 it is a cross of five pixels, at 5 a square of nine.
     """
 
-    name: ClassVar[str] = "defocus_blur"
-    title: ClassVar[str] = "Defocus blur"
-    strengths: ClassVar[tuple[float, ...]] = tuple(_EDGE)
-    unit: ClassVar[str] = "radius of the disk, in pixels"
+    name = "defocus_blur"
+    title = "Defocus blur"
+    strengths = tuple(_EDGE)
+    unit = "radius of the disk, in pixels"
 
-    def spoil(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
+    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
         del draws
         # Differs from the paper: its code mirrors at the middle of the outermost pixels, which changes an image's mean.
         places = torch.arange(-1, 2, dtype=torch.float64)
@@ -277,14 +264,14 @@ class MotionBlur(Corruption):
     The line's slope is drawn for each image, up to 45 degrees from the horizontal, and is the same at every severity.
     """
 
-    name: ClassVar[str] = "motion_blur"
-    title: ClassVar[str] = "Motion blur"
-    # Differs from the paper: its code has 2, 2 and 2.5 at severities 3 to 5, and calls for a wider cut-off in between,
-    # which lies so far out on the bell that severities 3 and 4 are the same images.
-    strengths: ClassVar[tuple[float, ...]] = (1.0, 1.5, 2.0, 2.25, 2.5)
-    unit: ClassVar[str] = "standard deviation along the line, in pixels"
+    name = "motion_blur"
+    title = "Motion blur"
+    # Differs from the paper: its code has 2, 2 and 2.5 at severities 3 to 5, with a wider cut-off at 4, which lies so
+    # far out on the bell that severities 3 and 4 are the same images.
+    strengths = (1.0, 1.5, 2.0, 2.25, 2.5)
+    unit = "standard deviation along the line, in pixels"
 
-    def spoil(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
+    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
         height, width = pixels.shape[2:]
         row, column = (torch.arange(size, device=pixels.device) for size in (height, width))
         angles = (2 * draws.uniform(pixels[:, :1, :1, 0]) - 1) * _STEEPEST  # (n, 1, 1)
@@ -308,12 +295,12 @@ class Brightness(Corruption):
     So the other channels rise in proportion, and black becomes grey: adding to the value in the HSV colour space.
     """
 
-    name: ClassVar[str] = "brightness"
-    title: ClassVar[str] = "Brightness"
-    strengths: ClassVar[tuple[float, ...]] = (0.05, 0.1, 0.15, 0.2, 0.3)
-    unit: ClassVar[str] = "what is added, in parts of the full range"
+    name = "brightness"
+    title = "Brightness"
+    strengths = (0.05, 0.1, 0.15, 0.2, 0.3)
+    unit = "what is added, in parts of the full range"
 
-    def spoil(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
+    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
         del draws
         value = pixels.amax(1, keepdim=True)
         raised = (value + strength).clamp(max=1)
@@ -325,12 +312,12 @@ class Brightness(Corruption):
 class Contrast(Corruption):
     """Every channel of an image is drawn towards its mean."""
 
-    name: ClassVar[str] = "contrast"
-    title: ClassVar[str] = "Contrast"
-    strengths: ClassVar[tuple[float, ...]] = (0.75, 0.5, 0.4, 0.3, 0.15)
-    unit: ClassVar[str] = "part of the contrast that is left"
+    name = "contrast"
+    title = "Contrast"
+    strengths = (0.75, 0.5, 0.4, 0.3, 0.15)
+    unit = "part of the contrast that is left"
 
-    def spoil(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
+    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
         del draws
         return pixels.mean((2, 3), keepdim=True).lerp(pixels, strength)
 
@@ -345,12 +332,12 @@ class Pixelate(Corruption):
     nothing happens.
     """
 
-    name: ClassVar[str] = "pixelate"
-    title: ClassVar[str] = "Pixelation"
-    strengths: ClassVar[tuple[float, ...]] = (0.95, 0.9, 0.85, 0.75, 0.65)
-    unit: ClassVar[str] = "part of the width and height that is left"
+    name = "pixelate"
+    title = "Pixelation"
+    strengths = (0.95, 0.9, 0.85, 0.75, 0.65)
+    unit = "part of the width and height that is left"
 
-    def spoil(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
+    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
         del draws
         return _coarse(_coarse(pixels, 2, strength), 3, strength)
 
@@ -359,7 +346,7 @@ def _coarse(pixels: Tensor, axis: int, left: float) -> Tensor:
     size = pixels.shape[axis]
     small = max(1, int(size * left))
     middles = torch.arange(size, device=pixels.device) + 0.5
-    boxes = (middles * small / size).long()  # for every pixel, the box that its middle lies in
+    boxes = (middles * small / size).long()  # the box that holds the middle of each pixel
     counts = boxes.bincount(minlength=small).reshape([-1 if other == axis else 1 for other in range(pixels.ndim)])
     shape = [small if other == axis else length for other, length in enumerate(pixels.shape)]
     means = pixels.new_zeros(shape).index_add_(axis, boxes, pixels) / counts
@@ -374,66 +361,55 @@ _PEAK = 255  # of a pixel in eight bits, which is what JPEG stores
 class JPEGCompression(Corruption):
     """Every image is saved as JPEG and read again, in memory; colour at half the resolution, as is usual."""
 
-    name: ClassVar[str] = "jpeg_compression"
-    title: ClassVar[str] = "JPEG compression"
-    strengths: ClassVar[tuple[float, ...]] = (80, 65, 58, 50, 40)
-    unit: ClassVar[str] = "quality"
+    name = "jpeg_compression"
+    title = "JPEG compression"
+    strengths = (80, 65, 58, 50, 40)
+    unit = "quality"
 
-    def spoil(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
+    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
         from PIL import Image
 
         del draws
         stored = (pixels * _PEAK).round().to(torch.uint8).movedim(1, -1).contiguous().cpu().numpy()
-        spoilt = np.empty_like(stored)
-        # One after the other: at 32 x 32 most of the work is Python's own, and threads made it slower.
-        for image, result in zip(stored, spoilt, strict=True):
+        corrupted = np.empty_like(stored)
+        # One by one: at 32 x 32 most of the work is Python's own, and threads made it slower.
+        for image, result in zip(stored, corrupted, strict=True):
             file = BytesIO()
             plane = image[..., 0] if image.shape[-1] == 1 else image
             Image.fromarray(plane).save(file, "JPEG", quality=int(strength))
             with Image.open(file, formats=("JPEG",)) as read:
                 result[:] = np.asarray(read).reshape(image.shape)
-        return torch.from_numpy(spoilt).to(pixels.device).movedim(-1, 1) / _PEAK
+        return torch.from_numpy(corrupted).to(pixels.device).movedim(-1, 1) / _PEAK
 
 
 MOST_SEVERE = 5
-_BLOCK = 1 << 20  # numbers worked on at a time, about what a processor keeps close
-# Where a result lies half-way between two whole numbers, it must not hang on the last bit of a float, which differs
-# with the batch and the device.
+_BLOCK = 1 << 20  # numbers worked on at a time, about the size of a processor's cache
+# A result half-way between two whole numbers must not depend on the last bit of a float, which differs with the batch
+# and the device.
 _HALF = 0.5 + 1e-4
 
 
-def _corruptions() -> dict[str, Corruption]:
-    """Every corruption by name.
-
-    Example:
-        >>> _corruptions()["defocus_blur"].title
-        'Defocus blur'
-    """
-    made = [kind() for kind in Corruption.__subclasses__()]
-    return {corruption.name: corruption for corruption in sorted(made, key=lambda corruption: corruption.name)}
-
-
 def corrupt(images: Tensor, name: str, *, severity: int, seed: int = 0, first_row: int = 0, peak: int = 255) -> Tensor:
-    """Spoil images, to see what a network makes of them.
+    """Corrupt images, to test a network under a synthetic shift.
 
-    An image comes out the same in whatever batch it goes in: chance depends on the corruption, the seed and the row.
-    Severities are ordered, but severity 3 of one corruption is not as bad as severity 3 of another, and what they do
-    to a network depends on how it was trained. A network trained on such images is no longer tested by them.
+    An image gives the same result in every batch: random numbers depend on the corruption, the seed and the image's
+    number. Severities are ordered, but severity 3 of one corruption is not as bad as severity 3 of another, and their
+    effect on a network depends on its training. They do not test a network that was trained on such images.
 
     Args:
-        images: As they were stored, (n, c, h, w) uint8 with one or three channels.
+        images: Images as stored, (n, c, h, w) uint8 with one or three channels.
         name: Name of a corruption, see ``calibrant list corruptions``.
-        severity: 1 to 5; 0 leaves the images as they are.
+        severity: 1 to 5; 0 returns a copy.
         seed: Random seed.
         first_row: Number of the first image, where a data set is given in parts.
-        peak: What full is: 255, or what the data set's ``PixelScale`` says.
+        peak: Value of a white pixel: 255, or that of the data set's ``PixelScale``.
 
     Returns:
         New images, (n, c, h, w) uint8, on the device of those given.
 
     Raises:
         UnknownNameError: If there is no such corruption; the message names the closest.
-        InputError: If the images are none, or are no longer stored bytes, or an option is out of range.
+        InputError: If the images have another shape or type, or an option is out of range.
 
     Example:
         >>> grey = torch.full((2, 1, 1, 4), 100, dtype=torch.uint8)
@@ -442,24 +418,24 @@ def corrupt(images: Tensor, name: str, *, severity: int, seed: int = 0, first_ro
         >>> corrupt(grey, "gaussian_noise", severity=2).tolist()
         [[[[75, 117, 85, 107]]], [[[87, 129, 83, 117]]]]
     """
-    known = _corruptions()
+    known = {kind.name: kind for kind in sorted(Corruption.__subclasses__(), key=lambda kind: kind.name)}
     check_known(name, known, "a corruption")
     if check_at_least(severity, 0, "severity") > MOST_SEVERE:
         raise InputError(f"severity must be at most {MOST_SEVERE}; got {severity}.")
     seed, first_row = check_seed(seed), check_at_least(first_row, 0, "first_row")
     images = _checked(images, check_at_least(peak, 1, "peak"))
-    spoilt = images.clone()
+    corrupted = images.clone()
     if severity == 0 or not images.numel():
-        return spoilt
-    corruption = known[name]
+        return corrupted
+    corruption = known[name]()
     strength = corruption.strengths[severity - 1]
     rows = max(1, _BLOCK // images[0].numel())
     for start in range(0, len(images), rows):
         block = slice(start, start + rows)
         draws = RowDraws(name, seed, first_row + start)
-        pixels = corruption.spoil(images[block].float() / peak, strength, draws)
-        spoilt[block] = (pixels * peak + _HALF).floor_().clamp_(0, peak).to(torch.uint8)
-    return spoilt
+        pixels = corruption.apply(images[block].float() / peak, strength, draws)
+        corrupted[block] = (pixels * peak + _HALF).floor_().clamp_(0, peak).to(torch.uint8)
+    return corrupted
 
 
 def _checked(given: Tensor, peak: int) -> Tensor:

@@ -2,7 +2,6 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias, final
@@ -33,9 +32,9 @@ Augmentation: TypeAlias = Literal["none", "crop", "crop-flip"]
 @final
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Inputs and what they show: images as they were stored, or texts as numbered words."""
+    """Inputs with their labels: images as stored, or texts as numbered words."""
 
-    inputs: Tensor  # (n, c, h, w) uint8, or (n, length) int64 words, 0 where the text has ended
+    inputs: Tensor  # (n, c, h, w) uint8, or (n, length) int64 word numbers, 0 after the end of the text
     labels: Tensor  # (n,) int64
 
     def __post_init__(self) -> None:
@@ -51,7 +50,7 @@ class Examples:
 @final
 @dataclass(frozen=True)
 class PixelScale:
-    """How stored pixels become network inputs: (pixel / peak - mean) / std, for each channel."""
+    """Scale from stored pixels to network inputs: (pixel / peak - mean) / std in each channel."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -59,13 +58,13 @@ class PixelScale:
 
     @classmethod
     def of(cls, images: Tensor, *, peak: int = 255) -> "PixelScale":
-        """The scale that gives these images, (n, c, h, w), mean 0 and deviation 1 in each channel.
+        """Return the scale that gives these images, (n, c, h, w), mean 0 and deviation 1 in each channel.
 
         Example:
             >>> PixelScale.of(torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1)).mean
             (0.5,)
         """
-        # Counts of the 256 values, as the numbers themselves would take eight times the memory of the images.
+        # Counts of the 256 values: the values in float64 would take eight times the memory of the images.
         values = torch.arange(256, dtype=torch.float64) / peak
         means, deviations = [], []
         for channel in range(images.shape[1]):
@@ -81,16 +80,16 @@ class PixelScale:
 @final
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A data set as its publisher divides it."""
+    """A data set in the parts that its publisher defines."""
 
     name: str
     class_names: tuple[str, ...]
     training: Examples
     test: Examples
-    validation: Examples | None = None  # where the publisher sets one apart
+    validation: Examples | None = None  # if the publisher defines one
     pixel_scale: PixelScale | None = None  # None for texts
     augmentation: Augmentation = "none"  # the usual one
-    n_words: int | None = None  # of texts: numbers run from 0 (no word) to this, exclusive
+    n_words: int | None = None  # for texts: word numbers are 0 (no word) to n_words - 1
 
     def __post_init__(self) -> None:
         for part in filter(None, (self.training, self.test, self.validation)):
@@ -103,20 +102,20 @@ class Dataset:
 
     @property
     def n_classes(self) -> int:
-        """How many classes there are."""
+        """Number of classes."""
         return len(self.class_names)
 
 
 @final
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file that the publisher offers, and how to know that it arrived whole.
+    """A file that the publisher offers, with its digest.
 
     Args:
-        url: Where it is.
-        digest: What it must hash to, ``sha256:...`` or ``md5:...``.
-        size: Its bytes, where they are known.
-        unpack: Whether it must be unpacked to be read. Most archives are read as they are.
+        url: Address of the file.
+        digest: Expected digest, ``sha256:...`` or ``md5:...``.
+        size: Expected number of bytes, if known.
+        unpack: Whether it is a ``.zip`` archive to unpack after the download; other archives are read as they are.
 
     Example:
         >>> RemoteFile("https://example.org/files/blood.npz?download=1", "md5:7053d0359d879ad8a5505303e11de1dc").name
@@ -130,34 +129,34 @@ class RemoteFile:
 
     @property
     def name(self) -> str:
-        """What the file is called on disk."""
+        """Name of the file on disk."""
         return urlsplit(self.url).path.rsplit("/", 1)[-1]
 
 
 class DatasetReader(ABC):
-    """Reads one data set from the files that its publisher gives out."""
+    """Reads one data set from the files of its publisher."""
 
-    name: ClassVar[str]  # short: the catalogue's key and the word on the command line
-    title: ClassVar[str]  # as people say it
-    n_classes: ClassVar[int | tuple[int, int] | None]  # (fewest, most) of a collection; None where the files decide
-    is_embedded: ClassVar[bool] = False  # whether the data come with the package: nothing to fetch, no folder to name
-    why_no_remote: ClassVar[str] = "it has no stable address"  # said where there are no files to fetch
+    name: ClassVar[str]  # key of the catalogue and of the command line
+    title: ClassVar[str]
+    n_classes: ClassVar[int | tuple[int, int] | None]  # (fewest, most) of a collection; None if the files decide
+    is_embedded: ClassVar[bool] = False  # whether the data are shipped with the package
+    why_no_remote: ClassVar[str] = "it has no stable address"  # shown if there are no files to download
     paper: ClassVar[Paper]
-    homepage: ClassVar[str]  # where a person gets the files
+    homepage: ClassVar[str]  # where the files can be downloaded by hand
 
     @property
     @abstractmethod
     def remote(self) -> tuple[RemoteFile, ...]:
-        """The files to fetch; none where no address is stable. A plain class variable will do."""
+        """The files to download; empty if no address is stable. A class attribute will do."""
 
     @abstractmethod
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:
         """Read the data set.
 
         Args:
-            folder: Where the files lie, or the one file or archive itself.
-            checked: Whether the files must be the published ones, to the byte. False reads a person's own files in the
-                same layout; that the layout is right is checked all the same.
+            folder: Folder of the files, or the one file or archive itself.
+            checked: Whether the files must be the published ones, to the byte. False reads other files in the same
+                layout; the layout itself is always checked.
 
         Raises:
             FileError: If a file is missing, cut short, of another layout, or not the published one.
@@ -172,38 +171,51 @@ class Split:
     training: Examples
     calibration: Examples
     test: Examples
-    meta: Examples | None  # for methods that tune their loss while they train
-    description: str
+    meta: Examples | None  # for methods that tune their loss during training
+
+
+_SPLITS = {
+    # Neural Clamping and Rethinking Calibration; the 9:1 of the other papers is the same.
+    "holdout": "a random tenth of the training part calibrates, the rest of it trains; the test part tests",
+    # Meta-regularisation.
+    "8:1:1": (
+        "a random tenth of the training part tunes the loss and another calibrates, the rest trains; the test part "
+        "tests"
+    ),
+    # Neural Clamping, on ImageNet.
+    "half-test": "all of the training part trains; a random half of the test part calibrates, the other half tests",
+    "official": "the training part trains, the publisher's validation part calibrates, the test part tests",
+}
 
 
 def all_splits() -> dict[str, str]:
-    """Every named division, and what it does in words.
+    """Return the name and the description of every split.
 
     Example:
         >>> all_splits()["holdout"]
-        'a random tenth of the training part calibrates, the rest of it trains; the test part judges'
+        'a random tenth of the training part calibrates, the rest of it trains; the test part tests'
     """
-    return {name: rule.title for name, rule in _RULES.items()}
+    return dict(_SPLITS)
 
 
 def split_dataset(dataset: Dataset, protocol: str, *, seed: int) -> Split:
     """Divide a data set as a paper does.
 
     ``holdout`` is the choice for a network of one's own: 45,000 / 5,000 on CIFAR. ``half-test`` is for a network that
-    was trained on all training images, as public ones are; half of the test part is then lost to judging. ``official``
-    takes the validation part that the publisher set apart. ``8:1:1`` holds out a second part for meta-learning.
+    was trained on all training images, as public ones are; it leaves half of the test part for testing. ``official``
+    takes the validation part that the publisher defines. ``8:1:1`` holds out a second part for meta-learning.
 
     Args:
-        dataset: What to divide.
+        dataset: The data set to divide.
         protocol: One of :func:`all_splits`.
-        seed: Random seed of the split; ``official`` has none.
+        seed: Random seed of the split; ``official`` ignores it.
 
     Raises:
-        UnknownNameError: If there is no such division.
-        InputError: If a part would be left without rows, or the publisher sets no validation part apart.
+        UnknownNameError: If there is no such split.
+        InputError: If a part would be empty, or the publisher defines no validation part.
 
     Warns:
-        CalibrantWarning: If a part lacks a class, which it then cannot learn or judge.
+        CalibrantWarning: If a part has no sample of a class.
 
     Example:
         >>> from calibrant.datasets.digits import DigitsReader
@@ -211,90 +223,47 @@ def split_dataset(dataset: Dataset, protocol: str, *, seed: int) -> Split:
         >>> len(split.training), len(split.calibration), len(split.test)
         (1168, 129, 500)
     """
-    check_known(protocol, _RULES, "protocol")
-    seed = check_seed(seed)
-    rule = _RULES[protocol]
-    split = rule.divide(dataset, torch.Generator().manual_seed(seed), rule.title)
-    parts = {"training": split.training, "calibration": split.calibration, "test": split.test, "meta": split.meta}
+    check_known(protocol, _SPLITS, "protocol")
+    generator = torch.Generator().manual_seed(check_seed(seed))
+    training, calibration, test, meta = dataset.training, dataset.validation, dataset.test, None
+    if protocol == "holdout":
+        calibration, training = _divide(training, (1,), generator)
+    elif protocol == "8:1:1":
+        meta, calibration, training = _divide(training, (1, 1), generator)
+    elif protocol == "half-test":
+        calibration, test = _divide(test, (5,), generator)
+    elif calibration is None:
+        raise InputError(
+            f"the protocol 'official' needs a validation part of the publisher's own; {dataset.name} has none. Use "
+            "'holdout', or 'half-test' for a network that was trained on all of the training part."
+        )
+    assert calibration is not None
+    parts = {"training": training, "calibration": calibration, "test": test} | ({} if meta is None else {"meta": meta})
     for name, part in parts.items():
-        if part is not None:
-            _check_part(part, name, dataset, protocol)
-    return split
+        _check_part(part, name, dataset, protocol)
+    return Split(training, calibration, test, meta)
+
+
+def _divide(samples: Examples, tenths: tuple[int, ...], generator: torch.Generator) -> tuple[Examples, ...]:
+    """Draw disjoint random parts of so many tenths, then the rest; each keeps the order of the samples."""
+    n = len(samples)
+    sizes = [n * share // 10 for share in tenths]
+    order = torch.randperm(n, generator=generator)
+    return tuple(samples[rows.sort().values] for rows in order.split([*sizes, n - sum(sizes)]))
 
 
 def _check_part(part: Examples, name: str, dataset: Dataset, protocol: str) -> None:
     if not len(part):
         raise InputError(
-            f"every part of a split must have rows; the {name} part of {dataset.name} divided by {protocol!r} has "
+            f"every part of a split must have samples; the {name} part of {dataset.name} divided by {protocol!r} has "
             "none. Choose another protocol, or more data."
         )
     absent = (torch.bincount(part.labels, minlength=dataset.n_classes) == 0).nonzero()[:, 0]
     if len(absent):
         first = dataset.class_names[int(absent[0])]
         warnings.warn(
-            f"the {name} part of {dataset.name} divided by {protocol!r} ({len(part):,} rows) lacks {len(absent)} of "
-            f"{dataset.n_classes} classes, the first of them {first!r}: nothing can be learned or judged of them.",
+            f"the {name} part of {dataset.name} divided by {protocol!r} ({len(part):,} samples) lacks {len(absent)} of "
+            f"{dataset.n_classes} classes, the first of them {first!r}: nothing can be learned or measured about them.",
             CalibrantWarning,
             stacklevel=3,
         )
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """A named way to divide."""
-
-    title: str
-    divide: Callable[[Dataset, torch.Generator, str], Split]
-
-
-def _holdout(dataset: Dataset, generator: torch.Generator, title: str) -> Split:
-    held, rest = _drawn(len(dataset.training), (1,), generator)
-    return Split(dataset.training[rest], dataset.training[held], dataset.test, None, title)
-
-
-def _eight_one_one(dataset: Dataset, generator: torch.Generator, title: str) -> Split:
-    meta, held, rest = _drawn(len(dataset.training), (1, 1), generator)
-    return Split(dataset.training[rest], dataset.training[held], dataset.test, dataset.training[meta], title)
-
-
-def _half_test(dataset: Dataset, generator: torch.Generator, title: str) -> Split:
-    held, rest = _drawn(len(dataset.test), (5,), generator)
-    return Split(dataset.training, dataset.test[held], dataset.test[rest], None, title)
-
-
-def _official(dataset: Dataset, generator: torch.Generator, title: str) -> Split:
-    del generator
-    if dataset.validation is None:
-        raise InputError(
-            f"the protocol 'official' needs a validation part of the publisher's own; {dataset.name} has none. Use "
-            "'holdout', or 'half-test' for a network that was trained on all of the training part."
-        )
-    return Split(dataset.training, dataset.validation, dataset.test, None, title)
-
-
-def _drawn(n: int, tenths: tuple[int, ...], generator: torch.Generator) -> tuple[Tensor, ...]:
-    """Disjoint random rows: so many tenths of them each, then those that are left; each in their own order."""
-    sizes = [n * share // 10 for share in tenths]
-    order = torch.randperm(n, generator=generator)
-    return tuple(rows.sort().values for rows in order.split([*sizes, n - sum(sizes)]))
-
-
-_RULES = {
-    # Neural Clamping and Rethinking Calibration; the 9:1 of the other papers is the same.
-    "holdout": _Rule(
-        "a random tenth of the training part calibrates, the rest of it trains; the test part judges", _holdout
-    ),
-    # Meta-regularisation.
-    "8:1:1": _Rule(
-        "a random tenth of the training part tunes the loss and another calibrates, the rest trains; the test part "
-        "judges",
-        _eight_one_one,
-    ),
-    # Neural Clamping, on ImageNet.
-    "half-test": _Rule(
-        "all of the training part trains; a random half of the test part calibrates, the other half judges", _half_test
-    ),
-    "official": _Rule(
-        "the training part trains, the publisher's validation part calibrates, the test part judges", _official
-    ),
-}

@@ -21,14 +21,14 @@ _N_TEST = 500
 
 
 class Digits(NamedTuple):
-    """Images and what they show."""
+    """Images and their labels."""
 
     images: Tensor  # (1797, 1, 8, 8) float32 in 0..1
     labels: Tensor  # (1797,) int64
 
 
 def load_digits() -> Digits:
-    """Read the digits.
+    """Load the digits.
 
     Example:
         >>> digits = load_digits()
@@ -44,8 +44,8 @@ def load_digits() -> Digits:
 class DigitsReader(DatasetReader):
     """The digits as a data set of 1,297 training and 500 test images, always the same ones.
 
-    The publisher does not divide these images, so 500 are drawn once at random, with seed 0. Training and test show the
-    hands of the same people: a network looks a little better here than on a stranger's digits.
+    The publisher does not divide these images, so 500 are drawn at random, with seed 0. Training and test images were
+    written by the same people, so a network looks a little better here than on a stranger's digits.
 
     Example:
         >>> digits = DigitsReader().read()
@@ -53,18 +53,16 @@ class DigitsReader(DatasetReader):
         (1297, 500, 16)
     """
 
-    name: ClassVar[str] = "digits"
-    title: ClassVar[str] = "Hand-written digits, 8 x 8"
-    n_classes: ClassVar[int] = 10
-    is_embedded: ClassVar[bool] = True
-    paper: ClassVar[Paper] = Paper(
-        "Alpaydin & Kaynak", 1998, "Optical Recognition of Handwritten Digits", "doi:10.24432/C50P49"
-    )
-    homepage: ClassVar[str] = "https://archive.ics.uci.edu/dataset/80"
+    name = "digits"
+    title = "Hand-written digits, 8 x 8"
+    n_classes = 10
+    is_embedded = True
+    paper = Paper("Alpaydin & Kaynak", 1998, "Optical Recognition of Handwritten Digits", "doi:10.24432/C50P49")
+    homepage = "https://archive.ics.uci.edu/dataset/80"
     remote: ClassVar[tuple[RemoteFile, ...]] = ()
 
     def read(self, folder: Path | None = None, *, checked: bool = True) -> Dataset:
-        """The data set; it lies in the package, so a folder is not looked at."""
+        """Read the data set from the package; the folder is ignored."""
         del folder, checked
         stored = _stored()
         order = torch.randperm(len(stored), generator=torch.Generator().manual_seed(0))
@@ -80,14 +78,14 @@ def _stored() -> Examples:
 
 
 class BundledPredictions(NamedTuple):
-    """Predictions for the rows set apart to calibrate, and for those that judge."""
+    """Predictions for calibration and for test samples."""
 
-    calibration: Predictions  # 5,000 rows
-    test: Predictions  # 10,000 rows
+    calibration: Predictions  # 5,000 samples
+    test: Predictions  # 10,000 samples
 
 
 def load_resnet110() -> BundledPredictions:
-    """Read them.
+    """Load the predictions of a ResNet-110 on CIFAR-100.
 
     Example:
         >>> calibration, test = load_resnet110()
@@ -96,11 +94,8 @@ def load_resnet110() -> BundledPredictions:
     """
     with (files("calibrant.datasets") / "resnet110-cifar100.npz").open("rb") as stream, np.load(stream) as archive:
         parts = [(archive[f"{part}_logits"], archive[f"{part}_labels"]) for part in ("calibration", "test")]
-    return BundledPredictions(
-        *(
-            Predictions.from_logits(
-                torch.from_numpy(logits).float(), labels.astype(np.int64), class_names=CIFAR100_CLASSES
-            )
-            for logits, labels in parts
-        )
+    calibration, test = (
+        Predictions.from_logits(torch.from_numpy(logits).float(), labels.astype(np.int64), class_names=CIFAR100_CLASSES)
+        for logits, labels in parts
     )
+    return BundledPredictions(calibration, test)

@@ -1,81 +1,19 @@
 """Images and labels from NumPy files, among them naturally shifted test sets such as CIFAR-10.1."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_at_least, check_known
+from calibrant.checks import check_at_least, check_known, existing_file, numpy_archive, read_npy
 from calibrant.datasets.dataset import Examples
-from calibrant.errors import FileError, InputError, reading
+from calibrant.errors import FileError, InputError
 
-__all__ = ["ImageLayout", "as_class_numbers", "as_images", "read_npy", "read_npz", "read_shifted"]
-
-
-def read_npy(path: Path) -> np.ndarray:
-    """The array of a ``.npy`` file.
-
-    Raises:
-        FileError: If there is no such file, or it is something else, damaged, or holds Python objects.
-    """
-    form = "NumPy array (.npy)"
-    with reading(path, form), _opened(path, b"\x93NUMPY", form, "numpy.save") as file, _without_objects(str(path)):
-        return np.load(file, allow_pickle=False)
-
-
-def read_npz(path: Path, choose: Callable[[Sequence[str]], Sequence[str]]) -> list[np.ndarray]:
-    """Some arrays of a ``.npz`` file; the others are not looked at.
-
-    Args:
-        path: The file.
-        choose: Takes the names of all that it holds, and gives those that are wanted.
-
-    Raises:
-        FileError: If there is no such file, or it is something else, damaged, or holds Python objects there.
-    """
-    form = "NumPy archive (.npz)"
-    with (
-        reading(path, form),
-        _opened(path, b"PK", form, "numpy.savez") as file,
-        np.load(file, allow_pickle=False) as archive,
-    ):
-        held = []
-        for name in choose(archive.files):
-            with _without_objects(f"{path}: {name!r}"):
-                held.append(archive[name])
-        return held
-
-
-def _opened(path: Path, start: bytes, form: str, maker: str) -> BinaryIO:
-    """The file at its beginning; NumPy takes one that starts like nothing it knows for a pickle, and says so."""
-    if not path.is_file():
-        what = "it is a folder" if path.is_dir() else f"there is none. Seen from the folder {Path.cwd()}"
-        raise FileError(f"{path} must be an existing file; {what}.")
-    file = path.open("rb")
-    if file.read(len(start)) != start:
-        file.close()
-        raise FileError(f"{path} must be a {form}; it is something else. Make one with {maker}.")
-    file.seek(0)
-    return file
-
-
-@contextmanager
-def _without_objects(where: str) -> Iterator[None]:
-    """Say what is wrong with an array of Python objects, which NumPy refuses here with advice to allow it."""
-    try:
-        yield
-    except ValueError as error:
-        if "allow_pickle" not in str(error):
-            raise
-        raise FileError(
-            f"{where} must be an array of numbers; it holds Python objects (a pickle), which could run code when read. "
-            "Save it again with a plain dtype, for example numpy.asarray(values, dtype='uint8')."
-        ) from error
+__all__ = ["ImageLayout", "read_shifted"]
 
 
 ImageLayout: TypeAlias = Literal["auto", "channels_first", "channels_last"]
@@ -83,17 +21,8 @@ ImageLayout: TypeAlias = Literal["auto", "channels_first", "channels_last"]
 _CHANNELS = {1, 3}
 
 
-def as_images(images: np.ndarray, *, where: str, layout: ImageLayout = "auto") -> Tensor:
-    """Images as the library keeps them, (n, c, h, w) uint8.
-
-    Args:
-        images: (n, h, w, c) or (n, c, h, w) with one or three channels, or grey (n, h, w).
-        where: What messages call them.
-        layout: Where the channels stand, if the shape leaves it open.
-
-    Raises:
-        FileError: If they are not bytes, have another shape, or one that may be read both ways.
-    """
+def _as_images(images: np.ndarray, *, where: str, layout: ImageLayout) -> Tensor:
+    """Return images as (n, c, h, w) uint8; ``where`` names them in messages."""
     if images.dtype != np.uint8:
         cure = (
             "If they lie in 0..1, save (images * full).round().astype('uint8'), where full is the brightest pixel of "
@@ -123,18 +52,8 @@ def as_images(images: np.ndarray, *, where: str, layout: ImageLayout = "auto") -
     return torch.from_numpy(np.ascontiguousarray(images if is_first else images.transpose(0, 3, 1, 2)))
 
 
-def as_class_numbers(labels: np.ndarray, n: int, *, where: str, n_classes: int | None = None) -> Tensor:
-    """Labels as the library keeps them, (n,) int64.
-
-    Args:
-        labels: Whole numbers of any integer type, (n,).
-        n: How many images there are.
-        where: What messages call the labels.
-        n_classes: They must be below it; None if that is not known.
-
-    Raises:
-        FileError: If they are not whole numbers, one an image, or lie outside the classes.
-    """
+def _as_labels(labels: np.ndarray, n: int, *, where: str, n_classes: int | None) -> Tensor:
+    """Return the labels of n images as (n,) int64; ``n_classes`` is None if it is not known."""
     if labels.dtype.kind not in "iu" or labels.shape != (n,):
         raise FileError(
             f"{where} must be a whole number for each of {n:,} images, one axis; got {labels.dtype} "
@@ -161,7 +80,7 @@ _LABELS = ("labels", "targets", "y")
 def read_shifted(
     path: _PathLike | tuple[_PathLike, _PathLike], *, n_classes: int | None = None, layout: ImageLayout = "auto"
 ) -> Examples:
-    """Read images and labels that a network was not trained for, to judge it under a natural shift.
+    """Read images and labels that a network was not trained for, to evaluate it under a natural shift.
 
     Four ways to name them: a NumPy archive (``.npz``, as CIFAR-10.2) with ``images`` (or ``data``, ``inputs``, ``x``)
     and ``labels`` (or ``targets``, ``y``); a pair of ``.npy`` files; the first of such a pair, whose labels lie beside
@@ -196,12 +115,12 @@ def read_shifted(
     if n_classes is not None:
         n_classes = check_at_least(n_classes, 1, "n_classes")
     stored = _stored(path)
-    images = as_images(stored.images, where=stored.images_in, layout=layout)
-    return Examples(images, as_class_numbers(stored.labels, len(images), where=stored.labels_in, n_classes=n_classes))
+    images = _as_images(stored.images, where=stored.images_in, layout=layout)
+    return Examples(images, _as_labels(stored.labels, len(images), where=stored.labels_in, n_classes=n_classes))
 
 
 class _Stored(NamedTuple):
-    """Arrays, and what messages call the places they come from."""
+    """Arrays, and the names of their sources for messages."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -219,29 +138,32 @@ def _stored(path: _PathLike | tuple[_PathLike, _PathLike]) -> _Stored:
         return _from_pair(*_pair_in(file))
     ending = file.suffix.lower()
     if ending == ".npy":
-        return _from_pair(file, _found_beside(file))
+        labels_file = _labels_beside(file)
+        if file.is_file() and not labels_file.exists():
+            raise FileError(
+                f"{file} must have its labels beside it, in {labels_file.name}; there is no such file. Save them there "
+                f"with numpy.save, or both in one .npz file. {_BOTH_IN_ONE}"
+            )
+        return _from_pair(file, labels_file)
     if ending != ".npz":
         raise FileError(f"a file of shifted images must end in .npz or .npy; got {file}. {_BOTH_IN_ONE}")
-    names: list[str] = []
-
-    def choose(held: Sequence[str]) -> Sequence[str]:
-        names.extend((_only(held, _IMAGES, file), _only(held, _LABELS, file)))
-        return names
-
-    images, labels = read_npz(file, choose)
+    with numpy_archive(existing_file(file, holding="images")) as archive:
+        names = [_only(archive.names, wanted, file) for wanted in (_IMAGES, _LABELS)]
+        images, labels = archive.read(names)
     return _Stored(images, labels, f"{file}: {names[0]!r}", f"{file}: {names[1]!r}")
 
 
 def _only(held: Sequence[str], wanted: Sequence[str], file: Path) -> str:
-    found = [name for name in wanted if name in held]
-    if len(found) == 1:
-        return found[0]
-    got = f"it has {' and '.join(found)}" if found else f"it has {', '.join(held) or 'nothing'}"
+    present = [name for name in wanted if name in held]
+    if len(present) == 1:
+        return present[0]
+    got = f"it has {' and '.join(present)}" if present else f"it has {', '.join(held) or 'nothing'}"
     raise FileError(f"{file} must have exactly one of the arrays {', '.join(wanted)}; {got}. Save it with the one.")
 
 
 def _from_pair(images: Path, labels: Path) -> _Stored:
-    return _Stored(read_npy(images), read_npy(labels), str(images), str(labels))
+    pixels, classes = (read_npy(existing_file(path, holding="an array")) for path in (images, labels))
+    return _Stored(pixels, classes, str(images), str(labels))
 
 
 def _labels_beside(images: Path) -> Path:
@@ -251,22 +173,12 @@ def _labels_beside(images: Path) -> Path:
     return images.with_name("labels.npy")
 
 
-def _found_beside(images: Path) -> Path:
-    labels = _labels_beside(images)
-    if images.is_file() and not labels.exists():
-        raise FileError(
-            f"{images} must have its labels beside it, in {labels.name}; there is no such file. Save them there with "
-            f"numpy.save, or both in one .npz file. {_BOTH_IN_ONE}"
-        )
-    return labels
-
-
 def _pair_in(folder: Path) -> tuple[Path, Path]:
     files = sorted(folder.glob("*.npy"))
-    found = [file for file in files if file.stem.endswith(("data", "images")) and _labels_beside(file).is_file()]
-    if len(found) == 1:
-        return found[0], _labels_beside(found[0])
-    names = [file.name for file in found or files or sorted(folder.iterdir())]
+    pairs = [file for file in files if file.stem.endswith(("data", "images")) and _labels_beside(file).is_file()]
+    if len(pairs) == 1:
+        return pairs[0], _labels_beside(pairs[0])
+    names = [file.name for file in pairs or files or sorted(folder.iterdir())]
     listed = f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''}" or "nothing"
-    cure = "Name the one that you mean" if found else "Name the file of images"
+    cure = "Name the one that you mean" if pairs else "Name the file of images"
     raise FileError(f"{folder} must hold one pair ..._data.npy and ..._labels.npy; found {listed}. {cure}.")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from calibrant.checks import check_at_least
 from calibrant.datasets.dataset import Dataset, DatasetReader, Examples, PixelScale, RemoteFile
-from calibrant.datasets.publisher_files import missing_files
+from calibrant.datasets.publisher_files import UNCHECKED, missing_files
 from calibrant.errors import FileError, reading
 from calibrant.paper import Paper
 
@@ -29,13 +29,7 @@ _SHOWN = 3
 def read_pictures(paths: Sequence[Path], *, size: int, shape: Callable[["Image", int], "Image"]) -> Tensor:
     """Read colour pictures into one tensor, (n, 3, size, size) uint8; grey ones get three equal channels.
 
-    Args:
-        paths: The files.
-        size: Side of the pictures, in pixels.
-        shape: Makes a picture that size, or raises ValueError: :func:`same_size` or :func:`fit_square`.
-
-    Raises:
-        FileError: If some cannot be read; the first of them are named.
+    ``shape`` makes a picture that size, or raises ValueError: :func:`same_size` or :func:`fit_square`.
     """
     from PIL import Image, ImageOps
 
@@ -44,7 +38,7 @@ def read_pictures(paths: Sequence[Path], *, size: int, shape: Callable[["Image",
     def read(row: int) -> str:
         try:
             with Image.open(paths[row]) as stored:
-                # Cameras store how they were held.
+                # Cameras store their orientation.
                 upright = ImageOps.exif_transpose(stored).convert("RGB")
                 images[row] = np.asarray(shape(upright, size)).transpose(2, 0, 1)
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
@@ -64,7 +58,7 @@ def read_pictures(paths: Sequence[Path], *, size: int, shape: Callable[["Image",
 
 
 def same_size(picture: "Image", size: int) -> "Image":
-    """The picture as it is, which must have the size already."""
+    """Return the picture, which must have the size already."""
     if picture.size != (size, size):
         message = f"it must have {size} x {size} pixels; got {picture.width} x {picture.height}"
         raise ValueError(message)
@@ -72,7 +66,7 @@ def same_size(picture: "Image", size: int) -> "Image":
 
 
 def fit_square(picture: "Image", size: int) -> "Image":
-    """The largest square in the middle of the picture, made smaller or larger."""
+    """Return the largest square in the middle of the picture, resized."""
     from PIL import Image, ImageOps
 
     return ImageOps.fit(picture, (size, size), Image.Resampling.BICUBIC)
@@ -83,22 +77,22 @@ def fit_square(picture: "Image", size: int) -> "Image":
 class ImageFolder(DatasetReader):
     """Pictures in ``train/<class>/`` and ``test/<class>/`` (or ``val/<class>/``), as ImageNet is laid out.
 
-    Where both ``val`` and ``test`` are there, ``val`` is the validation part; where only one is, it judges. Classes are
-    numbered in alphabetical order. Of every picture the largest square in its middle is taken and made ``size`` pixels
-    wide, in colour; what stands at the edges of a long picture is lost.
+    If both ``val`` and ``test`` exist, ``val`` is the validation part; a single one is the test part. Classes are
+    numbered in alphabetical order. The largest square in the middle of every picture is resized to ``size`` pixels, in
+    colour; the edges of a long picture are lost.
 
     Args:
         size: Side of the images, in pixels.
     """
 
-    name: ClassVar[str] = "image_folder"
-    title: ClassVar[str] = "Folders of pictures"
-    n_classes: ClassVar[None] = None  # as many as there are folders
-    paper: ClassVar[Paper] = Paper(
+    name = "image_folder"
+    title = "Folders of pictures"
+    n_classes = None  # as many as there are folders
+    paper = Paper(
         "Deng et al.", 2009, "ImageNet: A Large-Scale Hierarchical Image Database", "doi:10.1109/CVPR.2009.5206848"
     )
-    homepage: ClassVar[str] = "https://image-net.org"
-    remote: ClassVar[tuple[RemoteFile, ...]] = ()
+    homepage = "https://image-net.org"
+    remote = ()
 
     size: int = 64
 
@@ -112,7 +106,7 @@ class ImageFolder(DatasetReader):
         if not held or not (folder / "train").is_dir():
             raise FileError(
                 f"{self.name} needs folders train/<class>/ and test/<class>/ (or val/<class>/) in {folder}; "
-                f"{_found(folder)}. Move the pictures so, one folder a class."
+                f"{_listing(folder)}. Move the pictures so, one folder a class."
             )
         class_names = _class_names(folder / "train")
         for part in held:
@@ -132,21 +126,21 @@ class ImageFolder(DatasetReader):
         paths: list[Path] = []
         labels: list[int] = []
         for number, name in enumerate(class_names):
-            found = sorted(path for path in (folder / name).iterdir() if path.suffix.lower() in PICTURE_ENDINGS)
-            if not found:
+            pictures = sorted(path for path in (folder / name).iterdir() if path.suffix.lower() in PICTURE_ENDINGS)
+            if not pictures:
                 raise FileError(
                     f"{folder / name} must hold pictures ({', '.join(PICTURE_ENDINGS)}); there are none. Add some, or "
                     "remove the class from every part."
                 )
-            paths += found
-            labels += [number] * len(found)
+            paths += pictures
+            labels += [number] * len(pictures)
         return Examples(read_pictures(paths, size=self.size, shape=fit_square), torch.tensor(labels))
 
 
 def _class_names(folder: Path) -> list[str]:
     names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not names:
-        raise FileError(f"{folder} must hold a folder for every class; {_found(folder)}.")
+        raise FileError(f"{folder} must hold a folder for every class; {_listing(folder)}.")
     return names
 
 
@@ -161,7 +155,7 @@ def _check_classes(folder: Path, expected: Sequence[str]) -> None:
         )
 
 
-def _found(folder: Path) -> str:
+def _listing(folder: Path) -> str:
     if not folder.is_dir():
         return "it is no folder"
     names = sorted(path.name for path in folder.iterdir())
@@ -179,21 +173,19 @@ class TinyImageNet(DatasetReader):
     """110,000 colour photographs of 64 x 64 pixels in two hundred classes; the 10,000 of the "val" folder test.
 
     Reads ``wnids.txt``, ``words.txt``, ``train`` and ``val`` as ``tiny-imagenet-200.zip`` unpacks them. The labels of
-    the "test" folder were never given out, so the validation images judge, here as in the papers: a network whose
+    the "test" folder were never published, so the validation images test, here as in the papers: a network whose
     settings were chosen on them looks better than it is. Classes are numbered in the order of their WordNet names.
     Only the counts are checked, as a folder of JPEG files has no digest.
     """
 
-    name: ClassVar[str] = "tiny_imagenet"
-    title: ClassVar[str] = "Tiny-ImageNet"
-    n_classes: ClassVar[int] = _N_CLASSES
-    paper: ClassVar[Paper] = Paper(
+    name = "tiny_imagenet"
+    title = "Tiny-ImageNet"
+    n_classes = _N_CLASSES
+    paper = Paper(
         "Le & Yang", 2015, "Tiny ImageNet Visual Recognition Challenge", "Stanford University, course CS 231N"
     )
-    homepage: ClassVar[str] = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
-    remote: ClassVar[tuple[RemoteFile, ...]] = (
-        RemoteFile(homepage, "md5:90528d7ca1a48142e341f4ef8d21d0de", 248_100_043, unpack=True),
-    )
+    homepage = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+    remote = (RemoteFile(homepage, "md5:90528d7ca1a48142e341f4ef8d21d0de", 248_100_043, unpack=True),)
 
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:
         folder = Path(folder)
@@ -205,8 +197,12 @@ class TinyImageNet(DatasetReader):
         words = dict(line.split("\t", 1) for line in _lines(root / "words.txt") if "\t" in line)
         numbers = {wnid: number for number, wnid in enumerate(wnids)}
         training, test = _training(root, numbers), _validation(root, numbers)
-        if checked:
-            _check_counts(root, len(wnids), len(training), len(test))
+        counts = len(wnids), len(training), len(test)
+        if checked and counts != (_N_CLASSES, _N_TRAINING, _N_TEST):
+            raise FileError(
+                f"{root} must hold {_N_CLASSES} classes, {_N_TRAINING:,} training and {_N_TEST:,} validation pictures; "
+                f"got {counts[0]}, {counts[1]:,} and {counts[2]:,}. {UNCHECKED}"
+            )
         return Dataset(
             self.name,
             tuple(words.get(wnid, wnid).split(",")[0] for wnid in wnids),
@@ -225,14 +221,14 @@ def _lines(path: Path) -> list[str]:
 def _training(root: Path, numbers: dict[str, int]) -> Examples:
     paths, labels = [], []
     for wnid, number in numbers.items():
-        found = sorted((root / "train" / wnid / "images").glob("*.JPEG"))
-        if not found:
+        pictures = sorted((root / "train" / wnid / "images").glob("*.JPEG"))
+        if not pictures:
             raise FileError(
                 f"{root / 'train' / wnid / 'images'} must hold the .JPEG files of class {wnid}; there are none. "
                 "Unpack the archive again."
             )
-        paths += found
-        labels += [number] * len(found)
+        paths += pictures
+        labels += [number] * len(pictures)
     return Examples(read_pictures(paths, size=_SIDE, shape=same_size), torch.tensor(labels))
 
 
@@ -249,12 +245,3 @@ def _validation(root: Path, numbers: dict[str, int]) -> Examples:
         paths.append(root / "val" / "images" / name)
         labels.append(numbers[wnid])
     return Examples(read_pictures(paths, size=_SIDE, shape=same_size), torch.tensor(labels, dtype=torch.int64))
-
-
-def _check_counts(root: Path, n_classes: int, n_training: int, n_test: int) -> None:
-    if (n_classes, n_training, n_test) != (_N_CLASSES, _N_TRAINING, _N_TEST):
-        raise FileError(
-            f"{root} must hold {_N_CLASSES} classes, {_N_TRAINING:,} training and {_N_TEST:,} validation pictures; got "
-            f"{n_classes}, {n_training:,} and {n_test:,}. Unpack the archive again, or, if these are your own pictures "
-            "in the same layout, pass checked=False (--unchecked)."
-        )

@@ -3,19 +3,19 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_known
+from calibrant.checks import NumpyArchive, check_known, numpy_archive
 from calibrant.datasets.dataset import Dataset, DatasetReader, Examples, PixelScale, RemoteFile
 from calibrant.datasets.publisher_files import check_file, find_file, missing_files
-from calibrant.errors import FileError, InputError, reading
+from calibrant.errors import FileError, InputError
 from calibrant.paper import Paper
 
-__all__ = ["MEDMNIST_FLAGS", "BloodMNIST", "MedMNIST", "MedMNISTFlag", "named_flag", "read_archive"]
+__all__ = ["MEDMNIST_FLAGS", "BloodMNIST", "MedMNIST", "MedMNISTFlag"]
 
 
 @final
@@ -28,168 +28,93 @@ class MedMNISTFlag:
     channels: int  # 1 is grey, 3 is colour
 
 
-_ORGANS = (
-    "bladder",
-    "femur-left",
-    "femur-right",
-    "heart",
-    "kidney-left",
-    "kidney-right",
-    "liver",
-    "lung-left",
-    "lung-right",
-    "pancreas",
-    "spleen",
-)
+def _flag(digest: str, channels: int, class_names: str) -> MedMNISTFlag:
+    return MedMNISTFlag(f"md5:{digest}", tuple(class_names.split("; ")), channels)
 
+
+_ORGANS = (
+    "bladder; femur-left; femur-right; heart; kidney-left; kidney-right; liver; lung-left; lung-right; pancreas; spleen"
+)
 MEDMNIST_FLAGS = {
-    "pathmnist": MedMNISTFlag(
-        "md5:a8b06965200029087d5bd730944a56c1",
-        (
-            "adipose",
-            "background",
-            "debris",
-            "lymphocytes",
-            "mucus",
-            "smooth muscle",
-            "normal colon mucosa",
-            "cancer-associated stroma",
-            "colorectal adenocarcinoma epithelium",
-        ),
+    "pathmnist": _flag(
+        "a8b06965200029087d5bd730944a56c1",
         3,
+        "adipose; background; debris; lymphocytes; mucus; smooth muscle; normal colon mucosa; "
+        "cancer-associated stroma; colorectal adenocarcinoma epithelium",
     ),
-    "dermamnist": MedMNISTFlag(
-        "md5:0744692d530f8e62ec473284d019b0c7",
-        (
-            "actinic keratoses and intraepithelial carcinoma",
-            "basal cell carcinoma",
-            "benign keratosis-like lesions",
-            "dermatofibroma",
-            "melanoma",
-            "melanocytic nevi",
-            "vascular lesions",
-        ),
+    "dermamnist": _flag(
+        "0744692d530f8e62ec473284d019b0c7",
         3,
+        "actinic keratoses and intraepithelial carcinoma; basal cell carcinoma; benign keratosis-like lesions; "
+        "dermatofibroma; melanoma; melanocytic nevi; vascular lesions",
     ),
-    "octmnist": MedMNISTFlag(
-        "md5:c68d92d5b585d8d81f7112f81e2d0842",
-        ("choroidal neovascularization", "diabetic macular edema", "drusen", "normal"),
+    "octmnist": _flag(
+        "c68d92d5b585d8d81f7112f81e2d0842", 1, "choroidal neovascularization; diabetic macular edema; drusen; normal"
+    ),
+    "pneumoniamnist": _flag("28209eda62fecd6e6a2d98b1501bb15f", 1, "normal; pneumonia"),
+    "retinamnist": _flag("bd4c0672f1bba3e3a89f0e4e876791e4", 3, "0; 1; 2; 3; 4"),
+    "breastmnist": _flag("750601b1f35ba3300ea97c75c52ff8f6", 1, "malignant; normal, benign"),
+    "bloodmnist": _flag(
+        "7053d0359d879ad8a5505303e11de1dc",
+        3,
+        "basophil; eosinophil; erythroblast; immature granulocytes; lymphocyte; monocyte; neutrophil; platelet",
+    ),
+    "tissuemnist": _flag(
+        "ebe78ee8b05294063de985d821c1c34b",
         1,
-    ),
-    "pneumoniamnist": MedMNISTFlag("md5:28209eda62fecd6e6a2d98b1501bb15f", ("normal", "pneumonia"), 1),
-    "retinamnist": MedMNISTFlag("md5:bd4c0672f1bba3e3a89f0e4e876791e4", ("0", "1", "2", "3", "4"), 3),
-    "breastmnist": MedMNISTFlag("md5:750601b1f35ba3300ea97c75c52ff8f6", ("malignant", "normal, benign"), 1),
-    "bloodmnist": MedMNISTFlag(
-        "md5:7053d0359d879ad8a5505303e11de1dc",
-        (
-            "basophil",
-            "eosinophil",
-            "erythroblast",
-            "immature granulocytes",
-            "lymphocyte",
-            "monocyte",
-            "neutrophil",
-            "platelet",
-        ),
-        3,
-    ),
-    "tissuemnist": MedMNISTFlag(
-        "md5:ebe78ee8b05294063de985d821c1c34b",
-        (
-            "Collecting Duct, Connecting Tubule",
-            "Distal Convoluted Tubule",
-            "Glomerular endothelial cells",
-            "Interstitial endothelial cells",
-            "Leukocytes",
-            "Podocytes",
-            "Proximal Tubule Segments",
-            "Thick Ascending Limb",
-        ),
-        1,
+        "Collecting Duct, Connecting Tubule; Distal Convoluted Tubule; Glomerular endothelial cells; "
+        "Interstitial endothelial cells; Leukocytes; Podocytes; Proximal Tubule Segments; Thick Ascending Limb",
     ),
     # The publisher has corrected three of these once; the digests are of the corrected files.
-    "organamnist": MedMNISTFlag("md5:68e3f8846a6bd62f0c9bf841c0d9eacc", _ORGANS, 1),
-    "organcmnist": MedMNISTFlag("md5:b9ceb9546e10131b32923c5bbeaea2b1", _ORGANS, 1),
-    "organsmnist": MedMNISTFlag("md5:9ab87b696fb54e2a387ebe992d6ed5f1", _ORGANS, 1),
+    "organamnist": _flag("68e3f8846a6bd62f0c9bf841c0d9eacc", 1, _ORGANS),
+    "organcmnist": _flag("b9ceb9546e10131b32923c5bbeaea2b1", 1, _ORGANS),
+    "organsmnist": _flag("9ab87b696fb54e2a387ebe992d6ed5f1", 1, _ORGANS),
 }
+_COLOUR = {1: "grey", 3: "colour"}
 
 
-def named_flag(path: Path) -> str | None:
+def _named_flag(path: Path) -> str | None:
     """The part that a file is by its name, which may end in the side of its images; None for another name.
 
     Example:
-        >>> named_flag(Path("data/pathmnist_64.npz")), named_flag(Path("cells.npz"))
+        >>> _named_flag(Path("data/pathmnist_64.npz")), _named_flag(Path("cells.npz"))
         ('pathmnist', None)
     """
-    found = re.fullmatch(r"([a-z]+)(?:_\d+)?\.npz", path.name)
-    return found[1] if found and found[1] in MEDMNIST_FLAGS else None
+    match = re.fullmatch(r"([a-z]+)(?:_\d+)?\.npz", path.name)
+    return match[1] if match and match[1] in MEDMNIST_FLAGS else None
 
 
-def read_archive(path: Path, flag: str) -> Dataset:
-    """Read an ``.npz`` file in the collection's layout.
+def _remote(flag: str) -> RemoteFile:
+    return RemoteFile(f"{_HOMEPAGE}/files/{flag}.npz?download=1", MEDMNIST_FLAGS[flag].digest)
 
-    Args:
-        path: The file.
-        flag: The part whose classes it must have, all of them, and whose channels.
 
-    Raises:
-        FileError: If it is damaged, of another layout, or has other classes or channels; the message names the part
-            that has them.
-    """
-    with reading(path, "NumPy archive (.npz)"), path.open("rb") as file:
-        # NumPy takes anything that does not start like a zip for a pickle.
-        if file.read(2) != b"PK":
-            raise FileError(f"{path} must be a NumPy archive (.npz); it is something else. Download it again.")
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as archive:
-            training, validation, test = (_part(archive, part, path) for part in ("train", "val", "test"))
+def _read(reader: DatasetReader, flag: str, folder: Path, *, checked: bool) -> Dataset:
+    name = f"{flag}.npz"
+    path = folder if folder.is_file() else find_file(reader, folder, name)
+    # Some parts differ in nothing that could be checked but in what their classes mean.
+    if (named := _named_flag(path)) not in {None, flag}:
+        raise FileError(
+            f"{path} must be {flag}; by its name it is {named}. Read it as medmnist(flag={named}), or, if it is your "
+            "own file, give it another name."
+        )
+    if checked and path.name == name:
+        check_file(path, digest=MEDMNIST_FLAGS[flag].digest)
+    with numpy_archive(path) as archive:
+        training, validation, test = (_part(archive, part, path) for part in ("train", "val", "test"))
     labels = torch.cat([part.labels.unique() for part in (training, validation, test)]).unique()
     _check_flag(path, flag, labels, training.inputs.shape[1])
     class_names, scale = MEDMNIST_FLAGS[flag].class_names, PixelScale.of(training.inputs)
     return Dataset(flag, class_names, training, test, validation, pixel_scale=scale, augmentation="crop-flip")
 
 
-def _check_flag(path: Path, flag: str, labels: Tensor, channels: int) -> None:
-    """A file of another part would be trained on without complaint, under the wrong names of its classes."""
-    fitting = [
-        name
-        for name, part in MEDMNIST_FLAGS.items()
-        if part.channels == channels and torch.equal(labels, torch.arange(len(part.class_names)))
-    ]
-    if flag in fitting:
-        return
-    expected = MEDMNIST_FLAGS[flag]
-    last = len(expected.class_names) - 1
-    if len(fitting) == 1:
-        advice = f"Read it as medmnist(flag={fitting[0]}) if that is what it is."
-    elif fitting:
-        advice = f"Read it as the one of these that it is: {', '.join(f'medmnist(flag={name})' for name in fitting)}."
-    else:
-        advice = "No part of the collection is like that: check that no class is missing and that they count from 0."
-    raise FileError(
-        f"{path} must have the classes of {flag}, labels 0 to {last}, and {_COLOUR[expected.channels]} images; got "
-        f"labels {_in_words(labels)} and {_COLOUR[channels]} images. {advice}"
-    )
-
-
-_COLOUR = {1: "grey", 3: "colour"}
-
-
-def _in_words(labels: Tensor) -> str:
-    first, last = ", ".join(map(str, labels[:-1][:12].tolist())), int(labels[-1])
-    if len(labels) == last + 1:
-        return f"0 to {last}"
-    return f"{first}{', ...' if len(labels) > 13 else ''} and {last}" if first else f"{last} alone"
-
-
-def _part(archive: Any, part: str, path: Path) -> Examples:
+def _part(archive: NumpyArchive, part: str, path: Path) -> Examples:
     names = f"{part}_images", f"{part}_labels"
-    if absent := [name for name in names if name not in archive.files]:
+    if absent := [name for name in names if name not in archive.names]:
         raise FileError(
             f"{path} must hold train_images, train_labels, val_..., test_...; it lacks {', '.join(absent)} and has "
-            f"{', '.join(archive.files) or 'nothing'}."
+            f"{', '.join(archive.names) or 'nothing'}."
         )
-    images, labels = archive[names[0]], archive[names[1]]
+    images, labels = archive.read(names)
     if images.dtype != np.uint8 or images.ndim not in {3, 4} or (images.ndim == 4 and images.shape[3] not in {1, 3}):
         raise FileError(
             f"{path}: {names[0]} must be bytes of n x height x width, or n x height x width x 3; got {images.dtype} "
@@ -211,6 +136,36 @@ def _part(archive: Any, part: str, path: Path) -> Examples:
         raise FileError(f"{path}: {names[1]} must be 0 or more; got {flat[row]} at image {row}.")
     channels_last = torch.from_numpy(images.reshape(*images.shape[:3], -1))
     return Examples(channels_last.permute(0, 3, 1, 2).contiguous(), torch.from_numpy(flat.astype(np.int64)))
+
+
+def _check_flag(path: Path, flag: str, labels: Tensor, channels: int) -> None:
+    """Check the classes: a file of another part would train well, under the wrong names of its classes."""
+    fitting = [
+        name
+        for name, part in MEDMNIST_FLAGS.items()
+        if part.channels == channels and torch.equal(labels, torch.arange(len(part.class_names)))
+    ]
+    if flag in fitting:
+        return
+    expected = MEDMNIST_FLAGS[flag]
+    last = len(expected.class_names) - 1
+    if len(fitting) == 1:
+        advice = f"Read it as medmnist(flag={fitting[0]}) if that is what it is."
+    elif fitting:
+        advice = f"Read it as the one of these that it is: {', '.join(f'medmnist(flag={name})' for name in fitting)}."
+    else:
+        advice = "No part of the collection is like that: check that no class is missing and that they count from 0."
+    raise FileError(
+        f"{path} must have the classes of {flag}, labels 0 to {last}, and {_COLOUR[expected.channels]} images; got "
+        f"labels {_in_words(labels)} and {_COLOUR[channels]} images. {advice}"
+    )
+
+
+def _in_words(labels: Tensor) -> str:
+    first, last = ", ".join(map(str, labels[:-1][:12].tolist())), int(labels[-1])
+    if len(labels) == last + 1:
+        return f"0 to {last}"
+    return f"{first}{', ...' if len(labels) > 13 else ''} and {last}" if first else f"{last} alone"
 
 
 _PAPER = Paper(
@@ -243,12 +198,12 @@ class MedMNIST(DatasetReader):
         'pathmnist.npz'
     """
 
-    name: ClassVar[str] = "medmnist"
-    title: ClassVar[str] = "MedMNIST"
-    n_classes: ClassVar[tuple[int, int]] = (min(_COUNTS), max(_COUNTS))
-    why_no_remote: ClassVar[str] = "it is a collection, and a part must be named, as in medmnist(flag=bloodmnist)"
-    paper: ClassVar[Paper] = _PAPER
-    homepage: ClassVar[str] = _HOMEPAGE
+    name = "medmnist"
+    title = "MedMNIST"
+    n_classes = (min(_COUNTS), max(_COUNTS))
+    why_no_remote = "it is a collection, and a part must be named, as in medmnist(flag=bloodmnist)"
+    paper = _PAPER
+    homepage = _HOMEPAGE
 
     flag: str | None = None
 
@@ -271,20 +226,27 @@ class MedMNIST(DatasetReader):
             return _read(self, self.flag, path, checked=checked)
         if not path.is_file():
             path = self._only_file(path)
-        return _read(self, _flag_by_name(path), path, checked=checked)
+        flag = _named_flag(path)
+        if flag is None:
+            several = f" A part must give every image one label; {_MANY_LABELS}." * path.name.startswith("chestmnist")
+            raise FileError(
+                f"flag must be given for a file named {path.name}; one of {', '.join(MEDMNIST_FLAGS)}. Write, for "
+                f"blood cells, medmnist(flag=bloodmnist).{several}"
+            )
+        return _read(self, flag, path, checked=checked)
 
     def _only_file(self, folder: Path) -> Path:
         """The one file of the folder that bears the name of a part."""
-        found = sorted(path for path in folder.glob("*.npz") if named_flag(path) and path.is_file())
-        if not found:
+        files = sorted(path for path in folder.glob("*.npz") if _named_flag(path) and path.is_file())
+        if not files:
             raise missing_files(self, folder, "<flag>.npz, such as pathmnist.npz,", [])
-        if len(found) > 1:
+        if len(files) > 1:
             raise FileError(
                 f"flag must be given for a folder with several parts; {folder} holds "
-                f"{', '.join(path.name for path in found)}. Write medmnist(flag={named_flag(found[0])}), or name the "
+                f"{', '.join(path.name for path in files)}. Write medmnist(flag={_named_flag(files[0])}), or name the "
                 "file itself."
             )
-        return found[0]
+        return files[0]
 
 
 @final
@@ -295,11 +257,11 @@ class BloodMNIST(DatasetReader):
     As ``MedMNIST("bloodmnist")``. Training and test show cells of the same few people.
     """
 
-    name: ClassVar[str] = "bloodmnist"
-    title: ClassVar[str] = "BloodMNIST"
-    n_classes: ClassVar[int] = len(MEDMNIST_FLAGS["bloodmnist"].class_names)
-    paper: ClassVar[Paper] = _PAPER
-    homepage: ClassVar[str] = _HOMEPAGE
+    name = "bloodmnist"
+    title = "BloodMNIST"
+    n_classes = len(MEDMNIST_FLAGS["bloodmnist"].class_names)
+    paper = _PAPER
+    homepage = _HOMEPAGE
 
     @property
     def remote(self) -> tuple[RemoteFile, ...]:
@@ -307,32 +269,3 @@ class BloodMNIST(DatasetReader):
 
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:
         return _read(self, "bloodmnist", Path(folder), checked=checked)
-
-
-def _flag_by_name(path: Path) -> str:
-    flag = named_flag(path)
-    if flag is None:
-        several = f" A part must give every image one label; {_MANY_LABELS}." * path.name.startswith("chestmnist")
-        raise FileError(
-            f"flag must be given for a file named {path.name}; one of {', '.join(MEDMNIST_FLAGS)}. Write, for blood "
-            f"cells, medmnist(flag=bloodmnist).{several}"
-        )
-    return flag
-
-
-def _remote(flag: str) -> RemoteFile:
-    return RemoteFile(f"{_HOMEPAGE}/files/{flag}.npz?download=1", MEDMNIST_FLAGS[flag].digest)
-
-
-def _read(reader: DatasetReader, flag: str, folder: Path, *, checked: bool) -> Dataset:
-    name = f"{flag}.npz"
-    path = folder if folder.is_file() else find_file(reader, folder, name)
-    # Some parts differ in nothing that could be checked but in what their classes mean.
-    if (named := named_flag(path)) not in {None, flag}:
-        raise FileError(
-            f"{path} must be {flag}; by its name it is {named}. Read it as medmnist(flag={named}), or, if it is your "
-            "own file, give it another name."
-        )
-    if checked and path.name == name:
-        check_file(path, digest=MEDMNIST_FLAGS[flag].digest)
-    return read_archive(path, flag)

@@ -15,7 +15,15 @@ from torch import Tensor
 
 from calibrant.checks import check_at_least, check_known
 from calibrant.datasets.dataset import Dataset, DatasetReader, Examples, RemoteFile
-from calibrant.datasets.publisher_files import Layout, check_file, find_files, missing_files, open_file
+from calibrant.datasets.publisher_files import (
+    UNCHECKED,
+    FileLayout,
+    check_file,
+    find_files,
+    missing_files,
+    open_file,
+    read_to_end,
+)
 from calibrant.errors import FileError, InputError, UnknownNameError
 from calibrant.paper import Paper
 
@@ -25,9 +33,7 @@ _WORD = re.compile("[a-z]+")
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text: runs of the letters a to z, in lower case. All else parts words and is gone.
-
-    It is made for English. Digits carry little there, and an accent splits a word in two.
+    """Return the words of an English text: runs of the letters a to z, in lower case. An accent splits a word.
 
     Example:
         >>> words_of("It's 1993: don't PANIC")
@@ -39,9 +45,7 @@ def words_of(text: str) -> list[str]:
 @final
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words that have a number of their own.
-
-    Build it from training texts only: a vocabulary that has seen the test texts knows which of their words matter.
+    """The words that have a number of their own. Build it from training texts only.
 
     Formula: 0 is no word (the text has ended), 1 is any unknown word, and the i-th word of ``words`` is i + 2.
 
@@ -75,41 +79,24 @@ class Vocabulary:
 
     @classmethod
     def of(cls, texts: Iterable[str], *, n_words: int) -> "Vocabulary":
-        """The most frequent words of some texts; words that are equally frequent are taken in alphabetical order.
+        """Build a vocabulary of the most frequent words, ties in alphabetical order.
 
-        Args:
-            texts: The training texts.
-            n_words: How many numbers there may be at most, with the two that stand for no word and an unknown word.
-
-        Raises:
-            InputError: If ``n_words`` leaves no word a number.
+        ``n_words`` is the largest number of numbers, with the two for no word and for an unknown word.
         """
         check_at_least(n_words, cls._FIRST + 1, "n_words")
-        counts: Counter[str] = Counter()
-        for text in texts:
-            counts.update(words_of(text))
+        counts = Counter(word for text in texts for word in words_of(text))
         ranked = sorted(counts, key=lambda word: (-counts[word], word))
         return cls(tuple(ranked[: n_words - cls._FIRST]))
 
     def __len__(self) -> int:
-        """How many numbers there are, from 0 on."""
+        """Number of numbers, from 0 on."""
         return self._FIRST + len(self.words)
 
     def numbers(self, texts: Collection[str], *, length: int) -> Tensor:
-        """The first words of each text as numbers.
+        """Return the first ``length`` words of each text as numbers, (n, length) int64, padded with 0.
 
-        A text without words is one unknown word, so that no row is padding alone: a network that averages over words
+        A text without words is one unknown word, so that no sample is padding alone: a network that averages over words
         would divide by zero.
-
-        Args:
-            texts: Any texts, n of them.
-            length: Words of each text to keep; a shorter text is filled up with 0.
-
-        Returns:
-            Shape (n, length), int64.
-
-        Raises:
-            InputError: If ``length`` is below 1.
         """
         check_at_least(length, 1, "length")
         numbers = np.full((len(texts), length), self.PADDING, dtype=np.int64)
@@ -150,14 +137,14 @@ class Newsgroups(DatasetReader):
     r"""Which of twenty newsgroups a message was sent to.
 
     Some groups are close: five are about computers, three about religion. The test messages are later than the
-    training messages, so a calibrator fitted on held-out training messages meets other words and need not carry over.
-    Replies quote each other, and signatures name people; both help to tell the group, and are kept.
+    training messages, so a calibrator fitted on held-out training messages need not carry over. Quotes and signatures,
+    which help to tell the group, are kept.
 
     Two layouts are read, the first that is there. The publisher's: the folders ``20news-bydate-train`` and
     ``20news-bydate-test`` with a folder for each group and a file for each message (Latin-1), unpacked or straight from
-    ``20news-bydate.tar.gz``; rows are ordered by group and file name. JSON lines: ``20newsgroups-train.jsonl`` and
+    ``20news-bydate.tar.gz``; samples are ordered by group and file name. JSON lines: ``20newsgroups-train.jsonl`` and
     ``20newsgroups-test.jsonl``, or the same with ``.gz``, an object with ``category``, ``text`` and perhaps ``label``
-    on each line; rows keep their order, and texts are taken as they are. The publisher gives out the archive alone, so
+    on each line, in their own order and with texts taken as they are. The publisher gives out the archive alone, so
     only that has a digest; of unpacked folders the number of messages is checked, of JSON lines the layout.
 
     Formula: the input is the first ``max_length`` words as numbers; see :class:`Vocabulary`.
@@ -184,14 +171,12 @@ class Newsgroups(DatasetReader):
         ([3, 2, 15, 16, 0, 0], 'alt.atheism')
     """
 
-    name: ClassVar[str] = "newsgroups"
-    title: ClassVar[str] = "20 Newsgroups"
-    n_classes: ClassVar[int] = len(_CATEGORIES)
-    paper: ClassVar[Paper] = Paper(
-        "Lang", 1995, "NewsWeeder: Learning to Filter Netnews", "doi:10.1016/B978-1-55860-377-6.50048-7"
-    )
-    homepage: ClassVar[str] = "http://qwone.com/~jason/20Newsgroups/"
-    remote: ClassVar[tuple[RemoteFile, ...]] = (
+    name = "newsgroups"
+    title = "20 Newsgroups"
+    n_classes = len(_CATEGORIES)
+    paper = Paper("Lang", 1995, "NewsWeeder: Learning to Filter Netnews", "doi:10.1016/B978-1-55860-377-6.50048-7")
+    homepage = "http://qwone.com/~jason/20Newsgroups/"
+    remote = (
         RemoteFile(
             f"http://qwone.com/~jason/20Newsgroups/{_ARCHIVE}",
             "sha256:8f1b2514ca22a5ade8fbb9cfa5727df95fa587f4c87b786e15c759fa66d95610",
@@ -234,7 +219,7 @@ class Newsgroups(DatasetReader):
                 return self._unpacked_parts(place, checked=checked)
             if len(lacking) < len(_PUBLISHED):
                 raise missing_files(self, place, " and ".join(_PUBLISHED), lacking)
-        layouts = [Layout((_ARCHIVE,)), Layout(_JSON)]
+        layouts = [FileLayout((_ARCHIVE,)), FileLayout(_JSON)]
         found = find_files(self, folder, layouts)
         if found.layout == layouts[0]:
             if checked:
@@ -253,13 +238,13 @@ class Newsgroups(DatasetReader):
             if checked and len(part.texts) != expected:
                 raise FileError(
                     f"{part.where} must hold the {expected:,} messages that were published; got {len(part.texts):,}. "
-                    f"Unpack {_ARCHIVE} again, or, if these are your own messages, pass checked=False (--unchecked)."
+                    f"{UNCHECKED}"
                 )
         return parts
 
 
 class _Message(NamedTuple):
-    """A message as it lies on disk. Sorted, messages come by group and file name, whatever held them."""
+    """A stored message; messages sort by group and file name."""
 
     category: str
     file: str
@@ -275,7 +260,7 @@ def _part(where: str, messages: Iterable[_Message], headers: Headers) -> _Part:
 
 
 def _text(content: bytes, headers: Headers) -> str:
-    """What a message says, and as much of its head as is wanted."""
+    """The body of a message, and the headers that are wanted."""
     message = content.decode("latin-1").replace("\r\n", "\n")
     # A file that does not begin like a message is all text: its first paragraph is no head.
     if headers == "all" or not _FIRST_HEADER.match(message):
@@ -292,16 +277,16 @@ def _unpacked(folder: Path) -> Iterator[_Message]:
 
 
 def _archived(archive: Path, headers: Headers) -> list[_Part]:
-    found: dict[str, list[_Message]] = {part: [] for part in _PUBLISHED}
+    parts: dict[str, list[_Message]] = {part: [] for part in _PUBLISHED}
     # Unpacked outside tarfile, which may take a compressed stream that was cut short for one that has ended.
     with open_file(archive) as unzipped, tarfile.open(fileobj=unzipped, mode="r|") as tar:
         for entry in tar:
             part, category, file = ("", "", *PurePosixPath(entry.name).parts)[-3:]
-            stream = tar.extractfile(entry) if part in found and not file.startswith(".") else None
+            stream = tar.extractfile(entry) if part in parts and not file.startswith(".") else None
             if stream is not None:
-                found[part].append(_Message(category, file, stream.read()))
-        unzipped.read()  # to its end, where the checksum is
-    return [_part(f"{archive}:{name}", messages, headers) for name, messages in found.items()]
+                parts[part].append(_Message(category, file, stream.read()))
+        read_to_end(unzipped)  # where the checksum is
+    return [_part(f"{archive}:{name}", messages, headers) for name, messages in parts.items()]
 
 
 def _json_part(path: Path) -> _Part:
@@ -321,10 +306,12 @@ def _record(line: bytes, where: str) -> tuple[int, str]:
         record = json.loads(line.rstrip())
     except ValueError as error:
         reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise FileError(f"{where} must be JSON such as {shape}; reading it failed: {reason}. Mend the line.") from error
+        raise FileError(
+            f"{where} must be JSON such as {shape}; reading it failed: {reason}. Correct the line."
+        ) from error
     category, text = (record.get("category"), record.get("text")) if isinstance(record, dict) else (None, None)
     if not isinstance(category, str) or not isinstance(text, str):
-        raise FileError(f"{where} must have a category and a text, as {shape}; got {line[:60]!r}. Mend the line.")
+        raise FileError(f"{where} must have a category and a text, as {shape}; got {line[:60]!r}. Correct the line.")
     label = _label(category, where)
     if record.get("label", label) != label:
         raise FileError(

@@ -1,4 +1,4 @@
-"""The publishers' files of a data set: download, digest, unpack and locate them."""
+"""The publishers' files of a data set: declare, download, locate, verify and read them."""
 
 import bz2
 import gzip
@@ -13,21 +13,24 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO, Any, BinaryIO, cast, final
+from typing import Any, BinaryIO, ClassVar, TypedDict, cast, final
 
 import numpy as np
+import torch
 
 from calibrant.atomic import temporary_folder
-from calibrant.datasets.dataset import DatasetReader, RemoteFile
-from calibrant.errors import FileError, InputError, reading
+from calibrant.datasets.dataset import Augmentation, Dataset, DatasetReader, Examples, PixelScale, RemoteFile
+from calibrant.errors import FileError, InputError, check_expansion, reading
 
 __all__ = [
-    "Layout",
+    "UNCHECKED",
+    "FileLayout",
+    "FoundFiles",
+    "ImageArrays",
     "Member",
-    "Place",
+    "PublishedImages",
     "check_digest",
     "check_file",
     "check_size",
@@ -42,51 +45,39 @@ __all__ = [
     "unpack",
 ]
 
+# The end of a message about files that are not the published ones.
+UNCHECKED = "Download it again, or, if it is your own data in the same layout, pass checked=False (--unchecked)."
 
-def check_size(where: str, expected: int, got: int, *, holds: str = "") -> None:
-    """A file has the bytes it must have.
 
-    Args:
-        where: The file.
-        expected: Its bytes.
-        got: Those it has.
-        holds: What these bytes are, in words.
-    """
-    if got == expected:
-        return
-    reason = "it was cut short" if got < expected else "it is another file"
-    words = f" ({holds})" if holds else ""
-    raise FileError(
-        f"{where} must have {expected:,} bytes{words}; got {got:,}: {reason}. Download it again, or, if it is your own "
-        "file in the same layout, pass checked=False (--unchecked)."
-    )
+def check_size(where: str, expected: int, got: int) -> None:
+    """Check the number of bytes of a file."""
+    if got != expected:
+        reason = "it was cut short" if got < expected else "it is another file"
+        raise FileError(f"{where} must have {expected:,} bytes; got {got:,}: {reason}. {UNCHECKED}")
 
 
 def check_digest(where: str, expected: str, got: str) -> None:
-    """What was hashed is what the publisher gave out."""
+    """Check a digest against the published one."""
     if got != expected:
-        raise FileError(
-            f"{where} must be the published data, {expected}; got {got}. Download it again, or, if it is your own data "
-            "in the same layout, pass checked=False (--unchecked)."
-        )
+        raise FileError(f"{where} must be the published data, {expected}; got {got}. {UNCHECKED}")
 
 
 def check_file(path: Path, *, digest: str, size: int | None = None) -> None:
-    """A file on disk has the published size and digest, ``sha256:...`` or ``md5:...``; read as a stream."""
+    """Check the size and the digest, ``sha256:...`` or ``md5:...``, of a file; it is read as a stream."""
     if size is not None:
         check_size(str(path), size, path.stat().st_size)
     check_digest(str(path), digest, file_digest(path, digest.partition(":")[0]))
 
 
 def file_digest(path: Path, algorithm: str) -> str:
-    """The digest of a file, ``algorithm:digits``, without holding it in memory."""
+    """Return the digest of a file, ``algorithm:digits``, without holding it in memory."""
     with reading(path, "file"), path.open("rb") as stream:
         digest = hashlib.file_digest(stream, lambda: hashlib.new(algorithm, usedforsecurity=False))
     return f"{algorithm}:{digest.hexdigest()}"
 
 
 def content_digest(*arrays: np.ndarray) -> str:
-    """One sha256 over the bytes of some arrays: the same from every layout that holds the same numbers.
+    """Return one sha256 over the bytes of some arrays: the same from every layout of the same numbers.
 
     Example:
         >>> content_digest(np.zeros(2, dtype=np.uint8)) == "sha256:" + hashlib.sha256(bytes(2)).hexdigest()
@@ -99,22 +90,22 @@ def content_digest(*arrays: np.ndarray) -> str:
 
 
 def download(reader: DatasetReader, folder: Path) -> list[Path]:
-    """Fetch the files of a data set into a folder, check them, and unpack those that must be.
+    """Download the files of a data set into a folder, check them, and unpack those that must be.
 
-    A file that is there and whole is not fetched again. A new one takes its name only when its digest is right, so a
-    broken connection leaves nothing that looks like data. For data that come with the package there is nothing to do.
+    A file that is there and whole is not downloaded again. A new one gets its name only when its digest is right, so a
+    broken connection leaves nothing that looks like data. Data shipped with the package need no download.
 
     Args:
         reader: Reader of the data set.
-        folder: Where the files go; it is made if it is not there.
+        folder: Target folder; it is created if needed.
 
     Returns:
-        The files, in the order of ``reader.remote``; none where the data come with the package.
+        The files, in the order of ``reader.remote``; none for data shipped with the package.
 
     Raises:
-        InputError: If the package that fetches (pooch) is not installed, or the data set has no stable address, or is a
-            collection of which no part was chosen.
-        FileError: If a file cannot be fetched, or what came is not what was published.
+        InputError: If the package that downloads (pooch) is not installed, or the data set has no stable address, or is
+            a collection of which no part was chosen.
+        FileError: If a file cannot be downloaded, or is not the published one.
 
     Example:
         >>> from calibrant.datasets import DigitsReader
@@ -129,147 +120,80 @@ def download(reader: DatasetReader, folder: Path) -> list[Path]:
             f"{reader.name} cannot be fetched: {reader.why_no_remote}. By hand, its files are to be had from "
             f"{reader.homepage}; put them into {folder}."
         )
-    pooch = _pooch()
+    try:
+        pooch = import_module("pooch")
+    except ImportError as error:
+        raise InputError(
+            "fetching data sets needs the package pooch, which is not installed. Run: pip install calibrant[download]"
+        ) from error
     folder.mkdir(parents=True, exist_ok=True)
-    return [_fetch(pooch, file, folder, reader) for file in reader.remote]
-
-
-def _fetch(pooch: Any, file: RemoteFile, folder: Path, reader: DatasetReader) -> Path:
-    path = folder / file.name
-    if path.exists():
-        # It may be half of a file, or a person's own: it is not for us to overwrite.
-        if (got := file_digest(path, file.digest.partition(":")[0])) != file.digest:
+    for file in reader.remote:
+        path = folder / file.name
+        if not path.exists():
+            _retrieve(pooch, file, folder, reader)
+        # An existing file may be half of one, or the user's own: it is not overwritten.
+        elif (got := file_digest(path, file.digest.partition(":")[0])) != file.digest:
             raise FileError(
                 f"{path} must be the published file, {file.digest}, or not be there; got {got}. Move it away to fetch "
                 "it again, or, if it is your own, do not ask for a download."
             )
-    else:
-        _retrieve(pooch, file, folder, reader)
-    # An archive that must be unpacked makes a folder of its own name.
-    if file.unpack and not (folder / path.stem).exists():
-        unpack(path, folder)
-    return path
+        # An archive that must be unpacked makes a folder of its own name.
+        if file.unpack and not (folder / path.stem).exists():
+            unpack(path, folder)
+    return [folder / file.name for file in reader.remote]
 
 
 def _retrieve(pooch: Any, file: RemoteFile, folder: Path, reader: DatasetReader) -> None:
+    logger: logging.Logger = pooch.get_logger()
+    level = logger.level
+    logger.setLevel(logging.WARNING)  # printing belongs to the command line
     try:
-        with _quiet(pooch):
-            # It writes to a temporary file, and gives it its name once the digest is right.
-            pooch.retrieve(file.url, known_hash=file.digest, fname=file.name, path=folder)
+        # It writes to a temporary file, and renames it once the digest is right.
+        pooch.retrieve(file.url, known_hash=file.digest, fname=file.name, path=folder)
     except Exception as error:
         reason = (str(error).splitlines() or [""])[0].rstrip(". ") or type(error).__name__
         raise FileError(
             f"{file.url} could not be fetched: {reason}. Try again later, or get {file.name} from {reader.homepage} by "
             f"hand and put it into {folder}."
         ) from error
-
-
-def _pooch() -> Any:
-    try:
-        return import_module("pooch")
-    except ImportError as error:
-        raise InputError(
-            "fetching data sets needs the package pooch, which is not installed. Run: pip install calibrant[download]"
-        ) from error
-
-
-@contextmanager
-def _quiet(pooch: Any) -> Iterator[None]:
-    """Keep pooch from printing while it works: that belongs to the command line."""
-    logger: logging.Logger = pooch.get_logger()
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
     finally:
         logger.setLevel(level)
 
 
 def unpack(archive: Path, folder: Path) -> list[Path]:
-    """Unpack a ``.zip`` or a ``.tar`` (with any compression) into a folder.
-
-    Args:
-        archive: The file.
-        folder: Where its content goes; it must exist.
-
-    Returns:
-        What now lies at the top of the folder.
+    """Unpack a ``.zip`` archive into an existing folder, whole or not at all; return the new entries of the folder.
 
     Raises:
-        FileError: If the archive is damaged, a name leads out of the folder, it holds links or devices, or something
-            of the same name is already there.
+        FileError: If the archive is damaged, a name leads out of the folder, it holds links, or an entry of the same
+            name is already there.
     """
-    with reading(archive, "archive"), _opened(archive) as stored:
-        entries = [entry for entry in stored if PurePosixPath(entry.name).parts]  # "./" is the folder itself
-        tops = sorted({_inside(entry.name, archive).parts[0] for entry in entries})
+    with reading(archive, "archive"), zipfile.ZipFile(archive) as bundle:
+        entries = [entry for entry in bundle.infolist() if PurePosixPath(entry.filename).parts]  # "./" is the folder
+        for entry in entries:
+            path, name = PurePosixPath(entry.filename), entry.filename
+            # The upper half of this field is the file's mode, if it was packed on Unix.
+            problem = "is a link" if stat.S_ISLNK(entry.external_attr >> 16) else ""
+            if path.is_absolute() or ".." in path.parts or "\\" in name or PureWindowsPath(name).drive:
+                problem = "leads out of the folder"
+            if problem:
+                raise FileError(
+                    f"{archive} must hold files that stay in their folder; {name!r} {problem}. Nothing was unpacked; "
+                    "get it from its publisher."
+                )
+        tops = sorted({PurePosixPath(entry.filename).parts[0] for entry in entries})
         if present := [top for top in tops if (folder / top).exists()]:
             raise FileError(
-                f"{folder} must not hold {present[0]} already, or unpacking {archive} would overwrite it. Remove "
-                "it first, or use it as it is."
+                f"{folder} must not hold {present[0]} already, or unpacking {archive} would overwrite it. Remove it "
+                "first, or use it as it is."
             )
         with temporary_folder(folder) as unfinished:
             for entry in entries:
-                _write(entry, unfinished / _inside(entry.name, archive))
+                target = unfinished / PurePosixPath(entry.filename)
+                (target if entry.is_dir() else target.parent).mkdir(parents=True, exist_ok=True)
+                if not entry.is_dir():
+                    with bundle.open(entry) as content, target.open("wb") as file:
+                        shutil.copyfileobj(content, file, _BLOCK)
             return [(unfinished / top).rename(folder / top) for top in tops]
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """A file or a folder in an archive."""
-
-    name: str
-    content: Callable[[], IO[bytes] | None] | None  # None for a folder
-
-
-@contextmanager
-def _opened(archive: Path) -> Iterator[list[_Entry]]:
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as bundle:
-            yield [_zipped(info, bundle, archive) for info in bundle.infolist()]
-    else:
-        # Uncompressed outside tarfile, which takes damage for the end.
-        with open_file(archive) as unpacked, tarfile.open(fileobj=unpacked, mode="r:") as tar:
-            entries = [_tarred(member, tar, archive) for member in tar]
-            read_to_end(unpacked)
-            yield entries
-
-
-def _zipped(info: zipfile.ZipInfo, bundle: zipfile.ZipFile, archive: Path) -> _Entry:
-    # The upper half of this field is the file's mode, where it was packed on Unix.
-    if stat.S_ISLNK(info.external_attr >> 16):
-        raise _refused(archive, info.filename, "is a link")
-    return _Entry(info.filename, None if info.is_dir() else partial(bundle.open, info))
-
-
-def _tarred(member: tarfile.TarInfo, tar: tarfile.TarFile, archive: Path) -> _Entry:
-    if not (member.isfile() or member.isdir()):
-        raise _refused(archive, member.name, "is a link or a device")
-    return _Entry(member.name, None if member.isdir() else partial(tar.extractfile, member))
-
-
-def _inside(name: str, archive: Path) -> PurePosixPath:
-    """The name, if it stays in the folder on any system."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or PureWindowsPath(name).drive:
-        raise _refused(archive, name, "leads out of the folder")
-    return path
-
-
-def _refused(archive: Path, name: str, reason: str) -> FileError:
-    return FileError(
-        f"{archive} must hold files that stay in their folder; {name!r} {reason}. Nothing was unpacked; get it from "
-        "its publisher."
-    )
-
-
-def _write(entry: _Entry, target: Path) -> None:
-    content = None if entry.content is None else entry.content()
-    if content is None:
-        target.mkdir(parents=True, exist_ok=True)
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with content, target.open("wb") as file:
-        shutil.copyfileobj(content, file, 1 << 20)
 
 
 _ARCHIVE_ENDINGS = (".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".tar")
@@ -284,42 +208,18 @@ _BLOCK = 1 << 20
 
 @final
 @dataclass(frozen=True)
-class Layout:
-    """One way in which a data set's files may lie.
-
-    Args:
-        files: The names that are needed, all of them.
-        folders: Sub-folders that may hold them, beside the folder itself.
-        archive: The tar archive that may hold them, without its ending.
-    """
-
-    files: tuple[str, ...]
-    folders: tuple[str, ...] = ()
-    archive: str = ""
-
-    def __str__(self) -> str:
-        listed = " and ".join(filter(None, [", ".join(self.files[:-1]), self.files[-1]]))
-        return listed + (f" (or {self.archive}.tar.gz)" if self.archive else "")
-
-
-@final
-@dataclass(frozen=True)
 class Member:
     """A file of a layout, open for reading."""
 
-    name: str  # as the layout calls it
+    name: str  # its name in the layout
     where: str  # for messages
     size: int  # bytes, uncompressed
     stream: BinaryIO
 
-    def read(self, size: int = -1) -> bytes:
-        """The next bytes, or all that are left.
-
-        Raises:
-            FileError: If the file is damaged.
-        """
+    def read(self) -> bytes:
+        """Return the bytes that are left."""
         with reading(self.where, "file"):
-            return self.stream.read(size)
+            return self.stream.read()
 
     def fill(self, array: np.ndarray) -> None:
         """Read the next bytes into an array of bytes.
@@ -340,34 +240,67 @@ class Member:
                 filled += got
 
 
+class ImageArrays(TypedDict, total=False):
+    """What one file of a data set of images holds; some publishers keep images and labels in two files."""
+
+    images: np.ndarray  # (n, c, h, w) uint8
+    labels: np.ndarray  # (n,) of an integer type
+
+
 @final
 @dataclass(frozen=True)
-class Place:
-    """Where the files of a layout were found: each by itself, or all in one archive."""
+class FileLayout:
+    """One way in which a data set's files may lie.
 
-    layout: Layout
+    Args:
+        files: Names of the files, all needed.
+        folders: Sub-folders that may hold them, beside the folder itself.
+        archive: Name, without its ending, of the tar archive that may hold them.
+        decode: Reads the images and labels of one file, for :class:`PublishedImages`.
+        n_test: How many of the files, at the end, are the test part.
+        sizes: Published bytes of each file, uncompressed, if they are checked before a file is read.
+    """
+
+    files: tuple[str, ...]
+    folders: tuple[str, ...] = ()
+    archive: str = ""
+    decode: Callable[[Member], ImageArrays] | None = None
+    n_test: int = 1
+    sizes: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        listed = " and ".join(filter(None, [", ".join(self.files[:-1]), self.files[-1]]))
+        return listed + (f" (or {self.archive}.tar.gz)" if self.archive else "")
+
+
+@final
+@dataclass(frozen=True)
+class FoundFiles:
+    """The files of a layout as they were found: one by one, or all in one archive."""
+
+    layout: FileLayout
     paths: Mapping[str, Path]
     archive: Path | None = None
 
     def members(self) -> Iterator[Member]:
-        """Every file once, open, in the order in which they are stored; use each before taking the next.
+        """Yield every file once, open, in the order in which they are stored; use each before taking the next.
 
         Raises:
-            FileError: If a file is damaged, or the archive lacks one.
+            FileError: If a file is damaged or expands beyond reason, or the archive lacks one.
         """
-        return self._separate() if self.archive is None else self._archived(self.archive)
-
-    def _separate(self) -> Iterator[Member]:
+        if self.archive is not None:
+            yield from self._archived(self.archive)
+            return
         for name, path in self.paths.items():
             with open_file(path) as stream:
                 size = stream.seek(0, io.SEEK_END)
                 stream.seek(0)
+                check_expansion(path, size)
                 yield Member(name, str(path), size, stream)
 
     def _archived(self, archive: Path) -> Iterator[Member]:
-        wanted = {
-            str(PurePosixPath(folder, name)): name for folder in ("", *self.layout.folders) for name in self.paths
-        }
+        folders = ("", *self.layout.folders)
+        wanted = {str(PurePosixPath(folder, name)): name for folder in folders for name in self.paths}
         left = dict.fromkeys(self.paths)
         # Read once from front to back: an archive is compressed as a whole. To its end, where the checksum is; and
         # uncompressed outside tarfile, which asks for no checksum and takes damage for the end.
@@ -377,37 +310,37 @@ class Place:
                 stream = tar.extractfile(entry) if name in left and entry.isfile() else None
                 if name is not None and stream is not None:
                     del left[name]
+                    check_expansion(archive, entry.size)
                     yield Member(name, f"{archive}:{entry.name}", entry.size, cast("BinaryIO", stream))
             read_to_end(unpacked)
-        if not left:
-            return
-        raise FileError(
-            f"{archive} must hold {self.layout}; missing: {', '.join(left)}. Download it again: it may be another "
-            "archive under this name."
-        )
+        if left:
+            raise FileError(
+                f"{archive} must hold {self.layout}; missing: {', '.join(left)}. Download it again: it may be another "
+                "archive under this name."
+            )
 
 
 @contextmanager
 def open_file(path: Path) -> Iterator[BinaryIO]:
-    """A file's bytes, uncompressed where its ending says so; what goes wrong becomes a FileError that names it."""
+    """Open a file for reading, uncompressed if its ending says so; any error becomes a FileError about it."""
     form, opener = _COMPRESSED.get(path.suffix, ("file", open))
     with reading(path, form), opener(path, "rb") as stream:
         yield cast("BinaryIO", stream)
 
 
 def read_to_end(stream: BinaryIO) -> None:
-    """Read what is left and throw it away: only at its end does a compressed file know that it is whole."""
+    """Read and discard the rest: a compressed file is only known to be whole at its end."""
     while stream.read(_BLOCK):
         pass
 
 
-def find_files(reader: DatasetReader, folder: Path, layouts: Sequence[Layout]) -> Place:
-    """The first of some layouts that is there: its files, or else its archive.
+def find_files(reader: DatasetReader, folder: Path, layouts: Sequence[FileLayout]) -> FoundFiles:
+    """Find the first layout, in order of preference, whose files (or else whose archive) are there.
 
     Args:
         reader: Reader of the data set, for messages.
-        folder: Where to look; or an archive, or one of the files.
-        layouts: In order of preference.
+        folder: Folder to search; or an archive, or one of the files.
+        layouts: Layouts to look for.
 
     Raises:
         FileError: If none is complete; it says what is missing and where to get it.
@@ -416,43 +349,34 @@ def find_files(reader: DatasetReader, folder: Path, layouts: Sequence[Layout]) -
     found = [_separately(folder.parent if folder.is_file() else folder, layout) for layout in layouts]
     for layout, paths in zip(layouts, found, strict=True):
         if len(paths) == len(layout.files) and (folder.is_dir() or folder in paths.values()):
-            return Place(layout, paths)
+            return FoundFiles(layout, paths)
     for layout in layouts:
         for ending in _ARCHIVE_ENDINGS if layout.archive else ():
             path = folder / f"{layout.archive}{ending}" if folder.is_dir() else folder
             if path.is_file() and path.name == f"{layout.archive}{ending}":
-                return Place(layout, dict.fromkeys(layout.files, path), path)
-    # Speak of the layout that the person has begun to put there.
+                return FoundFiles(layout, dict.fromkeys(layout.files, path), path)
+    # Name what is missing of the layout that is there in part.
     fullest = max(range(len(layouts)), key=lambda place: len(found[place]))
     lacking = [name for name in layouts[fullest].files if name not in found[fullest]]
     raise missing_files(reader, folder, " or ".join(map(str, layouts)), lacking)
 
 
-def find_file(reader: DatasetReader, folder: Path, name: str, *, folders: Sequence[str] = ()) -> Path:
-    """One file in a folder or in one of its sub-folders, as it is or with ``.gz`` after its name.
-
-    Raises:
-        FileError: If it is not there; it says where to get it.
-    """
-    place = find_files(reader, folder, [Layout((name,), tuple(folders))])
-    return place.paths[name]
+def find_file(reader: DatasetReader, folder: Path, name: str) -> Path:
+    """Find one file in a folder, as it is or with ``.gz`` after its name; see :func:`find_files`."""
+    return find_files(reader, folder, [FileLayout((name,))]).paths[name]
 
 
 def missing_files(reader: DatasetReader, folder: Path, needed: str, lacking: Sequence[str]) -> FileError:
-    """The error for files that are not there."""
-    where = f"in {folder}" if folder.is_dir() else f"but {folder} is {_what(folder)}"
-    missing = f"; missing: {', '.join(lacking)}" if folder.is_dir() and lacking else ""
-    fetch = (
-        ", or let calibrant fetch them: calibrant.datasets.publisher_files(...) (--download)" if reader.remote else ""
+    """Return the error for missing files."""
+    where = (
+        f"in {folder}" if folder.is_dir() else f"but {folder} is {'another file' if folder.exists() else 'not there'}"
     )
+    missing = f"; missing: {', '.join(lacking)}" if folder.is_dir() and lacking else ""
+    fetch = ", or let calibrant fetch them: calibrant.datasets.download(...) (--download)" if reader.remote else ""
     return FileError(f"{reader.name} needs {needed} {where}{missing}. Get them from {reader.homepage}{fetch}.")
 
 
-def _what(path: Path) -> str:
-    return "another file" if path.exists() else "not there"
-
-
-def _separately(folder: Path, layout: Layout) -> dict[str, Path]:
+def _separately(folder: Path, layout: FileLayout) -> dict[str, Path]:
     """The files of a layout that lie in the folder or, all of them, in one of its sub-folders."""
     fullest: dict[str, Path] = {}
     for place in (folder, *(folder / sub for sub in layout.folders)):
@@ -461,3 +385,75 @@ def _separately(folder: Path, layout: Layout) -> dict[str, Path]:
         here = {name: path for name, path in paths.items() if path is not None}
         fullest = max(fullest, here, key=len)
     return fullest
+
+
+class PublishedImages(DatasetReader):
+    """Base class of readers of labelled images: a concrete one declares its classes and its publisher's files."""
+
+    class_names: ClassVar[tuple[str, ...]]
+    layouts: ClassVar[tuple[FileLayout, ...]]  # in order of preference
+    digests: ClassVar[tuple[str, str] | None] = None  # of labels, then pixels, of the training and of the test part;
+    # None: the files must have the digests in ``remote``
+    pixel_scale: ClassVar[PixelScale | None] = None  # None: that of the training images
+    augmentation: ClassVar[Augmentation]  # the usual one
+
+    def read(self, folder: Path, *, checked: bool = True) -> Dataset:
+        found = find_files(self, folder, self.layouts)
+        layout, decode = found.layout, found.layout.decode
+        assert decode is not None
+        if checked and self.digests is None:
+            for file in self.remote:
+                check_file(found.paths[file.name], digest=file.digest, size=file.size)
+        sizes = dict(zip(layout.files, layout.sizes, strict=False)) if checked else {}
+        decoded = {}
+        with reading(folder, f"data set {self.name}"):
+            for member in found.members():
+                if member.name in sizes:
+                    check_size(member.where, sizes[member.name], member.size)
+                decoded[member.name] = self._checked_labels(decode(member), member.where)
+            in_order = [decoded.pop(name) for name in layout.files]
+            training, test = (
+                self._part(files, f"the {title} part of {self.name} in {folder}", digest if checked else "")
+                for title, files, digest in zip(
+                    ("training", "test"),
+                    (in_order[: -layout.n_test], in_order[-layout.n_test :]),
+                    self.digests or ("", ""),
+                    strict=True,
+                )
+            )
+        return Dataset(
+            self.name,
+            self.class_names,
+            training,
+            test,
+            pixel_scale=self.pixel_scale or PixelScale.of(training.inputs),
+            augmentation=self.augmentation,
+        )
+
+    def _checked_labels(self, arrays: ImageArrays, where: str) -> ImageArrays:
+        if "labels" in arrays:
+            labels = arrays["labels"]
+            outside = (labels < 0) | (labels >= len(self.class_names))
+            if outside.any():
+                row = int(outside.argmax())
+                raise FileError(
+                    f"{where} must have labels in 0..{len(self.class_names) - 1}; got {labels[row]} at image {row}. It "
+                    "is another data set, or damaged."
+                )
+            arrays["labels"] = labels.astype(np.uint8, copy=False)
+        return arrays
+
+    def _part(self, files: Sequence[ImageArrays], where: str, digest: str) -> Examples:
+        images = _joined([held["images"] for held in files if "images" in held])
+        labels = _joined([held["labels"] for held in files if "labels" in held])
+        if len(images) != len(labels) or not len(images):
+            raise FileError(
+                f"{where} must have a label for every image; got {len(images):,} images and {len(labels):,} labels."
+            )
+        if digest:
+            check_digest(where, digest, content_digest(labels, images))
+        return Examples(torch.from_numpy(images), torch.from_numpy(labels).long())
+
+
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

@@ -12,13 +12,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias, final, get_args
 import torch
 from torch import Tensor
 
+from calibrant.checks import existing_file
 from calibrant.errors import Argument, FileError, InputError, UnknownNameError
 from calibrant.files.save import write_arrays
 from calibrant.files.source import (
     Column,
     Content,
     Words,
-    existing_file,
     open_mapping,
     open_npz,
     open_safetensors,

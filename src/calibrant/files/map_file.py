@@ -23,8 +23,9 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.atomic import atomic_path, save_tensors
+from calibrant.checks import existing_file
 from calibrant.errors import FileError, InputError, reading
-from calibrant.files.source import as_class_names, existing_file
+from calibrant.files.source import as_class_names
 from calibrant.inference import state_digest
 from calibrant.maps import FitSummary, Map, ProximityMap
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Tally

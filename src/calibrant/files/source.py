@@ -1,7 +1,6 @@
 """A source of predictions before it is understood: names, and a way to read their values; and archives as sources."""
 
 import json
-import math
 import os
 import zipfile
 from collections import Counter
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.checks import as_tensor
+from calibrant.checks import as_tensor, numpy_archive
 from calibrant.errors import Argument, FileError, InputError, caught_warnings, check_expansion, reading
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "Words",
     "as_class_names",
     "as_column",
-    "existing_file",
     "open_mapping",
     "open_npz",
     "open_safetensors",
@@ -55,29 +53,6 @@ def suffix_of(path: str | os.PathLike[str]) -> str:
         f"the name of a file of predictions must end in one of {', '.join(SUFFIXES)}; "
         f"{os.fspath(path)} ends in {ending!r}. Convert the file, or load it yourself and pass the arrays."
     )
-
-
-def existing_file(path: str | os.PathLike[str], *, holding: str = "predictions") -> Path:
-    """The path of a file that is there and has something in it.
-
-    Args:
-        path: Where it should be.
-        holding: What it should hold, for the message.
-
-    Raises:
-        FileError: If it is missing, a folder, empty, or may not be looked at.
-    """
-    file = Path(path)
-    try:
-        size = file.stat().st_size
-    except (OSError, ValueError) as error:  # ValueError: a null character in the name
-        reason = "there is none" if isinstance(error, FileNotFoundError) else str(error)
-        raise FileError(f"{file} must be an existing file; {reason}. Seen from the folder {Path.cwd()}.") from error
-    if file.is_dir():
-        raise FileError(f"{file} must be a file; it is a folder. Name one file in it.")
-    if file.is_file() and size == 0:
-        raise FileError(f"{file} must hold {holding}; it is empty. The program that wrote it may have been stopped.")
-    return file
 
 
 @final
@@ -185,72 +160,24 @@ def open_mapping(arrays: Mapping[str, Any], *, where: Path | None = None) -> Con
 
 
 def open_npz(path: Path) -> Content:
-    """NumPy's archive. Arrays of Python objects are refused: reading one would run code from the file."""
-    form = "NumPy archive (.npz)"
+    """NumPy's archive."""
 
     def read(wanted: Sequence[str], words: str | None) -> dict[str, Column]:
         del words
-        with reading(path, form), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            check_expansion(path, sum(_stored(archive, name).file_size for name in wanted))
-            return {name: as_column(_member(archive, path, name), name) for name in wanted}
+        with numpy_archive(path) as archive:
+            return {name: as_column(values, name) for name, values in zip(wanted, archive.read(wanted), strict=True)}
 
     def shape(name: str) -> tuple[int | None, ...]:
         try:
-            with reading(path, form), path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                return _header(archive, name)
+            with numpy_archive(path) as archive:
+                return archive.shape(name)
         except InputError:  # asked for a message about something else
             return (None,)
 
-    with reading(path, form), path.open("rb") as file:
-        # NumPy takes anything that does not start like a zip for a pickle, and says so; it is simply no archive.
-        if file.read(2) != b"PK":
-            raise FileError(f"{path} must be a {form}; it is something else. Make one with numpy.savez.")
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as archive:
-            names = tuple(name for name in archive.files if name != _CLASS_NAMES)
-            listed = None
-            if _CLASS_NAMES in archive.files:
-                check_expansion(path, _stored(archive, _CLASS_NAMES).file_size)
-                listed = _member(archive, path, _CLASS_NAMES)
-        class_names = as_class_names(listed)
+    with numpy_archive(path) as archive:
+        names = tuple(name for name in archive.names if name != _CLASS_NAMES)
+        class_names = as_class_names(archive.read([_CLASS_NAMES])[0] if _CLASS_NAMES in archive.names else None)
     return Content(path, "array", names, class_names, read, shape)
-
-
-def _stored(archive: Any, name: str) -> zipfile.ZipInfo:
-    """What the archive's directory says of an array; more than it says is never unpacked."""
-    members: zipfile.ZipFile = archive.zip
-    return members.getinfo(name if name in members.NameToInfo else f"{name}.npy")
-
-
-def _header(archive: Any, name: str) -> tuple[int | None, ...]:
-    """The shape of an array, from the start of its member alone; not known of Python objects and records."""
-    with archive.zip.open(_stored(archive, name)) as member:
-        version = np.lib.format.read_magic(member)
-        if version == (1, 0):
-            shape, _, kind = np.lib.format.read_array_header_1_0(member)
-        elif version == (2, 0):
-            shape, _, kind = np.lib.format.read_array_header_2_0(member)
-        else:
-            return (None,)
-    return (None,) if kind.hasobject else tuple(int(size) for size in shape)
-
-
-def _member(archive: Any, path: Path, name: str) -> Any:
-    try:
-        # An array as large as its header says is allocated before it is read.
-        shape = _header(archive, name)
-        if math.prod(size or 0 for size in shape) > _stored(archive, name).file_size:
-            raise FileError(
-                f"{path}: {name!r} must be a whole array; it says it has the shape {shape}, and is smaller."
-            )
-        return archive[name]
-    except ValueError as error:
-        if "allow_pickle" not in str(error):
-            raise
-        raise FileError(
-            f"{path}: {name!r} must be an array of numbers or text; it holds Python objects (a pickle), which could "
-            "run code when read. Save it again with a plain dtype, for example numpy.asarray(values, dtype='float32')."
-        ) from error
 
 
 def open_safetensors(path: Path) -> Content:

@@ -122,10 +122,10 @@ def test_the_temperature_of_the_brier_score_is_found_far_from_that_of_the_log_lo
     rows = rows_of(temperature=1.0)
     logits = rows.logits.clone()
     logits[0, (rows.labels[0] + 1) % 5] = 8e3  # one sample, sure and wrong, which the log-loss cannot bear
-    spoilt = Predictions.from_logits(logits, rows.labels)
+    corrupted = Predictions.from_logits(logits, rows.labels)
     with pytest.warns(CalibrantWarning, match="Brier score"):
-        assert float(TemperatureScaling().fit(spoilt).temperature) > 30
-    fitted = EnsembleTemperatureScaling(criterion="brier").fit(spoilt)
+        assert float(TemperatureScaling().fit(corrupted).temperature) > 30
+    fitted = EnsembleTemperatureScaling(criterion="brier").fit(corrupted)
     assert float(fitted.maps[0].temperature) == pytest.approx(1.0, abs=0.1)
     assert fitted.summary.certificate.gradient <= 1e-9
 

@@ -10,11 +10,11 @@ import pytest
 
 from calibrant.datasets.cifar import CIFAR10
 from calibrant.datasets.image_folder import ImageFolder
-from calibrant.datasets.publisher_files import Layout, check_file, content_digest, find_file, find_files
+from calibrant.datasets.publisher_files import FileLayout, check_file, content_digest, find_file, find_files
 from calibrant.errors import FileError
 
 READER = CIFAR10()
-LAYOUT = Layout(("a.bin", "b.bin"), ("sub", "deeper/sub"), "bundle")
+LAYOUT = FileLayout(("a.bin", "b.bin"), ("sub", "deeper/sub"), "bundle")
 
 
 def contents(place):
@@ -79,13 +79,13 @@ def test_a_damaged_gzip_file_is_named(tmp_path):
     for broken in (whole[:-100], whole[:2000] + b"xxxx" + whole[2004:], b"no gzip at all"):
         (tmp_path / "a.gz").write_bytes(broken)
         with pytest.raises(FileError, match=r"a\.gz must be a whole gzip file; reading it failed"):
-            contents(find_files(READER, tmp_path, [Layout(("a",))]))
+            contents(find_files(READER, tmp_path, [FileLayout(("a",))]))
 
 
 def test_filling_beyond_the_end_is_told(tmp_path):
     (tmp_path / "a").write_bytes(b"12345")
     array = np.empty((2, 2), dtype=np.uint8)
-    for member in find_files(READER, tmp_path, [Layout(("a",))]).members():
+    for member in find_files(READER, tmp_path, [FileLayout(("a",))]).members():
         member.fill(array)
         assert array.tobytes() == b"1234"
         with pytest.raises(FileError, match="a must go on for 3 more bytes"):
@@ -116,3 +116,18 @@ def test_the_digest_of_content_does_not_depend_on_how_it_lies_in_memory():
     array = np.arange(12, dtype=np.uint8).reshape(3, 4)
     assert content_digest(array) == content_digest(np.asfortranarray(array)) == content_digest(array[:1], array[1:])
     assert content_digest(array) != content_digest(array.T)
+
+
+def test_a_file_that_expands_beyond_reason_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("calibrant.errors._ALWAYS_FINE", 1 << 20)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(bytes(1 << 24)))
+    with pytest.raises(FileError, match="must not expand to more than"):
+        contents(find_files(READER, tmp_path, [FileLayout(("a",))]))
+
+
+def test_an_archive_whose_directory_claims_more_than_memory_is_refused(tmp_path):
+    entry = tarfile.TarInfo("a.bin")
+    entry.size = 1 << 60
+    (tmp_path / "bundle.tar").write_bytes(entry.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    with pytest.raises(FileError, match="must not expand to more than"):
+        contents(find_files(READER, tmp_path, [LAYOUT]))

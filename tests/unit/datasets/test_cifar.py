@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant.datasets import cifar
 from calibrant.datasets.cifar import CIFAR10, CIFAR100
 from calibrant.datasets.publisher_files import content_digest
 from calibrant.errors import FileError
@@ -143,7 +142,9 @@ def small_edition(monkeypatch, content):
         content_digest(content[name]["fine"].astype(np.uint8), content[name]["pixels"])
         for name in ("data_batch_1", "test_batch")
     )
-    monkeypatch.setattr(cifar, "_CIFAR100", replace(cifar._CIFAR100, rows=(N, N), digests=digests))
+    layouts = (replace(CIFAR100.layouts[0], sizes=(N * 3074,) * 2), CIFAR100.layouts[1])
+    monkeypatch.setattr(CIFAR100, "digests", digests)
+    monkeypatch.setattr(CIFAR100, "layouts", layouts)
 
 
 @pytest.mark.usefixtures("small_edition")
@@ -170,7 +171,7 @@ def test_one_changed_byte_is_found_and_may_be_waived(tmp_path, content, place):
 
 def test_the_published_digests_are_asked_for(tmp_path, content):
     put(tmp_path, binary100(content))
-    with pytest.raises(FileError, match=r"train\.bin must have 153,700,000 bytes .50,000 images of 3,074.; got 21,518"):
+    with pytest.raises(FileError, match=r"train\.bin must have 153,700,000 bytes; got 21,518"):
         CIFAR100().read(tmp_path)
 
 
@@ -219,7 +220,7 @@ def test_missing_files_are_named_with_where_to_get_them(tmp_path, content):
     assert message.startswith("cifar100 needs train.bin and test.bin (or cifar-100-binary.tar.gz)")
     assert f"in {tmp_path}; missing: test.bin." in message
     assert "https://www.cs.toronto.edu/~kriz/cifar.html" in message
-    assert "calibrant.datasets.publisher_files(...) (--download)" in message
+    assert "calibrant.datasets.download(...) (--download)" in message
 
 
 def test_the_message_speaks_of_the_layout_that_was_begun(tmp_path, content, python2_pickle):

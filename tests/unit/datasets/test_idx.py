@@ -2,13 +2,11 @@
 
 import gzip
 import struct
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from calibrant.datasets import mnist
 from calibrant.datasets.mnist import MNIST, FashionMNIST
 from calibrant.datasets.publisher_files import content_digest
 from calibrant.errors import FileError
@@ -75,7 +73,7 @@ def test_the_digest_is_of_the_content(tmp_path, monkeypatch):
     put(tmp_path / "packed", compress=True)
     with pytest.raises(FileError, match=r"the training part of mnist .* must be the published data"):
         MNIST().read(tmp_path / "plain")
-    monkeypatch.setattr(mnist, "_MNIST", replace(mnist._MNIST, digests=digests))
+    monkeypatch.setattr(MNIST, "digests", digests)
     for folder in ("plain", "packed"):
         assert len(MNIST().read(tmp_path / folder).test) == 5
 

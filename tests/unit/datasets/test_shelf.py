@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calibrant import catalogue
-from calibrant.datasets import DigitsReader, load_digits, mnist
+from calibrant.datasets import MNIST, DigitsReader, FashionMNIST, load_digits
 from calibrant.datasets.cifar import CIFAR10_CLASSES, CIFAR100_CLASSES
 from calibrant.datasets.medmnist import MEDMNIST_FLAGS
 from calibrant.errors import FileError, UnknownNameError
@@ -62,10 +62,10 @@ def test_the_number_of_classes_is_known_before_the_files_are_read():
         "cifar10": len(CIFAR10_CLASSES),
         "cifar100": len(CIFAR100_CLASSES),
         "digits": DigitsReader().read().n_classes,
-        "fashion_mnist": len(mnist._FASHION.class_names),
+        "fashion_mnist": len(FashionMNIST.class_names),
         "image_folder": None,
         "medmnist": (min(counts), max(counts)),
-        "mnist": len(mnist._MNIST.class_names),
+        "mnist": len(MNIST.class_names),
         "newsgroups": 20,
         "svhn": 10,
         "tiny_imagenet": 200,

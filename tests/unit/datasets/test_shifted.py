@@ -94,7 +94,7 @@ def test_an_empty_folder_and_missing_files_are_told(tmp_path):
         read_shifted(tmp_path)
     with pytest.raises(FileError, match=r"v6_labels\.npy must be an existing file; there is none"):
         read_shifted((images, labels))
-    with pytest.raises(FileError, match="must be an existing file; it is a folder"):
+    with pytest.raises(FileError, match="must be a file; it is a folder"):
         read_shifted((images, tmp_path))
 
 
@@ -184,9 +184,9 @@ class Trap:
 
 def test_no_pickle_is_run(tmp_path):
     trap = np.array([Trap()] * 6, dtype=object)
-    with pytest.raises(FileError, match=r"'labels' must be an array of numbers; it holds Python objects"):
+    with pytest.raises(FileError, match=r"'labels' must be an array of numbers or text; it holds Python objects"):
         read_shifted(archive(tmp_path, images=IMAGES, labels=trap))
-    with pytest.raises(FileError, match=r"v6_data\.npy must be an array of numbers; it holds Python objects"):
+    with pytest.raises(FileError, match=r"v6_data\.npy must be an array of numbers or text; it holds Python objects"):
         read_shifted(pair(tmp_path, images=trap))
     plain = io.BytesIO()
     np.save(plain, trap, allow_pickle=True)
@@ -199,7 +199,7 @@ def test_no_pickle_is_run(tmp_path):
 def test_a_file_that_was_cut_short_is_told(tmp_path):
     for path in (archive(tmp_path, images=IMAGES, labels=LABELS), pair(tmp_path)[0]):
         path.write_bytes(path.read_bytes()[:300])
-        with pytest.raises(FileError, match=rf"{re.escape(path.name)} must be a whole NumPy .*cut short"):
+        with pytest.raises(FileError, match=rf"{re.escape(path.name)} must be a whole NumPy "):
             read_shifted(path)
 
 

@@ -1,8 +1,6 @@
 """An archive is unpacked into its folder, whole, or not at all."""
 
-import io
 import stat
-import tarfile
 import zipfile
 
 import pytest
@@ -14,29 +12,14 @@ FILES = {"data/a.txt": b"first", "data/deep/b.txt": b"second", "top.txt": b"thir
 
 
 def make(path, files):
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path, "w") as bundle:
-            bundle.writestr("data/empty/", b"")
-            for name, content in files.items():
-                bundle.writestr(name, content)
-        return
-    with tarfile.open(path, "w:gz") as tar:
-        here = tarfile.TarInfo("./")
-        here.type = tarfile.DIRTYPE
-        tar.addfile(here)
+    with zipfile.ZipFile(path, "w") as bundle:
+        bundle.writestr("data/empty/", b"")
         for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
+            bundle.writestr(name, content)
 
 
-@pytest.fixture(params=[".zip", ".tar.gz"])
-def ending(request):
-    return request.param
-
-
-def test_everything_arrives_and_nothing_else(tmp_path, ending):
-    path = tmp_path / f"x{ending}"
+def test_everything_arrives_and_nothing_else(tmp_path):
+    path = tmp_path / "x.zip"
     make(path, FILES)
     folder = tmp_path / "into"
     folder.mkdir()
@@ -46,8 +29,8 @@ def test_everything_arrives_and_nothing_else(tmp_path, ending):
 
 
 @pytest.mark.parametrize("name", ["../evil.txt", "data/../../evil.txt", "/evil.txt", "..\\evil.txt", "C:evil.txt"])
-def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path, ending, name):
-    path = tmp_path / f"x{ending}"
+def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path, name):
+    path = tmp_path / "x.zip"
     make(path, {**FILES, name: b"evil"})
     folder = tmp_path / "into"
     folder.mkdir()
@@ -55,17 +38,6 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(tmp_path, ending, name):
         unpack(path, folder)
     assert list(folder.iterdir()) == []
     assert not list(tmp_path.rglob("*evil*"))
-
-
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
-def test_a_link_in_a_tar_archive_is_refused(tmp_path, kind):
-    with tarfile.open(tmp_path / "x.tar", "w") as tar:
-        link = tarfile.TarInfo("data")
-        link.type, link.linkname = kind, ".."
-        tar.addfile(link)
-    (tmp_path / "into").mkdir()
-    with pytest.raises(FileError, match="'data' is a link or a device"):
-        unpack(tmp_path / "x.tar", tmp_path / "into")
 
 
 def test_a_link_in_a_zip_archive_is_refused(tmp_path):
@@ -78,21 +50,21 @@ def test_a_link_in_a_zip_archive_is_refused(tmp_path):
         unpack(tmp_path / "x.zip", tmp_path / "into")
 
 
-def test_a_damaged_archive_leaves_nothing(tmp_path, ending):
-    path = tmp_path / f"x{ending}"
+def test_a_damaged_archive_leaves_nothing(tmp_path):
+    path = tmp_path / "x.zip"
     make(path, {f"data/{number}": bytes([number]) * 3000 for number in range(30)})
     content = bytearray(path.read_bytes())
     content[len(content) // 2 :] = content[len(content) // 2 + 40 :]
     path.write_bytes(content)
     folder = tmp_path / "into"
     folder.mkdir()
-    with pytest.raises(FileError, match=r"must be a whole (archive|gzip file)"):
+    with pytest.raises(FileError, match="must be a whole archive"):
         unpack(path, folder)
     assert list(folder.iterdir()) == []
 
 
-def test_what_is_there_is_not_overwritten(tmp_path, ending):
-    path = tmp_path / f"x{ending}"
+def test_what_is_there_is_not_overwritten(tmp_path):
+    path = tmp_path / "x.zip"
     make(path, FILES)
     (tmp_path / "top.txt").write_bytes(b"mine")
     with pytest.raises(FileError, match=r"must not hold top\.txt already"):

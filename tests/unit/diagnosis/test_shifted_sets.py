@@ -1,4 +1,4 @@
-"""Shifted sets: what the library spoils, what files hold, and what does not suit the networks."""
+"""Shifted sets: what the library corrupts, what files hold, and what does not suit the networks."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def write(path, images, labels):
     return path
 
 
-def test_corrupted_sets_are_the_test_images_spoiled_on_their_own_scale(runs, digits, clean):
+def test_corrupted_sets_are_the_test_images_corrupted_on_their_own_scale(runs, digits, clean):
     (found,) = corrupted_sets(runs, digits, names=["gaussian_noise"], severities=[3], seed=4)
     examples = found.make(CPU)
     expected = corrupt(clean.inputs, "gaussian_noise", severity=3, seed=4, peak=16)
@@ -99,11 +99,11 @@ def test_the_name_of_a_folder_or_of_the_first_file_of_a_pair_is_that_of_the_set(
 
 
 def test_five_severities_of_the_test_rows_in_one_file_are_five_sets(runs, clean, tmp_path):
-    spoilt = [corrupt(clean.inputs, "contrast", severity=severity, peak=16) for severity in (1, 2, 3, 4, 5)]
-    path = write(tmp_path / "contrast.npz", torch.cat(spoilt), clean.labels.repeat(5))
+    corrupted = [corrupt(clean.inputs, "contrast", severity=severity, peak=16) for severity in (1, 2, 3, 4, 5)]
+    path = write(tmp_path / "contrast.npz", torch.cat(corrupted), clean.labels.repeat(5))
     found = stored_sets(runs, path)
     assert [(each.name, each.severity) for each in found] == [("contrast", severity) for severity in (1, 2, 3, 4, 5)]
-    for each, images in zip(found, spoilt, strict=True):
+    for each, images in zip(found, corrupted, strict=True):
         assert torch.equal(each.make(CPU).inputs, images)
         assert torch.equal(each.make(CPU).labels, clean.labels)
 

@@ -22,9 +22,9 @@ def rounded(values):
 def test_gaussian_blur_is_that_of_scipy(severity, photos):
     sigma = catalogue.corruptions["gaussian_blur"].strengths[severity - 1]
     expected = ndimage.gaussian_filter(photos.double().numpy(), sigma, axes=(2, 3), mode="reflect", truncate=4)
-    spoilt = corrupt(photos, "gaussian_blur", severity=severity).numpy()
-    assert (spoilt == rounded(expected)).mean() > 0.9999  # a float32 may lie on the other side of a half
-    assert np.abs(spoilt - expected).max() < 0.51
+    corrupted = corrupt(photos, "gaussian_blur", severity=severity).numpy()
+    assert (corrupted == rounded(expected)).mean() > 0.9999  # a float32 may lie on the other side of a half
+    assert np.abs(corrupted - expected).max() < 0.51
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)
@@ -44,8 +44,8 @@ def test_defocus_blur_is_a_disk_with_a_soft_edge(severity, photos):
 @pytest.mark.parametrize("severity", SEVERITIES)
 def test_a_symmetric_blur_keeps_the_mean_of_an_image(name, severity, photos):
     corruption, pixels = catalogue.corruptions[name], photos / 255
-    spoilt = corruption.spoil(pixels, corruption.strengths[severity - 1], RowDraws(name, 0, 0))
-    assert torch.allclose(spoilt.mean((2, 3)), pixels.mean((2, 3)), rtol=0, atol=1e-6)
+    corrupted = corruption.apply(pixels, corruption.strengths[severity - 1], RowDraws(name, 0, 0))
+    assert torch.allclose(corrupted.mean((2, 3)), pixels.mean((2, 3)), rtol=0, atol=1e-6)
     stored = corrupt(photos, name, severity=severity).double()
     assert float((stored.mean((2, 3)) - photos.double().mean((2, 3))).abs().max()) < 0.2  # all rounding
 

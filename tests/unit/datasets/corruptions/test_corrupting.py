@@ -66,9 +66,9 @@ def test_photographs_are_farther_from_themselves_at_every_severity(name, photos)
 @every
 def test_digits_are_no_nearer_to_themselves_at_a_higher_severity(name):
     digits = DigitsReader().read().test.inputs
-    spoilt = [corrupt(digits, name, severity=severity, peak=16) for severity in range(6)]
-    assert max(int(images.max()) for images in spoilt) == 16
-    distances = [distance(images, digits) for images in spoilt]
+    corrupted = [corrupt(digits, name, severity=severity, peak=16) for severity in range(6)]
+    assert max(int(images.max()) for images in corrupted) == 16
+    distances = [distance(images, digits) for images in corrupted]
     assert distances[5] > distances[1] > 0
     # Seventeen greys may round two severities to the same; and of 7, 7, 6, 6 and 5 boxes for 8 pixels it matters more
     # where they fall than how many they are.
@@ -77,10 +77,10 @@ def test_digits_are_no_nearer_to_themselves_at_a_higher_severity(name):
 
 @every
 def test_images_are_bytes_of_the_same_shape_in_the_whole_range_or_less(name, photos):
-    spoilt = corrupt(photos // 2, name, severity=5, peak=127)
-    assert spoilt.dtype == torch.uint8
-    assert spoilt.shape == photos.shape
-    assert int(spoilt.max()) <= 127
+    corrupted = corrupt(photos // 2, name, severity=5, peak=127)
+    assert corrupted.dtype == torch.uint8
+    assert corrupted.shape == photos.shape
+    assert int(corrupted.max()) <= 127
 
 
 @every
@@ -108,29 +108,29 @@ def test_how_images_lie_in_memory_makes_no_difference(name, photos):
 
 @every
 def test_the_seed_and_the_row_matter_where_something_is_drawn_and_only_there(name, photos):
-    spoilt = corrupt(photos, name, severity=5)
-    assert torch.equal(spoilt, corrupt(photos, name, severity=5, seed=1)) is (name not in DRAWN)
-    assert torch.equal(spoilt, corrupt(photos, name, severity=5, first_row=1)) is (name not in DRAWN)
+    corrupted = corrupt(photos, name, severity=5)
+    assert torch.equal(corrupted, corrupt(photos, name, severity=5, seed=1)) is (name not in DRAWN)
+    assert torch.equal(corrupted, corrupt(photos, name, severity=5, first_row=1)) is (name not in DRAWN)
 
 
 @every
 def test_the_state_of_torch_makes_no_difference_and_is_left_alone(name, photos):
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    spoilt = corrupt(photos[:2], name, severity=5)
+    corrupted = corrupt(photos[:2], name, severity=5)
     assert torch.equal(before, torch.get_rng_state())
     torch.manual_seed(6)
-    assert torch.equal(corrupt(photos[:2], name, severity=5), spoilt)
+    assert torch.equal(corrupt(photos[:2], name, severity=5), corrupted)
 
 
 @every
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("size", [(1, 1), (1, 7), (2, 1), (3, 3), (5, 3), (33, 31)])
-def test_images_of_any_size_can_be_spoiled(name, channels, size):
+def test_images_of_any_size_can_be_corrupted(name, channels, size):
     images = torch.arange(2 * channels * size[0] * size[1]).reshape(2, channels, *size).mul(37).remainder(256).byte()
-    spoilt = corrupt(images, name, severity=5)
-    assert spoilt.shape == images.shape
-    assert spoilt.dtype == torch.uint8
+    corrupted = corrupt(images, name, severity=5)
+    assert corrupted.shape == images.shape
+    assert corrupted.dtype == torch.uint8
 
 
 @every
@@ -139,7 +139,7 @@ def test_no_images_stay_no_images(name):
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - DRAWN | {"motion_blur"}))
-def test_a_grey_image_is_spoiled_as_a_colour_one_without_colour(name, photos):
+def test_a_grey_image_is_corrupted_as_a_colour_one_without_colour(name, photos):
     grey = photos[:, 1:2]
     apart = corrupt(grey, name, severity=3).int() - corrupt(grey.expand(-1, 3, -1, -1), name, severity=3).int()
     assert int(apart.abs().max()) <= (1 if name == "jpeg_compression" else 0)

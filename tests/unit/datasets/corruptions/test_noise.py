@@ -38,7 +38,7 @@ def test_gaussian_noise_is_the_same_scaled_at_every_severity():
 @pytest.mark.parametrize("level", [40, 128])
 def test_shot_noise_has_a_variance_that_grows_with_brightness(severity, level):
     photons, pixels = strength("shot_noise", severity), grey(level=level) / 255
-    noise = ShotNoise().spoil(pixels, photons, RowDraws("shot_noise", 0, 0)).double()
+    noise = ShotNoise().apply(pixels, photons, RowDraws("shot_noise", 0, 0)).double()
     assert float(noise.var()) == pytest.approx(level / 255 / photons, rel=0.02)
     assert float(noise.mean()) == pytest.approx(level / 255, rel=0.005)
     stored = corrupt(grey(level=level), "shot_noise", severity=severity)
@@ -51,11 +51,11 @@ def test_shot_noise_leaves_black_black():
 
 @pytest.mark.parametrize("severity", SEVERITIES)
 def test_impulse_noise_takes_its_share_half_to_black_and_half_to_white(severity):
-    spoilt = corrupt(grey(), "impulse_noise", severity=severity)
-    share, n = strength("impulse_noise", severity), spoilt.numel()
+    corrupted = corrupt(grey(), "impulse_noise", severity=severity)
+    share, n = strength("impulse_noise", severity), corrupted.numel()
     for fate in (0, 255):
-        assert stats.binomtest(int((spoilt == fate).sum()), n, share / 2).pvalue > 1e-3
-    assert int(((spoilt == 0) | (spoilt == 128) | (spoilt == 255)).sum()) == n
+        assert stats.binomtest(int((corrupted == fate).sum()), n, share / 2).pvalue > 1e-3
+    assert int(((corrupted == 0) | (corrupted == 128) | (corrupted == 255)).sum()) == n
 
 
 def test_what_impulse_noise_takes_at_one_severity_it_takes_at_the_next():
