@@ -23,7 +23,7 @@ from calibrant.diagnosis import (
     spread,
 )
 from calibrant.diagnosis import Verdict as CandidateVerdict
-from calibrant.diagnosis.refinement import SEPARATION
+from calibrant.diagnosis.calibratability import SEPARATION
 from calibrant.evaluation import Evaluation, WorstBin, WorstClass
 from calibrant.evidence import Difference, Estimate
 from calibrant.metrics import Murphy, RefinementTerms, Split

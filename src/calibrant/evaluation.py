@@ -16,8 +16,7 @@ import torch
 from calibrant import catalogue
 from calibrant.evidence import Estimate, estimate
 from calibrant.metrics import Metric, Murphy, RefinementTerms, Split, calibration_refinement, murphy, refinement_terms
-from calibrant.metrics.base import TopStatistic
-from calibrant.metrics.statistics import Binned, BinnedByPrediction
+from calibrant.metrics.base import Binned, BinnedByPrediction, TopStatistic
 from calibrant.notebook import Shown
 from calibrant.numerics.softmax import row_products
 from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions

@@ -27,8 +27,7 @@ from calibrant.errors import InputError
 from calibrant.evaluation import evaluate
 from calibrant.metrics import Metric, RankedCells, RankedRows, Tally
 from calibrant.metrics.base import Family, LabelStatistic, TopStatistic
-from calibrant.metrics.ranking import Ranked, Sample
-from calibrant.metrics.states import Sums, merge
+from calibrant.metrics.states import Ranked, Sample, Sums, merge
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 

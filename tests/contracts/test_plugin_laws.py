@@ -10,7 +10,7 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.losses import CrossEntropyLoss, RowLoss
 from calibrant.maps import Scale
 from calibrant.metrics import ECE
-from calibrant.metrics.statistics import Binned
+from calibrant.metrics.base import Binned
 from calibrant.testing import check_calibrator, check_loss, check_metric
 
 SLOW = {"auto", "dirichlet_odir", "ms_odir"}

@@ -218,7 +218,7 @@ def _corruptions(
     """Read the names and severities of ``--corrupt`` and ``--severity``; no names without ``--corrupt``."""
     from calibrant import catalogue
     from calibrant.checks import check_known
-    from calibrant.diagnosis.shifted_sets import SEVERITIES
+    from calibrant.diagnosis.shift import SEVERITIES
 
     if corrupt is None:
         for option, given in (("--severity", severity), ("--data", data)):

@@ -1,42 +1,60 @@
 """Trained networks side by side over losses and seeds: what calibration can still do, and how errors are separated."""
 
-from calibrant.diagnosis.baseline import BaselineDifferences, Verdict, differences_from, verdict
 from calibrant.diagnosis.calibratability import (
     Calibratability,
     CoefficientCurve,
     CoefficientPoint,
+    DensityCurves,
     Direction,
+    Refinement,
+    RefinementRow,
+    ScoreSplit,
     calibratability,
     coefficient_curves,
     directions,
+    refinement,
 )
-from calibrant.diagnosis.candidates import Candidate, baseline_of, grouped
-from calibrant.diagnosis.diagnosis import CandidateSummary, Diagnosis, diagnose
-from calibrant.diagnosis.epochs import (
+from calibrant.diagnosis.curves import (
     Band,
     EpochCurves,
     LearnedEpochs,
     LearnedGroup,
+    SizePoint,
+    ValidationSize,
     epoch_curves,
     learned_epoch_groups,
+    validation_sizes,
 )
+from calibrant.diagnosis.diagnosis import CandidateSummary, Diagnosis, diagnose
 from calibrant.diagnosis.evaluated import (
     MAPS,
     PAPER_MAPS,
+    BaselineDifferences,
     Evaluated,
     EvaluatedCandidate,
     EvaluatedRun,
     Oracle,
     Outcome,
+    Verdict,
+    differences_from,
     evaluate_candidates,
     oracle_temperature,
+    verdict,
 )
 from calibrant.diagnosis.over_seeds import Spread, TwoSample, spread, two_sample
-from calibrant.diagnosis.refinement import DensityCurves, Refinement, RefinementRow, ScoreSplit, refinement
-from calibrant.diagnosis.runs import DiagnosedRun, LearnedRows, read_runs
-from calibrant.diagnosis.shift_panel import ShiftLevel, ShiftPanel, ShiftRow, ShiftSummary, shift_panel
-from calibrant.diagnosis.shifted_sets import ShiftedSet, clean_examples, corrupted_sets, read_run_dataset, stored_sets
-from calibrant.diagnosis.validation_size import SizePoint, ValidationSize, validation_sizes
+from calibrant.diagnosis.runs import Candidate, DiagnosedRun, LearnedRows, baseline_of, grouped, read_runs
+from calibrant.diagnosis.shift import (
+    ShiftedSet,
+    ShiftLevel,
+    ShiftPanel,
+    ShiftRow,
+    ShiftSummary,
+    clean_examples,
+    corrupted_sets,
+    read_run_dataset,
+    shift_panel,
+    stored_sets,
+)
 
 __all__ = [
     "MAPS",

@@ -8,24 +8,28 @@ import torch
 
 from calibrant.calibrators import Calibrator
 from calibrant.checks import check_at_least
-from calibrant.diagnosis.baseline import BySeed, Verdict, differences_from, verdict
 from calibrant.diagnosis.calibratability import (
     Calibratability,
     CoefficientCurve,
     Direction,
+    Refinement,
     calibratability,
     coefficient_curves,
     directions,
+    refinement,
 )
-from calibrant.diagnosis.candidates import baseline_of, candidate_notes, grouped
-from calibrant.diagnosis.epochs import EpochCurves, LearnedEpochs, epoch_curves, learned_epoch_groups
-from calibrant.diagnosis.evaluated import MAPS, evaluate_candidates
+from calibrant.diagnosis.curves import (
+    EpochCurves,
+    LearnedEpochs,
+    ValidationSize,
+    epoch_curves,
+    learned_epoch_groups,
+    validation_sizes,
+)
+from calibrant.diagnosis.evaluated import MAPS, BySeed, Verdict, differences_from, evaluate_candidates, verdict
 from calibrant.diagnosis.over_seeds import Record
-from calibrant.diagnosis.refinement import Refinement, refinement
-from calibrant.diagnosis.runs import DiagnosedRun
-from calibrant.diagnosis.shift_panel import ShiftPanel, shift_panel
-from calibrant.diagnosis.shifted_sets import ShiftedSet
-from calibrant.diagnosis.validation_size import ValidationSize, validation_sizes
+from calibrant.diagnosis.runs import DiagnosedRun, baseline_of, candidate_notes, grouped
+from calibrant.diagnosis.shift import ShiftedSet, ShiftPanel, shift_panel
 
 __all__ = ["CandidateSummary", "Diagnosis", "diagnose"]
 

@@ -10,16 +10,14 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import check_at_least, check_bins
-from calibrant.diagrams.smoothing import local_accuracy, nodes, rule_of_thumb_width, smoothed_density, thinned
+from calibrant.diagrams.separation import local_accuracy, nodes, rule_of_thumb_width, smoothed_density, thinned
 from calibrant.errors import InputError
 from calibrant.evidence import Estimate, estimate
-from calibrant.evidence.intervals import wilson_interval
-from calibrant.metrics.binned import ECE, ECEL1Debiased
-from calibrant.metrics.bins import Bins, Grid
-from calibrant.metrics.classwise import SCE
-from calibrant.metrics.ranking import Ranked
+from calibrant.evidence.resampling import wilson_interval
+from calibrant.metrics.base import Binned
+from calibrant.metrics.binned import ECE, SCE, ECEL1Debiased
 from calibrant.metrics.smooth import SmECE
-from calibrant.metrics.statistics import Binned
+from calibrant.metrics.states import Bins, Grid, Ranked
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from calibrant.evidence.differences import Difference, PairedBootstrap, Side, correct, difference, holm, smallest_effect
 from calibrant.evidence.estimates import Estimate, estimate
-from calibrant.evidence.intervals import LEVEL
+from calibrant.evidence.resampling import LEVEL
 
 __all__ = [
     "LEVEL",

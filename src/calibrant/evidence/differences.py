@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.evidence.intervals import LEVEL, bootstrap_interval, paired_p
-from calibrant.evidence.resampling import draw_groups, values_of
+from calibrant.evidence.resampling import LEVEL, bootstrap_interval, draw_groups, paired_p, values_of
 from calibrant.metrics import Metric
 from calibrant.predictions import Predictions, TopLabel
 

@@ -11,27 +11,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.evidence.intervals import (
+from calibrant.evidence.resampling import (
     HAS_INFLUENCES,
     LEVEL,
-    bootstrap_interval,
-    influence_interval,
-    p_value,
-    wilson_interval,
-)
-from calibrant.evidence.resampling import (
     GroupDraws,
+    bootstrap_interval,
     bootstrap_ranked,
     calibrated_labels,
     calibrated_ranked,
     draw_groups,
+    influence_interval,
+    p_value,
     states_by_group,
+    wilson_interval,
 )
 from calibrant.metrics import SECE, Accuracy, ECEL2Debiased, Metric, Tally
-from calibrant.metrics.base import LabelStatistic, Statistic, TopStatistic
-from calibrant.metrics.ranking import Ranked, Sample
-from calibrant.metrics.states import State, Sums
-from calibrant.metrics.statistics import Binned, BinnedMoments, Gridded, RankedRows
+from calibrant.metrics.base import Binned, BinnedMoments, Gridded, LabelStatistic, RankedRows, Statistic, TopStatistic
+from calibrant.metrics.states import Ranked, Sample, State, Sums
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = ["Estimate", "estimate"]

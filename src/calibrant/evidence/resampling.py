@@ -1,10 +1,11 @@
-"""Resampling of predictions: bootstrap, labels of a calibrated model, and metrics under many weightings.
+"""Resampling of predictions, and intervals and p-values from it, by Wilson's score, or from influences.
 
 The bootstrap shows how a number would have varied with other samples from the same source. Consistency resampling shows
 what it would have been had the model been calibrated: labels are drawn from the model's own probabilities. Both work on
 states: ranked confidences for metrics of the top label, sums over groups of samples for the rest.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from functools import reduce
 from operator import or_
@@ -14,21 +15,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.metrics import Metric
+from calibrant.metrics import AUGRC, AURC, AUROC, EAURC, FPR95, AUPRError, AUPRSuccess, Metric
 from calibrant.metrics.base import Statistic, TopStatistic
-from calibrant.metrics.ranking import Ranked
-from calibrant.metrics.states import State, Sums
+from calibrant.metrics.states import Ranked, State, Sums
 from calibrant.numerics.softmax import TOP_LABEL
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = [
+    "HAS_INFLUENCES",
+    "LEVEL",
     "GroupDraws",
+    "bootstrap_interval",
     "bootstrap_ranked",
     "calibrated_labels",
     "calibrated_ranked",
     "draw_groups",
+    "influence_interval",
+    "p_value",
+    "paired_p",
     "states_by_group",
+    "t_quantile",
     "values_of",
+    "wilson_interval",
 ]
 
 # Enough that a group more or less does not show in an interval, few enough that their states fit in memory.
@@ -150,3 +158,209 @@ def _join_ties(ranked: Ranked) -> Ranked:
     confidence = torch.zeros(len(distinct), dtype=torch.float64, device=index.device)
     confidence.scatter_(0, index, ranked.confidence)
     return Ranked(distinct, confidence, right, wrong)
+
+
+LEVEL = 0.05
+"""Significance level of every test."""
+
+# Two-sided 95 %.
+_Z = 1.959963984540054
+_TAIL = 0.025
+
+
+def bootstrap_interval(value: float, resampled: Tensor, *, inflated: bool) -> tuple[float, float]:
+    """95 % percentile interval.
+
+    Args:
+        value: The metric of all samples.
+        resampled: The metric of every resample, (r,).
+        inflated: Whether noise inflates the metric, as it does every calibration error. Resampling then adds the noise
+            a second time: the resampled errors lie above the original by about as much as the original lies above the
+            truth. That bias is taken off twice at the near end, and once at the far end, because close to zero
+            resampling shows too little of it. In simulations this covers the truth in 88 to 97 % of cases, where plain
+            percentiles can sink below 40 %.
+    """
+    resampled = resampled[~resampled.isnan()]
+    if not resampled.numel() or math.isnan(value):
+        return math.nan, math.nan
+    low, high = torch.quantile(resampled.cpu(), torch.tensor([_TAIL, 1 - _TAIL], dtype=resampled.dtype)).tolist()
+    bias = float(resampled.mean()) - value if inflated else 0.0
+    return low - max(bias, 2 * bias), high - min(bias, 2 * bias)
+
+
+def wilson_interval(successes: float, n: float) -> tuple[float, float]:
+    """95 % score interval of a share; does not collapse when all samples are right.
+
+    Example:
+        >>> tuple(round(bound, 3) for bound in wilson_interval(20, 20))
+        (0.839, 1.0)
+    """
+    share, spread = successes / n, _Z * _Z / n
+    middle = (share + spread / 2) / (1 + spread)
+    half = _Z / (1 + spread) * math.sqrt(share * (1 - share) / n + spread / (4 * n))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def t_quantile(degrees: float) -> float:
+    """The 97.5 % quantile of Student's t, to .0005 from 4 degrees of freedom on.
+
+    By its expansion around the normal quantile (Abramowitz & Stegun 26.7.5), which needs no other library.
+
+    Example:
+        >>> round(t_quantile(10), 3), round(t_quantile(1e9), 3)
+        (2.228, 1.96)
+    """
+    z, terms = (
+        _Z,
+        (
+            (_Z**3 + _Z) / 4,
+            (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / 96,
+            (3 * _Z**7 + 19 * _Z**5 + 17 * _Z**3 - 15 * _Z) / 384,
+            (79 * _Z**9 + 776 * _Z**7 + 1482 * _Z**5 - 1920 * _Z**3 - 945 * _Z) / 92160,
+        ),
+    )
+    return z + sum(term / degrees**power for power, term in enumerate(terms, start=1))
+
+
+def p_value(value: float, calibrated: Tensor) -> float:
+    """Share of calibrated draws at least as large, the observed one counted among them."""
+    # A hair of slack: draws that equal the value must count as ties even if summed in another order.
+    reached = (calibrated >= value * (1 - 1e-9) - 1e-12).sum()
+    return float((reached + 1) / (calibrated.numel() + 1))
+
+
+def paired_p(drawn: Tensor, groups: int) -> float:
+    """Two-sided p-value of a difference whose resamples are given: twice the share on the rarer side of zero.
+
+    Where few draws lie there, up to p = .05, the tail of Student's t with the draws' spread takes over: counting a
+    handful of draws is coarse, and several comparisons at once need p-values smaller than one in the number of draws.
+
+    Args:
+        drawn: Resampled differences, (r,).
+        groups: Number of groups of samples that were drawn from.
+    """
+    rarer = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
+    counted = min(1.0, 2 * (rarer + 1) / (len(drawn) + 1))
+    spread = float(drawn.std()) if len(drawn) > 1 else 0.0
+    if counted > 2 * _TAIL or groups < 2 or spread == 0:
+        return counted
+    from scipy.special import stdtr
+
+    return min(2 * _TAIL, 2 * float(stdtr(groups - 1, -abs(float(drawn.mean())) / spread)))
+
+
+# Rank metrics get their interval from the influence of every sample: no draws, and right also with few errors.
+# Resampling fifty errors repeats the few that decide an area or leaves them out: percentiles of the bootstrap hold the
+# true AUROC in 84 to 92 of 100 cases. The interval here is symmetric on the log-odds scale, where areas are close to
+# normal, and its width accounts for its own uncertainty: a few large influences make a wide one.
+
+# Distinct confidences that the influences are taken at: with more, neighbours are joined.
+_CELLS = 16384
+# Below so many degrees of freedom an estimate of them is noise.
+_FEWEST_DEGREES = 4.0
+# Metrics with such an interval: of ranks, in 0..1, and all but one with derivatives. Any other is resampled.
+HAS_INFLUENCES = (AUROC, AUPRError, AUPRSuccess, FPR95, AURC, EAURC, AUGRC)
+# Those that a single wrong sample moves by no more than about 1/n, however few errors there are.
+_PER_ANSWER = (AURC, EAURC, AUGRC)
+
+
+class _Spread(NamedTuple):
+    """Variance of an estimate, and the degrees of freedom of that variance."""
+
+    variance: float
+    degrees: float
+
+
+def influence_interval(metric: Metric, ranked: Ranked) -> tuple[float, float]:
+    """95 % interval of one of ``HAS_INFLUENCES``.
+
+    Its variance is the sum of the squared influences of the samples (the infinitesimal jackknife; for AUROC that of
+    DeLong et al.), its degrees of freedom follow from how uneven they are (Satterthwaite). Where the data leave no
+    spread, because the metric is at its bound or all samples are right or wrong, it is Wilson's for as many trials as
+    could have moved it.
+
+    Reference:
+        Efron (1982), The Jackknife, the Bootstrap and Other Resampling Plans, chapter 6; DeLong, DeLong &
+        Clarke-Pearson (1988), Comparing the Areas under Two or More Correlated Receiver Operating Characteristic
+        Curves, Biometrics.
+
+    Args:
+        metric: The metric.
+        ranked: The ranked samples, without leading dimensions.
+
+    Example:
+        >>> from calibrant.metrics import AUROC
+        >>> rising = torch.linspace(-3, 3, 100, dtype=torch.float64)
+        >>> right = (torch.arange(100) % 10 != 3).double()
+        >>> low, high = influence_interval(AUROC(), Ranked(rising, rising.sigmoid(), right, 1 - right))
+        >>> round(low, 2), round(high, 2)
+        (0.31, 0.72)
+    """
+    ranked = ranked.coarsened(_CELLS)
+    n_right, n_wrong = float(ranked.right.sum()), float(ranked.wrong.sum())
+    value = float(metric.value(ranked))
+    if math.isnan(value):
+        return math.nan, math.nan
+    trials = n_right + n_wrong if isinstance(metric, _PER_ANSWER) else max(1.0, min(n_right, n_wrong))
+    if not 0 < value < 1 or min(n_right, n_wrong) < 2:
+        return wilson_interval(value * trials, trials)
+    if isinstance(metric, FPR95):  # it has jumps and no derivative
+        return _share_interval(ranked, value)
+    of_right, of_wrong = _of_area(metric, ranked)
+    spread = _spread((ranked.right, of_right), (ranked.wrong, of_wrong))
+    if not spread.variance > 0:
+        return wilson_interval(value * trials, trials)
+    middle = math.log(value / (1 - value))
+    half = t_quantile(spread.degrees) * math.sqrt(spread.variance) / (value * (1 - value))
+    return _logistic(middle - half), _logistic(middle + half)
+
+
+def _of_area(metric: Metric, ranked: Ranked) -> tuple[Tensor, Tensor]:
+    """Derivatives of the metric with respect to the number of right, and of wrong, samples at each confidence."""
+    with torch.inference_mode(mode=False), torch.enable_grad():
+        # Copies: numbers made in inference mode have no derivatives. The leading dimension makes every metric treat
+        # each entry as a group of any size, which one that may grow by a little is.
+        right, wrong = (mass.detach().clone()[None].requires_grad_() for mass in (ranked.right, ranked.wrong))
+        log_odds, confidence = ranked.log_odds.clone(), ranked.confidence.clone()
+        value = metric.value(Ranked(log_odds, confidence, right, wrong)).sum()
+        of_right, of_wrong = torch.autograd.grad(value, (right, wrong))
+    return of_right[0], of_wrong[0]
+
+
+def _share_interval(ranked: Ranked, value: float) -> tuple[float, float]:
+    """Interval of the share of wrong samples above the threshold that 95 % of the right ones reach.
+
+    Two uncertainties add up in squares (Zou & Donner, 2008, Statistics in Medicine): Wilson's of the share above a
+    known threshold, and that of the threshold itself, which is estimated from the right samples.
+    """
+    n_right, n_wrong = float(ranked.n_right), float(ranked.n - ranked.n_right)
+    accepted_right = 1 - (ranked.right_up_to - ranked.right) / n_right
+    accepted_wrong = 1 - (ranked.wrong.cumsum(0) - ranked.wrong) / n_wrong
+    reach = t_quantile(n_right) * math.sqrt(0.95 * 0.05 / n_right)
+
+    def share_at(accepted: float) -> float:
+        place = max(0, int((accepted_right >= accepted - 1e-9).sum()) - 1)
+        return float(accepted_wrong[place])
+
+    low, high = wilson_interval(value * n_wrong, n_wrong)
+    low = value - math.hypot(value - low, value - share_at(0.95 - reach))
+    return max(0.0, low), min(1.0, value + math.hypot(high - value, share_at(min(1.0, 0.95 + reach)) - value))
+
+
+def _spread(*kinds: tuple[Tensor, Tensor]) -> _Spread:
+    """From the samples and their influence, right and wrong ones apart."""
+    variance, doubt, normal, largest = 0.0, 0.0, 0.0, 0.0
+    for mass, influence in kinds:
+        n, squares = float(mass.sum()), float((mass * influence.square()).sum())
+        variance += squares * n / (n - 1)
+        doubt += float((mass * influence.pow(4)).sum()) - squares * squares / n
+        normal += 2 * squares * squares / (n - 1)
+        largest = max(largest, float(influence[mass > 0].abs().max()))
+    # Twice the largest: one more like it may just have been missed. And even influences of few answers still leave
+    # the doubt that as many normal numbers would.
+    doubt = max(doubt + largest**4, normal)
+    return _Spread(variance, max(_FEWEST_DEGREES, 2 * variance**2 / doubt) if doubt > 0 else math.inf)
+
+
+def _logistic(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0

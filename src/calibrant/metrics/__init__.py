@@ -1,10 +1,12 @@
 """Metrics: states that add up, and values read off them."""
 
-from calibrant.metrics.base import Metric
+from calibrant.metrics.base import Metric, RankedCells, RankedRows, Tally
 from calibrant.metrics.binned import (
     ECE,
     MCE,
     OE,
+    SCE,
+    TLECE,
     ECEL1Debiased,
     ECEL2Debiased,
     ece,
@@ -12,21 +14,56 @@ from calibrant.metrics.binned import (
     ece_l2_debiased,
     mce,
     oe,
+    piece,
+    sce,
+    tl_ece,
 )
-from calibrant.metrics.classwise import SCE, TLECE, sce, tl_ece
-from calibrant.metrics.crossfit import Split, calibration_refinement
-from calibrant.metrics.decomposition import Murphy, RefinementTerms, murphy, refinement_terms
-from calibrant.metrics.description import Accuracy, Confidence, Entropy, accuracy, confidence, entropy
-from calibrant.metrics.detection import AUROC, FPR95, AUPRError, AUPRSuccess, aupr_error, aupr_success, auroc, fpr95
-from calibrant.metrics.kernel import SKCE, skce
-from calibrant.metrics.proper import NLL, Brier, TopBrier, brier, nll, top_brier
-from calibrant.metrics.proximity import piece
-from calibrant.metrics.ranked import ACE, KS, MMCE, ace, ks, mmce
-from calibrant.metrics.selective import AUGRC, AURC, EAURC, augrc, aurc, e_aurc
-from calibrant.metrics.smooth import KDEECE, SECE, SECEPrinted, SmECE, kde_ece, sece, sece_printed, smece
+from calibrant.metrics.decomposition import (
+    Murphy,
+    RefinementTerms,
+    Split,
+    calibration_refinement,
+    murphy,
+    refinement_terms,
+)
+from calibrant.metrics.proper import (
+    NLL,
+    Accuracy,
+    Brier,
+    Confidence,
+    Entropy,
+    TopBrier,
+    accuracy,
+    brier,
+    confidence,
+    entropy,
+    nll,
+    top_brier,
+)
+from calibrant.metrics.ranked import (
+    ACE,
+    AUGRC,
+    AURC,
+    AUROC,
+    EAURC,
+    FPR95,
+    KS,
+    MMCE,
+    AUPRError,
+    AUPRSuccess,
+    ace,
+    augrc,
+    aupr_error,
+    aupr_success,
+    aurc,
+    auroc,
+    e_aurc,
+    fpr95,
+    ks,
+    mmce,
+)
+from calibrant.metrics.smooth import KDEECE, SECE, SKCE, SECEPrinted, SmECE, kde_ece, sece, sece_printed, skce, smece
 from calibrant.metrics.states import State
-from calibrant.metrics.statistics import RankedCells, RankedRows
-from calibrant.metrics.tally import Tally
 
 __all__ = [
     "ACE",

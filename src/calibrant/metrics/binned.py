@@ -1,22 +1,41 @@
-"""Calibration errors over equal-width bins of confidence."""
+"""Calibration errors over bins: of the top label, class by class, and by proximity."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Unpack, final
+from itertools import pairwise
+from typing import ClassVar, Literal, TypeAlias, Unpack, final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from calibrant.metrics.base import Family, Metric
-from calibrant.metrics.bins import BinMoments, Bins
-from calibrant.metrics.families import BinMetric
-from calibrant.metrics.statistics import BinnedMoments
+from calibrant.checks import as_tensor, check_at_least, check_bins, check_finite, check_known, check_real
+from calibrant.errors import InputError
+from calibrant.metrics.base import BinMetric, BinnedByPrediction, BinnedClasswise, BinnedMoments, Family, Metric
+from calibrant.metrics.states import BinMoments, Bins, ClassBins
+from calibrant.numerics.binning import bin_index
 from calibrant.paper import Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel
 
 __all__ = [
-    "ECE", "MCE", "OE", "ECEL1Debiased", "ECEL2Debiased", "ece", "ece_l1_debiased", "ece_l2_debiased", "mce", "oe",
-]  # fmt: skip
+    "ECE",
+    "MCE",
+    "OE",
+    "SCE",
+    "TLECE",
+    "ECEL1Debiased",
+    "ECEL2Debiased",
+    "ece",
+    "ece_l1_debiased",
+    "ece_l2_debiased",
+    "mce",
+    "oe",
+    "piece",
+    "sce",
+    "tl_ece",
+]
 
 _NAEINI = Paper("Naeini et al.", 2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning",
                 "doi:10.1609/aaai.v29i1.9602")  # fmt: skip
@@ -210,3 +229,182 @@ def ece_l2_debiased(*predictions: Predictions | TopLabel, n_bins: int = 15, **ar
 def ece_l1_debiased(*predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unpack[Arrays]) -> float:
     """Expected calibration error, debiased (:class:`ECEL1Debiased`)."""
     return ECEL1Debiased(n_bins)(*predictions, **arrays)
+
+
+_NIXON = Paper("Nixon et al.", 2019, "Measuring Calibration in Deep Learning", "arXiv:1904.01685")
+_GUPTA = Paper("Gupta & Ramdas", 2022, "Top-label Calibration and Multiclass-to-binary Reductions",
+               "arXiv:2107.08353")  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
+class SCE(Metric):
+    """Static calibration error, also called classwise ECE: the ece of every class's probability, averaged.
+
+    Looks at all probabilities, not only the largest. With many classes nearly all of them are near 0 and so is their
+    gap: compare values only at the same number of classes. The papers print it times 100 or 1000.
+
+    Formula: 1/k Σ_k Σ_b |B_bk|/n · |share of class k in B_bk − mean p_k in B_bk|, all n rows binned by p_k
+    Estimator: plug-in, bins (lo, hi]; the class count comes from the logits.
+    Bias: upward, as ece.
+    Cost: one pass over the probabilities; the state is 3 numbers a class and bin.
+    """
+
+    name: ClassVar[str] = "sce"
+    title: ClassVar[str] = "Classwise calibration error"
+    family: ClassVar[Family] = "calibration"
+    paper: ClassVar[Paper] = _NIXON
+    lower_is_better: ClassVar[bool | None] = True
+    n_bins: int = 15
+
+    @property
+    def statistic(self) -> BinnedClasswise:
+        """Bins of every class."""
+        return BinnedClasswise(self.n_bins)
+
+    def value(self, state: ClassBins) -> Tensor:
+        """Mean over the classes of the summed gaps."""
+        return self.by_class(state).mean(-1)
+
+    def by_class(self, state: ClassBins) -> Tensor:
+        """The error of every class, (..., k)."""
+        n = state.count[..., 0, :].sum(-1)
+        return (state.probability - state.hits).abs().sum(-1) / n[..., None]
+
+
+@final
+@dataclass(frozen=True)
+class TLECE(Metric):
+    """Top-label-conditional calibration error: as ece, with the rows binned by predicted class and confidence.
+
+    Sees what ece averages away: a model overconfident on cats and as underconfident on dogs.
+
+    Formula: Σ_k Σ_b |B_bk|/n · |acc(B_bk) − conf(B_bk)|, B_bk the rows predicted k with confidence in bin b
+    Estimator: plug-in, bins (lo, hi].
+    Bias: upward, and more than ece's: k times as many bins share the same rows. Read it beside its floor.
+    Cost: O(n) after the softmax; the state is 3 numbers a class and bin.
+    """
+
+    name: ClassVar[str] = "tl_ece"
+    title: ClassVar[str] = "Top-label-conditional ECE"
+    family: ClassVar[Family] = "calibration"
+    paper: ClassVar[Paper] = _GUPTA
+    lower_is_better: ClassVar[bool | None] = True
+    n_bins: int = 15
+
+    @property
+    def statistic(self) -> BinnedByPrediction:
+        """Bins of every predicted class."""
+        return BinnedByPrediction(self.n_bins)
+
+    def value(self, state: ClassBins) -> Tensor:
+        """Sum of all gaps."""
+        return (state.probability - state.hits).abs().sum((-1, -2)) / state.count.sum((-1, -2))
+
+
+def sce(*predictions: Predictions, n_bins: int = 15, **arrays: Unpack[Arrays]) -> float:
+    """Classwise calibration error (:class:`SCE`)."""
+    return SCE(n_bins)(*predictions, **arrays)
+
+
+def tl_ece(*predictions: Predictions, n_bins: int = 15, **arrays: Unpack[Arrays]) -> float:
+    """Top-label-conditional calibration error (:class:`TLECE`)."""
+    return TLECE(n_bins)(*predictions, **arrays)
+
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+def piece(
+    predictions: Predictions | TopLabel,
+    proximity: object,
+    *,
+    n_bins: int = 15,
+    proximity_bins: int = 10,
+    bins: Literal["equal_mass", "equal_width"] = "equal_mass",
+) -> float:
+    """Proximity-informed expected calibration error.
+
+    Rows are put into bins of confidence, and each bin is divided by proximity. Where near rows are trusted too little
+    and far ones too much, the two cancel in the calibration error of a bin, and here they do not. Never below the
+    error over the same bins of confidence alone (``ace`` for equal mass, ``ece`` for equal width); much of the
+    difference is noise with few rows, since there are ``n_bins * proximity_bins`` parts. So compare it between maps on
+    the same rows, and do not read it by itself.
+
+    Formula: Σ_b Σ_h |B_bh|/n · |acc(B_bh) − conf(B_bh)|
+    Estimator: plug-in; parts cut by rank, so that they differ in size by at most one, and tied rows are exchangeable.
+    Bias: upward, more than that of ece: about 0.8 Σ_bh √(|B_bh| acc (1 − acc))/n on calibrated data.
+    Cost: O(n log n).
+
+    Reference: Xiong et al. (2023), Proximity-Informed Calibration for Deep Neural Networks, arXiv:2306.04590, eq. 4,
+    with the bins of Appendix C.
+
+    Args:
+        predictions: The rows.
+        proximity: How close each row lies to the calibration rows, larger is closer, (n,): for example
+            ``fitted.proximity(features)`` of a fitted :class:`~calibrant.maps.ProximityMap`, or
+            :func:`calibrant.numerics.neighbours.proximity`.
+        n_bins: Bins of confidence.
+        proximity_bins: Parts of each, of equal numbers of rows.
+        bins: Kind of confidence bins: of equal mass, as in the paper, or of equal width, as in ``ece``.
+
+    Raises:
+        InputError: If the proximity is not one finite number a row.
+
+    Example:
+        >>> rows = TopLabel([0.7] * 20, [True] * 5 + [False] * 5 + [True] * 9 + [False])
+        >>> far_and_near = [0.2] * 10 + [0.8] * 10  # half of the far rows are right, and nine tenths of the near
+        >>> round(piece(rows, far_and_near, n_bins=1, proximity_bins=2), 6), round(piece(rows, [0.5] * 20), 6)
+        (0.2, 0.0)
+    """
+    check_bins(n_bins)
+    check_at_least(proximity_bins, 1, "proximity_bins")
+    check_known(bins, ("equal_mass", "equal_width"), "bins")
+    top = predictions.top
+    nearness = check_real(as_tensor(proximity, "proximity"), "proximity")
+    if nearness.shape != top.confidence.shape:
+        raise InputError(f"proximity must be one number a row, shape ({len(top)},); got shape {tuple(nearness.shape)}.")
+    check_finite(nearness, "proximity")
+    gap = (top.confidence - top.correct.double()).cpu().numpy()
+    near = nearness.double().cpu().numpy()
+    if bins == "equal_mass":
+        members = _equal_mass(top.log_odds.double().cpu().numpy(), n_bins)
+    else:
+        members = _by_index(bin_index(top.confidence.clone(), n_bins).cpu().numpy(), n_bins)
+    return sum(_divided_gap(near[rows], gap[rows], share, proximity_bins) for rows, share in members) / len(top)
+
+
+def _equal_mass(scores: Floats, n_bins: int) -> Iterator[tuple[NDArray[np.intp], Floats]]:
+    """Rows of each bin, and which share of each: a group of ties that spans an edge is in both bins, in parts."""
+    order = np.argsort(scores, kind="stable")
+    rising = scores[order]
+    first, last = np.searchsorted(rising, rising, side="left"), np.searchsorted(rising, rising, side="right")
+    edges = len(scores) * np.arange(n_bins + 1) // n_bins
+    for low, high in pairwise(edges):
+        if low == high:
+            continue
+        inside = slice(first[low], last[high - 1])
+        overlap = np.minimum(last[inside], high) - np.maximum(first[inside], low)
+        yield order[inside], overlap / (last[inside] - first[inside])
+
+
+def _by_index(index: NDArray[np.integer], n_bins: int) -> Iterator[tuple[NDArray[np.intp], Floats]]:
+    """Rows of each bin that has any, in whole."""
+    for each in range(n_bins):
+        rows = np.flatnonzero(index == each)
+        if rows.size:
+            yield rows, np.ones(rows.size)
+
+
+def _divided_gap(proximity: Floats, gap: Floats, share: Floats, parts: int) -> float:
+    """Sum of the absolute gaps of parts of equal mass in order of proximity."""
+    order = np.argsort(proximity, kind="stable")
+    ends = np.flatnonzero(np.diff(proximity[order], append=np.inf) > 0)
+    mass = np.cumsum(share[order])[ends]
+    drift = np.cumsum((gap * share)[order])[ends]
+    # Among ties the drift grows evenly: that is what exchangeable means. Whole rows stay whole.
+    edges = mass[-1] * np.arange(parts + 1) / parts
+    if (share == 1).all():
+        edges = np.floor(edges + 1e-9)
+    at_edges = np.interp(edges, np.concatenate([[0.0], mass]), np.concatenate([[0.0], drift]))
+    return float(np.abs(np.diff(at_edges)).sum())

@@ -17,9 +17,8 @@ from calibrant.diagnosis import (
     SizePoint,
 )
 from calibrant.diagnosis import Verdict as CandidateVerdict
-from calibrant.diagnosis.calibratability import ORACLE
+from calibrant.diagnosis.calibratability import NOT_AN_IDENTITY, ORACLE, SEPARATION
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
-from calibrant.diagnosis.refinement import NOT_AN_IDENTITY, SEPARATION
 from calibrant.evidence import Side
 from calibrant.report.candidate_verdict import baseline_words, basis_words, verdict_words
 from calibrant.report.json import document

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from calibrant.diagnosis import ShiftLevel, ShiftPanel, ShiftRow, Spread
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
-from calibrant.diagnosis.shift_panel import CLEAN
+from calibrant.diagnosis.shift import CLEAN
 from calibrant.evidence import Side
 from calibrant.report.page import Cell, Row, Section, Table, counted, table
 from calibrant.report.spread import SeedCell, direction_text, map_name, short_text, signed_text

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from calibrant.diagnosis import diagnose, read_runs
-from calibrant.diagnosis.candidates import candidate_notes, grouped
+from calibrant.diagnosis.runs import candidate_notes, grouped
 from calibrant.report.diagnosis import diagnosis_notes
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from calibrant import catalogue
 from calibrant.diagnosis import baseline_of, grouped, read_runs
-from calibrant.diagnosis.candidates import flattened, names_of, options_of
+from calibrant.diagnosis.runs import flattened, names_of, options_of
 from calibrant.errors import UnknownNameError
 from calibrant.losses import loss_settings
 

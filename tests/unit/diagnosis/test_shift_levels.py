@@ -5,7 +5,7 @@ import math
 import pytest
 
 from calibrant.diagnosis import Direction, ShiftRow, spread, two_sample
-from calibrant.diagnosis.shift_panel import shift_levels
+from calibrant.diagnosis.shift import shift_levels
 
 
 def row(candidate, shift, severity, accuracies, *, source="corruption"):

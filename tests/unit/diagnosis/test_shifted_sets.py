@@ -8,8 +8,8 @@ import torch
 
 from calibrant import catalogue
 from calibrant.datasets import Dataset, DigitsReader, Examples, corrupt
-from calibrant.diagnosis import clean_examples, corrupted_sets, read_runs, shifted_sets, stored_sets
-from calibrant.diagnosis.shifted_sets import check_suits
+from calibrant.diagnosis import clean_examples, corrupted_sets, read_runs, shift, stored_sets
+from calibrant.diagnosis.shift import check_suits
 from calibrant.errors import FileError, InputError, UnknownNameError
 
 CPU = torch.device("cpu")
@@ -53,7 +53,7 @@ def test_all_corruptions_at_five_severities_are_made_only_when_asked_for(runs, d
         made.append((name, severity))
         return corrupt(images, name, severity=severity, **options)
 
-    monkeypatch.setattr(shifted_sets, "corrupt", counted)
+    monkeypatch.setattr(shift, "corrupt", counted)
     found = corrupted_sets(runs, digits)
     assert [(each.name, each.severity) for each in found] == [
         (name, severity) for name in catalogue.corruptions for severity in (1, 2, 3, 4, 5)

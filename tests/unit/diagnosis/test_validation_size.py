@@ -14,7 +14,7 @@ from calibrant.calibrators import (
     TemperatureScaling,
 )
 from calibrant.diagnosis import MAPS, read_runs, validation_sizes
-from calibrant.diagnosis.validation_size import _ece_after
+from calibrant.diagnosis.curves import _ece_after
 from calibrant.errors import InputError
 from calibrant.metrics import ece
 from calibrant.predictions import Predictions

@@ -9,9 +9,9 @@ from scipy import stats
 
 from calibrant import TopLabel
 from calibrant.evidence import estimate
-from calibrant.evidence.intervals import influence_interval, t_quantile, wilson_interval
+from calibrant.evidence.resampling import influence_interval, t_quantile, wilson_interval
 from calibrant.metrics import AUGRC, AURC, AUROC, EAURC, FPR95, AUPRError, AUPRSuccess
-from calibrant.metrics.statistics import RankedRows
+from calibrant.metrics.base import RankedRows
 
 METRICS = [AUROC(), AUPRError(), AUPRSuccess(), FPR95(), AURC(), EAURC(), AUGRC()]
 

@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 from strategies import predictions, top_labels
 
 from calibrant.metrics import AUROC, RankedCells, aupr_error, aupr_success, auroc, fpr95
-from calibrant.metrics.ranking import Cells
+from calibrant.metrics.states import Cells
 from calibrant.predictions import Predictions, TopLabel
 
 ROWS = TopLabel([0.9, 0.8, 0.7, 0.6], [True, True, False, True])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from strategies import predictions
 
 from calibrant.metrics import SKCE, skce
-from calibrant.metrics.kernel import KernelFeatures
+from calibrant.metrics.smooth import KernelFeatures
 from calibrant.predictions import Predictions
 
 many = settings(max_examples=40)

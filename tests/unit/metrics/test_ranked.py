@@ -12,7 +12,7 @@ from strategies import predictions, top_labels
 
 from calibrant.errors import InputError
 from calibrant.metrics import ACE, KS, MMCE, RankedCells, ace, ks, mmce
-from calibrant.metrics.ranking import Ranked, Sample
+from calibrant.metrics.states import Ranked, Sample
 from calibrant.predictions import Predictions, TopLabel
 
 many = settings(max_examples=60)

@@ -9,9 +9,7 @@ from strategies import predictions, top_labels
 
 from calibrant.errors import InputError
 from calibrant.metrics import AUROC, ECE, NLL, SCE, RankedCells
-from calibrant.metrics.bins import Bins
-from calibrant.metrics.ranking import Cells, Ranked, Sample
-from calibrant.metrics.states import Average, merge
+from calibrant.metrics.states import Average, Bins, Cells, Ranked, Sample, merge
 from calibrant.predictions import Predictions, TopLabel
 
 many = settings(max_examples=60)

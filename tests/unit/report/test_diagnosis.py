@@ -9,7 +9,7 @@ import pytest
 from made_runs import rows_of, settings_of, write_run
 
 from calibrant.diagnosis import Band, ShiftPanel, ShiftRow, ShiftSummary, Spread, TwoSample, diagnose, read_runs, spread
-from calibrant.diagnosis.shift_panel import shift_levels
+from calibrant.diagnosis.shift import shift_levels
 from calibrant.report import diagnosis_page, diagnosis_verdict, to_markdown
 from calibrant.report.diagnosis import candidate_words, diagnosis_notes
 from calibrant.report.page import p_text

@@ -10,7 +10,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from calibrant.diagnosis import ShiftLevel, ShiftPanel, ShiftRow, ShiftSummary
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
-from calibrant.diagnosis.shifted_sets import ShiftSource
+from calibrant.diagnosis.shift import ShiftSource
 from calibrant.errors import InputError
 from calibrant.plots.diagnosis.panels import (
     MapLook,
@@ -58,7 +58,7 @@ def plot_shift(
     highest severity: above 0 it is overconfident. Temperature scaling leaves the accuracy unchanged.
 
     Args:
-        panel: From :func:`calibrant.diagnosis.shift_panel`.
+        panel: From :func:`calibrant.diagnosis.shift`.
         source: "corruption" for those that the library makes, "file" for those read from files of five severities.
         figure: Figure to draw on; a new one by default.
         theme: "light" or "dark"; the figure takes its background too.
@@ -152,7 +152,7 @@ def plot_shifted_sets(panel: ShiftPanel, *, figure: Figure | None = None, theme:
     A mark is the mean over runs, on the range from the lowest to the highest. The maps were fitted on clean samples.
 
     Args:
-        panel: From :func:`calibrant.diagnosis.shift_panel`.
+        panel: From :func:`calibrant.diagnosis.shift`.
         figure: Figure to draw on; a new one by default.
         theme: "light" or "dark"; the figure takes its background too.
 
