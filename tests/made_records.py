@@ -112,10 +112,12 @@ def made_method(name, nll, baselines, **changed):
 
 def made_comparison(*, helps=True, cautions=()):
     """Six methods, one of a long name and one that failed; or two of which neither helps."""
-    losses = {"none": 0.8135, "temperature": 0.7028} if helps else {"none": 0.7028, "temperature": 0.7031}
+    losses = (
+        {"uncalibrated": 0.8135, "temperature": 0.7028} if helps else {"uncalibrated": 0.7028, "temperature": 0.7031}
+    )
     if helps:
         losses |= {"sms": 0.6812, "temperature(criterion=ece)+isotonic": 0.7011, "histogram": 0.9001}
-    baselines = {name: losses[name] for name in ("none", "temperature")}
+    baselines = {name: losses[name] for name in ("uncalibrated", "temperature")}
     best = min(losses.values())
     methods = [
         made_method(
@@ -137,7 +139,7 @@ def made_comparison(*, helps=True, cautions=()):
 
 def made_clamping(*, helps=True):
     """A δ that lowers the log-loss behind a head of its own, with its parts and strengths; or δ = 0."""
-    losses = {"none": 0.8135, "temperature": 0.7028}
+    losses = {"uncalibrated": 0.8135, "temperature": 0.7028}
     names = ("accuracy", "nll", "ece", "ace", "brier", "auroc")
 
     def method(name, nll, baselines, **more):
@@ -148,9 +150,9 @@ def made_clamping(*, helps=True):
         }
         return replace(made, metrics=metrics, differences=differences)
 
-    methods = [method(name, nll, {"none": losses["none"]}, seconds=0.1) for name, nll in losses.items()]
+    methods = [method(name, nll, {"uncalibrated": losses["uncalibrated"]}, seconds=0.1) for name, nll in losses.items()]
     after = 0.6402 if helps else 0.7028
-    clamped = method("clamped", after, losses if helps else {"none": losses["none"]}, seconds=12.0)
+    clamped = method("clamped", after, losses if helps else {"uncalibrated": losses["uncalibrated"]}, seconds=12.0)
     parts = (method("T* only", 0.7303, {"temperature": 0.7028}),) if helps else ()
     trials = (StrengthTrial(1.0, -0.0123, 0.002, 0.4), StrengthTrial(0.1, -0.0311, 0.004, 1.2))
     outcome = "δ helps: it was chosen" if helps else "δ does not help here: it was not chosen"
@@ -178,7 +180,7 @@ def made_clamping(*, helps=True):
 
 def made_diagnosis(*, seeds=(0, 1)):
     """A baseline, and a loss that is better calibrated before a temperature and worse after it."""
-    maps = ("none", "temperature")
+    maps = ("uncalibrated", "temperature")
 
     def over(mean):
         return spread([mean + 0.002 * place for place in range(len(seeds))])
@@ -189,7 +191,10 @@ def made_diagnosis(*, seeds=(0, 1)):
 
     test = TwoSample(0.02, 3.1, 2.0, 0.041, "higher", None)
     errors = {"ce": (0.094, 0.011), "label_smoothing(0.1)": (0.021, 0.028)}
-    differences = {"none": change(-0.073, 0.094, side="better"), "temperature": change(0.017, 0.011, side="worse")}
+    differences = {
+        "uncalibrated": change(-0.073, 0.094, side="better"),
+        "temperature": change(0.017, 0.011, side="worse"),
+    }
     auroc = change(-0.06, 0.87, side="worse")
 
     def row(mapping, is_baseline):
@@ -252,7 +257,7 @@ def made_diagnosis(*, seeds=(0, 1)):
             CandidateVerdict(
                 "label_smoothing(0.1)",
                 "ce",
-                differences["none"],
+                differences["uncalibrated"],
                 differences["temperature"],
                 auroc,
                 change(0.0, 0.75, side="alike"),

@@ -9,6 +9,7 @@ from judged import way_of
 from records import IMAGES
 
 from calibrant.calibrators import TemperatureScaling
+from calibrant.comparison import UNCALIBRATED
 from calibrant.datasets import Dataset
 from calibrant.diagnosis import DiagnosedRun, ShiftPanel, corrupted_sets, evaluate_candidates, grouped, shift_panel
 from calibrant.plots.diagnosis import plot_shift
@@ -34,7 +35,7 @@ def shift_lines(panel: ShiftPanel, ways: dict[str, str]) -> list[dict[str, Any]]
     return [
         {
             "way": ways[level.candidate],
-            "map": level.map,
+            "map": "none" if level.map == UNCALIBRATED else level.map,
             "severity": level.severity,
             **{name: [round(level.metrics[name].mean, 6), round(level.metrics[name].std, 6)] for name in _TOLD},
             "sides": {name: test.side for name, test in level.t_tests.items() if name in _TOLD},

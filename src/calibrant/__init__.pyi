@@ -11,7 +11,6 @@ from calibrant.calibrators import ClasswiseHistogramBinning as ClasswiseHistogra
 from calibrant.calibrators import DensityRatioCalibration as DensityRatioCalibration
 from calibrant.calibrators import DiagonalOrderPreserving as DiagonalOrderPreserving
 from calibrant.calibrators import DirichletODIR as DirichletODIR
-from calibrant.calibrators import DoNothing as DoNothing
 from calibrant.calibrators import EnsembleTemperatureScaling as EnsembleTemperatureScaling
 from calibrant.calibrators import HistogramBinning as HistogramBinning
 from calibrant.calibrators import IMax as IMax
@@ -30,6 +29,7 @@ from calibrant.calibrators import SplineCalibration as SplineCalibration
 from calibrant.calibrators import StructuredMatrixScaling as StructuredMatrixScaling
 from calibrant.calibrators import StructuredVectorScaling as StructuredVectorScaling
 from calibrant.calibrators import TemperatureScaling as TemperatureScaling
+from calibrant.calibrators import Uncalibrated as Uncalibrated
 from calibrant.calibrators import VectorScaling as VectorScaling
 from calibrant.calibrators import VennAbers as VennAbers
 from calibrant.clamping import NeuralClamping as NeuralClamping

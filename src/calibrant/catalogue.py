@@ -65,7 +65,7 @@ _LONGEST = 10_000  # characters of an expression; longer ones could exhaust the 
 
 @final
 class Registry(Mapping[str, T], Generic[T]):
-    """Classes by the ``name`` they carry; indexing builds one with its default options.
+    """Classes by the ``name`` they carry, or by one of their ``aliases``; indexing builds one with its default options.
 
     Args:
         what: What one of them is called in messages, with its article.
@@ -98,6 +98,7 @@ class Registry(Mapping[str, T], Generic[T]):
         key: str = "name",
     ) -> None:
         self.what, self.examples, self._nested, self._key = what, examples, nested, key
+        self._aliases: dict[str, str] = {}  # other names, and the names they stand for
         self._module, self._bases, self._group, self._combine = module, bases, group, combine
         self._kinds: dict[str, type[T]] = {}
 
@@ -112,14 +113,14 @@ class Registry(Mapping[str, T], Generic[T]):
             for point in plugins(self._group) if self._group else ():
                 self._add_plugin(point, kinds, bases)
             self._kinds = dict(sorted(kinds.items()))
+            self._aliases = {alias: name for name, kind in kinds.items() for alias in getattr(kind, "aliases", ())}
         return self._kinds
 
     def __getitem__(self, name: str) -> T:
-        check_known(name, self.kinds, self.what)
-        return self.kinds[name]()
+        return self._kind(name)()
 
     def __contains__(self, name: object) -> bool:
-        return name in self.kinds
+        return name in self.kinds or name in self._aliases
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.kinds)
@@ -151,9 +152,14 @@ class Registry(Mapping[str, T], Generic[T]):
         target = node if call is None else call.func
         if not isinstance(target, ast.Name) or len(steps) > 1:
             raise InputError(f"{self.what} must read like {self.examples}; got {_source(node, text)!r}.")
-        check_known(target.id, self.kinds, self.what)
-        kind = self.kinds[target.id]
+        kind = self._kind(target.id)
         return kind(**({} if call is None else self._options(target.id, kind, call, text)))
+
+    def _kind(self, name: str) -> type[T]:
+        kinds = self.kinds
+        name = self._aliases.get(name, name)
+        check_known(name, kinds, self.what)
+        return kinds[name]
 
     def _inside(self, node: ast.expr, text: str) -> object:
         built = self._build(node, text)

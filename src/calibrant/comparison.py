@@ -14,10 +14,10 @@ from torch import Tensor
 from calibrant.calibrators import (
     Auto,
     Calibrator,
-    DoNothing,
     HistogramBinning,
     IsotonicRegression,
     TemperatureScaling,
+    Uncalibrated,
     VectorScaling,
 )
 from calibrant.calibrators.auto import default_candidates
@@ -156,7 +156,7 @@ def _fingerprints(samples: Predictions) -> np.ndarray:
     return np.round((torch.cat(parts) + torch.pi * samples.labels).cpu().numpy(), 9)
 
 
-UNCALIBRATED, TEMPERATURE = DoNothing.name, TemperatureScaling.name
+UNCALIBRATED, TEMPERATURE = Uncalibrated.name, TemperatureScaling.name
 """The two baselines of every comparison."""
 
 # With fewer test samples nothing is decided: the interval of a handful is narrow by luck.
@@ -353,7 +353,7 @@ def compare(
         default_methods(calibration) if calibrators is None else calibrators,
         key=lambda method: isinstance(method, Auto),
     )
-    methods = {label(method): method for method in (DoNothing(), TemperatureScaling(), *given)}
+    methods = {label(method): method for method in (Uncalibrated(), TemperatureScaling(), *given)}
     metrics = comparison_metrics(n_bins)
     bootstrap = PairedBootstrap(test, metrics, resamples=resamples, seed=seed)
     results: list[MethodResult] = []

@@ -58,7 +58,7 @@ MULTIPLY_BY_A_MATRIX = {"auto", "dirichlet_odir", "matrix", "ms_odir", "order_in
 
 # Methods that say nothing of a class without calibration rows, because they know no class by itself.
 TREAT_CLASSES_ALIKE = {
-    "none": "learns nothing",
+    "uncalibrated": "learns nothing",
     "temperature": "one number for all classes",
     "ets": "four numbers for all classes",
     "chain": "of two temperatures, here",
@@ -351,7 +351,7 @@ class TestPromises:
         assert (in_order[1:] - in_order[:-1]).min() > -1e-9
 
     @each_size
-    @each_of([calibrator for calibrator in ALL if calibrator.name != "none"])
+    @each_of([calibrator for calibrator in ALL if calibrator.name != "uncalibrated"])
     def test_overconfident_predictions_get_a_better_log_loss_on_new_rows(self, calibrator, k):
         new = overconfident(4000, k, seed=9, sharpness=3.0)
         with warnings.catch_warnings():

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, final
 import pytest
 
 from calibrant import calibrators, catalogue
-from calibrant.calibrators import Calibrator, Chain, DensityRatioCalibration, DoNothing, TemperatureScaling
+from calibrant.calibrators import Calibrator, Chain, DensityRatioCalibration, TemperatureScaling, Uncalibrated
 from calibrant.catalogue import Registry
 from calibrant.errors import CalibrantWarning, InputError, UnknownNameError
 
@@ -27,11 +27,11 @@ class Everything(Calibrator):
     sure: bool = False
     few: int | None = None
     width: float | Literal["auto"] = "auto"
-    first: Calibrator = field(default_factory=DoNothing)
+    first: Calibrator = field(default_factory=Uncalibrated)
     weights: tuple[float, ...] = (1.0,)
     steps: tuple[Calibrator, ...] = ()
 
-    def learn(self, predictions):
+    def _fit(self, predictions):
         raise NotImplementedError
 
 
@@ -46,7 +46,7 @@ def test_the_catalogue_has_every_exported_calibrator_under_its_own_name():
     classes = [getattr(calibrators, name) for name in calibrators.__all__]
     concrete = {kind.name for kind in classes if isinstance(kind, type) and hasattr(kind, "name")}
     known = {**catalogue.calibrators, **catalogue.feature_calibrators}
-    assert {"none", "temperature", "chain", "density_ratio"} <= concrete <= set(known)
+    assert {"uncalibrated", "temperature", "chain", "density_ratio"} <= concrete <= set(known)
     assert len(known) == len(catalogue.calibrators) + len(catalogue.feature_calibrators)
     assert list(catalogue.calibrators) == sorted(catalogue.calibrators)
     assert all(calibrator.name == name for name, calibrator in known.items())
@@ -63,7 +63,7 @@ def test_every_calibrator_is_found_by_its_name(name):
 
 def test_a_calibrator_that_needs_features_is_found_by_itself_and_stands_in_no_chain():
     assert catalogue.parse_any_calibrator("density_ratio(neighbours=5)") == DensityRatioCalibration(neighbours=5)
-    assert catalogue.parse_any_calibrator("none") == DoNothing()
+    assert catalogue.parse_any_calibrator("uncalibrated") == Uncalibrated()
     for text in ("density_ratio", "none+density_ratio", "chain(steps=[density_ratio])"):
         with pytest.raises(InputError, match="density_ratio needs features"):
             catalogue.parse_calibrator(text)
@@ -77,10 +77,10 @@ def test_a_calibrator_that_needs_features_is_found_by_itself_and_stands_in_no_ch
         ("temperature(criterion=focal)", TemperatureScaling(criterion="focal")),
         ("temperature( criterion = focal , gamma = 2 )", TemperatureScaling(criterion="focal", gamma=2.0)),
         ("temperature(gamma=1e+1)", TemperatureScaling(gamma=10.0)),
-        ("temperature+none", Chain((TemperatureScaling(), DoNothing()))),
+        ("temperature+none", Chain((TemperatureScaling(), Uncalibrated()))),
         (
             "temperature(criterion=focal,gamma=5e+0) + none + none()",
-            Chain((TemperatureScaling(criterion="focal", gamma=5.0), DoNothing(), DoNothing())),
+            Chain((TemperatureScaling(criterion="focal", gamma=5.0), Uncalibrated(), Uncalibrated())),
         ),
     ],
 )
@@ -104,11 +104,11 @@ def test_a_text_is_a_name_with_options_or_a_chain_of_these(text, expected):
         ("width=auto", Everything(width="auto")),
         ("width=0.5", Everything(width=0.5)),
         ("first=temperature(criterion=focal,gamma=3)", Everything(first=TemperatureScaling("focal", 3.0))),
-        ("first=none+temperature", Everything(first=Chain((DoNothing(), TemperatureScaling())))),
+        ("first=none+temperature", Everything(first=Chain((Uncalibrated(), TemperatureScaling())))),
         ("weights=[0.1, 1,10]", Everything(weights=(0.1, 1.0, 10.0))),
         (
             "steps=[none,temperature(criterion=focal)],count=2",
-            Everything(count=2, steps=(DoNothing(), TemperatureScaling("focal"))),
+            Everything(count=2, steps=(Uncalibrated(), TemperatureScaling("focal"))),
         ),
     ],
 )
@@ -130,8 +130,8 @@ def test_an_option_is_read_by_its_type(text, expected, everything):
             "an option of everything must be one of way, count, .*Did you mean count",
         ),
         ("none(x=1)", UnknownNameError, "an option of none must be left out, as there are none; got 'x'"),
-        ("everything(first=noone)", UnknownNameError, "a method must be one of.*Did you mean none"),
-        ("everything(steps=[none,nine])", UnknownNameError, "Did you mean none"),
+        ("everything(first=uncalibrate)", UnknownNameError, "a method must be one of.*Did you mean uncalibrated"),
+        ("everything(steps=[none,uncalibrate])", UnknownNameError, "Did you mean uncalibrated"),
         ("", InputError, "temperature.criterion=focal.*got ''"),
         ("none" + "+none" * 3000, InputError, "must read like"),
         ("chain(steps=" + "[" * 300 + "]" * 300 + ")", InputError, "steps of chain must be|must read like"),

@@ -2,11 +2,11 @@
 
 from calibrant.calibrators.affine import (
     BiasCorrectedTemperature,
-    DoNothing,
     MatrixScaling,
     StructuredMatrixScaling,
     StructuredVectorScaling,
     TemperatureScaling,
+    Uncalibrated,
     VectorScaling,
 )
 from calibrant.calibrators.auto import Auto
@@ -47,7 +47,6 @@ __all__ = [
     "DensityRatioCalibration",
     "DiagonalOrderPreserving",
     "DirichletODIR",
-    "DoNothing",
     "EnsembleTemperatureScaling",
     "FeatureCalibrator",
     "HistogramBinning",
@@ -67,6 +66,7 @@ __all__ = [
     "StructuredMatrixScaling",
     "StructuredVectorScaling",
     "TemperatureScaling",
+    "Uncalibrated",
     "VectorScaling",
     "VennAbers",
     "VennAbersInterval",

@@ -26,12 +26,12 @@ from calibrant.predictions import Predictions
 
 __all__ = [
     "BiasCorrectedTemperature",
-    "DoNothing",
     "MatrixScaling",
     "StructuredMatrixScaling",
     "StructuredVectorScaling",
     "TemperatureCriterion",
     "TemperatureScaling",
+    "Uncalibrated",
     "VectorScaling",
     "check_every_class_seen",
     "check_strengths",
@@ -115,7 +115,7 @@ def warn_of_few_rows(predictions: Predictions, parameters: int, name: str) -> No
 
 @final
 @dataclass(frozen=True)
-class DoNothing(Calibrator):
+class Uncalibrated(Calibrator):
     """Leave the predictions as they are.
 
     A well-regularised or well-ensembled network can be calibrated already; with few held-out rows every fitted map
@@ -125,7 +125,8 @@ class DoNothing(Calibrator):
     Rows: none.
     """
 
-    name: ClassVar[str] = "none"
+    name: ClassVar[str] = "uncalibrated"
+    aliases: ClassVar[tuple[str, ...]] = ("none",)  # the name in earlier versions, and in files that they wrote
     title: ClassVar[str] = "Uncalibrated"
     family: ClassVar[CalibratorFamily] = "baseline"
     paper: ClassVar[Paper] = Paper(
@@ -134,7 +135,7 @@ class DoNothing(Calibrator):
     preserves_accuracy: ClassVar[bool] = True
     preserves_ranking: ClassVar[bool] = True
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         return Fitted(Identity(n_classes=predictions.n_classes))
 
 
@@ -177,7 +178,7 @@ class BiasCorrectedTemperature(Calibrator):
     preserves_accuracy: ClassVar[bool] = False
     preserves_ranking: ClassVar[bool] = False
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         k = predictions.n_classes
         check_every_class_seen(predictions, self.title)
         warn_of_few_rows(predictions, k + 1, self.title)
@@ -229,7 +230,7 @@ class VectorScaling(Calibrator):
     preserves_accuracy: ClassVar[bool] = False
     preserves_ranking: ClassVar[bool] = False
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         k = predictions.n_classes
         check_every_class_seen(predictions, self.title)
         warn_of_few_rows(predictions, 2 * k, self.title)
@@ -275,7 +276,7 @@ class MatrixScaling(Calibrator):
     preserves_accuracy: ClassVar[bool] = False
     preserves_ranking: ClassVar[bool] = False
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         k = predictions.n_classes
         check_every_class_seen(predictions, self.title)
         warn_of_few_rows(predictions, k * (k + 1), self.title)
@@ -354,7 +355,7 @@ class TemperatureScaling(Calibrator):
             if self.criterion != "nll":
                 raise InputError(f"criterion must be left out where T is given as value; got {self.criterion!r}.")
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         if self.value is not None:
             return Fitted(self._scale(predictions, self.value))
         if self.criterion in _GRIDS:
@@ -473,7 +474,7 @@ class StructuredVectorScaling(Calibrator):
     def __post_init__(self) -> None:
         check_strengths(diagonal_strength=self.diagonal_strength, bias_strength=self.bias_strength)
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         share = predictions.n_classes / len(predictions)
         ridge = Ridge(diagonal=self.diagonal_strength * share, bias=self.bias_strength * share)
         return fit_structured(predictions, self.title, shape="diagonal", ridge=ridge)
@@ -529,7 +530,7 @@ class StructuredMatrixScaling(Calibrator):
             bias_strength=self.bias_strength,
         )
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         n, k = predictions.logits.shape
         ridge = Ridge(
             diagonal=self.diagonal_strength * k / n,

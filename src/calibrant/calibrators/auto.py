@@ -5,7 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, final, get_args
 
-from calibrant.calibrators.affine import DoNothing, StructuredMatrixScaling, StructuredVectorScaling, TemperatureScaling
+from calibrant.calibrators.affine import (
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    TemperatureScaling,
+    Uncalibrated,
+)
 from calibrant.calibrators.base import (
     Calibrator,
     CalibratorFamily,
@@ -45,7 +50,7 @@ _SAMPLES_A_SEEN_CLASS = 50
 _POOLED_AFTER_TEMPERATURE = Chain((TemperatureScaling(), IsotonicPooled()))
 # They have no numbers of their own for a class, so that one without samples is not driven out.
 _ALIKE = (
-    DoNothing(),
+    Uncalibrated(),
     TemperatureScaling(),
     EnsembleTemperatureScaling(),
     DiagonalOrderPreserving(),
@@ -74,12 +79,12 @@ def default_candidates(n: int, k: int, *, absent: int = 0) -> tuple[Calibrator, 
 
     Example:
         >>> [method.name for method in default_candidates(5000, 2)]
-        ['none', 'temperature', 'svs', 'sms', 'platt', 'beta', 'quadratic', 'ets', 'isotonic', 'venn_abers']
+        ['uncalibrated', 'temperature', 'svs', 'sms', 'platt', 'beta', 'quadratic', 'ets', 'isotonic', 'venn_abers']
     """
     if _few(n, k) and not absent:
-        return DoNothing(), TemperatureScaling(), steady_candidate(n, k), PlattScaling()
+        return Uncalibrated(), TemperatureScaling(), steady_candidate(n, k), PlattScaling()
     matrix = (StructuredMatrixScaling(),) if n * k * k <= _MATRIX_WORK else ()
-    steady = (DoNothing(), TemperatureScaling(), StructuredVectorScaling(), *matrix)
+    steady = (Uncalibrated(), TemperatureScaling(), StructuredVectorScaling(), *matrix)
     candidates = (*steady, *(_challengers_of_two() if k == 2 else _challengers(n, k)))
     return tuple(each for each in candidates if each in _ALIKE) if absent else candidates
 
@@ -242,7 +247,7 @@ class Auto(Calibrator):
         ranking = self.rank(predictions)
         return Choice(ranking, *_fit_first(predictions, _preference(ranking)))
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         if self.candidates is None:
             _warn_of_left_out(predictions)
         ranking, taken, fitted = self.choose(predictions)
@@ -304,14 +309,14 @@ def _fit_first(predictions: Predictions, preferred: Iterable[Standing]) -> tuple
 def _told(ranking: Ranking, taken: Standing) -> list[str]:
     """Which method was taken and why, then how all of them did."""
     basis = f"{ranking.folds}-fold cross-validated {ranking.score}"
-    if taken.calibrator.name == "none":
-        lines = [f"chosen by {basis}: none, leaving the predictions as they are ({taken.score:.4f})"]
+    if taken.calibrator.name == "uncalibrated":
+        lines = [f"chosen by {basis}: uncalibrated, which leaves the predictions unchanged ({taken.score:.4f})"]
     else:
         lines = [f"chosen by {basis}: {taken.name} ({taken.score:.4f}), {taken.to_nothing} against doing nothing"]
     if isinstance(taken.calibrator, Pool):
         weights = " and ".join(f"{weight:.2f}" for weight in taken.calibrator.weights)
         lines.append(f"the log-probabilities of {taken.name} are averaged, with weights {weights}")
-    if taken.to_temperature.high >= 0 and taken.calibrator.name not in ("none", "temperature"):
+    if taken.to_temperature.high >= 0 and taken.calibrator.name not in ("uncalibrated", "temperature"):
         # What a comparison on test samples would say of the same predictions.
         lines.append(f"temperature scaling is enough: {taken.name} is not clearly better ({taken.to_temperature})")
     lines += _why(ranking, taken)

@@ -330,7 +330,7 @@ class Calibrator(ABC):
     bins_every_class: ClassVar[bool] = False
 
     @abstractmethod
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         """Find the map; called by :meth:`fit`.
 
         Raises:
@@ -413,7 +413,7 @@ class Calibrator(ABC):
         start = time.perf_counter()
         with gathered_warnings() as warned:
             share = self.uniform_share(predictions)
-            fitted, certificate, told = self.learn(with_floor(predictions, share) if share else predictions)
+            fitted, certificate, told = self._fit(with_floor(predictions, share) if share else predictions)
         if share:
             fitted.mix_in(predictions.logits.new_tensor(share, dtype=torch.float64))
         if any(part.uniform_share is not None for part in fitted.modules() if isinstance(part, Map)):

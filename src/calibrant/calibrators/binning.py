@@ -108,7 +108,7 @@ class HistogramBinning(Calibrator):
     def __post_init__(self) -> None:
         _check(self.n_bins, self.bins)
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         edges, share = _binned(*top_label(predictions), self.n_bins, self.bins)
         values = floored_log_odds(share, len(predictions))
         return Fitted(TopLabelMap(steps_of([(edges, values)]), n_classes=predictions.n_classes))
@@ -149,7 +149,7 @@ class ClasswiseHistogramBinning(Calibrator):
     def __post_init__(self) -> None:
         _check(self.n_bins, self.bins)
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         n, k = len(predictions), predictions.n_classes
         warn_of_absent(predictions, self.title)
         if self.bins == "equal_width" and k > 2:
@@ -247,7 +247,7 @@ class IMax(Calibrator):
         check_bins(self.n_bins, least=2)
         check_known(self.sharing, get_args(IMaxSharing), "sharing")
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         scores, classes = class_by_class(predictions)
         of_class = [line[predictions.labels == label] for line, label in zip(scores, classes, strict=True)]
         if self.sharing == "shared" and predictions.n_classes > 2:
@@ -325,7 +325,7 @@ class BayesianBinning(Calibrator):
         check_positive(self.prior_rows, "prior_rows")
         check_known(self.prior_for, get_args(BBQPrior), "prior_for")
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         ties = tie_blocks(*top_label(predictions))
         binnings = self._binnings(ties, predictions.n_classes)
         posterior = torch.stack([each.log_likelihood for each in binnings]).softmax(0)
@@ -406,7 +406,7 @@ class IsotonicRegression(Calibrator):
     preserves_accuracy: ClassVar[bool] = True
     preserves_ranking: ClassVar[bool] = True
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         line = _isotonic(*top_label(predictions), len(predictions), 2)
         return Fitted(TopLabelMap(steps_of([line]), n_classes=predictions.n_classes))
 
@@ -431,7 +431,7 @@ class IsotonicOneVsRest(Calibrator):
     preserves_accuracy: ClassVar[bool] = False
     preserves_ranking: ClassVar[bool] = False
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         warn_of_absent(predictions, self.title)
         n, k = len(predictions), predictions.n_classes
         scores, classes = class_by_class(predictions)
@@ -467,7 +467,7 @@ class IsotonicPooled(Calibrator):
     # Dividing by the sum brings the other classes in.
     preserves_ranking: ClassVar[bool] = False
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         # Differs from the paper: it makes f strictly rising by a tiny slope, which float32 rounds away; here ties stay,
         # and the map puts the predicted class ahead of those tied with it.
         n, k = len(predictions), predictions.n_classes

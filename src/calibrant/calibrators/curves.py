@@ -82,7 +82,7 @@ class SplineCalibration(Calibrator):
     def __post_init__(self) -> None:
         check_at_least(self.n_knots, 2, "n_knots")
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         n = len(predictions)
         if n < self.n_knots:
             raise FitError(
@@ -164,7 +164,7 @@ class VennAbers(Calibrator):
     preserves_accuracy: ClassVar[bool] = False
     preserves_ranking: ClassVar[bool] = False
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         warn_of_absent(predictions, self.title)
         scores, classes = class_by_class(predictions)
         resolution = 0.0 if predictions.n_classes == 2 else _RESOLUTION
@@ -350,7 +350,7 @@ class ScalingBinning(Calibrator):
         check_bins(self.n_bins)
         check_known(self.split, get_args(ScalingBinningSplit), "split")
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         scores, correct = top_label(predictions)
         parts = _parts(len(predictions), self.split, self.seed)
         means = binned_platt(scores[None], correct.long(), range(1, 2), parts, self.n_bins)
@@ -398,7 +398,7 @@ class ScalingBinningMarginal(Calibrator):
         check_bins(1 if self.n_bins is None else self.n_bins)
         check_known(self.split, get_args(ScalingBinningSplit), "split")
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         n, k = len(predictions), predictions.n_classes
         warn_of_absent(predictions, self.title)
         n_bins = max(15, 2 * k) if self.n_bins is None else self.n_bins

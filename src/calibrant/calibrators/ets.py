@@ -74,7 +74,7 @@ class EnsembleTemperatureScaling(Calibrator):
     def __post_init__(self) -> None:
         check_known(self.criterion, get_args(EtsCriterion), "criterion")
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         k = predictions.n_classes
         if self.criterion == "brier":
             beta, slope, passes = _beta_by_brier(predictions)

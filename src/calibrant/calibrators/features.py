@@ -54,7 +54,7 @@ class FeatureCalibrator(ABC):
     closeness: Closeness
 
     @abstractmethod
-    def learn(self, predictions: Predictions, nearness: Tensor) -> Surface:
+    def _fit(self, predictions: Predictions, nearness: Tensor) -> Surface:
         """Find the new log-odds, given each row's proximity to the others (n,), float64; called by :meth:`fit`."""
 
     @final
@@ -80,7 +80,7 @@ class FeatureCalibrator(ABC):
         start = time.perf_counter()
         with gathered_warnings() as warned:
             nearness = proximity(given, neighbours=self.neighbours, closeness=self.closeness).double()
-            surface = self.learn(predictions, nearness)
+            surface = self._fit(predictions, nearness)
         fitted = ProximityMap(
             unit_rows(given),
             surface,
@@ -156,7 +156,7 @@ class BinMeanShift(FeatureCalibrator):
         if not 0 < self.shrinkage <= 1:
             raise InputError(f"shrinkage must be above 0 and at most 1; got {self.shrinkage}.")
 
-    def learn(self, predictions: Predictions, nearness: Tensor) -> Bands:
+    def _fit(self, predictions: Predictions, nearness: Tensor) -> Bands:
         log_odds, correct = top_label(predictions)
         edges = equal_mass_edges(nearness, self.bands)
         band = torch.searchsorted(edges, nearness)
@@ -233,7 +233,7 @@ class DensityRatioCalibration(FeatureCalibrator):
         check_at_least(self.neighbours, 1, "neighbours")
         check_known(self.closeness, get_args(Closeness), "closeness")
 
-    def learn(self, predictions: Predictions, nearness: Tensor) -> Table:
+    def _fit(self, predictions: Predictions, nearness: Tensor) -> Table:
         log_odds, correct = top_label(predictions)
         confidence = log_odds.double().sigmoid()
         fewest = int(torch.minimum(correct.sum(), (~correct).sum()))

@@ -203,14 +203,14 @@ class PlattScaling(Calibrator):
             for number in range(_FOLDS):
                 held = predictions[(fold == number).nonzero()[:, 0]]
                 try:
-                    fitted = self.learn(predictions[(fold != number).nonzero()[:, 0]]).map
+                    fitted = self._fit(predictions[(fold != number).nonzero()[:, 0]]).map
                 except FitError:
                     return math.inf
                 log_probs = fitted.transform(held).log_probs.double()
                 loss -= float(log_probs.gather(1, held.labels[:, None]).sum())
         return loss
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         warn_of_absent(predictions, self.title)
         # Differs from the paper: the score is the log-odds, since a network has no margin; the sign of a is turned.
         fit = fit_classes(predictions, _line, name="Platt scaling", targets=self.targets)
@@ -268,7 +268,7 @@ class BetaCalibration(Calibrator):
     def __post_init__(self) -> None:
         check_known(self.parameters, ("abm", "ab", "am"), "parameters")
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         features, rising = {"abm": (_abm, (1, 2)), "ab": (_ab, (0, 1)), "am": (_am, (1,))}[self.parameters]
         # Differs from the paper: a slope that turns out negative is 0 for "ab" and "am", too.
         fit = fit_classes(predictions, features, name="beta calibration", rising=rising)
@@ -336,7 +336,7 @@ class QuadraticScaling(Calibrator):
     preserves_accuracy: ClassVar[bool] = False
     preserves_ranking: ClassVar[bool] = False
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         # Differs from the paper: it defines the method for two classes; one against the rest is ours.
         fit = fit_classes(predictions, _parabola, name="quadratic scaling")
         return Fitted(class_map(Polynomial(fit.weights), predictions.n_classes), fit.certificate())

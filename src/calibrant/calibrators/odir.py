@@ -243,7 +243,7 @@ class MatrixScalingODIR(Calibrator):
     def __post_init__(self) -> None:
         _check_options(self)
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         return _learn(self, predictions, of_log_probs=False)
 
 
@@ -295,7 +295,7 @@ class DirichletODIR(Calibrator):
     def __post_init__(self) -> None:
         _check_options(self)
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         return _learn(self, predictions, of_log_probs=True)
 
 

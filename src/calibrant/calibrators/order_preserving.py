@@ -65,7 +65,7 @@ class OrderPreserving(Calibrator):
     def __post_init__(self) -> None:
         _check(self.hidden, self.weight_decay)
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         warn_of_absent(predictions, self.title)
         return _stretched(predictions, "given", self.hidden, self.weight_decay, self.seed)
 
@@ -107,7 +107,7 @@ class OrderInvariant(Calibrator):
     def __post_init__(self) -> None:
         _check(self.hidden, self.weight_decay)
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         return _stretched(predictions, "sorted", self.hidden, self.weight_decay, self.seed)
 
 
@@ -149,7 +149,7 @@ class DiagonalOrderPreserving(Calibrator):
     # Differs from the paper: a piecewise straight function in place of the numerical integral of a positive network,
     # which makes the fit convex and the function exact; of log-probabilities after temperature scaling, so that adding
     # a constant to a row of logits, or multiplying all of them, changes nothing; fitted to its optimum.
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         beta = _fitted_beta(predictions)
         log_probs = (predictions.logits.double() * beta).log_softmax(dim=1)
         knots = knots_for(log_probs, self.pieces)

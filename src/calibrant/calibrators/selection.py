@@ -8,7 +8,12 @@ from typing import ClassVar, Literal, Self, TypeAlias, final
 import torch
 from torch import Tensor
 
-from calibrant.calibrators.affine import DoNothing, StructuredMatrixScaling, StructuredVectorScaling, TemperatureScaling
+from calibrant.calibrators.affine import (
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    TemperatureScaling,
+    Uncalibrated,
+)
 from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, check_calibrators, deal_folds, try_fit
 from calibrant.calibrators.odir import DirichletODIR
 from calibrant.calibrators.order_preserving import OrderInvariant, OrderPreserving
@@ -20,7 +25,7 @@ from calibrant.numerics.softmax import Wanted
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = ["Chain", "Gap", "Pool", "Ranking", "Score", "Standing", "label", "rank"]
+__all__ = ["Chain", "PairedDifference", "Pool", "Ranking", "Score", "Standing", "label", "rank"]
 
 
 @final
@@ -52,14 +57,14 @@ class Chain(Calibrator):
     preserves_accuracy: ClassVar[bool] = False
     preserves_ranking: ClassVar[bool] = False
 
-    steps: tuple[Calibrator, ...] = (DoNothing(),)
+    steps: tuple[Calibrator, ...] = (Uncalibrated(),)
 
     def __post_init__(self) -> None:
         check_calibrators(self.steps, "steps")
         if not self.steps:
             raise InputError("a chain must have at least one step; got none.")
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         maps = []
         for step in self.steps:
             maps.append(step.fit_uncompared(predictions))
@@ -94,7 +99,7 @@ class Pool(Calibrator):
     members: tuple[Calibrator, ...]
     weights: tuple[float, ...]
 
-    def learn(self, predictions: Predictions) -> Fitted:
+    def _fit(self, predictions: Predictions) -> Fitted:
         maps = [member.fit_uncompared(predictions) for member in self.members]
         weights = torch.tensor(self.weights, dtype=torch.float64, device=predictions.logits.device)
         return Fitted(LogMixture(weights, maps, n_classes=predictions.n_classes))
@@ -111,7 +116,7 @@ _LEAD = 3.0
 
 @final
 @dataclass(frozen=True)
-class Gap:
+class PairedDifference:
     """A mean difference with its 95 % interval; NaN where there is none.
 
     Samples count as independent. The maps of different folds share most of their samples, which makes the intervals a
@@ -157,14 +162,14 @@ class Standing:
     calibrator: Calibrator
     place: int  # among the candidates as they were given
     score: float
-    to_best: Gap  # its score minus the best
-    to_nothing: Gap  # its score minus that of doing nothing: below 0 it helps
-    to_temperature: Gap = Gap()  # its score minus that of temperature scaling
-    to_steady: Gap = Gap()  # its score minus that of the steady candidate
+    to_best: PairedDifference  # its score minus the best
+    to_nothing: PairedDifference  # its score minus that of doing nothing: below 0 it helps
+    to_temperature: PairedDifference = PairedDifference()  # its score minus that of temperature scaling
+    to_steady: PairedDifference = PairedDifference()  # its score minus that of the steady candidate
     other: float = math.nan  # the other proper score: brier beside nll, nll beside brier
-    other_to_nothing: Gap = Gap()
+    other_to_nothing: PairedDifference = PairedDifference()
     ece: float = math.nan
-    to_lowest_ece: Gap = Gap()
+    to_lowest_ece: PairedDifference = PairedDifference()
     folds: int = 0  # in which it was tried
     eligible: bool = True  # whether it may be chosen
     seconds: float = 0.0  # of all its fits
@@ -206,7 +211,7 @@ class Ranking:
         Without a steady one, the simplest candidate that is no more than one standard error above the best.
 
         Standard errors are those of the paired differences, which are far smaller than that of either score. Above the
-        best, a candidate's own outliers do not count as noise (:class:`Gap`).
+        best, a candidate's own outliers do not count as noise (:class:`PairedDifference`).
         """
         may = tuple(each for each in self.finalists if each.eligible) or self.finalists
         held = next((each for each in may if each.place == self.steady), None)
@@ -245,9 +250,9 @@ def label(calibrator: Calibrator) -> str:
     """Its name, with the options that are not the usual ones, as the command line takes it.
 
     Example:
-        >>> from calibrant.calibrators import Chain, DoNothing
-        >>> label(Chain((DoNothing(), DoNothing())))
-        'none+none'
+        >>> from calibrant.calibrators import Chain, Uncalibrated
+        >>> label(Chain((Uncalibrated(), Uncalibrated())))
+        'uncalibrated+uncalibrated'
     """
     if isinstance(calibrator, Chain):
         return "+".join(label(step) for step in calibrator.steps)
@@ -323,10 +328,10 @@ def rank(
         FitError: If there are fewer than two samples a fold.
 
     Example:
-        >>> from calibrant.calibrators import DoNothing
+        >>> from calibrant.calibrators import Uncalibrated
         >>> logits = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
-        >>> rank(Predictions(logits, logits.argmax(1)), [DoNothing()]).chosen.name
-        'none'
+        >>> rank(Predictions(logits, logits.argmax(1)), [Uncalibrated()]).chosen.name
+        'uncalibrated'
     """
     check_at_least(folds, 2, "folds")
     if len(predictions) < 2 * folds:
@@ -334,18 +339,18 @@ def rank(
             f"choosing a method needs at least two rows a fold; got {len(predictions)} rows for {folds} folds. "
             "Take fewer folds, or gather more rows."
         )
-    if not any(isinstance(each, DoNothing) for each in candidates):
-        candidates = (DoNothing(), *candidates)
+    if not any(isinstance(each, Uncalibrated) for each in candidates):
+        candidates = (Uncalibrated(), *candidates)
     if len(predictions) > _MOST:
         drawn = torch.randperm(len(predictions), generator=torch.Generator().manual_seed(seed))[:_MOST]
         predictions = predictions[drawn.to(predictions.labels.device)]
     fold = deal_folds(predictions.labels, folds, seed)
     keep = () if partner is None else (steady, partner)
     tried = [
-        _Tried(each, predictions, keeps=bool(keep) and (each in keep or isinstance(each, DoNothing)))
+        _Tried(each, predictions, keeps=bool(keep) and (each in keep or isinstance(each, Uncalibrated)))
         for each in candidates
     ]
-    nothing = next(each for each in tried if isinstance(each.calibrator, DoNothing))
+    nothing = next(each for each in tried if isinstance(each.calibrator, Uncalibrated))
     nothing.eligible = predictions.zero_cells is None or not predictions.zero_cells.cells
     place = None if steady is None else list(candidates).index(steady)
     for number in range(folds):
@@ -463,7 +468,7 @@ class _Tried:
 
     def leads(self, other: "_Tried", *, by: float = 0.0) -> bool:
         """Whether its mean score is lower, by so many standard errors, on the samples it has seen."""
-        gap = Gap.between(self.judged[self.seen], other.judged[self.seen])
+        gap = PairedDifference.between(self.judged[self.seen], other.judged[self.seen])
         return gap.value < -by * gap.standard_error
 
     def calibration_gaps(self) -> Tensor:
@@ -494,7 +499,7 @@ def _first(tried: Sequence[_Tried], kind: type[Calibrator]) -> _Tried | None:
 def _ranked(tried: Sequence[_Tried], score: Score, folds: int, n: int, place: int | None) -> Ranking:
     fitted = [each for each in tried if each.failure is None]
     finalists = [each for each in fitted if each.folds == folds]
-    nothing = next(each for each in finalists if isinstance(each.calibrator, DoNothing))
+    nothing = next(each for each in finalists if isinstance(each.calibrator, Uncalibrated))
     best = min(finalists, key=lambda each: float(each.judged.mean()))
     lowest = min((each.calibration_gaps() for each in finalists), key=lambda gap: float(gap.mean()))
     steady = None if place is None or tried[place] not in finalists else tried[place]
@@ -502,22 +507,34 @@ def _ranked(tried: Sequence[_Tried], score: Score, folds: int, n: int, place: in
 
     def standing(number: int, each: _Tried) -> Standing:
         if each.failure is not None:
-            return Standing(each.name, each.calibrator, number, math.nan, Gap(), Gap(), failure=each.failure)
+            return Standing(
+                each.name,
+                each.calibrator,
+                number,
+                math.nan,
+                PairedDifference(),
+                PairedDifference(),
+                failure=each.failure,
+            )
         seen, gaps = each.seen, each.calibration_gaps()
-        to_best = Gap.between(each.judged[seen], best.judged[seen])
+        to_best = PairedDifference.between(each.judged[seen], best.judged[seen])
         return Standing(
             each.name,
             each.calibrator,
             number,
             score=float(best.scores.mean() + (each.scores - best.scores)[seen].mean()),
             to_best=to_best,
-            to_nothing=Gap.between(each.scores[seen], nothing.scores[seen]),
-            to_temperature=Gap() if temperature is None else Gap.between(each.scores[seen], temperature.scores[seen]),
-            to_steady=Gap() if steady is None else Gap.between(each.judged[seen], steady.judged[seen]),
+            to_nothing=PairedDifference.between(each.scores[seen], nothing.scores[seen]),
+            to_temperature=PairedDifference()
+            if temperature is None
+            else PairedDifference.between(each.scores[seen], temperature.scores[seen]),
+            to_steady=PairedDifference()
+            if steady is None
+            else PairedDifference.between(each.judged[seen], steady.judged[seen]),
             other=float(each.others[seen].mean()),
-            other_to_nothing=Gap.between(each.others[seen], nothing.others[seen]),
+            other_to_nothing=PairedDifference.between(each.others[seen], nothing.others[seen]),
             ece=float(gaps.mean()),
-            to_lowest_ece=Gap.between(gaps, lowest) if each.folds == folds else Gap(),
+            to_lowest_ece=PairedDifference.between(gaps, lowest) if each.folds == folds else PairedDifference(),
             folds=each.folds,
             eligible=each.eligible,
             seconds=each.seconds,

@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from calibrant.calibrators import Calibrator, DoNothing, TemperatureScaling
+from calibrant.calibrators import Calibrator, TemperatureScaling, Uncalibrated
 from calibrant.calibrators.base import Trial, try_fit
 from calibrant.calibrators.selection import label
 from calibrant.clamping.inputs import InputPreparation, InputSpace
@@ -263,7 +263,7 @@ def evaluate_clamping(  # noqa: PLR0913  # two sets of samples, each before and 
         >>> after = Predictions.from_logits(clamped(inputs[300:]).detach(), labels[300:])
         >>> found = evaluate_clamping(clamped, samples[:300], samples[300:], after, resamples=100)
         >>> [method.name for method in found.methods], found.has_delta
-        (['none', 'temperature', 'clamped'], False)
+        (['uncalibrated', 'temperature', 'clamped'], False)
     """
     summary, head = _summary(clamped), head or TemperatureScaling()
     cautions = check_held_out(calibration, before)
@@ -275,7 +275,7 @@ def evaluate_clamping(  # noqa: PLR0913  # two sets of samples, each before and 
     delta, kind = clamped.delta.detach().double(), label(head)
     has_delta, is_refitted = bool(delta.any()), needs_refit(clamped)
     results = _Results(before, n_bins, resamples, seed)
-    methods = {label(method): method for method in (DoNothing(), TemperatureScaling(), head)}
+    methods = {label(method): method for method in (Uncalibrated(), TemperatureScaling(), head)}
     for name, method in methods.items():
         results.add_trial(name, method, try_fit(method.fit, calibration, before), [UNCALIBRATED])
     parts = []

@@ -125,7 +125,7 @@ def parse_methods(text: str) -> "tuple[Calibrator, ...]":
 
     Example:
         >>> [method.name for method in parse_methods("none, temperature(criterion=focal,gamma=2)")]
-        ['none', 'temperature']
+        ['uncalibrated', 'temperature']
     """
     from calibrant import catalogue
     from calibrant.catalogue import split_list

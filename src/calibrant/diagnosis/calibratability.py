@@ -58,7 +58,7 @@ class Calibratability(Record):
     candidate: str
     seeds: tuple[int, ...]
     accuracy: Spread
-    ece: Mapping[str, Spread]  # by map; "none" is the uncalibrated network
+    ece: Mapping[str, Spread]  # by map; "uncalibrated" is the uncalibrated network
     temperature: Spread  # fitted
     optimal_ece: Spread
     oracle_temperature: Spread

@@ -54,7 +54,7 @@ class Diagnosis(Record):
 
     candidates: tuple[CandidateSummary, ...]
     baseline: str
-    maps: tuple[str, ...]  # "none", then those that were fitted
+    maps: tuple[str, ...]  # "uncalibrated", then those that were fitted
     n: int  # test samples
     n_bins: int
     resamples: int

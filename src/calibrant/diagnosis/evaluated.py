@@ -139,7 +139,7 @@ class EvaluatedRun:
     """One run under every map, and what an oracle would make of it."""
 
     seed: int
-    outcomes: Mapping[str, Outcome]  # by map; "none" is the uncalibrated network
+    outcomes: Mapping[str, Outcome]  # by map; "uncalibrated" is the uncalibrated network
     temperature: float  # fitted on the calibration samples; NaN if it could not be
     oracle: Oracle
     splits: Mapping[str, Split]  # of log-loss and Brier score, as the network is

@@ -482,7 +482,7 @@ class ShiftPanel(Record):
     """
 
     baseline: str
-    maps: tuple[str, ...]  # "none", then those that were fitted
+    maps: tuple[str, ...]  # "uncalibrated", then those that were fitted
     sets: tuple[ShiftSummary, ...]
     rows: tuple[ShiftRow, ...]  # by set, then by candidate, then by map
     levels: tuple[ShiftLevel, ...]  # means over corruptions, the clean samples (severity 0) first

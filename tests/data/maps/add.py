@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from calibrant.calibrators import Chain, DoNothing, TemperatureScaling
+from calibrant.calibrators import Chain, TemperatureScaling, Uncalibrated
 from calibrant.files import save_map
 from calibrant.predictions import Predictions
 
@@ -33,7 +33,7 @@ def main() -> None:
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {"logits": logits, "outputs": {}}
     rows = some_predictions()
     fitted = {
-        "fitted_chain": Chain((TemperatureScaling(), DoNothing())).fit(rows),
+        "fitted_chain": Chain((TemperatureScaling(), Uncalibrated())).fit(rows),
         "fitted_temperature": TemperatureScaling().fit(rows),
     }
     for name, example in {**EXAMPLES, **fitted}.items():

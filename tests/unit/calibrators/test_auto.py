@@ -14,14 +14,14 @@ from calibrant import catalogue
 from calibrant.calibrators import (
     Calibrator,
     Chain,
-    DoNothing,
     StructuredMatrixScaling,
     StructuredVectorScaling,
     TemperatureScaling,
+    Uncalibrated,
 )
 from calibrant.calibrators.auto import Auto
 from calibrant.calibrators.base import Fitted, deal_folds
-from calibrant.calibrators.selection import Gap, Ranking, Standing, label, rank
+from calibrant.calibrators.selection import PairedDifference, Ranking, Standing, label, rank
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.maps import Affine, LogMixture, Scale, Steps, TopLabelMap
 from calibrant.metrics import nll
@@ -55,10 +55,10 @@ class Picky(Toy):
     name: ClassVar[str] = "picky"
     most: int = 0
 
-    def learn(self, predictions):
+    def _fit(self, predictions):
         if len(predictions) > self.most:
             raise FitError(f"picky takes {self.most} rows.")
-        return TemperatureScaling().learn(predictions)
+        return TemperatureScaling()._fit(predictions)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Constant(Toy):
 
     name: ClassVar[str] = "constant"
 
-    def learn(self, predictions):
+    def _fit(self, predictions):
         odds = torch.logit(predictions.correct.double().mean())
         curve = Steps(edges=torch.tensor([[torch.inf]]), values=odds.expand(1, 2))
         return Fitted(TopLabelMap(curve, n_classes=predictions.n_classes))
@@ -79,7 +79,7 @@ class Overfit(Toy):
 
     name: ClassVar[str] = "overfit"
 
-    def learn(self, predictions):
+    def _fit(self, predictions):
         k = predictions.n_classes
         counts = torch.bincount(predictions.labels, minlength=k).double() + 1
         return Fitted(Affine(torch.ones(()), 2 * (counts / counts.mean()).log(), n_classes=k))
@@ -92,7 +92,7 @@ class Fixed(Toy):
     name: ClassVar[str] = "fixed"
     temperature: float = 1.0
 
-    def learn(self, predictions):
+    def _fit(self, predictions):
         temperature = torch.tensor(self.temperature, dtype=torch.float64)
         return Fitted(Scale(temperature, n_classes=predictions.n_classes))
 
@@ -101,7 +101,7 @@ class Fixed(Toy):
 class Warns(Toy):
     name: ClassVar[str] = "warns"
 
-    def learn(self, predictions):
+    def _fit(self, predictions):
         warnings.warn("be careful", CalibrantWarning, stacklevel=2)
         return Fitted(Scale(torch.tensor(2.0), n_classes=predictions.n_classes))
 
@@ -148,7 +148,7 @@ def test_the_scores_are_those_of_a_plain_loop_over_the_folds():
 def test_a_gap_is_the_paired_interval():
     rng = np.random.default_rng(0)
     first, second = rng.normal(size=500), rng.normal(size=500)
-    gap = Gap.between(torch.tensor(first), torch.tensor(second))
+    gap = PairedDifference.between(torch.tensor(first), torch.tensor(second))
     low, high = stats.norm.interval(0.95, loc=(first - second).mean(), scale=stats.sem(first - second))
     assert (gap.low, gap.high) == pytest.approx((low, high))
     assert gap.standard_error == pytest.approx(stats.sem(first - second))
@@ -158,20 +158,20 @@ def test_the_calibration_error_is_that_of_the_metric():
     from calibrant.metrics import ece
 
     predictions = rows(400, scale=1.7)
-    found = rank(predictions, [DoNothing()])
+    found = rank(predictions, [Uncalibrated()])
     assert found.best.ece == pytest.approx(ece(predictions), rel=1e-6)
 
 
 def test_doing_nothing_is_always_among_the_candidates():
-    assert {each.name for each in rank(rows(100), [TemperatureScaling()]).standings} == {"none", "temperature"}
-    assert len(rank(rows(100), [TemperatureScaling(), DoNothing()]).standings) == 2
+    assert {each.name for each in rank(rows(100), [TemperatureScaling()]).standings} == {"uncalibrated", "temperature"}
+    assert len(rank(rows(100), [TemperatureScaling(), Uncalibrated()]).standings) == 2
 
 
 def test_nothing_is_chosen_on_calibrated_rows_and_a_temperature_on_overconfident_ones():
     candidates = (TemperatureScaling(), Overfit())
     calibrated = [Auto(candidates).rank(rows(400, seed=seed)).chosen.name for seed in range(25)]
     overconfident = [Auto(candidates).rank(rows(400, scale=2.5, seed=seed)).chosen.name for seed in range(25)]
-    assert calibrated.count("none") >= 20
+    assert calibrated.count("uncalibrated") >= 20
     assert overconfident.count("temperature") == 25
 
 
@@ -209,8 +209,8 @@ def test_a_candidate_that_fails_on_all_rows_gives_way_to_the_next():
 
 def test_the_simpler_is_taken_within_one_standard_error():
     def standing(name, place, score, error):
-        gap = Gap(score - 1.0, score - 1.0 - 1.96 * error, score - 1.0 + 1.96 * error, noise=error)
-        return Standing(name, DoNothing(), place, score, gap, gap, to_steady=gap, ece=0.01, folds=5)
+        gap = PairedDifference(score - 1.0, score - 1.0 - 1.96 * error, score - 1.0 + 1.96 * error, noise=error)
+        return Standing(name, Uncalibrated(), place, score, gap, gap, to_steady=gap, ece=0.01, folds=5)
 
     best = standing("complex", 2, 1.0, 0.0)
     near, far = standing("near", 1, 1.0009, 0.001), standing("simplest", 0, 1.002, 0.001)
@@ -225,8 +225,8 @@ class TestTheSteadyCandidate:
         """Leads over the steady one in standard errors, by name; ``simple`` is given before it, the others after."""
 
         def standing(name, place, lead):
-            gap = Gap(-lead, -lead - 1.96, -lead + 1.96)
-            return Standing(name, DoNothing(), place, 10 - lead, gap, gap, to_steady=gap, folds=5)
+            gap = PairedDifference(-lead, -lead - 1.96, -lead + 1.96)
+            return Standing(name, Uncalibrated(), place, 10 - lead, gap, gap, to_steady=gap, folds=5)
 
         places = {"simple": 0, "steady": 1, "challenger": 2, "another": 3}
         standings = [standing(name, places[name], lead) for name, lead in {"steady": 0.0, **leads}.items()]
@@ -274,7 +274,7 @@ class TestTheSteadyCandidate:
         predictions = rows(500, scale=3.0)
         found = rank(predictions, (TemperatureScaling(), Overfit()), steady=TemperatureScaling())
         tried = {each.name: each.folds for each in found.standings}
-        assert tried == {"none": 5, "temperature": 5, "overfit": 1}
+        assert tried == {"uncalibrated": 5, "temperature": 5, "overfit": 1}
         overfit = next(each for each in found.standings if each.name == "overfit")
         assert overfit.score == pytest.approx(found.best.score + overfit.to_best.value, rel=0.01)
         assert found.chosen.name == "temperature"
@@ -316,10 +316,10 @@ def test_a_candidate_s_own_outlier_is_no_excuse():
     best = torch.tensor(rng.exponential(0.2, size=500))
     rare = best + torch.tensor(rng.normal(0, 0.01, size=500))
     rare[7] += 30
-    gap = Gap.between(rare, best)
+    gap = PairedDifference.between(rare, best)
     assert gap.value < 1.01 * gap.standard_error
     assert gap.value > 20 * gap.noise
-    even = Gap.between(best + torch.tensor(rng.normal(0, 0.1, size=500)), best)
+    even = PairedDifference.between(best + torch.tensor(rng.normal(0, 0.1, size=500)), best)
     assert even.noise == pytest.approx(even.standard_error, rel=0.15)
 
 
@@ -356,8 +356,8 @@ def test_doing_nothing_is_not_chosen_where_probabilities_are_zero():
     spared = smallest[:, 0] != labels
     zeroed = probs.scatter(1, smallest, torch.where(spared[:, None], 0.0, probs.gather(1, smallest)))
     zeroed = zeroed / zeroed.sum(1, keepdim=True)
-    candidates = [DoNothing(), TemperatureScaling()]
-    assert rank(Predictions.from_probs(probs, labels), candidates).chosen.name == "none"
+    candidates = [Uncalibrated(), TemperatureScaling()]
+    assert rank(Predictions.from_probs(probs, labels), candidates).chosen.name == "uncalibrated"
     assert rank(Predictions.from_probs(zeroed, labels), candidates).chosen.name == "temperature"
 
 
@@ -383,8 +383,8 @@ def test_more_samples_than_are_needed_are_not_all_cross_validated():
 
 def test_a_warning_names_both_where_the_calibration_error_would_choose_otherwise():
     predictions = rows(4000, scale=1.5)
-    with pytest.warns(CalibrantWarning, match=r"nll takes none .* ece would take constant"):
-        fitted = Auto((DoNothing(), Constant())).fit(predictions)
+    with pytest.warns(CalibrantWarning, match=r"nll takes uncalibrated .* ece would take constant"):
+        fitted = Auto((Uncalibrated(), Constant())).fit(predictions)
     assert any("ece would take constant" in note for note in fitted.summary.notes)
 
 
@@ -431,10 +431,10 @@ def test_the_same_seed_gives_the_same_choice_and_another_another_deal():
 @pytest.mark.parametrize(
     "calibrator",
     [
-        DoNothing(),
+        Uncalibrated(),
         TemperatureScaling(criterion="focal", gamma=2.0),
         Chain((TemperatureScaling(), TemperatureScaling(n_bins=10))),
-        Auto(candidates=(DoNothing(), TemperatureScaling()), folds=3),
+        Auto(candidates=(Uncalibrated(), TemperatureScaling()), folds=3),
     ],
 )
 def test_a_label_reads_back_as_the_method(calibrator):
@@ -463,7 +463,7 @@ class TestAClassWithoutRows:
 
     def test_only_methods_that_treat_all_classes_alike_are_tried(self):
         predictions = self._without(4, 2)
-        alike = {"none", "temperature", "ets", "diagonal", "order_invariant", "irm", "temperature+irm"}
+        alike = {"uncalibrated", "temperature", "ets", "diagonal", "order_invariant", "irm", "temperature+irm"}
         assert {each.name for each in Auto().rank(predictions).standings} == alike
 
     def test_it_is_told_and_noted(self):
@@ -479,7 +479,7 @@ class TestAClassWithoutRows:
 
     def test_of_two_classes_nothing_and_temperatures_are_left(self):
         names = {each.name for each in Auto().rank(self._without(2, 1)).standings}
-        assert names == {"none", "temperature", "ets"}
+        assert names == {"uncalibrated", "temperature", "ets"}
 
     def test_candidates_that_were_asked_for_are_tried_and_warn_by_themselves(self):
         with pytest.warns(CalibrantWarning, match="no calibration rows of class 2; all that is learned"):

@@ -35,7 +35,7 @@ class Fixed(Calibrator):
     temperature: float = 1.0
     shift: float = 0.0
 
-    def learn(self, predictions):
+    def _fit(self, predictions):
         if self.temperature == 1 and self.shift == 0:
             return Fitted(Identity(n_classes=predictions.n_classes))
         if self.shift == 0:
@@ -113,7 +113,7 @@ def test_a_rise_within_noise_is_noted_without_a_warning():
 
 
 def test_doing_nothing_is_never_worse():
-    fitted, warned = fit_and_notes(catalogue.parse_calibrator("none"), calibrated(1000))
+    fitted, warned = fit_and_notes(catalogue.parse_calibrator("uncalibrated"), calibrated(1000))
     assert not warned
     assert fitted.summary.notes == ()
     assert fitted.summary.before == fitted.summary.after

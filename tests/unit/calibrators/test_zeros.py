@@ -168,7 +168,7 @@ class TestTheMap:
 
     def test_of_doing_nothing_has_none(self):
         rows = with_zeros()
-        fitted = catalogue.parse_calibrator("none").fit(rows)
+        fitted = catalogue.parse_calibrator("uncalibrated").fit(rows)
         assert fitted.uniform_share is None
         assert fitted.transform(rows).given_as_probs
         assert nll(fitted.transform(rows)) == nll(rows)

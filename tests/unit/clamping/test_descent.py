@@ -8,11 +8,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from calibrant.calibrators import (
-    DoNothing,
     MatrixScaling,
     StructuredMatrixScaling,
     StructuredVectorScaling,
     TemperatureScaling,
+    Uncalibrated,
     VectorScaling,
 )
 from calibrant.clamping import ExactSolver, HeadFit, Objective, PerChannel, PerEntry
@@ -90,7 +90,7 @@ def joint_optimum(kind, objective):
 
 
 @pytest.mark.parametrize(
-    ("kind", "head"), [("none", DoNothing()), ("temperature", TemperatureScaling()), ("matrix", MatrixScaling())]
+    ("kind", "head"), [("none", Uncalibrated()), ("temperature", TemperatureScaling()), ("matrix", MatrixScaling())]
 )
 @pytest.mark.parametrize("strength", [0.03])
 def test_it_ends_at_the_joint_optimum_of_delta_and_head(kind, head, strength):
@@ -309,7 +309,7 @@ def test_at_its_end_it_stays_there_when_it_is_taken_up_again():
     assert torch.equal(again.delta, first.delta)
 
 
-@pytest.mark.parametrize("head", [DoNothing(), TemperatureScaling()])
+@pytest.mark.parametrize("head", [Uncalibrated(), TemperatureScaling()])
 def test_no_step_goes_where_logits_are_no_longer_finite(head):
     class Explodes(nn.Module):
         def forward(self, inputs):

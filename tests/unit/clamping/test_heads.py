@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from calibrant.calibrators import (
-    DoNothing,
     EnsembleTemperatureScaling,
     MatrixScalingODIR,
     PlattScaling,
     StructuredVectorScaling,
     TemperatureScaling,
+    Uncalibrated,
     VectorScaling,
 )
 from calibrant.clamping import HeadFit
@@ -40,7 +40,7 @@ def test_the_temperature_is_the_calibrators_wherever_the_last_one_was(gamma, las
     assert float(found.temperature) == pytest.approx(float(known.temperature), rel=1e-5)
 
 
-@pytest.mark.parametrize("calibrator", [VectorScaling(), EnsembleTemperatureScaling(), DoNothing()])
+@pytest.mark.parametrize("calibrator", [VectorScaling(), EnsembleTemperatureScaling(), Uncalibrated()])
 def test_another_head_is_what_its_own_fit_gives(calibrator):
     logits, labels = rows()
     known = calibrator.fit(Predictions.from_logits(logits, labels))
@@ -87,7 +87,7 @@ def test_a_head_without_a_penalty_has_none_and_one_with_it_has_more():
     logits, labels = rows()
     penalties = [
         own_penalty(HeadFit(calibrator, 0.0).fit(logits, labels), logits, labels)
-        for calibrator in (DoNothing(), VectorScaling(), StructuredVectorScaling())
+        for calibrator in (Uncalibrated(), VectorScaling(), StructuredVectorScaling())
     ]
     assert penalties[:2] == pytest.approx([0.0, 0.0], abs=1e-9)
     assert penalties[2] > 1e-5

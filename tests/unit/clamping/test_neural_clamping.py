@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from calibrant.calibrators import (
-    DoNothing,
     EnsembleTemperatureScaling,
     StructuredVectorScaling,
     TemperatureScaling,
+    Uncalibrated,
     VectorScaling,
 )
 from calibrant.clamping import (
@@ -76,7 +76,7 @@ def scaled(rows, model=None):
 class TestLimits:
     def test_without_delta_and_head_it_is_the_network_itself(self):
         rows = data()
-        clamped = NeuralClamping(head=DoNothing(), strength=math.inf).fit(network(), rows)
+        clamped = NeuralClamping(head=Uncalibrated(), strength=math.inf).fit(network(), rows)
         assert torch.equal(clamped(rows[0]), network()(rows[0]))
 
     def test_infinite_strength_is_temperature_scaling(self):

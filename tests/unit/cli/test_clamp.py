@@ -106,7 +106,7 @@ def test_a_shift_of_all_inputs_is_found_and_undone(clamp, tmp_path):
 
     report = json.loads((out / "report.json").read_text())
     assert report["schema"] == "calibrant.clamping/1"
-    assert [method["name"] for method in report["methods"]] == ["none", "temperature", "clamped"]
+    assert [method["name"] for method in report["methods"]] == ["uncalibrated", "temperature", "clamped"]
     assert set(report["methods"][2]["metrics"]) == {"accuracy", "nll", "ece", "ace", "brier", "auroc"}
     assert report["methods"][2]["metrics"]["nll"]["value"] == pytest.approx(float(nll(after)))
     assert report["methods"][2]["differences"]["temperature"]["nll"]["side"] == "better"
@@ -145,7 +145,7 @@ def test_where_inputs_are_as_they_should_be_the_answer_is_a_temperature(clamp, t
     temperature, after = (load(out / f"{name}.npz") for name in ("temperature", "after"))
     assert torch.allclose(temperature.logits, after.logits, atol=1e-4)
     methods = json.loads((out / "report.json").read_text())["methods"]
-    assert set(methods[2]["differences"]) == {"none"}  # from temperature scaling it does not differ
+    assert set(methods[2]["differences"]) == {"uncalibrated"}  # from temperature scaling it does not differ
 
 
 def test_what_it_leaves_is_what_the_library_gives(clamp, tmp_path):
@@ -168,8 +168,8 @@ def test_everything_can_be_written_at_once(clamp, tmp_path):
     assert names(tmp_path / "out") == [name for name in LEFT if not name.startswith("report")]
     report = json.loads((tmp_path / "r.json").read_text())
     assert (report["bins"], report["seed"], report["head"]) == (10, 3, "svs")
-    assert [method["name"] for method in report["methods"]] == ["none", "temperature", "svs", "clamped"]
-    assert set(report["methods"][3]["differences"]) == {"none", "temperature", "svs"}
+    assert [method["name"] for method in report["methods"]] == ["uncalibrated", "temperature", "svs", "clamped"]
+    assert set(report["methods"][3]["differences"]) == {"uncalibrated", "temperature", "svs"}
     assert names(tmp_path / "figures") == ["before_and_after.svg"]  # rows of six numbers are no images
     assert "(figures/before_and_after.svg)" in (tmp_path / "r.md").read_text()
     assert summary.read_text().startswith("# Neural Clamping")

@@ -43,7 +43,7 @@ def test_everything_can_be_written_at_once(calibrant, files, tmp_path):
     assert board["schema"] == "calibrant.comparison/1"
     assert (board["calibration"]["n"], board["test"]["n"], board["bins"], board["seed"]) == (400, 500, 10, 3)
     assert {method["name"] for method in board["methods"]} == {
-        "none", "temperature", "temperature(criterion=focal,gamma=2.0)",
+        "uncalibrated", "temperature", "temperature(criterion=focal,gamma=2.0)",
     }  # fmt: skip
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {"comparison.svg", "before_and_after.svg"}
     assert "(figures/comparison.svg)" in (tmp_path / "b.md").read_text()
@@ -68,7 +68,7 @@ def test_the_same_seed_writes_the_same_numbers(calibrant, files, tmp_path):
 def test_the_usual_methods_are_tried_unless_others_are_named(calibrant, files):
     code, out, err = calibrant("compare", files / "cal.npz", files / "test.npz", "--resamples", 100)
     assert code == 0, err
-    names = [method.name for method in default_methods(load(files / "cal.npz")) if method.name != "none"]
+    names = [method.name for method in default_methods(load(files / "cal.npz")) if method.name != "uncalibrated"]
     assert {"temperature", "sms", "isotonic", "histogram"} <= set(names)
     for name in ("uncalibrated", *names):
         assert f"\n{name} " in out
@@ -101,7 +101,9 @@ def test_bad_input_is_told_in_one_line_and_exits_with_2(calibrant, files, tmp_pa
 
 
 def test_the_same_file_twice_is_noted(calibrant, files):
-    code, _, err = calibrant("compare", files / "cal.npz", files / "cal.npz", "--methods", "none", "--resamples", 100)
+    code, _, err = calibrant(
+        "compare", files / "cal.npz", files / "cal.npz", "--methods", "uncalibrated", "--resamples", 100
+    )
     assert code == 0
     assert "note: 400 of 400 test samples are also calibration samples" in " ".join(err.split())
 
@@ -160,4 +162,4 @@ def test_commas_inside_brackets_do_not_divide():
     text = "auto(candidates=[none,temperature],folds=3),temperature+none"
     assert [method.name for method in parse_methods(text)] == ["auto", "chain"]
     assert "chain" not in [method.name for method in parse_methods("all")]
-    assert {"none", "temperature", "auto"} <= {method.name for method in parse_methods("all")}
+    assert {"uncalibrated", "temperature", "auto"} <= {method.name for method in parse_methods("all")}

@@ -124,7 +124,7 @@ def test_other_maps_may_be_asked_for(calibrant, made):
         "diagnose", made / "runs", *QUICK, "--full", "--maps", "isotonic, temperature", "--json", target
     )
     assert code == 0, err
-    assert json.loads(target.read_text())["maps"] == ["none", "isotonic", "temperature"]
+    assert json.loads(target.read_text())["maps"] == ["uncalibrated", "isotonic", "temperature"]
     words = " ".join(out.split())
     assert all(name in words for name in ("accuracy ↑", "ece ↓", "isotonic", "temperature", "optimal ↓"))
     assert "histogram" not in words

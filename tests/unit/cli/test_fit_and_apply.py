@@ -231,7 +231,7 @@ def test_cite_takes_what_fit_takes(calibrant):
 def test_names_and_kind_can_be_given_to_both(calibrant, files, tmp_path):
     named = ["--logits", "--scores", "x", "--labels", "y"]
     path = tmp_path / "map.safetensors"
-    assert calibrant("fit", "none", files / "odd.npz", "-o", path, *named)[0] == 0
+    assert calibrant("fit", "uncalibrated", files / "odd.npz", "-o", path, *named)[0] == 0
     assert calibrant("apply", path, files / "odd.npz", "-o", tmp_path / "out.npz", *named)[0] == 0
     assert torch.equal(load(tmp_path / "out.npz").logits, load(files / "test.npz").logits)
 
@@ -320,7 +320,7 @@ def test_stopping_leaves_the_old_file_and_no_other(calibrant, files, tmp_path, m
 
 def test_a_map_is_replaced_and_an_old_name_is_no_trouble(calibrant, files, tmp_path):
     path = tmp_path / "map.safetensors"
-    for method in ("none", "temperature"):
+    for method in ("uncalibrated", "temperature"):
         assert calibrant("fit", method, files / "cal.npz", "-o", path)[0] == 0
     assert load_map(path).summary.method == "temperature"
 

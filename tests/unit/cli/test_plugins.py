@@ -35,7 +35,7 @@ class Halving(Calibrator):
 
     by: float = 2.0
 
-    def learn(self, predictions):
+    def _fit(self, predictions):
         return Fitted(Scale(torch.tensor(self.by, dtype=torch.float64), n_classes=predictions.n_classes))
 '''
 

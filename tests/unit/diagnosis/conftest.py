@@ -80,7 +80,7 @@ def evaluated_tops():
         def run(name, seed, top):
             after = top if scaled is None else scaled[name][seed]
             outcomes = {
-                "none": Outcome(top, {}),
+                "uncalibrated": Outcome(top, {}),
                 "temperature": Outcome(after, {}, None if after is not None else "it could not be fitted"),
             }
             return EvaluatedRun(seed, outcomes, 1.0, Oracle(0.0, 1.0), {}, 100)

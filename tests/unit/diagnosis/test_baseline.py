@@ -22,8 +22,10 @@ def test_one_run_of_each_is_the_paired_bootstrap(evaluated_tops, hands):
     first, second = hands.answers(), hands.answers(overconfidence=0.4, separation=0.8, seed=1)
     evaluated = evaluated_tops(ce=[first], ls=[second])
     found = differences_from(evaluated, "ce", **DRAWS)
-    assert found.means["ls"]["none"] == paired(first, second, [ECE(), AUROC(), Accuracy()], **DRAWS)
-    assert found.by_seed["ls"]["none"] == {name: {0: each} for name, each in found.means["ls"]["none"].items()}
+    assert found.means["ls"]["uncalibrated"] == paired(first, second, [ECE(), AUROC(), Accuracy()], **DRAWS)
+    assert found.by_seed["ls"]["uncalibrated"] == {
+        name: {0: each} for name, each in found.means["ls"]["uncalibrated"].items()
+    }
 
 
 def test_several_runs_add_the_noise_of_seeds_to_that_of_shared_rows(evaluated_tops, hands):
@@ -31,7 +33,7 @@ def test_several_runs_add_the_noise_of_seeds_to_that_of_shared_rows(evaluated_to
     candidate = [hands.answers(seed=10 + seed, separation=0.7) for seed in range(3)]
     evaluated = evaluated_tops(ce=baseline, ls=candidate)
     compared = differences_from(evaluated, "ce", **DRAWS)
-    found, by_seed = (each["ls"]["none"]["auroc"] for each in compared)
+    found, by_seed = (each["ls"]["uncalibrated"]["auroc"] for each in compared)
     contest = PairedBootstrap(baseline[0], [AUROC()], **DRAWS)
     drawn = [torch.stack([contest.values(top)["auroc"] for top in tops]) for tops in (baseline, candidate)]
     change = (drawn[1] - drawn[0]).mean(0)
@@ -47,7 +49,9 @@ def test_the_interval_of_an_ece_is_corrected_for_what_resampling_inflates(evalua
     baseline = [hands.answers(seed=seed) for seed in range(2)]
     candidate = [hands.answers(seed=seed, overconfidence=1.5) for seed in range(2)]
     # Two runs that are the same: only the rows are noisy.
-    found = differences_from(evaluated_tops(ce=baseline, ls=candidate), "ce", **DRAWS).means["ls"]["none"]["ece"]
+    found = differences_from(evaluated_tops(ce=baseline, ls=candidate), "ce", **DRAWS).means["ls"]["uncalibrated"][
+        "ece"
+    ]
     contest = PairedBootstrap(baseline[0], [ECE()], **DRAWS)
     change = contest.values(candidate[0])["ece"] - contest.values(baseline[0])["ece"]
     bias = float(change[1:].mean() - change[0])
@@ -62,8 +66,8 @@ def test_sides_say_what_is_better_for_each_metric(evaluated_tops, hands):
         hands.answers(n=3000, separation=0.9),
         hands.answers(n=3000, overconfidence=1.0, separation=0.6, seed=1),
     )
-    there = differences_from(evaluated_tops(ce=[plain], ls=[bold]), "ce", **DRAWS).means["ls"]["none"]
-    back = differences_from(evaluated_tops(ce=[plain], ls=[bold]), "ls", **DRAWS).means["ce"]["none"]
+    there = differences_from(evaluated_tops(ce=[plain], ls=[bold]), "ce", **DRAWS).means["ls"]["uncalibrated"]
+    back = differences_from(evaluated_tops(ce=[plain], ls=[bold]), "ls", **DRAWS).means["ce"]["uncalibrated"]
     assert (there["ece"].side, there["auroc"].side, there["accuracy"].side) == ("worse", "worse", "alike")
     assert (back["ece"].side, back["auroc"].side) == ("better", "better")
     assert back["ece"].value == -there["ece"].value
@@ -72,8 +76,8 @@ def test_sides_say_what_is_better_for_each_metric(evaluated_tops, hands):
 def test_p_values_are_corrected_for_the_number_of_candidates(evaluated_tops, hands):
     tops = {f"loss {place}": [hands.answers(seed=place, separation=0.93)] for place in range(4)}
     found = differences_from(evaluated_tops(ce=[hands.answers()], **tops), "ce", **DRAWS).means
-    plain = sorted(found[name]["none"]["auroc"].p for name in tops)
-    corrected = sorted(found[name]["none"]["auroc"].corrected_p for name in tops)
+    plain = sorted(found[name]["uncalibrated"]["auroc"].p for name in tops)
+    corrected = sorted(found[name]["uncalibrated"]["auroc"].corrected_p for name in tops)
     assert corrected[0] == pytest.approx(min(1, 4 * plain[0]))
     assert all(more >= less for more, less in zip(corrected, plain, strict=True))
 
@@ -81,16 +85,16 @@ def test_p_values_are_corrected_for_the_number_of_candidates(evaluated_tops, han
 def test_the_same_answers_do_not_differ(evaluated_tops, hands):
     runs = [hands.answers(seed=seed, separation=0.9) for seed in range(2)]
     for tops in (runs[:1], runs):
-        found = differences_from(evaluated_tops(ce=tops, other=tops), "ce", **DRAWS).means["other"]["none"]
+        found = differences_from(evaluated_tops(ce=tops, other=tops), "ce", **DRAWS).means["other"]["uncalibrated"]
         assert all(against.side == "alike" and against.value == 0 for against in found.values())
 
 
 def test_different_numbers_of_runs_are_compared_by_their_means(evaluated_tops, hands):
     baseline = [hands.answers(seed=seed, separation=0.9) for seed in range(3)]
     found = differences_from(evaluated_tops(ce=baseline, ls=[hands.answers(seed=9, separation=0.8)]), "ce", **DRAWS)
-    against = found.means["ls"]["none"]["auroc"]
+    against = found.means["ls"]["uncalibrated"]["auroc"]
     assert against.covers_seeds
-    assert set(found.by_seed["ls"]["none"]["auroc"]) == {0}
+    assert set(found.by_seed["ls"]["uncalibrated"]["auroc"]) == {0}
     assert against.baseline == pytest.approx(np.mean([AUROC()(top) for top in baseline]))
 
 
@@ -107,7 +111,9 @@ def test_a_map_that_could_not_be_fitted_has_no_numbers_and_is_alike(evaluated_to
 
 def test_without_wrong_answers_there_is_no_auroc_but_the_rest_stands(evaluated_tops, hands):
     perfect = TopLabel(torch.full((600,), 0.9), torch.ones(600, dtype=torch.bool))
-    found = differences_from(evaluated_tops(ce=[hands.answers()], ls=[perfect]), "ce", **DRAWS).means["ls"]["none"]
+    found = differences_from(evaluated_tops(ce=[hands.answers()], ls=[perfect]), "ce", **DRAWS).means["ls"][
+        "uncalibrated"
+    ]
     assert math.isnan(found["auroc"].value)
     assert found["auroc"].side == "alike"
     assert found["accuracy"].side == "better"

@@ -20,7 +20,7 @@ def test_candidates_of_one_loss_are_a_curve_along_the_option_in_which_they_diffe
     assert curve.points[0].candidate == "label_smoothing(0.01)"
     assert curve.points[0].ece["temperature"] == first.over_runs("temperature", "ece")
     assert curve.points[0].optimal_ece.mean <= curve.points[0].ece["temperature"].mean + 1e-9
-    assert curve.points[0].ece["none"].mean > curve.points[2].ece["none"].mean
+    assert curve.points[0].ece["uncalibrated"].mean > curve.points[2].ece["uncalibrated"].mean
 
 
 def test_a_number_of_the_recipe_makes_a_curve_too_and_a_grid_makes_one_for_each_line(made, evaluated_of):

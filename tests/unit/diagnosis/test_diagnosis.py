@@ -15,7 +15,7 @@ def found(trained):
 
 def test_trained_runs_are_diagnosed_from_their_folders(found):
     assert [each.name for each in found.candidates] == ["ce", "label_smoothing(0.1)"]
-    assert (found.baseline, found.n, found.maps) == ("ce", 100, ("none", "temperature", "histogram", "svs"))
+    assert (found.baseline, found.n, found.maps) == ("ce", 100, ("uncalibrated", "temperature", "histogram", "svs"))
     assert [each.candidate for each in found.verdicts] == ["label_smoothing(0.1)"]
     assert [each.candidate for each in found.calibratability] == ["ce", "label_smoothing(0.1)"]
     assert [each.candidate for each in found.refinement] == ["ce", "label_smoothing(0.1)"]
@@ -28,8 +28,8 @@ def test_trained_runs_are_diagnosed_from_their_folders(found):
 
 def test_verdict_and_tables_tell_the_same_numbers(found):
     verdict, (plain, smooth) = found.verdicts[0], found.calibratability
-    assert verdict.raw_ece.candidate == pytest.approx(smooth.ece["none"].mean)
-    assert verdict.raw_ece.baseline == pytest.approx(plain.ece["none"].mean)
+    assert verdict.raw_ece.candidate == pytest.approx(smooth.ece["uncalibrated"].mean)
+    assert verdict.raw_ece.baseline == pytest.approx(plain.ece["uncalibrated"].mean)
     assert verdict.ece_after_temperature.candidate == pytest.approx(smooth.ece["temperature"].mean)
     assert verdict.auroc.candidate == pytest.approx(found.refinement[1].rows[0].metrics["auroc"].mean)
     gap = found.directions[0].gap.mean
@@ -40,8 +40,8 @@ def test_it_can_be_written_as_json(found):
     plain = json.loads(json.dumps(found.as_dict(), allow_nan=False))
     assert plain["verdicts"][0]["overall"] == found.verdicts[0].overall
     assert plain["calibratability"][1]["t_tests"]["oracle"]["p"] == found.calibratability[1].t_tests["oracle"].p
-    assert plain["calibratability"][1]["differences"]["none"]["side"] in {"better", "worse", "alike"}
-    assert set(plain["by_seed"]["label_smoothing(0.1)"]["none"]["ece"]) == {"0", "1"}
+    assert plain["calibratability"][1]["differences"]["uncalibrated"]["side"] in {"better", "worse", "alike"}
+    assert set(plain["by_seed"]["label_smoothing(0.1)"]["uncalibrated"]["ece"]) == {"0", "1"}
     assert set(plain) == {"candidates", "baseline", "maps", "n", "n_bins", "resamples", "seed", "verdicts",
                           "calibratability", "refinement", "directions", "coefficients", "validation_sizes", "epochs",
                           "learned_epochs", "by_seed", "shift", "map_settings"}  # fmt: skip

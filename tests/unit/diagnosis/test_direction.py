@@ -10,7 +10,7 @@ from calibrant.diagnosis import directions
 from calibrant.predictions import TopLabel
 
 
-def only(evaluated, map_name="none"):
+def only(evaluated, map_name="uncalibrated"):
     return next(each for each in directions(evaluated.candidates[0]) if each.map == map_name)
 
 
@@ -54,7 +54,7 @@ def test_the_interval_covers_the_truth(evaluated_tops, hands):
 def test_every_map_has_a_direction_and_one_that_failed_has_none(evaluated_tops, hands):
     top = hands.answers(overconfidence=1.0)
     evaluated = evaluated_tops(ce=[top], scaled={"ce": [None]})
-    assert [each.map for each in directions(evaluated.candidates[0])] == ["none", "temperature"]
+    assert [each.map for each in directions(evaluated.candidates[0])] == ["uncalibrated", "temperature"]
     failed = only(evaluated, "temperature")
     assert math.isnan(failed.gap.mean)
     assert failed.side == "neither"

@@ -22,8 +22,10 @@ def test_the_numbers_are_those_of_the_metrics_before_and_after_each_map(made, ev
     path = made(n=500, noise=0.5)
     (run,) = read_runs([path])
     evaluated = evaluated_of(path, maps=MAPS).candidates[0].runs[0]
-    rows = {"none": run.test} | {method.name: method.fit(run.calibration).transform(run.test) for method in MAPS}
-    assert list(evaluated.outcomes) == ["none", "temperature", "histogram", "svs"]
+    rows = {"uncalibrated": run.test} | {
+        method.name: method.fit(run.calibration).transform(run.test) for method in MAPS
+    }
+    assert list(evaluated.outcomes) == ["uncalibrated", "temperature", "histogram", "svs"]
     for name, mapped in rows.items():
         values = evaluated.outcomes[name].values
         for metric in (ece, nll, brier, top_brier, auroc, aupr_error, e_aurc):
@@ -38,15 +40,17 @@ def test_the_bins_are_the_ones_asked_for(made):
     path = made(noise=0.5)
     (run,) = read_runs([path])
     evaluated = evaluate_candidates(grouped([run]), maps=MAPS[:1], n_bins=5)
-    assert evaluated.candidates[0].runs[0].outcomes["none"].values["ece"] == pytest.approx(ece(run.test, n_bins=5))
-    assert (evaluated.n_bins, evaluated.n, evaluated.map_names) == (5, 400, ("none", "temperature"))
+    assert evaluated.candidates[0].runs[0].outcomes["uncalibrated"].values["ece"] == pytest.approx(
+        ece(run.test, n_bins=5)
+    )
+    assert (evaluated.n_bins, evaluated.n, evaluated.map_names) == (5, 400, ("uncalibrated", "temperature"))
 
 
 def test_the_optimal_ece_is_a_bound_on_every_temperature_evaluated(trained, evaluated_of):
     evaluated = evaluated_of(*trained.values())
     for candidate in evaluated.candidates:
         for run in candidate.runs:
-            raw, scaled = (run.outcomes[name].values["ece"] for name in ("none", "temperature"))
+            raw, scaled = (run.outcomes[name].values["ece"] for name in ("uncalibrated", "temperature"))
             assert run.oracle.ece <= min(raw, scaled) + 1e-6
 
 

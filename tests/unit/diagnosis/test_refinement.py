@@ -24,9 +24,11 @@ def test_every_row_holds_the_numbers_of_its_map(both):
     baseline, candidate = both.candidates
     against = differences_from(both, "ce", resamples=100).means[candidate.name]
     found = refinement(candidate, baseline, against)
-    assert [row.map for row in found.rows] == ["none", "temperature", "histogram"]
+    assert [row.map for row in found.rows] == ["uncalibrated", "temperature", "histogram"]
     for run, place in zip(candidate.candidate.runs, range(2), strict=True):
-        rows = {"none": run.test} | {each.name: each.fit(run.calibration).transform(run.test) for each in MAPS[:2]}
+        rows = {"uncalibrated": run.test} | {
+            each.name: each.fit(run.calibration).transform(run.test) for each in MAPS[:2]
+        }
         for row in found.rows:
             mapped = rows[row.map]
             for metric in (accuracy, auroc, aurc, nll):
@@ -34,8 +36,8 @@ def test_every_row_holds_the_numbers_of_its_map(both):
             assert row.murphy["reliability"].values[place] == pytest.approx(murphy(mapped).reliability, abs=1e-9)
             assert row.murphy["refinement"].values[place] == pytest.approx(murphy(mapped).refinement, abs=1e-9)
             assert row.terms["equation_9"].values[place] == pytest.approx(refinement_terms(mapped).equation_9, abs=1e-6)
-    assert found.rows[0].auroc_difference == against["none"]["auroc"]
-    ours, theirs = (each.over_runs("none", "auroc").values for each in (candidate, baseline))
+    assert found.rows[0].auroc_difference == against["uncalibrated"]["auroc"]
+    ours, theirs = (each.over_runs("uncalibrated", "auroc").values for each in (candidate, baseline))
     assert found.rows[0].t_tests["auroc"].p == pytest.approx(ttest_ind(ours, theirs, equal_var=False).pvalue)
     assert found.note == NOT_AN_IDENTITY
 
@@ -44,8 +46,8 @@ def test_a_map_that_changes_answers_has_its_own_accuracy(made, evaluated_of):
     candidate = evaluated_of(made(noise=0.8), maps=MAPS).candidates[0]
     (run,) = candidate.candidate.runs
     found = {row.map: row.metrics["accuracy"].mean for row in refinement(candidate, candidate, {}).rows}
-    assert found["none"] == found["temperature"] == accuracy(run.test)
-    assert found["svs"] == accuracy(MAPS[2].fit(run.calibration).transform(run.test)) != found["none"]
+    assert found["uncalibrated"] == found["temperature"] == accuracy(run.test)
+    assert found["svs"] == accuracy(MAPS[2].fit(run.calibration).transform(run.test)) != found["uncalibrated"]
 
 
 def test_the_parts_add_up_to_the_score(both):

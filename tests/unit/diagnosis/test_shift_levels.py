@@ -10,9 +10,19 @@ from calibrant.diagnosis.shift import shift_levels
 
 def row(candidate, shift, severity, accuracies, *, source="corruption"):
     found, nothing = spread(accuracies), spread([0.0] * len(accuracies))
-    direction = Direction(candidate, "none", nothing, 0.0, 0.0, "neither", covers_seeds=True)
+    direction = Direction(candidate, "uncalibrated", nothing, 0.0, 0.0, "neither", covers_seeds=True)
     return ShiftRow(
-        candidate, "none", shift, source, severity, 100, {"accuracy": found}, {"accuracy": nothing}, direction, {}, {}
+        candidate,
+        "uncalibrated",
+        shift,
+        source,
+        severity,
+        100,
+        {"accuracy": found},
+        {"accuracy": nothing},
+        direction,
+        {},
+        {},
     )
 
 

@@ -100,7 +100,7 @@ def test_the_numbers_are_those_of_the_networks_on_these_images_after_maps_fitted
         with torch.no_grad():
             logits = load_network(run.path)(images)
         raw = Predictions.from_logits(logits, clean.labels)
-        mapped = {"none": raw} | {method.name: method.fit(run.calibration).transform(raw) for method in MAPS}
+        mapped = {"uncalibrated": raw} | {method.name: method.fit(run.calibration).transform(raw) for method in MAPS}
         seeds[run.settings.loss["loss"]].append(mapped)
     for candidate, loss in zip(evaluated.candidates, seeds, strict=True):
         for name in evaluated.map_names:
@@ -131,7 +131,7 @@ def test_accuracy_falls_with_severity_in_the_mean_over_corruptions(learned):
     evaluated, runs, digits = learned
     names = ("contrast", "defocus_blur", "impulse_noise", "motion_blur")
     panel = shift_panel(evaluated, corrupted_sets(runs, digits, names=names), baseline="ce", device=CPU)
-    levels = [each for each in panel.levels if each.map == "none"]
+    levels = [each for each in panel.levels if each.map == "uncalibrated"]
     assert [each.severity for each in levels] == [0, 1, 2, 3, 4, 5]
     accuracy = [each.metrics["accuracy"].mean for each in levels]
     assert accuracy[0] > 0.9
@@ -150,7 +150,9 @@ def test_changes_are_taken_run_by_run(panel):
 def test_rows_stand_by_set_then_candidate_then_map_and_tell_what_set_they_are_of(panel, evaluated, clean):
     assert len(panel.rows) == 16 * 2 * 4
     assert [(row.candidate, row.map) for row in panel.rows[:8]] == [
-        (each.name, name) for each in evaluated.candidates for name in ("none", "temperature", "histogram", "svs")
+        (each.name, name)
+        for each in evaluated.candidates
+        for name in ("uncalibrated", "temperature", "histogram", "svs")
     ]
     told = [(each.shift, each.source, each.severity, each.n) for each in panel.sets]
     assert told[:2] == [("clean", "clean", None, len(clean)), ("defocus_blur", "corruption", 1, len(clean))]
@@ -161,7 +163,7 @@ def test_a_set_without_severities_is_held_against_the_reference_on_the_same_rows
     images = corrupt(clean.inputs, "defocus_blur", severity=4, peak=16)
     examples = Examples(images, clean.labels)
     panel = shift_panel(evaluated, [stored(examples)], baseline="ce", device=CPU, resamples=50, seed=3)
-    (row,) = rows_of(panel, shift="stored", candidate="label_smoothing(0.1)", map="none")
+    (row,) = rows_of(panel, shift="stored", candidate="label_smoothing(0.1)", map="uncalibrated")
     tops = []
     for loss in ("ce", "label_smoothing"):
         path = next(run.path for run in runs if run.path.name == f"{loss}-1")

@@ -32,7 +32,7 @@ def test_each_point_is_what_fitting_on_those_rows_gives(made, evaluated_of):
         expected.append(ece(TemperatureScaling().fit(run.calibration[order[:120]]).transform(run.test)))
     assert found.points[1].ece["temperature"].values == pytest.approx(expected, abs=1e-6)
     assert found.points[-1].ece["histogram"] == evaluated.candidates[0].over_runs("histogram", "ece")
-    assert found.raw_ece == evaluated.candidates[0].over_runs("none", "ece")
+    assert found.raw_ece == evaluated.candidates[0].over_runs("uncalibrated", "ece")
 
 
 def test_runs_and_draws_are_pooled(made, evaluated_of):

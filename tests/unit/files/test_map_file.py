@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from calibrant import catalogue
-from calibrant.calibrators import Calibrator, Chain, DoNothing, TemperatureScaling
+from calibrant.calibrators import Calibrator, Chain, TemperatureScaling, Uncalibrated
 from calibrant.errors import FileError, InputError
 from calibrant.files import load_feature_map, load_map, read_map_file, save, save_map
 from calibrant.files.map_file import contents_metadata, digest, kinds
@@ -82,7 +82,9 @@ def test_a_map_comes_back_to_the_last_bit(tmp_path, kind):
         assert torch.equal(used(loaded, logits), used(example, logits))
 
 
-@pytest.mark.parametrize("calibrator", [TemperatureScaling(), DoNothing(), Chain((TemperatureScaling(), DoNothing()))])
+@pytest.mark.parametrize(
+    "calibrator", [TemperatureScaling(), Uncalibrated(), Chain((TemperatureScaling(), Uncalibrated()))]
+)
 def test_the_summary_of_the_fit_comes_back_with_that_of_every_step(tmp_path, calibrator: Calibrator):
     predictions = some_predictions()
     fitted = calibrator.fit(predictions)

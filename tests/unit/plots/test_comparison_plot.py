@@ -27,7 +27,7 @@ def board(*methods, left_out=()):
     return ComparisonDiagram(methods, "temperature", 5000, left_out)
 
 
-THREE = board(method("svs", -0.01, recommended=True), method("temperature", 0.0), method("none", 0.3, ece=0.14))
+THREE = board(method("svs", -0.01, recommended=True), method("temperature", 0.0), method("uncalibrated", 0.3, ece=0.14))
 THIRTY = board(
     *(method(f"a_method_with_quite_a_long_name_{i}", -0.01 + 0.002 * i + 3 * (i > 20)) for i in range(29)),
     method("temperature", 0.0),
@@ -39,7 +39,7 @@ EXTREMES = {
     "one": board(method("temperature", 0.0)),
     "all alike": board(method("a", 0.0, auroc=0.0), method("temperature", 0.0, auroc=0.0)),
     "no auroc": board(method("a", -0.1, auroc=NAN), method("temperature", 0.0, auroc=NAN)),
-    "no temperature": ComparisonDiagram((method("a", 0.1), method("none", 0.0)), "none", 20),
+    "no temperature": ComparisonDiagram((method("a", 0.1), method("uncalibrated", 0.0)), "uncalibrated", 20),
 }
 
 
@@ -102,7 +102,7 @@ def test_every_text_stays_inside_the_figure(name):
 
 def test_a_spelled_out_method_has_the_name_that_commands_take_below():
     texts = drawn_texts(plot_comparison(THREE))
-    assert {"Structured vector scaling", "svs", "Uncalibrated", "none"} <= set(texts)
+    assert {"Structured vector scaling", "svs", "Uncalibrated", "uncalibrated"} <= set(texts)
 
 
 def test_it_can_be_written(tmp_path):

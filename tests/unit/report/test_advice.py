@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from calibrant import Predictions, TopLabel, compare, evaluate
-from calibrant.calibrators import DoNothing, TemperatureScaling
+from calibrant.calibrators import TemperatureScaling, Uncalibrated
 from calibrant.evaluation import Advice, NextStep, Reason, advise
 from calibrant.evidence import Estimate
 from calibrant.metrics import Split
@@ -65,9 +65,9 @@ def test_the_advice_does_not_contradict_a_comparison_on_the_same_samples(seed):
         draw(170, 2, temperature=2.5, scale=4, seed=seed),
         draw(171, 2, temperature=2.5, scale=4, seed=9 + seed),
     )
-    board = compare(calibration, test, [DoNothing(), TemperatureScaling()], resamples=200)
+    board = compare(calibration, test, [Uncalibrated(), TemperatureScaling()], resamples=200)
     advice = judged(test).advice
-    if board.find("temperature").nll < board.find("none").nll:
+    if board.find("temperature").nll < board.find("uncalibrated").nll:
         assert advice.step in {NextStep.fit_temperature, NextStep.more_samples}
 
 

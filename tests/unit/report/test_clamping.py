@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.calibrators import DoNothing, StructuredVectorScaling, TemperatureScaling
+from calibrant.calibrators import StructuredVectorScaling, TemperatureScaling, Uncalibrated
 from calibrant.calibrators.base import Trial
 from calibrant.clamping import (
     ClampedModel,
@@ -98,7 +98,7 @@ def shown(found, width=120):
 def test_the_right_delta_helps_against_both_rivals():
     found = case(SHIFT, 0.5)
     assert clamping_verdict(found).headline.startswith("δ helps: it lowers the log-loss from")
-    assert [entry.name for entry in found.methods] == ["none", "temperature", "clamped"]
+    assert [entry.name for entry in found.methods] == ["uncalibrated", "temperature", "clamped"]
     expected = difference(found.predictions["temperature"], found.predictions["clamped"], [NLL()], resamples=200)["nll"]
     change = found.clamped.differences["temperature"]["nll"]
     assert change.value == pytest.approx(expected.value)
@@ -128,7 +128,7 @@ def test_no_delta_is_told_with_the_temperature():
     words = clamping_verdict(replace(found, summary=searched))
     assert words.headline == "δ does not help here: use temperature scaling (T = 0.500), with δ = 0."
     assert "the one strength tried, λ = 1 per sample" in words.findings[0]
-    assert set(found.clamped.differences) == {"none"}
+    assert set(found.clamped.differences) == {"uncalibrated"}
     assert "∞ (δ = 0) ←" in shown(found)
 
 
@@ -146,14 +146,14 @@ def test_where_the_temperature_is_solved_the_clamped_network_itself_judges_delta
     assert (found.with_delta, found.without_delta) == ("clamped", "temperature")
     assert found.effect is found.clamped.differences["temperature"]  # computed once
     assert [part.name for part in found.parts] == ["T* only"]
-    assert torch.equal(found.predictions["T* only"].logits, found.predictions["none"].logits / 0.5)
+    assert torch.equal(found.predictions["T* only"].logits, found.predictions["uncalibrated"].logits / 0.5)
 
 
 @pytest.mark.parametrize("how", [{"settings": STOCHASTIC}, {"gamma": 2.0}, {"gamma": 2.0, "settings": STOCHASTIC}])
 def test_elsewhere_delta_is_judged_by_the_best_temperature_with_it_and_without(how):
     found = case(SHIFT, 4.0, **how)
     inputs, labels, model = torch.randn(1200, 5, generator=torch.Generator().manual_seed(3)), None, network()
-    labels = found.predictions["none"].labels
+    labels = found.predictions["uncalibrated"].labels
     with torch.no_grad():
         moved = Predictions.from_logits(model(inputs[600:] + SHIFT), labels)
     best = found.find("TS on δ*").map
@@ -220,8 +220,8 @@ def test_rows_without_spread_say_nothing_of_delta():
 
 
 def test_without_a_head_delta_is_judged_against_the_network_itself():
-    found = fitted(NeuralClamping(head=DoNothing(), strength=0.01))
-    assert (found.with_delta, found.without_delta, found.parts) == ("clamped", "none", ())
+    found = fitted(NeuralClamping(head=Uncalibrated(), strength=0.01))
+    assert (found.with_delta, found.without_delta, found.parts) == ("clamped", "uncalibrated", ())
     words = clamping_verdict(found)
     assert words.findings[0].startswith("δ alone, with no head: log-loss")
     assert "(the uncalibrated network)" in words.headline
@@ -261,8 +261,8 @@ def test_what_goes_the_other_way_stands_in_the_headline():
 
 def test_another_head_is_judged_alone_too():
     found = fitted(NeuralClamping(head=StructuredVectorScaling(), strength=0.01))
-    assert [entry.name for entry in found.methods] == ["none", "temperature", "svs", "clamped"]
-    assert set(found.clamped.differences) == {"none", "temperature", "svs"}
+    assert [entry.name for entry in found.methods] == ["uncalibrated", "temperature", "svs", "clamped"]
+    assert set(found.clamped.differences) == {"uncalibrated", "temperature", "svs"}
     text = shown(found)
     assert max(map(len, text.splitlines())) <= 120
     assert "clamped − svs" in text
@@ -321,7 +321,7 @@ def test_the_document_is_plain_json():
         0.5,
     )
     assert document["fit"]["strength"] is None
-    assert document["methods"][1]["differences"]["none"]["nll"]["side"] == "better"
+    assert document["methods"][1]["differences"]["uncalibrated"]["nll"]["side"] == "better"
 
 
 def test_rows_that_were_fitted_on_are_told():

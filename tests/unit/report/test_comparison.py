@@ -14,7 +14,7 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
-from calibrant.calibrators import Calibrator, DoNothing, TemperatureScaling
+from calibrant.calibrators import Calibrator, TemperatureScaling, Uncalibrated
 from calibrant.calibrators.auto import Auto
 from calibrant.calibrators.base import Fitted
 from calibrant.comparison import Comparison, MethodResult, compare, comparison_metrics, samples_in_both, z_between
@@ -57,7 +57,7 @@ class Bias(Toy):
     by: float = 0.0
     temperature: float = 1.0
 
-    def learn(self, predictions):
+    def _fit(self, predictions):
         k = predictions.n_classes
         return Fitted(Affine(torch.tensor(1 / self.temperature), self.by * torch.eye(k)[0], n_classes=k))
 
@@ -66,7 +66,7 @@ class Bias(Toy):
 class Fails(Toy):
     name: ClassVar[str] = "fails"
 
-    def learn(self, predictions):  # noqa: ARG002
+    def _fit(self, predictions):  # noqa: ARG002
         raise FitError("it must not be asked to.")
 
 
@@ -74,7 +74,7 @@ class Fails(Toy):
 class Warns(Toy):
     name: ClassVar[str] = "warns"
 
-    def learn(self, predictions):
+    def _fit(self, predictions):
         warnings.warn("be careful", CalibrantWarning, stacklevel=2)
         return Fitted(Scale(torch.tensor(2.0), n_classes=predictions.n_classes))
 
@@ -105,7 +105,7 @@ def test_intervals_and_differences_are_those_of_the_evidence(board):
     entry = board.find("bias(by=0.1)")
     assert entry.metrics == estimate(mapped, metrics, resamples=200)
     expected = difference(TEST, mapped, metrics, resamples=200)
-    for name, change in entry.differences["none"].items():
+    for name, change in entry.differences["uncalibrated"].items():
         assert replace(change, corrected_p=change.p, side="alike") == replace(expected[name], side="alike")
         assert change.corrected_p >= change.p
 
@@ -121,10 +121,13 @@ def test_methods_stand_in_order_of_log_loss_and_failures_last(board):
 
 def test_both_rivals_take_part_and_nobody_takes_part_twice(board):
     names = [entry.name for entry in board.methods]
-    assert sorted(names) == ["bias(by=0.1)", "bias(by=3.0)", "fails", "none", "temperature", "warns"]
-    assert "none" not in board.find("none").differences
-    assert set(board.find("warns").differences) == {"none", "temperature"}
-    assert [entry.name for entry in compare(CALIBRATION, TEST, [], resamples=100).methods] == ["temperature", "none"]
+    assert sorted(names) == ["bias(by=0.1)", "bias(by=3.0)", "fails", "uncalibrated", "temperature", "warns"]
+    assert "uncalibrated" not in board.find("uncalibrated").differences
+    assert set(board.find("warns").differences) == {"uncalibrated", "temperature"}
+    assert [entry.name for entry in compare(CALIBRATION, TEST, [], resamples=100).methods] == [
+        "temperature",
+        "uncalibrated",
+    ]
 
 
 def test_what_several_methods_say_stands_once_behind_their_names():
@@ -163,15 +166,15 @@ def test_without_a_temperature_the_baseline_is_the_uncalibrated_model():
     found = compare(CALIBRATION, TEST, [Bias(by=0.5)], resamples=100)
     assert found.find("temperature") is None
     assert found.methods[-1].name == "temperature"
-    assert set(found.find("bias(by=0.5)").differences) == {"none"}
+    assert set(found.find("bias(by=0.5)").differences) == {"uncalibrated"}
     assert "− uncalibrated" in text_of(found)
-    assert comparison_diagram(found).baseline == "none"
+    assert comparison_diagram(found).baseline == "uncalibrated"
 
 
 def test_progress_counts_the_methods():
     seen = []
     compare(CALIBRATION, TEST, [Fails()], resamples=100, progress=lambda *told: seen.append(told))
-    assert seen[0] == ("fitting none", 0, 3)
+    assert seen[0] == ("fitting uncalibrated", 0, 3)
     assert ("fitting fails", 2, 3) in seen
     assert seen[-1] == ("comparing", 3, 3)
 
@@ -210,7 +213,7 @@ def test_the_choice_of_auto_does_not_depend_on_the_test_rows():
 
 def test_calibrated_predictions_are_left_alone():
     found = compare(rows(500, seed=3), rows(500, seed=4), [Bias(by=1.0)], resamples=200)
-    assert found.recommended.name == "none"
+    assert found.recommended.name == "uncalibrated"
     assert comparison_verdict(found).headline.startswith("Leave the model uncalibrated")
 
 
@@ -236,14 +239,14 @@ def test_the_best_gives_way_to_one_that_is_surely_better_than_a_temperature(boar
     def entry(name, nll, side):
         metrics = {**board.best.metrics, "nll": replace(board.best.metrics["nll"], value=nll)}
         against = {
-            "none": {metric: replace(CHANGE, side="better") for metric in metrics},
+            "uncalibrated": {metric: replace(CHANGE, side="better") for metric in metrics},
             "temperature": {metric: replace(CHANGE, side=side) for metric in metrics},
         }
         return MethodResult(
             name, name, metrics=metrics, differences=against, to_best=None if nll == 0.1 else CHANGE, changed=0.0
         )
 
-    rest = [each for each in board.methods if each.name in {"none", "temperature"}]
+    rest = [each for each in board.methods if each.name in {"uncalibrated", "temperature"}]
     found = replace(board, methods=(entry("lucky", 0.1, "alike"), entry("sure", 0.2, "better"), *rest))
     assert found.recommended.name == "sure"
     said = comparison_verdict(found).findings
@@ -300,11 +303,11 @@ def test_another_choice_by_the_brier_score_is_said_where_it_is_beyond_noise(boar
     def entry(name, brier, side):
         metrics = {**board.best.metrics, "brier": replace(board.best.metrics["brier"], value=brier)}
         changes = {metric: replace(CHANGE, side="better") for metric in metrics}
-        against = {"none": changes, "temperature": {**changes, "brier": replace(CHANGE, side=side)}}
+        against = {"uncalibrated": changes, "temperature": {**changes, "brier": replace(CHANGE, side=side)}}
         return MethodResult(name, name, metrics=metrics, differences=against, changed=0.0)
 
     first, other = entry("first", 0.2, own), entry("other", 0.1, "better")
-    rest = [each for each in board.methods if each.name in {"none", "temperature"}]
+    rest = [each for each in board.methods if each.name in {"uncalibrated", "temperature"}]
     found = replace(board, methods=(first, other, *rest))
     assert found.recommended is first
     assert any("would choose other" in line for line in comparison_verdict(found).findings) == said
@@ -328,7 +331,7 @@ def with_nll_and_ece(entry, nll, ece, **changed):
 def test_the_log_loss_is_advised_only_against_a_higher_one(board, nll, said):
     chosen = with_nll_and_ece(board.find("temperature"), 0.5, 0.2)
     other = with_nll_and_ece(board.find("bias(by=0.1)"), nll, 0.1, differences={})
-    nothing = with_nll_and_ece(board.find("none"), 0.9, 0.3)
+    nothing = with_nll_and_ece(board.find("uncalibrated"), 0.9, 0.3)
     found = replace(board, methods=tuple(sorted((chosen, other, nothing), key=lambda entry: entry.nll)))
     assert found.recommended is chosen
     words = " ".join(comparison_verdict(found).findings)
@@ -341,9 +344,9 @@ def test_trying_more_methods_does_not_change_what_is_said_of_a_temperature():
     calibration, test = rows(400, scale=1.5, seed=65), rows(120, scale=1.5, seed=15)
     more = [Bias(by=0.01 * i, temperature=1.2) for i in range(1, 20)]
     alone, among = (compare(calibration, test, methods, resamples=300) for methods in ([], more))
-    for rival, name in (("none", "temperature"), ("temperature", "none")):
+    for rival, name in (("uncalibrated", "temperature"), ("temperature", "uncalibrated")):
         assert alone.find(name).differences[rival] == among.find(name).differences[rival]
-    change = among.find("temperature").differences["none"]["nll"]
+    change = among.find("temperature").differences["uncalibrated"]["nll"]
     assert 0.05 / 21 < change.p == change.corrected_p <= 0.05
     assert among.recommended.name == alone.recommended.name == "temperature"
 
@@ -363,7 +366,7 @@ def test_the_planned_comparison_is_neither_corrected_nor_counted():
 @pytest.mark.parametrize("count", [1, 2, 10])
 def test_a_few_test_rows_are_too_few_to_tell(count):
     found = compare(rows(500, scale=1.5, seed=3), rows(count, scale=1.5, seed=5), [Bias(by=0.5)], resamples=200)
-    assert found.recommended.name == "none"
+    assert found.recommended.name == "uncalibrated"
     words = comparison_verdict(found)
     assert words.headline.startswith("Too few test samples to decide whether any method helps: none of 2 methods")
     assert words.next_steps == ["Compare on more test samples; until then use no calibration."]
@@ -411,7 +414,7 @@ def test_sets_of_different_accuracy_do_not_advise_to_leave_things_as_they_are():
     perfect = Predictions.from_logits(logits, logits.argmax(1))
     with pytest.warns(CalibrantWarning, match="may not be drawn alike"):
         found = compare(perfect, TEST, [Bias(by=3.0)], resamples=100)
-    assert found.recommended.name == "none"
+    assert found.recommended.name == "uncalibrated"
     assert comparison_verdict(found).headline.startswith("No advice can be based on these two sets")
     assert comparison_verdict(found).next_steps == [
         "Resolve the warning above first, then compare again: the answer may change."
@@ -491,7 +494,7 @@ def test_the_document_is_plain_and_versioned(board):
     assert [method["name"] for method in again["methods"]] == [entry.name for entry in board.methods]
     best = again["methods"][0]
     assert set(best["metrics"]) == {"nll", "brier", "ece", "ace", "sce", "auroc", "aurc", "accuracy"}
-    change = best["differences"]["none"]["nll"]
+    change = best["differences"]["uncalibrated"]["nll"]
     assert set(change) == {"baseline", "candidate", "value", "low", "high", "p", "corrected_p", "side", "covers_seeds"}
     assert again["methods"][-1]["failure"] == "it must not be asked to."
 
@@ -507,9 +510,9 @@ def test_a_handful_of_rows_and_right_answers_only_are_survived():
 
 
 def test_an_entry_beats_only_what_it_was_compared_with():
-    entry = MethodResult("a", "A", differences={"none": {"nll": CHANGE}})
-    assert entry.beats("none")
+    entry = MethodResult("a", "A", differences={"uncalibrated": {"nll": CHANGE}})
+    assert entry.beats("uncalibrated")
     assert not entry.beats("temperature")
-    nothing = MethodResult("none", "Nothing")
+    nothing = MethodResult("uncalibrated", "Nothing")
     assert Comparison((entry, nothing), 1, 1, 2, 15, 0, 100).recommended is entry
-    assert DoNothing.name == "none"
+    assert Uncalibrated.name == "uncalibrated"

@@ -129,8 +129,8 @@ def test_the_reference_stands_first_whatever_the_order_of_folders(found):
 
 def test_a_cell_is_the_mean_and_deviation_of_the_runs_with_the_marks_of_both_tests(found):
     smooth = next(each for each in found.calibratability if each.candidate == SMOOTH)
-    raw = smooth.ece["none"]
-    assert (smooth.differences["none"].side, smooth.t_tests["none"].side) == ("worse", "higher")
+    raw = smooth.ece["uncalibrated"]
+    assert (smooth.differences["uncalibrated"].side, smooth.t_tests["uncalibrated"].side) == ("worse", "higher")
     cells = cells_of(page_of(found), "Calibratability", SMOOTH)
     assert cells[2] == f"{raw.mean:.4f} ± {raw.std:.4f} ▲✗"
     assert cells[6].startswith(f"{smooth.optimal_ece.mean:.4f}")
@@ -283,7 +283,9 @@ def test_the_document_is_plain_json_under_its_schema_without_what_only_pictures_
     assert document["schema"] == "calibrant.diagnosis/1"
     assert (document["baseline"], document["n"], document["bins"], document["shift"]) == ("ce", 250, 15, None)
     assert document["verdict"]["headline"] == diagnosis_verdict(found).headline
-    assert document["calibratability"][0]["ece"]["none"]["values"] == list(found.calibratability[0].ece["none"].values)
+    assert document["calibratability"][0]["ece"]["uncalibrated"]["values"] == list(
+        found.calibratability[0].ece["uncalibrated"].values
+    )
     density = document["refinement"][0]["rows"][0]["density"]
     assert set(density) == {"median_right", "median_wrong"}
 
@@ -324,7 +326,7 @@ def test_a_run_that_lacks_records_is_judged_but_not_in_the_curves_and_that_is_sa
     assert f"- {note}" in page_of(found)
     curves = next(each for each in found.epochs if each.candidate == "ce")
     assert (curves.runs, curves.epochs[-1]) == (2, 20)
-    assert len(found.calibratability[1].ece["none"].values) == 3
+    assert len(found.calibratability[1].ece["uncalibrated"].values) == 3
 
 
 def test_a_coefficient_has_a_table_of_its_own(found):

@@ -30,14 +30,14 @@ from calibrant.diagnosis import (
 )
 from calibrant.evidence import Difference
 
-MAPS = ("none", "temperature", "histogram", "svs")
+MAPS = ("uncalibrated", "temperature", "histogram", "svs")
 NAMES = (
     "ce", "focal", "label_smoothing(0.05)", "label_smoothing(0.1)", "inverse_focal", "mmce", "ce mixup=0.2", "flsd",
     "meta_focal(objective=dece)", "meta_l2", "meta_smoothing(objective=sece)",
     "resnet50 meta_focal(objective=sece, learning_rate=0.001) batch_size=512",
 )  # fmt: skip
 # Raw, the first is best; after a temperature, the second.
-ECE = {"none": 0.05, "temperature": 0.02, "histogram": 0.03, "svs": 0.025}
+ECE = {"uncalibrated": 0.05, "temperature": 0.02, "histogram": 0.03, "svs": 0.025}
 GRID = tuple(j / 50 for j in range(51))
 
 
@@ -51,7 +51,7 @@ class Maker:
         return spread([value + step * seed for seed in range(self.seeds)])
 
     def ece(self, place, name):
-        order = (place + 1) if name == "none" else abs(place - 1) + 1
+        order = (place + 1) if name == "uncalibrated" else abs(place - 1) + 1
         return self.over(ECE[name] * order, 0.002)
 
     def against(self, side):
@@ -94,7 +94,7 @@ class Maker:
         points = [
             SizePoint(n, {name: self.over(ECE[name] * (1 + 50 / n), 0.001) for name in MAPS[1:]}, {}) for n in rows
         ]
-        return ValidationSize(self.names[place], 3, self.ece(place, "none"), tuple(points))
+        return ValidationSize(self.names[place], 3, self.ece(place, "uncalibrated"), tuple(points))
 
     def band(self, mean, reach=0.01):
         mean = tuple(mean)

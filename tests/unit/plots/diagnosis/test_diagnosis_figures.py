@@ -59,7 +59,9 @@ def without_numbers(found):
         found,
         calibratability=tuple(
             replace(
-                row, ece={name: row.ece[name] if name == "none" else NOTHING for name in row.ece}, temperature=NOTHING
+                row,
+                ece={name: row.ece[name] if name == "uncalibrated" else NOTHING for name in row.ece},
+                temperature=NOTHING,
             )
             for row in found.calibratability
         ),
@@ -67,7 +69,7 @@ def without_numbers(found):
             replace(
                 each,
                 rows=tuple(
-                    replace(row, metrics={"auroc": NOTHING}, density=row.density if row.map == "none" else None)
+                    replace(row, metrics={"auroc": NOTHING}, density=row.density if row.map == "uncalibrated" else None)
                     for row in each.rows
                 ),
             )

@@ -43,7 +43,7 @@ def test_calibratability_marks_each_mean_on_its_range(maker):
     found = maker().diagnosis()
     ax = panels_of(plot_calibratability(found))[0]
     for marker, colour, name in (
-        ("o", LIGHT.over, "none"),
+        ("o", LIGHT.over, "uncalibrated"),
         ("o", LIGHT.under, "temperature"),
         ("s", LIGHT.ink, "histogram"),
     ):
@@ -277,11 +277,11 @@ def test_under_corruption_each_number_runs_over_severity(maker):
     ece, accuracy, auroc = panels_of(figure)[3:6]
     of = {name: [each for each in panel.levels if (each.candidate, each.map) == ("focal", name)] for name in panel.maps}
     for ax, metric in ((ece, "ece"), (auroc, "auroc")):
-        for line, name in zip(ax.lines, ("none", "temperature"), strict=True):
+        for line, name in zip(ax.lines, ("uncalibrated", "temperature"), strict=True):
             assert line.get_xdata().tolist() == [0, 1, 2, 3]
             assert line.get_ydata().tolist() == [each.metrics[metric].mean for each in of[name]]
     (line,) = accuracy.lines
-    assert line.get_ydata().tolist() == [each.metrics["accuracy"].mean for each in of["none"]]
+    assert line.get_ydata().tolist() == [each.metrics["accuracy"].mean for each in of["uncalibrated"]]
     words = words_of(figure)
     assert any("mean over 2 corruptions" in each for each in words)
     assert "gap at 3: +4.0, after TS +4.0 points" in words
@@ -294,7 +294,7 @@ def test_natural_shift_stands_below_the_clean_rows_on_the_same_axes(maker):
     assert [ax._left_title.get_text() for ax in (clean, photos)] == ["clean, 500 samples", "photos, 300 samples"]
     assert clean.get_xlim() == photos.get_xlim()
     for ax, shift in ((clean, "clean"), (photos, "photos")):
-        for colour, name in ((LIGHT.over, "none"), (LIGHT.under, "temperature")):
+        for colour, name in ((LIGHT.over, "uncalibrated"), (LIGHT.under, "temperature")):
             drawn = [float(mark.get_xdata()[0]) for mark in lines_of(ax, "o", colour)]
             rows = [row for row in panel.rows if (row.shift, row.map) == (shift, name)]
             assert drawn == [row.metrics["ece"].mean for row in rows]
