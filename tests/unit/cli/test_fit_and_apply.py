@@ -114,7 +114,7 @@ def test_options_and_chains_are_understood(calibrant, files, tmp_path):
     assert fitted.maps[0].summary.settings["criterion"] == "focal"
     assert fitted.maps[0].summary.settings["gamma"] == 2
     assert "temperature's optimum" in out
-    assert "none's optimum" in out
+    assert "uncalibrated's optimum" in out
 
 
 def test_square_brackets_are_shown_as_they_are(calibrant, files, tmp_path):
@@ -308,7 +308,7 @@ def test_stopping_leaves_the_old_file_and_no_other(calibrant, files, tmp_path, m
     path = tmp_path / "map.safetensors"
     path.write_bytes(b"the old one")
     if where == "fit":
-        monkeypatch.setattr(TemperatureScaling, "learn", stop)
+        monkeypatch.setattr(TemperatureScaling, "_fit", stop)
     else:
         monkeypatch.setattr(safetensors.torch, "save_file", stop)
     code, _, err = calibrant("fit", "temperature", files / "cal.npz", "-o", path)

@@ -121,7 +121,7 @@ def test_methods_stand_in_order_of_log_loss_and_failures_last(board):
 
 def test_both_rivals_take_part_and_nobody_takes_part_twice(board):
     names = [entry.name for entry in board.methods]
-    assert sorted(names) == ["bias(by=0.1)", "bias(by=3.0)", "fails", "uncalibrated", "temperature", "warns"]
+    assert sorted(names) == ["bias(by=0.1)", "bias(by=3.0)", "fails", "temperature", "uncalibrated", "warns"]
     assert "uncalibrated" not in board.find("uncalibrated").differences
     assert set(board.find("warns").differences) == {"uncalibrated", "temperature"}
     assert [entry.name for entry in compare(CALIBRATION, TEST, [], resamples=100).methods] == [
@@ -158,7 +158,7 @@ def test_what_a_method_does_to_the_predictions_is_told(board):
 @pytest.fixture
 def no_temperature(monkeypatch):
     """Temperature scaling that cannot be fitted."""
-    monkeypatch.setattr(TemperatureScaling, "learn", Fails.learn)
+    monkeypatch.setattr(TemperatureScaling, "_fit", Fails._fit)
 
 
 @pytest.mark.usefixtures("no_temperature")

@@ -180,7 +180,7 @@ def test_an_html_page_stands_alone(tmp_path):
     parsed.feed(text)
     assert parsed.addresses == ["data:image/png;base64,cG5n"]
     assert "url(" not in text
-    assert "default-src 'uncalibrated'" in text
+    assert "default-src 'none'" in text
     assert not parsed.tags & {"script", "link", "iframe", "object", "form"}
 
 
