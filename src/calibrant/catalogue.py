@@ -1,4 +1,4 @@
-"""Everything that has a name: metrics, calibrators, losses, data sets and corruptions, with plugins.
+"""Everything that has a name: metrics, calibrators, losses, data sets, corruptions and maps, with plugins.
 
 A registry loads its package when it is first used: measuring does not wait for calibrators or losses. It collects the
 concrete classes that the package exports, and those that installed plugins declare as entry points of its group,
@@ -35,6 +35,8 @@ from calibrant.errors import CalibrantWarning, InputError
 from calibrant.paper import Paper
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from calibrant.calibrators import Calibrator, FeatureCalibrator
     from calibrant.datasets import Corruption, DatasetReader
     from calibrant.losses import Loss, MetaLoss
@@ -49,6 +51,7 @@ __all__ = [
     "feature_calibrators",
     "find_papers",
     "losses",
+    "maps",
     "meta_losses",
     "metrics",
     "parse_any_calibrator",
@@ -375,6 +378,13 @@ datasets: "Registry[DatasetReader]" = Registry(
 )
 corruptions: "Registry[Corruption]" = Registry(
     "a corruption", examples="gaussian_noise", module="calibrant.datasets.corruptions", bases=("Corruption",)
+)
+maps: "Registry[nn.Module]" = Registry(
+    "a kind of map",
+    examples="scale",
+    module="calibrant.maps",
+    bases=("Map", "ProximityMap", "Curve", "Surface"),
+    key="kind",
 )
 _any_calibrators: "Registry[AnyCalibrator]" = Registry(
     "a method",

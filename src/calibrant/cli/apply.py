@@ -22,8 +22,8 @@ from calibrant.errors import CalibrantWarning, InputError, terminal_text
 if TYPE_CHECKING:
     from calibrant.calibrators import TemperatureScaling
     from calibrant.files import MapFile
-    from calibrant.files.load import Scores
     from calibrant.files.map_file import AnyMap
+    from calibrant.files.save import Scores
 
 __all__ = ["EXAMPLES", "apply"]
 
@@ -64,7 +64,7 @@ def apply(
     from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.cli.reports import check_output
     from calibrant.files import load_features, read_map_file
-    from calibrant.files.load import load_scores, save_scores
+    from calibrant.files.save import load_scores, save_scores
     from calibrant.files.source import suffix_of
     from calibrant.maps import Map, Scale
 

@@ -14,7 +14,6 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias, final
@@ -22,6 +21,7 @@ from typing import Any, TypeAlias, final
 import torch
 from torch import Tensor, nn
 
+from calibrant import catalogue
 from calibrant.atomic import atomic_path, save_tensors
 from calibrant.checks import existing_file
 from calibrant.errors import FileError, InputError, reading
@@ -38,7 +38,6 @@ __all__ = [
     "AnyMap",
     "Container",
     "MapFile",
-    "about_rows",
     "check_map",
     "contents_metadata",
     "describe",
@@ -46,7 +45,6 @@ __all__ = [
     "digest",
     "digest_fits",
     "heeds_offset",
-    "kinds",
     "load_feature_map",
     "load_map",
     "read_fit",
@@ -63,31 +61,20 @@ _FIRST_WITH_DIGEST = 2  # version of a format
 @final
 @dataclass(frozen=True)
 class Container:
-    """One kind of such files.
+    """A kind of safetensors files with a document and a digest."""
 
-    Args:
-        name: Name of the format, such as ``calibrant.map``.
-        number: Version of the format; newer ones are refused.
-        thing: What is in it, in words, such as ``a map``.
-        advice: How to make one, in a sentence.
-    """
-
-    name: str
-    number: int
-    thing: str
-    advice: str
+    name: str  # of the format, such as ``calibrant.map``
+    number: int  # version of the format; newer ones are refused
+    thing: str  # what it holds, such as ``a map``
+    advice: str  # how to make one, in a sentence
 
     def check_path(self, path: str | os.PathLike[str]) -> None:
-        """A name that says what the file will be.
-
-        Raises:
-            FileError: If it does not end in ``.safetensors``.
-        """
+        """Check that a name ends in ``.safetensors``."""
         if not Path(path).name.lower().endswith(".safetensors"):
             raise FileError(f"the name of {self.thing}'s file must end in .safetensors; got {os.fspath(path)}.")
 
     def write(self, path: str | os.PathLike[str], document: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        """Write both into one file, whole or not at all; the document says of which format and version it is."""
+        """Write a document and tensors into one file, whole or not at all."""
         document = {"format": f"{self.name}/{self.number}", "calibrant": version("calibrant"), **document}
         # Copies, because the file format refuses tensors that share memory, as tied weights do.
         copied = {name: values.detach().cpu().contiguous().clone() for name, values in tensors.items()}
@@ -95,10 +82,10 @@ class Container:
             save_tensors(copied, file, contents_metadata(document, copied))
 
     def read(self, path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """The document and the tensors, on the CPU.
+        """Return the document and the tensors, on the CPU.
 
         Raises:
-            FileError: If the file is none of this kind, of a newer version, or not as it was written.
+            FileError: If the file is of another kind or a newer version, or its digest does not match.
         """
         from safetensors import safe_open
 
@@ -117,39 +104,35 @@ class Container:
                     f"(found {shown}). {self.advice}"
                 )
             document = json.loads(text)
-            number = self._version(document, path)
+            form, _, stated = str(document["format"]).partition("/")
+            ours = f"{self.name}/{self.number}"
+            if form != self.name or not stated.isdecimal():
+                raise FileError(
+                    f"{path} must be {self.thing} ({ours}); it says it is {document['format']!r}. {self.advice}"
+                )
+            if int(stated) > self.number:
+                raise FileError(
+                    f"{path} was written by a newer calibrant ({document.get('calibrant')}): its format is "
+                    f"{form}/{stated}, and {version('calibrant')} reads up to {ours}. Update calibrant."
+                )
             tensors = {name: file.get_tensor(name).clone() for name in held}
-        if ("sha256" in document or number >= _FIRST_WITH_DIGEST) and not digest_fits(text, tensors):
+        if ("sha256" in document or int(stated) >= _FIRST_WITH_DIGEST) and not digest_fits(text, tensors):
             raise FileError(
                 f"{path} must hold what was written into it; it does not: its contents are not those that its digest "
                 "is of. It was damaged or edited; copy it again, or make it anew."
             )
         return document, tensors
 
-    def _version(self, document: dict[str, Any], path: Path) -> int:
-        form, _, number = str(document["format"]).partition("/")
-        ours = f"{self.name}/{self.number}"
-        if form != self.name or not number.isdecimal():
-            raise FileError(
-                f"{path} must be {self.thing} ({ours}); it says it is {document['format']!r}. {self.advice}"
-            )
-        if int(number) > self.number:
-            raise FileError(
-                f"{path} was written by a newer calibrant ({document.get('calibrant')}): its format is {form}/{number}"
-                f", and {version('calibrant')} reads up to {ours}. Update calibrant."
-            )
-        return int(number)
-
 
 def contents_metadata(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """What stands in a file's metadata: the document, with a digest of it and of the tensors in front."""
+    """Return the metadata of a file: the document, preceded by a digest of it and of the tensors."""
     # One entry only, because the file format writes several in no certain order.
     text = json.dumps({name: value for name, value in document.items() if name != "sha256"})
     return {_KEY: _sealed(text, tensors)}
 
 
 def digest_fits(text: str, tensors: Mapping[str, Tensor]) -> bool:
-    """Whether a document's text and the tensors are those that the digest in it is of; not if there is none."""
+    """Return whether the digest in a document's text is that of the text and the tensors; False if it has none."""
     rest = text[len(_SEAL) + _DIGITS + len(_NEXT) :]
     return text == _sealed(f"{{{rest}", tensors)
 
@@ -159,21 +142,12 @@ def _sealed(text: str, tensors: Mapping[str, Tensor]) -> str:
     return f"{_SEAL}{digest}{_NEXT}{text[1:]}"
 
 
-_ROWS = 256
-_FINEST = 256  # steps in one, of the rows that are tried
-_SEEN = 1e-6
-
-
 @torch.no_grad()
 def heeds_offset(fitted: Map, logits: Tensor) -> bool:
-    """Whether the map's probabilities change when a number is added to a row of logits, tried on a few of the rows.
+    """Return whether probabilities of a map change when a number is added to a row of logits, tried on a few rows.
 
     The softmax does not, and neither do most maps. Those with a weight for each class do; to them logits, and the
     logarithms of the probabilities that these give, are different inputs.
-
-    Args:
-        fitted: The map.
-        logits: Rows as it will see them, (n, k).
 
     Example:
         >>> from calibrant.maps import Affine, Scale
@@ -183,19 +157,19 @@ def heeds_offset(fitted: Map, logits: Tensor) -> bool:
         >>> heeds_offset(Affine(torch.tensor([2.0, 1.0]), torch.zeros(2), n_classes=2), rows)
         True
     """
-    few = logits[:: max(1, len(logits) // _ROWS)].double()
+    few = logits[:: max(1, len(logits) // 256)].double()
     # Rounded, so that adding one is exact: else a row on the edge of a bin could change sides.
-    few = (few * _FINEST).round() / _FINEST
-    return bool(((fitted(few + 1).softmax(1) - fitted(few).softmax(1)).abs() > _SEEN).any())
+    few = (few * 256).round() / 256
+    return bool(((fitted(few + 1).softmax(1) - fitted(few).softmax(1)).abs() > 1e-6).any())
 
 
-AnyMap: TypeAlias = Map | ProximityMap  # the second looks at features beside logits
+AnyMap: TypeAlias = Map | ProximityMap  # the second needs features beside logits
 
 _MOST_CLASSES = 1 << 24  # no vocabulary is larger
-_TRIED = 1 << 12  # classes of a map that is tried on a few rows; with more, the sizes of its numbers must be enough
+_TRIED = 1 << 12  # most classes of a map that is tried on a few rows
 _MOST_PARTS = 10_000
 _TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-# What a field of FitSummary is called in a document; any other is called by its own name after "fit_".
+# Keys of the fields of FitSummary in a document; any other field has the key "fit_" + its name.
 _FIT_KEYS = {
     "method": "method",
     "settings": "method_settings",
@@ -206,22 +180,14 @@ _FIT_KEYS = {
 }
 
 
-def kinds() -> dict[str, type[nn.Module]]:
-    """Every map and curve that a file can hold, by its name there."""
-    maps = import_module("calibrant.maps")
-    exported = (getattr(maps, name) for name in maps.__all__)
-    classes = (thing for thing in exported if isinstance(thing, type) and issubclass(thing, nn.Module))
-    return {str(vars(kind)["kind"]): kind for kind in classes if not inspect.isabstract(kind)}
-
-
 def describe(module: nn.Module) -> dict[str, Any]:
-    """What a map or a curve is, and what its parts are.
+    """Return a map or a curve, with its parts, as plain data.
 
     Raises:
-        InputError: If it is none of ours: a file of it could not be read back.
+        InputError: If it is not in the catalogue: a file of it could not be read back.
     """
     name = str(getattr(module, "kind", ""))
-    if kinds().get(name) is not type(module):
+    if catalogue.maps.kinds.get(name) is not type(module):
         raise InputError(f"a map to be saved must be one of calibrant.maps; got {type(module).__name__}.")
     described: dict[str, Any] = {"kind": name, "settings": module.settings(), "n_classes": None, "parts": {}}  # type: ignore[operator]
     if isinstance(module, Map | ProximityMap):
@@ -231,13 +197,13 @@ def describe(module: nn.Module) -> dict[str, Any]:
         extra: value for extra, value in plain.items() if not isinstance(value, Tensor | nn.Module | None)
     }
     for part, child in module.named_children():
-        listed = [_describe_part(each) for each in child] if isinstance(child, nn.ModuleList) else None
-        described["parts"][part] = _describe_part(child) if listed is None else listed
+        several = isinstance(child, nn.ModuleList)
+        described["parts"][part] = list(map(_describe_part, child)) if several else _describe_part(child)  # type: ignore[call-overload]
     return described
 
 
 def _extras(module: nn.Module | type[nn.Module]) -> tuple[str, ...]:
-    """Names of what a map may have beside what its constructor takes."""
+    """Names of attributes that a map may have beside the arguments of its constructor."""
     return tuple(getattr(module, "extras", ()))
 
 
@@ -247,33 +213,37 @@ def _describe_part(module: nn.Module) -> dict[str, Any]:
 
 
 def describe_fit(summary: FitSummary | None) -> dict[str, Any]:
-    """How a map came about."""
+    """Return the summary of a fit as plain data."""
     if summary is None:
         return {"method": None}
-    held = {_FIT_KEYS.get(each.name, f"fit_{each.name}"): getattr(summary, each.name) for each in fields(summary)}
+    held = {_fit_key(entry.name): getattr(summary, entry.name) for entry in fields(summary)}
     certificate = None if summary.certificate is None else summary.certificate._asdict()
     return held | {"certificate": certificate, "notes": list(summary.notes)}
 
 
 def read_fit(described: Mapping[str, Any]) -> FitSummary | None:
-    """The reverse of :func:`describe_fit`; a field that the file, being older, does not have is left at its default.
+    """Reverse :func:`describe_fit`; a field that an older file does not have keeps its default.
 
     Raises:
-        InputError: If one is of another type, or a count is negative.
+        InputError: If a field is of another type, or a count is negative.
     """
     if described["method"] is None:
         return None
     held = {}
-    for each in fields(FitSummary):
-        key = _FIT_KEYS.get(each.name, f"fit_{each.name}")
+    for entry in fields(FitSummary):
+        key = _fit_key(entry.name)
         if key in described:
-            held[each.name] = described[key]
-        elif each.name in _FIT_KEYS or (each.default is MISSING and each.default_factory is MISSING):
+            held[entry.name] = described[key]
+        elif entry.name in _FIT_KEYS or (entry.default is MISSING and entry.default_factory is MISSING):
             raise InputError(f"the record of a fit must have {key!r}; it has not.")
     _check_fit(held)
     certificate = held["certificate"]
     held["certificate"] = None if certificate is None else Certificate(**certificate)
     return FitSummary(**held | {"notes": tuple(held["notes"])})
+
+
+def _fit_key(name: str) -> str:
+    return _FIT_KEYS.get(name, f"fit_{name}")
 
 
 def _check_fit(held: Mapping[str, Any]) -> None:
@@ -303,11 +273,7 @@ def _is_number(value: object) -> bool:
 
 
 def rebuild(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AnyMap:
-    """The map that was described, with its numbers. Nothing is allocated that is larger than these.
-
-    Args:
-        described: What :func:`describe` gave.
-        tensors: Its numbers, by their names in the ``state_dict``.
+    """Build the map that :func:`describe` described, with its ``state_dict``; nothing larger is allocated.
 
     Raises:
         InputError: If a kind is not known, or numbers or settings are missing, too many, out of range, or do not fit
@@ -333,11 +299,7 @@ def rebuild(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AnyM
 
 
 def check_map(fitted: AnyMap) -> None:
-    """See that a map can be used: numbers in range, of sizes that fit together, and parts for the same classes.
-
-    Raises:
-        InputError: If it cannot.
-    """
+    """Check that a map can be used: numbers in range, of sizes that fit together, and parts for the same classes."""
     parts = [part for part in fitted.modules() if isinstance(part, Map | ProximityMap)]
     if len(parts) > _MOST_PARTS:
         raise InputError(f"a map must have at most {_MOST_PARTS:,} parts; got {len(parts):,}.")
@@ -354,21 +316,21 @@ def check_map(fitted: AnyMap) -> None:
 
 
 def _make(described: Mapping[str, Any], inside: Mapping[str, Mapping[str, Tensor]], place: str) -> nn.Module:
-    name, known = described["kind"], kinds()
+    name, known = described["kind"], catalogue.maps.kinds
     if name not in known:
         raise InputError(
             f"every kind of map must be one of {', '.join(sorted(known))}; got {name!r}. A newer calibrant may know it."
         )
     arguments: dict[str, Any] = {**inside.get(place, {}), **described["settings"]}
-    if described["n_classes"] is not None:
-        arguments["n_classes"] = _class_count(described["n_classes"])
+    if (n_classes := described["n_classes"]) is not None:
+        if type(n_classes) is not int or not 2 <= n_classes <= _MOST_CLASSES:
+            raise InputError(f"n_classes must be a whole number from 2 to {_MOST_CLASSES:,}; got {n_classes!r}.")
+        arguments["n_classes"] = n_classes
     for part, below in described["parts"].items():
-        several = isinstance(below, list)
-        arguments[part] = (
-            [_make(each, inside, f"{place}{part}.{number}.") for number, each in enumerate(below)]
-            if several
-            else _make(below, inside, f"{place}{part}.")
-        )
+        if isinstance(below, list):
+            arguments[part] = [_make(one, inside, f"{place}{part}.{number}.") for number, one in enumerate(below)]
+        else:
+            arguments[part] = _make(below, inside, f"{place}{part}.")
     extras = {extra: arguments.pop(extra) for extra in _extras(known[name]) if extra in arguments}
     _check_arguments(name, known[name], arguments)
     made = known[name](**arguments)
@@ -382,15 +344,9 @@ def _make(described: Mapping[str, Any], inside: Mapping[str, Mapping[str, Tensor
     return made
 
 
-def _class_count(given: Any) -> int:
-    if type(given) is not int or not 2 <= given <= _MOST_CLASSES:
-        raise InputError(f"n_classes must be a whole number from 2 to {_MOST_CLASSES:,}; got {given!r}.")
-    return given
-
-
 def _check_arguments(name: str, kind: type[nn.Module], arguments: Mapping[str, Any]) -> None:
     parameters = inspect.signature(kind).parameters
-    needed = {each.name for each in parameters.values() if each.default is inspect.Parameter.empty}
+    needed = {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
     for wrong, verb in ((needed - set(arguments), "is missing"), (set(arguments) - set(parameters), "is not known")):
         if wrong:
             raise InputError(f"a {name!r} map must have {', '.join(parameters)}; {min(wrong)!r} {verb}.")
@@ -398,7 +354,7 @@ def _check_arguments(name: str, kind: type[nn.Module], arguments: Mapping[str, A
 
 @torch.no_grad()
 def _try(fitted: AnyMap) -> None:
-    """One look at what it does to a few rows, so that sizes that do not fit are found now and not in use."""
+    """Apply a map to a few rows, so that sizes that do not fit are noticed now and not in use."""
     rows = torch.zeros(4, fitted.n_classes, dtype=torch.float64)
     rows[1, 0], rows[2, 0], rows[3, -1] = 30, -30, 30
     try:
@@ -412,12 +368,8 @@ def _try(fitted: AnyMap) -> None:
         raise InputError("a map must give a number for every class; it gives NaN, or another shape.")
 
 
-def about_rows(fitted: AnyMap, fitted_on: Predictions | None, features: object) -> dict[str, Any]:
-    """What they were, their fingerprint, and their numbers before and after; None each where the rows are not given.
-
-    Raises:
-        InputError: If they are not of the map's classes, not as many as it was fitted on, or lack features.
-    """
+def _about_samples(fitted: AnyMap, fitted_on: Predictions | None, features: object) -> dict[str, Any]:
+    """Return the kind, the digest, and metrics before and after of the samples of a fit; None each without them."""
     if fitted_on is None:
         return {"inputs": None, "digest": None, "before": None, "after": None}
     if fitted_on.n_classes != fitted.n_classes:
@@ -440,7 +392,7 @@ def about_rows(fitted: AnyMap, fitted_on: Predictions | None, features: object) 
 
 
 def digest(predictions: Predictions, features: Tensor | None = None) -> str:
-    """A fingerprint of logits and labels, and of features; the same numbers in the same type and shape give the same.
+    """Return a digest of logits, labels and features; the same numbers in the same type and shape give the same.
 
     Example:
         >>> digest(Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 1]))[:20]
@@ -450,16 +402,12 @@ def digest(predictions: Predictions, features: Tensor | None = None) -> str:
     for values in (predictions.logits, predictions.labels, features):
         if values is not None:
             taken.update(f"{values.dtype} {tuple(values.shape)} ".encode())
-            taken.update(_memory(values))
+            taken.update(values.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     return f"sha256:{taken.hexdigest()}"
 
 
 def _numbers(predictions: Predictions) -> dict[str, float]:
     return Tally([NLL(), Brier(), ECE(), Accuracy()]).add(predictions).values()
-
-
-def _memory(values: Tensor) -> Any:
-    return values.detach().cpu().contiguous().view(torch.uint8).numpy()
 
 
 MAP_CONTAINER = Container("calibrant.map", 2, "a map", "Make one with calibrant fit, or with save_map.")
@@ -468,17 +416,11 @@ MAP_CONTAINER = Container("calibrant.map", 2, "a map", "Make one with calibrant 
 @final
 @dataclass(frozen=True, eq=False)
 class MapFile:
-    """All that a file of a map holds.
+    """The content of a file of a map."""
 
-    Args:
-        map: The map, on the CPU.
-        class_names: The names of the classes it was fitted for, if they were known.
-        document: How it came about; see the module's text.
-    """
-
-    map: AnyMap
-    class_names: tuple[str, ...] | None
-    document: dict[str, Any]
+    map: AnyMap  # on the CPU
+    class_names: tuple[str, ...] | None  # of the classes it was fitted for, if they were known
+    document: dict[str, Any]  # the method, its options and its fit
 
 
 def save_map(
@@ -489,20 +431,20 @@ def save_map(
     features: object = None,
     class_names: Sequence[str] | None = None,
 ) -> None:
-    """Write a map to a ``.safetensors`` file that :func:`load_map` reads back; whole or not at all.
+    """Save a map to a ``.safetensors`` file that :func:`load_map` reads back; whole or not at all.
 
     Args:
         fitted: One of the maps of :mod:`calibrant.maps`.
-        path: Where to; the folder must exist, and a file there is replaced.
-        fitted_on: The rows it was fitted on. Their fingerprint goes into the file, and whether they were logits or
-            probabilities, and their log-loss, Brier score, calibration error and accuracy before and after: on rows
-            that the map has seen, so they flatter it.
-        features: Those of these rows, for a map that looks at features.
-        class_names: One name a class; those of ``fitted_on`` if not given.
+        path: Path of the file; the folder must exist, and an existing file is replaced.
+        fitted_on: The samples it was fitted on. The file then has their digest, whether they were logits or
+            probabilities, and their log-loss, Brier score, calibration error and accuracy before and after: on samples
+            that the map has seen, so they are optimistic.
+        features: Features of these samples, for a map that needs features.
+        class_names: One name per class; those of ``fitted_on`` if not given.
 
     Raises:
         FileError: If the path does not end in ``.safetensors``, or cannot be written.
-        InputError: If the rows, features or names are not the map's, or not those that it was fitted on.
+        InputError: If the samples, features or names do not fit the map.
 
     Example:
         >>> import tempfile
@@ -519,52 +461,43 @@ def save_map(
     names = class_names if class_names is not None or fitted_on is None else fitted_on.class_names
     if names is not None and (isinstance(names, str) or len(names) != fitted.n_classes):
         raise InputError(f"class_names must name all {fitted.n_classes} classes; got {names!r}.")
+    described = describe(fitted)
+    check_map(fitted)
     document = {
-        "map": _checked(fitted),
+        "map": described,
         **describe_fit(fitted.summary),
         "class_names": None if names is None else [str(name) for name in names],
-        **about_rows(fitted, fitted_on, features),
+        **_about_samples(fitted, fitted_on, features),
     }
     MAP_CONTAINER.write(path, document, fitted.state_dict())
 
 
-def _checked(fitted: AnyMap) -> dict[str, Any]:
-    """What a map is, if it can be read back."""
-    described = describe(fitted)
-    check_map(fitted)
-    return described
-
-
 def load_map(path: str | os.PathLike[str]) -> Map:
-    """The map in a file, on the CPU, with the summary of its fit.
+    """Load the map in a file, on the CPU, with the summary of its fit.
 
-    Give it what it was fitted on: some maps (``vector``, ``matrix``, ``ms_odir``) answer logits otherwise than the
-    logarithms of the same probabilities. :func:`read_map_file` tells which it was, ``document.get("inputs")``.
+    Give it the kind of input it was fitted on: some maps (``vector``, ``matrix``, ``ms_odir``) map logits differently
+    from the logarithms of the same probabilities. ``read_map_file(path).document["inputs"]`` has the kind.
 
     Raises:
         FileError: If the file is cut short or was altered, is no map of ours, was written by a newer version, or holds
-            a map that looks at features (:func:`load_feature_map`); the message says which.
+            a map that needs features (:func:`load_feature_map`); the message says which.
     """
-    found = read_map_file(path).map
-    if isinstance(found, ProximityMap):
+    loaded = read_map_file(path).map
+    if isinstance(loaded, ProximityMap):
         raise FileError(f"{os.fspath(path)} holds a map that looks at features; read it with load_feature_map.")
-    return found
+    return loaded
 
 
 def load_feature_map(path: str | os.PathLike[str]) -> ProximityMap:
-    """The map that looks at features in a file, as :func:`load_map`.
-
-    Raises:
-        FileError: As :func:`load_map`, and if the map in the file does not look at features.
-    """
-    found = read_map_file(path).map
-    if isinstance(found, Map):
+    """Load the map that needs features in a file; see :func:`load_map`."""
+    loaded = read_map_file(path).map
+    if isinstance(loaded, Map):
         raise FileError(f"{os.fspath(path)} holds a map that looks at logits only; read it with load_map.")
-    return found
+    return loaded
 
 
 def read_map_file(path: str | os.PathLike[str]) -> MapFile:
-    """The map in a file, the names of its classes, and the document about it.
+    """Load the map in a file, the names of its classes, and the document about it.
 
     Raises:
         FileError: If the file is cut short or was altered, is no map of ours, or was written by a newer version.

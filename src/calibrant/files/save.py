@@ -1,11 +1,14 @@
-"""Save predictions and scores: one writer a format, atomic, readable by ``load``."""
+"""Save predictions, one writer per format; and load scores, to save them again calibrated beside all other columns."""
 
 import gzip
 import json
 import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, Literal, final
 
 import numpy as np
 import torch
@@ -13,15 +16,16 @@ from torch import Tensor
 
 from calibrant.atomic import atomic_path, save_tensors
 from calibrant.errors import FileError, InputError
-from calibrant.files.source import Column, Words, suffix_of
+from calibrant.files.load import Kind, Requested, has_meaning, load_with_choice
+from calibrant.files.source import Column, Content, Words, suffix_of
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = ["WRITERS", "save", "write_arrays"]
+__all__ = ["WRITERS", "Scores", "load_scores", "save", "save_scores"]
 
 Arrays = dict[str, Column]
 Names = tuple[str, ...] | None
 
-PREFIXES = {"logits": "logit_", "probs": "prob_"}  # a matrix becomes one column a class
+_PREFIXES = {"logits": "logit_", "probs": "prob_"}  # a matrix becomes one column per class
 
 
 def _numpy(array: Column) -> Any:
@@ -54,12 +58,12 @@ def _write_torch(arrays: Arrays, names: Names, file: Path) -> None:
 
 
 def _table(arrays: Arrays, names: Names) -> Any:
-    """The same as a table, with one column a class."""
+    """A table with one column per class."""
     import pyarrow as pa
 
-    columns = {"label" if name == "labels" else name: array for name, array in arrays.items() if name not in PREFIXES}
-    for name in PREFIXES.keys() & arrays.keys():
-        columns = {**_by_class(arrays[name], PREFIXES[name]), **columns}
+    columns = {"label" if name == "labels" else name: array for name, array in arrays.items() if name not in _PREFIXES}
+    for name in _PREFIXES.keys() & arrays.keys():
+        columns = {**_by_class(arrays[name], _PREFIXES[name]), **columns}
     table = pa.table({name: _column(array) for name, array in columns.items()})
     return table if names is None else table.replace_schema_metadata({"class_names": json.dumps(names)})
 
@@ -98,18 +102,11 @@ def _write_arrow(arrays: Arrays, names: Names, file: Path) -> None:
         writer.write_table(table)
 
 
-def _write_csv(arrays: Arrays, names: Names, file: Path) -> None:
-    from pyarrow import csv
-
-    with file.open("wb") as sink:
-        csv.write_csv(_csv_table(arrays, names), sink)
-
-
-def _write_csv_gz(arrays: Arrays, names: Names, file: Path) -> None:
+def _write_csv(arrays: Arrays, names: Names, file: Path, *, compressed: bool = False) -> None:
     from pyarrow import csv
 
     # Digits of scores are close to noise: higher levels take four times as long for a twentieth less.
-    with gzip.GzipFile(file, "wb", compresslevel=1, mtime=0) as sink:
+    with gzip.GzipFile(file, "wb", compresslevel=1, mtime=0) if compressed else file.open("wb") as sink:
         csv.write_csv(_csv_table(arrays, names), sink)
 
 
@@ -118,21 +115,20 @@ def _csv_table(arrays: Arrays, names: Names) -> Any:
     import pyarrow as pa
 
     # The digits of a float32 read as float64 would be another number; those of the same number as float64 are not.
-    wide = {name: _wide(array) for name, array in arrays.items()}
+    wide = {
+        name: array.double() if isinstance(array, Tensor) and array.is_floating_point() else array
+        for name, array in arrays.items()
+    }
     table = _table(wide, None)
     if names is None or names == tuple(str(place) for place in range(len(names))):
         return table
     _check_words(names)
-    prefix = next(prefix for name, prefix in PREFIXES.items() if name in arrays)
+    prefix = next(prefix for name, prefix in _PREFIXES.items() if name in arrays)
     columns = {f"{prefix}{name}": table[place] for place, name in enumerate(names)}
     if "labels" in arrays:
         columns["label"] = pa.array(list(names), pa.string()).take(_column(arrays["labels"]))
-    others = {name: table[name] for name in arrays if name not in PREFIXES and name != "labels"}
+    others = {name: table[name] for name in arrays if name not in _PREFIXES and name != "labels"}
     return pa.table({**columns, **others})
-
-
-def _wide(array: Column) -> Column:
-    return array.double() if isinstance(array, Tensor) and array.is_floating_point() else array
 
 
 def _check_words(names: tuple[str, ...]) -> None:
@@ -149,7 +145,7 @@ def _check_words(names: tuple[str, ...]) -> None:
 WRITERS: dict[str, Callable[[Arrays, Names, Path], None]] = {
     ".arrow": _write_arrow,
     ".csv": _write_csv,
-    ".csv.gz": _write_csv_gz,
+    ".csv.gz": partial(_write_csv, compressed=True),
     ".feather": _write_arrow,
     ".npz": _write_npz,
     ".parquet": _write_parquet,
@@ -185,15 +181,14 @@ def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> N
         [[2.0, 0.0]]
     """
     if isinstance(predictions, TopLabel):
-        write_arrays({"confidence": predictions.confidence, "correct": predictions.correct}, None, path)
+        _write_arrays({"confidence": predictions.confidence, "correct": predictions.correct}, None, path)
     elif isinstance(predictions, Predictions):
-        write_arrays({"logits": predictions.logits, "labels": predictions.labels}, predictions.class_names, path)
+        _write_arrays({"logits": predictions.logits, "labels": predictions.labels}, predictions.class_names, path)
     else:
         raise InputError(f"what is saved must be Predictions or a TopLabel; got {type(predictions).__name__}.")
 
 
-def write_arrays(arrays: Mapping[str, Column], names: tuple[str, ...] | None, path: str | os.PathLike[str]) -> None:
-    """Write named tensors and words in the format that the path's ending names, whole or not at all."""
+def _write_arrays(arrays: Mapping[str, Column], names: Names, path: str | os.PathLike[str]) -> None:
     write = WRITERS[suffix_of(path)]
     with atomic_path(path) as file:
         try:
@@ -205,8 +200,135 @@ def write_arrays(arrays: Mapping[str, Column], names: tuple[str, ...] | None, pa
 
 
 def _compact(array: Column) -> Column:
-    """On the CPU, and without the rows it was cut out of: torch and safetensors would write those too."""
+    """A column on the CPU with a memory of its own: torch and safetensors would write the tensor it is a slice of."""
     if isinstance(array, Words):
         return array
     array = array.detach().cpu().contiguous()
     return array if array.untyped_storage().nbytes() == array.nbytes else array.clone()
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Predictions that need no labels: a model in use has none yet.
+
+    Args:
+        predictions: The samples. Without labels, the predicted class stands in for them.
+        kind: What the file held, and what it is to hold again.
+        labelled: Whether the labels are the file's.
+        single: Shape of a row of scores, () or (1,), if two classes had one logit; None otherwise.
+        others: The other columns of the file, such as features.
+        left: Names in the file that are not to be written again.
+    """
+
+    predictions: Predictions
+    kind: Literal["logits", "probs"]
+    labelled: bool
+    single: tuple[int, ...] | None = None
+    others: Mapping[str, Column] = field(default_factory=dict)
+    left: tuple[str, ...] = ()
+
+
+def load_scores(
+    path: str | os.PathLike[str], *, kind: Kind | None = None, scores: str | None = None, labels: str | None = None
+) -> Scores:
+    """Load logits or probabilities, labels if there are any, and the other columns; names as in :func:`load`.
+
+    Raises:
+        FileError: If the file cannot be read, or has no scores of every class.
+        UnknownNameError: If a name that was given is not in it.
+    """
+    record, choice, content = load_with_choice(path, Requested(kind, scores, labels, labels_needed=False))
+    if not isinstance(record, Predictions) or choice.kind == "top-label":
+        raise FileError(f"{os.fspath(path)} must have logits or probabilities of every class; it has the top label's.")
+    single = None
+    if choice.kind == "logits" and len(choice.scores) == 1 and record.n_classes == 2:
+        # Of two classes only, so that the scores of many are not read twice.
+        column = content.read(choice.scores, None)[choice.scores[0]]
+        assert isinstance(column, Tensor)
+        row = tuple(column.shape[1:])
+        single = row if row in {(), (1,)} else None
+    names = dict.fromkeys(name for name in content.names if name not in {*choice.scores, choice.labels})
+    others = _read_others(content, list(names), len(record))
+    left = tuple(name for name in names if name not in others)
+    return Scores(record, choice.kind, choice.labels is not None, single, others, left)
+
+
+_TAKEN = {"class_names", "file", "allow_pickle"}  # the last two are arguments of NumPy's savez
+
+
+def _read_others(content: Content, names: Sequence[str], n: int) -> dict[str, Column]:
+    """Columns with one entry per sample, such as features or identifiers.
+
+    Left out: other scores and labels, which would stand uncalibrated beside the new ones; a repeated name, or one that
+    leads out of an archive (``../``); what has another length, which is not even read; and everything in a CSV file,
+    whose text could only be guessed at ("007" is an identifier).
+    """
+    if content.where is not None and suffix_of(content.where).startswith(".csv"):
+        return {}
+    times = Counter(content.names)
+    free = [
+        name
+        for name in names
+        if not has_meaning(name)
+        and name not in _TAKEN
+        and times[name] == 1
+        and _stays_inside(name)
+        and content.shape(name)[:1] in {(n,), (None,)}
+    ]
+    read = _readable(content, free)
+    lengths = {
+        name: (column if isinstance(column, Tensor) else column.codes).shape[:1] for name, column in read.items()
+    }
+    return {name: column for name, column in read.items() if lengths[name] == (n,)}
+
+
+def _stays_inside(name: str) -> bool:
+    """Whether a file of that name, which it is in an archive, would lie where the archive is unpacked."""
+    path = PurePosixPath(name)
+    outside = path.is_absolute() or ".." in path.parts or "\\" in name or PureWindowsPath(name).drive
+    return name.isprintable() and not outside
+
+
+def _readable(content: Content, names: Sequence[str]) -> dict[str, Column]:
+    """All columns that can be read, by halves, so that an odd one costs few passes over the file."""
+    try:
+        return content.read(names, None) if names else {}
+    except InputError:
+        middle = len(names) // 2
+        halves = (names[:middle], names[middle:]) if middle else ()
+        return {name: column for half in halves for name, column in _readable(content, half).items()}
+
+
+def save_scores(scores: Scores, path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Save logits or probabilities, with the labels, the class names and the other columns of their source.
+
+    No probability is written as 0, which would claim that a class is impossible: the smallest is the smallest normal
+    number of its type. One logit a row stays one, except in a CSV file with class names, which stand in the names of
+    its columns.
+
+    Returns:
+        The names of the columns that the format cannot hold: matrices in a table, text in an archive of tensors.
+
+    Raises:
+        FileError: If the ending is not known, the file cannot be written, or CSV cannot hold the class names.
+    """
+    rows, suffix = scores.predictions, suffix_of(path)
+    others = {name: column for name, column in scores.others.items() if _can_hold(suffix, column)}
+    values = rows.logits
+    if scores.kind == "probs":
+        values = rows.probs.clamp(min=torch.finfo(rows.probs.dtype).smallest_normal)
+    elif scores.single is not None and not (rows.class_names and suffix.startswith(".csv")):
+        values = (values[:, 1] - values[:, 0]).reshape(len(values), *scores.single)
+    arrays: dict[str, Column] = {scores.kind: values}
+    if scores.labelled:
+        arrays["labels"] = rows.labels
+    _write_arrays(arrays | others, rows.class_names, path)
+    return tuple(name for name in scores.others if name not in others)
+
+
+def _can_hold(suffix: str, column: Column) -> bool:
+    if isinstance(column, Words):
+        return suffix not in {".pt", ".pth", ".safetensors"}
+    is_archive = suffix in {".npz", ".pt", ".pth", ".safetensors"}
+    return is_archive or (column.ndim == 1 and not column.is_complex())

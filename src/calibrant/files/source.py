@@ -35,10 +35,10 @@ SUFFIXES = (".arrow", ".csv", ".csv.gz", ".feather", ".npz", ".parquet", ".pt", 
 
 
 def suffix_of(path: str | os.PathLike[str]) -> str:
-    """The ending that tells a file's format.
+    """Return the ending that decides a file's format.
 
     Raises:
-        FileError: If it is none of those known.
+        FileError: If it is none of :data:`SUFFIXES`.
 
     Example:
         >>> suffix_of("runs/Predictions.CSV.gz")
@@ -58,13 +58,13 @@ def suffix_of(path: str | os.PathLike[str]) -> str:
 @final
 @dataclass(frozen=True, eq=False)
 class Words:
-    """A column of words: each different word once, and for every row the place of its word."""
+    """A column of words: every distinct word once, and for every row the number of its word."""
 
     distinct: tuple[str, ...]
     codes: Tensor  # (n,) int64
 
     def first(self, wrong: Callable[[str], bool]) -> tuple[int, str] | None:
-        """First row, and its word, of which something holds."""
+        """Return the first row, and its word, for which ``wrong`` holds."""
         bad = torch.tensor([wrong(word) for word in self.distinct], dtype=torch.bool)[self.codes].nonzero()
         if not bad.numel():
             return None
@@ -78,38 +78,30 @@ Column = Tensor | Words
 @final
 @dataclass(frozen=True, eq=False)
 class Content:
-    """The named arrays of an archive or columns of a table, not read yet.
+    """The named arrays of an archive or columns of a table, not read yet."""
 
-    Args:
-        where: The file, or None if the source is in memory.
-        noun: What a name stands for: "array" or "column".
-        names: Every name, in the source's order.
-        class_names: The classes' names, if the source has them.
-        read: Reads the names asked for. The second argument is the one of them that may hold words.
-        shape: The shape behind a name, for messages; None where it is not known.
-        hint: Said after a list of what was found, if anything more should be known.
-    """
-
-    where: Path | None
-    noun: str
-    names: tuple[str, ...]
+    where: Path | None  # None if the source is in memory
+    noun: str  # what a name stands for: "array" or "column"
+    names: tuple[str, ...]  # in the source's order
     class_names: tuple[str, ...] | None
-    read: Callable[[Sequence[str], str | None], dict[str, Column]]
-    shape: Callable[[str], tuple[int | None, ...]]
-    hint: str = ""
+    read: Callable[
+        [Sequence[str], str | None], dict[str, Column]
+    ]  # the second argument is the name that may hold words
+    shape: Callable[[str], tuple[int | None, ...]]  # for messages; None where it is not known
+    hint: str = ""  # shown after a list of the names
 
     @property
     def title(self) -> str:
-        """How messages call it."""
+        """Name of the source in messages."""
         return "the source" if self.where is None else str(self.where)
 
     def error(self, *parts: str | Argument) -> InputError:
-        """The error for this kind of source."""
+        """Return a FileError if the source is a file, else an InputError."""
         return InputError(*parts) if self.where is None else FileError(*parts)
 
 
 def as_column(values: object, name: str) -> Column:
-    """A tensor as it is, an array or lists as a tensor that shares memory if it can, an array of text as words."""
+    """Return an array or lists as a tensor, which shares memory if it can, and an array of text as words."""
     if isinstance(values, Tensor):
         if values.is_nested or values.layout is not torch.strided or values.is_quantized:
             raise InputError(f"{name!r} must be a dense tensor; got {values.layout}, {values.dtype}. Call .to_dense().")
@@ -133,7 +125,7 @@ def as_column(values: object, name: str) -> Column:
 
 
 def as_class_names(names: object) -> tuple[str, ...] | None:
-    """The names of the classes as the source gives them: a list, or an array of text."""
+    """Return the class names of a source, a list or an array of text, as a tuple."""
     if names is None:
         return None
     listed = names.tolist() if isinstance(names, np.ndarray) else names
@@ -146,10 +138,10 @@ _CLASS_NAMES = "class_names"
 
 
 def open_mapping(arrays: Mapping[str, Any], *, where: Path | None = None) -> Content:
-    """A mapping of names to arrays or tensors; what is under ``class_names`` names the classes."""
+    """A mapping of names to arrays or tensors; ``class_names`` names the classes."""
 
     def read(wanted: Sequence[str], words: str | None) -> dict[str, Column]:
-        del words  # text is text here, whoever asks
+        del words
         return {name: as_column(arrays[name], name) for name in wanted}
 
     def shape(name: str) -> tuple[int | None, ...]:
@@ -160,7 +152,7 @@ def open_mapping(arrays: Mapping[str, Any], *, where: Path | None = None) -> Con
 
 
 def open_npz(path: Path) -> Content:
-    """NumPy's archive."""
+    """NumPy's archive (``.npz``)."""
 
     def read(wanted: Sequence[str], words: str | None) -> dict[str, Column]:
         del words
@@ -189,7 +181,7 @@ def open_safetensors(path: Path) -> Content:
     def read(wanted: Sequence[str], words: str | None) -> dict[str, Column]:
         del words
         with reading(path, form), safe_open(str(path), framework="pt") as file:
-            # What it gives is the file's own memory, which changes if somebody writes to the file.
+            # A copy: the tensor is the file's own memory, which changes if the file is written to.
             return {name: file.get_tensor(name).clone() for name in wanted}
 
     with reading(path, form), safe_open(str(path), framework="pt") as file:
@@ -201,7 +193,7 @@ def open_safetensors(path: Path) -> Content:
 
 def open_torch(path: Path) -> Content:
     """A dict of tensors saved by ``torch.save``; anything else in the pickle is refused before it can run."""
-    with reading(path, "file of tensors (.pt)"), caught_warnings():  # about how it was pickled: it is read or refused
+    with reading(path, "file of tensors (.pt)"), caught_warnings():  # torch warns about how it was pickled
         sizes = _record_sizes(path)
         try:
             held = torch.load(path, map_location="cpu", weights_only=True)
@@ -221,7 +213,7 @@ def open_torch(path: Path) -> Content:
 
 
 def _record_sizes(path: Path) -> Counter[int] | None:
-    """Bytes of every record of the archive that torch writes today; None of the older kind, which is none."""
+    """Sizes of the records of torch's zip archive; None for the older format, which is none."""
     if not zipfile.is_zipfile(path):
         return None
     with zipfile.ZipFile(path) as archive:
@@ -233,14 +225,14 @@ def _record_sizes(path: Path) -> Counter[int] | None:
 
 
 def _check_storages(tensors: Mapping[str, Any], sizes: Counter[int] | None) -> None:
-    """Tensors are no larger than what is stored for them: neither repeated without end nor read beyond its end."""
+    """Check that no tensor is larger than what is stored for it."""
     for name, values in tensors.items():
         if not isinstance(values, Tensor) or values.is_nested or values.layout is not torch.strided:
             continue
         held = values.untyped_storage().nbytes()
         if values.numel() * values.element_size() > held or (sizes is not None and held and not sizes[held]):
             raise InputError(
-                f"{name!r} must be stored as it is; its shape is {tuple(values.shape)}, and {held:,} bytes are stored. "
+                f"{name!r} must be stored whole; its shape is {tuple(values.shape)}, and {held:,} bytes are stored. "
                 "Save tensors.contiguous()."
             )
 

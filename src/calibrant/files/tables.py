@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,24 +15,11 @@ from torch.utils.dlpack import from_dlpack
 from calibrant.errors import FileError, InputError, check_expansion, check_memory, reading
 from calibrant.files.source import Column, Content, Words, as_class_names
 
-__all__ = [
-    "column_of",
-    "is_frame",
-    "open_arrow",
-    "open_csv",
-    "open_frame",
-    "open_parquet",
-    "shape_of",
-    "whole_numbers_if_they_are",
-]
+__all__ = ["column_of", "is_frame", "open_arrow", "open_csv", "open_frame", "open_parquet"]
 
 
 def column_of(column: Any, name: str) -> Column:
-    """Numbers as a tensor (n,), lists of equal length as a tensor (n, k), text or categories as words.
-
-    Args:
-        column: A ``pyarrow.ChunkedArray``.
-        name: Its name, for messages.
+    """Return a ``pyarrow.ChunkedArray`` as a tensor (n,), lists as a tensor (n, k), text or categories as words.
 
     Raises:
         InputError: If there are no rows, one has no value, lists differ in length, or the type is neither number nor
@@ -52,24 +40,6 @@ def column_of(column: Any, name: str) -> Column:
     return _numbers(column, name)
 
 
-def shape_of(kind: Any) -> tuple[int | None, ...]:
-    """One number a row, or several, by a column's type."""
-    if not _is_list(kind):
-        return (None,)
-    return (None, getattr(kind, "list_size", None))
-
-
-def whole_numbers_if_they_are(column: Any) -> Any:
-    """A column of text as int64 if every row is a whole number, else as it is."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    try:
-        return pc.utf8_trim_whitespace(column).cast(pa.int64())
-    except pa.ArrowInvalid:
-        return column
-
-
 def _is_list(kind: Any) -> bool:
     from pyarrow import types
 
@@ -77,7 +47,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _plain(column: Any) -> Any:
-    """Without the wrappings: tensor types become lists, categories become what they stand for, text one type."""
+    """Tensor types as lists, categories as their values, text as one type, decimals as float64."""
     import pyarrow as pa
 
     kind = column.type
@@ -95,17 +65,13 @@ def _plain(column: Any) -> Any:
 
 
 def _numbers(column: Any, name: str) -> Tensor:
+    """A tensor over the memory of the column, which nobody writes; Arrow's own way to NumPy would import pandas."""
     import pyarrow as pa
 
     if pa.types.is_boolean(column.type):
-        return _shared(column.cast(pa.uint8())).bool()
+        return from_dlpack(_one(column.cast(pa.uint8()))).bool()
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         raise InputError(f"column {name!r} must hold numbers; its type is {column.type}.")
-    return _shared(column)
-
-
-def _shared(column: Any) -> Tensor:
-    """The memory of the column itself, which nobody writes; Arrow's own way to NumPy would import pandas."""
     return from_dlpack(_one(column))
 
 
@@ -150,10 +116,11 @@ _BLOCK, _MOST_BLOCK = 1 << 20, 1 << 30  # bytes of a CSV file that are parsed to
 _LONGEST_HEADER, _LONGEST_NUMBER = 1 << 26, 64
 _CHECKED_EVERY = 1 << 26
 _BATCH = 1 << 22  # numbers of a Parquet file that are decoded together
+_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # kinds of Arrow messages
 
 
 def is_frame(source: object) -> bool:
-    """Whether it offers Arrow's interface."""
+    """Return whether an object offers Arrow's interface."""
     return hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")
 
 
@@ -182,42 +149,109 @@ def open_parquet(path: Path) -> Content:
 
     def select(names: list[str]) -> Any:
         with reading(path, form), pq.ParquetFile(path, page_checksum_verification=True) as file:
-            # In batches, so that memory is not filled by what a small file says it holds. (What it says of itself in
-            # detail is not to be asked for: of a damaged file the library answers by ending the process.)
+            # In batches, so that memory is not filled by what a small file claims to hold. (Its detailed metadata must
+            # not be asked for: of a damaged file the library answers by ending the process.)
             stored = file.schema_arrow
             schema = pa.schema([stored.field(name) for name in names])
             read = file.iter_batches(max(1024, _BATCH // max(1, len(names))), columns=names)
-            return _bounded_table(path, schema, (batch.select(names) for batch in read))
+            return pa.Table.from_batches(_bounded(path, (batch.select(names) for batch in read)), schema=schema)
 
     with reading(path, form), pq.ParquetFile(path) as file:
         return _content(path, file.schema_arrow, select)
 
 
 def open_arrow(path: Path) -> Content:
-    """Arrow's file format (Feather version 2), or its stream format, which some libraries also call ``.arrow``."""
+    """Arrow's file format (Feather version 2), or its stream format, which some libraries also call ``.arrow``.
+
+    A file is a stream with a list of its batches at the end, and is read as one.
+    """
     import pyarrow as pa
 
     form = "Feather (version 2) or Arrow file"
 
     def table(names: list[str] | None) -> Any:
         with reading(path, form), pa.OSFile(str(path)) as file:
-            is_file = file.read(6) == b"ARROW1"
-            file.seek(0)
-            opening = pa.ipc.open_file if is_file else pa.ipc.open_stream
-            with opening(file) as reader:
+            start = 8 if file.read(6) == b"ARROW1" else 0
+            listed = None
+            if start:
+                file.seek(0)
+                with pa.ipc.open_file(file) as reader:
+                    listed = reader.num_record_batches
+            file.seek(start)
+            with pa.ipc.open_stream(file) as reader:
                 schema = reader.schema
-                if names is None:
-                    return schema
-            file.seek(0)
+            if names is None:
+                return schema
+            _check_arrow_buffers(path, start)
+            file.seek(start)
             fields = [schema.get_field_index(name) for name in names]
-            with opening(file, options=pa.ipc.IpcReadOptions(included_fields=fields)) as reader:
-                batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
-                read = _bounded_table(path, reader.schema, batches)
+            with pa.ipc.open_stream(file, options=pa.ipc.IpcReadOptions(included_fields=fields)) as reader:
+                batches = list(_bounded(path, reader))
+                if listed not in {None, len(batches)}:
+                    raise ValueError(f"it lists {listed} batches and holds {len(batches)}")
+                read = pa.Table.from_batches(batches, schema=reader.schema)
             read.validate(full=True)  # the format has no checksum, and a wrong offset would read foreign memory
             return read
 
     with reading(path, form):
         return _content(path, table(None), table)
+
+
+def _check_arrow_buffers(path: Path, start: int) -> None:
+    """Check what the compressed buffers of every message say that they expand to, before one is decompressed."""
+    with path.open("rb") as file:
+        file.seek(start)
+        while len(head := file.read(8)) == 8:
+            mark, length = struct.unpack("<Ii", head)
+            if mark != 0xFFFFFFFF:  # the length alone, as written before version 0.15
+                length = struct.unpack_from("<i", head)[0]
+                file.seek(-4, io.SEEK_CUR)
+            if length <= 0:
+                return
+            check_memory(path, length)
+            metadata = file.read(length)
+            body = file.tell()
+            body_length, offsets = _compressed_buffers(metadata)
+            if body_length < 0:
+                raise ValueError("a message has a negative length")
+            expanded = 0
+            for offset in offsets:
+                file.seek(body + offset)
+                expanded += max(0, struct.unpack("<q", file.read(8))[0])  # -1: stored as it is
+            check_expansion(path, expanded)
+            file.seek(body + body_length)
+
+
+def _compressed_buffers(metadata: bytes) -> tuple[int, list[int]]:
+    """The bytes of a message's body, and where its compressed buffers begin in it (format: Arrow's Message.fbs)."""
+
+    def field(table: int, index: int) -> int | None:
+        """Position of a field of a FlatBuffers table."""
+        entries = table - struct.unpack_from("<i", metadata, table)[0]
+        if 4 + 2 * index >= struct.unpack_from("<H", metadata, entries)[0]:
+            return None
+        offset = struct.unpack_from("<H", metadata, entries + 4 + 2 * index)[0]
+        return table + offset if offset else None
+
+    def follow(position: int) -> int:
+        return position + int(struct.unpack_from("<I", metadata, position)[0])
+
+    message = follow(0)
+    kind, header, body = (field(message, index) for index in (1, 2, 3))
+    body_length = 0 if body is None else int(struct.unpack_from("<q", metadata, body)[0])
+    batch = None if header is None else follow(header)
+    if kind is not None and batch is not None and metadata[kind] == _DICTIONARY_BATCH:
+        data = field(batch, 1)
+        batch = None if data is None else follow(data)
+    elif kind is None or metadata[kind] != _RECORD_BATCH:
+        batch = None
+    buffers = None if batch is None or field(batch, 3) is None else field(batch, 2)
+    if buffers is None:
+        return body_length, []
+    vector = follow(buffers)
+    end = vector + 4 + 16 * struct.unpack_from("<I", metadata, vector)[0]
+    pairs = struct.iter_unpack("<qq", metadata[vector + 4 : end])
+    return body_length, [offset for offset, length in pairs if length >= 8]
 
 
 def open_csv(path: Path) -> Content:
@@ -234,10 +268,7 @@ def open_csv(path: Path) -> Content:
         convert = csv.ConvertOptions(include_columns=list(wanted), column_types=types)
         with reading(path, form), _csv_text(path) as text:
             table = csv.read_csv(text, read_options=options, parse_options=quoted_lines, convert_options=convert)
-        return {
-            name: column_of(whole_numbers_if_they_are(table[name]) if name == words else table[name], name)
-            for name in wanted
-        }
+        return {name: column_of(_labels(table[name]) if name == words else table[name], name) for name in wanted}
 
     with reading(path, form), gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
         # A block must hold a whole line, and those of many classes are long.
@@ -254,26 +285,37 @@ def open_csv(path: Path) -> Content:
     return Content(path, "column", names, None, read, lambda _name: (None,), hint)
 
 
+def _labels(column: Any) -> Any:
+    """A column of text as int64 if every row is a whole number, else unchanged."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        return pc.utf8_trim_whitespace(column).cast(pa.int64())
+    except pa.ArrowInvalid:
+        return column
+
+
 def _is_gzip(path: Path) -> bool:
     return path.name.lower().endswith(".gz")
 
 
 @contextmanager
 def _csv_text(path: Path) -> Iterator[Any]:
-    """The bytes of a CSV file, unpacked as they are asked for, and not without end."""
+    """The bytes of a CSV file, decompressed in bounded steps."""
     import pyarrow as pa
 
     if _is_gzip(path):
         with gzip.open(path) as unpacked:
-            yield _Bounded(unpacked, path)
+            yield _BoundedFile(unpacked, path)
     else:
         with pa.OSFile(str(path)) as file:
             yield file
 
 
 @final
-class _Bounded(io.BufferedIOBase):
-    """A file that stops giving where it has given more than it can have held."""
+class _BoundedFile(io.BufferedIOBase):
+    """A decompressed file that raises once it has given more than the file can have held."""
 
     def __init__(self, file: gzip.GzipFile, path: Path) -> None:
         super().__init__()
@@ -293,20 +335,17 @@ class _Bounded(io.BufferedIOBase):
         return given
 
 
-def _bounded_table(path: Path, schema: Any, batches: Iterable[Any]) -> Any:
-    """A table of batches, as long as they are not more than the file can have held."""
-    import pyarrow as pa
-
-    kept, size = [], 0
+def _bounded(path: Path, batches: Iterable[Any]) -> Iterator[Any]:
+    """The batches of a file, unless they are more than the file can have held."""
+    size = 0
     for batch in batches:
-        kept.append(batch)
         size += batch.get_total_buffer_size()
         check_expansion(path, size)
-    return pa.Table.from_batches(kept, schema=schema)
+        yield batch
 
 
 def _content(path: Path | None, schema: Any, select: Callable[[list[str]], Any]) -> Content:
-    """A table whose columns have types."""
+    """The content of a table whose columns have types."""
     metadata = schema.metadata or {}
     index = _pandas_index(metadata)
     names = tuple(name for name in schema.names if name not in index)
@@ -315,12 +354,13 @@ def _content(path: Path | None, schema: Any, select: Callable[[list[str]], Any])
     )
 
     def read(wanted: Sequence[str], words: str | None) -> dict[str, Column]:
-        del words  # types tell
+        del words  # known by its type
         table = select(list(wanted))
         return {name: column_of(table[name], name) for name in wanted}
 
     def shape(name: str) -> tuple[int | None, ...]:
-        return shape_of(schema.field(name).type)
+        kind = schema.field(name).type
+        return (None, getattr(kind, "list_size", None)) if _is_list(kind) else (None,)
 
     return Content(path, "column", names, _class_names(metadata, path), read, shape, hint)
 
@@ -337,9 +377,9 @@ def _class_names(metadata: dict[bytes, bytes], path: Path | None) -> tuple[str, 
 
 
 def _pandas_index(metadata: dict[bytes, bytes]) -> tuple[str, ...]:
-    """Columns that pandas added for a frame's index; it notes them beside the table."""
+    """Columns that pandas added for a frame's index, which it lists in the metadata."""
     try:
         noted = json.loads(metadata.get(b"pandas", b"{}")).get("index_columns", [])
         return tuple(name for name in noted if isinstance(name, str))
     except (ValueError, AttributeError, TypeError):
-        return ()  # somebody else's note under pandas' key
+        return ()  # something else under pandas' key

@@ -47,8 +47,8 @@ from calibrant.confidence import ConfidenceHead, NeighbourConfidence, load_confi
 from calibrant.diagnosis.runs import read_runs
 from calibrant.errors import FileError, markdown_code, markdown_text, terminal_text
 from calibrant.files import load, save, save_map, tables
-from calibrant.files.load import load_scores
 from calibrant.files.map_file import contents_metadata
+from calibrant.files.save import load_scores
 from calibrant.maps import Scale
 from calibrant.predictions import Predictions
 from calibrant.training import load_network

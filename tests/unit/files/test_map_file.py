@@ -20,7 +20,7 @@ from calibrant import catalogue
 from calibrant.calibrators import Calibrator, Chain, TemperatureScaling, Uncalibrated
 from calibrant.errors import FileError, InputError
 from calibrant.files import load_feature_map, load_map, read_map_file, save, save_map
-from calibrant.files.map_file import contents_metadata, digest, kinds
+from calibrant.files.map_file import contents_metadata, digest
 from calibrant.maps import Affine, ChainMap, Map, Scale
 from calibrant.predictions import Predictions
 
@@ -61,7 +61,7 @@ def saved(tmp_path):
 
 
 def test_every_map_and_curve_has_an_example():
-    assert set(EXAMPLES) == set(kinds())
+    assert set(EXAMPLES) == set(catalogue.maps)
     for kind, example in EXAMPLES.items():
         assert kind in {module.kind for module in example.modules() if hasattr(module, "kind")}
 
@@ -191,7 +191,7 @@ def test_there_is_a_file_of_an_earlier_version_for_every_kind():
         return {described["kind"]}.union(*map(names, parts))
 
     found = [names(contents(path)[0]["map"]) for path in GOLDEN.glob("*.safetensors")]
-    assert set().union(*found) == set(kinds())
+    assert set().union(*found) == set(catalogue.maps)
 
 
 def test_an_earlier_file_has_its_summary_names_and_numbers():

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from calibrant.files import load
-from calibrant.files.load import Scores, load_scores, save_scores
+from calibrant.files.save import Scores, load_scores, save_scores
 from calibrant.files.source import SUFFIXES
 from calibrant.predictions import PROB_FLOOR, Predictions
 

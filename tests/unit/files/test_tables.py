@@ -235,3 +235,46 @@ def test_csv_labels_may_be_words_where_columns_name_the_classes(csv):
 def test_bad_csv_is_explained(csv, text, message):
     with pytest.raises(FileError, match=message):
         load(csv(text))
+
+
+def _compressed(path, *, batches=3, rows=4000, compression="zstd"):
+    logits = [(np.arange(rows) % (3 + column)).astype(np.float64) for column in range(3)]
+    columns = {f"logit_{column}": values for column, values in enumerate(logits)}
+    groups = pa.array(["a", "b"] * (rows // 2)).dictionary_encode()
+    table = pa.table(columns | {"label": np.arange(rows) % 3, "group": groups})
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    opening = pa.ipc.new_file if path.suffix == ".feather" else pa.ipc.new_stream
+    with pa.OSFile(str(path), "wb") as sink, opening(sink, table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=rows // batches + 1)
+    return np.stack(logits, axis=1)
+
+
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
+@pytest.mark.parametrize("suffix", [".feather", ".arrow"])
+def test_compressed_arrow_batches_are_read(tmp_path, suffix, compression):
+    logits = _compressed(tmp_path / f"p{suffix}", compression=compression)
+    assert np.array_equal(load(tmp_path / f"p{suffix}").logits.numpy(), logits)
+
+
+@pytest.mark.parametrize("suffix", [".feather", ".arrow"])
+def test_a_compressed_arrow_batch_that_says_it_expands_beyond_reason_is_refused_undecompressed(
+    tmp_path, monkeypatch, suffix
+):
+    path = tmp_path / f"p{suffix}"
+    _compressed(path)
+    monkeypatch.setattr("calibrant.errors._ALWAYS_FINE", 1 << 10)
+    monkeypatch.setattr("calibrant.errors._MOST_TIMES", 2)
+    monkeypatch.setattr("calibrant.files.tables._bounded", lambda *_: pytest.fail("was decompressed"))
+    with pytest.raises(FileError, match="must not expand to more than"):
+        load(path)
+
+
+def test_a_feather_file_that_lists_more_batches_than_it_holds_is_refused(tmp_path):
+    path = tmp_path / "p.feather"
+    _compressed(path)
+    content = path.read_bytes()
+    end = content.index(b"\xff\xff\xff\xff\x00\x00\x00\x00")  # of the stream
+    schema_end = content.index(b"\xff\xff\xff\xff", 12)
+    path.write_bytes(content[:schema_end] + content[end:])
+    with pytest.raises(FileError, match="lists 3 batches and holds 0"):
+        load(path)
