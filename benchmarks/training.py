@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from benchmarks.device import Place
 from benchmarks.timing import in_turns
-from calibrant.datasets.dataset import Examples, PixelScale
+from calibrant.datasets.dataset import PixelScale, Samples
 from calibrant.losses import CrossEntropyLoss
 from calibrant.models import build_model
 from calibrant.training import Recipe, Session, Speed, TrainingData, train_together
@@ -70,7 +70,7 @@ def random_images(n: int, n_classes: int) -> TrainingData:
     chance = torch.Generator().manual_seed(0)
     images = torch.randint(256, (n, 3, 32, 32), dtype=torch.uint8, generator=chance)
     labels = torch.randint(n_classes, (n,), generator=chance)
-    return TrainingData(Examples(images, labels), {}, tuple(map(str, range(n_classes))), SCALE, "crop-flip")
+    return TrainingData(Samples(images, labels), {}, tuple(map(str, range(n_classes))), SCALE, "crop-flip")
 
 
 def _measure(network: str, size: _Size, place: Place) -> list[str]:
@@ -104,7 +104,7 @@ def one_epoch_each(sessions: list[Session]) -> Callable[[], None]:
     return train
 
 
-def _plain_loop(network: str, rows: Examples, recipe: Recipe, place: Place) -> Callable[[], None]:
+def _plain_loop(network: str, rows: Samples, recipe: Recipe, place: Place) -> Callable[[], None]:
     """An epoch as one writes it by hand, with the images on the device."""
     device = place.device
     model = build_model(network, n_classes=CLASSES).to(device, memory_format=torch.channels_last).train()

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from calibrant.clamping import InputSpace
-from calibrant.datasets import CIFAR100, BloodMNIST, Dataset, Examples, PixelScale, load_digits, split_dataset
+from calibrant.datasets import CIFAR100, BloodMNIST, Dataset, PixelScale, Samples, load_digits, split_dataset
 from calibrant.losses import CrossEntropyLoss
 from calibrant.models import DigitsCNN, build_model
 from calibrant.training import RECIPES, Recipe, Session, TrainingData, load_network, train_together
@@ -86,7 +86,7 @@ def few_blood_cells(given: argparse.Namespace, seeds: Iterable[int]) -> Iterator
     for seed in seeds:
         order = torch.randperm(len(split.training.labels), generator=torch.Generator().manual_seed(seed))
         few, rest = order.split([FEW_TRAINING_ROWS, len(order) - FEW_TRAINING_ROWS])
-        training = Examples(split.training.inputs[few], split.training.labels[few])
+        training = Samples(split.training.inputs[few], split.training.labels[few])
         data = TrainingData(training, {}, dataset.class_names, dataset.pixel_scale, "crop-flip")
         recipe = RECIPES["default"].changed({"epochs": 60, "batch_size": 64, "seed": seed})
         model = build_model("resnet20", n_classes=8, seed=seed)
@@ -104,7 +104,7 @@ def digits(seeds: Iterable[int], *, training_rows: int, calibration_rows: int) -
     for seed in seeds:
         order = torch.randperm(len(known.labels), generator=torch.Generator().manual_seed(seed))
         few, rest = order.split([training_rows, len(order) - training_rows])
-        data = TrainingData(Examples(known.images[few], known.labels[few]), {}, tuple("0123456789"))
+        data = TrainingData(Samples(known.images[few], known.labels[few]), {}, tuple("0123456789"))
         recipe = Recipe(epochs=100, batch_size=32, learning_rate=0.05, weight_decay=0.0, seed=seed)
         torch.manual_seed(seed)
         model = DigitsCNN()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.confidence import ConfidNet, TrustScore
-from calibrant.datasets import Dataset, Examples
+from calibrant.datasets import Dataset, Samples
 from calibrant.datasets.dataset import split_dataset
 from calibrant.metrics import aupr_error, aurc, auroc
 from calibrant.predictions import Predictions, TopLabel
@@ -43,7 +43,7 @@ def confidence_lines(
 
 
 @torch.no_grad()
-def _seen(network: nn.Module, rows: Examples, device: torch.device) -> tuple[Tensor, Predictions]:
+def _seen(network: nn.Module, rows: Samples, device: torch.device) -> tuple[Tensor, Predictions]:
     """What the last layer sees of rows, and what it says."""
     standardise, model = network
     features = torch.cat([model.features(standardise(part.to(device))) for part in rows.inputs.split(1000)])

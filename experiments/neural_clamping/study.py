@@ -27,7 +27,7 @@ from calibrant.clamping import (
     NeuralClamping,
     RandomStart,
 )
-from calibrant.datasets import CIFAR100, Examples, PixelScale, load_digits, split_dataset
+from calibrant.datasets import CIFAR100, PixelScale, Samples, load_digits, split_dataset
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.evidence import Difference, Estimate, difference, estimate
 from calibrant.losses import CrossEntropyLoss
@@ -333,7 +333,7 @@ def _digits() -> Network:
     known = load_digits()
     order = torch.randperm(len(known.labels), generator=torch.Generator().manual_seed(0))
     few, rest = order.split([200, len(order) - 200])
-    data = TrainingData(Examples(known.images[few], known.labels[few]), {}, tuple("0123456789"))
+    data = TrainingData(Samples(known.images[few], known.labels[few]), {}, tuple("0123456789"))
     torch.manual_seed(0)
     model = DigitsCNN()
     recipe = Recipe(epochs=40, batch_size=32, learning_rate=0.05, weight_decay=0.0, seed=0)

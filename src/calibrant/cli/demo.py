@@ -79,7 +79,7 @@ def _train_on_digits(console: "Console", out: Path, seed: int) -> None:
     from rich.progress import Progress
 
     from calibrant.atomic import atomic_binary, atomic_path, save_tensors
-    from calibrant.datasets import Examples, load_digits
+    from calibrant.datasets import Samples, load_digits
     from calibrant.files import save
     from calibrant.losses import CrossEntropyLoss
     from calibrant.models import DigitsCNN
@@ -93,7 +93,7 @@ def _train_on_digits(console: "Console", out: Path, seed: int) -> None:
     console.print(f"Training a small network on {len(training)} of {len(order):,} hand-written digits …")
     torch.manual_seed(seed)
     model = DigitsCNN()
-    data = TrainingData(Examples(digits.images[training], digits.labels[training]), {}, _CLASSES)
+    data = TrainingData(Samples(digits.images[training], digits.labels[training]), {}, _CLASSES)
     recipe = Recipe(epochs=_EPOCHS, batch_size=32, learning_rate=0.05, weight_decay=0.0, seed=seed)
     session = Session(model, CrossEntropyLoss(), data.on(torch.device("cpu")), recipe)
     with Progress(console=console, transient=True) as progress:

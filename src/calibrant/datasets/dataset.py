@@ -18,9 +18,9 @@ __all__ = [
     "Augmentation",
     "Dataset",
     "DatasetReader",
-    "Examples",
     "PixelScale",
     "RemoteFile",
+    "Samples",
     "Split",
     "all_splits",
     "split_dataset",
@@ -43,8 +43,8 @@ class Examples:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, rows: Tensor | slice) -> "Examples":
-        return Examples(self.inputs[rows], self.labels[rows])
+    def __getitem__(self, rows: Tensor | slice) -> "Samples":
+        return Samples(self.inputs[rows], self.labels[rows])
 
 
 @final
@@ -84,9 +84,9 @@ class Dataset:
 
     name: str
     class_names: tuple[str, ...]
-    training: Examples
-    test: Examples
-    validation: Examples | None = None  # if the publisher defines one
+    training: Samples
+    test: Samples
+    validation: Samples | None = None  # if the publisher defines one
     pixel_scale: PixelScale | None = None  # None for texts
     augmentation: Augmentation = "none"  # the usual one
     n_words: int | None = None  # for texts: word numbers are 0 (no word) to n_words - 1
@@ -168,10 +168,10 @@ class DatasetReader(ABC):
 class Split:
     """A data set divided for a study of calibration."""
 
-    training: Examples
-    calibration: Examples
-    test: Examples
-    meta: Examples | None  # for methods that tune their loss during training
+    training: Samples
+    calibration: Samples
+    test: Samples
+    meta: Samples | None  # for methods that tune their loss during training
 
 
 _SPLITS = {
@@ -244,7 +244,7 @@ def split_dataset(dataset: Dataset, protocol: str, *, seed: int) -> Split:
     return Split(training, calibration, test, meta)
 
 
-def _divide(samples: Examples, tenths: tuple[int, ...], generator: torch.Generator) -> tuple[Examples, ...]:
+def _divide(samples: Samples, tenths: tuple[int, ...], generator: torch.Generator) -> tuple[Samples, ...]:
     """Draw disjoint random parts of so many tenths, then the rest; each keeps the order of the samples."""
     n = len(samples)
     sizes = [n * share // 10 for share in tenths]
@@ -252,7 +252,7 @@ def _divide(samples: Examples, tenths: tuple[int, ...], generator: torch.Generat
     return tuple(samples[rows.sort().values] for rows in order.split([*sizes, n - sum(sizes)]))
 
 
-def _check_part(part: Examples, name: str, dataset: Dataset, protocol: str) -> None:
+def _check_part(part: Samples, name: str, dataset: Dataset, protocol: str) -> None:
     if not len(part):
         raise InputError(
             f"every part of a split must have samples; the {name} part of {dataset.name} divided by {protocol!r} has "

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant.datasets.cifar import CIFAR100_CLASSES
-from calibrant.datasets.dataset import Dataset, DatasetReader, Examples, PixelScale, RemoteFile
+from calibrant.datasets.dataset import Dataset, DatasetReader, PixelScale, RemoteFile, Samples
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
@@ -74,7 +74,7 @@ class DigitsReader(DatasetReader):
 def _stored() -> Examples:
     with (files("calibrant.datasets") / "digits.npz").open("rb") as stream, np.load(stream) as archive:
         images, labels = archive["images"], archive["labels"]
-    return Examples(torch.from_numpy(images)[:, None], torch.from_numpy(labels).long())
+    return Samples(torch.from_numpy(images)[:, None], torch.from_numpy(labels).long())
 
 
 class BundledPredictions(NamedTuple):

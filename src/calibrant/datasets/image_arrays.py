@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import check_at_least, check_known, existing_file, numpy_archive, read_npy
-from calibrant.datasets.dataset import Examples
+from calibrant.datasets.dataset import Samples
 from calibrant.errors import FileError, InputError
 
 __all__ = ["ImageLayout", "read_shifted"]
@@ -116,7 +116,7 @@ def read_shifted(
         n_classes = check_at_least(n_classes, 1, "n_classes")
     stored = _stored(path)
     images = _as_images(stored.images, where=stored.images_in, layout=layout)
-    return Examples(images, _as_labels(stored.labels, len(images), where=stored.labels_in, n_classes=n_classes))
+    return Samples(images, _as_labels(stored.labels, len(images), where=stored.labels_in, n_classes=n_classes))
 
 
 class _Stored(NamedTuple):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import check_at_least
-from calibrant.datasets.dataset import Dataset, DatasetReader, Examples, PixelScale, RemoteFile
+from calibrant.datasets.dataset import Dataset, DatasetReader, PixelScale, RemoteFile, Samples
 from calibrant.datasets.publisher_files import UNCHECKED, missing_files
 from calibrant.errors import FileError, reading
 from calibrant.paper import Paper
@@ -134,7 +134,7 @@ class ImageFolder(DatasetReader):
                 )
             paths += pictures
             labels += [number] * len(pictures)
-        return Examples(read_pictures(paths, size=self.size, shape=fit_square), torch.tensor(labels))
+        return Samples(read_pictures(paths, size=self.size, shape=fit_square), torch.tensor(labels))
 
 
 def _class_names(folder: Path) -> list[str]:
@@ -229,7 +229,7 @@ def _training(root: Path, numbers: dict[str, int]) -> Examples:
             )
         paths += pictures
         labels += [number] * len(pictures)
-    return Examples(read_pictures(paths, size=_SIDE, shape=same_size), torch.tensor(labels))
+    return Samples(read_pictures(paths, size=_SIDE, shape=same_size), torch.tensor(labels))
 
 
 def _validation(root: Path, numbers: dict[str, int]) -> Examples:
@@ -244,4 +244,4 @@ def _validation(root: Path, numbers: dict[str, int]) -> Examples:
             )
         paths.append(root / "val" / "images" / name)
         labels.append(numbers[wnid])
-    return Examples(read_pictures(paths, size=_SIDE, shape=same_size), torch.tensor(labels, dtype=torch.int64))
+    return Samples(read_pictures(paths, size=_SIDE, shape=same_size), torch.tensor(labels, dtype=torch.int64))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import NumpyArchive, check_known, numpy_archive
-from calibrant.datasets.dataset import Dataset, DatasetReader, Examples, PixelScale, RemoteFile
+from calibrant.datasets.dataset import Dataset, DatasetReader, PixelScale, RemoteFile, Samples
 from calibrant.datasets.publisher_files import check_file, find_file, missing_files
 from calibrant.errors import FileError, InputError
 from calibrant.paper import Paper
@@ -135,7 +135,7 @@ def _part(archive: NumpyArchive, part: str, path: Path) -> Examples:
         row = int(flat.argmin())
         raise FileError(f"{path}: {names[1]} must be 0 or more; got {flat[row]} at image {row}.")
     channels_last = torch.from_numpy(images.reshape(*images.shape[:3], -1))
-    return Examples(channels_last.permute(0, 3, 1, 2).contiguous(), torch.from_numpy(flat.astype(np.int64)))
+    return Samples(channels_last.permute(0, 3, 1, 2).contiguous(), torch.from_numpy(flat.astype(np.int64)))
 
 
 def _check_flag(path: Path, flag: str, labels: Tensor, channels: int) -> None:

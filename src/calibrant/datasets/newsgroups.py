@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import check_at_least, check_known
-from calibrant.datasets.dataset import Dataset, DatasetReader, Examples, RemoteFile
+from calibrant.datasets.dataset import Dataset, DatasetReader, RemoteFile, Samples
 from calibrant.datasets.publisher_files import (
     UNCHECKED,
     FileLayout,
@@ -210,7 +210,7 @@ class Newsgroups(DatasetReader):
                 f"{part.where} must have messages of all {len(_CATEGORIES)} newsgroups; missing: {', '.join(missing)}. "
                 f"Get the whole of it from {self.homepage}."
             )
-        return Examples(vocabulary.numbers(part.texts, length=self.max_length), torch.tensor(part.labels))
+        return Samples(vocabulary.numbers(part.texts, length=self.max_length), torch.tensor(part.labels))
 
     def _parts(self, folder: Path, *, checked: bool) -> list[_Part]:
         for place in (folder, folder / _ARCHIVE.removesuffix(".tar.gz")):

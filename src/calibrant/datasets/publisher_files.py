@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from calibrant.atomic import temporary_folder
-from calibrant.datasets.dataset import Augmentation, Dataset, DatasetReader, Examples, PixelScale, RemoteFile
+from calibrant.datasets.dataset import Augmentation, Dataset, DatasetReader, PixelScale, RemoteFile, Samples
 from calibrant.errors import FileError, InputError, check_expansion, reading
 
 __all__ = [
@@ -452,7 +452,7 @@ class PublishedImages(DatasetReader):
             )
         if digest:
             check_digest(where, digest, content_digest(labels, images))
-        return Examples(torch.from_numpy(images), torch.from_numpy(labels).long())
+        return Samples(torch.from_numpy(images), torch.from_numpy(labels).long())
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:

@@ -17,9 +17,9 @@ from calibrant.checks import are_images, check_at_least, check_known, check_labe
 from calibrant.datasets import (
     Dataset,
     DatasetReader,
-    Examples,
     ImageLayout,
     MedMNIST,
+    Samples,
     corrupt,
     read_shifted,
     split_dataset,
@@ -84,7 +84,7 @@ def check_sees_images(run: DiagnosedRun) -> None:
         )
 
 
-def check_suits(examples: Examples, run: DiagnosedRun, what: str) -> None:
+def check_suits(examples: Samples, run: DiagnosedRun, what: str) -> None:
     """Images that a run's network can take, with labels that it can give.
 
     Raises:
@@ -226,7 +226,7 @@ class ShiftedSet:
     name: str
     severity: int | None
     source: ShiftSource
-    make: Callable[[torch.device], Examples]
+    make: Callable[[torch.device], Samples]
 
     @property
     def title(self) -> str:
@@ -312,7 +312,7 @@ def stored_sets(
 
 def _corrupted(test: Examples, name: str, severity: int, seed: int, peak: int, device: torch.device) -> Examples:
     images = corrupt(test.inputs.to(device), name, severity=severity, seed=seed, peak=peak)
-    return Examples(images, test.labels)
+    return Samples(images, test.labels)
 
 
 def _part(read: Callable[[], Examples], rows: slice, _device: torch.device) -> Examples:

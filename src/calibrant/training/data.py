@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import check_positive
-from calibrant.datasets.dataset import Augmentation, Dataset, Examples, PixelScale, Split
+from calibrant.datasets.dataset import Augmentation, Dataset, PixelScale, Samples, Split
 from calibrant.errors import InputError
 from calibrant.losses import Loss
 from calibrant.paper import Paper
@@ -195,12 +195,12 @@ def store_of(inputs: Tensor, scale: PixelScale | None, augmentation: Augmentatio
 class TrainingData:
     """Rows to train on, and held-out rows by what they are for."""
 
-    training: Examples
-    held_out: Mapping[str, Examples]  # "calibration", "test"
+    training: Samples
+    held_out: Mapping[str, Samples]  # "calibration", "test"
     class_names: tuple[str, ...]
     pixel_scale: PixelScale | None = None
     augmentation: Augmentation = "none"  # the usual one
-    meta: Examples | None = None  # rows that tune a loss which is learned
+    meta: Samples | None = None  # rows that tune a loss which is learned
 
     def __post_init__(self) -> None:
         if self.pixel_scale is None and self.augmentation != "none":

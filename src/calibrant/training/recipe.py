@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import check_at_least, check_known, check_positive, check_real_number
-from calibrant.datasets.dataset import Augmentation, Examples
+from calibrant.datasets.dataset import Augmentation, Samples
 from calibrant.errors import InputError
 from calibrant.training.data import TrainingData
 
@@ -280,7 +280,7 @@ def data_digest(data: TrainingData) -> str:
     return digest.hexdigest()[:16]
 
 
-def _feed(digest: "hashlib._Hash", part: Examples) -> None:
+def _feed(digest: "hashlib._Hash", part: Samples) -> None:
     for values in (part.inputs, part.labels):
         digest.update(str((tuple(values.shape), values.dtype)).encode())
         digest.update(values.contiguous().numpy().data)

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from calibrant.datasets.dataset import Dataset, Examples, all_splits, split_dataset
+from calibrant.datasets.dataset import Dataset, Samples, all_splits, split_dataset
 from calibrant.errors import CalibrantWarning, InputError, UnknownNameError
 
 
 def numbered(first, n, n_classes):
     """Rows that carry their own number, so that one can see where each went."""
     rows = torch.arange(first, first + n)
-    return Examples(rows[:, None], rows % n_classes)
+    return Samples(rows[:, None], rows % n_classes)
 
 
 def dataset(n_training=1000, n_test=200, n_validation=None, n_classes=4):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from calibrant.datasets import CIFAR10, Dataset, DigitsReader, Examples, MedMNIST
+from calibrant.datasets import CIFAR10, Dataset, DigitsReader, MedMNIST, Samples
 from calibrant.diagnosis import clean_examples, read_run_dataset, read_runs
 from calibrant.errors import FileError, InputError
 
@@ -41,14 +41,14 @@ def test_other_test_rows_are_refused(runs, digits):
         clean_examples(runs, fewer)
     labels = digits.test.labels.roll(1)
     with pytest.raises(InputError, match=r"test row \d+ is of class \d .* rows differ\)"):
-        clean_examples(runs, replace(digits, test=Examples(digits.test.inputs, labels)))
+        clean_examples(runs, replace(digits, test=Samples(digits.test.inputs, labels)))
 
 
 @pytest.mark.parametrize("part", ["test", "training"])
 def test_one_pixel_that_differs_is_refused(runs, digits, part):
     images = getattr(digits, part).inputs.clone()
     images[0, 0, 0, 0] += 1
-    other = replace(digits, **{part: Examples(images, getattr(digits, part).labels)})
+    other = replace(digits, **{part: Samples(images, getattr(digits, part).labels)})
     with pytest.raises(InputError, match="labels of digits are the same, but its images or its other rows are not"):
         clean_examples(runs, other)
 

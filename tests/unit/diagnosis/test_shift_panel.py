@@ -11,7 +11,7 @@ import torch
 
 from calibrant import catalogue
 from calibrant.calibrators import HistogramBinning, StructuredVectorScaling, TemperatureScaling
-from calibrant.datasets import Dataset, DigitsReader, Examples, corrupt
+from calibrant.datasets import Dataset, DigitsReader, Samples, corrupt
 from calibrant.diagnosis import (
     MAPS,
     ShiftedSet,
@@ -161,7 +161,7 @@ def test_rows_stand_by_set_then_candidate_then_map_and_tell_what_set_they_are_of
 
 def test_a_set_without_severities_is_held_against_the_reference_on_the_same_rows(evaluated, clean, runs):
     images = corrupt(clean.inputs, "defocus_blur", severity=4, peak=16)
-    examples = Examples(images, clean.labels)
+    examples = Samples(images, clean.labels)
     panel = shift_panel(evaluated, [stored(examples)], baseline="ce", device=CPU, resamples=50, seed=3)
     (row,) = rows_of(panel, shift="stored", candidate="label_smoothing(0.1)", map="uncalibrated")
     tops = []
@@ -189,7 +189,7 @@ def test_sets_are_made_one_after_the_other_and_dropped(evaluated, clean):
     def make(_device):
         # All that was made before is gone.
         assert [each() for each in alive] == [None] * len(alive)
-        examples = Examples(clean.inputs.clone(), clean.labels)
+        examples = Samples(clean.inputs.clone(), clean.labels)
         alive.append(weakref.ref(examples.inputs))
         return examples
 
@@ -225,7 +225,7 @@ def test_a_network_is_overconfident_where_it_is_wrong_and_does_not_know(learned)
     evaluated, runs, digits = learned
     # The same pictures under labels that are all wrong: accuracy is gone, confidence is not.
     examples = clean_examples(runs, digits)
-    wrong = Examples(examples.inputs, (examples.labels + 5) % 10)
+    wrong = Samples(examples.inputs, (examples.labels + 5) % 10)
     panel = shift_panel(evaluated, [stored(wrong)], baseline="ce", device=CPU, resamples=2)
     assert [row.direction.side for row in rows_of(panel, shift="clean")] == ["underconfident", "neither"]
     for row in rows_of(panel, shift="stored"):
@@ -248,7 +248,7 @@ def test_bad_sets_are_refused(evaluated, clean):
         shift_panel(evaluated, [stored(clean), stored(clean)], baseline="ce", device=CPU)
     with pytest.raises(UnknownNameError, match="a candidate must be"):
         shift_panel(evaluated, [stored(clean)], baseline="focal", device=CPU)
-    large = Examples(torch.zeros(2, 1, 16, 16, dtype=torch.uint8), clean.labels[:2])
+    large = Samples(torch.zeros(2, 1, 16, 16, dtype=torch.uint8), clean.labels[:2])
     with pytest.raises(InputError, match=r"large has shape \(2, 1, 16, 16\)"):
         shift_panel(evaluated, [stored(large, "large")], baseline="ce", device=CPU)
     with pytest.raises(InputError, match="others: labels must lie in"):

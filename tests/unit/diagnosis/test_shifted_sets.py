@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calibrant import catalogue
-from calibrant.datasets import Dataset, DigitsReader, Examples, corrupt
+from calibrant.datasets import Dataset, DigitsReader, Samples, corrupt
 from calibrant.diagnosis import clean_examples, corrupted_sets, read_runs, shift, stored_sets
 from calibrant.diagnosis.shift import check_suits
 from calibrant.errors import FileError, InputError, UnknownNameError
@@ -137,8 +137,8 @@ def test_texts_cannot_be_evaluated_on_images(runs, tmp_path):
 def test_sets_that_a_person_makes_are_checked_as_well(runs):
     images, labels = torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 3, 12])
     with pytest.raises(InputError, match=r"mine: labels must lie in 0\.\.9 .* got 12 at row 2"):
-        check_suits(Examples(images, labels), runs[0], "mine")
+        check_suits(Samples(images, labels), runs[0], "mine")
     with pytest.raises(InputError, match=r"torch\.float32"):
-        check_suits(Examples(images.float(), labels), runs[0], "mine")
+        check_suits(Samples(images.float(), labels), runs[0], "mine")
     with pytest.raises(InputError, match="at least one"):
-        check_suits(Examples(images[:0], labels[:0]), runs[0], "mine")
+        check_suits(Samples(images[:0], labels[:0]), runs[0], "mine")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from calibrant.datasets import Examples
+from calibrant.datasets import Samples
 from calibrant.errors import FileError
 from calibrant.files import load
 from calibrant.training.folder import RunFolder
@@ -58,7 +58,7 @@ def test_other_settings_are_refused_and_the_difference_is_named(train_in, begun)
 def test_other_rows_are_other_settings(train_in, begun, digits):
     inputs = digits.training.inputs.clone()
     inputs[0, 0, 0, 0] += 1
-    changed = replace(digits, training=Examples(inputs, digits.training.labels))
+    changed = replace(digits, training=Samples(inputs, digits.training.labels))
     with pytest.raises(FileError, match=r"here they are data_digest '\w{16}', not '\w{16}'\. Name another"):
         train_in(begun, dataset=changed)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from calibrant.datasets import Examples, PixelScale
+from calibrant.datasets import PixelScale, Samples
 from calibrant.errors import InputError
 from calibrant.training import TrainingData
 from calibrant.training.data import PADDING, ImageStore, PlainStore, Standardise, store_of
@@ -89,7 +89,7 @@ def test_texts_are_given_as_they_are():
 
 
 def test_texts_cannot_be_cropped():
-    texts = Examples(torch.randint(100, (20, 7)), torch.zeros(20, dtype=torch.int64))
+    texts = Samples(torch.randint(100, (20, 7)), torch.zeros(20, dtype=torch.int64))
     with pytest.raises(InputError, match="augmentation must be 'none' for inputs without a pixel scale; got 'crop'"):
         TrainingData(texts, {}, ("a",), augmentation="crop")
     with pytest.raises(InputError, match="augmentation must be 'none' for inputs that are no images; got 'crop-flip'"):

@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from calibrant import catalogue
-from calibrant.datasets import Dataset, Examples, PixelScale, split_dataset
+from calibrant.datasets import Dataset, PixelScale, Samples, split_dataset
 from calibrant.errors import FileError
 from calibrant.files import load
 from calibrant.training import Recipe, Run, load_network, predict, train_runs
@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 def in_colour(examples):
     """Digits twice as large and in three channels, where a convolution's result depends on how pixels are laid out."""
     large = examples.inputs.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
-    return Examples(torch.cat([large, 16 - large, large.flip(3)], dim=1), examples.labels)
+    return Samples(torch.cat([large, 16 - large, large.flip(3)], dim=1), examples.labels)
 
 
 @pytest.mark.parametrize(("model", "augmentation"), [("digits_cnn", "none"), ("resnet20", "crop-flip")])
@@ -43,7 +43,7 @@ def test_a_network_of_texts_takes_word_numbers_and_gives_the_very_logits(tmp_pat
     words, labels = torch.randint(3, 20, (48, 6), generator=generator), torch.arange(48) % 2
     words[:, 0] = 1 + labels
     words[::3, 4:] = 0  # shorter texts
-    texts = Examples(words, labels)
+    texts = Samples(words, labels)
     dataset = Dataset("texts", ("one", "two"), texts[:24], texts[24:], n_words=20)
     recipe = Recipe(epochs=1, batch_size=8, learning_rate=0.01)
     run = Run(tmp_path / "run", "text_cnn", catalogue.losses.parse("ce"), recipe)

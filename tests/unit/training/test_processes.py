@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from calibrant import catalogue
-from calibrant.datasets import DigitsReader, Examples, split_dataset
+from calibrant.datasets import DigitsReader, Samples, split_dataset
 from calibrant.models import build_model
 from calibrant.training import Recipe, Run, Session, Speed, TrainingData, train_runs, train_together
 from calibrant.training.device import ALONE
@@ -53,7 +53,7 @@ def precise_sessions(peers=ALONE):
     """
     dataset = DigitsReader().read()
     rows = split_dataset(dataset, "holdout", seed=0).training
-    placed = TrainingData(Examples((rows.inputs.double() - 5) / 6, rows.labels), {}, dataset.class_names).on(CPU)
+    placed = TrainingData(Samples((rows.inputs.double() - 5) / 6, rows.labels), {}, dataset.class_names).on(CPU)
     sessions = {}
     for name, (loss, options) in RUNS.items():
         network = build_model("digits_cnn", n_classes=10, in_channels=1, image_size=8).double()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from calibrant import catalogue
-from calibrant.datasets import Dataset, Examples
+from calibrant.datasets import Dataset, Samples
 from calibrant.errors import FitError, InputError, UnknownNameError
 from calibrant.losses import CrossEntropyLoss
 from calibrant.models import build_model
@@ -55,7 +55,7 @@ def test_a_run_that_is_refused_leaves_no_folder_in_the_way(digits, tmp_path, mod
 
 
 def test_texts_cannot_be_mixed(tmp_path):
-    texts = Examples(torch.randint(1, 9, (40, 5)), torch.arange(40) % 2)
+    texts = Samples(torch.randint(1, 9, (40, 5)), torch.arange(40) % 2)
     dataset = Dataset("texts", ("a", "b"), texts, texts, n_words=9)
     run = Run(tmp_path / "run", "text_cnn", catalogue.losses.parse("ce"), Recipe(epochs=1, batch_size=4, mixup=0.2))
     with pytest.raises(InputError, match=r"mixup must be 0 for texts, whose words have no blend; got 0\.2"):

@@ -10,7 +10,7 @@ from torch import nn
 
 from calibrant import catalogue
 from calibrant.datasets import Dataset, DigitsReader, split_dataset
-from calibrant.datasets.dataset import Examples
+from calibrant.datasets.dataset import Samples
 from calibrant.errors import CalibrantWarning, FileError, InputError
 from calibrant.losses import FocalLoss, MetaFocalLoss
 from calibrant.models import build_model
@@ -182,7 +182,7 @@ class TestRefusals:
             session_of(held_out, MetaFocalLoss())
 
     def test_rows_of_one_class_to_tune_on(self, data):
-        alike = Examples(data.meta.inputs, torch.zeros_like(data.meta.labels))
+        alike = Samples(data.meta.inputs, torch.zeros_like(data.meta.labels))
         with pytest.raises(InputError, match="several classes; got 60 of 1"):
             session_of(replace(data, meta=alike), MetaFocalLoss())
 
