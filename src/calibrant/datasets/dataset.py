@@ -31,7 +31,7 @@ Augmentation: TypeAlias = Literal["none", "crop", "crop-flip"]
 
 @final
 @dataclass(frozen=True, eq=False)
-class Examples:
+class Samples:
     """Inputs with their labels: images as stored, or texts as numbered words."""
 
     inputs: Tensor  # (n, c, h, w) uint8, or (n, length) int64 word numbers, 0 after the end of the text

@@ -71,7 +71,7 @@ class DigitsReader(DatasetReader):
         return Dataset(self.name, tuple("0123456789"), training, test, pixel_scale=scale)
 
 
-def _stored() -> Examples:
+def _stored() -> Samples:
     with (files("calibrant.datasets") / "digits.npz").open("rb") as stream, np.load(stream) as archive:
         images, labels = archive["images"], archive["labels"]
     return Samples(torch.from_numpy(images)[:, None], torch.from_numpy(labels).long())

@@ -79,7 +79,7 @@ _LABELS = ("labels", "targets", "y")
 
 def read_shifted(
     path: _PathLike | tuple[_PathLike, _PathLike], *, n_classes: int | None = None, layout: ImageLayout = "auto"
-) -> Examples:
+) -> Samples:
     """Read images and labels that a network was not trained for, to evaluate it under a natural shift.
 
     Four ways to name them: a NumPy archive (``.npz``, as CIFAR-10.2) with ``images`` (or ``data``, ``inputs``, ``x``)

@@ -122,7 +122,7 @@ class ImageFolder(DatasetReader):
             augmentation="crop-flip",
         )
 
-    def _part(self, folder: Path, class_names: Sequence[str]) -> Examples:
+    def _part(self, folder: Path, class_names: Sequence[str]) -> Samples:
         paths: list[Path] = []
         labels: list[int] = []
         for number, name in enumerate(class_names):
@@ -218,7 +218,7 @@ def _lines(path: Path) -> list[str]:
         return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
-def _training(root: Path, numbers: dict[str, int]) -> Examples:
+def _training(root: Path, numbers: dict[str, int]) -> Samples:
     paths, labels = [], []
     for wnid, number in numbers.items():
         pictures = sorted((root / "train" / wnid / "images").glob("*.JPEG"))
@@ -232,7 +232,7 @@ def _training(root: Path, numbers: dict[str, int]) -> Examples:
     return Samples(read_pictures(paths, size=_SIDE, shape=same_size), torch.tensor(labels))
 
 
-def _validation(root: Path, numbers: dict[str, int]) -> Examples:
+def _validation(root: Path, numbers: dict[str, int]) -> Samples:
     listed = root / "val" / "val_annotations.txt"
     paths, labels = [], []
     for row, line in enumerate(_lines(listed), start=1):

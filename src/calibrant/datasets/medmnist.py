@@ -107,7 +107,7 @@ def _read(reader: DatasetReader, flag: str, folder: Path, *, checked: bool) -> D
     return Dataset(flag, class_names, training, test, validation, pixel_scale=scale, augmentation="crop-flip")
 
 
-def _part(archive: NumpyArchive, part: str, path: Path) -> Examples:
+def _part(archive: NumpyArchive, part: str, path: Path) -> Samples:
     names = f"{part}_images", f"{part}_labels"
     if absent := [name for name in names if name not in archive.names]:
         raise FileError(

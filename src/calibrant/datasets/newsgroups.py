@@ -203,7 +203,7 @@ class Newsgroups(DatasetReader):
             n_words=len(vocabulary),
         )
 
-    def _examples(self, part: _Part, vocabulary: Vocabulary) -> Examples:
+    def _examples(self, part: _Part, vocabulary: Vocabulary) -> Samples:
         missing = [_CATEGORIES[label] for label in sorted(set(range(len(_CATEGORIES))) - set(part.labels))]
         if missing:
             raise FileError(

@@ -443,7 +443,7 @@ class PublishedImages(DatasetReader):
             arrays["labels"] = labels.astype(np.uint8, copy=False)
         return arrays
 
-    def _part(self, files: Sequence[ImageArrays], where: str, digest: str) -> Examples:
+    def _part(self, files: Sequence[ImageArrays], where: str, digest: str) -> Samples:
         images = _joined([held["images"] for held in files if "images" in held])
         labels = _joined([held["labels"] for held in files if "labels" in held])
         if len(images) != len(labels) or not len(images):

@@ -145,7 +145,7 @@ def read_run_dataset(runs: Sequence[DiagnosedRun], folder: Path | None = None, *
     return reader.read(folder or Path(), checked=checked)
 
 
-def clean_examples(runs: Sequence[DiagnosedRun], dataset: Dataset) -> Examples:
+def clean_examples(runs: Sequence[DiagnosedRun], dataset: Dataset) -> Samples:
     """The images and labels that the runs were evaluated on, in their order.
 
     Args:
@@ -178,7 +178,7 @@ def _reader_of(run: DiagnosedRun) -> DatasetReader:
     )
 
 
-def _checked(run: DiagnosedRun, dataset: Dataset) -> Examples:
+def _checked(run: DiagnosedRun, dataset: Dataset) -> Samples:
     """The test part of a run, once everything in the data set is found to be what it was."""
     settings = run.settings
     start = f"the data must be those that {run.path} was trained on"
@@ -310,12 +310,12 @@ def stored_sets(
     return tuple(ShiftedSet(called, severity, "file", partial(_part, read, rows)) for severity, rows in parts.items())
 
 
-def _corrupted(test: Examples, name: str, severity: int, seed: int, peak: int, device: torch.device) -> Examples:
+def _corrupted(test: Samples, name: str, severity: int, seed: int, peak: int, device: torch.device) -> Samples:
     images = corrupt(test.inputs.to(device), name, severity=severity, seed=seed, peak=peak)
     return Samples(images, test.labels)
 
 
-def _part(read: Callable[[], Examples], rows: slice, _device: torch.device) -> Examples:
+def _part(read: Callable[[], Samples], rows: slice, _device: torch.device) -> Samples:
     return read()[rows]
 
 

@@ -220,7 +220,7 @@ class TrainingData:
         if self.pixel_scale is None and chosen != "none":
             raise InputError(f"augmentation must be 'none' for inputs that are no images; got {chosen!r}.")
 
-        def stored(examples: Examples, moved: Augmentation) -> StoredExamples:
+        def stored(examples: Samples, moved: Augmentation) -> StoredExamples:
             store = store_of(examples.inputs, self.pixel_scale, moved, device)
             return StoredExamples(store, examples.labels.to(device))
 
