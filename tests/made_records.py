@@ -10,23 +10,23 @@ from calibrant.diagnosis import (
     Band,
     Calibratability,
     CandidateSummary,
+    CandidateVerdict,
     DensityCurves,
     Diagnosis,
     Direction,
     EpochCurves,
     Refinement,
     RefinementRow,
-    ScoreSplit,
     SizePoint,
+    SplitSpread,
     TwoSample,
     ValidationSize,
     spread,
 )
-from calibrant.diagnosis import Verdict as CandidateVerdict
 from calibrant.diagnosis.calibratability import SEPARATION
 from calibrant.evaluation import Evaluation, WorstBin, WorstClass
 from calibrant.evidence import Difference, Estimate
-from calibrant.metrics import Murphy, RefinementTerms, Split
+from calibrant.metrics import Murphy, RefinementTerms, ScoreSplit
 from calibrant.metrics.base import TopStatistic
 from calibrant.predictions import ZeroCells
 
@@ -51,8 +51,8 @@ def made_evaluation(*, top_label=False, miscalibrated=True, names=("cat", "dog",
     metrics["oe"] = Estimate(0.000134, 0.0, 0.0006, 0.0139, 1.0)
     metrics["mce"] = Estimate(0.5, math.nan, math.nan, 0.2, math.nan)
     gain = 0.11 if miscalibrated else 0.02
-    splits = {"nll": Split(0.8135, gain, gain - 0.03, gain + 0.03, 0.8135 - gain)}
-    splits["brier"] = Split(0.4201, gain / 2, gain / 2 - 0.03, gain / 2 + 0.03, 0.4201 - gain / 2)
+    splits = {"nll": ScoreSplit(0.8135, gain, gain - 0.03, gain + 0.03, 0.8135 - gain)}
+    splits["brier"] = ScoreSplit(0.4201, gain / 2, gain / 2 - 0.03, gain / 2 + 0.03, 0.4201 - gain / 2)
     return Evaluation(
         n=2000 if miscalibrated else 171,
         classes=None if top_label else 5,
@@ -231,7 +231,7 @@ def made_diagnosis(*, seeds=(0, 1)):
                 notes=() if is_baseline else ("temperature: it is at a bound",),
             )
         )
-        split = ScoreSplit(over(0.8), over(0.1), over(0.7))
+        split = SplitSpread(over(0.8), over(0.1), over(0.7))
         rows = tuple(row(mapping, is_baseline) for mapping in maps)
         refinement.append(Refinement(name, rows, {"nll": split, "brier": split}))
         directions += [

@@ -15,7 +15,15 @@ import torch
 
 from calibrant import catalogue
 from calibrant.evidence import Estimate, estimate
-from calibrant.metrics import Metric, Murphy, RefinementTerms, Split, calibration_refinement, murphy, refinement_terms
+from calibrant.metrics import (
+    Metric,
+    Murphy,
+    RefinementTerms,
+    ScoreSplit,
+    calibration_refinement,
+    murphy,
+    refinement_terms,
+)
 from calibrant.metrics.base import Binned, BinnedByPrediction, TopStatistic
 from calibrant.notebook import Shown
 from calibrant.numerics.softmax import row_products
@@ -124,7 +132,7 @@ class Evaluation(Shown):
     metrics: dict[str, Estimate]
     murphy: Murphy
     refinement_terms: RefinementTerms
-    splits: dict[str, Split]  # nll and brier; empty where only top labels are known
+    splits: dict[str, ScoreSplit]  # nll and brier; empty where only top labels are known
     worst_bins: list[WorstBin]
     worst_classes: list[WorstClass]
     zeros: ZeroCells | None = None  # where probabilities were given
@@ -221,7 +229,7 @@ def _in_one_order(predictions: Predictions | TopLabel) -> Predictions | TopLabel
     return predictions[order[shuffled]]
 
 
-def _splits(predictions: Predictions | TopLabel, seed: int) -> dict[str, Split]:
+def _splits(predictions: Predictions | TopLabel, seed: int) -> dict[str, ScoreSplit]:
     # A temperature needs right and wrong answers to balance, and enough samples for the folds.
     if isinstance(predictions, TopLabel) or len(predictions) < 10 * _FOLDS or predictions.top.accuracy in (0.0, 1.0):
         return {}
@@ -268,7 +276,7 @@ def is_beyond_noise(metrics: Mapping[str, Estimate]) -> bool:
     return any((metrics[name].p or 0.0) <= _LEVEL for name in ("ece", "smece"))
 
 
-def advise(n: int, metrics: Mapping[str, Estimate], splits: Mapping[str, Split]) -> Advice:
+def advise(n: int, metrics: Mapping[str, Estimate], splits: Mapping[str, ScoreSplit]) -> Advice:
     """Decide the next step.
 
     Args:
@@ -305,7 +313,7 @@ def _without_splits(n: int, error: Estimate, *, beyond: bool, matters: bool) -> 
     return Advice(NextStep.leave, Reason.calibrated)
 
 
-def _needed(n: int, split: Split) -> int:
+def _needed(n: int, split: ScoreSplit) -> int:
     """Return how many samples would show the estimated gain or, if that is too small, exclude a useful one."""
     useful = WORTHWHILE * split.total
     half = (split.calibration_high - split.calibration_low) / 2

@@ -25,9 +25,9 @@ from strategies import SMOOTH_KINDS, cuts, predictions, top_labels
 from calibrant import metrics as metrics_module
 from calibrant.errors import InputError
 from calibrant.evaluation import evaluate
-from calibrant.metrics import Metric, RankedCells, RankedRows, Tally
+from calibrant.metrics import Metric, RankedCells, RankedSamples, Tally
 from calibrant.metrics.base import Family, LabelStatistic, TopStatistic
-from calibrant.metrics.states import Ranked, Sample, Sums, merge
+from calibrant.metrics.states import Ranked, SampleKeys, Sums, merge
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -73,7 +73,7 @@ SIGNED = {"skce": "unbiased, so below zero half of the time on calibrated data"}
 
 
 def identify(metric):
-    return metric.name + ("-cells" if getattr(metric, "ranks", RankedRows()) == RankedCells() else "")
+    return metric.name + ("-cells" if getattr(metric, "ranks", RankedSamples()) == RankedCells() else "")
 
 
 def each(metrics):
@@ -432,7 +432,7 @@ class TestInvariance:
         if len(rows.top.log_odds.unique()) == len(rows):
             assert_same(metric, metric(shifted), metric(rows), relative=1e-7, absolute=absolute)
 
-    @each([metric for metric in TOP if getattr(metric, "ranks", None) == RankedRows()])
+    @each([metric for metric in TOP if getattr(metric, "ranks", None) == RankedSamples()])
     @given(data=st.data())
     def test_numbers_made_of_ranks_have_the_same_bits_in_any_order(self, metric, data):
         rows = data.draw(rows_for(metric))
@@ -491,14 +491,14 @@ class TestStatesSideBySide:
     @given(data=st.data())
     def test_ranked_answers_tell_what_the_rows_tell(self, metric, data):
         rows = data.draw(st.one_of(predictions(dtypes=(torch.float64,)), top_labels())).top
-        ranked = Sample.gather(rows.log_odds, rows.correct).ranked
+        ranked = SampleKeys.gather(rows.log_odds, rows.correct).ranked
         assert_same(metric, metric.value(metric.statistic.of_ranked(ranked)), metric(rows))
 
     @each(TOP)
     @given(data=st.data())
     def test_resampled_ranked_answers_are_read_one_by_one(self, metric, data):
         rows = data.draw(st.one_of(predictions(), top_labels())).top
-        ranked = Sample.gather(rows.log_odds, rows.correct).ranked
+        ranked = SampleKeys.gather(rows.log_odds, rows.correct).ranked
         rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
         drawn = torch.from_numpy(self.resampled(rng, ranked, (2, 2))).double()
         right, wrong = drawn.chunk(2, dim=-1)
@@ -512,7 +512,7 @@ class TestStatesSideBySide:
     @given(data=st.data())
     def test_a_resample_is_worth_its_rows_written_out(self, metric, data):
         rows = data.draw(top_labels())
-        ranked = Sample.gather(rows.log_odds, rows.correct).ranked
+        ranked = SampleKeys.gather(rows.log_odds, rows.correct).ranked
         rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
         right, wrong = self.resampled(rng, ranked, ()).reshape(2, -1)
         value = metric.value(

@@ -167,10 +167,13 @@ def _exports(name: str) -> list[str]:
     """Return the classes that a package or module exports, without importing it."""
     files = [_PACKAGE / name / "__init__.py", _PACKAGE / f"{name}.py"]
     text = next((file.read_text(encoding="utf-8") for file in files if file.exists()), "")
+    exports: list[str] = []
     for node in ast.parse(text).body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "__all__":
-            return [name for name in ast.literal_eval(node.value) if name[0].isupper()]
-    return []
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            exports += [export for export in ast.literal_eval(node.value) if export[0].isupper()]
+        elif isinstance(node, ast.AugAssign) and ast.unparse(node.target) == "__all__":  # += module.__all__
+            exports += _exports(f"{name}/{ast.unparse(node.value).partition('.')[0]}")
+    return exports
 
 
 def _calibrators() -> Iterator[tuple[str, ...]]:

@@ -35,7 +35,7 @@ __all__ = [
     "DirectionSide",
     "Refinement",
     "RefinementRow",
-    "ScoreSplit",
+    "SplitSpread",
     "calibratability",
     "coefficient_curves",
     "directions",
@@ -261,7 +261,7 @@ class RefinementRow(Record):
 
 @final
 @dataclass(frozen=True)
-class ScoreSplit(Record):
+class SplitSpread(Record):
     """A proper score of the uncalibrated network: what a temperature can remove, and what remains, over runs."""
 
     total: Spread
@@ -282,7 +282,7 @@ class Refinement(Record):
 
     candidate: str
     rows: tuple[RefinementRow, ...]  # as it is, then after each map
-    splits: Mapping[str, ScoreSplit]  # nll, brier; empty where no temperature is best
+    splits: Mapping[str, SplitSpread]  # nll, brier; empty where no temperature is best
     note: str = NOT_AN_IDENTITY
 
 
@@ -352,11 +352,11 @@ def _mean(curves: Sequence[Tensor]) -> tuple[float, ...]:
     return tuple(torch.stack(list(curves)).mean(0).tolist())
 
 
-def _splits(candidate: EvaluatedCandidate) -> dict[str, ScoreSplit]:
+def _splits(candidate: EvaluatedCandidate) -> dict[str, SplitSpread]:
     names = [name for name in ("nll", "brier") if any(name in run.splits for run in candidate.runs)]
     splits = {name: [run.splits[name] for run in candidate.runs if name in run.splits] for name in names}
     return {
-        name: ScoreSplit(
+        name: SplitSpread(
             spread([each.total for each in found]),
             spread([each.calibration for each in found]),
             spread([each.refinement for each in found]),

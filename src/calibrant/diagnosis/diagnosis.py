@@ -26,7 +26,7 @@ from calibrant.diagnosis.curves import (
     learned_epoch_groups,
     validation_sizes,
 )
-from calibrant.diagnosis.evaluated import MAPS, BySeed, Verdict, differences_from, evaluate_candidates, verdict
+from calibrant.diagnosis.evaluated import MAPS, BySeed, CandidateVerdict, differences_from, evaluate_candidates, verdict
 from calibrant.diagnosis.over_seeds import Record
 from calibrant.diagnosis.runs import DiagnosedRun, baseline_of, candidate_notes, grouped
 from calibrant.diagnosis.shift import ShiftedSet, ShiftPanel, shift_panel
@@ -59,7 +59,7 @@ class Diagnosis(Record):
     n_bins: int
     resamples: int
     seed: int
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[CandidateVerdict, ...]
     calibratability: tuple[Calibratability, ...]
     refinement: tuple[Refinement, ...]
     directions: tuple[Direction, ...]

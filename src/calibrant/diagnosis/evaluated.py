@@ -32,7 +32,7 @@ from calibrant.metrics import (
     Brier,
     Confidence,
     Metric,
-    Split,
+    ScoreSplit,
     Tally,
     TopBrier,
     calibration_refinement,
@@ -46,6 +46,7 @@ __all__ = [
     "TEMPERATURE",
     "UNCALIBRATED",
     "BaselineDifferences",
+    "CandidateVerdict",
     "Differences",
     "Evaluated",
     "EvaluatedCandidate",
@@ -53,7 +54,6 @@ __all__ = [
     "Oracle",
     "Outcome",
     "Overall",
-    "Verdict",
     "check_maps",
     "differences_from",
     "evaluate_candidates",
@@ -142,7 +142,7 @@ class EvaluatedRun:
     outcomes: Mapping[str, Outcome]  # by map; "uncalibrated" is the uncalibrated network
     temperature: float  # fitted on the calibration samples; NaN if it could not be
     oracle: Oracle
-    splits: Mapping[str, Split]  # of log-loss and Brier score, as the network is
+    splits: Mapping[str, ScoreSplit]  # of log-loss and Brier score, as the network is
     calibration_rows: int
 
 
@@ -263,7 +263,7 @@ def outcome_of(
     return Outcome(mapped.top, values, notes=notes, map=fitted)
 
 
-def _splits(test: Predictions) -> dict[str, Split]:
+def _splits(test: Predictions) -> dict[str, ScoreSplit]:
     try:
         return calibration_refinement(test) if len(test) >= _FEWEST else {}
     except FitError:  # all samples right, or all logits alike: no temperature is best
@@ -362,7 +362,7 @@ def _difference(
 
 @final
 @dataclass(frozen=True)
-class Verdict(Record):
+class CandidateVerdict(Record):
     """A candidate against the baseline.
 
     ``overall`` weighs ECE after temperature scaling and AUROC: "better" or "worse" if all that differs points one way,
@@ -383,7 +383,7 @@ class Verdict(Record):
 
 def verdict(
     candidate: EvaluatedCandidate, baseline: EvaluatedCandidate, differences: Differences, *, n_compared: int
-) -> Verdict:
+) -> CandidateVerdict:
     """Weigh the differences of one candidate from the baseline.
 
     Args:
@@ -398,7 +398,7 @@ def verdict(
         overall: Overall = "mixed"
     else:
         overall = "better" if "better" in sides else "worse" if "worse" in sides else "alike"
-    return Verdict(
+    return CandidateVerdict(
         candidate=candidate.name,
         baseline=baseline.name,
         raw_ece=uncalibrated["ece"],

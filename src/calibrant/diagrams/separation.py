@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrant.evidence.resampling import wilson_interval
-from calibrant.metrics.base import Gridded, RankedRows
+from calibrant.metrics.base import Gridded, RankedSamples
 from calibrant.metrics.ranked import AURC, AUROC, EAURC
 from calibrant.metrics.states import Grid, Ranked
 from calibrant.numerics.binning import cosine_transform, gaussian_damping, inverse_cosine_transform
@@ -181,7 +181,7 @@ def risk_coverage(predictions: Predictions | TopLabel) -> RiskCoverage:
         >>> curve.coverage.tolist(), curve.risk.tolist()
         ([0.25, 0.5, 0.75, 1.0], [0.0, 0.5, 0.3333333333333333, 0.5])
     """
-    ranked = RankedRows()(predictions).ranked
+    ranked = RankedSamples()(predictions).ranked
     n, n_right = int(ranked.n), int(ranked.n_right)
     # Up to a thousand numbers of samples, evenly spaced and ending with all n.
     shown = min(n, _MOST_POINTS)

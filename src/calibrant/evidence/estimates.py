@@ -26,8 +26,16 @@ from calibrant.evidence.resampling import (
     wilson_interval,
 )
 from calibrant.metrics import SECE, Accuracy, ECEL2Debiased, Metric, Tally
-from calibrant.metrics.base import Binned, BinnedMoments, Gridded, LabelStatistic, RankedRows, Statistic, TopStatistic
-from calibrant.metrics.states import Ranked, Sample, State, Sums
+from calibrant.metrics.base import (
+    Binned,
+    BinnedMoments,
+    Gridded,
+    LabelStatistic,
+    RankedSamples,
+    Statistic,
+    TopStatistic,
+)
+from calibrant.metrics.states import Ranked, SampleKeys, State, Sums
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = ["Estimate", "estimate"]
@@ -127,7 +135,7 @@ def _estimate_top_label(
     top: TopLabel, metrics: Sequence[Metric], values: dict[str, float], draws: GroupDraws, seed: int
 ) -> dict[str, Estimate]:
     """Estimate metrics of confidence and correctness, from ranked samples."""
-    sample = RankedRows()(top)
+    sample = RankedSamples()(top)
     estimates: dict[str, Estimate] = {}
     for metric in metrics:
         interval = _without_draws(metric, sample.ranked)
@@ -148,7 +156,7 @@ def _without_draws(metric: Metric, ranked: Ranked) -> tuple[float, float] | None
 
 
 def _by_draws(
-    sample: Sample, metrics: Sequence[Metric], values: dict[str, float], draws: GroupDraws, seed: int
+    sample: SampleKeys, metrics: Sequence[Metric], values: dict[str, float], draws: GroupDraws, seed: int
 ) -> dict[str, Estimate]:
     n, exact = len(sample.keys), sample.ranked
     noise = float((exact.total * exact.confidence * (1 - exact.confidence)).sum()) / n**2

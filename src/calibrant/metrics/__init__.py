@@ -1,137 +1,17 @@
-"""Metrics: states that add up, and values read off them."""
+"""Metrics: states that add up, and values computed from them."""
 
-from calibrant.metrics.base import Metric, RankedCells, RankedRows, Tally
-from calibrant.metrics.binned import (
-    ECE,
-    MCE,
-    OE,
-    SCE,
-    TLECE,
-    ECEL1Debiased,
-    ECEL2Debiased,
-    ece,
-    ece_l1_debiased,
-    ece_l2_debiased,
-    mce,
-    oe,
-    piece,
-    sce,
-    tl_ece,
-)
-from calibrant.metrics.decomposition import (
-    Murphy,
-    RefinementTerms,
-    Split,
-    calibration_refinement,
-    murphy,
-    refinement_terms,
-)
-from calibrant.metrics.proper import (
-    NLL,
-    Accuracy,
-    Brier,
-    Confidence,
-    Entropy,
-    TopBrier,
-    accuracy,
-    brier,
-    confidence,
-    entropy,
-    nll,
-    top_brier,
-)
-from calibrant.metrics.ranked import (
-    ACE,
-    AUGRC,
-    AURC,
-    AUROC,
-    EAURC,
-    FPR95,
-    KS,
-    MMCE,
-    AUPRError,
-    AUPRSuccess,
-    ace,
-    augrc,
-    aupr_error,
-    aupr_success,
-    aurc,
-    auroc,
-    e_aurc,
-    fpr95,
-    ks,
-    mmce,
-)
-from calibrant.metrics.smooth import KDEECE, SECE, SKCE, SECEPrinted, SmECE, kde_ece, sece, sece_printed, skce, smece
+from calibrant.metrics import binned, decomposition, proper, ranked, smooth
+from calibrant.metrics.base import Metric, RankedCells, RankedSamples, Tally
+from calibrant.metrics.binned import *  # noqa: F403
+from calibrant.metrics.decomposition import *  # noqa: F403
+from calibrant.metrics.proper import *  # noqa: F403
+from calibrant.metrics.ranked import *  # noqa: F403
+from calibrant.metrics.smooth import *  # noqa: F403
 from calibrant.metrics.states import State
 
-__all__ = [
-    "ACE",
-    "AUGRC",
-    "AURC",
-    "AUROC",
-    "EAURC",
-    "ECE",
-    "FPR95",
-    "KDEECE",
-    "KS",
-    "MCE",
-    "MMCE",
-    "NLL",
-    "OE",
-    "SCE",
-    "SECE",
-    "SKCE",
-    "TLECE",
-    "AUPRError",
-    "AUPRSuccess",
-    "Accuracy",
-    "Brier",
-    "Confidence",
-    "ECEL1Debiased",
-    "ECEL2Debiased",
-    "Entropy",
-    "Metric",
-    "Murphy",
-    "RankedCells",
-    "RankedRows",
-    "RefinementTerms",
-    "SECEPrinted",
-    "SmECE",
-    "Split",
-    "State",
-    "Tally",
-    "TopBrier",
-    "accuracy",
-    "ace",
-    "augrc",
-    "aupr_error",
-    "aupr_success",
-    "aurc",
-    "auroc",
-    "brier",
-    "calibration_refinement",
-    "confidence",
-    "e_aurc",
-    "ece",
-    "ece_l1_debiased",
-    "ece_l2_debiased",
-    "entropy",
-    "fpr95",
-    "kde_ece",
-    "ks",
-    "mce",
-    "mmce",
-    "murphy",
-    "nll",
-    "oe",
-    "piece",
-    "refinement_terms",
-    "sce",
-    "sece",
-    "sece_printed",
-    "skce",
-    "smece",
-    "tl_ece",
-    "top_brier",
-]  # fmt: skip
+__all__ = ["Metric", "RankedCells", "RankedSamples", "State", "Tally"]
+__all__ += binned.__all__
+__all__ += decomposition.__all__
+__all__ += proper.__all__
+__all__ += ranked.__all__
+__all__ += smooth.__all__

@@ -20,22 +20,9 @@ from calibrant.paper import Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel
 
 __all__ = [
-    "ECE",
-    "MCE",
-    "OE",
-    "SCE",
-    "TLECE",
-    "ECEL1Debiased",
-    "ECEL2Debiased",
-    "ece",
-    "ece_l1_debiased",
-    "ece_l2_debiased",
-    "mce",
-    "oe",
-    "piece",
-    "sce",
-    "tl_ece",
-]
+    "ECE", "MCE", "OE", "SCE", "TLECE", "ECEL1Debiased", "ECEL2Debiased", "ece", "ece_l1_debiased",
+    "ece_l2_debiased", "mce", "oe", "piece", "sce", "tl_ece",
+]  # fmt: skip
 
 _NAEINI = Paper("Naeini et al.", 2015, "Obtaining Well Calibrated Probabilities Using Bayesian Binning",
                 "doi:10.1609/aaai.v29i1.9602")  # fmt: skip
@@ -57,17 +44,14 @@ class ECE(BinMetric):
     Estimator: plug-in, bins (lo, hi].
     Bias: upward, about Σ_b √(|B_b| acc (1 − acc))/n·0.8: a perfectly calibrated model scores .084/.037/.018 at
         n = 200/1000/5000. The floor reports it for the data at hand.
-    Cost: O(n) after the softmax; the state is 5 numbers a bin.
+    Cost: O(n) after the softmax; the state is 3 numbers per bin.
     """
 
     name: ClassVar[str] = "ece"
     title: ClassVar[str] = "Expected calibration error"
-    family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _GUO
-    lower_is_better: ClassVar[bool | None] = True
 
     def value(self, state: Bins) -> Tensor:
-        """Sum of the bins' gaps."""
         # |mean confidence - accuracy| times bin share: the bin counts cancel.
         return (state.confidence - state.correct).abs().sum(-1) / state.count.sum(-1)
 
@@ -75,7 +59,7 @@ class ECE(BinMetric):
 @final
 @dataclass(frozen=True)
 class MCE(BinMetric):
-    """Maximum calibration error: the largest gap of any bin that holds a row.
+    """Maximum calibration error: the largest gap of any bin that holds a sample.
 
     Formula: max_b |acc(B_b) − conf(B_b)| over non-empty bins
     Estimator: plug-in, bins (lo, hi].
@@ -85,12 +69,9 @@ class MCE(BinMetric):
 
     name: ClassVar[str] = "mce"
     title: ClassVar[str] = "Maximum calibration error"
-    family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _NAEINI
-    lower_is_better: ClassVar[bool | None] = True
 
     def value(self, state: Bins) -> Tensor:
-        """Largest gap of a bin with rows."""
         return ((state.confidence - state.correct).abs() / state.count.clamp(min=1)).amax(-1)
 
 
@@ -109,12 +90,9 @@ class OE(BinMetric):
 
     name: ClassVar[str] = "oe"
     title: ClassVar[str] = "Overconfidence error"
-    family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _THULASIDASAN
-    lower_is_better: ClassVar[bool | None] = True
 
     def value(self, state: Bins) -> Tensor:
-        """Sum of the overconfident bins."""
         excess = (state.confidence - state.correct).clamp(min=0) * state.confidence / state.count.clamp(min=1)
         return excess.sum(-1) / state.count.sum(-1)
 
@@ -126,7 +104,7 @@ class ECEL2Debiased(Metric):
 
     Formula: √max(0, Σ_b |B_b|/n · [(acc − conf)² − acc (1 − acc)/(|B_b| − 1)])
     Estimator: debiased plug-in (Kumar et al.); the interval is analytic (Sun et al., arXiv:2408.08998): variance of
-        the U-statistic inside the bins plus that of the bins' sizes, cut at 0. Bins with a single row are left out.
+        the U-statistic inside the bins plus that of the bins' sizes, cut at 0. Bins with a single sample are left out.
     Bias: none before the root is taken and negatives are set to 0. It measures the binned model: bins still average.
     Cost: as ece.
     """
@@ -140,11 +118,9 @@ class ECEL2Debiased(Metric):
 
     @property
     def statistic(self) -> BinnedMoments:
-        """Equal-width bins."""
         return BinnedMoments(self.n_bins)
 
     def value(self, state: BinMoments) -> Tensor:
-        """Root of the squared error, or 0 where noise made it negative."""
         return self.squared(state).clamp(min=0).sqrt()
 
     def squared(self, state: BinMoments) -> Tensor:
@@ -185,12 +161,9 @@ class ECEL1Debiased(BinMetric):
 
     name: ClassVar[str] = "ece_l1_debiased"
     title: ClassVar[str] = "Calibration error, L1 debiased"
-    family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _KUMAR
-    lower_is_better: ClassVar[bool | None] = True
 
     def value(self, state: Bins) -> Tensor:
-        """Plug-in minus the bins' expected inflation."""
         count = state.count.clamp(min=1)
         accuracy = state.correct / count
         gap = (state.correct - state.confidence).abs() / count
@@ -244,10 +217,10 @@ class SCE(Metric):
     Looks at all probabilities, not only the largest. With many classes nearly all of them are near 0 and so is their
     gap: compare values only at the same number of classes. The papers print it times 100 or 1000.
 
-    Formula: 1/k Σ_k Σ_b |B_bk|/n · |share of class k in B_bk − mean p_k in B_bk|, all n rows binned by p_k
+    Formula: 1/k Σ_k Σ_b |B_bk|/n · |share of class k in B_bk − mean p_k in B_bk|, all n samples binned by p_k
     Estimator: plug-in, bins (lo, hi]; the class count comes from the logits.
     Bias: upward, as ece.
-    Cost: one pass over the probabilities; the state is 3 numbers a class and bin.
+    Cost: one pass over the probabilities; the state is 3 numbers per class and bin.
     """
 
     name: ClassVar[str] = "sce"
@@ -259,11 +232,9 @@ class SCE(Metric):
 
     @property
     def statistic(self) -> BinnedClasswise:
-        """Bins of every class."""
         return BinnedClasswise(self.n_bins)
 
     def value(self, state: ClassBins) -> Tensor:
-        """Mean over the classes of the summed gaps."""
         return self.by_class(state).mean(-1)
 
     def by_class(self, state: ClassBins) -> Tensor:
@@ -275,14 +246,14 @@ class SCE(Metric):
 @final
 @dataclass(frozen=True)
 class TLECE(Metric):
-    """Top-label-conditional calibration error: as ece, with the rows binned by predicted class and confidence.
+    """Top-label-conditional calibration error: as ece, with the samples binned by predicted class and confidence.
 
     Sees what ece averages away: a model overconfident on cats and as underconfident on dogs.
 
-    Formula: Σ_k Σ_b |B_bk|/n · |acc(B_bk) − conf(B_bk)|, B_bk the rows predicted k with confidence in bin b
+    Formula: Σ_k Σ_b |B_bk|/n · |acc(B_bk) − conf(B_bk)|, B_bk the samples predicted k with confidence in bin b
     Estimator: plug-in, bins (lo, hi].
-    Bias: upward, and more than ece's: k times as many bins share the same rows. Read it beside its floor.
-    Cost: O(n) after the softmax; the state is 3 numbers a class and bin.
+    Bias: upward, and more than ece's: k times as many bins share the same samples. Read it beside its floor.
+    Cost: O(n) after the softmax; the state is 3 numbers per class and bin.
     """
 
     name: ClassVar[str] = "tl_ece"
@@ -294,11 +265,9 @@ class TLECE(Metric):
 
     @property
     def statistic(self) -> BinnedByPrediction:
-        """Bins of every predicted class."""
         return BinnedByPrediction(self.n_bins)
 
     def value(self, state: ClassBins) -> Tensor:
-        """Sum of all gaps."""
         return (state.probability - state.hits).abs().sum((-1, -2)) / state.count.sum((-1, -2))
 
 
@@ -325,14 +294,15 @@ def piece(
 ) -> float:
     """Proximity-informed expected calibration error.
 
-    Rows are put into bins of confidence, and each bin is divided by proximity. Where near rows are trusted too little
-    and far ones too much, the two cancel in the calibration error of a bin, and here they do not. Never below the
-    error over the same bins of confidence alone (``ace`` for equal mass, ``ece`` for equal width); much of the
-    difference is noise with few rows, since there are ``n_bins * proximity_bins`` parts. So compare it between maps on
-    the same rows, and do not read it by itself.
+    Samples are put into bins of confidence, and each bin is divided by proximity. Where near samples are underconfident
+    and far ones overconfident, the two cancel in the calibration error of a bin, but not here. Never below the error
+    over the same bins of confidence alone (``ace`` for equal mass, ``ece`` for equal width). With few samples much of
+    the difference is noise, since there are ``n_bins * proximity_bins`` parts: compare it between maps on the same
+    samples. A plain function and no :class:`~calibrant.metrics.Metric`, because it needs the proximity beside the
+    predictions.
 
     Formula: Σ_b Σ_h |B_bh|/n · |acc(B_bh) − conf(B_bh)|
-    Estimator: plug-in; parts cut by rank, so that they differ in size by at most one, and tied rows are exchangeable.
+    Estimator: plug-in; parts cut by rank, sizes differing by at most one; ties are exchangeable.
     Bias: upward, more than that of ece: about 0.8 Σ_bh √(|B_bh| acc (1 − acc))/n on calibrated data.
     Cost: O(n log n).
 
@@ -340,21 +310,21 @@ def piece(
     with the bins of Appendix C.
 
     Args:
-        predictions: The rows.
-        proximity: How close each row lies to the calibration rows, larger is closer, (n,): for example
+        predictions: Logits and labels, or confidence and correctness.
+        proximity: Closeness of each sample to the calibration samples, larger is closer, (n,): for example
             ``fitted.proximity(features)`` of a fitted :class:`~calibrant.maps.ProximityMap`, or
             :func:`calibrant.numerics.neighbours.proximity`.
         n_bins: Bins of confidence.
-        proximity_bins: Parts of each, of equal numbers of rows.
+        proximity_bins: Parts of each bin, of equal numbers of samples.
         bins: Kind of confidence bins: of equal mass, as in the paper, or of equal width, as in ``ece``.
 
     Raises:
-        InputError: If the proximity is not one finite number a row.
+        InputError: If the proximity is not one finite number per sample.
 
     Example:
-        >>> rows = TopLabel([0.7] * 20, [True] * 5 + [False] * 5 + [True] * 9 + [False])
-        >>> far_and_near = [0.2] * 10 + [0.8] * 10  # half of the far rows are right, and nine tenths of the near
-        >>> round(piece(rows, far_and_near, n_bins=1, proximity_bins=2), 6), round(piece(rows, [0.5] * 20), 6)
+        >>> samples = TopLabel([0.7] * 20, [True] * 5 + [False] * 5 + [True] * 9 + [False])
+        >>> far_and_near = [0.2] * 10 + [0.8] * 10  # half of the far samples are right, and nine tenths of the near
+        >>> round(piece(samples, far_and_near, n_bins=1, proximity_bins=2), 6), round(piece(samples, [0.5] * 20), 6)
         (0.2, 0.0)
     """
     check_bins(n_bins)
@@ -363,7 +333,7 @@ def piece(
     top = predictions.top
     nearness = check_real(as_tensor(proximity, "proximity"), "proximity")
     if nearness.shape != top.confidence.shape:
-        raise InputError(f"proximity must be one number a row, shape ({len(top)},); got shape {tuple(nearness.shape)}.")
+        raise InputError(f"proximity must have shape ({len(top)},), one per sample; got shape {tuple(nearness.shape)}.")
     check_finite(nearness, "proximity")
     gap = (top.confidence - top.correct.double()).cpu().numpy()
     near = nearness.double().cpu().numpy()
@@ -371,11 +341,11 @@ def piece(
         members = _equal_mass(top.log_odds.double().cpu().numpy(), n_bins)
     else:
         members = _by_index(bin_index(top.confidence.clone(), n_bins).cpu().numpy(), n_bins)
-    return sum(_divided_gap(near[rows], gap[rows], share, proximity_bins) for rows, share in members) / len(top)
+    return sum(_divided_gap(near[part], gap[part], share, proximity_bins) for part, share in members) / len(top)
 
 
 def _equal_mass(scores: Floats, n_bins: int) -> Iterator[tuple[NDArray[np.intp], Floats]]:
-    """Rows of each bin, and which share of each: a group of ties that spans an edge is in both bins, in parts."""
+    """Yield the samples of each bin, and their shares: ties that span an edge are in both bins, in parts."""
     order = np.argsort(scores, kind="stable")
     rising = scores[order]
     first, last = np.searchsorted(rising, rising, side="left"), np.searchsorted(rising, rising, side="right")
@@ -389,20 +359,20 @@ def _equal_mass(scores: Floats, n_bins: int) -> Iterator[tuple[NDArray[np.intp],
 
 
 def _by_index(index: NDArray[np.integer], n_bins: int) -> Iterator[tuple[NDArray[np.intp], Floats]]:
-    """Rows of each bin that has any, in whole."""
-    for each in range(n_bins):
-        rows = np.flatnonzero(index == each)
-        if rows.size:
-            yield rows, np.ones(rows.size)
+    """Yield the samples of each non-empty bin, in whole."""
+    for place in range(n_bins):
+        samples = np.flatnonzero(index == place)
+        if samples.size:
+            yield samples, np.ones(samples.size)
 
 
 def _divided_gap(proximity: Floats, gap: Floats, share: Floats, parts: int) -> float:
-    """Sum of the absolute gaps of parts of equal mass in order of proximity."""
+    """Add up the absolute gaps of parts of equal mass in order of proximity."""
     order = np.argsort(proximity, kind="stable")
     ends = np.flatnonzero(np.diff(proximity[order], append=np.inf) > 0)
     mass = np.cumsum(share[order])[ends]
     drift = np.cumsum((gap * share)[order])[ends]
-    # Among ties the drift grows evenly: that is what exchangeable means. Whole rows stay whole.
+    # Among ties the drift grows evenly: that is what exchangeable means. Whole samples stay whole.
     edges = mass[-1] * np.arange(parts + 1) / parts
     if (share == 1).all():
         edges = np.floor(edges + 1e-9)

@@ -1,4 +1,4 @@
-"""Scores split into calibration and refinement."""
+"""Scores split into calibration and refinement: Murphy's parts, equation 9, and a cross-fitted temperature."""
 
 import math
 from typing import NamedTuple, Unpack
@@ -15,7 +15,7 @@ from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.numerics.uniform_share import floored
 from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, TopLabel, as_predictions
 
-__all__ = ["Murphy", "RefinementTerms", "Split", "calibration_refinement", "murphy", "refinement_terms"]
+__all__ = ["Murphy", "RefinementTerms", "ScoreSplit", "calibration_refinement", "murphy", "refinement_terms"]
 
 
 class Murphy(NamedTuple):
@@ -33,7 +33,7 @@ class Murphy(NamedTuple):
 
     @property
     def refinement(self) -> float:
-        """What remains of the score when the calibration error is gone: uncertainty minus resolution."""
+        """Score that remains without calibration error: uncertainty minus resolution."""
         return self.uncertainty - self.resolution
 
 
@@ -66,10 +66,10 @@ def murphy(*predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unp
 
 
 class RefinementTerms(NamedTuple):
-    """The terms of equation 9 of "On the Dark Side of Calibration", beside what is exact.
+    """The terms of equation 9 of "On the Dark Side of Calibration", beside the numbers that are exact.
 
     Equation 9, ``ece = α − β − γ``, is **not an identity**: its right side is mean confidence minus the accuracy of a
-    detector of right answers averaged over how many it lets pass, not minus the classifier's accuracy. It is off by
+    detector of right predictions averaged over how many it lets pass, not minus the classifier's accuracy. It is off by
     +.35 at an accuracy of .9. What holds exactly is ``ece = confidence − accuracy`` when no bin is underconfident
     (equation 7), and ``ece ≥ |confidence − accuracy|`` always.
     """
@@ -92,7 +92,7 @@ def refinement_terms(
 ) -> RefinementTerms:
     """Terms α, β, γ of equation 9 (see :class:`RefinementTerms`), and the share of bins that are not underconfident.
 
-    ``α = mean confidence``, ``β = auroc · 2PN/n²``, ``γ = (P² + N²)/(2n²)`` with P right and N wrong answers.
+    ``α = mean confidence``, ``β = auroc · 2PN/n²``, ``γ = (P² + N²)/(2n²)`` with P right and N wrong predictions.
 
     Reference:
         Singh et al. (2021), arXiv:2106.09385, equations 7 to 9.
@@ -103,7 +103,7 @@ def refinement_terms(
     right = float(state.correct.sum())
     wrong = n - right
     mean_confidence = float(state.confidence.sum()) / n
-    # Without right or without wrong answers the separation has no pairs and its weight is zero.
+    # Without right or without wrong predictions the separation has no pairs and its weight is zero.
     separation = AUROC()(samples) if right and wrong else 0.0
     seen = state.count > 0
     return RefinementTerms(
@@ -116,13 +116,13 @@ def refinement_terms(
     )
 
 
-# Temperatures beyond these are no temperatures but broken models.
+# Temperatures beyond these only broken models need.
 _COLDEST, _HOTTEST = 1e-3, 1e3
-# Numbers worked on at a time.
+# Numbers computed at a time.
 _BLOCK = 1 << 18
 
 
-class Split(NamedTuple):
+class ScoreSplit(NamedTuple):
     """A proper score in two parts, with the 95 % interval of the calibration part."""
 
     total: float
@@ -134,18 +134,19 @@ class Split(NamedTuple):
 
 def calibration_refinement(
     *predictions: Predictions, folds: int = 5, seed: int = 0, **arrays: Unpack[Arrays]
-) -> dict[str, Split]:
+) -> dict[str, ScoreSplit]:
     """Split log-loss (``nll``) and ``brier`` into calibration and refinement by a cross-fitted temperature.
 
     Refinement is the score that remains after the temperature was fitted on the other folds: what one temperature
     cannot lower, though a richer recalibration or a better model may. Calibration is what it removed, a lower bound
-    of what recalibration can; it is negative where a temperature does not help, or was fitted on too few samples. Given
-    probabilities with zeros among them are compared with what the calibrator of a temperature makes of them: it mixes
-    in a share of the uniform distribution first (:attr:`Predictions.uniform_share`).
+    of what recalibration can; it is negative where a temperature does not help, or was fitted on too few samples. It is
+    cross-fitted because a temperature is optimistic on the samples it was fitted on. Given probabilities with zeros
+    are mixed with a share of the uniform distribution first, as temperature scaling does
+    (:attr:`Predictions.uniform_share`).
 
     Args:
-        predictions: At least two rows a fold.
-        folds: Parts that the rows are dealt into.
+        predictions: At least two samples per fold.
+        folds: Number of folds.
         seed: Random seed of the fold assignment.
 
     Reference:
@@ -153,7 +154,7 @@ def calibration_refinement(
     """
     samples = full_predictions(as_predictions(predictions, "calibration_refinement", arrays))
     check_at_least(folds, 2, "folds")
-    check_at_least(len(samples), 2 * folds, "rows for the cross-fitted split")
+    check_at_least(len(samples), 2 * folds, "samples for the cross-fitted split")
     order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))
     fold = (order % folds).to(samples.logits.device)
     recalibrated = _with_floor(samples)
@@ -166,7 +167,7 @@ def calibration_refinement(
 
 
 def _with_floor(predictions: Predictions) -> Predictions:
-    """The samples as a calibrator sees them. One number is chosen from all of them, which no fold could tell."""
+    """Return the samples as a calibrator sees them; the share is chosen from all folds, on which it hardly depends."""
     share = predictions.uniform_share
     if not share:
         return predictions
@@ -175,32 +176,32 @@ def _with_floor(predictions: Predictions) -> Predictions:
     return predictions.with_logits(torch.cat(blocks), normalised=True)
 
 
-def _split(before: Tensor, after: Tensor) -> Split:
+def _split(before: Tensor, after: Tensor) -> ScoreSplit:
     gain = before - after
     largest = float(gain.abs().max()) or 1.0  # divided by, so that no square overflows
     mean, error = float(gain.mean()), float((gain / largest).std()) * largest / math.sqrt(len(gain))
-    return Split(float(before.mean()), mean, mean - 1.96 * error, mean + 1.96 * error, float(after.mean()))
+    return ScoreSplit(float(before.mean()), mean, mean - 1.96 * error, mean + 1.96 * error, float(after.mean()))
 
 
 def _beta_by_fold(predictions: Predictions, fold: Tensor, folds: int) -> Tensor:
-    """Inverse temperature that minimises the log-loss of all rows but those of each fold, (folds,)."""
-    asked, slopes = 1.0, torch.zeros(2, folds, dtype=torch.float64, device=fold.device)
+    """Return the inverse temperature with the lowest log-loss of all samples but those of each fold, (folds,)."""
+    reached, slopes = 1.0, torch.zeros(2, folds, dtype=torch.float64, device=fold.device)
 
     def slope_and_curvature(beta: float) -> tuple[float, float]:
-        nonlocal asked, slopes
-        asked, slopes = beta, _slopes(predictions, beta, fold, folds)
+        nonlocal reached, slopes
+        reached, slopes = beta, _slopes(predictions, beta, fold, folds)
         slope, curvature = slopes.sum(dim=1).tolist()
         return slope, curvature
 
     find_root(slope_and_curvature, start=1.0, low=1 / _HOTTEST, high=1 / _COLDEST, tolerance=1e-4)
-    # One Newton step from there without the fold's rows: the sums are additive, so leaving a fold out costs nothing.
+    # One Newton step from there without the fold's samples: the sums are additive, so leaving a fold out costs nothing.
     others = slopes.sum(dim=1, keepdim=True) - slopes
     step = others[0] / others[1].clamp(min=1e-300)
-    return (asked - step).clamp(1 / _HOTTEST, 1 / _COLDEST)
+    return (reached - step).clamp(1 / _HOTTEST, 1 / _COLDEST)
 
 
 def _slopes(predictions: Predictions, beta: float, fold: Tensor, folds: int) -> Tensor:
-    """First and second derivative of the log-loss in the inverse temperature, summed by fold, (2, folds)."""
+    """Return first and second derivative of the log-loss in the inverse temperature, summed by fold, (2, folds)."""
     sums = torch.zeros(2, folds, dtype=torch.float64, device=fold.device)
     for block in temperature_derivatives(predictions.logits, predictions.labels, beta):
         sums.index_add_(1, fold[block.rows], torch.stack([block.slope, block.curvature]).double())
@@ -208,9 +209,9 @@ def _slopes(predictions: Predictions, beta: float, fold: Tensor, folds: int) -> 
 
 
 def _scores(predictions: Predictions, beta: Tensor, fold: Tensor) -> dict[str, Tensor]:
-    """Log-loss and Brier score of every row at its fold's inverse temperature."""
+    """Return log-loss and Brier score of every sample at its fold's inverse temperature."""
     scores: dict[str, list[Tensor]] = {"nll": [], "brier": []}
-    # The log-losses of all rows must add up to a number.
+    # The log-losses of all samples must add up to a number.
     start, farthest = 0, -torch.finfo(torch.float64).max / (4 * len(predictions))
     for block in predictions.blocks(max(1, _BLOCK // predictions.n_classes)):
         scale = beta[fold[start : start + len(block)]]

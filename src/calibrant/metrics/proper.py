@@ -5,39 +5,33 @@ from typing import ClassVar, Unpack, final
 
 from torch import Tensor
 
-from calibrant.metrics.base import Averaged, Binned, BinnedMoments, Family, Metric
-from calibrant.metrics.states import Average, BinMoments, Bins
+from calibrant.metrics.base import Averaged, Binned, BinnedMoments, Family, MeanMetric, Metric
+from calibrant.metrics.states import BinMoments, Bins
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.paper import Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel
 
 __all__ = [
-    "NLL",
-    "Accuracy",
-    "Brier",
-    "Confidence",
-    "Entropy",
-    "TopBrier",
-    "accuracy",
-    "brier",
-    "confidence",
-    "entropy",
-    "nll",
-    "top_brier",
-]
+    "NLL", "Accuracy", "Brier", "Confidence", "Entropy", "TopBrier", "accuracy", "brier", "confidence", "entropy",
+    "nll", "top_brier",
+]  # fmt: skip
 
 _CLAMPING = Paper("Tang et al.", 2024, "Neural Clamping: Joint Input Perturbation and Temperature Scaling for Neural "
                   "Network Calibration", "arXiv:2209.11604")  # fmt: skip
 _GUO = Paper("Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599")
+_GNEITING = Paper("Gneiting & Raftery", 2007, "Strictly Proper Scoring Rules, Prediction, and Estimation",
+                  "doi:10.1198/016214506000001437")  # fmt: skip
+_BRIER = Paper("Brier", 1950, "Verification of Forecasts Expressed in Terms of Probability",
+               "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2")  # fmt: skip
 
 
 @final
 @dataclass(frozen=True)
 class Accuracy(Metric):
-    """Share of rows whose predicted class is the label.
+    """Share of samples whose predicted class is the label.
 
     Formula: 1/n Σ_i a_i
-    Estimator: sample mean; Wilson's score interval, which stays sensible when every answer is right.
+    Estimator: sample mean; Wilson's score interval, which stays sensible when every prediction is right.
     Bias: none.
     Cost: O(n k) once for the argmax.
     """
@@ -50,11 +44,9 @@ class Accuracy(Metric):
 
     @property
     def statistic(self) -> Binned:
-        """One bin: the plain sums."""
         return Binned(1)
 
     def value(self, state: Bins) -> Tensor:
-        """Right answers over all answers."""
         return state.correct[..., 0] / state.count[..., 0]
 
 
@@ -77,17 +69,15 @@ class Confidence(Metric):
 
     @property
     def statistic(self) -> Binned:
-        """One bin: the plain sums."""
         return Binned(1)
 
     def value(self, state: Bins) -> Tensor:
-        """Summed confidence over all answers."""
         return state.confidence[..., 0] / state.count[..., 0]
 
 
 @final
 @dataclass(frozen=True)
-class Entropy(Metric):
+class Entropy(MeanMetric):
     """Mean entropy of the predicted distribution, in nats: how spread out the predictions are.
 
     Formula: −1/n Σ_i Σ_k p_ik ln p_ik
@@ -104,38 +94,12 @@ class Entropy(Metric):
 
     @property
     def statistic(self) -> Averaged:
-        """Entropy of every row."""
         return Averaged(SoftmaxRows.entropy, Wanted(entropy=True))
-
-    def value(self, state: Average) -> Tensor:
-        """Mean of the rows."""
-        return state.total / state.count
-
-
-def accuracy(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
-    """Share of rows whose predicted class is the label (:class:`Accuracy`)."""
-    return Accuracy()(*predictions, **arrays)
-
-
-def confidence(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
-    """Mean confidence (:class:`Confidence`)."""
-    return Confidence()(*predictions, **arrays)
-
-
-def entropy(*predictions: Predictions, **arrays: Unpack[Arrays]) -> float:
-    """Mean entropy of the predicted distributions, in nats (:class:`Entropy`)."""
-    return Entropy()(*predictions, **arrays)
-
-
-_GNEITING = Paper("Gneiting & Raftery", 2007, "Strictly Proper Scoring Rules, Prediction, and Estimation",
-                  "doi:10.1198/016214506000001437")  # fmt: skip
-_BRIER = Paper("Brier", 1950, "Verification of Forecasts Expressed in Terms of Probability",
-               "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2")  # fmt: skip
 
 
 @final
 @dataclass(frozen=True)
-class NLL(Metric):
+class NLL(MeanMetric):
     """Log-loss: mean negative log-probability of the true class, in nats.
 
     One confident mistake can dominate it; that is its point.
@@ -154,17 +118,12 @@ class NLL(Metric):
 
     @property
     def statistic(self) -> Averaged:
-        """Log-loss of every row."""
         return Averaged(SoftmaxRows.nll)
-
-    def value(self, state: Average) -> Tensor:
-        """Mean of the rows."""
-        return state.total / state.count
 
 
 @final
 @dataclass(frozen=True)
-class Brier(Metric):
+class Brier(MeanMetric):
     """Brier score: squared distance between the probabilities and the one-hot truth, summed over the classes.
 
     In 0..2. Some libraries divide by the number of classes; the papers do not, and neither do we.
@@ -183,18 +142,13 @@ class Brier(Metric):
 
     @property
     def statistic(self) -> Averaged:
-        """Brier score of every row."""
         return Averaged(SoftmaxRows.brier, Wanted(squares=True))
-
-    def value(self, state: Average) -> Tensor:
-        """Mean of the rows."""
-        return state.total / state.count
 
 
 @final
 @dataclass(frozen=True)
 class TopBrier(Metric):
-    """Brier score of the statement "my answer is right", made with the confidence as its probability.
+    """Brier score of the statement "my prediction is right", made with the confidence as its probability.
 
     Formula: 1/n Σ_i (c_i − a_i)²
     Estimator: sample mean.
@@ -210,13 +164,27 @@ class TopBrier(Metric):
 
     @property
     def statistic(self) -> BinnedMoments:
-        """One bin: the plain sums."""
         return BinnedMoments(1)
 
     def value(self, state: BinMoments) -> Tensor:
-        """Mean of c² − 2ca + a, since a² = a."""
+        # (c − a)² = c² − 2ca + a, since a² = a.
         squares = state.confidence_squared - 2 * state.confidence_correct + state.correct
         return squares[..., 0] / state.count[..., 0]
+
+
+def accuracy(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
+    """Share of samples whose predicted class is the label (:class:`Accuracy`)."""
+    return Accuracy()(*predictions, **arrays)
+
+
+def confidence(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
+    """Mean confidence (:class:`Confidence`)."""
+    return Confidence()(*predictions, **arrays)
+
+
+def entropy(*predictions: Predictions, **arrays: Unpack[Arrays]) -> float:
+    """Mean entropy of the predicted distributions, in nats (:class:`Entropy`)."""
+    return Entropy()(*predictions, **arrays)
 
 
 def nll(*predictions: Predictions, **arrays: Unpack[Arrays]) -> float:

@@ -14,27 +14,9 @@ from calibrant.paper import Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel
 
 __all__ = [
-    "ACE",
-    "AUGRC",
-    "AURC",
-    "AUROC",
-    "EAURC",
-    "FPR95",
-    "KS",
-    "MMCE",
-    "AUPRError",
-    "AUPRSuccess",
-    "ace",
-    "augrc",
-    "aupr_error",
-    "aupr_success",
-    "aurc",
-    "auroc",
-    "e_aurc",
-    "fpr95",
-    "ks",
-    "mmce",
-]
+    "ACE", "AUGRC", "AURC", "AUROC", "EAURC", "FPR95", "KS", "MMCE", "AUPRError", "AUPRSuccess", "ace", "augrc",
+    "aupr_error", "aupr_success", "aurc", "auroc", "e_aurc", "fpr95", "ks", "mmce",
+]  # fmt: skip
 
 _NGUYEN = Paper("Nguyen & O'Connor", 2015, "Posterior Calibration and Exploratory Analysis for Natural Language "
                 "Processing Models", "arXiv:1508.05154")  # fmt: skip
@@ -46,13 +28,13 @@ _MMCE = Paper("Kumar et al.", 2018, "Trainable Calibration Measures for Neural N
 @final
 @dataclass(frozen=True)
 class ACE(RankMetric):
-    """Adaptive calibration error: as ece, with bins that hold equally many rows.
+    """Adaptive calibration error: as ece, with bins that hold equally many samples.
 
     Formula: Σ_b |B_b|/n · |acc(B_b) − conf(B_b)|, sizes differing by at most one
-    Estimator: plug-in; bins cut by rank, each tied row carrying its tie group's mean correctness, so that the order
-        of the rows cannot matter.
+    Estimator: plug-in; bins cut by rank, each tied sample carrying its tie group's mean correctness, so that the order
+        of the samples cannot matter.
     Bias: upward, as ece.
-    Cost: O(n log n); exact state 8 bytes a row, or ``ranks=RankedCells()`` in bounded memory.
+    Cost: O(n log n); exact state 8 bytes per sample, or ``ranks=RankedCells()`` in bounded memory.
     """
 
     name: ClassVar[str] = "ace"
@@ -66,7 +48,6 @@ class ACE(RankMetric):
         check_bins(self.n_bins)
 
     def value(self, state: TopState) -> Tensor:
-        """Sum of the bins' gaps."""
         ranked = state.ranked
         rank = ranked.total_up_to
         drift = ranked.gap.cumsum(-1, dtype=torch.float64)
@@ -80,12 +61,12 @@ class ACE(RankMetric):
 @final
 @dataclass(frozen=True)
 class KS(RankMetric):
-    """Kolmogorov-Smirnov calibration error: the largest cumulative gap over the rows sorted by confidence. No bins.
+    """Kolmogorov-Smirnov calibration error: the largest cumulative gap over the samples sorted by confidence. No bins.
 
     Formula: max_j |Σ_{i ≤ j} (a_i − c_i)|/n, i in order of confidence
-    Estimator: plug-in; tied rows count together.
+    Estimator: plug-in; tied samples count together.
     Bias: upward, about 1.25·√(mean c(1 − c)/n) on calibrated data. Gaps that change sign along the confidence cancel.
-    Cost: O(n log n); exact state 8 bytes a row, or ``ranks=RankedCells()`` in bounded memory.
+    Cost: O(n log n); exact state 8 bytes per sample, or ``ranks=RankedCells()`` in bounded memory.
     """
 
     name: ClassVar[str] = "ks"
@@ -95,7 +76,6 @@ class KS(RankMetric):
     lower_is_better: ClassVar[bool | None] = True
 
     def value(self, state: TopState) -> Tensor:
-        """Largest absolute drift."""
         ranked = state.ranked
         return ranked.gap.cumsum(-1, dtype=torch.float64).abs_().amax(-1) / ranked.n
 
@@ -123,16 +103,15 @@ class MMCE(RankMetric):
         check_positive(self.width, "width")
 
     def value(self, state: TopState) -> Tensor:
-        """Root of the double sum."""
         ranked = state.ranked
         gap, confidence = ranked.gap.double(), ranked.confidence.double()
         double_sum = gap.square().sum(-1)
         # Σ_{i<j} g_i g_j exp(−(c_j − c_i)/h), piece by piece along the confidence, so that no exponential overflows.
         piece = (confidence / (_REACH * self.width)).floor()
         running, reached = torch.zeros_like(double_sum), confidence[0]
-        for rows in torch.unique_consecutive(piece, return_counts=True)[1].tolist():
-            here, confidence = confidence[:rows], confidence[rows:]
-            part, gap = gap[..., :rows], gap[..., rows:]
+        for size in torch.unique_consecutive(piece, return_counts=True)[1].tolist():
+            here, confidence = confidence[:size], confidence[size:]
+            part, gap = gap[..., :size], gap[..., size:]
             rising = torch.exp((here - here[0]) / self.width)
             running = running * torch.exp((reached - here[0]) / self.width)
             summed = (part * rising).cumsum(-1)
@@ -162,7 +141,7 @@ def ace(*predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unpack
     """Calibration error over equal-mass bins (:class:`ACE`).
 
     Example:
-        >>> ace(TopLabel([0.6] * 10, [True] * 5 + [False] * 5), n_bins=5)  # whatever the order of the rows
+        >>> ace(TopLabel([0.6] * 10, [True] * 5 + [False] * 5), n_bins=5)  # whatever the order of the samples
         0.1
     """
     return ACE(n_bins)(*predictions, **arrays)
@@ -187,15 +166,15 @@ _CORBIERE = Paper("Corbière et al.", 2019, "Addressing Failure Prediction by Le
 @final
 @dataclass(frozen=True)
 class AUROC(RankMetric):
-    """Probability that a right answer is more confident than a wrong one (ties count half).
+    """Probability that a right prediction is more confident than a wrong one (ties count half).
 
-    0.5 is guessing, 1 perfect separation. Undefined (NaN) when all answers are right, or all wrong.
+    0.5 is guessing, 1 perfect separation. Undefined (NaN) when all predictions are right, or all wrong.
 
     Formula: P(c_right > c_wrong) + ½ P(c_right = c_wrong)
     Estimator: exact, mid-ranks, on log-odds, so that confidences which round to 1.0 still count. (The rank formula
         printed in the paper exceeds 1; Hand and Till's correction is subtracted.)
     Bias: none.
-    Cost: O(n log n); exact state 8 bytes a row, or ``ranks=RankedCells()`` in bounded memory.
+    Cost: O(n log n); exact state 8 bytes per sample, or ``ranks=RankedCells()`` in bounded memory.
     """
 
     name: ClassVar[str] = "auroc"
@@ -205,7 +184,6 @@ class AUROC(RankMetric):
     lower_is_better: ClassVar[bool | None] = False
 
     def value(self, state: TopState) -> Tensor:
-        """Share of right-wrong pairs in the right order."""
         ranked = state.ranked
         above = (ranked.n_right[..., None] - ranked.right_up_to).add_(ranked.right, alpha=0.5)
         pairs = ranked.n_right * (ranked.n - ranked.n_right)
@@ -215,14 +193,14 @@ class AUROC(RankMetric):
 @final
 @dataclass(frozen=True)
 class AUPRSuccess(RankMetric):
-    """Average precision of finding right answers by high confidence.
+    """Average precision of finding right predictions by high confidence.
 
-    Its baseline is the accuracy, not 0.5: compare only models of the same accuracy. NaN when all answers are wrong.
+    Its baseline is the accuracy, not 0.5: compare only models of the same accuracy. NaN when all predictions are wrong.
 
     Formula: Σ_j (recall_j − recall_{j−1}) · precision_j, from the most confident down
-    Estimator: step-wise average precision; tied rows enter together.
+    Estimator: step-wise average precision; tied samples enter together.
     Bias: slightly upward in small samples.
-    Cost: O(n log n); exact state 8 bytes a row, or ``ranks=RankedCells()`` in bounded memory.
+    Cost: O(n log n); exact state 8 bytes per sample, or ``ranks=RankedCells()`` in bounded memory.
     """
 
     name: ClassVar[str] = "aupr_success"
@@ -232,7 +210,6 @@ class AUPRSuccess(RankMetric):
     lower_is_better: ClassVar[bool | None] = False
 
     def value(self, state: TopState) -> Tensor:
-        """Precision at each confidence, weighted by the right answers there."""
         ranked = state.ranked
         right_above, above = _from_the_top(ranked)
         return (ranked.right * right_above / above.clamp(min=1)).sum(-1) / ranked.n_right
@@ -241,14 +218,14 @@ class AUPRSuccess(RankMetric):
 @final
 @dataclass(frozen=True)
 class AUPRError(RankMetric):
-    """Average precision of finding wrong answers by low confidence.
+    """Average precision of finding wrong predictions by low confidence.
 
-    Its baseline is the error rate: compare only models of the same accuracy. NaN when all answers are right.
+    Its baseline is the error rate: compare only models of the same accuracy. NaN when all predictions are right.
 
     Formula: Σ_j (recall_j − recall_{j−1}) · precision_j, from the least confident up
-    Estimator: step-wise average precision; tied rows enter together.
+    Estimator: step-wise average precision; tied samples enter together.
     Bias: slightly upward in small samples.
-    Cost: O(n log n); exact state 8 bytes a row, or ``ranks=RankedCells()`` in bounded memory.
+    Cost: O(n log n); exact state 8 bytes per sample, or ``ranks=RankedCells()`` in bounded memory.
     """
 
     name: ClassVar[str] = "aupr_error"
@@ -258,7 +235,6 @@ class AUPRError(RankMetric):
     lower_is_better: ClassVar[bool | None] = False
 
     def value(self, state: TopState) -> Tensor:
-        """Precision at each confidence, weighted by the wrong answers there."""
         ranked = state.ranked
         wrong_below = ranked.total_up_to - ranked.right_up_to
         precision = wrong_below / ranked.total_up_to.clamp(min=1)
@@ -268,14 +244,14 @@ class AUPRError(RankMetric):
 @final
 @dataclass(frozen=True)
 class FPR95(RankMetric):
-    """Share of the wrong answers still accepted at the highest threshold that accepts 95 % of the right ones.
+    """Share of the wrong predictions still accepted at the highest threshold that accepts 95 % of the right ones.
 
-    NaN when all answers are right, or all wrong.
+    NaN when all predictions are right, or all wrong.
 
-    Formula: FPR at the largest threshold with TPR ≥ 0.95, right answers positive
+    Formula: FPR at the largest threshold with TPR ≥ 0.95, right predictions positive
     Estimator: exact, no interpolation between thresholds.
-    Bias: small; jumpy when wrong answers are few.
-    Cost: O(n log n); exact state 8 bytes a row, or ``ranks=RankedCells()`` in bounded memory.
+    Bias: small; jumpy when wrong predictions are few.
+    Cost: O(n log n); exact state 8 bytes per sample, or ``ranks=RankedCells()`` in bounded memory.
     """
 
     name: ClassVar[str] = "fpr95"
@@ -285,10 +261,9 @@ class FPR95(RankMetric):
     lower_is_better: ClassVar[bool | None] = True
 
     def value(self, state: TopState) -> Tensor:
-        """Wrong answers at or above the threshold."""
         ranked = state.ranked
         right_above, above = _from_the_top(ranked)
-        # Going up, fewer right answers remain: the last place with enough of them is the threshold. A hair of slack
+        # Going up, fewer right predictions remain: the last place with enough of them is the threshold. A hair of slack
         # because 0.95 times a whole number need not be whole in binary.
         enough = right_above >= 0.95 * ranked.n_right[..., None] - 1e-9
         place = (enough.sum(-1, keepdim=True) - 1).clamp(min=0)
@@ -298,7 +273,7 @@ class FPR95(RankMetric):
 
 
 def _from_the_top(ranked: Ranked) -> tuple[Tensor, Tensor]:
-    """Right answers, and all answers, at this confidence or higher."""
+    """Return the right predictions, and all samples, at this confidence or higher."""
     right = ranked.n_right[..., None] - ranked.right_up_to + ranked.right
     return right, ranked.n[..., None] - ranked.total_up_to + ranked.total
 
@@ -314,12 +289,12 @@ def auroc(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> flo
 
 
 def aupr_success(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
-    """Average precision of finding right answers (:class:`AUPRSuccess`)."""
+    """Average precision of finding right predictions (:class:`AUPRSuccess`)."""
     return AUPRSuccess()(*predictions, **arrays)
 
 
 def aupr_error(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
-    """Average precision of finding wrong answers (:class:`AUPRError`)."""
+    """Average precision of finding wrong predictions (:class:`AUPRError`)."""
     return AUPRError()(*predictions, **arrays)
 
 
@@ -337,14 +312,14 @@ _TRAUB = Paper("Traub et al.", 2024, "Overcoming Common Flaws in the Evaluation 
 @final
 @dataclass(frozen=True)
 class AURC(RankMetric):
-    """Area under the risk-coverage curve: mean error rate over all "answer only the j most confident".
+    """Area under the risk-coverage curve: mean error rate among the j most confident samples, over all j.
 
     Mixes accuracy and ranking; see e_aurc for the ranking alone.
 
-    Formula: 1/n Σ_j (wrong answers among the j most confident)/j
-    Estimator: exact; among tied rows every order is equally likely, and the expectation over them is taken.
+    Formula: 1/n Σ_j (wrong predictions among the j most confident)/j
+    Estimator: exact; among tied samples every order is equally likely, and the expectation over them is taken.
     Bias: none to speak of.
-    Cost: O(n log n); exact state 8 bytes a row, or ``ranks=RankedCells()`` in bounded memory.
+    Cost: O(n log n); exact state 8 bytes per sample, or ``ranks=RankedCells()`` in bounded memory.
     """
 
     name: ClassVar[str] = "aurc"
@@ -354,7 +329,6 @@ class AURC(RankMetric):
     lower_is_better: ClassVar[bool | None] = True
 
     def value(self, state: TopState) -> Tensor:
-        """Mean selective risk."""
         return _aurc(state.ranked)
 
 
@@ -363,7 +337,7 @@ class AURC(RankMetric):
 class EAURC(RankMetric):
     """Excess AURC: the area above that of a perfect ranking with the same accuracy.
 
-    Formula: aurc − (the same with all wrong answers last)
+    Formula: aurc − (the same with all wrong predictions last)
     Estimator: exact; the optimum is the finite sum, not its limit r + (1 − r) ln(1 − r), so the result is never
         negative.
     Bias: none to speak of.
@@ -377,7 +351,6 @@ class EAURC(RankMetric):
     lower_is_better: ClassVar[bool | None] = True
 
     def value(self, state: TopState) -> Tensor:
-        """Area above the perfect ranking's."""
         ranked = state.ranked
         n, n_right = ranked.n, ranked.n_right
         # Σ_{j=1..wrong} j/(right + j) = wrong − right·(H_n − H_right)
@@ -388,9 +361,9 @@ class EAURC(RankMetric):
 @final
 @dataclass(frozen=True)
 class AUGRC(RankMetric):
-    """Area under the generalised risk-coverage curve: mean share of answers that are accepted and wrong.
+    """Area under the generalised risk-coverage curve: mean share of samples that are accepted and wrong.
 
-    Unlike aurc it does not let the few most confident answers decide.
+    Unlike aurc it does not let the few most confident samples decide.
 
     Formula: ∫ P(accepted and wrong) d coverage = (1 − auroc)·acc·(1 − acc) + ½(1 − acc)²
     Estimator: exact trapezoid; ties enter along a straight line.
@@ -405,14 +378,13 @@ class AUGRC(RankMetric):
     lower_is_better: ClassVar[bool | None] = True
 
     def value(self, state: TopState) -> Tensor:
-        """Trapezoids, one a distinct confidence."""
         ranked = state.ranked
         _, wrong_before = _accepted_before(ranked)
         return (ranked.total * (wrong_before + ranked.wrong / 2)).sum(-1) / ranked.n.square()
 
 
 def _accepted_before(ranked: Ranked) -> tuple[Tensor, Tensor]:
-    """Answers, and wrong answers, more confident than each entry."""
+    """Return the samples, and the wrong ones, that are more confident than each entry."""
     accepted = ranked.n[..., None] - ranked.total_up_to
     wrong = (ranked.right_up_to - ranked.n_right[..., None]).add_(accepted)
     return accepted, wrong
@@ -427,8 +399,8 @@ def _aurc(ranked: Ranked) -> Tensor:
     accepted, wrong = _accepted_before(ranked)
     if ranked.right.ndim > 1:
         return _group_risks(accepted, wrong, ranked.total, ranked.wrong).sum(-1) / ranked.n
-    # One sample has few ties if any: a lone row adds (E + e)/(N + 1), and only groups (and empty entries of a resample)
-    # need the general sum.
+    # Without resampling there are few ties: a lone sample adds (E + e)/(N + 1); only groups and empty entries need
+    # the general sum.
     tied = positions(ranked.total != 1)
     groups = _group_risks(*(column.index_select(0, tied) for column in (accepted, wrong, ranked.total, ranked.wrong)))
     alone = wrong.add_(ranked.wrong).div_(accepted.add_(1))
@@ -436,9 +408,9 @@ def _aurc(ranked: Ranked) -> Tensor:
 
 
 def _group_risks(accepted: Tensor, wrong_before: Tensor, total: Tensor, wrong: Tensor) -> Tensor:
-    """Summed risk over each group of tied rows, in expectation over their order.
+    """Summed risk over each group of tied samples, in expectation over their order.
 
-    A group of m rows with e wrong ones, after N rows with E wrong ones, adds
+    A group of m samples with e wrong ones, after N samples with E wrong ones, adds
     ``Σ_{j=1..m} (E + j e/m)/(N + j) = e + (E − N e/m)(H_{N+m} − H_N)``.
     """
     steps = _harmonic_between(accepted, accepted + total)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calibrant.checks import check_at_least, check_positive
 from calibrant.errors import InputError
-from calibrant.metrics.base import Family, Gridded, LabelStatistic, Metric, full_predictions
+from calibrant.metrics.base import Family, GridMetric, LabelStatistic, Metric, full_predictions
 from calibrant.metrics.states import Grid, Sums
 from calibrant.numerics.binning import (
     cosine_transform,
@@ -26,18 +26,8 @@ from calibrant.paper import Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel
 
 __all__ = [
-    "KDEECE",
-    "SECE",
-    "SKCE",
-    "KernelFeatures",
-    "SECEPrinted",
-    "SmECE",
-    "kde_ece",
-    "sece",
-    "sece_printed",
-    "skce",
-    "smece",
-]
+    "KDEECE", "SECE", "SKCE", "SECEPrinted", "SmECE", "kde_ece", "sece", "sece_printed", "skce", "smece",
+]  # fmt: skip
 
 _BLASIOK = Paper("Błasiok & Nakkiran", 2023, "Smooth ECE: Principled Reliability Diagrams via Kernel Smoothing",
                  "arXiv:2309.12236")  # fmt: skip
@@ -55,7 +45,7 @@ _TINY = 1e-300
 
 @final
 @dataclass(frozen=True)
-class SmECE(Metric):
+class SmECE(GridMetric):
     """Smooth calibration error: the integrated gap after smoothing at the one width that equals its own answer.
 
     Continuous in the predictions, with no bins and no knob.
@@ -73,13 +63,7 @@ class SmECE(Metric):
     paper: ClassVar[Paper] = _BLASIOK
     lower_is_better: ClassVar[bool | None] = True
 
-    @property
-    def statistic(self) -> Gridded:
-        """Answers on the nodes."""
-        return Gridded()
-
     def value(self, state: Grid) -> Tensor:
-        """The width at which error and width agree."""
         coefficients = cosine_transform(_residual(state))
         narrowest = state.total.new_tensor(_NARROWEST / (state.total.shape[-1] - 1))
         # The error falls with the width, so the answer lies between the error at the narrowest width and the error at
@@ -100,13 +84,13 @@ class SmECE(Metric):
 
 @final
 @dataclass(frozen=True)
-class KDEECE(Metric):
+class KDEECE(GridMetric):
     """Calibration error with accuracy and density both estimated by kernels.
 
     Formula: ∫|t − π̂(t)| p̂(t) dt, π̂ the smoothed accuracy (at most 1), p̂ the smoothed density, triweight kernel
         mirrored at 0 and 1, width 1.06 s n^(−1/5), s the standard deviation of the confidences
-    Estimator: on 1025 nodes by fast transform. The authors' code overwrites its width with that of the right answers
-        only, divided by 2^(1/5); the paper's width is used here.
+    Estimator: on 1025 nodes by fast transform. The authors' code overwrites its width with that of the right
+        predictions only, divided by 2^(1/5); the paper's width is used here.
     Bias: upward by noise, downward by smoothing over the steep end near 1.
     Cost: O(n) plus a fixed transform; the state is 2050 numbers.
     """
@@ -117,13 +101,7 @@ class KDEECE(Metric):
     paper: ClassVar[Paper] = _ZHANG
     lower_is_better: ClassVar[bool | None] = True
 
-    @property
-    def statistic(self) -> Gridded:
-        """Answers on the nodes."""
-        return Gridded()
-
     def value(self, state: Grid) -> Tensor:
-        """Integrated gap under the smoothed density."""
         t, n = _nodes(state), state.total.sum(-1)
         mean = (state.total * t).sum(-1) / n
         spread = ((state.total * t.square()).sum(-1) / n - mean.square()).clamp(min=0).sqrt()
@@ -137,11 +115,11 @@ class KDEECE(Metric):
 
 @final
 @dataclass(frozen=True)
-class SECE(Metric):
+class SECE(GridMetric):
     """Smooth expected calibration error of meta-regularisation, normalised, as a metric.
 
     Formula: 1/n Σ_i |Σ_j a_j K(c_i, c_j)/Σ_j K(c_i, c_j) − c_i|, K Gaussian of width 0.01
-    Estimator: on 1025 nodes; each row is its own neighbour, as in the paper.
+    Estimator: on 1025 nodes; each sample is its own neighbour, as in the paper.
     Bias: upward: .087/.047/.010 at n = 128/512/10,000 on calibrated data, larger than ece's. Not the unbiased
         estimator, nor the upper bound of ece, that the paper calls it; for width → 0 it is the mean of |a − c|.
     Cost: O(n) plus a fixed transform; the state is 2050 numbers.
@@ -157,13 +135,7 @@ class SECE(Metric):
     def __post_init__(self) -> None:
         check_positive(self.width, "width")
 
-    @property
-    def statistic(self) -> Gridded:
-        """Answers on the nodes."""
-        return Gridded()
-
     def value(self, state: Grid) -> Tensor:
-        """Mean gap between the neighbours' accuracy and the own confidence."""
         t = _nodes(state)
         neighbours, right = (_gaussian_sums(mass, self.width) for mass in (state.total, state.right))
         gap = (right / neighbours.clamp(min=1e-300) - t).abs()
@@ -172,8 +144,8 @@ class SECE(Metric):
 
 @final
 @dataclass(frozen=True)
-class SECEPrinted(Metric):
-    """Equation 5 of the meta-regularisation paper as printed: no normaliser, and the row's own correctness.
+class SECEPrinted(GridMetric):
+    """Equation 5 of the meta-regularisation paper as printed: no normaliser, and the sample's own correctness.
 
     Kept so that the paper can be checked. It is no calibration error: it grows in proportion to n.
 
@@ -193,13 +165,7 @@ class SECEPrinted(Metric):
     def __post_init__(self) -> None:
         check_positive(self.width, "width")
 
-    @property
-    def statistic(self) -> Gridded:
-        """Answers on the nodes."""
-        return Gridded()
-
     def value(self, state: Grid) -> Tensor:
-        """Mean over rows, right and wrong ones apart."""
         t = _nodes(state)
         neighbours = _gaussian_sums(state.total, self.width)
         total = state.right * (neighbours - t).abs() + (state.total - state.right) * t
@@ -211,7 +177,7 @@ def _nodes(state: Grid) -> Tensor:
 
 
 def _residual(state: Grid) -> Tensor:
-    """Correctness minus confidence at every node, per row."""
+    """Correctness minus confidence at every node, per sample."""
     return (state.right - state.total * _nodes(state)) / state.total.sum(-1, keepdim=True)
 
 
@@ -259,7 +225,7 @@ _KEPT = 1 << 22
 @final
 @dataclass(frozen=True, eq=False)
 class FeatureSums(Sums):
-    """Residuals summed against the kernel's features."""
+    """Residuals summed against the features of the kernel."""
 
     count: Tensor  # (...)
     squares: Tensor  # (...) sum of squared residual lengths
@@ -268,15 +234,15 @@ class FeatureSums(Sums):
     def reweighted(self, weights: Tensor) -> Self:
         """From g stacked states and weights (r, g), the r weighted sums; of their products only the lengths.
 
-        Nothing else of a product is asked for, and they follow from the scalar products of the g states alone, where
-        the sums would be 128 numbers a class each.
+        The value needs no more, and lengths follow from the scalar products of the g states, where the sums would be
+        128 numbers per class each.
         """
         lengths = ((weights @ self._scalar_products) * weights).sum(dim=-1).clamp(min=0).sqrt()
         return type(self)(weights @ self.count, weights @ self.squares, lengths[..., None, None])
 
     @cached_property
     def _scalar_products(self) -> Tensor:
-        """Of the products of g stacked states with each other, (g, g)."""
+        """Scalar products of g stacked states with each other, (g, g)."""
         products = self.product.flatten(1)
         return products @ products.T
 
@@ -284,10 +250,10 @@ class FeatureSums(Sums):
 @final
 @dataclass(frozen=True)
 class KernelFeatures(LabelStatistic):
-    """Sum over the rows of (features of the probabilities) x (one-hot label minus probabilities).
+    """Sum over the samples of (features of the probabilities) x (one-hot label minus probabilities).
 
     The features are cosines and sines at random frequencies, which make a Gaussian kernel in the limit. Any number of
-    them is a proper kernel by itself, so the estimator is exact for that kernel, and it adds up over rows where the
+    them is a proper kernel by itself, so the estimator is exact for that kernel, and it adds up over samples where the
     usual double sum does not.
     """
 
@@ -301,9 +267,10 @@ class KernelFeatures(LabelStatistic):
         if self.features % 2:  # each frequency gives a cosine and a sine
             raise InputError(f"features must be even; got {self.features}.")
 
-    def __call__(self, rows: Predictions | TopLabel) -> FeatureSums:
-        rows = full_predictions(rows)
-        return FeatureSums.merge([self._of_block(block) for block in rows.blocks(max(1, _BLOCK // rows.n_classes))])
+    def __call__(self, samples: Predictions | TopLabel) -> FeatureSums:
+        samples = full_predictions(samples)
+        blocks = samples.blocks(max(1, _BLOCK // samples.n_classes))
+        return FeatureSums.merge([self._of_block(block) for block in blocks])
 
     def frequencies(self, k: int) -> Tensor:
         """Frequencies of the kernel for k classes, (k, features/2)."""
@@ -311,24 +278,24 @@ class KernelFeatures(LabelStatistic):
         return torch.randn(k, self.features // 2, generator=generator, dtype=torch.float64) / self.width
 
     def of(self, probs: Tensor, frequencies: Tensor) -> Tensor:
-        """Features of probability vectors, (n, k) -> (n, features); each row has length one."""
+        """Features of probability vectors, (n, k) -> (n, features); each has length one."""
         angle = probs @ frequencies.to(probs.dtype)
         return torch.cat([torch.cos(angle), torch.sin(angle)], dim=1).mul_(math.sqrt(2 / self.features))
 
-    def _probs_and_features(self, rows: Predictions) -> tuple[Tensor, Tensor]:
+    def _probs_and_features(self, samples: Predictions) -> tuple[Tensor, Tensor]:
         """Probabilities, (n, k), and their features, (n, features), in float64.
 
-        The value, the bootstrap and the calibrated labels all ask for them: unless they are large, they are kept.
+        The value, the bootstrap and the calibrated labels need them: unless they are large, they are kept.
         """
 
         def features() -> Tensor:
-            return self.of(probs, self.frequencies(rows.n_classes).to(probs.device))
+            return self.of(probs, self.frequencies(samples.n_classes).to(probs.device))
 
-        if len(rows) * max(self.features, rows.n_classes) > _KEPT:
-            probs = rows.logits.double().softmax(dim=1)
+        if len(samples) * max(self.features, samples.n_classes) > _KEPT:
+            probs = samples.logits.double().softmax(dim=1)
             return probs, features()
-        probs = rows.keep("probs in float64", lambda: rows.logits.double().softmax(dim=1))
-        return probs, rows.keep(self, features)
+        probs = samples.keep("probs in float64", lambda: samples.logits.double().softmax(dim=1))
+        return probs, samples.keep(self, features)
 
     def _of_block(self, block: Predictions) -> FeatureSums:
         probs, features = self._probs_and_features(block)
@@ -336,19 +303,17 @@ class KernelFeatures(LabelStatistic):
         product = features.T @ residual
         return FeatureSums(product.new_tensor(float(len(block))), residual.square().sum(), product)
 
-    def by_group(self, rows: Predictions, group: Tensor) -> FeatureSums:
-        """The features are worked out once for all groups."""
-        probs, features = self._probs_and_features(rows)
-        residual = _label_residual(probs, rows.labels)
+    def by_group(self, samples: Predictions, group: Tensor) -> FeatureSums:
+        probs, features = self._probs_and_features(samples)
+        residual = _label_residual(probs, samples.labels)
         count = torch.bincount(group)
         order, sizes = group.argsort(stable=True), count.tolist()
         pairs = zip(features[order].split(sizes), residual[order].split(sizes), strict=True)
         product = torch.stack([some.T @ other for some, other in pairs])
         return FeatureSums(count.double(), sums_by(group, residual.square().sum(dim=1), len(sizes)), product)
 
-    def relabelled(self, rows: Predictions, labels: Tensor) -> FeatureSums:
-        """The labels' rows of the identity are summed anew, the probabilities' part stays."""
-        probs, features = self._probs_and_features(rows)
+    def relabelled(self, samples: Predictions, labels: Tensor) -> FeatureSums:
+        probs, features = self._probs_and_features(samples)
         expected = features.T @ probs
         lengths = probs.square().sum(dim=1) + 1
         squares = (lengths - 2 * probs.T.gather(0, labels)).sum(dim=1)
@@ -356,12 +321,12 @@ class KernelFeatures(LabelStatistic):
         most_likely = probs.argmax(dim=1)
         kept = torch.zeros_like(expected.T).index_add_(0, most_likely, features) - expected.T
         moved = positions((labels != most_likely).flatten())
-        sample, first = moved % len(rows), moved // len(rows) * rows.n_classes
+        sample, first = moved % len(samples), moved // len(samples) * samples.n_classes
         some, sums = features.index_select(0, sample), kept.repeat(len(labels), 1)
         sums.index_add_(0, first + labels.flatten().index_select(0, moved), some)
         sums.index_add_(0, first + most_likely.index_select(0, sample), some, alpha=-1)
-        product = sums.view(len(labels), rows.n_classes, -1).transpose(1, 2)
-        return FeatureSums(torch.full_like(squares, len(rows)), squares, product)
+        product = sums.view(len(labels), samples.n_classes, -1).transpose(1, 2)
+        return FeatureSums(torch.full_like(squares, len(samples)), squares, product)
 
 
 def _label_residual(probs: Tensor, labels: Tensor) -> Tensor:
@@ -381,9 +346,9 @@ class SKCE(Metric):
 
     Formula: 2/(n(n − 1)) Σ_{i<j} k(p_i, p_j) (e_{y_i} − p_i)·(e_{y_j} − p_j)
     Estimator: unbiased, exact for the kernel k(p, q) = mean of cos(ω·(p − q)) over 64 fixed Gaussian frequencies ω,
-        which approximates exp(−‖p − q‖²/(2·0.5²)) and lets the double sum be taken row by row.
+        which approximates exp(−‖p − q‖²/(2·0.5²)) and lets the double sum be taken sample by sample.
     Bias: none; may be negative.
-    Cost: O(n k) times 128 features; the state is 128 numbers a class.
+    Cost: O(n k) times 128 features; the state is 128 numbers per class.
     """
 
     name: ClassVar[str] = "skce"
@@ -396,11 +361,9 @@ class SKCE(Metric):
 
     @property
     def statistic(self) -> KernelFeatures:
-        """Residuals against features."""
         return KernelFeatures(self.width, self.features)
 
     def value(self, state: FeatureSums) -> Tensor:
-        """Squared length of the sum, less the pairs of a row with itself."""
         pairs = (state.count * (state.count - 1)).clamp(min=1)
         return (state.product.square().sum((-1, -2)) - state.squares) / pairs
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from calibrant.diagnosis import Verdict
+from calibrant.diagnosis import CandidateVerdict
 from calibrant.evidence import Difference
 from calibrant.report.page import counted, sentence
 from calibrant.report.spread import short_text
@@ -14,7 +14,7 @@ _LONGEST_NAME = 40  # of a baseline that many sentences name
 _MOST_DIGITS = 5
 
 
-def verdict_words(verdict: Verdict, candidate: str, baseline: str) -> str:
+def verdict_words(verdict: CandidateVerdict, candidate: str, baseline: str) -> str:
     """Return one sentence about a candidate against the baseline; a second if their accuracies differ.
 
     If there is one run of each, the sentence says so: another seed may reverse it.
@@ -53,7 +53,7 @@ def baseline_words(words: str) -> str:
     return words if len(words) <= _LONGEST_NAME else "the baseline"
 
 
-def basis_words(verdict: Verdict, n: int) -> str:
+def basis_words(verdict: CandidateVerdict, n: int) -> str:
     """Return the runs, test samples and kinds of noise behind a verdict.
 
     Args:

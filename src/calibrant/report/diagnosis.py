@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 from calibrant import catalogue
 from calibrant.diagnosis import (
     Band,
+    CandidateVerdict,
     CoefficientCurve,
     Diagnosis,
     Direction,
@@ -16,7 +17,6 @@ from calibrant.diagnosis import (
     RefinementRow,
     SizePoint,
 )
-from calibrant.diagnosis import Verdict as CandidateVerdict
 from calibrant.diagnosis.calibratability import NOT_AN_IDENTITY, ORACLE, SEPARATION
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.evidence import Side

@@ -7,7 +7,7 @@ from typing import Any
 from calibrant import catalogue
 from calibrant.evaluation import WORTHWHILE, Advice, Evaluation, NextStep, Reason, is_beyond_noise
 from calibrant.evidence import Difference, Estimate
-from calibrant.metrics import Split
+from calibrant.metrics import ScoreSplit
 from calibrant.metrics.base import Family
 from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR
 from calibrant.report.json import document, to_plain
@@ -284,12 +284,12 @@ def _split(evaluation: Evaluation) -> list[str]:
     return [log_loss] if is_alike else [log_loss, brier]
 
 
-def _side(split: Split) -> int:
+def _side(split: ScoreSplit) -> int:
     """Return 1 if a temperature lowers the score beyond noise, -1 if it raises it, 0 if the samples leave it open."""
     return int(split.calibration_low > 0) - int(split.calibration_high < 0)
 
 
-def _removed(score: str, split: Split) -> str:
+def _removed(score: str, split: ScoreSplit) -> str:
     share = f"{percent_text(abs(split.calibration) / split.total)}"
     interval = f"{split.calibration_low:.3f} to {split.calibration_high:.3f}"
     whole = f"Of the {score} {split.total:.3f}, one temperature would"

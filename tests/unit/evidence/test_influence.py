@@ -11,7 +11,7 @@ from calibrant import TopLabel
 from calibrant.evidence import estimate
 from calibrant.evidence.resampling import influence_interval, t_quantile, wilson_interval
 from calibrant.metrics import AUGRC, AURC, AUROC, EAURC, FPR95, AUPRError, AUPRSuccess
-from calibrant.metrics.base import RankedRows
+from calibrant.metrics.base import RankedSamples
 
 METRICS = [AUROC(), AUPRError(), AUPRSuccess(), FPR95(), AURC(), EAURC(), AUGRC()]
 
@@ -25,7 +25,7 @@ def answers(n=300, seed=0, step=0.0):
 
 
 def ranked(top):
-    return RankedRows()(top).ranked
+    return RankedSamples()(top).ranked
 
 
 def half_width(interval):

@@ -11,7 +11,8 @@ from scipy.stats import foldnorm
 from strategies import top_labels
 
 from calibrant.metrics import ECE, ECEL1Debiased, ECEL2Debiased, ece, ece_l1_debiased, ece_l2_debiased, mce, oe
-from calibrant.metrics.states import BinMoments, Ranked
+from calibrant.metrics.base import BinnedMoments
+from calibrant.metrics.states import Ranked
 from calibrant.predictions import Predictions, TopLabel
 
 # A bin with a gap of .4 over, one of .4 under, and one that is exact.
@@ -31,7 +32,7 @@ def calibrated_bins(confidence, resamples, rng, n_bins=15):
     """Bins of many draws of correctness from these confidences."""
     right = torch.from_numpy(rng.random((resamples, len(confidence))) < confidence).double()
     rising = torch.from_numpy(confidence)
-    return BinMoments.of_ranked(Ranked(torch.logit(rising), rising, right, 1 - right), n_bins)
+    return BinnedMoments(n_bins).of_ranked(Ranked(torch.logit(rising), rising, right, 1 - right))
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +175,7 @@ class TestBySimulation:
         truth = np.repeat([0.5, 0.6, 0.9], 100)
         right = torch.from_numpy(np.random.default_rng(0).random((4000, 300)) < truth).double()
         rising = torch.from_numpy(confidence)
-        state = BinMoments.of_ranked(Ranked(torch.logit(rising), rising, right, 1 - right), 15)
+        state = BinnedMoments().of_ranked(Ranked(torch.logit(rising), rising, right, 1 - right))
         squared = ECEL2Debiased().squared(state)
         error = float(squared.std()) / math.sqrt(len(squared))
         assert float(squared.mean()) == pytest.approx(((confidence - truth) ** 2).mean(), abs=4 * error)
@@ -189,7 +190,7 @@ class TestBySimulation:
         confidence = np.sort(np.random.default_rng(3).uniform(0.5, 1, 1000))
         right = torch.from_numpy(np.random.default_rng(4).random((4000, 1000)) < confidence - 0.06).double()
         rising = torch.from_numpy(confidence)
-        state = BinMoments.of_ranked(Ranked(torch.logit(rising), rising, right, 1 - right), 15)
+        state = BinnedMoments().of_ranked(Ranked(torch.logit(rising), rising, right, 1 - right))
         plain, debiased = (float(metric().value(state).mean()) for metric in (ECE, ECEL1Debiased))
         assert 0.056 < debiased < 0.06 < plain < 0.064
 
@@ -198,7 +199,7 @@ class TestBySimulation:
         confidence = np.sort(np.random.default_rng(3).uniform(0.5, 1, 2000))
         right = torch.from_numpy(np.random.default_rng(4).random((1000, 2000)) < confidence - gap).double()
         rising = torch.from_numpy(confidence)
-        state = BinMoments.of_ranked(Ranked(torch.logit(rising), rising, right, 1 - right), 15)
+        state = BinnedMoments().of_ranked(Ranked(torch.logit(rising), rising, right, 1 - right))
         low, high = ECEL2Debiased().interval(state, 1.96)
         assert ((low <= gap) & (gap <= high)).double().mean() == pytest.approx(0.95, abs=0.025)
 

@@ -125,8 +125,8 @@ def test_it_is_finite_for_any_rows(rows):
         assert split.calibration + split.refinement == pytest.approx(split.total, rel=1e-6, abs=1e-9)
 
 
-def test_two_folds_and_two_rows_a_fold_are_needed():
+def test_two_folds_and_two_samples_a_fold_are_needed():
     with pytest.raises(InputError, match="folds must be at least 2; got 1"):
         calibration_refinement(sample(20, 3, 0), folds=1)
-    with pytest.raises(InputError, match="rows for the cross-fitted split must be at least 10; got 9"):
+    with pytest.raises(InputError, match="samples for the cross-fitted split must be at least 10; got 9"):
         calibration_refinement(sample(9, 3, 0))

@@ -96,10 +96,10 @@ def test_predictions_will_do_as_well_as_top_labels():
     assert piece(predictions, proximity) == piece(predictions.top, proximity)
 
 
-def test_what_does_not_belong_to_the_rows_is_refused():
+def test_what_does_not_belong_to_the_samples_is_refused():
     rows, proximity = some_rows(20)
     for wrong, message in (
-        (proximity[:19], r"one number a row, shape \(20,\)"),
+        (proximity[:19], r"must have shape \(20,\)"),
         (proximity[:, None], r"got shape \(20, 1\)"),
         (np.where(proximity > 0.5, np.nan, proximity), "finite"),
     ):

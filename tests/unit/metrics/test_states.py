@@ -9,14 +9,14 @@ from strategies import predictions, top_labels
 
 from calibrant.errors import InputError
 from calibrant.metrics import AUROC, ECE, NLL, SCE, RankedCells
-from calibrant.metrics.states import Average, Bins, Cells, Ranked, Sample, merge
+from calibrant.metrics.states import Average, Bins, Cells, Ranked, SampleKeys, merge
 from calibrant.predictions import Predictions, TopLabel
 
 many = settings(max_examples=60)
 
 
 def sample_of(rows):
-    return Sample.gather(rows.top.log_odds, rows.top.correct)
+    return SampleKeys.gather(rows.top.log_odds, rows.top.correct)
 
 
 class TestSums:
@@ -90,7 +90,7 @@ class TestSample:
     def test_a_log_odds_keeps_whether_the_answer_was_right(self, dtype, right):
         for value in (0.0, -0.0, 1.0, -1.0, 1e-300, 3e38, -3e38, float("inf"), -float("inf"), 7e-46):
             log_odds = torch.tensor([value], dtype=dtype)
-            ranked = Sample.gather(log_odds, torch.tensor([right])).ranked
+            ranked = SampleKeys.gather(log_odds, torch.tensor([right])).ranked
             assert float(ranked.right) == right
             assert float(ranked.wrong) == (not right)
             assert (
@@ -99,7 +99,7 @@ class TestSample:
             )
 
     def test_zero_and_minus_zero_tie(self):
-        ranked = Sample.gather(torch.tensor([0.0, -0.0, -0.0]), torch.tensor([True, False, True])).ranked
+        ranked = SampleKeys.gather(torch.tensor([0.0, -0.0, -0.0]), torch.tensor([True, False, True])).ranked
         assert (ranked.right.tolist(), ranked.wrong.tolist()) == ([2.0], [1.0])
 
     @pytest.mark.parametrize("other", [torch.float64, "top label"])

@@ -69,6 +69,6 @@ def test_a_metric_of_all_classes_refuses_top_labels():
         Tally([ECE(), NLL()]).add(TopLabel([0.9], [True]))
 
 
-def test_a_tally_without_rows_says_that_it_has_none():
-    with pytest.raises(InputError, match="row"):
+def test_a_tally_without_samples_says_that_it_has_none():
+    with pytest.raises(InputError, match="sample"):
         Tally([ECE()]).values()

@@ -8,7 +8,7 @@ from calibrant import Predictions, TopLabel, compare, evaluate
 from calibrant.calibrators import TemperatureScaling, Uncalibrated
 from calibrant.evaluation import Advice, NextStep, Reason, advise
 from calibrant.evidence import Estimate
-from calibrant.metrics import Split
+from calibrant.metrics import ScoreSplit
 from calibrant.report import evaluation_page, to_markdown, verdict
 from calibrant.report.evaluation import _removed
 
@@ -37,7 +37,7 @@ def judged(predictions):
 
 
 def split(total, gain, half):
-    return Split(total, gain, gain - half, gain + half, total - gain)
+    return ScoreSplit(total, gain, gain - half, gain + half, total - gain)
 
 
 def decide(*, nll=None, brier=None, ece=0.05, p=0.001, n=1000, floor=0.01):

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from calibrant.diagnosis import Verdict
+from calibrant.diagnosis import CandidateVerdict
 from calibrant.evidence import Difference
 from calibrant.report.candidate_verdict import baseline_words, basis_words, verdict_words
 
@@ -18,7 +18,7 @@ def against(side, value, baseline, *, covers_seeds=True):
 
 
 def spoken(candidate, baseline, *, raw, scaled, auroc, accuracy):
-    found = Verdict("b", "a", raw, scaled, auroc, accuracy, "alike", 1, 1, 1)
+    found = CandidateVerdict("b", "a", raw, scaled, auroc, accuracy, "alike", 1, 1, 1)
     return verdict_words(found, candidate, baseline)
 
 
@@ -171,5 +171,5 @@ def test_a_perfect_auroc_keeps_its_one():
 )
 def test_the_basis_is_told(runs, candidates, text):
     alike = against("alike", 0.1, 0.1)
-    found = Verdict("b", "a", alike, alike, alike, alike, "alike", *runs, candidates)
+    found = CandidateVerdict("b", "a", alike, alike, alike, alike, "alike", *runs, candidates)
     assert basis_words(found, 10_000) == text.format("on the same 10,000 test samples")

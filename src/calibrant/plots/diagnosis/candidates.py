@@ -13,7 +13,15 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 
-from calibrant.diagnosis import Calibratability, DensityCurves, Diagnosis, Refinement, RefinementRow, Spread, Verdict
+from calibrant.diagnosis import (
+    Calibratability,
+    CandidateVerdict,
+    DensityCurves,
+    Diagnosis,
+    Refinement,
+    RefinementRow,
+    Spread,
+)
 from calibrant.diagnosis.calibratability import ORACLE
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.plots.comparison import dot_look
@@ -227,7 +235,7 @@ def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
     return figure
 
 
-def _verdict_look(verdict: Verdict, theme: Theme) -> Look:
+def _verdict_look(verdict: CandidateVerdict, theme: Theme) -> Look:
     """Return the look, by shape and colour, of the two sides that the map shows."""
     sides = {verdict.ece_after_temperature.side, verdict.auroc.side}
     if {"better", "worse"} <= sides:

@@ -9,6 +9,7 @@ from calibrant.diagnosis import (
     Band,
     Calibratability,
     CandidateSummary,
+    CandidateVerdict,
     CoefficientCurve,
     CoefficientPoint,
     DensityCurves,
@@ -25,7 +26,6 @@ from calibrant.diagnosis import (
     ShiftSummary,
     SizePoint,
     ValidationSize,
-    Verdict,
     spread,
 )
 from calibrant.evidence import Difference
@@ -60,7 +60,7 @@ class Maker:
     def verdict(self, place, sides=("alike", "alike")):
         scaled, auroc = (self.against(side) for side in sides)
         alike = self.against("alike")
-        return Verdict(
+        return CandidateVerdict(
             self.names[place], self.names[0], alike, scaled, auroc, alike, "alike", self.seeds, self.seeds, 2
         )
 
