@@ -43,11 +43,13 @@ class Published:
     found: Verdict
 
     def verdict(self, number: Number | None) -> Verdict:
-        """Agree where our interval meets the paper's number with its tolerance."""
+        """Agree where our number is within the tolerance, differ where our whole interval is outside; else open."""
         if number is None:
             return "missing"
+        if abs(number.value - self.value) <= self.tolerance:
+            return "agrees"
         low, high = _ends(number)
-        return "agrees" if low <= self.value + self.tolerance and high >= self.value - self.tolerance else "differs"
+        return "open" if low <= self.value + self.tolerance and high >= self.value - self.tolerance else "differs"
 
 
 @final

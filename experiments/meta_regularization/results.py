@@ -1,10 +1,10 @@
 """What the records of the meta-regularisation study say: numbers to check, and the page with its figure."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from experiments.numbers import Number, pooled
 from experiments.page import claims, interval, joined, number_by_number, provenance
@@ -28,25 +28,31 @@ COLUMNS = {
 def numbers_of(records: Sequence[Record]) -> dict[str, Number]:
     """Return every number and difference that the paper's are held against, by length, method, rule and metric.
 
+    A difference is taken seed by seed, over the seeds that both methods have.
+
     Args:
         records: Successful ones.
     """
     found: dict[str, Number] = {}
-    groups: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}  # by length and method, then by seed
     for record in records:
-        groups.setdefault(f"{record['cell']['length']}.{record['cell']['method']}", []).append(record["numbers"])
-    for group, runs in groups.items():
-        for rule in RULES:
-            for row in ("none", "TS", "TS (grid)"):
-                for metric in COLUMNS:
-                    values = [run["rules"][rule]["rows"][row][metric] for run in runs]
-                    found[f"{group}.{rule}.{row}.{metric}"] = _pooled(values, metric)
-    for group in groups:
-        length, _, method = group.partition(".")
+        cell = record["cell"]
+        groups.setdefault((cell["length"], cell["method"]), {})[cell["seed"]] = record["numbers"]["rules"]
+    for (length, method), runs in groups.items():
+        for rule, row, metric in product(RULES, ("none", "TS", "TS (grid)"), COLUMNS):
+            estimates = [_estimate(run[rule]["rows"][row], metric) for run in runs.values()]
+            number = pooled(estimates)
+            found[f"{length}.{method}.{rule}.{row}.{metric}"] = number._replace(low=max(number.low, 0.0))
         for other, rule, metric in product({"Focal", "CE"} - {method}, RULES, COLUMNS):
-            first, second = (found.get(f"{length}.{each}.{rule}.none.{metric}") for each in (method, other))
-            if first and second:
-                found[f"{group} - {other}.{rule}.{metric}"] = _minus(first, second)
+            others = groups.get((length, other), {})
+            differences = [
+                _minus(*(_estimate(run[rule]["rows"]["none"], metric) for run in (runs[seed], others[seed])))
+                for seed in sorted(runs.keys() & others.keys())
+            ]
+            if differences:
+                number = pooled(differences)
+                about = "1 seed, test images" if len(differences) == 1 else number.about
+                found[f"{length}.{method} - {other}.{rule}.{metric}"] = number._replace(about=about)
     return found
 
 
@@ -61,21 +67,20 @@ def page_of(records: Sequence[Record], *, images: Path | None) -> str:
     entries = findings(read_published(PUBLISHED), numbers)
     lengths = sorted({(each["cell"]["epochs"], each["cell"]["batch_size"]) for each in records})
     recipe = "; ".join(f"{epochs} epochs, batch {batch}" for epochs, batch in lengths)
-    side_by_side = sorted({(each["together"], round(each["seconds"] / 60)) for each in records if "together" in each})
-    times = "; ".join(f"{n} networks together in {minutes} minutes" for n, minutes in side_by_side)
     parts = [
         f"""
 # Meta-regularisation, Table 1 on CIFAR-100
 
 <!-- Written by `python -m experiments table meta-regularization` from its records.jsonl. -->
 
-ResNet-18, data divided 8:1:1, {recipe}; the paper's recipe is 350 epochs, batch 128. A tenth of the training images
-tunes the learned losses, another selects the epoch (every tenth is evaluated) and fits the temperature.
+ResNet-18, data divided 8:1:1, {recipe}; the paper's recipe is 350 epochs, batch 128. A tenth of the training
+images tunes the learned losses, another selects the epoch (every tenth is evaluated) and fits the temperature.
 Not in the paper, so chosen here: γ-Net learns by Adam at 1e-4 times the share of its highest rate that the network's
 rate has, unless a name says otherwise; its objective is SECE or DECE plus twice the cross-entropy. Error, ECE, MCE, ACE
 and classwise ECE in percent, 15 bins. In brackets the 95 % interval: of the test images, and of the seeds where there
-are several. **A verdict from one seed is about those networks alone**, not about the losses. {provenance(records)}
-Trained: {times}.
+are several; a difference is taken seed by seed. **A verdict from one seed is about those networks alone**, not about
+the losses; two seeds that disagree leave a claim open. {provenance(records)}
+Trained: {_times(records)}.
 """
     ]
     parts += [
@@ -103,20 +108,45 @@ def _outcome(records: Sequence[Record], numbers: dict[str, Number]) -> str:
             continue
         parts = []
         for rule, words in RULES.items():
+            pairs = _pairs(records, length, (method, "Focal"), rule)
+            by_seed = "; ".join(f"{first:.2f} against {second:.2f}" for first, second in pairs)
             difference = numbers[f"{length}.{method} - Focal.{rule}.ece"]
-            parts.append(
-                f"{words} {interval(numbers[f'{length}.{method}.{rule}.none.ece'], 2)}, which is "
-                f"{interval(difference, 2, signed=True)} against focal loss with γ = 1"
-            )
+            parts.append(f"  - {words}: {by_seed}; mean difference {interval(difference, 2, signed=True)}.")
+        lower = sum(first < second for first, second in _pairs(records, length, (method, "Focal"), "best"))
         gammas = ", ".join(f"{run['epochs'][-1]['gamma_mean']:.2f}" for run in runs)
         log_losses = " against ".join(
             f"{numbers[f'{length}.{each}.best.TS.nll'].value:.4f}" for each in (method, "Focal")
         )
         lines.append(
-            f"- {method}: ECE by epoch kept: {'; '.join(parts)}. Mean γ at the last epoch: {gammas}. Log-loss after a "
-            f"temperature, by best error: {log_losses}."
+            f"- {method} has a lower ECE than focal loss with γ = 1 in {lower} of {len(pairs)} pairs of networks, by best "
+            f"error. Mean γ at the last epoch, seed by seed: {gammas}. Log-loss after a temperature, "
+            f"by best error: {log_losses}. ECE against that of focal loss, seed by seed:\n" + "\n".join(parts)
         )
     return "\n".join(lines) if len(lines) > 2 else ""
+
+
+def _pairs(records: Sequence[Record], length: str, methods: tuple[str, str], rule: str) -> list[tuple[float, float]]:
+    """Return the uncalibrated ECE in percent of two methods with each seed that both have."""
+    first, second = (
+        {
+            each["cell"]["seed"]: 100 * each["numbers"]["rules"][rule]["rows"]["none"]["ece"][0]
+            for each in records
+            if (each["cell"]["length"], each["cell"]["method"]) == (length, method)
+        }
+        for method in methods
+    )
+    return [(first[seed], second[seed]) for seed in sorted(first.keys() & second.keys())]
+
+
+def _times(records: Sequence[Record]) -> str:
+    """Return how long so many networks took, side by side."""
+    minutes: dict[int, list[float]] = {}
+    for record in records:
+        minutes.setdefault(record["together"], []).append(record["seconds"] / 60)
+    return "; ".join(
+        f"{n} networks together, the first done after {min(each):.0f} minutes, the last after {max(each):.0f}"
+        for n, each in sorted(minutes.items())
+    )
 
 
 def _table(records: Sequence[Record], numbers: dict[str, Number]) -> str:
@@ -147,9 +177,9 @@ def _table(records: Sequence[Record], numbers: dict[str, Number]) -> str:
 def _gammas(records: Sequence[Record]) -> str:
     lines = ["## γ over the epochs", "", "Mean ± standard deviation over the calibration samples.", ""]
     for record in records:
-        told = [each for each in record["numbers"]["epochs"] if "gamma_mean" in each]
-        if told:
-            picked = told[:: max(1, len(told) // 8)]
+        described = [each for each in record["numbers"]["epochs"] if "gamma_mean" in each]
+        if described:
+            picked = described[:: max(1, len(described) // 8)]
             words = "; ".join(f"{each['epoch']}: {each['gamma_mean']:.2f} ± {each['gamma_std']:.2f}" for each in picked)
             lines.append(
                 f"- {record['cell']['method']}, {record['cell']['length']}, seed {record['cell']['seed']}: {words}."
@@ -162,44 +192,57 @@ def _runs(records: Sequence[Record], length: str, method: str) -> list[dict[str,
     return [each["numbers"] for each in sorted(own, key=lambda each: each["cell"]["seed"])]
 
 
-def _pooled(estimates: Sequence[Sequence[float]], metric: str) -> Number:
-    """Return the mean over seeds; its interval has the test images' error and the seeds'. Accuracy becomes error."""
+Estimate: TypeAlias = tuple[float, float, float]  # value and the ends of its interval over test images
+
+
+def _estimate(row: Mapping[str, Sequence[float]], metric: str) -> Estimate:
+    """Return one network's number as the page shows it. Accuracy becomes error."""
     _, scale, _ = COLUMNS[metric]
-    ends = [tuple(scale * end for end in one) for one in estimates]
-    if metric == "accuracy":
-        ends = [(100 - value, 100 - high, 100 - low) for value, low, high in ends]
-    return pooled(ends)
+    value, low, high = (scale * end for end in row[metric])
+    return (100 - value, 100 - high, 100 - low) if metric == "accuracy" else (value, low, high)
 
 
-def _minus(first: Number, second: Number) -> Number:
+def _minus(first: Estimate, second: Estimate) -> Estimate:
     """Return the difference of two networks' numbers, as if they were independent, which makes the interval wide."""
-    down = math.hypot(first.value - first.low, second.high - second.value)
-    up = math.hypot(first.high - first.value, second.value - second.low)
-    value = first.value - second.value
-    about = "1 seed, test images" if first.about == "test images" else first.about
-    return Number(value, value - down, value + up, about)
+    value = first[0] - second[0]
+    down = math.hypot(first[0] - first[1], second[2] - second[0])
+    up = math.hypot(first[2] - first[0], second[0] - second[1])
+    return value, value - down, value + up
 
 
 def _draw(records: Sequence[Record], path: Path) -> None:
     from calibrant.plots.layout import SIZES, bare_axes, horizontal_lines, name_axes, new_figure, theme_named
 
     theme = theme_named("light")
-    figure = new_figure(theme, width=9.6, height=3.9)
-    looks = [(theme.muted, ":"), (theme.ink, "--"), (theme.under, "-"), (theme.over, "-."), (theme.band, "-")]
+    figure = new_figure(theme, width=11.0, height=4.2)
+    methods = list(dict.fromkeys(each["cell"]["method"] for each in records))
+    seeds = sorted({each["cell"]["seed"] for each in records})
+    colours = (
+        theme.ink,
+        theme.under,
+        theme.muted,
+        theme.over,
+        theme.band,
+        theme.under_tint,
+        theme.over_tint,
+        theme.faint,
+    )
+    lines = ("-", "--", ":")
     panels = (("test_ece", 100, "Test ECE, %"), ("test_nll", 1, "Test log-loss"), ("gamma_mean", 1, "Mean γ"))
     for place, (name, scale, words) in enumerate(panels):
         ax = figure.add_subplot(1, len(panels), place + 1)
         bare_axes(ax, theme)
         horizontal_lines(ax, theme)
-        for number, record in enumerate(records):
-            told = [each for each in record["numbers"]["epochs"] if name in each]
-            colour, line = looks[number % len(looks)]
-            label = f"{record['cell']['method']}, seed {record['cell']['seed']}"
-            if told:
-                x, y = [each["epoch"] for each in told], [scale * each[name] for each in told]
-                ax.plot(x, y, color=colour, linestyle=line, linewidth=1.8, label=label)
+        for record in records:
+            method, seed = record["cell"]["method"], record["cell"]["seed"]
+            measured = [each for each in record["numbers"]["epochs"] if name in each]
+            if measured:
+                x, y = [each["epoch"] for each in measured], [scale * each[name] for each in measured]
+                colour, line = colours[methods.index(method)], lines[seeds.index(seed) % len(lines)]
+                ax.plot(x, y, color=colour, linestyle=line, linewidth=1.6, label=f"{method}, seed {seed}")
         name_axes(ax, theme, "Epoch", words)
-        ax.set_ylim(bottom=0)
+        if name != "test_nll":
+            ax.set_ylim(bottom=0)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(
         handles,

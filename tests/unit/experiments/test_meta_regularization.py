@@ -58,10 +58,21 @@ def test_several_seeds_widen_the_interval_of_the_test_images():
     number = numbers_of([trained("CE", 0, 0.75, 0.08), trained("CE", 1, 0.75, 0.10)])["paper.CE.best.none.ece"]
     seeds = 12.706 * math.sqrt(2) / math.sqrt(2)  # percent: deviation √2 of 8 and 10, two of them
     assert number.value == pytest.approx(9)
-    assert number.low == pytest.approx(9 - math.hypot(0.3, seeds))
+    assert number.high == pytest.approx(9 + math.hypot(0.4, seeds))
+    assert number.low == 0  # which no ECE is below
 
 
 def test_a_difference_has_the_error_of_both_networks():
     records = [trained("Focal", 0, 0.75, 0.05), trained("FLγ-SECE", 0, 0.74, 0.02)]
     number = numbers_of(records)["paper.FLγ-SECE - Focal.best.ece"]
     assert number[:3] == pytest.approx((-3, -3 - math.hypot(0.3, 0.4), -3 + math.hypot(0.4, 0.3)))
+
+
+def test_a_difference_is_taken_seed_by_seed_over_the_seeds_that_both_have():
+    focal = [trained("Focal", seed, 0.75, ece) for seed, ece in ((0, 0.03), (1, 0.09), (2, 0.50))]
+    meta = [trained("FLγ-SECE", seed, 0.75, ece) for seed, ece in ((1, 0.07), (0, 0.02))]
+    number = numbers_of([*focal, *meta])["paper.FLγ-SECE - Focal.best.ece"]
+    seeds = 12.706 * math.sqrt(0.5) / math.sqrt(2)  # percent: deviation √.5 of -1 and -2, two of them
+    assert number.value == pytest.approx(-1.5)
+    assert number.high == pytest.approx(-1.5 + math.hypot(0.4, 0.3, seeds))
+    assert number.about == "2 seeds and the test images"

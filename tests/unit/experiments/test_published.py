@@ -22,12 +22,13 @@ def claim(sign="below", found="holds"):
     [
         (Number(2.4, math.nan, math.nan, ""), "agrees"),
         (Number(2.6, math.nan, math.nan, ""), "differs"),
-        (Number(3.0, 2.4, 3.6, "5 seeds"), "agrees"),
+        (Number(2.4, -9.0, 14.0, "2 seeds"), "agrees"),
+        (Number(3.0, 2.4, 3.6, "5 seeds"), "open"),
         (Number(3.0, 2.6, 3.4, "5 seeds"), "differs"),
         (None, "missing"),
     ],
 )
-def test_a_number_agrees_where_its_interval_meets_the_papers_tolerance(number, verdict):
+def test_a_number_agrees_within_the_tolerance_and_differs_if_its_whole_interval_is_outside(number, verdict):
     assert published().verdict(number) == verdict
 
 
