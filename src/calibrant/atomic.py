@@ -34,15 +34,9 @@ _TRIES = 100
 
 @contextmanager
 def temporary_folder(beside: Path) -> Iterator[Path]:
-    """Lend an empty folder inside another one; it vanishes with all that is left in it when the block ends.
+    """Lend a new folder inside an existing one; it is removed when the block ends.
 
-    What writers that were killed have left there is removed first.
-
-    Args:
-        beside: The folder to make it in, which must exist.
-
-    Raises:
-        OSError: If the system refuses.
+    Folders that killed writers have left there are removed first.
     """
     _remove_abandoned(beside)
     path, handle = _held(beside)
@@ -55,12 +49,12 @@ def temporary_folder(beside: Path) -> Iterator[Path]:
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether a name is one of those that are given here."""
+    """Return whether a name is that of a temporary folder."""
     return path.name.startswith(_START) and path.name.endswith(_END)
 
 
 def _held(beside: Path) -> tuple[Path, int | None]:
-    """A new folder, and the handle that holds its lock, or None where there are no locks."""
+    """Make a folder; return it and the handle that holds its lock, or None where there are no locks."""
     for _ in range(_TRIES):
         path = beside / f"{_START}{secrets.token_hex(8)}{_END}"
         path.mkdir()
@@ -115,14 +109,8 @@ else:
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Lend an empty file to write into; it becomes ``path`` if the block ends well, and vanishes if it raises.
 
-    For libraries that want a path. The lent one ends in ``.tmp``, so say the format where it would be read off the
+    For libraries that want a path. The lent one ends in ``.tmp``, so name the format where it would be read off the
     ending. A symbolic link is followed, and an existing file keeps its permissions.
-
-    Args:
-        path: The file to make or to replace. Its folder must exist.
-
-    Yields:
-        The file to write into, on the same file system.
 
     Raises:
         FileError: If the target is no ordinary file, or the system refuses to write.
@@ -170,7 +158,7 @@ def atomic_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
 
 
 def _mode_of(target: Path) -> int | None:
-    """Permissions of the file to replace, or None if there is none yet."""
+    """Permissions of the file to replace; None if there is none."""
     if not target.exists():
         return None
     if not target.is_file():
@@ -191,18 +179,13 @@ def _flush(path: Path) -> None:
 
 def _refused(path: str | os.PathLike[str], error: OSError) -> FileError:
     folder = Path(path).parent
-    advice = "Check the folder's permissions and the space left."
-    if not folder.is_dir():
-        advice = f"Make the folder {folder} first."
+    missing = not folder.is_dir()
+    advice = f"Make the folder {folder} first." if missing else "Check the folder's permissions and the space left."
     return FileError(f"{os.fspath(path)} could not be written: {error.strerror or error}. {advice}")
 
 
 def save_tensors(tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write them.
-
-    Raises:
-        OSError: If the system refuses; the library itself makes an error of its own of a full disk.
-    """
+    """Write a safetensors file; an OSError if the system refuses, also where the library has an error of its own."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -217,10 +200,10 @@ class SettingsFolder:
     """A folder of one piece of work, new or begun before.
 
     Args:
-        path: Made by :meth:`begin`.
-        schema: Name and version of what ``settings.json`` holds.
-        work: What is done there, such as ``run``, for messages.
-        command: What does it, such as ``calibrant train``.
+        path: Path of the folder, which :meth:`begin` makes.
+        schema: Name and version of the document in ``settings.json``.
+        work: Name of the work, such as ``run``, for messages.
+        command: Command that does it, such as ``calibrant train``.
 
     Example:
         >>> import tempfile
@@ -238,15 +221,11 @@ class SettingsFolder:
 
     @property
     def is_begun(self) -> bool:
-        """Whether it says what it is the folder of."""
+        """Whether the folder has settings."""
         return self.settings.exists()
 
     def check(self) -> None:
-        """Refuse what is neither new, nor empty, nor such a folder.
-
-        Raises:
-            FileError: If it holds something else.
-        """
+        """Refuse, by a FileError, a folder that is neither new, nor empty, nor of this kind."""
         if self.is_begun:
             self.document()
         elif self.path.exists() and not (self.path.is_dir() and all(map(is_temporary, self.path.iterdir()))):
@@ -256,11 +235,7 @@ class SettingsFolder:
             )
 
     def begin(self, document: dict[str, Any]) -> None:
-        """Make the folder, and write into it what it is the folder of, as JSON can hold it.
-
-        Raises:
-            FileError: If it cannot be made or written.
-        """
+        """Make the folder, and write its settings."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -269,11 +244,7 @@ class SettingsFolder:
             json.dump({"format": self._schema, **document}, file, indent=2)
 
     def document(self) -> dict[str, Any]:
-        """What it says it is the folder of.
-
-        Raises:
-            FileError: If that cannot be read, or is of another kind of folder.
-        """
+        """Return the settings; a FileError if they cannot be read, or are of another kind of folder."""
         try:
             document = json.loads(self.settings.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:

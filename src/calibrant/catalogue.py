@@ -71,13 +71,13 @@ class Registry(Mapping[str, T], Generic[T]):
     """Classes by the ``name`` they carry, or by one of their ``aliases``; indexing builds one with its default options.
 
     Args:
-        what: What one of them is called in messages, with its article.
+        what: Name of one of them in messages, with its article.
         examples: Expressions that a message may show.
-        module: Package or module whose exports are searched, loaded on first use.
+        module: Module of ``calibrant`` whose exports are searched, loaded on first use.
         bases: Names of the base classes there.
         group: Entry-point group of plugins; None if it takes none.
-        combine: Build one object of several that ``+`` connects; None if they cannot be combined.
-        nested: Check of one that stands inside another, as an option of it; it returns what may stand there.
+        combine: Builds one object of several that ``+`` connects; None if they cannot be combined.
+        nested: Checks, and returns, an object that is an option of another.
         key: Attribute of a class that holds its name.
 
     Example:
@@ -91,10 +91,10 @@ class Registry(Mapping[str, T], Generic[T]):
     def __init__(
         self,
         what: str,
-        *,
         examples: str,
         module: str,
         bases: tuple[str, ...],
+        *,
         group: str | None = None,
         combine: Callable[[list[T]], T] | None = None,
         nested: Callable[[T], object] | None = None,
@@ -109,7 +109,7 @@ class Registry(Mapping[str, T], Generic[T]):
     def kinds(self) -> dict[str, type[T]]:
         """The classes by name, in order of their names."""
         if not self._kinds:
-            module = import_module(self._module)
+            module = import_module(f"calibrant.{self._module}")
             bases = tuple(getattr(module, base) for base in self._bases)
             exported = [getattr(module, name) for name in module.__all__]
             kinds = {str(getattr(kind, self._key)): kind for kind in exported if _is_concrete(kind, bases)}
@@ -132,11 +132,11 @@ class Registry(Mapping[str, T], Generic[T]):
         return len(self.kinds)
 
     def parse(self, text: str) -> T:
-        """Build what an expression describes.
+        """Build the object that an expression describes.
 
         Args:
-            text: A name; a name with options, ``temperature(criterion=focal,gamma=2)``; or, where they can be
-                combined, several with ``+`` between them.
+            text: A name; a name with options, ``temperature(criterion=focal,gamma=2)``; or, if they can be combined,
+                several with ``+`` between them.
 
         Raises:
             UnknownNameError: If there is no such name or option; the message names the closest.
@@ -164,13 +164,14 @@ class Registry(Mapping[str, T], Generic[T]):
         check_known(name, kinds, self.what)
         return kinds[name]
 
-    def _inside(self, node: ast.expr, text: str) -> object:
-        built = self._build(node, text)
-        return built if self._nested is None else self._nested(built)
-
     def _options(self, name: str, kind: type[T], call: ast.Call, text: str) -> dict[str, Any]:
         if call.args:
             raise InputError(f"the options of {name} must read name=value; got {_source(call.args[0], text)!r}.")
+
+        def nested(node: ast.expr) -> object:
+            built = self._build(node, text)
+            return built if self._nested is None else self._nested(built)
+
         hints = get_type_hints(kind.__init__)
         allowed = list(inspect.signature(kind).parameters)
         options: dict[str, Any] = {}
@@ -180,7 +181,7 @@ class Registry(Mapping[str, T], Generic[T]):
             if option in options:
                 raise InputError(f"an option must be given once; got {option} of {name} twice.")
             try:
-                options[option] = _read(value, keyword.value, hints[option], lambda node: self._inside(node, text))
+                options[option] = _read(value, keyword.value, hints[option], nested)
             except InputError:  # from a nested expression, which says what is wrong with it
                 raise
             except ValueError as error:
@@ -326,10 +327,6 @@ def _type_in_words(hint: Any) -> str:
 AnyCalibrator: TypeAlias = Union["Calibrator", "FeatureCalibrator"]  # the second is fitted on features as well
 
 
-_METHODS = "temperature, temperature(criterion=focal) or temperature+isotonic"
-_CALIBRATOR_PLUGINS, _LOSS_PLUGINS = "calibrant.calibrators", "calibrant.losses"
-
-
 def _chain(steps: "list[AnyCalibrator]") -> "AnyCalibrator":
     from calibrant.calibrators import Chain
 
@@ -346,75 +343,48 @@ def _without_features(method: "AnyCalibrator") -> "Calibrator":
     return method
 
 
-metrics: "Registry[Metric]" = Registry(
-    "a metric", examples="ece or nll", module="calibrant.metrics", bases=("Metric",), group="calibrant.metrics"
-)
+_METHODS = "temperature, temperature(criterion=focal) or temperature+isotonic"
+_LOSSES = "ce, focal(gamma=2) or mmce(base=focal)"
+_CALIBRATOR_PLUGINS, _LOSS_PLUGINS = "calibrant.calibrators", "calibrant.losses"
+
+metrics: "Registry[Metric]" = Registry("a metric", "ece or nll", "metrics", ("Metric",), group="calibrant.metrics")
 calibrators: "Registry[Calibrator]" = Registry(
-    "a method", examples=_METHODS, module="calibrant.calibrators", bases=("Calibrator",), group=_CALIBRATOR_PLUGINS
+    "a method", _METHODS, "calibrators", ("Calibrator",), group=_CALIBRATOR_PLUGINS
 )
 feature_calibrators: "Registry[FeatureCalibrator]" = Registry(
-    "a method",
-    examples=_METHODS,
-    module="calibrant.calibrators",
-    bases=("FeatureCalibrator",),
-    group="calibrant.feature_calibrators",
+    "a method", _METHODS, "calibrators", ("FeatureCalibrator",), group="calibrant.feature_calibrators"
 )
-losses: "Registry[Loss]" = Registry(
-    "a loss",
-    examples="ce, focal(gamma=2) or mmce(base=focal)",
-    module="calibrant.losses",
-    bases=("RowLoss", "PenalisedLoss"),
-    group=_LOSS_PLUGINS,
-)
-meta_losses: "Registry[MetaLoss]" = Registry(
-    "a loss", examples="meta_focal(objective=sece)", module="calibrant.losses", bases=("MetaLoss",)
-)
+losses: "Registry[Loss]" = Registry("a loss", _LOSSES, "losses", ("RowLoss", "PenalisedLoss"), group=_LOSS_PLUGINS)
+meta_losses: "Registry[MetaLoss]" = Registry("a loss", "meta_focal(objective=sece)", "losses", ("MetaLoss",))
 datasets: "Registry[DatasetReader]" = Registry(
-    "a data set",
-    examples="cifar100 or medmnist(flag=pathmnist)",
-    module="calibrant.datasets",
-    bases=("DatasetReader",),
-    group="calibrant.datasets",
+    "a data set", "cifar100 or medmnist(flag=pathmnist)", "datasets", ("DatasetReader",), group="calibrant.datasets"
 )
 corruptions: "Registry[Corruption]" = Registry(
-    "a corruption", examples="gaussian_noise", module="calibrant.datasets.corruptions", bases=("Corruption",)
+    "a corruption", "gaussian_noise", "datasets.corruptions", ("Corruption",)
 )
 maps: "Registry[nn.Module]" = Registry(
-    "a kind of map",
-    examples="scale",
-    module="calibrant.maps",
-    bases=("Map", "ProximityMap", "Curve", "Surface"),
-    key="kind",
+    "a kind of map", "scale", "maps", ("Map", "ProximityMap", "Curve", "Surface"), key="kind"
 )
 _any_calibrators: "Registry[AnyCalibrator]" = Registry(
     "a method",
-    examples=_METHODS,
-    module="calibrant.calibrators",
-    bases=("Calibrator", "FeatureCalibrator"),
+    _METHODS,
+    "calibrators",
+    ("Calibrator", "FeatureCalibrator"),
     group=_CALIBRATOR_PLUGINS,
     combine=_chain,
     nested=_without_features,
 )
 _any_losses: "Registry[Loss | MetaLoss]" = Registry(
     "a loss",
-    examples="ce, focal(gamma=2), mmce(base=focal) or meta_focal(objective=sece)",
-    module="calibrant.losses",
-    bases=("RowLoss", "PenalisedLoss", "MetaLoss"),
+    "ce, focal(gamma=2), mmce(base=focal) or meta_focal(objective=sece)",
+    "losses",
+    ("RowLoss", "PenalisedLoss", "MetaLoss"),
     group=_LOSS_PLUGINS,
 )
 
 
 def parse_any_calibrator(text: str) -> "AnyCalibrator":
-    """Build the calibrator that an expression describes, also one that needs features.
-
-    Args:
-        text: A name; a name with options, ``temperature(criterion=focal,gamma=2)``; or a chain of these,
-            ``temperature+isotonic``.
-
-    Raises:
-        UnknownNameError: If there is no such calibrator or option; the message names the closest.
-        InputError: If the text is no such expression, a value does not suit its option, or a step of a chain needs
-            features.
+    """Build the calibrator that an expression describes, also one that needs features; see :meth:`Registry.parse`.
 
     Example:
         >>> parse_any_calibrator("density_ratio(neighbours=5)").neighbours
@@ -424,10 +394,7 @@ def parse_any_calibrator(text: str) -> "AnyCalibrator":
 
 
 def parse_calibrator(text: str) -> "Calibrator":
-    """Build the calibrator that an expression describes; see :func:`parse_any_calibrator`.
-
-    Raises:
-        InputError: If the calibrator needs features.
+    """Build the calibrator that an expression describes; an InputError if it needs features.
 
     Example:
         >>> [step.name for step in parse_calibrator("temperature+isotonic").steps]
@@ -439,13 +406,6 @@ def parse_calibrator(text: str) -> "Calibrator":
 def parse_any_loss(text: str) -> "Loss | MetaLoss":
     """Build the loss that an expression describes, also one with parameters that are meta-learned.
 
-    Args:
-        text: A name, or a name with options: ``focal(gamma=2)``, ``mmce(weight=0.5,base=focal(gamma=1))``.
-
-    Raises:
-        UnknownNameError: If there is no such loss or option; the message names the closest.
-        InputError: If the text is no such expression, or a value does not suit its option.
-
     Example:
         >>> parse_any_loss("meta_focal(objective=dece)").objective
         'dece'
@@ -454,14 +414,7 @@ def parse_any_loss(text: str) -> "Loss | MetaLoss":
 
 
 def find_papers(text: str) -> tuple[Paper, ...]:
-    """Return the papers behind a metric, a loss or a calibrator, each once: those of the steps, for a chain.
-
-    Args:
-        text: The name of a metric, or an expression of a loss or a calibrator.
-
-    Raises:
-        UnknownNameError: If there is no such metric, loss, calibrator or option; the message names the closest.
-        InputError: If the text is no such expression.
+    """Return the papers behind a metric, a loss or a calibrator (or the steps of a chain), without repetition.
 
     Example:
         >>> [paper.short for paper in find_papers("temperature+isotonic")]

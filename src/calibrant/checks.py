@@ -1,7 +1,4 @@
-"""The few checks on what comes in, and the one wording of their messages.
-
-Each message says what must hold, what was got and where, and what to do about it.
-"""
+"""Checks of inputs (arrays, options, files) and the wording of their messages."""
 
 import difflib
 import math
@@ -52,16 +49,12 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def are_images(inputs: Tensor) -> bool:
-    """Whether this is a batch of images, (n, c, h, w)."""
+    """Return whether inputs are a batch of images, (n, c, h, w)."""
     return inputs.ndim == _IMAGES
 
 
 def as_tensor(values: object, name: str) -> Tensor:
-    """Take a tensor, an array, or anything torch can read without copying.
-
-    Raises:
-        InputError: If torch cannot read it as numbers, or it is a tensor without numbers or with gaps.
-    """
+    """Return a tensor, an array or nested lists as a dense tensor, without a copy if possible."""
     if isinstance(values, Tensor):
         if values.is_meta:
             raise InputError(f"{name} must hold numbers; got a tensor on the meta device, which holds none. Load them.")
@@ -82,10 +75,10 @@ def as_tensor(values: object, name: str) -> Tensor:
 
 
 def first_not_finite(values: Tensor) -> list[int] | None:
-    """Where a number is not finite; None if all are, which one pass tells that writes nothing."""
+    """Return the place of the first number that is not finite; None if all are, found in one pass."""
     if values.numel() == 0:
         return None
-    low, high = torch.aminmax(values)  # NaN passes through it
+    low, high = torch.aminmax(values)  # NaN passes through
     if torch.isfinite(low) and torch.isfinite(high):
         return None
     place: list[int] = (~torch.isfinite(values)).nonzero()[0].tolist()
@@ -93,7 +86,7 @@ def first_not_finite(values: Tensor) -> list[int] | None:
 
 
 def check_finite(values: Tensor, name: str) -> None:
-    """Every number is finite."""
+    """Check that every number is finite."""
     place = first_not_finite(values)
     if place is None:
         return
@@ -105,7 +98,7 @@ def check_finite(values: Tensor, name: str) -> None:
 
 
 def check_unit_interval(values: Tensor, name: str) -> None:
-    """Every number lies in 0..1."""
+    """Check that every number lies in 0..1."""
     check_finite(values, name)
     low, high = torch.aminmax(values)
     if low >= 0 and high <= 1:
@@ -118,7 +111,7 @@ def check_unit_interval(values: Tensor, name: str) -> None:
 
 
 def check_class_numbers(labels: Tensor) -> Tensor:
-    """One whole number of an integer type a row, as int64."""
+    """Return class numbers, (n,) of an integer type, as int64."""
     if labels.ndim != 1:
         raise InputError(
             f"labels must be one number a row, shape (n,); got shape {tuple(labels.shape)}. "
@@ -133,7 +126,7 @@ def check_class_numbers(labels: Tensor) -> Tensor:
 
 
 def check_labels(labels: Tensor, n_classes: int) -> Tensor:
-    """Whole numbers of an integer type in 0..k-1, as int64."""
+    """Return labels, (n,) of an integer type in 0..k-1, as int64."""
     labels = check_class_numbers(labels)
     outside = ((labels < 0) | (labels >= n_classes)).nonzero()
     if outside.numel():
@@ -147,7 +140,7 @@ def check_labels(labels: Tensor, n_classes: int) -> Tensor:
 
 
 def check_real(values: Tensor, name: str) -> Tensor:
-    """Real numbers; whole ones become float64."""
+    """Return real numbers, integers as float64."""
     if values.is_complex() or values.dtype == torch.bool:
         raise InputError(f"{name} must be real numbers; got {values.dtype}.")
     if values.is_floating_point() and values.dtype not in _FLOATS:  # float8 and float4 can hardly be computed with
@@ -156,7 +149,7 @@ def check_real(values: Tensor, name: str) -> Tensor:
 
 
 def check_same_length(first: Tensor, first_name: str, second: Tensor, second_name: str) -> None:
-    """Two columns describe the same rows."""
+    """Check that two columns have the same number of rows."""
     if first.shape[:1] != second.shape[:1]:
         raise InputError(
             f"{first_name} and {second_name} must have the same number of rows; "
@@ -165,7 +158,7 @@ def check_same_length(first: Tensor, first_name: str, second: Tensor, second_nam
 
 
 def check_positive(value: object, name: str) -> float:
-    """A size that must be above zero, such as a kernel's width; as Python's own number."""
+    """Check 0 < value < inf; return a Python number."""
     number = _number(value)
     if not 0 < number < _INFINITE:
         raise InputError(f"{name} must be above 0 and finite; got {value!r}.")
@@ -173,7 +166,7 @@ def check_positive(value: object, name: str) -> float:
 
 
 def check_real_number(value: object, name: str, *, least: float, most: float = float("inf")) -> float:
-    """An option between two bounds, which it may touch where they are finite; as Python's own number."""
+    """Check least <= value <= most and finite; return a Python number."""
     number = _number(value)
     if not (least <= number <= most and abs(number) < _INFINITE):
         bounds = f"at least {least:g} and finite" if most == _INFINITE else f"between {least:g} and {most:g}"
@@ -182,7 +175,7 @@ def check_real_number(value: object, name: str, *, least: float, most: float = f
 
 
 def _number(value: object) -> float:
-    """As Python has it, which a file can hold; NaN if it is none, or too large."""
+    """A Python number, which a file can hold; NaN if it is no number, or too large."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return float("nan")
     try:
@@ -193,13 +186,13 @@ def _number(value: object) -> float:
 
 
 def check_rows(n: int) -> None:
-    """There is something to look at."""
+    """Check that there is at least one row."""
     if n == 0:
         raise InputError("predictions must have at least one row; got none.")
 
 
 def check_at_least(value: object, least: int, name: str) -> int:
-    """A count that a method needs: a whole number, and not True or False; as Python's own."""
+    """Check a whole number, not a bool, of at least ``least``; return a Python int."""
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise InputError(f"{name} must be a whole number; got {value!r}.")
     if value < least:
@@ -216,7 +209,7 @@ def check_bins(value: object, *, least: int = 1) -> int:
 
 
 def check_seed(seed: object) -> int:
-    """What torch's generators can be started with; as Python's own number."""
+    """Check a seed that torch accepts; return a Python int."""
     number = check_at_least(seed, 0, "seed")
     if number > _MOST_SEED:
         raise InputError(f"seed must be at most {_MOST_SEED}; got {number}.")
@@ -224,17 +217,13 @@ def check_seed(seed: object) -> int:
 
 
 def check_bool(value: object, name: str) -> None:
-    """A switch: True or False, and not a word or a number that Python would take for one."""
+    """Check that a value is True or False."""
     if not isinstance(value, bool):
         raise InputError(f"{name} must be True or False; got {value!r}.")
 
 
 def check_known(name: object, known: Iterable[str], what: str) -> None:
-    """A name that exists; else the closest is suggested.
-
-    Raises:
-        UnknownNameError: If it does not.
-    """
+    """Check that a name is known; the UnknownNameError suggests the closest."""
     names = list(known)
     if isinstance(name, str) and name in names:
         return

@@ -4,18 +4,17 @@
 
     CalibrantError
     ├── InputError            what was given is not what must hold (also a ValueError)
-    │   ├── FileError         a file that cannot be read as predictions
+    │   ├── FileError         a file that cannot be read or written
     │   └── UnknownNameError  a metric, method or column that does not exist
     └── FitError              a fit that did not converge, or cannot (also a RuntimeError)
-        └── SeparableError    one that cannot, because (almost) all rows are right
+        └── SeparableError    one that cannot, because the samples are separable
 
     Argument                  an argument in the message of an error
-    CalibrantWarning          the answer stands, but something about it should be known
+    CalibrantWarning          the result stands, but with a reservation
     Caveat                    kinds of warnings that other code acts on
 
-Messages say what must hold, what was received, and what to do; ``in_a_line`` quotes an error of others in them. Code
-never reads a message: an error has the ``argument`` it is about, as an ``Argument`` of its message or by keyword, and a
-warning its ``caveat``, where other code needs to know.
+Messages say what must hold, what was received, and what to do. Code never reads a message: an error has the
+``argument`` it is about, as an ``Argument`` of its message or by keyword, and a warning its ``caveat``.
 """
 
 import re
@@ -46,7 +45,6 @@ __all__ = [
     "is_out_of_memory",
     "markdown_code",
     "markdown_text",
-    "most_expanded",
     "ours_in",
     "reading",
     "terminal_text",
@@ -67,11 +65,10 @@ class Argument(NamedTuple):
 
 
 class CalibrantError(Exception):
-    """Base of all errors that this library raises on purpose.
+    """Base class of all errors that this library raises on purpose.
 
     Args:
-        parts: The message: what must hold, what was received, what to do. In one piece, or in several with the
-            arguments among them.
+        parts: The message, in one piece or in several with the arguments among them.
         argument: Name of the argument that the error is about; by default that of the first in the message.
 
     Example:
@@ -94,12 +91,12 @@ class CalibrantError(Exception):
 
 
 class InputError(CalibrantError, ValueError):
-    """What was given does not meet what the function requires."""
+    """An input that does not meet the requirements of the function."""
 
 
 @final
 class FileError(InputError):
-    """A file that cannot be read as predictions, or cannot be written."""
+    """A file that cannot be read or written."""
 
 
 @final
@@ -113,7 +110,7 @@ class FitError(CalibrantError, RuntimeError):
 
 @final
 class SeparableError(FitError):
-    """Rows that are (almost) all right, or can be told apart: larger parameters are always better, none are best."""
+    """Samples that are separable, or almost: larger parameters are always better, and none are best."""
 
 
 class Caveat(StrEnum):
@@ -129,11 +126,9 @@ class Caveat(StrEnum):
 
 @final
 class CalibrantWarning(UserWarning):
-    """The answer stands, but the person should know this about it.
+    """A reservation about a result: what was noticed, and what to do.
 
-    Args:
-        message: What was noticed, and what to do.
-        caveat: Kind of the warning, where code needs to tell it from others.
+    ``caveat`` is the kind of the warning, if other code acts on it.
     """
 
     def __init__(self, message: str = "", *, caveat: Caveat | None = None) -> None:
@@ -142,35 +137,33 @@ class CalibrantWarning(UserWarning):
 
 
 def in_a_line(error: BaseException) -> str:
-    """What someone else's error says, to be quoted: its kind, and the line that tells most.
+    """Return the kind and the most informative line of another library's error, to be quoted.
 
     Example:
         >>> in_a_line(KeyError("label"))
         "KeyError: 'label'"
     """
     lines = str(error).strip().splitlines() or [""]
-    # What comes from a loader's worker is a traceback.
-    said = lines[-1 if lines[0].startswith("Caught ") else 0].rstrip(".")
+    # An error from a loader's worker is a traceback.
+    line = lines[-1 if lines[0].startswith("Caught ") else 0].rstrip(".")
     kind = type(error).__name__
-    return f"{kind}: {said}" if said and not said.startswith(f"{kind}:") else said or kind
+    return f"{kind}: {line}" if line and not line.startswith(f"{kind}:") else line or kind
 
 
 # Control characters, those that turn the direction of writing, line and paragraph separators, halves of characters.
 _HIDDEN = {"Cc", "Cf", "Zl", "Zp", "Cs"}
 _JOINERS = "\u200c\u200d"  # inside words of some languages, and inside emoji
 
-# What begins something in Markdown or HTML; the rest of its signs mean something only where a line or a word begins.
+# Characters with a meaning in Markdown or HTML anywhere; others have one only at the start of a line or a word.
 _MARKS = re.compile(r"[\\`*\[\]|~]|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)")
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 _LINE_START = re.compile(r"^(\s*)([#>+=-]|\d+(?=[.)](?:\s|$)))")
 
 
 def terminal_text(text: object, *, lines: bool = False) -> str:
-    r"""Text with what a terminal would act on, or not show, written out.
+    r"""Return text with characters that a terminal would act on, or not show, escaped.
 
-    Args:
-        text: Anything; it is shown as ``str`` gives it.
-        lines: Whether line breaks stay, as in text of our own.
+    ``lines`` keeps line breaks.
 
     Example:
         >>> print(terminal_text("cat\x1b[31m\nAll is well"))
@@ -187,7 +180,7 @@ def terminal_text(text: object, *, lines: bool = False) -> str:
 
 
 def markdown_text(text: object) -> str:
-    r"""Text that a Markdown page shows as it is: no markup, link, picture, heading, table cell or HTML comes of it.
+    r"""Return text escaped for Markdown: it makes no markup, link, picture, heading, table cell or HTML.
 
     Example:
         >>> print(markdown_text("<b>cat</b> | [x](http://y)"))
@@ -195,11 +188,14 @@ def markdown_text(text: object) -> str:
     """
     shown = _ENTITY.sub("&amp;", terminal_text(text))
     shown = _MARKS.sub(lambda mark: f"\\{mark[0]}", shown).replace("://", "&#58;//")
-    return _LINE_START.sub(lambda start: f"{start[1]}{_escaped_start(start[2])}", shown)
+    return _LINE_START.sub(
+        lambda start: start[1] + (f"&#{ord(start[2][0])};{start[2][1:]}" if start[2][0].isdigit() else f"\\{start[2]}"),
+        shown,
+    )
 
 
 def markdown_code(text: object) -> str:
-    r"""A name as code on a Markdown page, also in a table.
+    r"""Return a name as code on a Markdown page, also in a table.
 
     Example:
         >>> print(markdown_code("focal(gamma=3)"), markdown_code("a`b|c"))
@@ -211,26 +207,14 @@ def markdown_code(text: object) -> str:
     return f"{ticks}{pad}{shown}{pad}{ticks}".replace("|", "\\|")
 
 
-def _escaped_start(sign: str) -> str:
-    return f"&#{ord(sign[0])};{sign[1:]}" if sign[0].isdigit() else f"\\{sign}"
-
-
-_SMALL = 1 << 26  # bytes, of which there are always so many left
+_SMALL = 1 << 26  # bytes that are always free
 _ALWAYS_FINE = 1 << 30  # bytes that any file may expand to
-_MOST_TIMES = 100  # its size that a larger one may expand to; scores compress to a tenth at best
+_MOST_TIMES = 100  # times its size that a larger file may expand to; scores compress to a tenth at best
 
 
 @contextmanager
 def reading(path: Path | str, form: str) -> Iterator[None]:
-    """Turn whatever a lower library raises on a bad file into one error that says which file and what to do.
-
-    Args:
-        path: Path of the file.
-        form: What it should be, in words.
-
-    Raises:
-        FileError: If anything is raised inside.
-    """
+    """Turn any error inside into a FileError that names the file and its ``form``, such as "CSV file"."""
     try:
         yield
     except InputError as error:
@@ -251,25 +235,17 @@ def reading(path: Path | str, form: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error, of whatever library, says that memory has run out."""
-    if isinstance(error, MemoryError):  # of which those of NumPy and Arrow are kinds
+    """Return whether an error of any library says that memory has run out."""
+    if isinstance(error, MemoryError):  # also the base class of NumPy's and Arrow's
         return True
-    # On the CPU torch has no type of its own for it; here it is not imported, as not every command needs it.
+    # On the CPU torch has no type of its own for it. It is not imported here, because not every command needs it.
     on_accelerator = type(error).__name__ == "OutOfMemoryError"
     return isinstance(error, RuntimeError) and (on_accelerator or "not enough memory" in str(error))
 
 
 def check_expansion(path: Path, n_bytes: int) -> None:
-    """What a file says that it expands to is neither absurd nor more than there is memory for; seen before it is read.
-
-    Args:
-        path: The file.
-        n_bytes: How many bytes what is wanted of it will take.
-
-    Raises:
-        FileError: If it is.
-    """
-    most = most_expanded(path)
+    """Check, before a file is read, that the bytes it expands to are neither absurd nor more than the memory."""
+    most = max(_ALWAYS_FINE, _MOST_TIMES * path.stat().st_size)
     if n_bytes > most:
         raise FileError(
             f"{path} must not expand to more than {most / 1e9:.1f} GB; its {path.stat().st_size:,} bytes say that they "
@@ -279,17 +255,8 @@ def check_expansion(path: Path, n_bytes: int) -> None:
     check_memory(path, n_bytes)
 
 
-def most_expanded(path: Path) -> int:
-    """How many bytes a compressed file may expand to before it is taken for a trap."""
-    return max(_ALWAYS_FINE, _MOST_TIMES * path.stat().st_size)
-
-
 def check_memory(path: Path, n_bytes: int) -> None:
-    """There is memory for what a file holds.
-
-    Raises:
-        FileError: If there is not, as far as the system says.
-    """
+    """Check that there is memory for the content of a file, as far as the system says."""
     free = _free_memory() if n_bytes > _SMALL else None
     if free is not None and n_bytes > free:
         raise FileError(
@@ -299,7 +266,7 @@ def check_memory(path: Path, n_bytes: int) -> None:
 
 
 def _free_memory() -> int | None:
-    """Bytes that can still be taken; None where the system does not say."""
+    """Free bytes; None if the system does not say."""
     try:
         free = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
     except OSError:
@@ -320,7 +287,7 @@ def caught_warnings() -> Iterator[list[warnings.WarningMessage]]:
     Example:
         >>> with caught_warnings() as caught:
         ...     warnings.warn("few rows", CalibrantWarning)
-        >>> [str(each.message) for each in caught]
+        >>> [str(warning.message) for warning in caught]
         ['few rows']
     """
     caught: list[warnings.WarningMessage] = []
@@ -335,7 +302,7 @@ def caught_warnings() -> Iterator[list[warnings.WarningMessage]]:
 
 @contextmanager
 def without_our_warnings() -> Iterator[None]:
-    """Drop the library's own warnings of this thread; those of others are passed on in the end."""
+    """Drop the library's own warnings of this thread; others are emitted at the end."""
     caught: list[warnings.WarningMessage] = []
     try:
         with caught_warnings() as caught:
@@ -345,17 +312,17 @@ def without_our_warnings() -> Iterator[None]:
 
 
 def ours_in(caught: Sequence[warnings.WarningMessage]) -> list[str]:
-    """What the library's own warnings among those collected say; all others are passed on."""
-    ours = [each for each in caught if issubclass(each.category, CalibrantWarning)]
+    """Return the messages of the library's own warnings among those collected; emit all others."""
+    ours = [warning for warning in caught if issubclass(warning.category, CalibrantWarning)]
     for other in caught:
         if other not in ours:
             warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
-    return [str(each.message) for each in ours]
+    return [str(warning.message) for warning in ours]
 
 
 @final
 class _Shared:
-    """What all threads share: how many collect, and what held before the first of them came."""
+    """State shared by all threads: how many collect warnings, and the settings before the first of them."""
 
     def __init__(self) -> None:
         self._lock, self._threads = threading.Lock(), 0
@@ -380,22 +347,22 @@ class _Shared:
             if not self._threads:
                 self._outside.__exit__(None, None, None)
 
-    def _heard(self, *told: Any, **more: Any) -> None:
-        warning = warnings.WarningMessage(*told, **more)
+    def _heard(self, *arguments: Any, **options: Any) -> None:
+        warning = warnings.WarningMessage(*arguments, **options)
         caught = _collecting.get()
         if caught is not None:
             caught.append(warning)
             return
-        action = next((each[0] for each in self._filters if _fits(each, warning)), "default")
+        action = next((entry[0] for entry in self._filters if _fits(entry, warning)), "default")
         if action == "error":
             assert isinstance(warning.message, Warning)
             raise warning.message
         if action != "ignore":
-            self._show(*told, **more)
+            self._show(*arguments, **options)
 
 
 def _fits(wanted: Any, warning: warnings.WarningMessage) -> bool:
-    """Whether a filter is for this warning; its module is known by its file only."""
+    """Whether a filter is for this warning, whose module is known by its file only."""
     _, text, category, module, line = wanted
     name = warning.filename.removesuffix(".py")
     return (

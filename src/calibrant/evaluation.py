@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Unpack, final
 
 import torch
+from torch import Tensor
 
 from calibrant import catalogue
 from calibrant.evidence import Estimate, estimate
@@ -240,29 +241,28 @@ def worst_bins(predictions: Predictions | TopLabel, *, n_bins: int = 15, most: i
     """Return the bins that add most to the calibration error, beyond noise, largest first."""
     state = Binned(n_bins)(predictions)
     n = float(state.count.sum())
-    ranked = []
-    for b, (count, confidence, correct) in enumerate(
-        zip(state.count.tolist(), state.confidence.tolist(), state.correct.tolist(), strict=True)
-    ):
-        if count and _beyond_noise(count, confidence, correct):
-            worst = WorstBin(b / n_bins, (b + 1) / n_bins, count / n, confidence / count, correct / count)
-            ranked.append((abs(confidence - correct), worst))
-    return [worst for _, worst in sorted(ranked, key=lambda pair: -pair[0])[:most]]
+    return [
+        WorstBin(b / n_bins, (b + 1) / n_bins, count / n, confidence / count, correct / count)
+        for b, count, confidence, correct in _largest_gaps(state.count, state.confidence, state.correct)[:most]
+    ]
 
 
 def worst_classes(predictions: Predictions, *, most: int = 5) -> list[WorstClass]:
     """Return the predicted classes that add most to the calibration error, beyond noise, largest first."""
     state = BinnedByPrediction(1)(predictions)
     names = predictions.class_names
-    ranked = []
-    for label, (count, confidence, correct) in enumerate(
-        zip(state.count[:, 0].tolist(), state.probability[:, 0].tolist(), state.hits[:, 0].tolist(), strict=True)
-    ):
-        if count and _beyond_noise(count, confidence, correct):
-            name = names[label] if names else None
-            worst = WorstClass(label, name, int(count), confidence / count, correct / count)
-            ranked.append((abs(confidence - correct), worst))
-    return [worst for _, worst in sorted(ranked, key=lambda pair: -pair[0])[:most]]
+    gaps = _largest_gaps(state.count[:, 0], state.probability[:, 0], state.hits[:, 0])
+    return [
+        WorstClass(label, names[label] if names else None, int(count), confidence / count, correct / count)
+        for label, count, confidence, correct in gaps[:most]
+    ]
+
+
+def _largest_gaps(count: Tensor, confidence: Tensor, correct: Tensor) -> list[tuple[int, float, float, float]]:
+    """Place, count, summed confidence and correct of the groups whose gap is beyond noise, largest first."""
+    groups = zip(range(len(count)), count.tolist(), confidence.tolist(), correct.tolist(), strict=True)
+    beyond = [group for group in groups if group[1] and _beyond_noise(*group[1:])]
+    return sorted(beyond, key=lambda group: -abs(group[2] - group[3]))
 
 
 def _beyond_noise(count: float, confidence: float, correct: float) -> bool:

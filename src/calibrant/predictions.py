@@ -34,24 +34,24 @@ __all__ = [
     "as_predictions",
 ]
 
-# Rows in a block: what is kept a row stays within a few megabytes, whatever the number of rows.
+# Samples in a block: what is kept per sample stays within a few megabytes, whatever the number of samples.
 ROWS_AT_ONCE = 1 << 17
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class TopLabel:
-    """How sure each answer was, and whether it was right.
+    """Confidence of the predicted class, and whether it was right.
 
     Args:
         confidence: Shape (n,), in 0..1.
         correct: Shape (n,), bool (or 0 and 1 of an integer type).
-        log_odds: Shape (n,); worked out from the confidence unless given. Where float32 confidences have rounded to
-            1.0 it still tells them apart, and so it is what rankings are made of.
+        log_odds: Shape (n,); computed from the confidence unless given. Rankings use it, because it differs where
+            float32 confidences have rounded to 1.0.
 
     Example:
-        >>> answers = TopLabel([0.9, 0.8, 0.7], [True, True, False])
-        >>> len(answers), answers.accuracy
+        >>> top = TopLabel([0.9, 0.8, 0.7], [True, True, False])
+        >>> len(top), top.accuracy
         (3, 0.6666666666666666)
     """
 
@@ -75,10 +75,8 @@ class TopLabel:
             if stray.numel():
                 row = int(stray[0])
                 raise InputError(f"correct must be true/false or 0/1; got {correct[row].item()} at row {row}.")
-        object.__setattr__(self, "confidence", confidence)
-        object.__setattr__(self, "correct", correct.to(torch.bool))
         if self.log_odds is None:
-            # Not torch.logit, which rounds the last rows of an array otherwise than the rest, so that ties would break.
+            # Not torch.logit, which rounds the last rows of an array differently, so that ties would break.
             log_odds = confidence.log() - (-confidence).log1p()
         else:
             log_odds = as_tensor(self.log_odds, "log_odds").to(confidence)
@@ -92,24 +90,23 @@ class TopLabel:
                     f"log_odds must belong to the confidence; got {float(log_odds[row]):.4g} beside "
                     f"{float(confidence[row]):.4g} at row {row}."
                 )
-        object.__setattr__(self, "log_odds", log_odds)
+        _set(self, confidence=confidence, correct=correct.to(torch.bool), log_odds=log_odds)
 
     @classmethod
     def _trusted(cls, confidence: Tensor, correct: Tensor, log_odds: Tensor) -> Self:
-        """Build from columns that are known to be right."""
+        """Build from checked columns."""
         made = object.__new__(cls)
-        for name, value in (("confidence", confidence), ("correct", correct), ("log_odds", log_odds)):
-            object.__setattr__(made, name, value)
+        _set(made, confidence=confidence, correct=correct, log_odds=log_odds)
         return made
 
     @property
     def top(self) -> Self:
-        """Itself, so that a metric of the top label takes either record."""
+        """Return itself, so that a metric of the top label takes either record."""
         return self
 
     @property
     def accuracy(self) -> float:
-        """Share of right answers."""
+        """Share of correct predictions."""
         return float(self.correct.double().mean())
 
     def __len__(self) -> int:
@@ -121,7 +118,7 @@ class TopLabel:
         return self._trusted(confidence, self.correct[rows], self.log_odds[rows])
 
     def blocks(self, rows: int | None = None) -> Iterator[Self]:
-        """The same rows in pieces of bounded size."""
+        """Yield the samples in pieces of bounded size."""
         step = rows or ROWS_AT_ONCE
         for start in range(0, len(self), step):
             yield self[start : start + step]
@@ -132,40 +129,32 @@ class TopLabel:
 PROB_FLOOR = 1e-30
 # The log-loss of given probabilities counts a label's probability as this at least.
 LABEL_FLOOR = 1e-15
-# Below this a probability is tiny: whether it needs a floor is for the calibration samples to say.
+# Below this a probability is tiny: the calibration samples decide whether it needs a floor.
 _TINY = 1e-12
-_MANY = 1e-3  # share of zeros from which on they are no accident
+_MANY = 1e-3  # share of zeros above which they are no accident
 
 # How far a row of probabilities may be from one. Float16 rows of a thousand classes stay within it.
 _SUM_TOLERANCE = 2e-3
 
 
 class ZeroCells(NamedTuple):
-    """How many of the given probabilities are 0, or so small that they are read as :data:`PROB_FLOOR`.
+    """Counts of given probabilities that are 0, or so small that they are read as :data:`PROB_FLOOR`."""
 
-    Args:
-        cells: Probabilities that are 0, or below that.
-        of_cells: All probabilities.
-        labels: Labels whose probability is 0: with one, the log-loss without a floor is infinite.
-        floored_labels: Labels below :data:`LABEL_FLOOR`, which the log-loss counts as that.
-        smallest: The smallest probability that is not 0; NaN if all are.
-    """
-
-    cells: int
-    of_cells: int
-    labels: int
-    floored_labels: int
-    smallest: float
+    cells: int  # probabilities that are 0, or below the floor
+    of_cells: int  # all probabilities
+    labels: int  # labels whose probability is 0: one makes the log-loss without a floor infinite
+    floored_labels: int  # labels below LABEL_FLOOR, which the log-loss counts as that
+    smallest: float  # the smallest probability that is not 0; NaN if all are
 
     def as_dict(self) -> dict[str, int | float]:
-        """The counts, and the two floors, as a report holds them."""
+        """Return the counts and the two floors, for a report."""
         return self._asdict() | {"read_as": PROB_FLOOR, "label_floor": LABEL_FLOOR}
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """A row of logits and a label for each example; immutable and checked once.
+    """A row of logits and a label for each sample; immutable and checked once.
 
     The caller says what the numbers are (:meth:`from_logits`, :meth:`from_probs`, :meth:`from_binary_logits`); nothing
     is guessed from their values. Two classes are ``k = 2``. Logits are kept as given, on their device, and not copied:
@@ -211,35 +200,35 @@ class Predictions:
         names = None if self.class_names is None else tuple(str(name) for name in self.class_names)
         if names is not None and len(names) != logits.shape[1]:
             raise InputError(f"class_names must name all {logits.shape[1]} classes; got {len(names)} names.")
-        object.__setattr__(self, "logits", logits.contiguous())
-        object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "class_names", names)
-        object.__setattr__(self, "span", span)
+        _set(self, logits=logits.contiguous(), labels=labels, class_names=names, span=span)
 
     def _with(self, logits: Tensor, labels: Tensor, *, normalised: bool | None = None) -> Self:
-        """The same classes with other rows, which were checked already."""
+        """Build from checked samples of the same classes."""
         made = object.__new__(type(self))
-        object.__setattr__(made, "logits", logits)
-        object.__setattr__(made, "labels", labels)
-        object.__setattr__(made, "class_names", self.class_names)
-        object.__setattr__(made, "normalised", self.normalised if normalised is None else normalised)
-        object.__setattr__(made, "given_as_probs", self.given_as_probs and normalised is None)
+        _set(
+            made,
+            logits=logits,
+            labels=labels,
+            class_names=self.class_names,
+            normalised=self.normalised if normalised is None else normalised,
+            given_as_probs=self.given_as_probs and normalised is None,
+        )
         return made
 
     @classmethod
     def from_logits(cls, logits: Any, labels: Any, *, class_names: Sequence[str] | None = None) -> Self:
-        """From unnormalised scores, shape (n, k): what a network gives before its softmax."""
+        """Build from unnormalised scores, shape (n, k): the output of a network before its softmax."""
         return cls(logits, labels, class_names)  # type: ignore[arg-type]  # made a tuple there
 
     @classmethod
     def from_probs(cls, probs: Any, labels: Any, *, class_names: Sequence[str] | None = None) -> Self:
-        """From probabilities, shape (n, k), rows summing to one.
+        """Build from probabilities, shape (n, k), rows summing to one.
 
-        The logits are their logarithms. A probability below 1e-30, and so one of exactly 0, is read as 1e-30, whatever
-        the type: it was not impossible, only rarer than the model could tell. Brier score, calibration errors and ranks
-        take it as it is. The log-loss counts a label's probability as 1e-15 at least; if a label was given exactly 0 a
-        :class:`CalibrantWarning` says so, since without that floor the log-loss is infinite. Calibrators choose their
-        own floor from the samples (:attr:`uniform_share`). :attr:`zero_cells` counts the zeros.
+        The logits are their logarithms. A probability below 1e-30, also one of exactly 0, is read as 1e-30 in every
+        type; Brier score, calibration errors and ranks do not notice. The log-loss counts a label's probability as at
+        least 1e-15; a :class:`CalibrantWarning` reports labels with probability 0, for which the log-loss without that
+        floor is infinite. Calibrators choose their own floor from the samples (:attr:`uniform_share`).
+        :attr:`zero_cells` counts the zeros.
         """
         probs = as_tensor(probs, "probs")
         if probs.ndim != 2 or probs.shape[1] < 2:
@@ -261,8 +250,7 @@ class Predictions:
             )
         working = probs if probs.dtype == torch.float64 else probs.float()
         made = cls.from_logits(working.clamp(min=PROB_FLOOR).log(), labels, class_names=class_names)
-        object.__setattr__(made, "normalised", True)
-        object.__setattr__(made, "given_as_probs", True)
+        _set(made, normalised=True, given_as_probs=True)
         impossible = int((working.gather(1, made.labels[:, None]) == 0).sum())
         if impossible:
             warnings.warn(
@@ -276,7 +264,7 @@ class Predictions:
 
     @classmethod
     def from_binary_logits(cls, logits: Any, labels: Any, *, class_names: Sequence[str] | None = None) -> Self:
-        """From one logit a row, shape (n,) or (n, 1), of a two-class model: the log-odds of class 1."""
+        """Build from one logit per sample, shape (n,) or (n, 1), of a two-class model: the log-odds of class 1."""
         single = check_real(as_tensor(logits, "logits"), "logits")
         if single.ndim == 2 and single.shape[1] == 1:
             single = single[:, 0]
@@ -297,7 +285,7 @@ class Predictions:
         return made
 
     def __add__(self, other: Self) -> Self:
-        """The rows of both."""
+        """Return the samples of both."""
         if other.n_classes != self.n_classes:
             raise InputError(f"both must have the same classes; got {self.n_classes} and {other.n_classes}.")
         if self.class_names != other.class_names:
@@ -308,15 +296,9 @@ class Predictions:
         return self._with(logits, labels, normalised=self.normalised and other.normalised)
 
     def with_logits(self, logits: Tensor, *, normalised: bool | None = False) -> Self:
-        """The same rows and labels with other logits, (n, k).
+        """Return the same samples with other logits, (n, k), finite and on the same device.
 
-        Args:
-            logits: Finite, on the same device.
-            normalised: They are log-probabilities, whose largest is to be taken at its word. None: they are the same
-                numbers, and so what they were before.
-
-        Raises:
-            InputError: If the shape differs or a number is not finite.
+        ``normalised`` says that they are log-probabilities; None, that they are the same numbers as before.
         """
         if logits.shape != self.logits.shape:
             raise InputError(f"logits must keep the shape {tuple(self.logits.shape)}; got {tuple(logits.shape)}.")
@@ -332,16 +314,16 @@ class Predictions:
         return self.logits.shape[1]
 
     def blocks(self, rows: int | None = None) -> Iterator[Self]:
-        """The same rows in pieces of bounded size; of few classes more at once, so that a piece is one block."""
+        """Yield the samples in pieces of bounded size, which is larger for few classes."""
         step = rows or min(2 * ROWS_AT_ONCE, max(ROWS_AT_ONCE, (1 << 21) // self.n_classes))
-        if step >= len(self):  # what was computed of these rows serves again
+        if step >= len(self):  # computed results of these samples are used again
             yield self
             return
         for start in range(0, len(self), step):
             yield self[start : start + step]
 
     def softmax_rows(self, wanted: Wanted = TOP_LABEL) -> SoftmaxRows:
-        """What one pass over the logits tells about every row. Repeated only for something not asked for before."""
+        """Return the results of one pass over the logits, which is repeated only for results not wanted before."""
         known: SoftmaxRows | None = self.__dict__.get("_softmax_rows")
         if known is None or not known.wanted.covers(wanted):
             wanted = wanted if known is None else known.wanted | wanted
@@ -351,12 +333,7 @@ class Predictions:
         return known
 
     def keep(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
-        """Numbers of every row that are made once and serve again, for these rows and for slices of them.
-
-        Args:
-            key: What they are.
-            make: Makes them, (n, ...), if they were not made before.
-        """
+        """Return numbers per sample, (n, ...), computed once by ``make`` for these samples and for slices of them."""
         if "_kept" not in self.__dict__:
             object.__setattr__(self, "_kept", {})
         kept: dict[Hashable, Tensor] = self.__dict__["_kept"]
@@ -371,7 +348,7 @@ class Predictions:
 
     @cached_property
     def zero_cells(self) -> ZeroCells | None:
-        """How many of the given probabilities are 0; None if logits were given."""
+        """Counts of given probabilities that are 0; None if logits were given."""
         if not self.given_as_probs:
             return None
         # A little above the floor's logarithm, because that has been rounded.
@@ -391,9 +368,8 @@ class Predictions:
     def uniform_share(self) -> float:
         """Share of the uniform distribution that calibrators mix in before they take logarithms; 0 for none.
 
-        Chosen from these samples (:func:`~calibrant.numerics.uniform_share.choose_share`) if probabilities were given
-        and one in a thousand of them is 0, or a label's is below 1e-12; the few that a network's softmax makes tiny
-        are no zeros. It is chosen once, however many methods are fitted.
+        Chosen once from these samples, if probabilities were given and one in a thousand of them is 0, or a label's is
+        below 1e-12.
         """
         zeros = self.zero_cells
         if zeros is None or float(self.logits.amin()) >= math.log(_TINY):
@@ -446,15 +422,10 @@ class Arrays(TypedDict, total=False):
 
 
 def as_predictions(given: tuple[object, ...], what: str, arrays: Arrays) -> Predictions | TopLabel:
-    """Return the predictions that a function was given, as one record or as arrays by keyword.
-
-    Args:
-        given: The positional arguments: Predictions or a TopLabel, or nothing if there are arrays.
-        what: Name of the function, for the message of an error.
-        arrays: The keywords.
+    """Return the predictions that the function ``what`` was given, as one record or as arrays by keyword.
 
     Raises:
-        InputError: If it is neither; the message shows the right call.
+        InputError: If it was given anything else; the message shows the right call.
 
     Example:
         >>> len(as_predictions((), "ece", {"confidence": [0.9, 0.6], "correct": [True, False]}))
@@ -476,13 +447,14 @@ def as_predictions(given: tuple[object, ...], what: str, arrays: Arrays) -> Pred
     )
 
 
-def _span(logits: Tensor, *, check: bool = False) -> float:
-    """The largest difference of any two logits.
+def _set(record: object, **fields: Any) -> None:
+    """Set fields of a frozen record."""
+    for name, value in fields.items():
+        object.__setattr__(record, name, value)
 
-    Args:
-        logits: Shape (n, k).
-        check: Whether it, and the sum over the samples of their losses, must be numbers.
-    """
+
+def _span(logits: Tensor, *, check: bool = False) -> float:
+    """The largest difference of any two logits; ``check`` that it, and the sum of all losses, are finite."""
     low, high = torch.aminmax(logits if logits.dtype == torch.float64 else logits.float())
     if check and not (torch.isfinite(high - low) and math.isfinite(4.0 * len(logits) * float(high - low))):
         raise InputError(

@@ -172,13 +172,7 @@ class TestPlugins:
         def declared(name, value):
             point = EntryPoint(name, value, "calibrant.calibrators")
             monkeypatch.setattr("calibrant.catalogue.plugins", lambda group: (point,) if group == point.group else ())
-            return Registry(
-                "a method",
-                examples="temperature",
-                module="calibrant.calibrators",
-                bases=("Calibrator",),
-                group="calibrant.calibrators",
-            )
+            return Registry("a method", "temperature", "calibrators", ("Calibrator",), group="calibrant.calibrators")
 
         return declared
 
