@@ -4,19 +4,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from calibrant.cli.options import (
-    Features,
-    Logits,
-    PredictionsFile,
-    Probs,
-    ScoreNames,
-    TrueLabels,
-    one_kind,
-    option,
-    refuse_features,
-)
+from calibrant.cli import options
+from calibrant.cli.options import argument, option
 from calibrant.errors import CalibrantWarning, InputError, terminal_text
 
 if TYPE_CHECKING:
@@ -35,22 +24,18 @@ _KINDS = {"logits": "logits", "probs": "probabilities"}
 _MOST_NAMED = 8
 
 
+_MAP = "Map written by `calibrant fit`, or a given temperature, as in 'temperature(value=1.5)'."
+
+
 def apply(
-    map_file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="MAP",
-            help="Map written by `calibrant fit`, or a given temperature, as in 'temperature(value=1.5)'.",
-            show_default=False,
-        ),
-    ],
-    file: PredictionsFile,
+    map_file: Annotated[Path, argument("MAP", _MAP)],
+    file: options.PredictionsFile,
     out: Annotated[Path, option("FILE", "File to write; its ending decides the format.", names=("--out", "-o"))],
-    features: Features = None,
-    logits: Logits = False,
-    probs: Probs = False,
-    scores: ScoreNames = None,
-    labels: TrueLabels = None,
+    features: options.Features = None,
+    logits: options.Logits = False,
+    probs: options.Probs = False,
+    scores: options.ScoreNames = None,
+    labels: options.TrueLabels = None,
 ) -> None:
     """Calibrate predictions with a map.
 
@@ -61,14 +46,13 @@ def apply(
 
     import torch
 
-    from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
-    from calibrant.cli.reports import check_output
+    from calibrant.cli.output import check_output, print_warnings, spinner, standard_error, standard_output
     from calibrant.files import load_features, read_map_file
     from calibrant.files.save import load_scores, save_scores
     from calibrant.files.source import suffix_of
     from calibrant.maps import Map, Scale
 
-    kind = one_kind(logits=logits, probs=probs)
+    kind = options.one_kind(logits=logits, probs=probs)
     suffix_of(out)
     temperature = _given_temperature(map_file)
     check_output(out, [file] if temperature else [map_file, file])
@@ -90,7 +74,7 @@ def apply(
             method = terminal_text(saved.document["method"] or saved.document["map"]["kind"])
             fitted = saved.map
         if isinstance(fitted, Map):
-            refuse_features(features, method)
+            options.refuse_features(features, method)
             stage(f"calibrating {count}")
             calibrated = fitted.transform(predictions)
         else:
@@ -154,8 +138,8 @@ def _check_map(saved: "MapFile", given: "Scores", *, map_file: Path, file: Path)
     fitted_on, now = saved.document.get("inputs"), _KINDS[given.kind]
     if fitted_on not in {None, now} and isinstance(saved.map, Map) and heeds_offset(saved.map, predictions.logits):
         warnings.warn(
-            f"{map_file} was fitted on {fitted_on}, and {file} has {now}: this map answers the two differently, so "
-            f"what it gives here is not what it was fitted to give. Apply it to {fitted_on}, or fit it on {now}.",
+            f"{map_file} was fitted on {fitted_on}, and {file} has {now}: its result depends on which, so "
+            f"these are not the numbers that it was fitted to give. Apply it to {fitted_on}, or fit it on {now}.",
             CalibrantWarning,
             stacklevel=2,
         )

@@ -1,28 +1,16 @@
 """``calibrant clamp``: calibrate a network by a δ added to its inputs and a map after its logits."""
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, final, get_args
 
-from calibrant.cli.options import (
-    REPORT,
-    Bins,
-    Device,
-    FigureFormat,
-    Figures,
-    Full,
-    Html,
-    Resamples,
-    Seed,
-    Theme,
-    choose_device,
-    flag,
-    option,
-)
-from calibrant.errors import CalibrantError, InputError
+from calibrant.cli import options
+from calibrant.cli.options import REPORT, flag, option
+from calibrant.errors import CalibrantError, FileError, InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,7 +28,7 @@ if TYPE_CHECKING:
     from calibrant.inference import CalibrationSamples
     from calibrant.plots import ThemeName
 
-__all__ = ["EXAMPLES", "clamp", "input_space"]
+__all__ = ["EXAMPLES", "ClampFolder", "clamp", "input_space"]
 
 EXAMPLES = """\
 calibrant clamp --model nets:build --weights weights.safetensors \\
@@ -53,20 +41,30 @@ _SHOWN = 6  # inputs in the figure of δ
 _IMAGE_AXES, _LEAST_SIDE = 3, 2  # of inputs that can be drawn
 
 
+_MODEL = (
+    "package.module:factory (called without arguments), an archive of torch.export (.pt2; open only those that you "
+    "trust), or a folder written by `calibrant train`."
+)
+_PIXELS = "Inputs are stored as 0..255: scale them to --low..--high, then normalise them."
+_MEAN = "Mean of the normalisation: one number, or one for each channel, as in 0.49,0.48,0.45."
+_STD = "Standard deviation of the normalisation: one number, or one for each channel."
+_HEAD = "Calibrator after the network, as for `calibrant fit`: svs, vector, …"
+_STRENGTH = (
+    "Strength of the penalty on δ: path (cross-validated), a number, several to choose from (1,0.1,0.01), inf "
+    "(δ = 0), or the paper's tenth-of-loss or tenth-as-term."
+)
+_SHAPE = "Learned numbers of δ: full, channel, low-frequency or low-frequency:6."
+_START = "Initial δ of a single strength: zero, random, random:0.01 or data-driven."
+_AUGMENTATION = "Augmentation of the calibration images: none, crop or crop-flip."
+_BATCH = "Samples in a batch: memory and speed."
+_OUT = "Folder to write; the same command resumes a stopped fit in it."
+
+
 def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
-    model: Annotated[
-        str,
-        option(
-            "NETWORK",
-            "package.module:factory (called without arguments), an archive of torch.export (.pt2; open only "
-            "those that you trust), or a folder written by `calibrant train`.",
-        ),
-    ],
+    model: Annotated[str, option("NETWORK", _MODEL)],
     data: Annotated[Path, option("FILE", "Inputs and labels (npz) to fit on, which the network was not trained on.")],
     test: Annotated[Path, option("FILE", "Other inputs and labels (npz), to evaluate on.")],
-    out: Annotated[
-        Path, option("FOLDER", "Folder to write; the same command resumes a stopped fit in it.", names=("--out", "-o"))
-    ],
+    out: Annotated[Path, option("FOLDER", _OUT, names=("--out", "-o"))],
     weights: Annotated[
         Path | None, option("FILE", "Weights (safetensors) for the network that the factory makes.")
     ] = None,
@@ -75,95 +73,45 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     ] = False,
     inputs: Annotated[str, option("NAME", "Array of the inputs, as the network takes them.", _INPUTS)] = "inputs",
     labels: Annotated[str, option("NAME", "Array of the labels, class numbers from 0.", _INPUTS)] = "labels",
-    pixels: Annotated[
-        bool,
-        flag("--pixels", "Inputs are stored as 0..255: scale them to --low..--high, then normalise them.", _INPUTS),
-    ] = False,
+    pixels: Annotated[bool, flag("--pixels", _PIXELS, _INPUTS)] = False,
     low: Annotated[
         float | None, option("X", "Lowest value of a pixel before normalisation.", _INPUTS, show_default="0")
     ] = None,
     high: Annotated[
         float | None, option("X", "Highest value of a pixel before normalisation.", _INPUTS, show_default="1")
     ] = None,
-    mean: Annotated[
-        str | None,
-        option(
-            "NUMBERS", "Mean of the normalisation: one number, or one for each channel, as in 0.49,0.48,0.45.", _INPUTS
-        ),
-    ] = None,
-    std: Annotated[
-        str | None,
-        option("NUMBERS", "Standard deviation of the normalisation: one number, or one for each channel.", _INPUTS),
-    ] = None,
+    mean: Annotated[str | None, option("NUMBERS", _MEAN, _INPUTS)] = None,
+    std: Annotated[str | None, option("NUMBERS", _STD, _INPUTS)] = None,
     clip: Annotated[bool, flag("--clip", "Clip x + δ to the range of a pixel.", _INPUTS)] = False,
-    head: Annotated[
-        str | None,
-        option(
-            "NAME",
-            "Calibrator after the network, as for `calibrant fit`: svs, vector, …",
-            _METHOD,
-            show_default="temperature",
-        ),
-    ] = None,
-    strength: Annotated[
-        str | None,
-        option(
-            "TEXT",
-            "Strength of the penalty on δ: path (cross-validated), a number, several to choose from "
-            "(1,0.1,0.01), inf (δ = 0), or the paper's tenth-of-loss or tenth-as-term.",
-            _METHOD,
-            show_default="path",
-        ),
-    ] = None,
+    head: Annotated[str | None, option("NAME", _HEAD, _METHOD, show_default="temperature")] = None,
+    strength: Annotated[str | None, option("TEXT", _STRENGTH, _METHOD, show_default="path")] = None,
     gamma: Annotated[
         str | None, option("X", "Gamma of the focal loss; 0 is the log-loss.", _METHOD, show_default="0")
     ] = None,
-    delta_shape: Annotated[
-        str | None,
-        option(
-            "NAME",
-            "Learned numbers of δ: full, channel, low-frequency or low-frequency:6.",
-            _METHOD,
-            show_default="full",
-        ),
-    ] = None,
-    start: Annotated[
-        str | None,
-        option(
-            "NAME",
-            "Initial δ of a single strength: zero, random, random:0.01 or data-driven.",
-            _METHOD,
-            show_default="zero",
-        ),
-    ] = None,
-    augmentation: Annotated[
-        str | None,
-        option(
-            "NAME", "Augmentation of the calibration images: none, crop or crop-flip.", _METHOD, show_default="none"
-        ),
-    ] = None,
+    delta_shape: Annotated[str | None, option("NAME", _SHAPE, _METHOD, show_default="full")] = None,
+    start: Annotated[str | None, option("NAME", _START, _METHOD, show_default="zero")] = None,
+    augmentation: Annotated[str | None, option("NAME", _AUGMENTATION, _METHOD, show_default="none")] = None,
     preset: Annotated[
         str, option("NAME", "default, paper (its protocol) or toolkit (the code of its authors).", _METHOD)
     ] = "default",
     batch_size: Annotated[
-        int | None,
-        option("N", "Samples in a batch: memory and speed.", _METHOD, min=1, show_default="by the size of an input"),
+        int | None, option("N", _BATCH, _METHOD, min=1, show_default="by the size of an input")
     ] = None,
-    device: Device = None,
-    full: Full = False,
-    bins: Bins = 15,
-    resamples: Resamples = 500,
-    seed: Seed = 0,
+    device: options.Device = None,
+    full: options.Full = False,
+    bins: options.Bins = 15,
+    resamples: options.Resamples = 500,
+    seed: options.Seed = 0,
     json: Annotated[
         Path | None, option("FILE", "Write the report as JSON.", REPORT, show_default="report.json in --out")
     ] = None,
     markdown: Annotated[
         Path | None, option("FILE", "Write the report as Markdown.", REPORT, show_default="report.md in --out")
     ] = None,
-    html: Html = None,
-    figures: Figures = None,
-    figure_format: FigureFormat = "png",
-    theme: Theme = "light",
+    html: options.Html = None,
+    figures: options.Figures = None,
+    figure_format: options.FigureFormat = "png",
+    theme: options.Theme = "light",
 ) -> None:
     """Calibrate a frozen network by Neural Clamping.
 
@@ -171,14 +119,14 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     δ helps beyond temperature scaling.
     """
     from calibrant.clamping import evaluate_clamping, needs_refit
-    from calibrant.cli.clamp_folder import ClampFolder
     from calibrant.cli.networks import error_context, read_network, read_samples
-    from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
-    from calibrant.cli.reports import Reports, check_folder
-    from calibrant.report import clamping_page, show
+    from calibrant.cli.output import Reports, check_folder, print_warnings, spinner, standard_error, standard_output
+    from calibrant.report.clamping import clamping_page
+    from calibrant.report.terminal import show
 
     method = _method(
-        preset=preset,
+        preset,
+        seed,
         head=head,
         gamma=gamma,
         strength=strength,
@@ -186,14 +134,13 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
         start=start,
         augmentation=augmentation,
         batch_size=batch_size,
-        seed=seed,
     )
     folder = ClampFolder(out)
     check_folder(out)
     folder.check()
-    reports = Reports(json, markdown, figures, figure_format, theme, html)
+    reports = Reports(json, markdown, html, figures, figure_format, theme)
     reports.check([data, test])
-    chosen = choose_device(device)
+    chosen = options.choose_device(device)
     console, err = standard_output(), standard_error()
     with print_warnings(err) as printed, spinner(err) as stage:
         stage(f"loading the network {model}")
@@ -238,19 +185,8 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     console.print("Wrote " + ", ".join(map(str, written)), style="dim")
 
 
-def _method(  # noqa: PLR0913  # its options
-    *,
-    preset: str,
-    head: str | None,
-    gamma: str | None,
-    strength: str | None,
-    delta_shape: str | None,
-    start: str | None,
-    augmentation: str | None,
-    batch_size: int | None,
-    seed: int,
-) -> "NeuralClamping":
-    """Return Neural Clamping with these options; those that are None are the preset's.
+def _method(preset: str, seed: int, **texts: Any) -> "NeuralClamping":
+    """Return a preset with the options given by their texts; those that are None stay the preset's.
 
     Raises:
         InputError: If one of them is unknown, out of range, or does not go with another.
@@ -265,32 +201,31 @@ def _method(  # noqa: PLR0913  # its options
         "toolkit": NeuralClamping.toolkit,
     }
     check_known(preset, presets, "--preset")
-    if preset != "default" and (head is not None or delta_shape is not None):
+    given = {name: text for name, text in texts.items() if text is not None}
+    if preset != "default" and given.keys() & {"head", "delta_shape"}:
         raise InputError(
             f"--head and --delta-shape must be left out with --preset {preset}, which learns every entry of δ and a "
             "temperature."
         )
-    if preset != "default" and strength == "path":
+    if preset != "default" and given.get("strength") == "path":
         raise InputError(
             f"--strength must be a number, several, or one of the paper's rules with --preset {preset}: its stochastic "
             "descent cannot be cross-validated."
         )
-    changes: dict[str, Any] = {
-        "head": None if head is None else catalogue.parse_calibrator(head),
-        "gamma": None if gamma is None else _one_or_several(gamma, "--gamma"),
-        "strength": None if strength is None else _strength(strength),
-        "delta_shape": None if delta_shape is None else _delta_shape(delta_shape),
-        "start": None if start is None else _start(start),
-        "augmentation": augmentation,
-        "batch_size": batch_size,
+    readers: dict[str, Callable[[str], Any]] = {
+        "head": catalogue.parse_calibrator,
+        "gamma": lambda text: _one_or_several(text, "--gamma"),
+        "strength": _strength,
+        "delta_shape": _delta_shape,
+        "start": _start,
     }
-    if isinstance(changes["gamma"], tuple) and preset == "default":
+    changes = {name: readers[name](text) if name in readers else text for name, text in given.items()}
+    if isinstance(changes.get("gamma"), tuple) and preset == "default":
         raise InputError(
             "--gamma must be one number, except with --preset paper, which chooses as the paper does: a held-out "
             "log-loss would always prefer 0, which minimises it."
         )
-    given = {name: value for name, value in changes.items() if value is not None}
-    return replace(presets[preset](), seed=seed, **given)
+    return replace(presets[preset](), seed=seed, **changes)
 
 
 def _numbers(text: str, option: str) -> tuple[float, ...]:
@@ -421,21 +356,21 @@ def _runs(
     from calibrant.clamping import ForwardRuns
     from calibrant.cli.networks import error_context
 
-    samples = []
-    for path in (data, test):
-        stage(f"reading {path}")
-        samples.append(read(path))
+    stage(f"reading {data}")
+    samples = read(data)
+    stage(f"reading {test}")
+    test_samples = read(test)
     stage("trying the network")
     run = partial(
         ForwardRuns, network.model, space=method.space, batch_size=method.batch_size, class_names=network.class_names
     )
     with error_context(data, unless="model"):
-        calibration_runs = run(samples[0])
+        calibration_runs = run(samples)
     with error_context(test):
-        shapes = [f"(n, {', '.join(map(str, part.input_shape))})" for part in samples]
-        if shapes[0] != shapes[1]:
-            raise InputError(f"inputs must have the shape of those in {data}, {shapes[0]}; got {shapes[1]}.")
-        return calibration_runs, run(samples[1])
+        shape, other = (f"(n, {', '.join(map(str, part.input_shape))})" for part in (samples, test_samples))
+        if shape != other:
+            raise InputError(f"inputs must have the shape of those in {data}, {shape}; got {other}.")
+        return calibration_runs, run(test_samples)
 
 
 def _settings(
@@ -460,7 +395,7 @@ def _clamped(
     network: "Network",
     calibration: "ForwardRuns",
     method: "NeuralClamping",
-    folder: Any,
+    folder: "ClampFolder",
     stage: Callable[[str], None],
     *,
     with_weights: bool,
@@ -526,3 +461,87 @@ def _figures(
         captions = tuple(str(label) if names is None else names[label] for label in test.samples.labels[some].tolist())
         drawn["delta"] = plot_delta(delta_picture(clamped, inputs, captions=captions), theme=theme)
     return drawn
+
+
+_FORMAT = "calibrant.clamp/1"
+_RESULTS = ("clamped.safetensors", "before.npz", "temperature.npz", "after.npz", "report.md", "report.json")
+
+
+@final
+class ClampFolder:
+    """Folder of one fit, which is made when the fit begins and in which a stopped fit is resumed.
+
+    ::
+
+        settings.json         settings and data that decide the result
+        *.journal             partial results, until the model is saved
+        clamped.safetensors   δ and the head
+        before.npz            logits and labels of the test samples by the uncalibrated network
+        temperature.npz       the same after temperature scaling
+        after.npz             the same by the clamped network
+        report.md, report.json
+    """
+
+    def __init__(self, path: Path) -> None:
+        from calibrant.atomic import SettingsFolder  # loads torch
+
+        self.path = path
+        self.clamped = path / "clamped.safetensors"
+        self._folder = SettingsFolder(path, _FORMAT, work="fit", command="calibrant clamp")
+        self._is_made = False
+
+    def check(self) -> None:
+        """Check that the folder is new, empty, or that of a fit.
+
+        Raises:
+            FileError: If it holds something else.
+        """
+        self._folder.check()
+
+    def begin(self, settings: dict[str, Any]) -> None:
+        """Make the folder, or check that it holds the fit of these settings.
+
+        Raises:
+            FileError: If it holds another fit, or cannot be written.
+        """
+        self.check()
+        # JSON turns tuples into lists, which must not count as a difference.
+        settings = json.loads(json.dumps(settings))
+        if self._folder.is_begun:
+            from calibrant.clamping import upgraded_settings
+
+            theirs = upgraded_settings(self._folder.document()["settings"])
+            differing = [name for name in {**settings, **theirs} if settings.get(name) != theirs.get(name)]
+            if not differing:
+                return
+            if self._results():
+                texts = [f"{name} {settings.get(name)!r}, not {theirs.get(name)!r}" for name in differing]
+                raise FileError(
+                    f"{self.path} must hold a fit of the same settings to resume it; here they are "
+                    f"{'; '.join(texts)}. Name another folder, or delete this one."
+                )
+        self._is_made = not self.path.exists()
+        self._folder.begin({"settings": settings})
+
+    def withdraw(self) -> None:
+        """Delete the folder of a fit that failed before it had any results."""
+        if self._is_made and not self._results():
+            self._folder.settings.unlink(missing_ok=True)
+            if not any(self.path.iterdir()):
+                self.path.rmdir()
+
+    def forget_journal(self) -> None:
+        """Delete the partial results of a fit whose model is saved."""
+        for path in self.path.glob("*.journal"):
+            path.unlink()
+
+    def forget(self) -> None:
+        """Delete the results of an earlier fit, and nothing else, so that another may begin."""
+        if self._folder.is_begun:
+            self.check()
+            for path in self._results():
+                path.unlink()
+
+    def _results(self) -> list[Path]:
+        files = [self.path / name for name in _RESULTS]
+        return [*(path for path in files if path.exists()), *self.path.glob("*.journal")]

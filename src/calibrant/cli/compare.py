@@ -4,28 +4,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-import typer
-
-from calibrant.cli.options import (
-    Bins,
-    FigureFormat,
-    Figures,
-    Full,
-    Html,
-    Json,
-    Logits,
-    Markdown,
-    Probs,
-    Resamples,
-    ScoreNames,
-    Seed,
-    Theme,
-    TrueLabels,
-    load_predictions,
-    one_kind,
-    option,
-)
-from calibrant.errors import InputError
+from calibrant.cli import options
+from calibrant.cli.options import argument, option
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,62 +22,43 @@ calibrant compare calibration.csv test.csv
 calibrant compare calibration.csv test.csv --methods all --json methods.json
 calibrant compare calibration.npz test.npz --methods svs,temperature+isotonic"""
 
-# Without steps a chain is the uncalibrated model, which always takes part.
-_NOT_ALONE = {"chain"}
+_CALIBRATION = "Predictions to fit on, for samples that the model was not trained on."
+_METHODS = "default (chosen by the numbers of samples and classes), all, or names as for `calibrant fit`, with commas."
 
 
 def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
-    calibration: Annotated[
-        Path,
-        typer.Argument(
-            metavar="CALIBRATION",
-            help="Predictions to fit on, for samples that the model was not trained on.",
-            show_default=False,
-        ),
-    ],
-    test: Annotated[
-        Path,
-        typer.Argument(
-            metavar="TEST", help="Predictions of the same model for other samples, to evaluate on.", show_default=False
-        ),
-    ],
-    methods: Annotated[
-        str,
-        option(
-            "NAMES",
-            "default (chosen by the numbers of samples and classes), all, or names with commas between them, as "
-            "for `calibrant fit`.",
-        ),
-    ] = "default",
-    full: Full = False,
-    bins: Bins = 15,
-    resamples: Resamples = 500,
-    seed: Seed = 0,
-    logits: Logits = False,
-    probs: Probs = False,
-    scores: ScoreNames = None,
-    labels: TrueLabels = None,
-    json: Json = None,
-    markdown: Markdown = None,
-    html: Html = None,
-    figures: Figures = None,
-    figure_format: FigureFormat = "png",
-    theme: Theme = "light",
+    calibration: Annotated[Path, argument("CALIBRATION", _CALIBRATION)],
+    test: Annotated[Path, argument("TEST", "Predictions of the same model for other samples, to evaluate on.")],
+    methods: Annotated[str, option("NAMES", _METHODS)] = "default",
+    full: options.Full = False,
+    bins: options.Bins = 15,
+    resamples: options.Resamples = 500,
+    seed: options.Seed = 0,
+    logits: options.Logits = False,
+    probs: options.Probs = False,
+    scores: options.ScoreNames = None,
+    labels: options.TrueLabels = None,
+    json: options.Json = None,
+    markdown: options.Markdown = None,
+    html: options.Html = None,
+    figures: options.Figures = None,
+    figure_format: options.FigureFormat = "png",
+    theme: options.Theme = "light",
 ) -> None:
     """Compare calibration methods on held-out predictions.
 
     Fits every method on one file, evaluates it on another, ranks them by log-loss with intervals and paired tests, and
     recommends one.
     """
-    from calibrant.cli.output import print_warnings, progress_bar, standard_error, standard_output
-    from calibrant.cli.reports import Reports
+    from calibrant.cli.output import Reports, print_warnings, progress_bar, standard_error, standard_output
     from calibrant.comparison import compare as compare_methods
     from calibrant.comparison import default_methods
-    from calibrant.report import comparison_page, show
+    from calibrant.report.comparison import comparison_page
 
-    read = partial(load_predictions, kind=one_kind(logits=logits, probs=probs), scores=scores, labels=labels)
+    kind = options.one_kind(logits=logits, probs=probs)
+    read = partial(options.load_predictions, kind=kind, scores=scores, labels=labels)
     named = parse_methods(methods)
-    reports = Reports(json, markdown, figures, figure_format, theme, html)
+    reports = Reports(json, markdown, html, figures, figure_format, theme)
     reports.check([calibration, test])
     out, err = standard_output(), standard_error()
     with print_warnings(err), progress_bar(err) as progress:
@@ -109,11 +70,7 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
         )
         progress("drawing", 1, 1)
         drawn = reports.draw(lambda shown: _figures(comparison, testing, test.name, bins, shown))
-    page = comparison_page(comparison, calibration=calibration, test=test)
-    show(page, full=full, console=out)
-    written = reports.write(page, drawn)
-    if written:
-        out.print("Wrote " + ", ".join(map(str, written)), style="dim")
+    reports.publish(comparison_page(comparison, calibration=calibration, test=test), drawn, out, full=full)
 
 
 def parse_methods(text: str) -> "tuple[Calibrator, ...]":
@@ -128,15 +85,13 @@ def parse_methods(text: str) -> "tuple[Calibrator, ...]":
         ['uncalibrated', 'temperature']
     """
     from calibrant import catalogue
-    from calibrant.catalogue import split_list
 
-    names = [name.strip() for name in split_list(text)]
+    names = options.names_in(text, "--methods", "default, all")
     if names == ["default"]:
         return ()
     if names == ["all"]:
-        return tuple(method for name, method in catalogue.calibrators.items() if name not in _NOT_ALONE)
-    if not all(names):
-        raise InputError(f"--methods must be default, all, or names with commas between them; got {text!r}.")
+        # Without steps a chain is the uncalibrated model, which always takes part.
+        return tuple(method for name, method in catalogue.calibrators.items() if name != "chain")
     return tuple(catalogue.parse_calibrator(name) for name in names)
 
 
@@ -151,7 +106,7 @@ def _figures(
     drawn = {"comparison": plot_comparison(comparison, name=name, theme=theme)}
     shown = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best
     if shown.map is not None and shown.name != UNCALIBRATED:
-        uncalibrated = next((method for method in comparison.fitted if method.name == UNCALIBRATED), None)
+        uncalibrated = comparison.find(UNCALIBRATED)
         before, after = (
             reliability(samples, n_bins=n_bins, ece=method and method.metrics["ece"])
             for samples, method in ((test, uncalibrated), (shown.map.transform(test), shown))

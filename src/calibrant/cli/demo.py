@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant.cli.clamp import clamp
+from calibrant.cli.clamp import ClampFolder, clamp
 from calibrant.cli.compare import compare
 from calibrant.cli.evaluate import evaluate
 from calibrant.cli.options import Seed, option
@@ -37,11 +37,9 @@ def demo(
     Trains a small network on digits, evaluates it and compares calibration methods; does the same for the stored
     predictions of a ResNet-110 on CIFAR-100; then clamps the small network. Takes about a minute.
     """
-    from rich.console import Console
+    from calibrant.cli.output import standard_output
 
-    from calibrant.cli.clamp_folder import ClampFolder
-
-    console = Console()
+    console = standard_output()
     _train_on_digits(console, out, seed)
     calibration, test = (out / f"digits-{part}.npz" for part in ("calibration", "test"))
     console.print(f"Evaluate it: calibrant evaluate {test}", style="bold")

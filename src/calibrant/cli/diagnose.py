@@ -4,31 +4,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from calibrant.cli.options import (
-    Bins,
-    Device,
-    FigureFormat,
-    Figures,
-    Full,
-    Html,
-    Json,
-    Markdown,
-    Resamples,
-    Seed,
-    Theme,
-    choose_device,
-    flag,
-    option,
-)
+from calibrant.cli import options
+from calibrant.cli.options import argument, flag, option
 from calibrant.errors import FileError, InputError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import Console
 
     from calibrant.calibrators import Calibrator
     from calibrant.diagnosis import DiagnosedRun, ShiftedSet
+    from calibrant.plots import ThemeName
 
 __all__ = ["EXAMPLES", "diagnose"]
 
@@ -43,76 +29,44 @@ _READ = ("settings.json", "epochs.jsonl", "calibration.npz", "test.npz", "learni
 _MOST_NAMED = 3  # folders in a title
 
 
+_MAPS = (
+    "Calibrators to fit on calibration samples: names with commas between them, temperature among them; or paper, as "
+    "in Wang et al. 2021."
+)
+_DRAWS = "Random subsets of the calibration samples behind the curves over their number; 0 for no curves."
+_FILES = "Shifted images of the same classes: npz, npy with its labels beside it, or a folder. May be repeated."
+_CORRUPT = (
+    "Corruptions of the test images: common (noise, blur, contrast, brightness, JPEG), all, or names with commas."
+)
+_SEVERITY = "Severities of the corruptions, 1 to 5, with commas between them."
+
+
 def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUNS", help="Folders written by `calibrant train`, or a folder of several.", show_default=False
-        ),
-    ],
+    runs: Annotated[list[Path], argument("RUNS", "Folders written by `calibrant train`, or a folder of several.")],
     baseline: Annotated[
         str | None,
         option("NAME", "The loss that the others are compared with, named as in the tables.", show_default="plain ce"),
     ] = None,
-    maps: Annotated[
-        str | None,
-        option(
-            "NAMES",
-            "Calibrators to fit on calibration samples: names with commas between them, temperature among them; "
-            "or paper, as in Wang et al. 2021.",
-            show_default="temperature,histogram,svs",
-        ),
-    ] = None,
-    full: Full = False,
-    bins: Bins = 15,
-    draws: Annotated[
-        int,
-        option(
-            "N",
-            "Random subsets of the calibration samples behind the curves over their number; 0 for no curves.",
-            min=0,
-        ),
-    ] = 3,
-    resamples: Resamples = 500,
-    seed: Seed = 0,
-    shift: Annotated[
-        list[Path] | None,
-        option(
-            "FILE",
-            "Shifted images of the same classes: npz, npy with its labels beside it, or a folder of both. May be "
-            "repeated.",
-            _SHIFT,
-        ),
-    ] = None,
-    corrupt: Annotated[
-        str | None,
-        option(
-            "NAMES",
-            "Corruptions of the test images: common (noise, blur, contrast, brightness, JPEG), all, or names "
-            "with commas between them.",
-            _SHIFT,
-        ),
-    ] = None,
-    severity: Annotated[
-        str | None,
-        option(
-            "NUMBERS",
-            "Severities of the corruptions, 1 to 5, with commas between them.",
-            _SHIFT,
-            show_default="all five",
-        ),
-    ] = None,
+    maps: Annotated[str | None, option("NAMES", _MAPS, show_default="temperature,histogram,svs")] = None,
+    full: options.Full = False,
+    bins: options.Bins = 15,
+    draws: Annotated[int, option("N", _DRAWS, min=0)] = 3,
+    resamples: options.Resamples = 500,
+    seed: options.Seed = 0,
+    shift: Annotated[list[Path] | None, option("FILE", _FILES, _SHIFT)] = None,
+    corrupt: Annotated[str | None, option("NAMES", _CORRUPT, _SHIFT)] = None,
+    severity: Annotated[str | None, option("NUMBERS", _SEVERITY, _SHIFT, show_default="all five")] = None,
     data: Annotated[Path | None, option("FOLDER", "Data set of the runs, for --corrupt.", _SHIFT)] = None,
     unchecked: Annotated[
         bool, flag("--unchecked", "Accept data files that differ from the published ones.", _SHIFT)
     ] = False,
-    device: Device = None,
-    json: Json = None,
-    markdown: Markdown = None,
-    html: Html = None,
-    figures: Figures = None,
-    figure_format: FigureFormat = "png",
-    theme: Theme = "light",
+    device: options.Device = None,
+    json: options.Json = None,
+    markdown: options.Markdown = None,
+    html: options.Html = None,
+    figures: options.Figures = None,
+    figure_format: options.FigureFormat = "png",
+    theme: options.Theme = "light",
 ) -> None:
     """Compare trained networks over losses and seeds.
 
@@ -120,16 +74,15 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     confidence separates correct from wrong predictions.
     """
     from calibrant.checks import check_known
-    from calibrant.cli.output import print_warnings, progress_bar, standard_error, standard_output
-    from calibrant.cli.reports import Reports
+    from calibrant.cli.output import Reports, print_warnings, progress_bar, standard_error, standard_output
     from calibrant.diagnosis import diagnose as diagnose_runs
     from calibrant.diagnosis import grouped, read_runs
-    from calibrant.report import diagnosis_page, show
+    from calibrant.report.diagnosis import diagnosis_page
 
     out, err = standard_output(), standard_error()
     folders = list(_folders(runs, err))
     files = tuple(shift or ())
-    reports = Reports(json, markdown, figures, figure_format, theme, html)
+    reports = Reports(json, markdown, html, figures, figure_format, theme)
     reports.check([*(folder / name for folder in folders for name in _READ), *files])
     _check_files(files)
     names, severities = _corruptions(corrupt, severity, data)
@@ -148,22 +101,20 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
             resamples=resamples,
             seed=seed,
             sets=_shifted_sets(read, files, names, severities, data=data, checked=not unchecked, seed=seed),
-            device=choose_device(device) if files or names else None,
+            device=options.choose_device(device) if files or names else None,
             progress=progress,
         )
-        drawn = []
-        if reports.need_figures:
+
+        def draw(chosen: "ThemeName") -> "dict[str, Figure]":
             from calibrant.plots.diagnosis import diagnosis_figures  # loads matplotlib
 
             progress("drawing", 0, 1)
-            drawn = reports.draw(lambda shown: diagnosis_figures(diagnosis, theme=shown))
+            return diagnosis_figures(diagnosis, theme=chosen)
+
+        drawn = reports.draw(draw)
     titles = [path.resolve().name for path in runs]
     source = ", ".join(titles) if len(titles) <= _MOST_NAMED else f"{titles[0]} and {len(titles) - 1} more"
-    page = diagnosis_page(diagnosis, source=source)
-    show(page, full=full, console=out)
-    written = reports.write(page, drawn)
-    if written:
-        out.print("Wrote " + ", ".join(map(str, written)), style="dim")
+    reports.publish(diagnosis_page(diagnosis, source=source), drawn, out, full=full)
 
 
 def _folders(given: Sequence[Path], err: "Console") -> Iterator[Path]:
@@ -187,17 +138,15 @@ def _folders(given: Sequence[Path], err: "Console") -> Iterator[Path]:
 def _calibrators(text: str | None) -> "tuple[Calibrator, ...]":
     """Read the names of calibrators; ``paper`` stands for several."""
     from calibrant import catalogue
-    from calibrant.catalogue import split_list
     from calibrant.diagnosis import MAPS, PAPER_MAPS
     from calibrant.diagnosis.evaluated import check_maps
 
     if text is None:
         return MAPS
-    names = [name.strip() for name in split_list(text)]
-    if not all(names):
-        raise InputError(f"--maps must be paper, or names with commas between them; got {text!r}.")
     calibrators = [
-        method for name in names for method in (PAPER_MAPS if name == "paper" else [catalogue.parse_calibrator(name)])
+        method
+        for name in options.names_in(text, "--maps", "paper")
+        for method in (PAPER_MAPS if name == "paper" else [catalogue.parse_calibrator(name)])
     ]
     check_maps(calibrators, "--maps")
     return tuple(calibrators)
@@ -221,9 +170,9 @@ def _corruptions(
     from calibrant.diagnosis.shift import SEVERITIES
 
     if corrupt is None:
-        for option, given in (("--severity", severity), ("--data", data)):
+        for name, given in (("--severity", severity), ("--data", data)):
             if given is not None:
-                raise InputError(f"{option} must stand beside --corrupt, which is not there. Add --corrupt common.")
+                raise InputError(f"{name} must stand beside --corrupt, which is not there. Add --corrupt common.")
         return (), ()
     known = tuple(catalogue.corruptions)
     names = tuple(dict.fromkeys(name.strip() for name in corrupt.split(",") if name.strip()))

@@ -11,32 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Self, final
 
 import typer
 
-from calibrant.cli.options import (
-    INPUT,
-    Bins,
-    FigureFormat,
-    Figures,
-    Full,
-    Html,
-    Json,
-    Logits,
-    Markdown,
-    PredictionsFile,
-    Probs,
-    Resamples,
-    ScoreNames,
-    Seed,
-    Theme,
-    TrueLabels,
-    flag,
-    one_kind,
-    option,
-)
+from calibrant.cli import options
+from calibrant.cli.options import INPUT, flag, option
 from calibrant.errors import InputError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from calibrant.evidence import Estimate
     from calibrant.metrics import Metric
+    from calibrant.plots import ThemeName
     from calibrant.predictions import Predictions, TopLabel
 
 __all__ = ["EXAMPLES", "Gate", "evaluate"]
@@ -49,58 +33,50 @@ calibrant evaluate new.csv --baseline old.csv
 calibrant evaluate test.csv --fail-if 'ece>0.05' --fail-if 'auroc<0.8'"""
 
 
+_FAIL_IF = "Exit with 1 if the whole interval of a metric is beyond a bound, as in 'ece>0.05'. May be repeated."
+_TOP_LABEL = "The file has only the confidence of the predicted class and whether it is correct."
+
+
 def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
-    file: PredictionsFile,
+    file: options.PredictionsFile,
     baseline: Annotated[
         Path | None, option("FILE", "Predictions of another model for the same samples, to compare with.")
     ] = None,
-    fail_if: Annotated[
-        list[str] | None,
-        option(
-            "CONDITION",
-            "Exit with 1 if the whole interval of a metric is beyond a bound, as in 'ece>0.05'. May be repeated.",
-        ),
-    ] = None,
-    full: Full = False,
-    bins: Bins = 15,
-    resamples: Resamples = 1000,
-    seed: Seed = 0,
-    logits: Logits = False,
-    probs: Probs = False,
-    top_label: Annotated[
-        bool,
-        flag(
-            "--top-label", "The file has only the confidence of the predicted class and whether it is correct.", INPUT
-        ),
-    ] = False,
-    scores: ScoreNames = None,
-    labels: TrueLabels = None,
+    fail_if: Annotated[list[str] | None, option("CONDITION", _FAIL_IF)] = None,
+    full: options.Full = False,
+    bins: options.Bins = 15,
+    resamples: options.Resamples = 1000,
+    seed: options.Seed = 0,
+    logits: options.Logits = False,
+    probs: options.Probs = False,
+    top_label: Annotated[bool, flag("--top-label", _TOP_LABEL, INPUT)] = False,
+    scores: options.ScoreNames = None,
+    labels: options.TrueLabels = None,
     confidence: Annotated[str | None, option("NAME", "Column of the confidence, with --top-label.", INPUT)] = None,
     correct: Annotated[str | None, option("NAME", "Column that says whether the prediction is correct.", INPUT)] = None,
-    json: Json = None,
-    markdown: Markdown = None,
-    html: Html = None,
-    figures: Figures = None,
-    figure_format: FigureFormat = "png",
-    theme: Theme = "light",
+    json: options.Json = None,
+    markdown: options.Markdown = None,
+    html: options.Html = None,
+    figures: options.Figures = None,
+    figure_format: options.FigureFormat = "png",
+    theme: options.Theme = "light",
 ) -> None:
     """Measure how far the confidence of a classifier can be trusted.
 
     Reads logits or probabilities with labels, and prints a verdict, every metric with its 95 % interval, and what to do
     next. Exit codes: 0, 1 if a --fail-if condition holds, 2 for bad input.
     """
-    from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
-    from calibrant.cli.reports import Reports
+    from calibrant.cli.output import Reports, print_warnings, spinner, standard_error, standard_output
     from calibrant.evaluation import evaluate as evaluate_predictions
     from calibrant.evaluation import metrics_for
     from calibrant.evidence import difference
     from calibrant.files import load
-    from calibrant.report import evaluation_page, show
+    from calibrant.report import evaluation_page
 
-    kind = one_kind(logits=logits, probs=probs, top_label=top_label)
+    kind = options.one_kind(logits=logits, probs=probs, top_label=top_label)
     read = partial(load, kind=kind, scores=scores, labels=labels, confidence=confidence, correct=correct)
     gates = [Gate.parse(text) for text in fail_if or ()]
-    reports = Reports(json, markdown, figures, figure_format, theme, html)
+    reports = Reports(json, markdown, html, figures, figure_format, theme)
     reports.check(path for path in (file, baseline) if path is not None)
     out, err = standard_output(), standard_error()
     with print_warnings(err), spinner(err) as stage:
@@ -116,21 +92,18 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
             differences = difference(others, predictions, metrics, seed=seed)
         with _threads_for(predictions):
             evaluation = evaluate_predictions(predictions, n_bins=bins, resamples=resamples, seed=seed, progress=stage)
-        drawn = []
-        if reports.need_figures:
-            from calibrant.plots import figures as draw  # loads matplotlib
+
+        def draw(chosen: "ThemeName") -> "dict[str, Figure]":
+            from calibrant.plots import figures as draw_figures  # loads matplotlib
 
             stage("drawing")
             ece = evaluation.metrics["ece"]
-            drawn = reports.draw(
-                lambda chosen: draw(predictions, n_bins=bins, theme=chosen, seed=seed, name=file.name, ece=ece)
-            )
+            return draw_figures(predictions, n_bins=bins, theme=chosen, seed=seed, name=file.name, ece=ece)
+
+        drawn = reports.draw(draw)
     other = None if baseline is None else baseline.name
     page = evaluation_page(evaluation, source=file.name, comparison=differences, other=other)
-    show(page, full=full, console=out)
-    written = reports.write(page, drawn)
-    if written:
-        out.print("Wrote " + ", ".join(map(str, written)), style="dim")
+    reports.publish(page, drawn, out, full=full)
     failed = [gate for gate in gates if gate.fails(evaluation.metrics)]
     for gate in gates:
         out.print(gate.describe(evaluation.metrics), style="bold red" if gate in failed else "green")
@@ -209,7 +182,7 @@ class Gate:
         edge = estimates[self.metric].low if self.above else estimates[self.metric].high
         if math.isnan(edge):
             raise InputError(
-                f"--fail-if needs an interval to decide by; {self.metric} has none here (too few rows, or undefined)."
+                f"--fail-if needs an interval; {self.metric} has none here (too few samples, or undefined)."
             )
         return edge > self.bound if self.above else edge < self.bound
 

@@ -3,20 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from calibrant.cli.options import (
-    Features,
-    Logits,
-    PredictionsFile,
-    Probs,
-    ScoreNames,
-    TrueLabels,
-    load_predictions,
-    one_kind,
-    option,
-    refuse_features,
-)
+from calibrant.cli import options
+from calibrant.cli.options import argument, option
 from calibrant.errors import terminal_text
 
 if TYPE_CHECKING:
@@ -39,23 +27,21 @@ _BINARY = 2  # classes
 _SMALL = 1e-4  # largest gradient of a converged search
 
 
+_METHOD = (
+    "Name from `calibrant list calibrators`; with options, as in 'temperature(criterion=focal)'; or a chain, as in "
+    "temperature+isotonic."
+)
+
+
 def fit(
-    method: Annotated[
-        str,
-        typer.Argument(
-            metavar="METHOD",
-            help="Name from `calibrant list calibrators`; with options, as in 'temperature(criterion=focal)'; or a "
-            "chain, as in temperature+isotonic.",
-            show_default=False,
-        ),
-    ],
-    file: PredictionsFile,
+    method: Annotated[str, argument("METHOD", _METHOD)],
+    file: options.PredictionsFile,
     out: Annotated[Path, option("FILE", "Map to write (.safetensors).", names=("--out", "-o"))],
-    features: Features = None,
-    logits: Logits = False,
-    probs: Probs = False,
-    scores: ScoreNames = None,
-    labels: TrueLabels = None,
+    features: options.Features = None,
+    logits: options.Logits = False,
+    probs: options.Probs = False,
+    scores: options.ScoreNames = None,
+    labels: options.TrueLabels = None,
 ) -> None:
     """Fit a calibrator and save it as a map.
 
@@ -67,21 +53,20 @@ def fit(
 
     from calibrant import catalogue
     from calibrant.calibrators import Calibrator
-    from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
-    from calibrant.cli.reports import check_output
+    from calibrant.cli.output import check_output, print_warnings, spinner, standard_error, standard_output
     from calibrant.files import load_features, read_map_file, save_map
     from calibrant.files.map_file import MAP_CONTAINER
 
-    kind = one_kind(logits=logits, probs=probs)
+    kind = options.one_kind(logits=logits, probs=probs)
     calibrator = catalogue.parse_any_calibrator(method)
     if isinstance(calibrator, Calibrator):
-        refuse_features(features, method)
+        options.refuse_features(features, method)
     MAP_CONTAINER.check_path(out)
     check_output(out, [file])
     err = standard_error()
     with print_warnings(err) as printed, spinner(err) as stage:
         stage(f"reading {file}")
-        predictions = load_predictions(file, kind=kind, scores=scores, labels=labels)
+        predictions = options.load_predictions(file, kind=kind, scores=scores, labels=labels)
         fitted: AnyMap
         seen = None
         if isinstance(calibrator, Calibrator):

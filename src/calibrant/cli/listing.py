@@ -1,4 +1,4 @@
-"""``calibrant list``: the catalogue as tables, read from an index that needs no torch.
+"""``calibrant list`` and ``calibrant cite``: the catalogue as tables and its papers, from an index that needs no torch.
 
 ``make docs`` writes the index, ``index.json``, from the classes; a test fails if it is out of date. Where a package
 exports other classes than the index was made from, the classes themselves are asked.
@@ -14,21 +14,13 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import typer
-
+from calibrant.cli.options import argument
 from calibrant.paper import Paper
 
 __all__ = [
-    "EXAMPLES",
-    "INDEX",
-    "LISTINGS",
-    "Kind",
-    "list_catalogue",
-    "listed_papers",
-    "listed_rows",
-    "other_papers",
-    "write_index",
-]
+    "CITE_EXAMPLES", "EXAMPLES", "INDEX", "LISTINGS", "Kind", "cite", "list_catalogue", "listed_papers", "listed_rows",
+    "other_papers", "write_index",
+]  # fmt: skip
 
 EXAMPLES = """\
 calibrant list
@@ -57,10 +49,7 @@ class Kind(StrEnum):
 
 def list_catalogue(
     kind: Annotated[
-        Kind | None,
-        typer.Argument(
-            metavar="KIND", help=f"{', '.join(list(Kind)[:-1])} or {list(Kind)[-1]}.", show_default="all of them"
-        ),
+        Kind | None, argument("KIND", f"{', '.join(list(Kind)[:-1])} or {list(Kind)[-1]}.", show_default="all of them")
     ] = None,
 ) -> None:
     """List methods, metrics, losses, networks and data sets."""
@@ -279,3 +268,31 @@ LISTINGS = {
         "calibrant diagnose RUN --corrupt NAME evaluates networks under them.",
     ),
 }
+
+
+CITE_EXAMPLES = """\
+calibrant cite ece
+calibrant cite temperature+isotonic"""
+
+
+def cite(
+    name: Annotated[str, argument("NAME", "Name from `calibrant list`, or a method as for `calibrant fit`.")],
+) -> None:
+    """Print the paper of a method, metric, loss, network or data set.
+
+    Prints the reference with the place in the paper, and a BibTeX entry; for a chain, those of every step.
+    """
+    papers = listed_papers(name)
+    if papers is None:  # with options, added since the index was made, or unknown
+        from calibrant.catalogue import find_papers
+        from calibrant.errors import InputError
+
+        others = other_papers()
+        if name not in others:
+            papers = find_papers(name)
+        elif (paper := others[name]) is None:
+            raise InputError(f"{name} must come from a paper to be cited; it comes from none.")
+        else:
+            papers = (paper,)
+    entries = dict.fromkeys(paper.bibtex for paper in papers)  # two places in one paper are one entry
+    print("\n".join(map(str, papers)), *entries, sep="\n\n")

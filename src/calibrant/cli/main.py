@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from calibrant.cli import apply, cite, clamp, compare, demo, diagnose, evaluate, fit, listing, train
+from calibrant.cli import apply, clamp, compare, demo, diagnose, evaluate, fit, listing, train
 from calibrant.cli.options import CommandWithExamples
 from calibrant.errors import Argument, CalibrantError
 
@@ -78,7 +78,7 @@ for _name, _command, _examples in (
     ("train", train.train, train.EXAMPLES),
     ("diagnose", diagnose.diagnose, diagnose.EXAMPLES),
     ("list", listing.list_catalogue, listing.EXAMPLES),
-    ("cite", cite.cite, cite.EXAMPLES),
+    ("cite", listing.cite, listing.CITE_EXAMPLES),
     ("demo", demo.demo, demo.EXAMPLES),
 ):
     _run = _command if _name in _WITHOUT_TORCH else _after_torch(_command)
@@ -125,5 +125,5 @@ def _give_up(error: OSError) -> NoReturn:
     """End a command whose output cannot be written, as when the disk is full."""
     # Python would try again when it ends, and show a traceback.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    print(f"calibrant: the answer could not be written: {error.strerror}.", file=sys.stderr)
+    print(f"calibrant: the output could not be written: {error.strerror}.", file=sys.stderr)
     sys.exit(2)

@@ -13,37 +13,15 @@ if TYPE_CHECKING:
     from calibrant.predictions import Predictions
 
 __all__ = [
-    "INPUT",
-    "REPORT",
-    "Bins",
-    "CommandWithExamples",
-    "Device",
-    "Features",
-    "FigureFormat",
-    "Figures",
-    "Full",
-    "Html",
-    "Json",
-    "Logits",
-    "Markdown",
-    "PredictionsFile",
-    "Probs",
-    "Resamples",
-    "ScoreNames",
-    "Seed",
-    "Theme",
-    "TrueLabels",
-    "check_seed",
-    "choose_device",
-    "flag",
-    "load_predictions",
-    "one_kind",
-    "option",
+    "INPUT", "REPORT", "Bins", "CommandWithExamples", "Device", "Features", "FigureFormat", "Figures", "Full", "Html",
+    "Json", "Logits", "Markdown", "PredictionsFile", "Probs", "Resamples", "ScoreNames", "Seed", "Theme", "TrueLabels",
+    "argument", "check_seed", "choose_device", "flag", "load_predictions", "names_in", "one_kind", "option",
     "refuse_features",
-]
+]  # fmt: skip
+
+ScoreKind: TypeAlias = Literal["logits", "probs", "top-label"]
 
 INPUT, REPORT = "Input", "Report"
-_SEEDS = 2**63  # torch's generators take seeds below this
 
 
 def check_seed(value: Any) -> Any:
@@ -53,9 +31,14 @@ def check_seed(value: Any) -> Any:
         BadParameter: If torch's generators do not take it.
     """
     for seed in value if isinstance(value, list) else [value]:
-        if not 0 <= (seed or 0) < _SEEDS:
-            raise typer.BadParameter(f"must be a whole number from 0 to 2^63 - 1; got {seed}.")
+        if not 0 <= (seed or 0) < 2**63:
+            raise typer.BadParameter(f"must be a whole number from 0 to 9,223,372,036,854,775,807; got {seed}.")
     return value
+
+
+def argument(metavar: str, text: str, **more: Any) -> Any:
+    """Return typer's positional argument: its name in the help, and help that stands by itself."""
+    return typer.Argument(metavar=metavar, help=text, **{"show_default": False} | more)
 
 
 def option(metavar: str, text: str, panel: str | None = None, *, names: tuple[str, ...] = (), **more: Any) -> Any:
@@ -77,12 +60,7 @@ def flag(name: str, text: str, panel: str | None = None) -> Any:
 
 
 PredictionsFile: TypeAlias = Annotated[
-    Path,
-    typer.Argument(
-        metavar="FILE",
-        help="File of predictions and labels: csv, npz, parquet, feather, arrow, safetensors or pt.",
-        show_default=False,
-    ),
+    Path, argument("FILE", "File of predictions and labels: csv, npz, parquet, feather, arrow, safetensors or pt.")
 ]
 Logits: TypeAlias = Annotated[bool, flag("--logits", "The scores are logits.", INPUT)]
 Probs: TypeAlias = Annotated[bool, flag("--probs", "The scores are probabilities.", INPUT)]
@@ -90,18 +68,13 @@ ScoreNames: TypeAlias = Annotated[
     str | None, option("NAME", "Column or array of the scores, or the prefix of their columns.", INPUT)
 ]
 TrueLabels: TypeAlias = Annotated[str | None, option("NAME", "Column or array of the labels.", INPUT)]
-Features: TypeAlias = Annotated[
-    str | None,
-    option(
-        "NAME", "Array or column prefix of the features, for methods that use them.", INPUT, show_default="features"
-    ),
-]
+_FEATURES = "Array or column prefix of the features, for methods that use them."
+Features: TypeAlias = Annotated[str | None, option("NAME", _FEATURES, INPUT, show_default="features")]
 Bins: TypeAlias = Annotated[int, option("N", "Number of bins of binned metrics.", min=1, max=1000000)]
 Resamples: TypeAlias = Annotated[int, option("N", "Bootstrap samples behind intervals and tests.", min=100)]
 Seed: TypeAlias = Annotated[int, option("N", "Random seed: equal seeds give equal numbers.", callback=check_seed)]
-Device: TypeAlias = Annotated[
-    str | None, option("NAME", "cpu, cuda, cuda:1, …", show_default="cuda if there is a GPU, else cpu")
-]
+_DEVICE = "cuda if there is a GPU, else cpu"
+Device: TypeAlias = Annotated[str | None, option("NAME", "cpu, cuda, cuda:1, …", show_default=_DEVICE)]
 Json: TypeAlias = Annotated[Path | None, option("FILE", "Write the report as JSON.", REPORT)]
 Markdown: TypeAlias = Annotated[Path | None, option("FILE", "Write the report as Markdown.", REPORT)]
 Figures: TypeAlias = Annotated[Path | None, option("FOLDER", "Write figures into this folder.", REPORT)]
@@ -111,27 +84,36 @@ FigureFormat: TypeAlias = Annotated[str, option("NAME", "png, svg or pdf.", REPO
 Theme: TypeAlias = Annotated[str, option("NAME", "Colours of figures: light or dark.", REPORT)]
 
 
-def one_kind(*, logits: bool, probs: bool, top_label: bool = False) -> Literal["logits", "probs", "top-label"] | None:
+def names_in(text: str, name: str, words: str) -> list[str]:
+    """Split names with commas between them; commas inside brackets do not count.
+
+    Raises:
+        InputError: If one is empty; it says that the option ``name`` must be ``words``, or names.
+    """
+    from calibrant.catalogue import split_list
+    from calibrant.errors import InputError
+
+    names = [part.strip() for part in split_list(text)]
+    if not all(names):
+        raise InputError(f"{name} must be {words}, or names with commas between them; got {text!r}.")
+    return names
+
+
+def one_kind(*, logits: bool, probs: bool, top_label: bool = False) -> ScoreKind | None:
     """Return what the scores are according to the flags; None without a flag.
 
     Raises:
         BadParameter: If more than one flag is set.
     """
-    flags: dict[Literal["logits", "probs", "top-label"], bool] = {
-        "logits": logits,
-        "probs": probs,
-        "top-label": top_label,
-    }
-    kinds = [kind for kind, is_set in flags.items() if is_set]
+    flags: tuple[tuple[ScoreKind, bool], ...] = (("logits", logits), ("probs", probs), ("top-label", top_label))
+    kinds = [kind for kind, is_set in flags if is_set]
     if len(kinds) > 1:
         given = " and ".join(f"--{kind}" for kind in kinds)
         raise typer.BadParameter(f"give one of --logits, --probs and --top-label; got {given}.")
     return kinds[0] if kinds else None
 
 
-def load_predictions(
-    path: Path, *, kind: Literal["logits", "probs", "top-label"] | None, scores: str | None, labels: str | None
-) -> "Predictions":
+def load_predictions(path: Path, *, kind: ScoreKind | None, scores: str | None, labels: str | None) -> "Predictions":
     """Load the scores of every class, and the labels.
 
     Raises:

@@ -28,63 +28,41 @@ _DATA, _RECIPE, _RUNNING = "Data", "Training recipe", "Running"
 _LINES = 10  # printed by a run where there is no terminal
 
 
+_MODEL = "Name from `calibrant list models`. May be repeated."
+_LOSS = "Name from `calibrant list losses`, with options if any: 'focal(gamma=3)'. May be repeated."
+_SEED = "Random seed of the weights, the batches and the augmentation. May be repeated."
+_OUT = "Folder of the run; of several runs, a folder each inside it. The same command resumes a stopped run."
+_UNCHECKED = "Accept files of the same layout that differ from the published ones."
+_SPLIT = "Calibration samples: holdout (from the training samples), half-test, official or 8:1:1."
+_PRESET = (
+    "default, or that of a paper: overconfidence, dark-side, dark-side-by-5, meta-regularization. The options below "
+    "change single settings of it."
+)
+_MILESTONES = "Epochs at whose start the learning rate falls, as in 60,120. Implies --schedule steps."
+_SELECT = "Epoch to keep: last, best (lowest error rate on the calibration samples) or best-nll (lowest log-loss)."
+_USUAL = "as usual for the data set"
+_COMPILE = "Do not compile the network on a GPU: starts at once, runs slower."
+_TRACE = "Evaluate all training samples after each epoch, to record when each was learned."
+
+
 def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     dataset: Annotated[
         str, option("NAME", "Name from `calibrant list datasets`, with options if any: 'medmnist(flag=pathmnist)'.")
     ],
-    out: Annotated[
-        Path,
-        option(
-            "FOLDER",
-            "Folder of the run; of several runs, a folder each inside it. The same command resumes a stopped run.",
-            names=("--out", "-o"),
-        ),
-    ],
-    model: Annotated[
-        list[str] | None, option("NAME", "Name from `calibrant list models`. May be repeated.", show_default="resnet20")
-    ] = None,
-    loss: Annotated[
-        list[str] | None,
-        option(
-            "NAME",
-            "Name from `calibrant list losses`, with options if any: 'focal(gamma=3)'. May be repeated.",
-            show_default="ce",
-        ),
-    ] = None,
+    out: Annotated[Path, option("FOLDER", _OUT, names=("--out", "-o"))],
+    model: Annotated[list[str] | None, option("NAME", _MODEL, show_default="resnet20")] = None,
+    loss: Annotated[list[str] | None, option("NAME", _LOSS, show_default="ce")] = None,
     gamma: Annotated[float | None, option("X", "Option gamma of a single loss that is given without options.")] = None,
-    seed: Annotated[
-        list[int] | None,
-        option(
-            "N",
-            "Random seed of the weights, the batches and the augmentation. May be repeated.",
-            callback=check_seed,
-            show_default="0",
-        ),
-    ] = None,
+    seed: Annotated[list[int] | None, option("N", _SEED, callback=check_seed, show_default="0")] = None,
     data: Annotated[Path | None, option("FOLDER", "Folder (or file) of the data set.", _DATA)] = None,
     download: Annotated[bool, flag("--download", "Download missing files into --data first.", _DATA)] = False,
-    unchecked: Annotated[
-        bool, flag("--unchecked", "Accept files of the same layout that differ from the published ones.", _DATA)
-    ] = False,
-    split: Annotated[
-        str,
-        option(
-            "NAME", "Calibration samples: holdout (from the training samples), half-test, official or 8:1:1.", _DATA
-        ),
-    ] = "holdout",
+    unchecked: Annotated[bool, flag("--unchecked", _UNCHECKED, _DATA)] = False,
+    split: Annotated[str, option("NAME", _SPLIT, _DATA)] = "holdout",
     split_seed: Annotated[int, option("N", "Random seed of the split.", _DATA, callback=check_seed)] = 0,
     train_samples: Annotated[
         int | None, option("N", "Number of training samples, drawn by --split-seed.", _DATA, min=1, show_default="all")
     ] = None,
-    recipe: Annotated[
-        str,
-        option(
-            "NAME",
-            "default, or that of a paper: overconfidence, dark-side, dark-side-by-5, meta-regularization. The "
-            "options below change single settings of it.",
-            _RECIPE,
-        ),
-    ] = "default",
+    recipe: Annotated[str, option("NAME", _PRESET, _RECIPE)] = "default",
     epochs: Annotated[
         int | None, option("N", "Passes over the training samples; milestones move in proportion.", _RECIPE)
     ] = None,
@@ -98,38 +76,21 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     schedule: Annotated[
         str | None, option("NAME", "Learning rate schedule: cosine, steps or constant.", _RECIPE)
     ] = None,
-    milestones: Annotated[
-        str | None,
-        option(
-            "NUMBERS", "Epochs at whose start the learning rate falls, as in 60,120. Implies --schedule steps.", _RECIPE
-        ),
-    ] = None,
+    milestones: Annotated[str | None, option("NUMBERS", _MILESTONES, _RECIPE)] = None,
     decay: Annotated[float | None, option("X", "Factor of the learning rate at each milestone.", _RECIPE)] = None,
     warmup: Annotated[int | None, option("N", "Epochs in which the learning rate rises.", _RECIPE)] = None,
     augmentation: Annotated[
-        str | None, option("NAME", "none, crop or crop-flip.", _RECIPE, show_default="as usual for the data set")
+        str | None, option("NAME", "none, crop or crop-flip.", _RECIPE, show_default=_USUAL)
     ] = None,
     mixup: Annotated[float | None, option("X", "Alpha of mixup; 0 for none.", _RECIPE)] = None,
     clip: Annotated[
         float | None, option("X", "Largest norm of the gradient; larger ones are clipped.", _RECIPE)
     ] = None,
     precision: Annotated[str | None, option("NAME", "auto, float32 or bfloat16.", _RECIPE)] = None,
-    select: Annotated[
-        str | None,
-        option(
-            "NAME",
-            "Epoch to keep: last, best (lowest error rate on the calibration samples) or best-nll (lowest log-loss).",
-            _RECIPE,
-        ),
-    ] = None,
+    select: Annotated[str | None, option("NAME", _SELECT, _RECIPE)] = None,
     device: Device = None,
-    no_compile: Annotated[
-        bool, flag("--no-compile", "Do not compile the network on a GPU: starts at once, runs slower.", _RUNNING)
-    ] = False,
-    trace: Annotated[
-        bool,
-        flag("--trace", "Evaluate all training samples after each epoch, to record when each was learned.", _RUNNING),
-    ] = False,
+    no_compile: Annotated[bool, flag("--no-compile", _COMPILE, _RUNNING)] = False,
+    trace: Annotated[bool, flag("--trace", _TRACE, _RUNNING)] = False,
     evaluate_every: Annotated[
         int, option("N", "Epochs between evaluations of the held-out samples.", _RUNNING, min=1)
     ] = 1,
@@ -141,8 +102,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     """
     from calibrant import catalogue
     from calibrant.checks import check_known
-    from calibrant.cli.output import print_warnings, spinner, standard_error
-    from calibrant.cli.reports import check_folder
+    from calibrant.cli.output import check_folder, print_warnings, spinner, standard_error
     from calibrant.datasets import all_splits
     from calibrant.datasets import download as download_dataset
     from calibrant.models import all_models

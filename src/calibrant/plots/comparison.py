@@ -11,21 +11,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from calibrant.comparison import UNCALIBRATED, Comparison
 from calibrant.diagrams import ComparisonDiagram, Dot, DotSide, comparison_diagram
-from calibrant.plots.layout import (
-    SIZES,
-    Look,
-    Theme,
-    ThemeName,
-    bare_axes,
-    draw_head,
-    method_title,
-    open_figure,
-    percent,
-    percent_ticks,
-    theme_named,
-    without_middle,
-    wrapped,
-)
+from calibrant.plots import layout
+from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
 
 __all__ = ["Panel", "dot_look", "draw_dots", "plot_comparison"]
 
@@ -57,22 +44,13 @@ def plot_comparison(
 
     Upright triangles are better than the baseline beyond noise, inverted ones worse; hollow circles differ by no more
     than noise. Methods so far off that they would squeeze the others stand at the edge, with their number.
-
-    Args:
-        comparison: A comparison of methods, or its diagram from :func:`calibrant.diagrams.comparison_diagram`.
-        name: Name of the data, such as their files, for the title.
-        figure: Figure to draw on; a new one by default.
-        theme: "light" or "dark"; the figure takes its background too.
-
-    Returns:
-        The figure: three panels with the methods in one order.
     """
     diagram = comparison_diagram(comparison) if isinstance(comparison, Comparison) else comparison
-    colours = theme_named(theme)
-    words = method_title(diagram.baseline)
+    colours = layout.theme_named(theme)
+    words = layout.method_title(diagram.baseline)
     baseline_words = "the uncalibrated model" if diagram.baseline == UNCALIBRATED else words[0].lower() + words[1:]
     methods, body = diagram.methods, _LINE * len(diagram.methods) + 0.3
-    figure = open_figure(figure, colours, width=11.2, height=_HEAD + body + 0.75)
+    figure = layout.open_figure(figure, colours, width=11.2, height=_HEAD + body + 0.75)
     grid = figure.add_gridspec(2, 3, height_ratios=(_HEAD / body, 1), width_ratios=(1.7, 1, 1.2))
     sides: dict[DotSide, str] = {
         "better": f"better than {baseline_words} (dashed line)",
@@ -83,18 +61,18 @@ def plot_comparison(
     handles.append(Line2D([], [], label="95 % interval", color=colours.muted, linewidth=1.6))
     left_out = len(diagram.left_out)
     parts = [
-        without_middle(name, 32),
+        layout.without_middle(name, 32),
         f"{diagram.n:,} test samples",
         "marks: corrected paired tests",
         f"{left_out} could not be fitted" if left_out else "",
     ]
     detail = "  ·  ".join(filter(None, parts))
-    draw_head(figure.add_subplot(grid[0, :]), colours, "Calibration methods compared", detail, handles)
+    layout.draw_head(figure.add_subplot(grid[0, :]), colours, "Calibration methods compared", detail, handles)
     first = figure.add_subplot(grid[1, 0])
     second, third = (figure.add_subplot(grid[1, column], sharey=first) for column in (1, 2))
     baseline = next((method for method in methods if method.name == diagram.baseline), None)
     nll = Panel([method.nll_change for method in methods], baseline and baseline.nll_change, _signed(3))
-    ece = Panel([method.ece for method in methods], baseline and baseline.ece, percent, floor=0.0)
+    ece = Panel([method.ece for method in methods], baseline and baseline.ece, layout.percent, floor=0.0)
     auroc = [method.auroc_change for method in methods]
     points = Panel(auroc, baseline and baseline.auroc_change, _signed(1, 100), high_is_good=True)
     for ax, panel, text in (
@@ -102,16 +80,18 @@ def plot_comparison(
         (second, ece, "ECE, %\n← better"),
         (third, points, "AUROC difference, points\nbetter →"),
     ):
-        bare_axes(ax, colours)
+        layout.bare_axes(ax, colours)
         across = ax.get_yaxis_transform()
         ax.hlines(range(len(methods)), 0, 1, transform=across, color=colours.faint, linewidth=0.8, zorder=0)
         ax.tick_params(axis="y", length=0)
         ax.spines["left"].set_visible(False)
         draw_dots(ax, panel, colours)
         ax.xaxis.set_major_locator(MaxNLocator(5 if ax is first else 4))
-        ax.xaxis.set_major_formatter(percent_ticks() if ax is second else _signed_ticks(1 if ax is first else 100))
+        ax.xaxis.set_major_formatter(
+            layout.percent_ticks() if ax is second else _signed_ticks(1 if ax is first else 100)
+        )
         ax.tick_params(labelleft=ax is first)
-        ax.set_xlabel(text, color=colours.muted, fontsize=SIZES["label"])
+        layout.name_axes(ax, colours, text)
     _name_methods(first, diagram, colours)
     return figure
 
@@ -128,9 +108,9 @@ def _name_methods(ax: Axes, diagram: ComparisonDiagram, theme: Theme) -> None:
     """Spell out the methods from the best down, the recommended one in bold, with the name that commands take below."""
     labels = []
     for method in diagram.methods:
-        lines = wrapped(method_title(method.name), _LONGEST_TITLE).split("\n")
+        lines = layout.wrapped(layout.method_title(method.name), _LONGEST_TITLE).split("\n")
         if len(lines) > 2:
-            lines = [lines[0], without_middle(" ".join(lines[1:]), _LONGEST_TITLE)]
+            lines = [lines[0], layout.without_middle(" ".join(lines[1:]), _LONGEST_TITLE)]
         labels.append("\n".join(lines))
     ax.set_yticks(range(len(labels)), labels)
     ax.set_ylim(len(labels) - 0.4, -0.6)
@@ -141,7 +121,7 @@ def _name_methods(ax: Axes, diagram: ComparisonDiagram, theme: Theme) -> None:
             continue
         label.set(va="bottom")
         ax.annotate(
-            without_middle(method.name, _LONGEST_TITLE), (0, place), xycoords=("axes fraction", "data"),
+            layout.without_middle(method.name, _LONGEST_TITLE), (0, place), xycoords=("axes fraction", "data"),
             xytext=(-3.5, -2), textcoords="offset points", ha="right", va="top", color=theme.muted, fontsize=7.5,
         )  # fmt: skip
 

@@ -19,16 +19,7 @@ _NARROWEST = 6.6
 
 
 def plot_delta(picture: DeltaPicture, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
-    """Draw δ in signed colours, amplified, beside the inputs without and with it, which are not.
-
-    Args:
-        picture: From :func:`calibrant.diagrams.delta_picture`.
-        figure: Figure to draw on; a new one by default.
-        theme: "light" or "dark"; the figure takes its background too.
-
-    Returns:
-        The figure.
-    """
+    """Draw δ in signed colours, amplified, beside the inputs without and with it, which are not."""
     colours = theme_named(theme)
     maps, inputs = len(picture.maps), len(picture.inputs)
     tall = picture.maps.shape[1] / picture.maps.shape[2]

@@ -22,28 +22,13 @@ from calibrant.diagrams import (
     risk_coverage,
 )
 from calibrant.evidence import Estimate
-from calibrant.plots.layout import (
-    SIZES,
-    Corner,
-    Look,
-    Theme,
-    ThemeName,
-    horizontal_lines,
-    key,
-    name_axes,
-    open_axes,
-    percent,
-    percent_ticks,
-    title,
-    without_middle,
-    wrapped,
-)
-from calibrant.plots.reliability import OVER_HATCH, plot_classwise, plot_reliability
+from calibrant.plots import layout
+from calibrant.plots.layout import SIZES, Corner, Look, Theme, ThemeName
+from calibrant.plots.reliability import plot_classwise, plot_reliability
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = ["figures", "plot_bins_sweep", "plot_density", "plot_risk_coverage"]
 
-_WIDTH, _HEIGHT = 6.2, 4.4  # inches
 _LONGEST_NAME = 56
 _LINE = 0.06  # of the height of the axes: a line of a label
 _BAND = 0.2  # opacity
@@ -75,17 +60,16 @@ def figures(
     Returns:
         Figures by name: reliability, classwise (only from :class:`Predictions`), density, risk_coverage, bins_sweep.
     """
-    axes = {
-        "reliability": plot_reliability(reliability(predictions, n_bins=n_bins, ece=ece), name=name, theme=theme),
+    first = plot_reliability(reliability(predictions, n_bins=n_bins, ece=ece), name=name, theme=theme)
+    drawn = {"reliability": cast("Figure", first.figure)}  # axes made here are in no subfigure
+    if isinstance(predictions, Predictions):
+        drawn["classwise"] = plot_classwise(classwise_reliability(predictions, n_bins=n_bins), name=name, theme=theme)
+    others = {
         "density": plot_density(predictions, name=name, theme=theme),
         "risk_coverage": plot_risk_coverage(predictions, name=name, theme=theme),
         "bins_sweep": plot_bins_sweep(bins_sweep(predictions, seed=seed), name=name, theme=theme),
     }
-    drawn = {kind: cast("Figure", ax.figure) for kind, ax in axes.items()}  # axes made here are in no subfigure
-    if isinstance(predictions, Predictions):
-        drawn["classwise"] = plot_classwise(classwise_reliability(predictions, n_bins=n_bins), name=name, theme=theme)
-    order = ("reliability", "classwise", "density", "risk_coverage", "bins_sweep")
-    return {kind: drawn[kind] for kind in order if kind in drawn}
+    return drawn | {kind: cast("Figure", ax.figure) for kind, ax in others.items()}
 
 
 def plot_density(
@@ -98,45 +82,33 @@ def plot_density(
     """Draw the densities of confidence of correct and of wrong predictions; each has area 1.
 
     Correct ones are plain under a solid line, wrong ones hatched under a dashed line.
-
-    Args:
-        predictions: Predictions, or their diagram from :func:`calibrant.diagrams.confidence_density`.
-        name: Name of the data, such as their file, for the title.
-        ax: Axes to draw on; those of a new figure by default.
-        theme: "light" or "dark"; the figure behind the axes takes its background too.
-
-    Returns:
-        The axes.
     """
     diagram = predictions if isinstance(predictions, ConfidenceDensity) else confidence_density(predictions)
-    ax, colours = open_axes(ax, theme, width=_WIDTH, height=_HEIGHT)
-    horizontal_lines(ax, colours)
-    right: Look = {"facecolor": colours.under_tint, "edgecolor": colours.under}
-    wrong: Look = {"facecolor": colours.over_tint, "edgecolor": colours.over, "hatch": OVER_HATCH}
+    ax, colours = layout.open_axes(ax, theme)
     n = diagram.n_right + diagram.n_wrong
     handles: list[Artist] = []
     for density, median, count, kind, fill, dashes in (
-        (diagram.right, diagram.median_right, diagram.n_right, "correct", right, "-"),
-        (diagram.wrong, diagram.median_wrong, diagram.n_wrong, "wrong", wrong, (0, (4, 1.6))),
+        (diagram.right, diagram.median_right, diagram.n_right, "correct", colours.good, "-"),
+        (diagram.wrong, diagram.median_wrong, diagram.n_wrong, "wrong", colours.bad, (0, (4, 1.6))),
     ):
         if count:
             t, height = diagram.confidence.numpy(), density.numpy()
             ax.fill_between(t, 0, height, alpha=0.55, linewidth=0, zorder=2, **fill)
             ax.plot(t, height, color=fill["edgecolor"], linewidth=2, linestyle=dashes, zorder=3)
-            note = f"{count:,} {kind} ({percent(count / n, 0)}), median confidence {percent(median)}"
+            note = f"{count:,} {kind} ({layout.percent(count / n, 0)}), median confidence {layout.percent(median)}"
             handles.append(Patch(alpha=0.8, linewidth=0, label=note, **fill))
     both, left = diagram.right + diagram.wrong, diagram.confidence < 0.5
     lower_on_the_left = both[left].max() < both[~left].max()
-    key(ax, colours, handles, place="upper left" if lower_on_the_left else "upper right")
+    layout.key(ax, colours, handles, place="upper left" if lower_on_the_left else "upper right")
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1.05 * float(max(diagram.right.max(), diagram.wrong.max())))
-    ax.xaxis.set_major_formatter(percent_ticks())
+    ax.xaxis.set_major_formatter(layout.percent_ticks())
     ax.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     ax.yaxis.set_major_formatter(ScalarFormatter(useOffset=False))
-    name_axes(ax, colours, "Confidence, %", "Density (area 1 for each)")
-    auroc = "" if math.isnan(diagram.auroc) else f"AUROC {percent(diagram.auroc)}  ·  "
+    layout.name_axes(ax, colours, "Confidence, %", "Density (area 1 for each)")
+    auroc = "" if math.isnan(diagram.auroc) else f"AUROC {layout.percent(diagram.auroc)}  ·  "
     heading = "Confidence of correct and wrong predictions"
-    title(ax, colours, heading, without_middle(name, _LONGEST_NAME), f"{auroc}n = {n:,}")
+    layout.title(ax, colours, heading, layout.without_middle(name, _LONGEST_NAME), f"{auroc}n = {n:,}")
     return ax
 
 
@@ -153,24 +125,12 @@ def plot_risk_coverage(
 
     The tinted area between the two is what a better ranking could gain. A diamond marks an operating point: how many
     samples can be answered at a round error rate.
-
-    Args:
-        predictions: Predictions, or their diagram from :func:`calibrant.diagrams.risk_coverage`.
-        other: A second set to compare with.
-        set_names: Names of the two sets.
-        name: Name of the data, such as their file, for the title.
-        ax: Axes to draw on; those of a new figure by default.
-        theme: "light" or "dark"; the figure behind the axes takes its background too.
-
-    Returns:
-        The axes.
     """
     first, second = (
         risk_coverage(part) if isinstance(part, Predictions | TopLabel) else part for part in (predictions, other)
     )
     assert first is not None, "only the second may be missing"
-    ax, colours = open_axes(ax, theme, width=_WIDTH, height=_HEIGHT)
-    horizontal_lines(ax, colours)
+    ax, colours = layout.open_axes(ax, theme)
     best: Look = {"color": colours.muted, "linewidth": 1.3, "linestyle": (0, (1, 1.4))}
     if second is None:
         x, low, high = first.coverage.numpy(), first.optimal.numpy(), first.risk.numpy()
@@ -178,7 +138,9 @@ def plot_risk_coverage(
         curves: list[tuple[RiskCoverage, str, Look]] = [(first, "this ranking", {"color": colours.ink, "linewidth": 2})]
     else:
         both = zip((first, second), set_names, colours.pair, strict=True)
-        curves = [(of, f"{wrapped(label, 34)}, AURC {percent(of.aurc, 2)}", look) for of, label, look in both]
+        curves = [
+            (of, f"{layout.wrapped(label, 34)}, AURC {layout.percent(of.aurc, 2)}", look) for of, label, look in both
+        ]
     handles: list[Artist] = []
     for of, label, look in curves:
         x = of.coverage.numpy()
@@ -196,16 +158,16 @@ def plot_risk_coverage(
     rising = max(float(of.risk[: len(of.risk) // 2 + 1].max()) for of, _, _ in curves) < 0.6 * top
     # Below, the legend stands where the best curve is not: it leaves the axis where coverage equals accuracy.
     low_corner: Corner = "lower right" if float(first.risk[-1]) > 0.5 else "lower left"
-    key(ax, colours, handles, place="upper left" if rising else low_corner)
+    layout.key(ax, colours, handles, place="upper left" if rising else low_corner)
     if second is None:
         _mark_operating_point(ax, first, colours)
     ax.set(xlim=(0, 1), ylim=(0, 1.08 * top))
-    ax.xaxis.set_major_formatter(percent_ticks())
-    ax.yaxis.set_major_formatter(percent_ticks())
-    name_axes(ax, colours, "Coverage: samples answered, most confident first, %", "Risk: wrong among them, %")
-    numbers = [f"AURC {percent(first.aurc, 2)}", f"{percent(first.e_aurc, 2)} above the best ranking"]
+    ax.xaxis.set_major_formatter(layout.percent_ticks())
+    ax.yaxis.set_major_formatter(layout.percent_ticks())
+    layout.name_axes(ax, colours, "Coverage: samples answered, most confident first, %", "Risk: wrong among them, %")
+    numbers = [f"AURC {layout.percent(first.aurc, 2)}", f"{layout.percent(first.e_aurc, 2)} above the best ranking"]
     detail = "  ·  ".join([*(numbers if second is None else []), f"n = {first.n:,}"])
-    title(ax, colours, "Risk and coverage", without_middle(name, _LONGEST_NAME), detail)
+    layout.title(ax, colours, "Risk and coverage", layout.without_middle(name, _LONGEST_NAME), detail)
     return ax
 
 
@@ -217,8 +179,8 @@ def _mark_operating_point(ax: Axes, diagram: RiskCoverage, theme: Theme) -> None
         return
     x, y = float(diagram.coverage[place]), float(diagram.risk[place])
     ax.plot(x, y, marker="D", markersize=6, color=theme.ink, markeredgecolor=theme.background, zorder=6)
-    threshold = percent(float(diagram.threshold[place]))
-    words = f"{100 * target:g} % errors: {percent(x, 0)} answered\n(confidence ≥ {threshold})"
+    threshold = layout.percent(float(diagram.threshold[place]))
+    words = f"{100 * target:g} % errors: {layout.percent(x, 0)} answered\n(confidence ≥ {threshold})"
     left = x > 0.45
     ax.annotate(
         words, (x, y), xytext=(-10 if left else 12, 8 if left else -6), textcoords="offset points",
@@ -235,20 +197,9 @@ def plot_bins_sweep(
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
-    """Draw the ECE and its debiased estimate over the number of bins, above what a calibrated model would score.
-
-    Args:
-        predictions: Predictions, or their diagram from :func:`calibrant.diagrams.bins_sweep`.
-        name: Name of the data, such as their file, for the title.
-        ax: Axes to draw on; those of a new figure by default.
-        theme: "light" or "dark"; the figure behind the axes takes its background too.
-
-    Returns:
-        The axes.
-    """
+    """Draw the ECE and its debiased estimate over the number of bins, above what a calibrated model would score."""
     diagram = predictions if isinstance(predictions, BinsSweep) else bins_sweep(predictions)
-    ax, colours = open_axes(ax, theme, width=_WIDTH, height=_HEIGHT)
-    horizontal_lines(ax, colours)
+    ax, colours = layout.open_axes(ax, theme)
     x = diagram.n_bins.numpy()
     low, high = diagram.floor_low.numpy(), diagram.floor_high.numpy()
     ax.fill_between(x, low, high, color=colours.band, alpha=0.5, linewidth=0, zorder=2)
@@ -270,12 +221,12 @@ def plot_bins_sweep(
     ax.xaxis.set_major_locator(FixedLocator(x.tolist()))
     ax.xaxis.set_major_formatter(ScalarFormatter())
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter(percent_ticks())
-    name_axes(ax, colours, "Number of bins", "ECE, %")
+    ax.yaxis.set_major_formatter(layout.percent_ticks())
+    layout.name_axes(ax, colours, "Number of bins", "ECE, %")
     usual = x.tolist().index(15) if 15 in x else 0
-    ece, floor = percent(float(diagram.ece[usual])), percent(float(diagram.floor[usual]))
+    ece, floor = layout.percent(float(diagram.ece[usual])), layout.percent(float(diagram.floor[usual]))
     detail = f"{ece} at {x[usual]} bins; a calibrated model: {floor}  ·  n = {diagram.n:,}"
-    title(ax, colours, "ECE and the number of bins", without_middle(name, _LONGEST_NAME), detail)
+    layout.title(ax, colours, "ECE and the number of bins", layout.without_middle(name, _LONGEST_NAME), detail)
     return ax
 
 

@@ -6,9 +6,11 @@ colour vision; what hue shows is also shown by hatching, lightness, marker or li
 """
 
 import math
+import os
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 from matplotlib.artist import Artist
@@ -19,37 +21,17 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator, ScalarFormatter
 from matplotlib.transforms import ScaledTranslation
 
+from calibrant.atomic import atomic_path
 from calibrant.calibrators import Chain
 from calibrant.catalogue import parse_any_calibrator
-from calibrant.errors import CalibrantError, UnknownNameError
+from calibrant.errors import CalibrantError, FileError, InputError, UnknownNameError
 
 __all__ = [
-    "SIZES",
-    "THEMES",
-    "Corner",
-    "Look",
-    "MetricAxis",
-    "Theme",
-    "ThemeName",
-    "bare_axes",
-    "draw_head",
-    "horizontal_lines",
-    "key",
-    "method_title",
-    "metric_axis",
-    "name_axes",
-    "new_axes",
-    "new_figure",
-    "open_axes",
-    "open_figure",
-    "percent",
-    "percent_ticks",
-    "percent_with_interval",
-    "theme_named",
-    "title",
-    "without_middle",
-    "wrapped",
-]
+    "SIZES", "THEMES", "Corner", "Look", "MetricAxis", "Theme", "ThemeName", "bare_axes", "draw_head",
+    "horizontal_lines", "key", "method_title", "metric_axis", "name_axes", "new_axes", "new_figure", "open_axes",
+    "open_figure", "percent", "percent_ticks", "percent_with_interval", "save_figure", "save_figures", "theme_named",
+    "title", "without_middle", "wrapped",
+]  # fmt: skip
 
 ThemeName: TypeAlias = Literal["light", "dark"]
 Corner: TypeAlias = Literal["upper left", "upper right", "lower left", "lower right"]
@@ -81,6 +63,16 @@ class Theme:
         first: Look = {"color": self.over, "linestyle": (0, (4, 1.6)), "linewidth": 1.8}
         return first, {"color": self.under, "linestyle": "-", "linewidth": 2.4}
 
+    @property
+    def good(self) -> Look:
+        """Look of an area of correct or underconfident predictions."""
+        return {"facecolor": self.under_tint, "edgecolor": self.under}
+
+    @property
+    def bad(self) -> Look:
+        """Look of an area of wrong or overconfident predictions."""
+        return {"facecolor": self.over_tint, "edgecolor": self.over, "hatch": "/////"}
+
 
 THEMES: dict[str, Theme] = {
     "light": Theme(
@@ -105,11 +97,13 @@ def theme_named(name: str) -> Theme:
     return THEMES[name]
 
 
-def open_axes(ax: Axes | None, theme: str, *, width: float, height: float) -> tuple[Axes, Theme]:
+def open_axes(
+    ax: Axes | None, theme: str, *, width: float = 6.2, height: float = 4.4, lines: bool = True
+) -> tuple[Axes, Theme]:
     """Prepare the axes given, or those of a new figure of this size in inches, in the colours of a theme."""
     colours = theme_named(theme)
     ax = new_axes(colours, width=width, height=height) if ax is None else ax
-    bare_axes(ax, colours)
+    bare_axes(ax, colours, lines=lines)
     return ax, colours
 
 
@@ -132,8 +126,8 @@ def new_figure(theme: Theme, *, width: float, height: float) -> Figure:
     return Figure((width, height), layout=margins, facecolor=theme.background)
 
 
-def bare_axes(ax: Axes, theme: Theme) -> None:
-    """Leave two thin spines and quiet ticks, and set the theme's background, also behind title and labels."""
+def bare_axes(ax: Axes, theme: Theme, *, lines: bool = False) -> None:
+    """Leave two thin spines and quiet ticks, on the theme's background, with faint horizontal lines if asked for."""
     ax.set_facecolor(theme.background)
     ax.figure.set_facecolor(theme.background)
     ax.grid(visible=False)
@@ -145,6 +139,8 @@ def bare_axes(ax: Axes, theme: Theme) -> None:
         which="both", direction="out", length=3, width=0.8, color=theme.muted, labelcolor=theme.muted,
         labelsize=SIZES["tick"], top=False, right=False,
     )  # fmt: skip
+    if lines:
+        horizontal_lines(ax, theme)
 
 
 def horizontal_lines(ax: Axes, theme: Theme) -> None:
@@ -164,8 +160,8 @@ def title(ax: Axes, theme: Theme, heading: str, *details: str) -> None:
     )  # fmt: skip
 
 
-def name_axes(ax: Axes, theme: Theme, x: str, y: str) -> None:
-    """Label both axes."""
+def name_axes(ax: Axes, theme: Theme, x: str = "", y: str = "") -> None:
+    """Label the axes."""
     ax.set_xlabel(x, color=theme.muted, fontsize=SIZES["label"])
     ax.set_ylabel(y, color=theme.muted, fontsize=SIZES["label"])
 
@@ -303,3 +299,48 @@ def metric_axis(name: str) -> MetricAxis:
     if name in _IN_PERCENT:
         return MetricAxis(f"{_IN_PERCENT[name]}, %", percent, in_percent=True)
     return MetricAxis(_PLAIN.get(name, name), lambda value: f"{value:.3f}", in_percent=False)
+
+
+# No date inside, so that the same figure is the same file tomorrow.
+_UNDATED: dict[str, dict[str, str | None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 200) -> Path:
+    """Write one figure; the ending of the path sets the format.
+
+    Raises:
+        InputError: If the path has another ending.
+        FileError: If the system refuses to write.
+    """
+    path = Path(path)
+    form = path.suffix.removeprefix(".").lower()
+    if form not in _UNDATED:
+        raise InputError(f"a figure's file must end in .{', .'.join(_UNDATED)}; got {path.name!r}.")
+    with atomic_path(path) as partial:
+        figure.savefig(partial, format=form, dpi=dpi, facecolor=figure.get_facecolor(), metadata=_UNDATED[form])
+    return path
+
+
+def save_figures(
+    figures: Mapping[str, Figure],
+    folder: str | os.PathLike[str],
+    *,
+    formats: Sequence[str] = ("png", "svg", "pdf"),
+    dpi: int = 200,
+) -> list[Path]:
+    """Write every figure in every format, as ``folder/name.format``; the folder is created if it is missing.
+
+    Raises:
+        InputError: If a format is unknown.
+        FileError: If the folder cannot be created, or the system refuses to write.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            f"the folder {folder} could not be made: {error.strerror or error}. Name another for the figures."
+        ) from error
+    return [
+        save_figure(figure, folder / f"{name}.{form}", dpi=dpi) for name, figure in figures.items() for form in formats
+    ]

@@ -18,31 +18,12 @@ from calibrant.diagrams import (
     classwise_reliability,
     reliability,
 )
-from calibrant.plots.layout import (
-    SIZES,
-    Corner,
-    Look,
-    Theme,
-    ThemeName,
-    bare_axes,
-    draw_head,
-    key,
-    name_axes,
-    open_axes,
-    open_figure,
-    percent,
-    percent_ticks,
-    percent_with_interval,
-    theme_named,
-    title,
-    without_middle,
-    wrapped,
-)
+from calibrant.plots import layout
+from calibrant.plots.layout import SIZES, Corner, Look, Theme, ThemeName
 from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
 
-__all__ = ["OVER_HATCH", "UNDER_HATCH", "plot_classwise", "plot_reliability"]
+__all__ = ["plot_classwise", "plot_reliability"]
 
-OVER_HATCH, UNDER_HATCH = "/////", "...."
 _FEW_SAMPLES = 10  # bins of fewer are drawn faint
 _FAINT, _BAND = 0.35, 0.2  # opacity
 _MANY_BINS = 25
@@ -95,31 +76,33 @@ def plot_reliability(
     else:
         first = reliability(as_predictions(predictions, "plot_reliability", arrays), n_bins=n_bins)
     second = reliability(other, n_bins=n_bins) if isinstance(other, Predictions | TopLabel) else other
-    ax, colours = open_axes(ax, theme, width=5.2, height=6.3)
+    ax, colours = layout.open_axes(ax, theme, width=5.2, height=6.3, lines=False)
     _draw_diagonal(ax, colours)
-    source = without_middle(name, _LONGEST_NAME)
+    source = layout.without_middle(name, _LONGEST_NAME)
     if second is None:
         handles = [*_draw_curve(ax, first, colours), *_draw_bars(ax, first.bins, colours)]
         _draw_strip(ax, [first], colours, note="share of samples")
-        key(ax, colours, handles, place=_free_corner(first), floor=_STRIP_SHARE)
-        ece = percent_with_interval(first.ece, first.ece_low, first.ece_high)
-        numbers = f"accuracy {percent(first.accuracy)}  ·  mean confidence {percent(first.confidence)}"
+        layout.key(ax, colours, handles, place=_free_corner(first), floor=_STRIP_SHARE)
+        ece = layout.percent_with_interval(first.ece, first.ece_low, first.ece_high)
+        numbers = f"accuracy {layout.percent(first.accuracy)}  ·  mean confidence {layout.percent(first.confidence)}"
         size = f"n = {first.n:,}" + ("" if math.isnan(first.ece_low) else "  ·  in brackets: 95 % interval")
-        title(ax, colours, f"Reliability: ECE {ece}", source, numbers, size)
+        layout.title(ax, colours, f"Reliability: ECE {ece}", source, numbers, size)
     else:
         handles = _draw_two(ax, (first, second), set_names, colours)
         _draw_strip(ax, [first, second], colours, note="share of samples (first filled, second outlined)")
-        key(ax, colours, handles, floor=_STRIP_SHARE)
+        layout.key(ax, colours, handles, floor=_STRIP_SHARE)
         sizes = " and ".join(dict.fromkeys(f"{diagram.n:,}" for diagram in (first, second)))
         few = any((diagram.bins.count < _FEW_SAMPLES).any() for diagram in (first, second))
         notes = "bands and brackets: 95 % intervals" + f"  ·  faint: under {_FEW_SAMPLES} samples" * few
-        title(ax, colours, "Reliability compared", f"{source}  ·  n = {sizes}" if source else f"n = {sizes}", notes)
+        layout.title(
+            ax, colours, "Reliability compared", f"{source}  ·  n = {sizes}" if source else f"n = {sizes}", notes
+        )
     ax.set(xlim=(0, 1), ylim=(_STRIP_FLOOR, 1), aspect="equal")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_ticks(np.linspace(0, 1, 6))
-        axis.set_major_formatter(percent_ticks())
+        axis.set_major_formatter(layout.percent_ticks())
     ax.spines["left"].set_bounds(0, 1)
-    name_axes(ax, colours, "Confidence, %", "Accuracy, %")
+    layout.name_axes(ax, colours, "Confidence, %", "Accuracy, %")
     ax.yaxis.set_label_coords(-0.11, (1 + _STRIP_SHARE) / 2)  # centred on the panel, not on panel and strip
     return ax
 
@@ -137,11 +120,12 @@ def _draw_bars(ax: Axes, bins: ReliabilityBins, theme: Theme) -> list[Artist]:
     few = bins.count.numpy() < _FEW_SAMPLES
     pale = few | ~bins.outside.numpy()
     handles: list[Artist] = []
-    for label, chosen, tint, colour, hatch in (
-        ("overconfident", accuracy < confidence, theme.over_tint, theme.over, OVER_HATCH),
-        ("underconfident", accuracy > confidence, theme.under_tint, theme.under, UNDER_HATCH),
+    over: Look = {**theme.bad, "linewidth": 0}
+    under: Look = {**theme.good, "hatch": "....", "linewidth": 0}
+    for label, chosen, look in (
+        ("overconfident", accuracy < confidence, over),
+        ("underconfident", accuracy > confidence, under),
     ):
-        look: Look = {"facecolor": tint, "edgecolor": colour, "hatch": hatch, "linewidth": 0}
         for here, opacity in ((chosen & ~pale, 1.0), (chosen & pale, _FAINT)):
             if here.any():
                 ax.bar(low[here], (upper - lower)[here], width[here], lower[here], align="edge", alpha=opacity,
@@ -149,16 +133,12 @@ def _draw_bars(ax: Axes, bins: ReliabilityBins, theme: Theme) -> list[Artist]:
         if chosen.any():
             handles.append(Patch(label=label, **look))
     if (pale & (accuracy != confidence)).any():
-        last: Look = look if (pale & (accuracy > confidence)).any() else _over_patch(theme)
-        handles.append(Patch(label=f"pale: within chance,\nor under {_FEW_SAMPLES} samples", alpha=_FAINT, **last))
+        look = under if (pale & (accuracy > confidence)).any() else over
+        handles.append(Patch(label=f"pale: within chance,\nor under {_FEW_SAMPLES} samples", alpha=_FAINT, **look))
     ax.hlines(accuracy, low, low + width, color=theme.ink, linewidth=1.1, alpha=np.where(few, _FAINT, 1.0), zorder=3)
     size = 4.5 if len(bins.count) <= _MANY_BINS else 3
     _draw_marks(ax, bins, theme, {"marker": "o", "markersize": size, "markeredgewidth": 1.1, "color": theme.ink})
     return handles
-
-
-def _over_patch(theme: Theme) -> Look:
-    return {"facecolor": theme.over_tint, "edgecolor": theme.over, "hatch": OVER_HATCH, "linewidth": 0}
 
 
 def _draw_marks(ax: Axes, bins: ReliabilityBins, theme: Theme, look: Look) -> None:
@@ -196,8 +176,8 @@ def _draw_two(
         ax.plot(x, curve.accuracy.numpy(), zorder=4, **line)
         dots: Look = {"marker": marker, "markersize": 5, "markeredgewidth": 1.3}
         _draw_marks(ax, diagram.bins, theme, {"color": colour, **dots})
-        ece = percent_with_interval(diagram.ece, diagram.ece_low, diagram.ece_high)
-        words = f"{wrapped(label, 30)}\nECE {ece}"
+        ece = layout.percent_with_interval(diagram.ece, diagram.ece_low, diagram.ece_high)
+        words = f"{layout.wrapped(label, 30)}\nECE {ece}"
         handles.append(Line2D([], [], label=words, markerfacecolor=theme.background, **line, **dots))
     return handles
 
@@ -221,7 +201,7 @@ def _draw_strip(ax: Axes, diagrams: list[ReliabilityDiagram], theme: Theme, *, n
     near, far = ("right", "left") if on_the_right else ("left", "right")
     edge = float((bins.high if on_the_right else bins.low)[place])
     for text, x, side, colour in (
-        (percent(float(shares[0][place]), 0), edge, near, theme.ink),
+        (layout.percent(float(shares[0][place]), 0), edge, near, theme.ink),
         (note, 0.0 if on_the_right else 1.0, far, theme.muted),
     ):
         y = _STRIP_FLOOR + _STRIP_HEIGHT + 0.008
@@ -246,37 +226,33 @@ def plot_classwise(
 
     Triangles mark bins that have left the diagonal further than chance allows, and point to the side where they are;
     hollow circles are within chance. Bins of fewer than ten samples are faint, without their range.
-
-    Args:
-        predictions: Predictions, or their diagram from :func:`calibrant.diagrams.classwise_reliability`.
-        name: Name of the data, such as their file, for the title.
-        figure: Figure to draw on; a new one by default.
-        theme: "light" or "dark"; the figure takes its background too.
-
-    Returns:
-        The figure: a row with title and legend, then a panel for each class.
     """
     diagram = classwise_reliability(predictions) if isinstance(predictions, Predictions) else predictions
-    colours, shown = theme_named(theme), len(diagram.classes)
+    colours, shown = layout.theme_named(theme), len(diagram.classes)
     columns = shown if shown <= 4 else min((4, 5, 3), key=lambda number: -shown % number)  # few empty places
     rows = math.ceil(shown / columns)
     narrowest, head = 6.6, 0.7  # inches that the legend needs across, and title and legend down
     side = min(3.2, max(2.2, narrowest / columns))
-    figure = open_figure(
+    figure = layout.open_figure(
         figure, colours, width=max(narrowest, side * columns) + 0.6, height=(side + 0.2) * rows + 1.3
     )  # fmt: skip
     grid = figure.add_gridspec(rows + 1, columns, height_ratios=[head / side] + [1.0] * rows)
     which = f"the {shown} worst of {diagram.n_classes} classes" if shown < diagram.n_classes else f"{shown} classes"
-    parts = [without_middle(name, 22), which, f"classwise ECE {percent(diagram.sce, 2)}", f"n = {diagram.n:,}"]
+    parts = [
+        layout.without_middle(name, 22),
+        which,
+        f"classwise ECE {layout.percent(diagram.sce, 2)}",
+        f"n = {diagram.n:,}",
+    ]
     handles = _class_handles([of.bins for of in diagram.classes], colours)
     heading = "Reliability by class"
-    draw_head(figure.add_subplot(grid[0, :]), colours, heading, "  ·  ".join(filter(None, parts)), handles)
+    layout.draw_head(figure.add_subplot(grid[0, :]), colours, heading, "  ·  ".join(filter(None, parts)), handles)
     for place, of in enumerate(diagram.classes):
         ax = figure.add_subplot(grid[place // columns + 1, place % columns])
         _draw_class(ax, of, colours)
         for axis, labelled in ((ax.xaxis, place + columns >= shown), (ax.yaxis, place % columns == 0)):
             axis.set_ticks(np.linspace(0, 1, 3))
-            axis.set_major_formatter(percent_ticks())
+            axis.set_major_formatter(layout.percent_ticks())
             axis.set_tick_params(labelleft=labelled, labelbottom=labelled)
     figure.supxlabel("Probability of the class, %", color=colours.muted, fontsize=SIZES["label"])
     figure.supylabel("Samples of the class, %", color=colours.muted, fontsize=SIZES["label"])
@@ -284,7 +260,7 @@ def plot_classwise(
 
 
 def _draw_class(ax: Axes, of: ClassReliability, theme: Theme) -> None:
-    bare_axes(ax, theme)
+    layout.bare_axes(ax, theme)
     _draw_diagonal(ax, theme)
     bins = of.bins
     x, accuracy, outside = bins.confidence.numpy(), bins.accuracy.numpy(), bins.outside.numpy()
@@ -302,11 +278,12 @@ def _draw_class(ax: Axes, of: ClassReliability, theme: Theme) -> None:
                               zorder=3)  # fmt: skip
                 ax.plot(x[here], accuracy[here], linestyle="none", clip_on=False, zorder=4, alpha=opacity, **look)
     ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    heading = without_middle(of.name, 20)
+    heading = layout.without_middle(of.name, 20)
     ax.set_title(heading, loc="left", color=theme.ink, fontsize=SIZES["label"], fontweight="bold", pad=18)
     ax.annotate(
-        f"error {percent(of.error, 2)}  ·  {of.samples:,} samples", (0, 1), xycoords="axes fraction", xytext=(0, 5),
-        textcoords="offset points", color=theme.muted, fontsize=SIZES["note"], va="bottom",
+        f"error {layout.percent(of.error, 2)}  ·  {of.samples:,} sample{'s' * (of.samples != 1)}", (0, 1),
+        xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", color=theme.muted,
+        fontsize=SIZES["note"], va="bottom",
     )  # fmt: skip
 
 

@@ -10,44 +10,21 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from calibrant.atomic import atomic_text
 from calibrant.errors import InputError
+from calibrant.report.documents import to_html, to_html_fragment, to_markdown
 from calibrant.report.evaluation import evaluation_page, verdict
-from calibrant.report.html import to_html, to_html_fragment
-from calibrant.report.json import to_json, to_plain
-from calibrant.report.markdown import to_markdown
-from calibrant.report.page import Cell, Column, Figure, Page, Section, Table, Verdict
+from calibrant.report.page import Cell, Column, Figure, Page, Section, Table, Verdict, to_json, to_plain
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from calibrant.report.clamping import clamping_page, clamping_verdict
     from calibrant.report.comparison import comparison_page, comparison_verdict
     from calibrant.report.diagnosis import diagnosis_page, diagnosis_verdict
+    from calibrant.report.terminal import show
 
 __all__ = [
-    "Cell",
-    "Column",
-    "Figure",
-    "Page",
-    "Section",
-    "Table",
-    "Verdict",
-    "clamping_page",
-    "clamping_verdict",
-    "comparison_page",
-    "comparison_verdict",
-    "diagnosis_page",
-    "diagnosis_verdict",
-    "evaluation_page",
-    "page_of",
-    "show",
-    "to_html",
-    "to_html_fragment",
-    "to_json",
-    "to_markdown",
-    "to_plain",
-    "verdict",
-    "write",
-]
+    "Cell", "Column", "Figure", "Page", "Section", "Table", "Verdict", "clamping_page", "clamping_verdict",
+    "comparison_page", "comparison_verdict", "diagnosis_page", "diagnosis_verdict", "evaluation_page", "page_of",
+    "show", "to_html", "to_html_fragment", "to_json", "to_markdown", "to_plain", "verdict", "write",
+]  # fmt: skip
 
 Form: TypeAlias = Literal["json", "markdown", "html"]
 
@@ -55,16 +32,13 @@ _FORMS: dict[str, Form] = {".json": "json", ".md": "markdown", ".markdown": "mar
 _RENDERERS = {"json": to_json, "markdown": to_markdown, "html": to_html}
 # The module of each record's page.
 _PAGES = {
-    "ClampingEvaluation": "clamping",
-    "Comparison": "comparison",
-    "Diagnosis": "diagnosis",
-    "Evaluation": "evaluation",
-}
-_HOME = {
-    "clamping": ("clamping_page", "clamping_verdict"),
-    "comparison": ("comparison_page", "comparison_verdict"),
-    "diagnosis": ("diagnosis_page", "diagnosis_verdict"),
-}
+    "ClampingEvaluation": "clamping", "Comparison": "comparison", "Diagnosis": "diagnosis", "Evaluation": "evaluation",
+}  # fmt: skip
+_LATER = {
+    "clamping_page": "clamping", "clamping_verdict": "clamping", "comparison_page": "comparison",
+    "comparison_verdict": "comparison", "diagnosis_page": "diagnosis", "diagnosis_verdict": "diagnosis",
+    "show": "terminal",
+}  # fmt: skip
 
 
 def page_of(record: Any, **options: Any) -> Page:
@@ -80,25 +54,8 @@ def page_of(record: Any, **options: Any) -> Page:
     kind = type(record).__name__
     if kind not in _PAGES:
         raise InputError(f"record must be one of {', '.join(_PAGES)}; got {kind}.")
-    home = _PAGES[kind]
-    page: Page = getattr(import_module(f"calibrant.report.{home}"), f"{home}_page")(record, **options)
+    page: Page = getattr(import_module(f"calibrant.report.{_PAGES[kind]}"), f"{_PAGES[kind]}_page")(record, **options)
     return page
-
-
-def show(page: Page, *, full: bool = False, console: "Console | None" = None) -> None:
-    """Print a page.
-
-    Args:
-        page: The report.
-        full: Whether to print all numbers, or the brief form.
-        console: Where to print; standard output unless given. Its width decides the layout.
-    """
-    from rich.console import Console
-
-    from calibrant.report.terminal import to_terminal
-
-    console = console or Console(markup=False)
-    console.print(to_terminal(page, width=console.width, full=full), soft_wrap=True, highlight=False)
 
 
 def write(page: Page, path: Path, *, form: Form | None = None) -> Path:
@@ -126,7 +83,6 @@ def write(page: Page, path: Path, *, form: Form | None = None) -> Path:
 
 
 def __getattr__(name: str) -> object:
-    home = next((home for home, names in _HOME.items() if name in names), None)
-    if home is None:
+    if name not in _LATER:
         raise AttributeError(f"module 'calibrant.report' has no attribute {name!r}")
-    return getattr(import_module(f"calibrant.report.{home}"), name)
+    return getattr(import_module(f"calibrant.report.{_LATER[name]}"), name)

@@ -7,7 +7,7 @@ import math
 import shlex
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from calibrant.calibrators import Auto
 from calibrant.comparison import (
@@ -20,9 +20,7 @@ from calibrant.comparison import (
 )
 from calibrant.evidence import Difference
 from calibrant.report.evaluation import plain_estimates
-from calibrant.report.json import document
 from calibrant.report.page import (
-    INFLATED,
     Cell,
     Page,
     Row,
@@ -31,8 +29,11 @@ from calibrant.report.page import (
     Tone,
     Verdict,
     arrow,
+    code,
     counted,
-    interval_text,
+    difference_text,
+    document,
+    estimate_text,
     marked,
     number_text,
     p_text,
@@ -41,22 +42,13 @@ from calibrant.report.page import (
     table,
 )
 
+if TYPE_CHECKING:
+    from calibrant.clamping import ClampingEvaluation
+
 __all__ = [
-    "HeldOut",
-    "accuracy_words",
-    "comparison_page",
-    "comparison_verdict",
-    "difference_text",
-    "difference_words",
-    "held_out_facts",
-    "held_out_fields",
-    "held_out_settings",
-    "method_fields",
-    "method_name",
-    "method_notes",
-    "points_words",
-    "separation_words",
-]
+    "accuracy_words", "comparison_page", "comparison_verdict", "difference_words", "held_out_facts", "held_out_fields",
+    "held_out_settings", "method_fields", "method_name", "method_notes", "points_words", "separation_words",
+]  # fmt: skip
 
 _NAMES = {UNCALIBRATED: "the uncalibrated model", TEMPERATURE: "temperature scaling"}
 _MOST_NAMED = 6
@@ -77,7 +69,7 @@ def comparison_page(
         test: File of the test samples.
     """
     chosen, notes = comparison.recommended, method_notes(comparison.methods)
-    baselines = [name for name in (UNCALIBRATED, TEMPERATURE) if comparison.find(name) is not None]
+    baselines = [name for name in _NAMES if comparison.find(name) is not None]
     command = f"calibrant fit {shlex.quote(chosen.name)} {shlex.quote(str(calibration))} -o map.safetensors"
     return Page(
         title="Calibration methods compared",
@@ -97,7 +89,7 @@ def comparison_page(
         brief_notes=tuple(f"{chosen.name}: {note}" for note in chosen.notes),
         settings=held_out_settings(comparison),
         footer="Differences are a method's number minus the baseline's; their intervals are those of the one "
-        f"difference, not corrected for the number of methods. {INFLATED}",
+        "difference, not corrected for the number of methods.",
         commands=(command,) if calibration is not None and chosen.name != UNCALIBRATED else (),
         data=lambda: _document(comparison, calibration, test),
     )
@@ -125,19 +117,16 @@ def _board(comparison: Comparison, *, is_brief: bool = False) -> Table:
     rows: list[Row] = []
     for method in comparison.methods:
         is_chosen = method is comparison.recommended
-        name = Cell(method_name(method.name), code=True, bold=is_chosen, mark="←" * is_chosen)
+        name = code(method_name(method.name), bold=is_chosen, mark="←" * is_chosen)
         if method.failure is not None:
             rows.append([name, "", "not fitted", *[""] * (len(header) - 3)])
             continue
         against = method.differences.get(comparison.baseline)
-        cells: list[Cell | str] = [
-            marked(
-                _digits(method.metrics[metric].value, metric),
-                "alike" if against is None else against[metric].side,
-                bold=_digits(method.metrics[metric].value, metric) == best[metric],
-            )
-            for metric in names
-        ]
+        cells: list[Cell | str] = []
+        for metric in names:
+            text = _digits(method.metrics[metric].value, metric)
+            side = "alike" if against is None else against[metric].side
+            cells.append(marked(text, side, bold=text == best[metric]))
         cells.insert(1, "–" if against is None else difference_text(against["nll"]))
         change = method.differences[UNCALIBRATED]["accuracy"].value if UNCALIBRATED in method.differences else 0.0
         seconds = f"{method.seconds:.2f}" if method.seconds < 9.995 else f"{method.seconds:.0f}"
@@ -157,13 +146,7 @@ def _digits(value: float, metric: str) -> str:
 
 
 def _intervals(comparison: Comparison) -> Table:
-    rows: list[Row] = [
-        [
-            Cell(method_name(method.name), code=True),
-            *(f"{number_text(metric.value)} ({interval_text(metric)})" for metric in method.metrics.values()),
-        ]
-        for method in comparison.fitted
-    ]
+    rows = [[code(method_name(m.name)), *map(estimate_text, m.metrics.values())] for m in comparison.fitted]
     return table(["method", *comparison.best.metrics], rows)
 
 
@@ -171,10 +154,10 @@ def _differences(comparison: Comparison, baseline: str) -> Table:
     rows: list[Row] = []
     for method in comparison.fitted:
         if baseline in method.differences:
-            found = method.differences[baseline]
-            first, *others = (marked(difference_text(change), change.side) for change in found.values())
-            tests = [p_text(found["nll"].p), p_text(found["nll"].corrected_p)]
-            rows.append([Cell(method_name(method.name), code=True), first, *tests, *others])
+            changes = method.differences[baseline]
+            first, *others = (marked(difference_text(change), change.side) for change in changes.values())
+            tests = [p_text(changes["nll"].p), p_text(changes["nll"].corrected_p)]
+            rows.append([code(method_name(method.name)), first, *tests, *others])
     first_name, *names = comparison.best.metrics
     return table(["method", first_name, "p", "corrected", *names], rows)
 
@@ -277,12 +260,12 @@ def _gains(comparison: Comparison, chosen: MethodResult) -> list[str]:
     """Return the difference in log-loss from both baselines."""
     if chosen.name == UNCALIBRATED:
         return []
-    found = [
+    gains = [
         f"{difference_words(chosen.differences[baseline]['nll'])} than that of {words}"
         for baseline, words in _NAMES.items()
         if baseline in chosen.differences
     ]
-    lines = [f"Its log-loss is {', and '.join(found)}."] if found else []
+    lines = [f"Its log-loss is {', and '.join(gains)}."] if gains else []
     best, gap = comparison.best, chosen.to_best
     if gap is not None:
         no_other = best.beats(TEMPERATURE) or comparison.find(TEMPERATURE) is None
@@ -306,27 +289,27 @@ def _brier(comparison: Comparison, chosen: MethodResult) -> list[str]:
     """Return where the other proper score disagrees: with the method itself, or with the choice of it."""
     lowest = min(comparison.fitted, key=lambda method: method.metrics["brier"].value)
     if chosen.name != UNCALIBRATED and chosen.differences[UNCALIBRATED]["brier"].side == "worse":
-        difference = difference_words(chosen.differences[UNCALIBRATED]["brier"])
-        disagrees = (
-            f"The Brier score, the other proper score, disagrees: that of {chosen.name} is {difference} than that of "
-            f"{_NAMES[UNCALIBRATED]}. It weighs confident mistakes less than the log-loss does; by it, "
+        change = chosen.differences[UNCALIBRATED]["brier"]
+        text = (
+            f"The Brier score, the other proper score, disagrees: that of {chosen.name} is {difference_words(change)} "
+            f"than that of {_NAMES[UNCALIBRATED]}. It weighs confident mistakes less than the log-loss does; by it, "
             f"{method_name(lowest.name)} is best."
         )
-        return [disagrees]
-    has_other = chosen.name not in (UNCALIBRATED, TEMPERATURE) and TEMPERATURE in chosen.differences
+        return [text]
+    has_other = chosen.name not in _NAMES and TEMPERATURE in chosen.differences
     baseline = TEMPERATURE if has_other else UNCALIBRATED
     if lowest is chosen or baseline not in lowest.differences:
         return []
     is_no_better = chosen.name == baseline or chosen.differences[baseline]["brier"].side != "better"
-    if is_no_better and lowest.differences[baseline]["brier"].side == "better":
-        difference = difference_words(lowest.differences[baseline]["brier"])
-        but = "" if chosen.name == baseline else f", and {chosen.name} does not improve on it"
-        other = (
-            f"The Brier score, the other proper score, would choose {lowest.name}: it is {difference} than that of "
-            f"{_NAMES[baseline]}, which is clearly better{but}."
-        )
-        return [other]
-    return []
+    if not is_no_better or lowest.differences[baseline]["brier"].side != "better":
+        return []
+    but = "" if chosen.name == baseline else f", and {chosen.name} does not improve on it"
+    text = (
+        f"The Brier score, the other proper score, would choose {lowest.name}: it is "
+        f"{difference_words(lowest.differences[baseline]['brier'])} than that of {_NAMES[baseline]}, which is clearly "
+        f"better{but}."
+    )
+    return [text]
 
 
 def _calibration(comparison: Comparison, chosen: MethodResult) -> list[str]:
@@ -337,15 +320,14 @@ def _calibration(comparison: Comparison, chosen: MethodResult) -> list[str]:
     line = f"Its ECE is {chosen.metrics['ece'].value:.4f}{before}"
     if lowest is chosen:
         return [f"{line}, the lowest here too."]
-    gap = lowest.nll - chosen.nll
-    value = f"{lowest.metrics['ece'].value:.4f}"
-    line += f". ECE ranks {method_name(lowest.name)} first ({value}), whose log-loss is "
+    gap, value = lowest.nll - chosen.nll, lowest.metrics["ece"].value
     if abs(gap) < _SHOWN:
-        return [f"{line}the same."]
-    if gap < 0:
-        return [f"{line}{-gap:.4f} lower too."]
-    advice = "choose by the log-loss, because a low ECE alone does not make good probabilities."
-    return [f"{line}{gap:.4f} higher: {advice}"]
+        end = "the same."
+    elif gap < 0:
+        end = f"{-gap:.4f} lower too."
+    else:
+        end = f"{gap:.4f} higher: choose by the log-loss, because a low ECE alone does not make good probabilities."
+    return [f"{line}. ECE ranks {method_name(lowest.name)} first ({value:.4f}), whose log-loss is {end}"]
 
 
 def _harmful(comparison: Comparison) -> list[str]:
@@ -373,7 +355,7 @@ def _next_steps(comparison: Comparison, chosen: MethodResult) -> list[str]:
             }[comparison.why_uncalibrated]
         ]
     step = f"Fit {chosen.name} on the calibration samples and put it behind the model."
-    if len(comparison.fitted) > 2 and chosen.name not in (TEMPERATURE, Auto.name):
+    if len(comparison.fitted) > 2 and chosen.name not in {TEMPERATURE, Auto.name}:
         step += " It was chosen on these test samples, so expect a little less on new ones; auto chooses without them."
     return [*first, step]
 
@@ -388,35 +370,21 @@ def _listed(names: Sequence[str]) -> str:
 # Shared with the report of a clamped network.
 
 
-class HeldOut(Protocol):
-    """What every comparison on held-out samples has."""
-
-    @property
-    def n_calibration(self) -> int: ...
-    @property
-    def n_test(self) -> int: ...
-    @property
-    def n_classes(self) -> int: ...
-    @property
-    def n_bins(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def resamples(self) -> int: ...
+_HeldOut: TypeAlias = "Comparison | ClampingEvaluation"
 
 
-def held_out_facts(record: HeldOut) -> str:
+def held_out_facts(record: _HeldOut) -> str:
     """Return the size of the data."""
     samples = counted(record.n_calibration, "calibration sample")
     return f"{samples}, {counted(record.n_test, 'test sample')}, {counted(record.n_classes, 'class', 'classes')}"
 
 
-def held_out_settings(record: HeldOut) -> str:
+def held_out_settings(record: _HeldOut) -> str:
     """Return what decides the numbers, given the data."""
     return f"{record.n_bins} bins; {record.resamples} resamples; seed {record.seed}"
 
 
-def held_out_fields(record: HeldOut, *, calibration: PurePath | None, test: PurePath | None) -> dict[str, Any]:
+def held_out_fields(record: _HeldOut, *, calibration: PurePath | None, test: PurePath | None) -> dict[str, Any]:
     """Return both for the JSON report."""
     return {
         "calibration": {"source": calibration and calibration.name, "n": record.n_calibration},
@@ -457,13 +425,6 @@ def method_notes(methods: Sequence[MethodResult]) -> list[str]:
         for note in method.notes if method.failure is None else ():
             warned.setdefault(note, []).append(method_name(method.name))
     return failed + [f"{', '.join(names)}: {note}" for note, names in warned.items()]
-
-
-def difference_text(change: Difference) -> str:
-    """Return a difference with its interval, for a cell."""
-    if math.isnan(change.low):
-        return "undefined" if math.isnan(change.value) else f"{change.value:+.4f}"
-    return f"{change.value:+.4f} ({change.low:+.4f} … {change.high:+.4f})"
 
 
 def difference_words(change: Difference) -> str:

@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from calibrant import catalogue
 from calibrant.diagnosis import (
     Band,
+    Calibratability,
     CandidateVerdict,
     CoefficientCurve,
     Diagnosis,
-    Direction,
     EpochCurves,
     LearnedGroup,
     Refinement,
@@ -20,24 +20,31 @@ from calibrant.diagnosis import (
 from calibrant.diagnosis.calibratability import NOT_AN_IDENTITY, ORACLE, SEPARATION
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.evidence import Side
-from calibrant.report.candidate_verdict import baseline_words, basis_words, verdict_words
-from calibrant.report.json import document
+from calibrant.report.candidates import (
+    SeedCell,
+    baseline_words,
+    basis_words,
+    direction_text,
+    map_name,
+    short_text,
+    spread_text,
+    verdict_words,
+)
 from calibrant.report.page import (
-    INFLATED,
-    Cell,
     Page,
     Row,
     Section,
     Table,
     Verdict,
     arrow,
+    code,
     counted,
+    document,
     p_text,
     sentence,
     table,
 )
 from calibrant.report.shift import RUN_TEST, brief_shift_sections, shift_section, shift_sentences
-from calibrant.report.spread import SeedCell, direction_text, map_name, short_text, spread_text
 
 __all__ = ["candidate_words", "diagnosis_notes", "diagnosis_page", "diagnosis_verdict"]
 
@@ -52,158 +59,141 @@ _TERMS = {
 }  # fmt: skip
 
 
-def diagnosis_page(found: Diagnosis, *, source: str | None = None) -> Page:
-    """Return the report of a diagnosis.
+def diagnosis_page(record: Diagnosis, *, source: str | None = None) -> Page:
+    """Return the report of a record.
 
     Args:
-        found: The numbers.
+        record: The numbers.
         source: Where the runs came from.
     """
-    runs, candidates = sum(len(each.seeds) for each in found.candidates), len(found.candidates)
+    runs, candidates = sum(len(one.seeds) for one in record.candidates), len(record.candidates)
     trained = (
         f"{counted(runs, 'run')} of {counted(candidates, 'candidate')}" if runs > candidates else counted(runs, "run")
     )
     return Page(
         title="Diagnosis",
         source=source,
-        facts=f"{trained}, {counted(found.n, 'test sample')}",
-        verdict=diagnosis_verdict(found),
+        facts=f"{trained}, {counted(record.n, 'test sample')}",
+        verdict=diagnosis_verdict(record),
         brief=(
-            Section("", (_brief(found),), legend=_brief_legend(found)),
-            *([] if found.shift is None else brief_shift_sections(found.shift)),
+            Section("", (_brief(record),), legend=_brief_legend(record)),
+            *([] if record.shift is None else brief_shift_sections(record.shift)),
         ),
         more="All metrics, decompositions, curves and tests",
         sections=(
-            Section("Calibratability: the ECE that a map leaves", (_calibratability(found),), legend=_legend(found)),
+            Section("Calibratability: the ECE that a map leaves", (_calibratability(record),), legend=_legend(record)),
             Section(
-                "Refinement: does confidence separate right from wrong?", (_refinement(found),), legend=_REFINEMENT
+                "Refinement: does confidence separate right from wrong?", (_refinement(record),), legend=_REFINEMENT
             ),
-            *_splits(found),
-            Section("Murphy's decomposition, and the terms of equation 9", (_terms(found),), legend=_EQUATION_9),
-            Section("Direction of miscalibration", (_directions(found),), legend=_DIRECTION),
-            *_curves(found),
-            *([] if found.shift is None else [shift_section(found.shift)]),
-            *_tests(found),
-            Section("Runs", (_runs(found),)),
+            *_splits(record),
+            Section("Murphy's decomposition, and the terms of equation 9", (_terms(record),), legend=_EQUATION_9),
+            Section("Direction of miscalibration", (_directions(record),), legend=_DIRECTION),
+            *_curves(record),
+            *([] if record.shift is None else [shift_section(record.shift)]),
+            *_tests(record),
+            Section("Runs", (_runs(record),)),
         ),
-        notes=tuple(diagnosis_notes(found)),
-        settings=f"{found.n_bins} bins; {found.resamples} resamples; seed {found.seed}",
-        footer=INFLATED,
-        data=lambda: _document(found),
+        notes=tuple(diagnosis_notes(record)),
+        settings=f"{record.n_bins} bins; {record.resamples} resamples; seed {record.seed}",
+        data=lambda: _document(record),
     )
 
 
-def _document(found: Diagnosis) -> dict[str, Any]:
+def _document(record: Diagnosis) -> dict[str, Any]:
     """Return the JSON report.
 
     ``verdict`` has the words; the rest are the fields of :class:`~calibrant.diagnosis.Diagnosis` under their names, but
     for ``bins``. A number over runs has ``mean``, ``std``, ``lowest``, ``highest`` and ``values``, one per run.
     Densities are left out, except for their medians.
     """
-    plain = found.as_dict()
+    plain = record.as_dict()
     for candidate in plain["refinement"]:
         for row in candidate["rows"]:
             for name in _DRAWN if row["density"] is not None else ():
                 del row["density"][name]
-    for verdict, fields in zip(found.verdicts, plain["verdicts"], strict=True):
-        fields["words"], fields["basis"] = candidate_words(found, verdict)
+    for verdict, fields in zip(record.verdicts, plain["verdicts"], strict=True):
+        fields["words"], fields["basis"] = candidate_words(record, verdict)
     bins = plain.pop("n_bins")
-    return document("calibrant.diagnosis/1", {"verdict": diagnosis_verdict(found), "bins": bins, **plain})
+    return document("calibrant.diagnosis/1", {"verdict": diagnosis_verdict(record), "bins": bins, **plain})
 
 
-class _OfCandidate(Protocol):
-    @property
-    def candidate(self) -> str: ...
+def _in_order(record: Diagnosis, records: Iterable[Any]) -> list[Any]:
+    """Return records of candidates with that of the baseline first."""
+    return sorted(records, key=lambda one: one.candidate != record.baseline)
 
 
-_Found = TypeVar("_Found", bound=_OfCandidate)
-_Any = TypeVar("_Any")
-
-
-def _in_order(found: Diagnosis, records: Iterable[_Found]) -> list[_Found]:
-    """Return the records with that of the baseline first."""
-    return sorted(records, key=lambda one: one.candidate != found.baseline)
-
-
-def _rows(found: Diagnosis) -> list[tuple[Refinement, RefinementRow]]:
-    return [(one, row) for one in _in_order(found, found.refinement) for row in one.rows]
-
-
-def _name(candidate: str) -> Cell:
-    return Cell(candidate, code=True)
+def _rows(record: Diagnosis) -> list[tuple[Refinement, RefinementRow]]:
+    return [(one, row) for one in _in_order(record, record.refinement) for row in one.rows]
 
 
 # Tables.
 
 
-def _brief(found: Diagnosis) -> Table:
+def _errors(record: Diagnosis, one: Calibratability, maps: Iterable[str]) -> list[SeedCell]:
+    """Return accuracy, the ECE under each map, and the optimal ECE of a candidate."""
+    accuracy = next((verdict.accuracy for verdict in record.verdicts if verdict.candidate == one.candidate), None)
+    return [
+        SeedCell(one.accuracy, difference=accuracy),
+        *(SeedCell(one.ece[name], one.t_tests.get(name), one.differences.get(name)) for name in maps),
+        SeedCell(one.optimal_ece, one.t_tests.get(ORACLE)),
+    ]
+
+
+def _brief(record: Diagnosis) -> Table:
     """Return the numbers of each candidate that matter most."""
-    accuracies = {verdict.candidate: verdict.accuracy for verdict in found.verdicts}
-    refinements = {one.candidate: one.rows[0] for one in found.refinement}
-    gaps = {one.candidate: one for one in found.directions if one.map == UNCALIBRATED}
+    refinements = {one.candidate: one.rows[0] for one in record.refinement}
+    gaps = {one.candidate: one.gap.mean for one in record.directions if one.map == UNCALIBRATED}
     rows: list[Row] = []
-    for one in _in_order(found, found.calibratability):
-        row = refinements[one.candidate]
-        cells = [
-            SeedCell(one.accuracy, difference=accuracies.get(one.candidate)),
-            *(SeedCell(one.ece[m], one.t_tests.get(m), one.differences.get(m)) for m in (UNCALIBRATED, TEMPERATURE)),
-            SeedCell(one.optimal_ece, one.t_tests.get(ORACLE)),
-            SeedCell(row.metrics["auroc"], row.t_tests.get("auroc"), row.auroc_difference),
-        ]
-        gap = gaps[one.candidate].gap.mean
-        rows.append([_name(one.candidate), *map(_mean, cells), "–" if math.isnan(gap) else f"{gap:+.4f}"])
+    for one in _in_order(record, record.calibratability):
+        row, gap = refinements[one.candidate], gaps[one.candidate]
+        auroc = SeedCell(row.metrics["auroc"], row.t_tests.get("auroc"), row.auroc_difference)
+        cells = [cell.mean() for cell in (*_errors(record, one, (UNCALIBRATED, TEMPERATURE)), auroc)]
+        rows.append([code(one.candidate), *cells, "–" if math.isnan(gap) else f"{gap:+.4f}"])
     header = ["candidate", "accuracy", "ece", "ece, temperature", "ece, optimal", "auroc", "confidence − accuracy"]
     return table(header, rows)
 
 
-def _mean(cell: SeedCell) -> Cell:
-    mean = cell.spread.mean
-    return Cell("–" if math.isnan(mean) else f"{mean:.4f}", cell.side, cell.marks)
+def _brief_legend(record: Diagnosis) -> str:
+    seeds = "Means over seeds. " if any(len(one.seeds) > 1 for one in record.candidates) else ""
+    return f"{seeds}optimal: the lowest ECE of any temperature, an oracle's. {_marks(record)}".strip()
 
 
-def _brief_legend(found: Diagnosis) -> str:
-    seeds = "Means over seeds. " if any(len(each.seeds) > 1 for each in found.candidates) else ""
-    return f"{seeds}optimal: the lowest ECE of any temperature, an oracle's. {_marks(found)}".strip()
-
-
-def _calibratability(found: Diagnosis) -> Table:
-    accuracies = {verdict.candidate: verdict.accuracy for verdict in found.verdicts}
-    errors = ["ece ↓" if name == UNCALIBRATED else f"ece, {name} ↓" for name in found.maps]
-    rows: list[Row] = []
-    for one in _in_order(found, found.calibratability):
-        cells = [
-            SeedCell(one.accuracy, difference=accuracies.get(one.candidate)).cell(),
-            *(SeedCell(one.ece[m], one.t_tests.get(m), one.differences.get(m)).cell() for m in found.maps),
-            SeedCell(one.optimal_ece, one.t_tests.get(ORACLE)).cell(),
-            SeedCell(one.temperature).cell(3),
-            SeedCell(one.oracle_temperature).cell(3),
+def _calibratability(record: Diagnosis) -> Table:
+    errors = ["ece ↓" if name == UNCALIBRATED else f"ece, {name} ↓" for name in record.maps]
+    rows = [
+        [
+            code(one.candidate),
+            *(cell.cell() for cell in _errors(record, one, record.maps)),
+            spread_text(one.temperature, 3),
+            spread_text(one.oracle_temperature, 3),
         ]
-        rows.append([_name(one.candidate), *cells])
+        for one in _in_order(record, record.calibratability)
+    ]
     return table(["candidate", "accuracy ↑", *errors, "optimal ↓", "T", "optimal T"], rows)
 
 
-def _refinement(found: Diagnosis) -> Table:
+def _refinement(record: Diagnosis) -> Table:
     rows: list[Row] = []
-    for one, row in _rows(found):
+    for one, row in _rows(record):
         cells = [
             SeedCell(row.metrics[m], row.t_tests.get(m), row.auroc_difference if m == "auroc" else None).cell()
             for m in SEPARATION
         ]
-        rows.append([_name(one.candidate), map_name(row.map), *cells])
+        rows.append([code(one.candidate), map_name(row.map), *cells])
     header = ["candidate", "map", *(arrow(name, catalogue.metrics[name].lower_is_better) for name in SEPARATION)]
     return table(header, rows, text=(0, 1))
 
 
-def _splits(found: Diagnosis) -> list[Section]:
+def _splits(record: Diagnosis) -> list[Section]:
     """Return log-loss and Brier score of the networks, and how much of them a temperature removes."""
     parts = {"": "total", " calibration": "calibration", " refinement": "refinement"}
     rows: list[Row] = []
     header: list[str] = []
-    for one in _in_order(found, found.refinement):
+    for one in _in_order(record, record.refinement):
         if one.splits:
             cells = [spread_text(getattr(split, field)) for split in one.splits.values() for field in parts.values()]
             header = ["candidate", *(f"{score}{part}" for score in one.splits for part in parts)]
-            rows.append([_name(one.candidate), *cells])
+            rows.append([code(one.candidate), *cells])
     if not rows:
         return []
     legend = (
@@ -213,53 +203,43 @@ def _splits(found: Diagnosis) -> list[Section]:
     return [Section("Log-loss and Brier score decomposed", (table(header, rows),), legend=legend)]
 
 
-def _terms(found: Diagnosis) -> Table:
-    rows: list[Row] = []
-    for one, row in _rows(found):
-        if row.density is not None:
-            values = {**row.murphy, **row.terms}
-            rows.append([_name(one.candidate), map_name(row.map), *(spread_text(values[name]) for name in _TERMS)])
+def _terms(record: Diagnosis) -> Table:
+    rows = [
+        [code(one.candidate), map_name(row.map), *(spread_text({**row.murphy, **row.terms}[name]) for name in _TERMS)]
+        for one, row in _rows(record)
+        if row.density is not None
+    ]
     return table(["candidate", "map", *_TERMS.values()], rows, text=(0, 1))
 
 
-def _directions(found: Diagnosis) -> Table:
-    lines: dict[str, dict[str, Direction]] = {}
-    for one in _in_order(found, found.directions):
-        lines.setdefault(one.candidate, {})[one.map] = one
-    rows: list[Row] = [
-        [_name(candidate), *(direction_text(by_map[name]) for name in found.maps)]
-        for candidate, by_map in lines.items()
-    ]
-    return table(["candidate", *map(map_name, found.maps)], rows)
+def _directions(record: Diagnosis) -> Table:
+    texts = {(one.candidate, one.map): direction_text(one) for one in record.directions}
+    names = dict.fromkeys(one.candidate for one in _in_order(record, record.directions))
+    rows = [[code(name), *(texts[name, mapping] for mapping in record.maps)] for name in names]
+    return table(["candidate", *map(map_name, record.maps)], rows)
 
 
-def _tests(found: Diagnosis) -> list[Section]:
+def _tests(record: Diagnosis) -> list[Section]:
     """Return every comparison of an ECE with the baseline's: on the same samples, and over seeds alone."""
     rows: list[Row] = []
-    for one in _in_order(found, found.calibratability):
+    for one in _in_order(record, record.calibratability):
         for name, change in one.differences.items():
             test = one.t_tests[name]
             rows.append([
-                _name(one.candidate), map_name(name), f"{change.value:+.4f}", f"{change.low:+.4f} … {change.high:+.4f}",
+                code(one.candidate), map_name(name), f"{change.value:+.4f}", f"{change.low:+.4f} … {change.high:+.4f}",
                 *(p_text(p, resampled=not change.covers_seeds) for p in (change.p, change.corrected_p)),
                 "" if test.note is not None else f"{test.t:.2f} ({test.df:.1f})",
                 "" if test.note is not None else p_text(test.p, resampled=False),
             ])  # fmt: skip
     header = ["candidate", "map", "difference of ece", "95 % interval", "p", "corrected", "t (df) of runs", "p of runs"]
-    title = f"Differences in ECE from {found.baseline}"
+    title = f"Differences in ECE from {record.baseline}"
     return [Section(title, (table(header, rows, text=(0, 1)),))] if rows else []
 
 
-def _runs(found: Diagnosis) -> Table:
-    rows: list[Row] = [
-        [
-            _name(one.name),
-            one.words,
-            ", ".join(map(str, one.seeds)),
-            f"{one.calibration_rows:,}",
-            ", ".join(one.folders),
-        ]
-        for one in found.candidates
+def _runs(record: Diagnosis) -> Table:
+    rows = [
+        [code(one.name), one.words, ", ".join(map(str, one.seeds)), f"{one.calibration_rows:,}", ", ".join(one.folders)]
+        for one in record.candidates
     ]
     return table(["candidate", "", "seeds", "calibration samples", "folders"], rows, text=(0, 1, 4))
 
@@ -267,51 +247,46 @@ def _runs(found: Diagnosis) -> Table:
 # Curves.
 
 
-def _curves(found: Diagnosis) -> list[Section]:
+def _curves(record: Diagnosis) -> list[Section]:
     sections = [
         Section(
-            f"Over a coefficient: {curve.option} of {curve.loss}", (_coefficient(curve, found),), legend=_COEFFICIENTS
+            f"Over a coefficient: {curve.option} of {curve.loss}", (_coefficient(curve, record),), legend=_COEFFICIENTS
         )
-        for curve in found.coefficients
+        for curve in record.coefficients
     ]
-    if found.validation_sizes:
-        draws = counted(found.validation_sizes[0].draws, "draw")
+    if record.validation_sizes:
+        draws = counted(record.validation_sizes[0].draws, "draw")
         legend = (
             f"ECE after maps fitted on so many calibration samples, mean over runs and {draws}; the last column is all "
             "of them, once."
         )
-        sections.append(Section("How many calibration samples a map needs", _sizes(found), legend=legend))
-    if found.epochs:
-        sections.append(Section("Optimal ECE over epochs", _epochs(found), legend=_EPOCHS))
-    if losses := _learned_losses(found):
+        sections.append(Section("How many calibration samples a map needs", _sizes(record), legend=legend))
+    if record.epochs:
+        sections.append(Section("Optimal ECE over epochs", _epochs(record), legend=_EPOCHS))
+    if losses := _learned_losses(record):
         sections.append(Section("Parameters of learned losses", losses, legend=_LOSSES))
-    if found.learned_epochs:
-        sections.append(Section("When samples were learned", (_learned(found),), legend=_LEARNED_SAMPLES))
+    if record.learned_epochs:
+        sections.append(Section("When samples were learned", (_learned(record),), legend=_LEARNED_SAMPLES))
     return sections
 
 
-def _coefficient(curve: CoefficientCurve, found: Diagnosis) -> Table:
-    rows: list[Row] = [
-        [
-            f"{point.value:g}",
-            *(spread_text(point.ece[name]) for name in found.maps),
-            spread_text(point.optimal_ece),
-            spread_text(point.temperature, 3),
-            spread_text(point.accuracy),
-        ]
+def _coefficient(curve: CoefficientCurve, record: Diagnosis) -> Table:
+    rows = [
+        [f"{point.value:g}", *(spread_text(point.ece[name]) for name in record.maps), spread_text(point.optimal_ece),
+         spread_text(point.temperature, 3), spread_text(point.accuracy)]
         for point in curve.points
-    ]
-    return table([curve.option.rpartition(".")[2], *map(map_name, found.maps), "optimal", "T", "accuracy"], rows)
+    ]  # fmt: skip
+    return table([curve.option.rpartition(".")[2], *map(map_name, record.maps), "optimal", "T", "accuracy"], rows)
 
 
-def _sizes(found: Diagnosis) -> tuple[Table, ...]:
+def _sizes(record: Diagnosis) -> tuple[Table, ...]:
     """Return a table for each set of numbers of calibration samples."""
     tables = []
-    for members in _grouped(_in_order(found, found.validation_sizes), lambda one: tuple(p.rows for p in one.points)):
-        rows: list[Row] = [
-            [_name(one.candidate), name, *(_size_text(point, name) for point in one.points)]
+    for members in _grouped(record, record.validation_sizes, lambda one: tuple(p.rows for p in one.points)):
+        rows = [
+            [code(one.candidate), name, *(_size_text(point, name) for point in one.points)]
             for one in members
-            for name in found.maps[1:]
+            for name in record.maps[1:]
         ]
         header = ["candidate", "map", *(counted(point.rows, "sample") for point in members[0].points)]
         tables.append(table(header, rows, text=(0, 1)))
@@ -327,30 +302,30 @@ def _size_text(point: SizePoint, name: str) -> str:
     return f"{text}, {failed} of {len(spread.values)} not fitted" if failed else text
 
 
-def _epochs(found: Diagnosis) -> tuple[Table, ...]:
+def _epochs(record: Diagnosis) -> tuple[Table, ...]:
     """Return a table for each set of epochs."""
     tables = []
-    for members in _grouped(_in_order(found, found.epochs), lambda one: one.epochs):
+    for members in _grouped(record, record.epochs, lambda one: one.epochs):
         shown = _shown_epochs(members[0])
         rows: list[Row] = []
         for one in members:
             band = one.numbers["optimal_ece"]
             lowest = band.mean[one.epochs.index(one.lowest_epoch)]
             ends = [f"{lowest:.4f}", str(one.lowest_epoch), f"{one.rise:+.4f}"]
-            rows.append([_name(one.candidate), *_band_texts(one, band, shown, ".4f"), *ends])
+            rows.append([code(one.candidate), *_band_texts(one, band, shown, ".4f"), *ends])
         header = ["candidate", *(f"epoch {epoch}" for epoch in shown), "lowest", "at epoch", "rise to the end"]
         tables.append(table(header, rows))
     return tuple(tables)
 
 
-def _learned_losses(found: Diagnosis) -> tuple[Table, ...]:
+def _learned_losses(record: Diagnosis) -> tuple[Table, ...]:
     """Return the parameters that learned losses report, such as the mean γ, over the epochs."""
     tables = []
-    learned = [one for one in _in_order(found, found.epochs) if one.learned]
-    for members in _grouped(learned, lambda one: one.epochs):
+    learned = [one for one in record.epochs if one.learned]
+    for members in _grouped(record, learned, lambda one: one.epochs):
         shown = _shown_epochs(members[0])
-        rows: list[Row] = [
-            [_name(one.candidate), name, *_band_texts(one, band, shown, _LEARNED)]
+        rows = [
+            [code(one.candidate), name, *_band_texts(one, band, shown, _LEARNED)]
             for one in members
             for name, band in one.learned.items()
         ]
@@ -372,13 +347,13 @@ def _band_texts(curves: EpochCurves, band: Band, shown: Sequence[int], form: str
     return [f"{band.mean[place]:{form}}{text}" for place, text in zip(places, ranges, strict=True)]
 
 
-def _learned(found: Diagnosis) -> Table:
+def _learned(record: Diagnosis) -> Table:
     """Return the share of samples and their top logits, by the epochs in which they were learned."""
-    rows: list[Row] = [
-        [_name(one.candidate), *map(_group_text, one.groups), spread_text(one.rank_correlation, 3)]
-        for one in _in_order(found, found.learned_epochs)
+    rows = [
+        [code(one.candidate), *map(_group_text, one.groups), spread_text(one.rank_correlation, 3)]
+        for one in _in_order(record, record.learned_epochs)
     ]
-    header = ["candidate", *map(_group_name, found.learned_epochs[0].groups), "rank correlation"]
+    header = ["candidate", *map(_group_name, record.learned_epochs[0].groups), "rank correlation"]
     return table(header, rows)
 
 
@@ -392,10 +367,10 @@ def _group_text(group: LearnedGroup) -> str:
     return f"{group.share:.2f} of samples: {group.mean:.1f} ± {group.std:.1f}" if group.rows else "–"
 
 
-def _grouped(records: Iterable[_Any], key: Callable[[_Any], Hashable]) -> list[list[_Any]]:
-    """Return those with the same key together, in order of first appearance."""
-    groups: dict[Hashable, list[_Any]] = {}
-    for one in records:
+def _grouped(record: Diagnosis, records: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[Any]]:
+    """Return records with the same key together, in order of first appearance, the baseline's first."""
+    groups: dict[Hashable, list[Any]] = {}
+    for one in _in_order(record, records):
         groups.setdefault(key(one), []).append(one)
     return list(groups.values())
 
@@ -429,74 +404,74 @@ _LEARNED_SAMPLES = (
 )
 
 
-def _legend(found: Diagnosis) -> str:
+def _legend(record: Diagnosis) -> str:
     unusual = [
         f"{name} with {option} {value}"
-        for name, options in found.map_settings.items()
+        for name, options in record.map_settings.items()
         for option, value in options.items()
         if name in catalogue.calibrators and value != catalogue.calibrators[name].settings()[option]
     ]
-    seeds = " Mean ± standard deviation over seeds." if any(len(each.seeds) > 1 for each in found.candidates) else ""
+    seeds = " Mean ± standard deviation over seeds." if any(len(one.seeds) > 1 for one in record.candidates) else ""
     options = f" ({', '.join(unusual)})" if unusual else ""
     legend = (
-        f"ECE with {found.n_bins} bins: uncalibrated, then after each map, fitted on the calibration samples"
+        f"ECE with {record.n_bins} bins: uncalibrated, then after each map, fitted on the calibration samples"
         f"{options}. optimal: the lowest of any temperature, searched on the test "
         f"samples; an oracle, and no method.{seeds}"
     )
-    return f"{legend} {_marks(found)}".strip()
+    return f"{legend} {_marks(record)}".strip()
 
 
-def _marks(found: Diagnosis) -> str:
+def _marks(record: Diagnosis) -> str:
     """Return what the marks mean; empty where there are none."""
-    if not found.verdicts:
+    if not record.verdicts:
         return ""
-    covers = {verdict.raw_ece.covers_seeds for verdict in found.verdicts}
+    covers = {verdict.raw_ece.covers_seeds for verdict in record.verdicts}
     seeds = ", and of seeds where either has several runs" if len(covers) > 1 else " and of seeds" * any(covers)
-    corrected = f", corrected for {len(found.verdicts)} comparisons (Holm)" if len(found.verdicts) > 1 else ""
+    corrected = f", corrected for {len(record.verdicts)} comparisons (Holm)" if len(record.verdicts) > 1 else ""
     marks = (
-        f"✓ clearly better, ✗ clearly worse than {found.baseline} on the same samples: beyond the noise of samples"
+        f"✓ clearly better, ✗ clearly worse than {record.baseline} on the same samples: beyond the noise of samples"
         f"{seeds}{corrected}."
     )
-    if not any(test.note is None for each in found.calibratability for test in each.t_tests.values()):
+    if not any(test.note is None for one in record.calibratability for test in one.t_tests.values()):
         return marks
-    return f"{marks} ▲ higher, ▼ lower than {found.baseline} by {RUN_TEST} (as in Wang et al. 2021)."
+    return f"{marks} ▲ higher, ▼ lower than {record.baseline} by {RUN_TEST} (as in Wang et al. 2021)."
 
 
 # Words.
 
 
-def diagnosis_verdict(found: Diagnosis) -> Verdict:
+def diagnosis_verdict(record: Diagnosis) -> Verdict:
     """Put a diagnosis into words: each candidate against the baseline, and what that is based on."""
-    words = [candidate_words(found, verdict) for verdict in found.verdicts]
+    words = [candidate_words(record, verdict) for verdict in record.verdicts]
     bases = list(dict.fromkeys(basis for _, basis in words))
     stories = [text if len(bases) == 1 else f"{text} ({basis.rstrip('.')})" for text, basis in words]
     return Verdict(
-        headline=_headline(found),
+        headline=_headline(record),
         findings=[
-            _baseline_words(found),
+            _baseline_words(record),
             *(stories if len(stories) > 1 else []),
             *(bases if len(bases) == 1 else []),
-            *([] if found.shift is None else shift_sentences(found.shift, _baseline(found))),
+            *([] if record.shift is None else shift_sentences(record.shift, _baseline(record))),
         ],
-        next_steps=_next_steps(found),
+        next_steps=_next_steps(record),
     )
 
 
-def candidate_words(found: Diagnosis, verdict: CandidateVerdict) -> tuple[str, str]:
+def candidate_words(record: Diagnosis, verdict: CandidateVerdict) -> tuple[str, str]:
     """Return the verdict on a candidate in words, and what it is based on."""
-    names = {each.name: each.words for each in found.candidates}
-    return verdict_words(verdict, names[verdict.candidate], _baseline(found)), basis_words(verdict, found.n)
+    names = {one.name: one.words for one in record.candidates}
+    return verdict_words(verdict, names[verdict.candidate], _baseline(record)), basis_words(verdict, record.n)
 
 
-def _headline(found: Diagnosis) -> str:
-    if not found.verdicts:
-        return f"One candidate, {_full_name(found)}: there is nothing to compare it with."
-    if len(found.verdicts) == 1:
-        return candidate_words(found, found.verdicts[0])[0]
-    calibrated = _sides(found.verdicts, "ece_after_temperature", "is", "are", "{} calibrated")
-    separated = _sides(found.verdicts, "auroc", "separates", "separate", "errors {}")
+def _headline(record: Diagnosis) -> str:
+    if not record.verdicts:
+        return f"One candidate, {_full_name(record)}: there is nothing to compare it with."
+    if len(record.verdicts) == 1:
+        return candidate_words(record, record.verdicts[0])[0]
+    calibrated = _sides(record.verdicts, "ece_after_temperature", "is", "are", "{} calibrated")
+    separated = _sides(record.verdicts, "auroc", "separates", "separate", "errors {}")
     return (
-        f"{len(found.verdicts)} candidates against {_baseline(found)}: after temperature scaling {calibrated}; "
+        f"{len(record.verdicts)} candidates against {_baseline(record)}: after temperature scaling {calibrated}; "
         f"{separated}."
     )
 
@@ -514,14 +489,14 @@ def _sides(verdicts: Iterable[CandidateVerdict], number: str, one: str, many: st
     return ", ".join(parts) or f"none {one} {how.format('clearly better or worse')}"
 
 
-def _baseline_words(found: Diagnosis) -> str:
-    mine = next(each for each in found.calibratability if each.candidate == found.baseline)
-    auroc = next(each for each in found.refinement if each.candidate == found.baseline).rows[0].metrics["auroc"]
-    direction = next(each for each in found.directions if (each.candidate, each.map) == (found.baseline, UNCALIBRATED))
+def _baseline_words(record: Diagnosis) -> str:
+    mine = next(one for one in record.calibratability if one.candidate == record.baseline)
+    auroc = next(one for one in record.refinement if one.candidate == record.baseline).rows[0].metrics["auroc"]
+    direction = next(one for one in record.directions if (one.candidate, one.map) == (record.baseline, UNCALIBRATED))
     claim = "" if direction.side == "neither" else f", {direction.side}"
-    name = _full_name(found)
-    if name != _baseline(found):
-        name += f", {_baseline(found)},"
+    name = _full_name(record)
+    if name != _baseline(record):
+        name += f", {_baseline(record)},"
     is_undefined = math.isnan(auroc.mean)
     separation = "no AUROC, as every prediction is right or every one is wrong" if is_undefined else (
         f"AUROC {short_text(auroc.mean)}"
@@ -533,8 +508,8 @@ def _baseline_words(found: Diagnosis) -> str:
     )
 
 
-def _next_steps(found: Diagnosis) -> list[str]:
-    fewest = min(len(each.seeds) for each in found.candidates)
+def _next_steps(record: Diagnosis) -> list[str]:
+    fewest = min(len(one.seeds) for one in record.candidates)
     steps = []
     if fewest == 1:
         steps.append(
@@ -549,23 +524,21 @@ def _next_steps(found: Diagnosis) -> list[str]:
     return steps
 
 
-def _baseline(found: Diagnosis) -> str:
-    return baseline_words(_full_name(found))
+def _baseline(record: Diagnosis) -> str:
+    return baseline_words(_full_name(record))
 
 
-def _full_name(found: Diagnosis) -> str:
-    return next(each.words for each in found.candidates if each.name == found.baseline)
+def _full_name(record: Diagnosis) -> str:
+    return next(one.words for one in record.candidates if one.name == record.baseline)
 
 
-def diagnosis_notes(found: Diagnosis) -> list[str]:
+def diagnosis_notes(record: Diagnosis) -> list[str]:
     """Return what runs lack, why maps could not be fitted, and warnings; what candidates share stands once."""
+    pairs = [(note, one.name) for one in record.candidates for note in one.notes]
+    for one in record.calibratability:
+        pairs += [(f"{where}: not fitted, because {why}", one.candidate) for where, why in one.failures.items()]
+        pairs += [(note, one.candidate) for note in one.notes]
     notes: dict[str, list[str]] = {}
-    for one in found.candidates:
-        for note in one.notes:
-            notes.setdefault(note, []).append(one.name)
-    for each in found.calibratability:
-        for where, why in each.failures.items():
-            notes.setdefault(f"{where}: not fitted, because {why}", []).append(each.candidate)
-        for note in each.notes:
-            notes.setdefault(note, []).append(each.candidate)
+    for note, candidate in pairs:
+        notes.setdefault(note, []).append(candidate)
     return [f"{', '.join(candidates)}: {note}" for note, candidates in notes.items()]

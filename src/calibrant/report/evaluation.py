@@ -5,29 +5,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from calibrant import catalogue
-from calibrant.evaluation import WORTHWHILE, Advice, Evaluation, NextStep, Reason, is_beyond_noise
+from calibrant.evaluation import WORTHWHILE, Evaluation, NextStep, Reason, is_beyond_noise
 from calibrant.evidence import Difference, Estimate
 from calibrant.metrics import ScoreSplit
 from calibrant.metrics.base import Family
 from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR
-from calibrant.report.json import document, to_plain
 from calibrant.report.page import (
-    INFLATED,
     Cell,
     Page,
-    Row,
     Section,
     Table,
     Tone,
     Verdict,
     arrow,
+    code,
     counted,
+    document,
     interval_text,
     marked,
     number_text,
     p_text,
     percent_text,
     table,
+    to_plain,
 )
 
 __all__ = ["FAMILIES", "evaluation_page", "plain_estimates", "verdict"]
@@ -42,6 +42,8 @@ FAMILIES: dict[Family, str] = {
 # The numbers of the brief form, and what takes the place of those that top labels alone do not give.
 _SEVEN = ("accuracy", "confidence", "ece", "smece", "nll", "brier", "auroc")
 _INSTEAD = ("top_brier", "aurc")
+
+_HEADER = ("value", "95 % interval", "noise floor", "p")
 
 _SIZES = ((0.01, "very slightly"), (0.03, "slightly"), (0.07, "clearly"), (0.15, "strongly"))
 _SEPARATION = (
@@ -83,7 +85,6 @@ def evaluation_page(
         other: Where the baseline came from.
     """
     against = _against(comparison, other)
-    numbers = len(evaluation.metrics)
     return Page(
         title="Calibration report",
         source=source,
@@ -92,11 +93,11 @@ def evaluation_page(
         verdict=verdict(evaluation),
         tone=_TONES.get(evaluation.advice.step, "bad"),
         brief=(Section("", (_brief(evaluation),)), *against),
-        more=f"All {numbers} numbers and the decompositions of the scores",
+        more=f"All {len(evaluation.metrics)} numbers and the decompositions of the scores",
         sections=(*_families(evaluation), Section("Scores decomposed", items=tuple(_parts(evaluation))), *against),
         settings=f"{evaluation.n_bins} bins; seed {evaluation.seed}",
         footer="Noise floor: what a perfectly calibrated model with these confidences would score on average; p: how "
-        f"often such a model would score as much. {INFLATED}",
+        "often such a model would score as much.",
         data=lambda: _document(evaluation, source, comparison),
     )
 
@@ -144,28 +145,25 @@ def plain_estimates(metrics: Mapping[str, Estimate]) -> dict[str, dict[str, floa
 def _brief(evaluation: Evaluation) -> Table:
     """Return the seven numbers that matter most."""
     shown = [name for name in (*_SEVEN, *_INSTEAD) if name in evaluation.metrics][: len(_SEVEN)]
-    known = catalogue.metrics
-    rows: list[Row] = [
-        [Cell(known[name].title), arrow(name, known[name].lower_is_better), *_cells(evaluation.metrics[name])]
-        for name in shown
-    ]
-    return table(["", "", "value", "95 % interval", "noise floor", "p"], rows, text=(0, 1))
+    rows = [[Cell(catalogue.metrics[name].title), _arrow(name), *_cells(evaluation.metrics[name])] for name in shown]
+    return table(["", "", *_HEADER], rows, text=(0, 1))
 
 
 def _families(evaluation: Evaluation) -> list[Section]:
     """Return all metrics, a section for every family."""
-    known = catalogue.metrics
     sections = []
     for family, title in FAMILIES.items():
-        rows: list[Row] = [
-            [Cell(arrow(name, known[name].lower_is_better), code=True), known[name].title, *_cells(estimated)]
-            for name, estimated in evaluation.metrics.items()
-            if known[name].family == family
+        names = [name for name in evaluation.metrics if catalogue.metrics[name].family == family]
+        rows = [
+            [code(_arrow(name)), catalogue.metrics[name].title, *_cells(evaluation.metrics[name])] for name in names
         ]
         if rows:
-            header = ["metric", "", "value", "95 % interval", "noise floor", "p"]
-            sections.append(Section(title, (table(header, rows, aside=1),)))
+            sections.append(Section(title, (table(["metric", "", *_HEADER], rows, aside=1),)))
     return sections
+
+
+def _arrow(name: str) -> str:
+    return arrow(name, catalogue.metrics[name].lower_is_better)
 
 
 def _cells(estimated: Estimate) -> list[str]:
@@ -197,8 +195,8 @@ def _against(comparison: Mapping[str, Difference] | None, other: str | None) -> 
     """Return the paired differences to a second set of predictions, where there is one."""
     if comparison is None:
         return []
-    rows: list[Row] = [
-        [Cell(name, code=True), number_text(d.baseline), number_text(d.candidate), marked(f"{d.value:+.4f}", d.side),
+    rows = [
+        [code(name), number_text(d.baseline), number_text(d.candidate), marked(f"{d.value:+.4f}", d.side),
          f"{d.low:+.4f} … {d.high:+.4f}", p_text(d.p)]
         for name, d in comparison.items()
     ]  # fmt: skip
@@ -214,7 +212,12 @@ def verdict(evaluation: Evaluation) -> Verdict:
         headline=_headline(evaluation, beyond=beyond),
         findings=[
             _noise(error, evaluation.n, beyond=beyond),
-            *_bins(evaluation),
+            *(
+                f"Predictions with {percent_text(worst.low)} to {percent_text(worst.high)} confidence "
+                f"({percent_text(worst.share)} of samples) claim {percent_text(worst.confidence)} and are right "
+                f"{percent_text(worst.accuracy)} of the time."
+                for worst in evaluation.worst_bins[:1]
+            ),
             *_classes(evaluation),
             _separation(evaluation.metrics["auroc"], evaluation.metrics["accuracy"].value),
             *_split(evaluation),
@@ -244,15 +247,6 @@ def _noise(error: Estimate, n: int, *, beyond: bool) -> str:
     return f"{score} on {counted(n, 'sample')}, so {answer} (p {p})."
 
 
-def _bins(evaluation: Evaluation) -> list[str]:
-    return [
-        f"Predictions with {percent_text(worst.low)} to {percent_text(worst.high)} confidence "
-        f"({percent_text(worst.share)} of samples) claim {percent_text(worst.confidence)} and are right "
-        f"{percent_text(worst.accuracy)} of the time."
-        for worst in evaluation.worst_bins[:1]
-    ]
-
-
 def _classes(evaluation: Evaluation) -> list[str]:
     if not evaluation.worst_classes:
         return []
@@ -276,12 +270,10 @@ def _separation(auroc: Estimate, accuracy: float) -> str:
 
 def _split(evaluation: Evaluation) -> list[str]:
     """Return what one temperature does to the proper scores: the Brier score only where it shows something else."""
-    named = (("log-loss", "nll"), ("Brier score", "brier"))
     if not evaluation.splits:
         return []
-    log_loss, brier = (_removed(words, evaluation.splits[name]) for words, name in named)
-    is_alike = _side(evaluation.splits["nll"]) == _side(evaluation.splits["brier"])
-    return [log_loss] if is_alike else [log_loss, brier]
+    nll, brier = evaluation.splits["nll"], evaluation.splits["brier"]
+    return [_removed("log-loss", nll), *([_removed("Brier score", brier)] if _side(nll) != _side(brier) else [])]
 
 
 def _side(split: ScoreSplit) -> int:
@@ -317,25 +309,20 @@ def _next_steps(evaluation: Evaluation) -> list[str]:
 
 
 def _step(evaluation: Evaluation) -> str:
-    advice = evaluation.advice
-    if advice.reason is Reason.gain_open:
-        return _more_samples(evaluation, advice)
+    """Return the advice; where more samples are needed, how many, and what those at hand suggest."""
+    advice, samples = evaluation.advice, counted(evaluation.n, "sample")
     if advice.reason is Reason.floor_high:
         floor = evaluation.metrics["ece"].floor
-        hidden = f"With {counted(evaluation.n, 'sample')} an ECE below about {floor:.3f} is lost in noise"
+        hidden = f"With {samples} an ECE below about {floor:.3f} is lost in noise"
         return f"{hidden}: evaluate on about {advice.samples:,} before relying on it."
-    return _STEPS[advice.reason]
-
-
-def _more_samples(evaluation: Evaluation, advice: Advice) -> str:
-    """Return how many samples would decide, and what those at hand suggest."""
-    samples = counted(evaluation.n, "sample")
+    if advice.reason is not Reason.gain_open:
+        return _STEPS[advice.reason]
     step = f"{samples} cannot decide whether a temperature helps: evaluate on about {advice.samples:,}."
     gains = [split.calibration / split.total for split in evaluation.splits.values()]
     if min(gains) >= 0 and max(gains) >= WORTHWHILE:
-        step += " They suggest a temperature; calibrant compare with calibration samples tests that directly."
-    elif is_beyond_noise(evaluation.metrics):
-        step += " They suggest another method than a temperature: see calibrant compare."
+        return f"{step} They suggest a temperature; calibrant compare with calibration samples tests that directly."
+    if is_beyond_noise(evaluation.metrics):
+        return f"{step} They suggest another method than a temperature: see calibrant compare."
     return step
 
 

@@ -6,42 +6,27 @@ names of classes, files and runs can be anything.
 """
 
 import dataclasses
+import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from importlib.metadata import version
 from pathlib import PurePath
 from typing import Any, Literal, Self, TypeAlias, final
 
-from calibrant.evidence import Estimate, Side
+from calibrant.evidence import Difference, Estimate, Side
 
 __all__ = [
-    "INFLATED",
-    "MARKS",
-    "Cell",
-    "Column",
-    "Figure",
-    "Page",
-    "Row",
-    "Section",
-    "Table",
-    "Tone",
-    "Verdict",
-    "arrow",
-    "counted",
-    "interval_text",
-    "marked",
-    "number_text",
-    "p_text",
-    "percent_text",
-    "sentence",
-    "table",
-]
+    "Cell", "Column", "Figure", "Page", "Row", "Section", "Table", "Tone", "Verdict", "arrow", "code", "counted",
+    "difference_text", "document", "estimate_text", "interval_text", "marked", "number_text", "p_text", "percent_text",
+    "sentence", "table", "to_json", "to_plain",
+]  # fmt: skip
 
 Tone: TypeAlias = Literal["good", "bad", "open", "neutral"]
 
-MARKS: dict[Side, str] = {"better": "▲", "worse": "▼", "alike": ""}
-
-INFLATED = "Noise inflates calibration errors: their interval is one for the true error, and can lie below the value."
+_MARKS: dict[Side, str] = {"better": "▲", "worse": "▼", "alike": ""}
+_INFLATED = "Noise inflates calibration errors: their interval is one for the true error, and can lie below the value."
 
 
 @final
@@ -74,7 +59,8 @@ class Cell:
     code: bool = False
 
 
-Row: TypeAlias = Sequence[Cell | str]
+Row: TypeAlias = Sequence[object]
+"""Cells of a table; what is no :class:`Cell` becomes one with its text."""
 
 
 @final
@@ -107,12 +93,12 @@ def table(
 
     Args:
         header: Headings.
-        rows: Cells, or plain strings.
+        rows: Cells, or their texts.
         text: Indices of the columns that hold text rather than numbers.
         aside: Index of the column that explains the first.
         title: Title of the table, where a section has several.
     """
-    lines = [tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in row) for row in rows]
+    lines = [tuple(cell if isinstance(cell, Cell) else Cell(str(cell)) for cell in row) for row in rows]
     kept = [i for i, name in enumerate(header) if not name or any(row[i].text for row in lines)]
     columns = tuple(Column(header[i], i in text or i == aside, i == aside) for i in kept)
     return Table(columns, tuple(tuple(row[i] for i in kept) for row in lines), title)
@@ -158,7 +144,7 @@ class Page:
         sections: All numbers.
         notes: Warnings of fits, and reasons why something is missing.
         settings: What decides the numbers, given the data, such as the seed.
-        footer: How to read the numbers.
+        footer: How to read the numbers, besides that noise inflates calibration errors.
         commands: Commands that carry out the next step.
         figures: Pictures.
         data: Returns the report as plain data, for JSON.
@@ -198,12 +184,18 @@ class Page:
     @property
     def conditions(self) -> str:
         """Data, settings, and how to read the numbers, in one paragraph."""
-        return f"{'; '.join(filter(None, (self.facts, self.settings)))}. {self.footer}".strip()
+        facts = f"{'; '.join(filter(None, (self.facts, self.settings)))}."
+        return " ".join(filter(None, (facts, self.footer, _INFLATED)))
+
+
+def code(name: str, **look: Any) -> Cell:
+    """Return the cell of a name that a person types, such as that of a method."""
+    return Cell(name, code=True, **look)
 
 
 def marked(text: str, side: Side, *, bold: bool = False) -> Cell:
     """Return a cell with the mark of its side."""
-    return Cell(text, side, MARKS[side], bold)
+    return Cell(text, side, _MARKS[side], bold)
 
 
 def arrow(name: str, lower_is_better: bool | None) -> str:
@@ -240,6 +232,19 @@ def interval_text(estimated: Estimate) -> str:
     return f"{number_text(estimated.low)} … {number_text(estimated.high)}"
 
 
+def estimate_text(estimated: Estimate) -> str:
+    """Return a number with its interval in brackets, where there is one."""
+    value = number_text(estimated.value)
+    return value if math.isnan(estimated.low) else f"{value} ({interval_text(estimated)})"
+
+
+def difference_text(change: Difference) -> str:
+    """Return a difference with its interval in brackets, where there is one."""
+    if math.isnan(change.low):
+        return "undefined" if math.isnan(change.value) else f"{change.value:+.4f}"
+    return f"{change.value:+.4f} ({change.low:+.4f} … {change.high:+.4f})"
+
+
 def p_text(p: float | None, *, resampled: bool = True) -> str:
     """Return a p-value as exactly as it is known: resamples leave a lower limit.
 
@@ -263,3 +268,46 @@ def sentence(text: object) -> str:
     """Return a text that begins with a capital letter."""
     words = str(text)
     return f"{words[:1].upper()}{words[1:]}"
+
+
+def to_plain(value: Any) -> Any:  # noqa: PLR0911  # one line for every kind of value
+    """Return dictionaries, lists, strings and numbers for any record.
+
+    A dataclass or named tuple becomes a dictionary of its fields; fields that are not part of its ``repr``, such as a
+    network, are left out. JSON has neither NaN nor infinity: both become None.
+
+    Example:
+        >>> from calibrant.evidence import Estimate
+        >>> to_plain({"ece": Estimate(0.1, 0.05, float("nan"))})
+        {'ece': {'value': 0.1, 'low': 0.05, 'high': None, 'floor': None, 'p': None}}
+    """
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, PurePath):
+        return str(value)
+    if dataclasses.is_dataclass(value):
+        return {part.name: to_plain(getattr(value, part.name)) for part in dataclasses.fields(value) if part.repr}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return to_plain(value._asdict())
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return to_plain(value.tolist())
+    raise TypeError(f"a report must hold records and plain values; got {type(value).__name__}.")
+
+
+def document(schema: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a report as plain data: its schema, the version that wrote it, and its fields."""
+    plain: dict[str, Any] = to_plain(fields)
+    return {"schema": schema, "calibrant": version("calibrant"), **plain}
+
+
+def to_json(page: Page) -> str:
+    """Return the data of a page as JSON."""
+    return json.dumps(page.data(), indent=2, ensure_ascii=False) + "\n"

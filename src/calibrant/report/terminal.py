@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len
+from rich.console import Console
 from rich.text import Text
 
 from calibrant.errors import terminal_text
 from calibrant.evidence import Side
 from calibrant.report.page import Cell, Column, Page, Section, Table, Tone
 
-__all__ = ["to_terminal"]
+__all__ = ["show", "to_terminal"]
 
 _WIDEST, _NARROWEST = 120, 60
 _STYLES: dict[Side, str] = {"better": "green", "worse": "red", "alike": ""}
@@ -30,6 +31,18 @@ _BREAKS = "/\\_+-(,=:;"
 _PIECE = re.compile(rf"[^{re.escape(_BREAKS)}]*[{re.escape(_BREAKS)}]|[^{re.escape(_BREAKS)}]+")
 # A number stays with its unit or sign.
 _TOGETHER = re.compile(r"(?<=\d) (?=%)|(?<=[=<>≤≥±−]) (?=[\d.])|(?<=\bp) (?=[<=])")
+
+
+def show(page: Page, *, full: bool = False, console: Console | None = None) -> None:
+    """Print a page.
+
+    Args:
+        page: The report.
+        full: Whether to print all numbers, or the brief form.
+        console: Where to print; standard output unless given. Its width decides the layout.
+    """
+    console = console or Console(markup=False)
+    console.print(to_terminal(page, width=console.width, full=full), soft_wrap=True, highlight=False)
 
 
 def to_terminal(page: Page, *, width: int = _WIDEST, full: bool = False) -> Text:

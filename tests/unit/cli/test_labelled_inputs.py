@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from calibrant.clamping import InputSpace, samples_digest
-from calibrant.cli.clamp import input_space
-from calibrant.cli.clamp_folder import ClampFolder
+from calibrant.cli.clamp import ClampFolder, input_space
 from calibrant.cli.networks import Network, read_samples
 from calibrant.errors import FileError, InputError
 from calibrant.inference import CalibrationSamples

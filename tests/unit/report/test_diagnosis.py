@@ -11,10 +11,10 @@ from made_runs import rows_of, settings_of, write_run
 from calibrant.diagnosis import Band, ShiftPanel, ShiftRow, ShiftSummary, Spread, TwoSample, diagnose, read_runs, spread
 from calibrant.diagnosis.shift import shift_levels
 from calibrant.report import diagnosis_page, diagnosis_verdict, to_markdown
+from calibrant.report.candidates import SeedCell, short_text, signed_text, spread_text
 from calibrant.report.diagnosis import candidate_words, diagnosis_notes
 from calibrant.report.page import p_text
 from calibrant.report.shift import shift_section, shift_sentences, under_shifts
-from calibrant.report.spread import SeedCell, short_text, signed_text, spread_text
 from calibrant.report.terminal import to_terminal
 from calibrant.training import EpochRecord, HeldOutRecord
 

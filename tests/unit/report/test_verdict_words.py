@@ -7,7 +7,7 @@ import pytest
 
 from calibrant.diagnosis import CandidateVerdict
 from calibrant.evidence import Difference
-from calibrant.report.candidate_verdict import baseline_words, basis_words, verdict_words
+from calibrant.report.candidates import baseline_words, basis_words, verdict_words
 
 NAN = math.nan
 SIDES = ("better", "worse", "alike")

@@ -1,4 +1,7 @@
-"""Figures of a diagnosis: each function takes the record, or its panel of shifts, and returns a figure."""
+"""Figures of a diagnosis: each function takes the record, or its panel of shifts, and returns a figure.
+
+They draw on the ``figure`` given, or on a new one; ``theme`` is "light" or "dark", whose background the figure takes.
+"""
 
 from matplotlib.figure import Figure
 
@@ -15,18 +18,10 @@ from calibrant.plots.diagnosis.shift import plot_shift, plot_shifted_sets
 from calibrant.plots.layout import ThemeName
 
 __all__ = [
-    "diagnosis_figures",
-    "plot_calibratability",
-    "plot_coefficients",
-    "plot_densities",
-    "plot_learned_epochs",
-    "plot_learned_loss",
-    "plot_over_epochs",
-    "plot_shift",
-    "plot_shifted_sets",
-    "plot_two_sided",
+    "diagnosis_figures", "plot_calibratability", "plot_coefficients", "plot_densities", "plot_learned_epochs",
+    "plot_learned_loss", "plot_over_epochs", "plot_shift", "plot_shifted_sets", "plot_two_sided",
     "plot_validation_sizes",
-]
+]  # fmt: skip
 
 
 def diagnosis_figures(diagnosis: Diagnosis, *, theme: ThemeName = "light") -> dict[str, Figure]:

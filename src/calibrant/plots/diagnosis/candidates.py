@@ -24,30 +24,11 @@ from calibrant.diagnosis import (
 )
 from calibrant.diagnosis.calibratability import ORACLE
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
+from calibrant.plots import layout
 from calibrant.plots.comparison import dot_look
-from calibrant.plots.diagnosis.panels import (
-    MapLook,
-    map_looks,
-    panel_grid,
-    panel_title,
-    percents_across,
-    seeds_words,
-    shortened,
-)
-from calibrant.plots.layout import (
-    SIZES,
-    Look,
-    Theme,
-    ThemeName,
-    bare_axes,
-    draw_head,
-    name_axes,
-    open_figure,
-    percent,
-    percent_ticks,
-    theme_named,
-)
-from calibrant.plots.reliability import OVER_HATCH
+from calibrant.plots.diagnosis import panels
+from calibrant.plots.diagnosis.panels import MapLook
+from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
 
 __all__ = ["plot_calibratability", "plot_densities", "plot_two_sided"]
 
@@ -73,34 +54,26 @@ def plot_calibratability(diagnosis: Diagnosis, *, figure: Figure | None = None, 
     of each candidate by its mean, uncalibrated and after temperature scaling: where they differ, the uncalibrated ECE
     is no guide to what can be reached. Ranks go by means, without regard to noise.
 
-    Args:
-        diagnosis: From :func:`calibrant.diagnosis.diagnose`.
-        figure: Figure to draw on; a new one by default.
-        theme: "light" or "dark"; the figure takes its background too.
-
-    Returns:
-        The figure.
-
     Reference:
         Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence,
         Table 2.
     """
-    colours = theme_named(theme)
-    rows, looks = diagnosis.calibratability, map_looks(diagnosis.maps, colours)
-    names = shortened([row.candidate for row in rows], _LONGEST_NAME)
+    colours = layout.theme_named(theme)
+    rows, looks = diagnosis.calibratability, panels.map_looks(diagnosis.maps, colours)
+    names = panels.shortened([row.candidate for row in rows], _LONGEST_NAME)
     body = (len(looks) * _LANE + _GAP) * len(rows)
-    figure = open_figure(figure, colours, width=_NAMES + _KEY * len(looks), height=_HEAD + body + _FOOT)
+    figure = layout.open_figure(figure, colours, width=_NAMES + _KEY * len(looks), height=_HEAD + body + _FOOT)
     grid = figure.add_gridspec(2, 2, height_ratios=(_HEAD / (body + _FOOT - 0.3), 1), width_ratios=(1, 0.24))
     failed = sum(len(row.failures) for row in rows)
     parts = [
-        seeds_words(len(candidate.seeds) for candidate in diagnosis.candidates),
+        panels.seeds_words(panels.has_seeds(diagnosis)),
         f"{diagnosis.n:,} test samples",
         f"dashed line: {names[diagnosis.baseline]} after temperature scaling",
         *([f"{failed} fit{'s' * (failed > 1)} failed"] if failed else []),
     ]
     handles: list[Line2D] = [look.handle(lined=False) for look in looks]
     heading = "Calibratability: error left after post-hoc calibration"
-    draw_head(figure.add_subplot(grid[0, :]), colours, heading, "  ·  ".join(parts), handles)
+    layout.draw_head(figure.add_subplot(grid[0, :]), colours, heading, "  ·  ".join(parts), handles)
     ax = figure.add_subplot(grid[1, 0])
     _draw_marks(ax, rows, looks, colours, reference=diagnosis.baseline)
     ax.set_yticks(range(len(rows)), list(names.values()))
@@ -112,7 +85,7 @@ def plot_calibratability(diagnosis: Diagnosis, *, figure: Figure | None = None, 
 def _draw_marks(
     ax: Axes, rows: Sequence[Calibratability], looks: Sequence[MapLook], theme: Theme, *, reference: str
 ) -> None:
-    bare_axes(ax, theme)
+    layout.bare_axes(ax, theme)
     step = _LANE / (len(looks) * _LANE + _GAP)
     ax.hlines([place + 0.5 for place in range(len(rows) - 1)], 0, 1, transform=ax.get_yaxis_transform(),
               color=theme.faint, linewidth=0.8, zorder=0)  # fmt: skip
@@ -128,9 +101,9 @@ def _draw_marks(
             ax.plot(spread.mean, y, linestyle="none", color=look.line["color"], zorder=3, **look.mark)
             if row.candidate == reference and look.name == TEMPERATURE:
                 ax.axvline(spread.mean, color=theme.muted, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-    logarithmic = percents_across(ax, [end for spread in drawn for end in (spread.lowest, spread.highest)])
+    logarithmic = panels.percents_across(ax, [end for spread in drawn for end in (spread.lowest, spread.highest)])
     words = "← better    ECE, %" + ("  (logarithmic)" if logarithmic else "")
-    ax.set_xlabel(words, color=theme.muted, fontsize=SIZES["label"])
+    layout.name_axes(ax, theme, words)
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0, labelcolor=theme.ink)
     ax.spines["left"].set_visible(False)
@@ -138,7 +111,7 @@ def _draw_marks(
 
 def _draw_ranks(ax: Axes, rows: Sequence[Calibratability], theme: Theme) -> None:
     """Write two columns of ranks: 1 is the lowest mean."""
-    bare_axes(ax, theme)
+    layout.bare_axes(ax, theme)
     ax.set(xlim=(0, 1), xticks=[])
     ax.tick_params(labelleft=False, length=0)
     for spine in ax.spines.values():
@@ -180,16 +153,8 @@ def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
     baseline beyond noise on one side and not worse on the other, an inverted one the reverse; a diamond is better on
     one side and worse on the other; a hollow circle differs by no more than noise. A candidate without one of the
     numbers is named above the map and is not on it.
-
-    Args:
-        diagnosis: From :func:`calibrant.diagnosis.diagnose`.
-        figure: Figure to draw on; a new one by default.
-        theme: "light" or "dark"; the figure takes its background too.
-
-    Returns:
-        The figure.
     """
-    colours = theme_named(theme)
+    colours = layout.theme_named(theme)
     points = []
     for able, fine in zip(diagnosis.calibratability, diagnosis.refinement, strict=True):
         ece = able.ece[TEMPERATURE]
@@ -197,14 +162,14 @@ def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
         ends = (ece.lowest, ece.highest, auroc.lowest, auroc.highest)
         points.append(_NamedPoint(able.candidate, ece.mean, auroc.mean, *ends))
     shown = [point for point in points if not math.isnan(point.x) and not math.isnan(point.y)]
-    names = shortened([point.name for point in points], _LONGEST_NAME)
-    figure = open_figure(figure, colours, width=_MAP_WIDTH, height=_MAP_HEIGHT)
+    names = panels.shortened([point.name for point in points], _LONGEST_NAME)
+    figure = layout.open_figure(figure, colours, width=_MAP_WIDTH, height=_MAP_HEIGHT)
     grid = figure.add_gridspec(2, 1, height_ratios=(_HEAD, _MAP_HEIGHT - _HEAD))
     missing = [names[point.name] for point in points if point not in shown]
     baseline: Look = {"marker": "s", "markersize": 7, "markeredgewidth": 0, "color": colours.ink}
     _draw_two_sided_head(figure.add_subplot(grid[0]), diagnosis, missing, baseline, colours)
     ax = figure.add_subplot(grid[1])
-    bare_axes(ax, colours)
+    layout.bare_axes(ax, colours)
     verdicts = {verdict.candidate: verdict for verdict in diagnosis.verdicts}
     for point in shown:
         is_baseline = point.name == diagnosis.baseline
@@ -216,14 +181,14 @@ def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
             dashes: Look = {"color": colours.muted, "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 1}
             ax.axvline(point.x, **dashes)
             ax.axhline(point.y, **dashes)
-    logarithmic = percents_across(ax, [end for point in shown for end in (point.left, point.right)])
+    logarithmic = panels.percents_across(ax, [end for point in shown for end in (point.left, point.right)])
     low, high = min((point.low for point in shown), default=0.5), max((point.high for point in shown), default=1.0)
     room = _ROOM * (high - low) or 0.01
     ax.set_ylim(low - room, high + room)
     ax.yaxis.set_major_locator(MaxNLocator(6))
-    ax.yaxis.set_major_formatter(percent_ticks())
+    ax.yaxis.set_major_formatter(layout.percent_ticks())
     words = "ECE after temperature scaling, %" + ("  (logarithmic)" if logarithmic else "")
-    name_axes(ax, colours, words, "AUROC of correctness, uncalibrated, %")
+    layout.name_axes(ax, colours, words, "AUROC of correctness, uncalibrated, %")
     better = ax.annotate(
         "↖ better", (0, 1), xycoords="axes fraction", xytext=(6, -4), textcoords="offset points",
         va="top", color=colours.under, fontsize=SIZES["label"], fontweight="bold",
@@ -255,23 +220,16 @@ def _draw_two_sided_head(ax: Axes, diagnosis: Diagnosis, missing: Sequence[str],
         kinds.append(("better and worse", _mixed_look(theme)))
         kinds.append(("no difference beyond noise", dot_look("alike", theme)))
     handles = [Line2D([], [], label=words, linestyle="none", **look) for words, look in kinds]
-    seeds = seeds_words(len(candidate.seeds) for candidate in diagnosis.candidates)
+    seeds = panels.seeds_words(panels.has_seeds(diagnosis))
     parts = [f"{seeds}  ·  {diagnosis.n:,} test samples"]
     if missing:
         parts.append(f"not available for {', '.join(missing)}")
     heading = "Error left by temperature scaling, and separation of errors"
-    draw_head(ax, theme, heading, "  ·  ".join(parts), handles)
+    layout.draw_head(ax, theme, heading, "  ·  ".join(parts), handles)
 
 
 def _name_points(ax: Axes, points: Sequence[_NamedPoint], theme: Theme, *, taken: Sequence[Bbox] = ()) -> None:
-    """Write each name at the place that costs least, in the order given; limits must have been set.
-
-    Args:
-        ax: Axes of a figure, which is laid out now.
-        points: Points to name.
-        theme: Colours of the figure.
-        taken: More boxes on the display that must not be covered.
-    """
+    """Write each name at the place that costs least, in the order given; limits must have been set."""
     if not points:
         return
     cast("Figure", ax.figure).draw_without_rendering()  # only now is it known where a point lies on the display
@@ -330,27 +288,19 @@ def plot_densities(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
     so that a few wrong predictions are visible beside many sharp correct ones. What matters is where they lie, and that
     they do not lie at the same place.
 
-    Args:
-        diagnosis: From :func:`calibrant.diagnosis.diagnose`.
-        figure: Figure to draw on; a new one by default.
-        theme: "light" or "dark"; the figure takes its background too.
-
-    Returns:
-        The figure.
-
     Reference:
         Singh et al. (2021), On the Dark Side of Calibration for Modern Neural Networks, arXiv:2106.09385, Figure 2.
     """
-    colours = theme_named(theme)
+    colours = layout.theme_named(theme)
     names = [refinement.candidate for refinement in diagnosis.refinement]
-    grid = panel_grid(names, colours, figure=figure, heights=(_DENSITY, _DENSITY))
+    grid = panels.panel_grid(names, colours, figure=figure, heights=(_DENSITY, _DENSITY))
     handles = [
-        Patch(label="correct predictions", linewidth=0.8, **_density_look(colours, right=True)),
-        Patch(label="wrong predictions", linewidth=0.8, **_density_look(colours, right=False)),
+        Patch(label="correct predictions", linewidth=0.8, **colours.good),
+        Patch(label="wrong predictions", linewidth=0.8, **colours.bad),
     ]
-    seeds = ", mean over seeds" * any(len(candidate.seeds) > 1 for candidate in diagnosis.candidates)
+    seeds = ", mean over seeds" * panels.has_seeds(diagnosis)
     detail = f"densities over {diagnosis.n:,} test samples{seeds}, each to its own height; lines: medians"
-    draw_head(grid.head, colours, "Confidence of correct and wrong predictions", detail, handles)
+    layout.draw_head(grid.head, colours, "Confidence of correct and wrong predictions", detail, handles)
     for place, refinement in enumerate(diagnosis.refinement):
         for line, (name, words) in enumerate(((UNCALIBRATED, "uncalibrated"), (TEMPERATURE, "after TS"))):
             ax = grid.figure.add_subplot(grid.cells[place][line])
@@ -359,17 +309,17 @@ def plot_densities(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
             ax.set_ylabel(words if grid.is_left(place) else "", color=colours.muted, fontsize=SIZES["note"])
             ax.tick_params(labelbottom=bool(line) and grid.is_lowest(place))
             if not line:
-                panel_title(ax, colours, grid.names[place], _auroc_words(refinement))
+                panels.panel_title(ax, colours, grid.names[place], _auroc_words(refinement))
     grid.name_axes(colours, "Confidence, %")
     return grid.figure
 
 
 def _draw_densities(ax: Axes, row: RefinementRow, theme: Theme) -> None:
-    bare_axes(ax, theme)
+    layout.bare_axes(ax, theme)
     ax.set(xlim=(0, 1), ylim=(-1.08, 1.08), yticks=[])
     ax.spines["left"].set_visible(False)
     ax.axhline(0, color=theme.muted, linewidth=0.8, zorder=3)
-    ax.xaxis.set_major_formatter(percent_ticks())
+    ax.xaxis.set_major_formatter(layout.percent_ticks())
     if row.density is None:
         ax.text(0.5, 0.3, "could not be fitted", ha="center", color=theme.muted, fontsize=SIZES["note"])
         return
@@ -385,15 +335,9 @@ def _draw_side(ax: Axes, density: DensityCurves, theme: Theme, *, right: bool) -
     sign, tallest = (1 if right else -1), max(heights)
     ax.fill_between(
         density.confidence, 0, [sign * height / tallest for height in heights], linewidth=0.8, zorder=2,
-        **_density_look(theme, right=right),
+        **(theme.good if right else theme.bad),
     )  # fmt: skip
     ax.vlines(median, min(0, sign), max(0, sign), color=theme.ink, linewidth=1.4, zorder=4)
-
-
-def _density_look(theme: Theme, *, right: bool) -> Look:
-    if right:
-        return {"facecolor": theme.under_tint, "edgecolor": theme.under}
-    return {"facecolor": theme.over_tint, "edgecolor": theme.over, "hatch": OVER_HATCH}
 
 
 def _auroc_words(refinement: Refinement) -> str:
@@ -404,4 +348,4 @@ def _auroc_words(refinement: Refinement) -> str:
     )
     if math.isnan(before):
         return "no AUROC"
-    return f"AUROC {percent(before)}" + ("" if math.isnan(after) else f", {percent(after)} after TS")
+    return f"AUROC {layout.percent(before)}" + ("" if math.isnan(after) else f", {layout.percent(after)} after TS")

@@ -15,35 +15,10 @@ from calibrant.diagnosis import CoefficientCurve, Diagnosis, EpochCurves, Learne
 from calibrant.diagnosis.calibratability import ORACLE
 from calibrant.diagnosis.evaluated import UNCALIBRATED
 from calibrant.errors import InputError
-from calibrant.plots.diagnosis.panels import (
-    BAND,
-    MapLook,
-    are_wide,
-    band_of,
-    draw_range,
-    known,
-    map_looks,
-    panel_grid,
-    panel_title,
-    room_above,
-    seeds_words,
-    shortened,
-    values_across,
-)
-from calibrant.plots.layout import (
-    SIZES,
-    Look,
-    Theme,
-    ThemeName,
-    bare_axes,
-    draw_head,
-    horizontal_lines,
-    name_axes,
-    percent,
-    percent_ticks,
-    theme_named,
-)
-from calibrant.plots.reliability import OVER_HATCH
+from calibrant.plots import layout
+from calibrant.plots.diagnosis import panels
+from calibrant.plots.diagnosis.panels import BAND, MapLook
+from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
 
 __all__ = ["plot_coefficients", "plot_learned_epochs", "plot_learned_loss", "plot_over_epochs", "plot_validation_sizes"]
 
@@ -63,14 +38,6 @@ def plot_coefficients(diagnosis: Diagnosis, *, figure: Figure | None = None, the
     Everything is measured on test samples: the lowest point of a curve is optimistic, as it was chosen on the samples
     that evaluate it.
 
-    Args:
-        diagnosis: From :func:`calibrant.diagnosis.diagnose`.
-        figure: Figure to draw on; a new one by default.
-        theme: "light" or "dark"; the figure takes its background too.
-
-    Returns:
-        The figure.
-
     Raises:
         InputError: If no two candidates differ in one number alone.
 
@@ -84,14 +51,14 @@ def plot_coefficients(diagnosis: Diagnosis, *, figure: Figure | None = None, the
             "two candidates or more must differ in one number alone to draw a curve; none do. Train the same loss with "
             "other coefficients."
         )
-    colours = theme_named(theme)
-    looks = map_looks(diagnosis.maps, colours)
+    colours = layout.theme_named(theme)
+    looks = panels.map_looks(diagnosis.maps, colours)
     names = [curve.loss for curve in curves]
-    grid = panel_grid(names, colours, figure=figure, heights=(_TALL,), width=_WIDE, keys=len(looks))
-    seeds = seeds_words(len(candidate.seeds) for candidate in diagnosis.candidates)
+    grid = panels.panel_grid(names, colours, figure=figure, heights=(_TALL,), width=_WIDE, keys=len(looks))
+    seeds = panels.seeds_words(panels.has_seeds(diagnosis))
     handles = [look.handle(lined=True) for look in looks]
     detail = f"{seeds}  ·  {diagnosis.n:,} test samples"
-    draw_head(grid.head, colours, "Sensitivity to the coefficient", detail, handles)
+    layout.draw_head(grid.head, colours, "Sensitivity to the coefficient", detail, handles)
     for place, curve in enumerate(curves):
         ax = grid.figure.add_subplot(grid.cells[place][0])
         _draw_coefficient(ax, curve, grid.names[place], _ends(curve, curves), looks, colours)
@@ -104,14 +71,13 @@ def _ends(curve: CoefficientCurve, curves: Sequence[CoefficientCurve]) -> str:
     """Name the candidates at its ends, where loss and option do not distinguish it from another curve."""
     if sum((other.loss, other.option) == (curve.loss, curve.option) for other in curves) == 1:
         return ""
-    return " to ".join(shortened([curve.points[place].candidate for place in (0, -1)], _LONGEST_NAME).values())
+    return " to ".join(panels.shortened([curve.points[place].candidate for place in (0, -1)], _LONGEST_NAME).values())
 
 
 def _draw_coefficient(
     ax: Axes, curve: CoefficientCurve, name: str, detail: str, looks: list[MapLook], theme: Theme
 ) -> None:
-    bare_axes(ax, theme)
-    horizontal_lines(ax, theme)
+    layout.bare_axes(ax, theme, lines=True)
     x, highest = [point.value for point in curve.points], []
     for lane, look in enumerate(looks):
         spreads = [point.optimal_ece if look.name == ORACLE else point.ece[look.name] for point in curve.points]
@@ -119,21 +85,21 @@ def _draw_coefficient(
         aside = ax.transData + ScaledTranslation(
             _ASIDE / 72 * (lane - (len(looks) - 1) / 2), 0, ax.figure.dpi_scale_trans
         )
-        band = band_of(spreads)
+        band = panels.band_of(spreads)
         ax.vlines(x, band.lowest, band.highest, color=look.line["color"], linewidth=1.2, zorder=2, transform=aside)
         ax.plot(x, band.mean, zorder=3, transform=aside, **look.line, **look.mark)
         highest += [spread.highest for spread in spreads]
-    ax.set_ylim(0, room_above(highest))
+    ax.set_ylim(0, panels.room_above(highest))
     ax.yaxis.set_major_locator(MaxNLocator(5))
-    ax.yaxis.set_major_formatter(percent_ticks())
-    values_across(ax, x, logarithmic=are_wide(x))
-    if are_wide(x):
+    ax.yaxis.set_major_formatter(layout.percent_ticks())
+    panels.values_across(ax, x, logarithmic=panels.are_wide(x))
+    if panels.are_wide(x):
         ax.set_xlim(x[0] / 1.1, x[-1] * 1.1)
     else:
         room = 0.05 * (x[-1] - x[0])
         ax.set_xlim(x[0] - room, x[-1] + room)
-    name_axes(ax, theme, curve.option.partition(".")[2].replace("_", " "), "ECE, %")
-    panel_title(ax, theme, name, detail)
+    layout.name_axes(ax, theme, curve.option.partition(".")[2].replace("_", " "), "ECE, %")
+    panels.panel_title(ax, theme, name, detail)
 
 
 def plot_validation_sizes(diagnosis: Diagnosis, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
@@ -142,14 +108,6 @@ def plot_validation_sizes(diagnosis: Diagnosis, *, figure: Figure | None = None,
     The range narrows towards all samples also because draws then share most of them. Where the uncalibrated network
     lies far above all panels, an arrow with its number stands in for its line. Fits that failed are counted above a
     panel, and are in no mean.
-
-    Args:
-        diagnosis: From :func:`calibrant.diagnosis.diagnose`, with draws.
-        figure: Figure to draw on; a new one by default.
-        theme: "light" or "dark"; the figure takes its background too.
-
-    Returns:
-        The figure.
 
     Raises:
         InputError: If the diagnosis was made without draws.
@@ -163,45 +121,49 @@ def plot_validation_sizes(diagnosis: Diagnosis, *, figure: Figure | None = None,
         raise InputError(
             "a diagnosis must have draws of calibration samples; this one has none. Diagnose with draws=3."
         )
-    colours = theme_named(theme)
-    looks = map_looks(diagnosis.maps, colours, oracle=False)
+    colours = layout.theme_named(theme)
+    looks = panels.map_looks(diagnosis.maps, colours, oracle=False)
     names = [curve.candidate for curve in curves]
-    grid = panel_grid(names, colours, figure=figure, heights=(_SIZE,), keys=len(looks))
+    grid = panels.panel_grid(names, colours, figure=figure, heights=(_SIZE,), keys=len(looks))
     draws = curves[0].draws
-    seeds = "seeds and " * any(len(candidate.seeds) > 1 for candidate in diagnosis.candidates)
+    seeds = "seeds and " * panels.has_seeds(diagnosis)
     detail = f"mean and range over {seeds}{draws} draw{'s' * (draws > 1)} of samples  ·  {diagnosis.n:,} test samples"
     handles = [look.handle(lined=True) for look in looks]
-    draw_head(grid.head, colours, "How many calibration samples a map needs", detail, handles)
-    after = room_above([spread.highest for curve in curves for point in curve.points for spread in point.ece.values()])
+    layout.draw_head(grid.head, colours, "How many calibration samples a map needs", detail, handles)
+    after = panels.room_above(
+        [spread.highest for curve in curves for point in curve.points for spread in point.ece.values()]
+    )
     uncalibrated = [curve.raw_ece.highest for curve in curves]
-    top = max(after, *(room_above([ece]) for ece in uncalibrated if ece <= _ABOVE * after), after)
+    top = max(after, *(panels.room_above([ece]) for ece in uncalibrated if ece <= _ABOVE * after), after)
     for place, curve in enumerate(curves):
         ax = grid.figure.add_subplot(grid.cells[place][0])
         _draw_sizes(ax, curve, looks, top, colours)
-        panel_title(ax, colours, grid.names[place], _failures(curve))
+        panels.panel_title(ax, colours, grid.names[place], _failures(curve))
         ax.tick_params(labelleft=grid.is_left(place))
     grid.name_axes(colours, "Calibration samples", "ECE, %")
     return grid.figure
 
 
 def _draw_sizes(ax: Axes, curve: ValidationSize, looks: list[MapLook], top: float, theme: Theme) -> None:
-    bare_axes(ax, theme)
-    horizontal_lines(ax, theme)
+    layout.bare_axes(ax, theme, lines=True)
     x = [float(point.rows) for point in curve.points]
     for look in looks:
         if look.name != UNCALIBRATED:
-            draw_range(ax, x, band_of([point.ece[look.name] for point in curve.points]), look.line, look.mark)
+            panels.draw_range(
+                ax, x, panels.band_of([point.ece[look.name] for point in curve.points]), look.line, look.mark
+            )
         elif curve.raw_ece.mean <= top:
             ax.axhline(curve.raw_ece.mean, zorder=2, **look.line)
         else:
             ax.annotate(
-                f"▴ {look.words} {percent(curve.raw_ece.mean)}", (1, 1), xycoords="axes fraction", xytext=(0, -2),
-                textcoords="offset points", ha="right", va="top", color=look.line["color"], fontsize=SIZES["note"],
+                f"▴ {look.words} {layout.percent(curve.raw_ece.mean)}", (1, 1), xycoords="axes fraction",
+                xytext=(0, -2), textcoords="offset points", ha="right", va="top", color=look.line["color"],
+                fontsize=SIZES["note"],
             )  # fmt: skip
     ax.set_ylim(0, top)
     ax.yaxis.set_major_locator(MaxNLocator(4))
-    ax.yaxis.set_major_formatter(percent_ticks())
-    values_across(ax, x, logarithmic=True)
+    ax.yaxis.set_major_formatter(layout.percent_ticks())
+    panels.values_across(ax, x, logarithmic=True)
 
 
 def _failures(curve: ValidationSize) -> str:
@@ -220,14 +182,6 @@ def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, them
     Optimal ECE and temperature are an oracle's, searched on the very samples that are shown. An error that rises while
     the optimal one does not is only a temperature; a rise of the optimal one is what no temperature brings back.
 
-    Args:
-        diagnosis: From :func:`calibrant.diagnosis.diagnose`.
-        figure: Figure to draw on; a new one by default.
-        theme: "light" or "dark"; the figure takes its background too.
-
-    Returns:
-        The figure.
-
     Raises:
         InputError: If no candidate was evaluated during training.
 
@@ -240,8 +194,8 @@ def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, them
         raise InputError(
             "the runs of a candidate must have been evaluated on test samples in the same epochs; none were."
         )
-    colours = theme_named(theme)
-    grid = panel_grid([curve.candidate for curve in curves], colours, figure=figure, heights=_EPOCHS)
+    colours = layout.theme_named(theme)
+    grid = panels.panel_grid([curve.candidate for curve in curves], colours, figure=figure, heights=_EPOCHS)
     looks: dict[str, Look] = {
         "ece": {
             "color": colours.over, "linewidth": 1.7, "linestyle": _DASHED, "markerfacecolor": colours.background,
@@ -251,9 +205,9 @@ def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, them
     }  # fmt: skip
     words = ("ECE", "optimal ECE (oracle)", "T of lowest log-loss")
     handles = [Line2D([], [], label=label, **look) for label, look in zip(words, looks.values(), strict=True)]
-    seeds = seeds_words(len(candidate.seeds) for candidate in diagnosis.candidates)
+    seeds = panels.seeds_words(panels.has_seeds(diagnosis))
     detail = f"{diagnosis.n:,} {curves[0].part} samples  ·  {seeds}"
-    draw_head(grid.head, colours, "Calibration over the epochs of training", detail, handles)
+    layout.draw_head(grid.head, colours, "Calibration over the epochs of training", detail, handles)
     errors: Axes | None = None
     temperatures: Axes | None = None
     for place, curve in enumerate(curves):
@@ -262,15 +216,15 @@ def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, them
         errors, temperatures = errors or upper, temperatures or lower
         _draw_epochs(upper, lower, curve, looks, colours)
         rise = f", then +{100 * curve.rise:.1f}" if curve.rise > 0 else ""
-        panel_title(upper, colours, grid.names[place], f"optimal lowest at epoch {curve.lowest_epoch}{rise}")
+        panels.panel_title(upper, colours, grid.names[place], f"optimal lowest at epoch {curve.lowest_epoch}{rise}")
         for ax in (upper, lower):
             ax.tick_params(labelleft=grid.is_left(place))
         if grid.is_left(place):
-            upper.set_ylabel("ECE, %", color=colours.muted, fontsize=SIZES["label"])
-            lower.set_ylabel("T", color=colours.muted, fontsize=SIZES["label"])
+            layout.name_axes(upper, colours, y="ECE, %")
+            layout.name_axes(lower, colours, y="T")
     assert errors is not None and temperatures is not None, "there is a candidate"  # noqa: PT018
-    errors.set_ylim(0, room_above(end for curve in curves for end in curve.numbers["ece"].highest))
-    ends = known(
+    errors.set_ylim(0, panels.room_above(end for curve in curves for end in curve.numbers["ece"].highest))
+    ends = panels.known(
         end for curve in curves for band in [curve.numbers["temperature"]] for end in band.lowest + band.highest
     )
     temperatures.set(yscale="log", ylim=(min([*ends, 0.75]) / 1.15, max([*ends, 1.5]) * 1.15))
@@ -284,15 +238,14 @@ def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, them
 
 def _draw_epochs(upper: Axes, lower: Axes, curve: EpochCurves, looks: dict[str, Look], theme: Theme) -> None:
     for ax in (upper, lower):
-        bare_axes(ax, theme)
-        horizontal_lines(ax, theme)
+        layout.bare_axes(ax, theme, lines=True)
     x = [float(epoch) for epoch in curve.epochs]
     lower.axhline(1, color=theme.muted, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
     for name, ax in (("ece", upper), ("optimal_ece", upper), ("temperature", lower)):
-        draw_range(ax, x, curve.numbers[name], looks[name])
+        panels.draw_range(ax, x, curve.numbers[name], looks[name])
     upper.tick_params(labelbottom=False)
     upper.yaxis.set_major_locator(MaxNLocator(4))
-    upper.yaxis.set_major_formatter(percent_ticks())
+    upper.yaxis.set_major_formatter(layout.percent_ticks())
     lower.xaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
@@ -302,33 +255,27 @@ def plot_learned_loss(diagnosis: Diagnosis, *, figure: Figure | None = None, the
     For γ-Net the spread is one standard deviation over the calibration samples to both sides, cut at 0, below which
     no γ is; for a learned weight decay or smoothing, the smallest and the largest.
 
-    Args:
-        diagnosis: From :func:`calibrant.diagnosis.diagnose`.
-        figure: Figure to draw on; a new one by default.
-        theme: "light" or "dark"; the figure takes its background too.
-
-    Returns:
-        The figure.
-
     Raises:
         InputError: If no candidate's loss was learned.
     """
     curves = [curve for curve in diagnosis.epochs if _learned_option(curve) is not None]
     if not curves:
         raise InputError("a candidate's loss must be a learned one, such as meta_focal; none is.")
-    colours = theme_named(theme)
-    grid = panel_grid([curve.candidate for curve in curves], colours, figure=figure, heights=(_TALL,), width=_WIDE)
+    colours = layout.theme_named(theme)
+    grid = panels.panel_grid(
+        [curve.candidate for curve in curves], colours, figure=figure, heights=(_TALL,), width=_WIDE
+    )
     mean: Look = {"color": colours.under, "linewidth": 2.2}
     spread: Look = {"color": colours.muted, "linewidth": 1.2, "linestyle": _DASHED}
     handles: list[Artist] = [
         Line2D([], [], label="mean", **mean),
         Line2D([], [], label="spread: γ ± standard deviation, else smallest and largest", **spread),
     ]
-    if any(len(candidate.seeds) > 1 for candidate in diagnosis.candidates):
+    if panels.has_seeds(diagnosis):
         band = Patch(label="range of the mean over seeds", facecolor=colours.under, alpha=BAND, linewidth=0)
         handles.insert(1, band)
     detail = "on the held-out calibration samples, after the epochs in which they were evaluated"
-    draw_head(grid.head, colours, "Learned options of the loss", detail, handles)
+    layout.draw_head(grid.head, colours, "Learned options of the loss", detail, handles)
     for place, curve in enumerate(curves):
         ax = grid.figure.add_subplot(grid.cells[place][0])
         _draw_learned_option(ax, curve, grid.names[place], mean, spread, colours)
@@ -341,8 +288,7 @@ def _learned_option(curve: EpochCurves) -> str | None:
 
 
 def _draw_learned_option(ax: Axes, curve: EpochCurves, name: str, line: Look, spread: Look, theme: Theme) -> None:
-    bare_axes(ax, theme)
-    horizontal_lines(ax, theme)
+    layout.bare_axes(ax, theme, lines=True)
     option = _learned_option(curve)
     assert option is not None, "only learned losses are drawn"
     mean, x = curve.learned[f"{option}_mean"], [float(epoch) for epoch in curve.epochs]
@@ -354,16 +300,16 @@ def _draw_learned_option(ax: Axes, curve: EpochCurves, name: str, line: Look, sp
         ends = [mean.mean if bound is None else bound.mean for bound in bounds]
     for end in ends:
         ax.plot(x, end, zorder=2, marker="_" if len(x) == 1 else None, **spread)
-    draw_range(ax, x, mean, line)
+    panels.draw_range(ax, x, mean, line)
     ax.set_ylim(bottom=0)
     ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     ax.yaxis.set_major_locator(MaxNLocator(5))
     words = {"gamma": "γ", "l2": "pull on the weights", "smoothing": "ε"}.get(option, option)
-    ax.set_ylabel(words, color=theme.muted, fontsize=SIZES["label"])
+    layout.name_axes(ax, theme, y=words)
     clipped = curve.learned.get("gamma_clipped")
     most = max(clipped.highest) if clipped is not None else 0.0
-    limit = f"  ·  up to {percent(most)} of samples at the limit" if most else ""
-    panel_title(ax, theme, name, f"{words} = {mean.mean[-1]:.3g} in the end{limit}")
+    limit = f"  ·  up to {layout.percent(most)} of samples at the limit" if most else ""
+    panels.panel_title(ax, theme, name, f"{words} = {mean.mean[-1]:.3g} in the end{limit}")
 
 
 def plot_learned_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
@@ -372,14 +318,6 @@ def plot_learned_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, t
     Every histogram is as tall as its line, whatever the number of its samples, whose share stands beside it. Where
     lines slope to the left from top to bottom, the network still gives samples that it learned late a lower logit;
     where they lie under each other, it no longer distinguishes hard samples from easy ones.
-
-    Args:
-        diagnosis: From :func:`calibrant.diagnosis.diagnose`, of runs that were traced.
-        figure: Figure to draw on; a new one by default.
-        theme: "light" or "dark"; the figure takes its background too.
-
-    Returns:
-        The figure.
 
     Raises:
         InputError: If no run was traced.
@@ -391,41 +329,43 @@ def plot_learned_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, t
     curves = diagnosis.learned_epochs
     if not curves:
         raise InputError("a run must have been traced to show when samples were learned; none was. Train with --trace.")
-    colours = theme_named(theme)
+    colours = layout.theme_named(theme)
     heights = (_GROUP * len(curves[0].groups),)
-    grid = panel_grid([curve.candidate for curve in curves], colours, figure=figure, heights=heights)
+    grid = panels.panel_grid([curve.candidate for curve in curves], colours, figure=figure, heights=heights)
     handles = [
-        Patch(label="learned", linewidth=0.8, **_group_look(colours, never=False)),
-        Patch(label="never learned", linewidth=0.8, **_group_look(colours, never=True)),
+        Patch(label="learned", linewidth=0.8, **colours.good),
+        Patch(label="never learned", linewidth=0.8, **colours.bad),
         Line2D([], [], label="mean", color=colours.ink, linestyle="none", marker="|", markersize=9, markeredgewidth=2),
     ]
     detail = "training samples by the epoch from which they are classified correctly; their share on the right"
-    detail += "  ·  all seeds" * any(len(candidate.seeds) > 1 for candidate in diagnosis.candidates)
-    draw_head(grid.head, colours, "Top logits by when samples were learned", detail, handles)
+    detail += "  ·  all seeds" * panels.has_seeds(diagnosis)
+    layout.draw_head(grid.head, colours, "Top logits by when samples were learned", detail, handles)
     for place, curve in enumerate(curves):
         ax = grid.figure.add_subplot(grid.cells[place][0])
         _draw_groups(ax, curve, colours)
         correlation = curve.rank_correlation.mean
         words = f"rank correlation {correlation:+.2f}".replace("-", "−")
-        panel_title(ax, colours, grid.names[place], "all learned in one epoch" if math.isnan(correlation) else words)
+        panels.panel_title(
+            ax, colours, grid.names[place], "all learned in one epoch" if math.isnan(correlation) else words
+        )
         ax.tick_params(labelleft=grid.is_left(place), labelbottom=grid.is_lowest(place))
     grid.name_axes(colours, "Top logit in the end", "Learned in epoch")
     return grid.figure
 
 
 def _draw_groups(ax: Axes, curve: LearnedEpochs, theme: Theme) -> None:
-    bare_axes(ax, theme)
+    layout.bare_axes(ax, theme)
     lines = len(curve.groups)
     for place, group in enumerate(curve.groups):
         base = lines - 1 - place
         ax.axhline(base, color=theme.faint, linewidth=0.8, zorder=0)
-        ax.annotate(percent(group.share), (1, base), xycoords=("axes fraction", "data"), xytext=(0, 3),
+        ax.annotate(layout.percent(group.share), (1, base), xycoords=("axes fraction", "data"), xytext=(0, 3),
                     textcoords="offset points", ha="right", color=theme.muted, fontsize=SIZES["note"])  # fmt: skip
         if group.rows:
             tallest = max(group.counts)
             heights = [base + _TALLEST * count / tallest for count in group.counts]
             ax.stairs(heights, curve.edges, baseline=base, fill=True, linewidth=0.8, zorder=2,
-                      **_group_look(theme, never=group.first is None))  # fmt: skip
+                      **(theme.bad if group.first is None else theme.good))  # fmt: skip
             ax.vlines(group.mean, base, base + _TALLEST, color=theme.ink, linewidth=1.8, zorder=3)
     ax.set_yticks(range(lines), [_epochs_words(group) for group in reversed(curve.groups)])
     for label in ax.get_yticklabels():
@@ -435,12 +375,6 @@ def _draw_groups(ax: Axes, curve: LearnedEpochs, theme: Theme) -> None:
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.xaxis.set_major_locator(MaxNLocator(5))
-
-
-def _group_look(theme: Theme, *, never: bool) -> Look:
-    if never:
-        return {"facecolor": theme.over_tint, "edgecolor": theme.over, "hatch": OVER_HATCH}
-    return {"facecolor": theme.under_tint, "edgecolor": theme.under}
 
 
 def _epochs_words(group: LearnedGroup) -> str:

@@ -14,28 +14,15 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from calibrant.diagnosis import Band, Spread
+from calibrant.diagnosis import Band, Diagnosis, Spread
 from calibrant.diagnosis.calibratability import ORACLE
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.plots.layout import SIZES, Look, Theme, method_title, new_figure, percent_ticks, without_middle
 
 __all__ = [
-    "BAND",
-    "MapLook",
-    "PanelGrid",
-    "are_wide",
-    "band_of",
-    "draw_range",
-    "known",
-    "map_looks",
-    "panel_grid",
-    "panel_title",
-    "percents_across",
-    "room_above",
-    "seeds_words",
-    "shortened",
-    "values_across",
-]
+    "BAND", "MapLook", "PanelGrid", "are_wide", "band_of", "draw_range", "has_seeds", "known", "map_looks",
+    "panel_grid", "panel_title", "percents_across", "room_above", "seeds_words", "shortened", "values_across",
+]  # fmt: skip
 
 BAND = 0.16  # opacity of a range over runs
 _MOST_COLUMNS = 4
@@ -175,13 +162,7 @@ class MapLook:
 
 
 def map_looks(maps: Sequence[str], theme: Theme, *, oracle: bool = True) -> list[MapLook]:
-    """Return the looks of these maps in their order, and of the oracle after them.
-
-    Args:
-        maps: Maps of a :class:`~calibrant.diagnosis.diagnosis.Diagnosis`: uncalibrated, then those that were fitted.
-        theme: Colours of the figure.
-        oracle: Whether the oracle is drawn too.
-    """
+    """Return the looks of these maps in their order, and of the oracle after them."""
     others = [name for name in maps if name not in {UNCALIBRATED, TEMPERATURE}]
     return [_look(name, others, theme) for name in (*maps, *([ORACLE] if oracle else []))]
 
@@ -231,9 +212,14 @@ def draw_range(ax: Axes, x: Sequence[float], band: Band, line: Look, mark: Look 
     ax.plot(x, band.mean, zorder=3, **line, **marked)
 
 
-def seeds_words(runs: Iterable[int]) -> str:
-    """Describe what marks and ranges show, by how many runs each candidate has."""
-    return "mean and range over seeds" if max(runs, default=1) > 1 else "single runs"
+def has_seeds(diagnosis: Diagnosis) -> bool:
+    """Whether a candidate has several runs."""
+    return any(len(candidate.seeds) > 1 for candidate in diagnosis.candidates)
+
+
+def seeds_words(has_several: bool) -> str:
+    """Describe what marks and ranges show, by whether a candidate has several runs."""
+    return "mean and range over seeds" if has_several else "single runs"
 
 
 def known(values: Iterable[float]) -> list[float]:
@@ -252,11 +238,7 @@ def are_wide(values: Sequence[float]) -> bool:
 
 
 def percents_across(ax: Axes, values: Iterable[float], *, most: int = 6) -> bool:
-    """Set limits and ticks for errors read across: from 0, or logarithmic where they differ by large factors.
-
-    Returns:
-        Whether the axis is logarithmic.
-    """
+    """Set limits and ticks for errors read across: from 0, or logarithmic where they differ by large factors."""
     shown = known(values)
     low, high = min(shown, default=0.0), max(shown, default=0.0)
     logarithmic = bool(shown) and are_wide(shown)

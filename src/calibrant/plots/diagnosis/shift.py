@@ -12,31 +12,10 @@ from calibrant.diagnosis import ShiftLevel, ShiftPanel, ShiftRow, ShiftSummary
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.shift import ShiftSource
 from calibrant.errors import InputError
-from calibrant.plots.diagnosis.panels import (
-    MapLook,
-    band_of,
-    draw_range,
-    known,
-    map_looks,
-    panel_grid,
-    panel_title,
-    room_above,
-    seeds_words,
-    shortened,
-)
-from calibrant.plots.layout import (
-    SIZES,
-    Look,
-    Theme,
-    ThemeName,
-    bare_axes,
-    draw_head,
-    horizontal_lines,
-    metric_axis,
-    open_figure,
-    percent_ticks,
-    theme_named,
-)
+from calibrant.plots import layout
+from calibrant.plots.diagnosis import panels
+from calibrant.plots.diagnosis.panels import MapLook
+from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
 
 __all__ = ["plot_shift", "plot_shifted_sets"]
 
@@ -57,15 +36,6 @@ def plot_shift(
     The maps were fitted on clean samples. The gap above a candidate is its mean confidence minus its accuracy at the
     highest severity: above 0 it is overconfident. Temperature scaling leaves the accuracy unchanged.
 
-    Args:
-        panel: From :func:`calibrant.diagnosis.shift`.
-        source: "corruption" for those that the library makes, "file" for those read from files of five severities.
-        figure: Figure to draw on; a new one by default.
-        theme: "light" or "dark"; the figure takes its background too.
-
-    Returns:
-        The figure.
-
     Raises:
         InputError: If no set of this source has a severity.
     """
@@ -75,17 +45,16 @@ def plot_shift(
             levels.setdefault(level.candidate, {}).setdefault(level.map, []).append(level)
     if not levels:
         raise InputError(f"a set of source {source!r} must have severities to be drawn over them; none has.")
-    colours = theme_named(theme)
-    looks = map_looks((UNCALIBRATED, TEMPERATURE), colours, oracle=False)
-    grid = panel_grid(list(levels), colours, figure=figure, heights=tuple(_HEIGHTS.values()))
+    colours = layout.theme_named(theme)
+    looks = panels.map_looks((UNCALIBRATED, TEMPERATURE), colours, oracle=False)
+    grid = panels.panel_grid(list(levels), colours, figure=figure, heights=tuple(_HEIGHTS.values()))
     shifts = list(dict.fromkeys(name for level in panel.levels if level.source == source for name in level.shifts))[1:]
     over = f"mean over {len(shifts)} corruptions" if len(shifts) > 1 else str(shifts[0]).replace("_", " ")
-    seeds = seeds_words(len(row.metrics["ece"].values) for row in panel.rows)
     accuracy: Look = {"color": colours.ink, "linewidth": 1.6}
     handles: list[Line2D] = [look.handle(lined=True) for look in looks]
     handles.append(Line2D([], [], label=_SAME, **accuracy))
-    detail = f"{over}; {seeds}  ·  gap: mean confidence minus accuracy"
-    draw_head(grid.head, colours, "Under corruption", detail, handles)
+    detail = f"{over}; {_seeds(panel)}  ·  gap: mean confidence minus accuracy"
+    layout.draw_head(grid.head, colours, "Under corruption", detail, handles)
     first: dict[str, Axes] = {}
     for place, by_map in enumerate(levels.values()):
         for line, metric in enumerate(_HEIGHTS):
@@ -97,21 +66,25 @@ def plot_shift(
             )
             ax.tick_params(labelleft=grid.is_left(place), labelbottom=line == len(_HEIGHTS) - 1)
             if grid.is_left(place):
-                ax.set_ylabel(metric_axis(metric).words, color=colours.muted, fontsize=SIZES["label"])
+                layout.name_axes(ax, colours, y=layout.metric_axis(metric).words)
             if not line:
-                panel_title(ax, colours, grid.names[place], _gaps(by_map))
+                panels.panel_title(ax, colours, grid.names[place], _gaps(by_map))
     drawn = [level for by_map in levels.values() for of_map in by_map.values() for level in of_map]
     for metric, ax in first.items():
         spreads = [level.metrics[metric] for level in drawn]
         if metric == "ece":
-            ax.set_ylim(0, room_above(spread.highest for spread in spreads))
+            ax.set_ylim(0, panels.room_above(spread.highest for spread in spreads))
         else:
-            ends = known(end for spread in spreads for end in (spread.lowest, spread.highest)) or [0.0, 1.0]
+            ends = panels.known(end for spread in spreads for end in (spread.lowest, spread.highest)) or [0.0, 1.0]
             room = _ROOM * (max(ends) - min(ends)) or 0.01
             ax.set_ylim(min(ends) - room, max(ends) + room)
     grid.name_axes(colours, "Severity")
     grid.figure.align_ylabels()
     return grid.figure
+
+
+def _seeds(panel: ShiftPanel) -> str:
+    return panels.seeds_words(any(len(row.metrics["ece"].values) > 1 for row in panel.rows))
 
 
 def _draw_severities(
@@ -121,24 +94,23 @@ def _draw_severities(
     lines: Sequence[tuple[str, Look, Look | None]],
     theme: Theme,
 ) -> None:
-    bare_axes(ax, theme)
-    horizontal_lines(ax, theme)
+    layout.bare_axes(ax, theme, lines=True)
     for name, line, mark in lines:
         if levels := by_map.get(name):
-            band = band_of([level.metrics[metric] for level in levels])
-            draw_range(ax, [float(level.severity) for level in levels], band, line, mark)
+            band = panels.band_of([level.metrics[metric] for level in levels])
+            panels.draw_range(ax, [float(level.severity) for level in levels], band, line, mark)
     severities = [level.severity for level in by_map[UNCALIBRATED]]
     ax.xaxis.set_major_locator(FixedLocator(severities))
     ax.set_xlim(severities[0] - 0.25, severities[-1] + 0.25)
     ax.yaxis.set_major_locator(MaxNLocator(4 if metric == "ece" else 3))
-    ax.yaxis.set_major_formatter(percent_ticks())
+    ax.yaxis.set_major_formatter(layout.percent_ticks())
 
 
 def _gaps(by_map: Mapping[str, Sequence[ShiftLevel]]) -> str:
     """Write the gaps at the highest severity, uncalibrated and after temperature scaling."""
     last = {name: levels[-1].metrics["gap"].mean for name, levels in by_map.items()}
     gaps = [
-        f"{100 * last[name]:+.1f}" if known([last[name]]) else "–"
+        f"{100 * last[name]:+.1f}" if panels.known([last[name]]) else "–"
         for name in (UNCALIBRATED, TEMPERATURE)
         if name in last
     ]
@@ -151,43 +123,35 @@ def plot_shifted_sets(panel: ShiftPanel, *, figure: Figure | None = None, theme:
 
     A mark is the mean over runs, on the range from the lowest to the highest. The maps were fitted on clean samples.
 
-    Args:
-        panel: From :func:`calibrant.diagnosis.shift`.
-        figure: Figure to draw on; a new one by default.
-        theme: "light" or "dark"; the figure takes its background too.
-
-    Returns:
-        The figure.
-
     Raises:
         InputError: If all sets have severities.
     """
     sets = [summary for summary in panel.sets if summary.severity is None]
     if len(sets) < 2:  # the clean samples and another
         raise InputError("a shifted set must have no severities to be drawn beside the clean samples; there is none.")
-    colours = theme_named(theme)
+    colours = layout.theme_named(theme)
     names = list(dict.fromkeys(row.candidate for row in panel.rows))
-    looks = {look.name: look for look in map_looks((UNCALIBRATED, TEMPERATURE), colours, oracle=False)}
-    titles = shortened([summary.shift for summary in sets], _LONGEST_NAME)
+    looks = {look.name: look for look in panels.map_looks((UNCALIBRATED, TEMPERATURE), colours, oracle=False)}
+    titles = panels.shortened([summary.shift for summary in sets], _LONGEST_NAME)
     body = _LINE * len(names)
-    figure = open_figure(figure, colours, width=_WIDTH, height=_HEAD + (body + _SET) * len(sets) + _FOOT)
+    figure = layout.open_figure(figure, colours, width=_WIDTH, height=_HEAD + (body + _SET) * len(sets) + _FOOT)
     metrics = tuple(_HEIGHTS)
     grid = figure.add_gridspec(1 + len(sets), len(metrics), height_ratios=[_HEAD / body] + [1.0] * len(sets))
     accuracy = MapLook(
         UNCALIBRATED, _SAME, {"marker": "D", "markersize": 4.6, "markeredgewidth": 0}, {"color": colours.ink}
     )
     handles: list[Line2D] = [look.handle(lined=False) for look in (*looks.values(), accuracy)]
-    detail = f"{seeds_words(len(row.metrics['ece'].values) for row in panel.rows)}; maps fitted on clean samples"
-    draw_head(figure.add_subplot(grid[0, :]), colours, "Under natural shift", detail, handles)
+    detail = f"{_seeds(panel)}; maps fitted on clean samples"
+    layout.draw_head(figure.add_subplot(grid[0, :]), colours, "Under natural shift", detail, handles)
     for column, metric in enumerate(metrics):
         shared: Axes | None = None
         for line, summary in enumerate(sets):
             ax = figure.add_subplot(grid[1 + line, column], sharex=shared)
             shared = shared or ax
-            bare_axes(ax, colours)
+            layout.bare_axes(ax, colours)
             ax.hlines([place + 0.5 for place in range(len(names) - 1)], 0, 1, transform=ax.get_yaxis_transform(),
                       color=colours.faint, linewidth=0.8, zorder=0)  # fmt: skip
-            ticks = list(shortened(names, _LONGEST_NAME).values()) if not column else [""] * len(names)
+            ticks = list(panels.shortened(names, _LONGEST_NAME).values()) if not column else [""] * len(names)
             ax.set_yticks(range(len(names)), ticks)
             ax.set_ylim(len(names) - 0.5, -0.5)
             ax.tick_params(axis="y", length=0, labelcolor=colours.ink)
@@ -200,14 +164,14 @@ def plot_shifted_sets(panel: ShiftPanel, *, figure: Figure | None = None, theme:
                 words = f"{titles[summary.shift]}, {summary.n:,} sample{'s' * (summary.n != 1)}"
                 ax.set_title(words, loc="left", color=colours.ink, fontsize=SIZES["label"], fontweight="bold", pad=5)
         assert shared is not None, "there are sets"
-        axis = metric_axis(metric)
+        axis = layout.metric_axis(metric)
         axis.set_ticks(shared.xaxis, 4)
-        ends = known(end for row in panel.rows if row.severity is None and row.map in _LANES
+        ends = panels.known(end for row in panel.rows if row.severity is None and row.map in _LANES
                      for end in (row.metrics[metric].lowest, row.metrics[metric].highest)) or [0.0, 1.0]  # fmt: skip
         room = 0.06 * (max(ends) - min(ends)) or 0.01
         shared.set_xlim(0 if metric == "ece" else min(ends) - room, max(ends) + room)
         words = f"← better    {axis.words}" if metric == "ece" else f"{axis.words}    better →"
-        ax.set_xlabel(words, color=colours.muted, fontsize=SIZES["label"])
+        layout.name_axes(ax, colours, words)
     return figure
 
 

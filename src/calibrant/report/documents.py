@@ -1,16 +1,57 @@
-"""Render a page as one static HTML file: no script, nothing loaded from elsewhere, light and dark, printable."""
+"""Render a page as Markdown, for a pull request or a model card, and as one static HTML file.
+
+The HTML has no script and loads nothing from elsewhere; it is light or dark as the reader's system is, and printable.
+"""
 
 from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
+from urllib.parse import quote
 
-from calibrant.errors import terminal_text
+from calibrant.errors import markdown_code, markdown_text, terminal_text
 from calibrant.report.page import Cell, Figure, Page, Section, Table, Tone
 
-__all__ = ["to_html", "to_html_fragment"]
+__all__ = ["to_html", "to_html_fragment", "to_markdown"]
+
+
+def to_markdown(page: Page) -> str:
+    """Return the full form of a page as Markdown; its figures are links to their files."""
+    lines = [f"# {markdown_text(page.heading)}", "", f"**{markdown_text(page.verdict.headline)}**", ""]
+    lines += _markdown_list(page.verdict.findings)
+    lines += ["**Next:** " + " ".join(map(markdown_text, page.verdict.next_steps)), ""]
+    for figure in page.figures:
+        if figure.path is not None:
+            lines += [f"![{markdown_text(figure.title)}]({quote(figure.path.as_posix())})", ""]
+    for section in page.sections:
+        lines += [f"## {markdown_text(section.title)}", ""]
+        for table in section.tables:
+            lines += [f"**{markdown_text(table.title)}**", ""] if table.title else []
+            lines += [*_markdown_table(table), ""]
+        lines += _markdown_list(section.items)
+        lines += [markdown_text(section.legend), ""] if section.legend else []
+    lines += ["## Notes", "", *_markdown_list(page.notes)] if page.notes else []
+    return "\n".join([*lines, markdown_text(page.conditions)]) + "\n"
+
+
+def _markdown_list(items: Sequence[str]) -> list[str]:
+    return [*(f"- {markdown_text(item)}" for item in items), ""] if items else []
+
+
+def _markdown_table(table: Table) -> list[str]:
+    header = [markdown_text(column.heading) for column in table.columns]
+    rule = ["---" if column.is_text else "---:" for column in table.columns]
+    rows = [[_markdown_cell(cell) for cell in row] for row in table.rows]
+    return ["| " + " | ".join(line) + " |" for line in (header, rule, *rows)]
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = markdown_code(cell.text) if cell.code and cell.text else markdown_text(cell.text)
+    text = f"**{text}**" if cell.bold and cell.text else text
+    return f"{text} {cell.mark}".strip()
+
 
 _KINDS = {"png": "image/png", "svg": "image/svg+xml"}
-_TONES: dict[Tone, str] = {"good": "✓", "bad": "✗", "open": "?", "neutral": ""}
+_TONES: dict[Tone, str] = {"good": "✓ ", "bad": "✗ ", "open": "? ", "neutral": ""}
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 # Colours of the figures: Okabe and Ito's blue and vermilion, which all readers can tell apart.
@@ -61,78 +102,76 @@ def to_html(page: Page) -> str:
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_text(page.heading)}</title>\n<style>{_BODY} {_DARK} {_PRINT}</style>\n</head>\n<body>\n"
+        f"<title>{_escaped(page.heading)}</title>\n<style>{_BODY} {_DARK} {_PRINT}</style>\n</head>\n<body>\n"
         f"{to_html_fragment(page)}\n</body>\n</html>\n"
     )
 
 
 def to_html_fragment(page: Page) -> str:
     """Return a page as an element that can stand in another document, such as a notebook."""
-    words, mark = page.verdict, _TONES[page.tone]
     parts = [
         f"<style>{_STYLE}</style>",
-        f"<h1>{_text(page.heading)}</h1>",
-        f'<p class="facts">{_text(page.facts)}</p>',
+        f"<h1>{_escaped(page.heading)}</h1>",
+        _html_paragraph("facts", page.facts),
         f'<div class="verdict {page.tone}">',
-        f'<p class="headline">{mark} {_text(words.headline)}</p>' if mark else _tagged("p", "headline", words.headline),
-        _list(words.findings),
-        *(_tagged("p", "next", f"→ {step}") for step in words.next_steps),
-        *(f"<p><code>{_text(command)}</code></p>" for command in page.commands),
+        _html_paragraph("headline", _TONES[page.tone] + page.verdict.headline),
+        _html_list(page.verdict.findings),
+        *(_html_paragraph("next", f"→ {step}") for step in page.verdict.next_steps),
+        *(f"<p><code>{_escaped(command)}</code></p>" for command in page.commands),
         "</div>",
-        *(_section(section) for section in page.brief),
-        f'<div class="figures">{"".join(map(_figure, page.figures))}</div>' if page.figures else "",
-        *(_section(section) for section in page.sections),
-        f"<section><h2>Notes</h2>{_list(page.notes)}</section>" if page.notes else "",
-        f"<footer>{_text(page.conditions)}</footer>",
+        *map(_html_section, page.brief),
+        f'<div class="figures">{"".join(map(_html_figure, page.figures))}</div>' if page.figures else "",
+        *map(_html_section, page.sections),
+        f"<section><h2>Notes</h2>{_html_list(page.notes)}</section>" if page.notes else "",
+        f"<footer>{_escaped(page.conditions)}</footer>",
     ]
     return '<article class="calibrant">' + "\n".join(filter(None, parts)) + "</article>"
 
 
-def _text(text: str) -> str:
+def _escaped(text: str) -> str:
     return escape(terminal_text(text))
 
 
-def _tagged(tag: str, kind: str, text: str) -> str:
-    return f'<{tag} class="{kind}">{_text(text)}</{tag}>'
+def _html_paragraph(kind: str, text: str) -> str:
+    return f'<p class="{kind}">{_escaped(text)}</p>'
 
 
-def _list(items: Sequence[str]) -> str:
-    return f"<ul>{''.join(f'<li>{_text(item)}</li>' for item in items)}</ul>" if items else ""
+def _html_list(items: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{_escaped(item)}</li>' for item in items)}</ul>" if items else ""
 
 
-def _section(section: Section) -> str:
-    parts = [f"<h2>{_text(section.title)}</h2>" if section.title else ""]
+def _html_section(section: Section) -> str:
+    parts = [f"<h2>{_escaped(section.title)}</h2>" if section.title else ""]
     for table in section.tables:
-        parts += [f"<h3>{_text(table.title)}</h3>" if table.title else "", _table(table)]
-    parts += [_list(section.items), _tagged("p", "legend", section.legend) if section.legend else ""]
+        parts += [f"<h3>{_escaped(table.title)}</h3>" if table.title else "", _html_table(table)]
+    parts += [_html_list(section.items), _html_paragraph("legend", section.legend) if section.legend else ""]
     return f"<section>{''.join(parts)}</section>"
 
 
-def _table(table: Table) -> str:
+def _html_table(table: Table) -> str:
     kinds = [' class="text"' if column.is_text else "" for column in table.columns]
-    head = "".join(
-        f'<th scope="col"{kind}>{_text(column.heading)}</th>' for column, kind in zip(table.columns, kinds, strict=True)
-    )
+    names = [_escaped(column.heading) for column in table.columns]
+    head = "".join(f'<th scope="col"{kind}>{name}</th>' for kind, name in zip(kinds, names, strict=True))
     # Numbers line up whether or not there is a mark behind them.
     marked = [any(row[i].mark for row in table.rows) for i in range(len(table.columns))]
     body = "".join(
-        f"<tr>{''.join(_cell(row[i], table.columns[i].is_text, marked[i]) for i in range(len(row)))}</tr>\n"
+        f"<tr>{''.join(_html_cell(row[i], table.columns[i].is_text, marked[i]) for i in range(len(row)))}</tr>\n"
         for row in table.rows
     )
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>'
 
 
-def _cell(cell: Cell, is_text: bool, has_marks: bool) -> str:
+def _html_cell(cell: Cell, is_text: bool, has_marks: bool) -> str:
     kinds = " ".join(kind for kind in ("text" if is_text else "", "" if cell.side == "alike" else cell.side) if kind)
-    text = f"<code>{_text(cell.text)}</code>" if cell.code and cell.text else _text(cell.text)
+    text = f"<code>{_escaped(cell.text)}</code>" if cell.code and cell.text else _escaped(cell.text)
     text = f"<b>{text}</b>" if cell.bold else text
-    mark = f"<i>{_text(cell.mark)}</i>" if has_marks else ""
+    mark = f"<i>{_escaped(cell.mark)}</i>" if has_marks else ""
     opening = f'<td class="{kinds}">' if kinds else "<td>"
     return f"{opening}{text}{mark}</td>"
 
 
-def _figure(figure: Figure) -> str:
-    kind, title = _KINDS.get(figure.kind), _text(figure.title)
+def _html_figure(figure: Figure) -> str:
+    kind, title = _KINDS.get(figure.kind), _escaped(figure.title)
     if kind is None or not figure.content:
         return ""
     image = f'<img alt="{title}" src="data:{kind};base64,{b64encode(figure.content).decode()}">'
