@@ -11,12 +11,19 @@ from calibrant.diagnosis import (
     Calibratability,
     CandidateSummary,
     CandidateVerdict,
+    CoefficientCurve,
+    CoefficientPoint,
     DensityCurves,
     Diagnosis,
     Direction,
     EpochCurves,
+    LearnedEpochs,
+    LearnedGroup,
     Refinement,
     RefinementRow,
+    ShiftPanel,
+    ShiftRow,
+    ShiftSummary,
     SizePoint,
     SplitSpread,
     TwoSample,
@@ -24,6 +31,7 @@ from calibrant.diagnosis import (
     spread,
 )
 from calibrant.diagnosis.calibratability import SEPARATION
+from calibrant.diagnosis.shift import shift_levels
 from calibrant.evaluation import Evaluation, WorstBin, WorstClass
 from calibrant.evidence import Difference, Estimate
 from calibrant.metrics import Murphy, RefinementTerms, ScoreSplit
@@ -178,8 +186,8 @@ def made_clamping(*, helps=True):
     )
 
 
-def made_diagnosis(*, seeds=(0, 1)):
-    """A baseline, and a loss that is better calibrated before a temperature and worse after it."""
+def made_diagnosis(*, seeds=(0, 1), alone=False):
+    """A baseline, and a loss that is better calibrated before a temperature and worse after it; or the first alone."""
     maps = ("uncalibrated", "temperature")
 
     def over(mean):
@@ -242,7 +250,7 @@ def made_diagnosis(*, seeds=(0, 1)):
     sizes = tuple(
         SizePoint(n, {mapping: over(0.05) for mapping in maps[1:]}, dict.fromkeys(maps[1:], 0)) for n in (100, 1000)
     )
-    return Diagnosis(
+    made = Diagnosis(
         candidates=tuple(
             CandidateSummary(name, words, seeds, tuple(f"runs/{name}-{seed}" for seed in seeds), 1000)
             for name, words in (("ce", "cross-entropy"), ("label_smoothing(0.1)", "label smoothing 0.1"))
@@ -276,3 +284,108 @@ def made_diagnosis(*, seeds=(0, 1)):
         learned_epochs=(),
         map_settings={"temperature": {"criterion": "nll"}},
     )
+    if not alone:
+        return made
+    return replace(
+        made,
+        candidates=made.candidates[:1],
+        verdicts=(),
+        calibratability=made.calibratability[:1],
+        refinement=made.refinement[:1],
+        directions=made.directions[: len(maps)],
+        validation_sizes=(),
+    )
+
+
+def made_shift(diagnosis):
+    """Two corruptions at two severities and one file, for the baseline and another; one map could not be fitted."""
+    metrics = ("ece", "accuracy", "auroc", "nll", "brier", "gap")
+    corrupted = [(shift, "corruption", severity) for shift in ("fog", "frost") for severity in (1, 5)]
+    sets = [("clean", "clean", None), *corrupted, ("v2", "file", None)]
+    names = [one.name for one in diagnosis.candidates[:2]]
+    rows = []
+    for place, (shift, source, severity) in enumerate(sets):
+        for candidate in names:
+            for mapping in diagnosis.maps:
+                values = [0.1 * place + 0.1 * (candidate != diagnosis.baseline), 0.1 * place + 0.11]
+                numbers = dict.fromkeys(metrics, spread([math.nan] * 2 if mapping == "svs" else values))
+                better = replace(made_difference(-0.1), side="better", covers_seeds=True)
+                rows.append(
+                    ShiftRow(
+                        candidate=candidate, map=mapping, shift=shift, source=source, severity=severity, n=50,
+                        metrics=numbers, change=numbers,
+                        direction=replace(diagnosis.directions[0], gap=numbers["gap"]),
+                        differences={"ece": better} if source == "file" and candidate != diagnosis.baseline else {},
+                        by_seed={},
+                    )
+                )  # fmt: skip
+    keys = dict.fromkeys((row.shift, row.source, row.severity) for row in rows)
+    summaries = tuple(ShiftSummary(*key, 50) for key in keys)
+    return ShiftPanel(
+        diagnosis.baseline, diagnosis.maps, summaries, tuple(rows), shift_levels(rows, diagnosis.baseline)
+    )
+
+
+def made_large_diagnosis():
+    """Three candidates, the baseline last, with a map that failed, every kind of curve, and shifted sets."""
+    small = made_diagnosis()
+    name, third = small.candidates[1].name, "meta_focal"
+
+    def with_third(records):
+        ordered = sorted(records, key=lambda one: getattr(one, "candidate", None) or one.name, reverse=True)
+        copies = [
+            replace(one, **({"candidate": third} if hasattr(one, "candidate") else {"name": third, "words": "γ-Net"}))
+            for one in records
+            if (getattr(one, "candidate", None) or one.name) == name
+        ]
+        return (*ordered, *copies)
+
+    def with_svs(one):
+        ece = {**one.ece, "svs": spread([0.1, math.nan]) if one.candidate == name else spread([math.nan] * 2)}
+        failures = {"svs, seed 1": "there were too few samples."} if one.candidate == name else {}
+        return replace(one, ece=ece, failures=failures)
+
+    def row_of_svs(one):
+        return replace(one, rows=(*one.rows, replace(one.rows[-1], map="svs", density=None)))
+
+    band = Band((1.0, 2.0, 2.5), (0.5, 1.0, 1.5), (1.5, 3.0, 3.5))
+    value = spread([0.02, 0.03])
+    points = tuple(
+        CoefficientPoint(by, name, dict.fromkeys(("uncalibrated", "temperature", "svs"), value), value, value, value)
+        for by in (0.05, 0.1)
+    )
+    groups = (LearnedGroup(1, 1, 80, 0.8, 9.0, 1.0, (1, 2)), LearnedGroup(2, 5, 0, 0.0, math.nan, math.nan, (0, 0)),
+              LearnedGroup(None, None, 20, 0.2, 2.0, 0.5, (2, 1)))  # fmt: skip
+    verdict = small.verdicts[0]
+    other = replace(verdict, candidate=third, ece_after_temperature=verdict.raw_ece, runs=5, n_compared=2)
+    directions = with_third(small.directions)
+    directions += tuple(replace(one, map="svs") for one in directions if one.map == "uncalibrated")
+    sizes = tuple(
+        replace(
+            one,
+            points=tuple(
+                SizePoint(
+                    point.rows,
+                    {**point.ece, "svs": spread([0.06, math.nan])},
+                    {"temperature": 0, "svs": int(point.rows == 100)},
+                )
+                for point in one.points[place:]
+            ),
+        )
+        for place, one in enumerate(small.validation_sizes)
+    )
+    large = replace(
+        small,
+        maps=("uncalibrated", "temperature", "svs"),
+        candidates=with_third(small.candidates),
+        verdicts=(replace(verdict, n_compared=2), other),
+        calibratability=tuple(map(with_svs, with_third(small.calibratability))),
+        refinement=tuple(map(row_of_svs, with_third(small.refinement))),
+        directions=directions,
+        coefficients=(CoefficientCurve("loss.smoothing", "label_smoothing", points),),
+        validation_sizes=sizes,
+        epochs=(*small.epochs, replace(small.epochs[0], candidate=third, learned={"gamma_mean": band})),
+        learned_epochs=(LearnedEpochs("ce", 2, (0.0, 5.0, 10.0), groups, spread([-0.6, -0.5])),),
+        map_settings={"temperature": {"criterion": "ece"}, "svs": {}},
+    )
+    return replace(large, shift=made_shift(large))

@@ -172,7 +172,7 @@ def _corruptions(
     if corrupt is None:
         for name, given in (("--severity", severity), ("--data", data)):
             if given is not None:
-                raise InputError(f"{name} must stand beside --corrupt, which is not there. Add --corrupt common.")
+                raise InputError(f"{name} is only for --corrupt, which is not given. Add --corrupt common.")
         return (), ()
     known = tuple(catalogue.corruptions)
     names = tuple(dict.fromkeys(name.strip() for name in corrupt.split(",") if name.strip()))

@@ -23,7 +23,6 @@ calibrant fit temperature+isotonic calibration.npz -o map.safetensors
 calibrant fit 'histogram(n_bins=20)' calibration.npz -o map.safetensors"""
 
 _FEW = 6  # parameters that are worth printing
-_BINARY = 2  # classes
 _SMALL = 1e-4  # largest gradient of a converged search
 
 
@@ -67,17 +66,17 @@ def fit(
     with print_warnings(err) as printed, spinner(err) as stage:
         stage(f"reading {file}")
         predictions = options.load_predictions(file, kind=kind, scores=scores, labels=labels)
+        values = None
+        if not isinstance(calibrator, Calibrator):
+            values = load_features(file, name=features or "features", rows=len(predictions))
+        stage(f"fitting {method} on {len(predictions):,} samples")
         fitted: AnyMap
-        seen = None
         if isinstance(calibrator, Calibrator):
-            stage(f"fitting {method} on {len(predictions):,} samples")
             fitted = calibrator.fit(predictions)
         else:
-            seen = load_features(file, name=features or "features", rows=len(predictions))
-            stage(f"fitting {method} on {len(predictions):,} samples")
-            fitted = calibrator.fit(predictions, seen)
+            fitted = calibrator.fit(predictions, values)
         stage(f"writing {out}")
-        save_map(fitted, out, fitted_on=predictions, features=seen)
+        save_map(fitted, out, fitted_on=predictions, features=values)
     console = standard_output()
     console.print(f"{calibrator.title} ({method}), fitted on {terminal_text(file.name)}", style="bold")
     console.print(_facts(calibrator, fitted))
@@ -137,14 +136,11 @@ def _preserved(calibrator: "AnyCalibrator", fitted: "AnyMap") -> str:
             step.preserves_accuracy or isinstance(part, Identity | Scale) for step, part in steps
         ),
         "the order of samples by confidence": all(
-            step.preserves_ranking
-            or isinstance(part, Identity)
-            or (isinstance(part, Scale) and part.n_classes == _BINARY)
+            step.preserves_ranking or isinstance(part, Identity) or (isinstance(part, Scale) and part.n_classes == 2)
             for step, part in steps
         ),
     }
-    kept = [what for what, is_kept in keeps.items() if is_kept]
-    lost = [what for what, is_kept in keeps.items() if not is_kept]
+    kept, lost = ([what for what, is_kept in keeps.items() if is_kept is wanted] for wanted in (True, False))
     return "; ".join([" and ".join(kept) or "nothing for sure"] + [f"may change {' and '.join(lost)}"] * bool(lost))
 
 

@@ -50,8 +50,7 @@ def options(
 def _after_torch(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with torch loaded first, and without garbage collection among its modules.
 
-    They stay until the process ends. Collections while torch loads, and of all its modules at the end, would take a
-    short command more processor time than its work.
+    Collections while torch loads, and of all its modules at the end, would take longer than a short command's work.
     """
 
     @wraps(command)

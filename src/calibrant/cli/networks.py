@@ -49,11 +49,8 @@ class Network:
 def read_network(text: str, weights: Path | None, device: torch.device) -> Network:
     """Read the network that a text names, onto the device.
 
-    Args:
-        text: ``package.module:factory``, of which the module is looked for in the current folder too; the path of a
-            ``.pt2`` archive; or a run's folder.
-        weights: Safetensors file with weights for what the factory makes; None for the weights it comes with.
-        device: Where it is to compute.
+    The text is ``package.module:factory``, whose module is also searched in the current folder and which ``weights``
+    (safetensors) may be loaded into; the path of a ``.pt2`` archive; or the folder of a run.
 
     Raises:
         InputError: If there is no such network, or the factory makes something else.
@@ -76,22 +73,16 @@ def read_network(text: str, weights: Path | None, device: torch.device) -> Netwo
             _load_weights(model, weights)
         model = model.to(device)
     else:
-        hint = ""
+        hint = " Weights alone do not define a network: give them as --weights." if path.is_file() else ""
         if path.suffix == ".py":
-            hint = f" Say which function in it makes the network: {path.stem}:NAME."
-        elif path.is_file():
-            hint = " Weights alone do not tell what the network is: give them as --weights."
+            hint = f" Name the function in it that makes the network: {path.stem}:NAME."
         raise InputError(f"--model must be {_KINDS}; got {text!r}, which is none of them.{hint}")
     set_evaluating(model)
     return Network(model)
 
 
 def _made_by(text: str) -> nn.Module:
-    """Call the function that a text names, or take the network of that name.
-
-    Raises:
-        InputError: If there is no such function, it fails, or it makes something else.
-    """
+    """Call the function that a text names, or take the network of that name."""
     module_name, _, name = text.partition(":")
     if not name or not all(part.isidentifier() for part in (*module_name.split("."), *name.split("."))):
         raise InputError(f"--model must be {_KINDS}; got {text!r}.")
@@ -99,7 +90,7 @@ def _made_by(text: str) -> nn.Module:
     if isinstance(factory, nn.Module):
         return factory
     if not callable(factory):
-        raise InputError(f"{text} must be a function that makes the network; it is of type {type(factory).__name__}.")
+        raise InputError(f"{text} must be a function that makes the network; it is a {type(factory).__name__}.")
     try:
         made = factory()
     except Exception as error:
@@ -108,7 +99,7 @@ def _made_by(text: str) -> nn.Module:
             "function that gives it what it needs."
         ) from error
     if not isinstance(made, nn.Module):
-        raise InputError(f"{text} must make a torch.nn.Module; it gave something of type {type(made).__name__}.")
+        raise InputError(f"{text} must make a torch.nn.Module; it returned a {type(made).__name__}.")
     return made
 
 
@@ -162,7 +153,7 @@ def _exported(path: Path, device: torch.device) -> nn.Module:
     size: Any = inputs[0].shape[0] if inputs[0].ndim else 1
     if isinstance(size, int):
         raise FileError(
-            f"{file} must take any number of rows; it was exported for {size} at a time. Export it with "
+            f"{file} must take any number of samples; it was exported for {size}. Export it with "
             "dynamic_shapes=({0: torch.export.Dim('n')},)."
         )
     return program.module()
@@ -183,12 +174,7 @@ def _without_log(name: str) -> Iterator[None]:
 
 @contextmanager
 def error_context(path: Path, *, unless: str | None = None) -> Iterator[None]:
-    """Name the file in errors about its numbers.
-
-    Args:
-        path: The file.
-        unless: Argument of errors that are about something else.
-    """
+    """Name the file in errors about its numbers; those about the argument ``unless`` are about something else."""
     try:
         yield
     except InputError as error:
@@ -199,16 +185,10 @@ def error_context(path: Path, *, unless: str | None = None) -> Iterator[None]:
 def read_samples(
     path: Path, network: Network, *, inputs: str, labels: str, pixels: bool, space: InputSpace | None
 ) -> CalibrationSamples:
-    """Read inputs and labels from a NumPy archive, in the type that the network takes.
+    """Read inputs (n, ...) and labels (n,) from an ``.npz`` file, in the type that the network takes.
 
-    Args:
-        path: Ends in ``.npz``.
-        network: Takes them.
-        inputs: Name of the inputs, (n, ...).
-        labels: Name of the labels, (n,).
-        pixels: Whether inputs are stored as whole numbers 0..255, to be scaled into the space's range and normalised.
-            The network of a run takes what was stored.
-        space: That range and normalisation; None for 0..1.
+    With ``pixels``, inputs are stored as whole numbers 0..255, and are scaled into the range of ``space`` (0..1 if it
+    is None) and normalised. The network of a run takes them as they are stored.
 
     Raises:
         FileError: If the file is no such archive, or its numbers cannot be fed to the network.

@@ -118,7 +118,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     if gamma is not None:
         if len(losses) > 1 or "(" in losses[0]:
             raise InputError(
-                "--gamma must stand beside a single --loss without options; got "
+                "--gamma must be given with a single --loss without options; got "
                 f"{' and '.join(losses)}. Write it as 'focal(gamma=3)'."
             )
         losses = [f"{losses[0]}(gamma={gamma})"]
@@ -175,9 +175,6 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
 
 def _epochs(text: str | None) -> tuple[int, ...] | None:
     """Read whole numbers with commas between them.
-
-    Raises:
-        InputError: If one is not a whole number.
 
     Example:
         >>> _epochs("60, 120")

@@ -449,7 +449,9 @@ def accuracy_words(method: MethodResult) -> list[str]:
     start = f"It changes the predicted class of {percent_text(method.changed)} of samples; accuracy"
     if change.side == "alike":
         why = "too little to matter" if change.is_beyond_noise else "noise"
-        return [f"{start} moves by {points_words(change)}: {why}."]
+        if why == "noise" and not change.low <= 0 <= change.high:
+            why = "noise, once corrected for the number of methods"
+        return [f"{start} changes by {points_words(change)}: {why}."]
     return [f"{start} {'rises' if change.value > 0 else 'falls'}, by {points_words(change)}."]
 
 

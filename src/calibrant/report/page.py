@@ -265,9 +265,9 @@ def percent_text(share: float) -> str:
 
 
 def sentence(text: object) -> str:
-    """Return a text that begins with a capital letter."""
+    """Return a text that begins with a capital letter; a Greek one stays, as γ is another variable than Γ."""
     words = str(text)
-    return f"{words[:1].upper()}{words[1:]}"
+    return f"{words[:1].upper() if words[:1].isascii() else words[:1]}{words[1:]}"
 
 
 def to_plain(value: Any) -> Any:  # noqa: PLR0911  # one line for every kind of value

@@ -86,7 +86,9 @@ def _by_file(panel: ShiftPanel) -> Iterator[Table]:
             since = "–" if math.isnan(row.change["ece"].mean) else f"{row.change['ece'].mean:+.4f}"
             rows.append([code(candidate), map_name(name), *cells, since, direction_text(row.direction)])
         header = ["candidate", "map", *_OF_FILE, "ece since clean", "confidence − accuracy"]
-        yield table(header, rows, text=(0, 1), title=f"{summary.shift}, {counted(summary.n, 'sample')}")
+        yield table(
+            header, rows, text=(0, 1, len(header) - 1), title=f"{summary.shift}, {counted(summary.n, 'sample')}"
+        )
 
 
 def _candidates_and_maps(panel: ShiftPanel, maps: Sequence[str]) -> list[tuple[str, str]]:

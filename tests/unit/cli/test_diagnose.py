@@ -176,8 +176,8 @@ def test_a_folder_of_stopped_runs_alone_is_refused(calibrant, made):
         (["runs", "--corrupt", "fog"], "--corrupt must be one of brightness"),
         (["runs", "--corrupt", " , "], "--corrupt must be common, all, or some of"),
         (["runs", "--corrupt", "all", "--severity", "0"], "--severity must be 1 to 5"),
-        (["runs", "--severity", "1"], "--severity must stand beside --corrupt"),
-        (["runs", "--data", "empty"], "--data must stand beside --corrupt"),
+        (["runs", "--severity", "1"], "--severity is only for --corrupt"),
+        (["runs", "--data", "empty"], "--data is only for --corrupt"),
         (["runs", "--shift", "absent.npz"], "--shift must name a file or folder of images; there is no"),
         (["runs", "--shift", "file", "--shift", "file"], "--shift must name each file once"),
         (

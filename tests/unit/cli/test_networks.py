@@ -112,11 +112,11 @@ def test_weights_are_loaded_if_they_are_of_this_very_network(here):
         ("my_nets:biuld", "build, Tied, Kit, needs, gives, breaks; got 'biuld'. Did you mean build?"),
         ("my_nets:Kit.make", "has no attribute 'make'"),
         ("my_nets:answer", "must be a function that makes the network; it is of type int"),
-        ("my_nets:gives", "must make a torch.nn.Module; it gave something of type list"),
+        ("my_nets:gives", "must make a torch.nn.Module; it returned a list"),
         ("my_nets:needs", "when called without arguments; it raised TypeError: needs() missing 1"),
         ("my_nets:breaks", "it raised OSError: no such disk. Wrap it"),
         ("my_nets", "package.module:factory, an archive of torch.export (.pt2), or a folder"),
-        ("my_nets.py", "which is none of them. Say which function in it makes the network: my_nets:NAME"),
+        ("my_nets.py", "which is none of them. Name the function in it that makes the network: my_nets:NAME"),
         (":build", "got ':build'"),
         ("my nets:build", "got 'my nets:build'"),
         ("nowhere.pt2", "nowhere.pt2 must be an existing file"),
@@ -143,7 +143,7 @@ def test_an_exported_network_takes_any_number_of_rows_and_has_its_own_weights(he
     assert not loaded.training
     clamped = ClampedModel(loaded, torch.ones(3), Scale(torch.tensor(2.0), n_classes=2))  # no other mode to go to
     assert torch.allclose(clamped.train().eval()(inputs), network(inputs + 1) / 2)
-    with pytest.raises(InputError, match=r"two.pt2 must take any number of rows; it was exported for 2 at a time"):
+    with pytest.raises(InputError, match=r"two.pt2 must take any number of samples; it was exported for 2"):
         model("two.pt2")
     with pytest.raises(InputError, match=r"other.pt2 must be a whole archive of torch.export"):
         model("other.pt2")

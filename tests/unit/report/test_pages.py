@@ -6,7 +6,15 @@ from html.parser import HTMLParser
 from pathlib import PurePath
 
 import pytest
-from made_records import HOSTILE, made_clamping, made_comparison, made_diagnosis, made_differences, made_evaluation
+from made_records import (
+    HOSTILE,
+    made_clamping,
+    made_comparison,
+    made_diagnosis,
+    made_differences,
+    made_evaluation,
+    made_large_diagnosis,
+)
 from rich.cells import cell_len
 
 from calibrant.errors import InputError
@@ -45,6 +53,8 @@ PAGES = {
     ),
     "comparison-nothing-helps": lambda: comparison_page(made_comparison(helps=False)),
     "diagnosis": lambda: diagnosis_page(made_diagnosis(), source="runs"),
+    "diagnosis-large": lambda: diagnosis_page(made_large_diagnosis(), source="runs"),
+    "diagnosis-alone": lambda: diagnosis_page(made_diagnosis(seeds=(0,), alone=True)),
     "diagnosis-one-seed": lambda: diagnosis_page(made_diagnosis(seeds=(0,))),
     "evaluation-top-label": lambda: evaluation_page(made_evaluation(top_label=True), source="answers.csv"),
 }
@@ -67,6 +77,19 @@ REVIEWED = [(name, form) for name in PAGES for form in (FORMS if "-" not in name
 @pytest.mark.parametrize(("name", "form"), REVIEWED)
 def test_a_page_is_what_was_reviewed(golden, name, form):
     golden(f"{name}.{form}", FORMS[form](PAGES[name]()))
+
+
+def keys_of(value):
+    """The keys of plain data, those of a list's first record standing for all."""
+    if isinstance(value, dict):
+        return {key: keys_of(item) for key, item in value.items()}
+    return [keys_of(value[0])] if isinstance(value, list) and value else type(value).__name__
+
+
+@pytest.mark.parametrize("name", ["evaluation", "comparison", "clamping", "diagnosis-large"])
+def test_json_has_the_keys_that_were_reviewed(golden, name):
+    document = json.loads(to_json(PAGES[name]()))
+    golden(f"{name}.keys.json", json.dumps(keys_of(document), indent=1, ensure_ascii=False) + "\n")
 
 
 def words_of(page, *, full):

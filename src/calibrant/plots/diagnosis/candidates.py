@@ -299,7 +299,9 @@ def plot_densities(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
         Patch(label="wrong predictions", linewidth=0.8, **colours.bad),
     ]
     seeds = ", mean over seeds" * panels.has_seeds(diagnosis)
-    detail = f"densities over {diagnosis.n:,} test samples{seeds}, each to its own height; lines: medians"
+    detail = (
+        f"densities over {diagnosis.n:,} test samples{seeds}, each to its own height; lines: medians  ·  {panels.TS}"
+    )
     layout.draw_head(grid.head, colours, "Confidence of correct and wrong predictions", detail, handles)
     for place, refinement in enumerate(diagnosis.refinement):
         for line, (name, words) in enumerate(((UNCALIBRATED, "uncalibrated"), (TEMPERATURE, "after TS"))):

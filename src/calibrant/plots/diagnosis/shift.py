@@ -53,7 +53,7 @@ def plot_shift(
     accuracy: Look = {"color": colours.ink, "linewidth": 1.6}
     handles: list[Line2D] = [look.handle(lined=True) for look in looks]
     handles.append(Line2D([], [], label=_SAME, **accuracy))
-    detail = f"{over}; {_seeds(panel)}  ·  gap: mean confidence minus accuracy"
+    detail = f"{over}; {_seeds(panel)}  ·  gap: mean confidence minus accuracy, points  ·  {panels.TS}"
     layout.draw_head(grid.head, colours, "Under corruption", detail, handles)
     first: dict[str, Axes] = {}
     for place, by_map in enumerate(levels.values()):
@@ -115,7 +115,7 @@ def _gaps(by_map: Mapping[str, Sequence[ShiftLevel]]) -> str:
         if name in last
     ]
     severity = by_map[UNCALIBRATED][-1].severity
-    return f"gap at {severity}: {', after TS '.join(gaps)} points".replace("-", "−")
+    return f"gap at {severity}: {', after TS '.join(gaps)}".replace("-", "−")
 
 
 def plot_shifted_sets(panel: ShiftPanel, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:

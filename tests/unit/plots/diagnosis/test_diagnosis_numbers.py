@@ -284,7 +284,7 @@ def test_under_corruption_each_number_runs_over_severity(maker):
     assert line.get_ydata().tolist() == [each.metrics["accuracy"].mean for each in of["uncalibrated"]]
     words = words_of(figure)
     assert any("mean over 2 corruptions" in each for each in words)
-    assert "gap at 3: +4.0, after TS +4.0 points" in words
+    assert "gap at 3: +4.0, after TS +4.0" in words
 
 
 def test_natural_shift_stands_below_the_clean_rows_on_the_same_axes(maker):
