@@ -22,10 +22,8 @@ from benchmarks.bounds import Bound
 from benchmarks.device import Place
 from benchmarks.timing import in_turns
 from calibrant.calibrators import TemperatureScaling
-from calibrant.clamping import ExactSolver, NeuralClamping, Objective, PerEntry
-from calibrant.clamping.fitting import ClampingTask
-from calibrant.clamping.inputs import InputPreparation
-from calibrant.clamping.passes import Precision, find_first_layer
+from calibrant.clamping import ExactSolver, HeadFit, NeuralClamping, Objective, PerEntry
+from calibrant.clamping.passes import Passes, Precision, find_first_layer
 from calibrant.clamping.solver import Descent
 from calibrant.datasets import load_digits
 from calibrant.inference import CalibrationSamples, check_network, first_inputs, frozen
@@ -141,20 +139,20 @@ def _networks(place: Place) -> list[_Case]:
 
 
 def _pass(case: _Case, place: Place, bounds: list[Bound]) -> str:
-    task = _task(case)
-    passes, nothing = task.passes(), task.nothing
-    head = task.best_head(nothing, DEMO.gamma)
+    passes = _passes(case)
+    zero = torch.zeros(passes.samples.input_shape, device=passes.device)
+    head = HeadFit(TemperatureScaling(), DEMO.gamma).fit(passes.precise_logits(zero), passes.labels)
     descents: dict[str, Descent] = {}
 
     def before(name: str) -> None:
         case.model.requires_grad_(name == "not frozen")
         if name == "step":
-            descents[name] = task.descent(DEMO.gamma)
+            descents[name] = _descent(passes)
             descents[name].begin(DEMO)
 
     def ours() -> None:
         for _ in range(PASSES):
-            passes.slope(nothing, head, DEMO)
+            passes.slope(zero, head, DEMO)
 
     def step() -> None:
         minimum = descents["step"].minimise(DEMO, ExactSolver(tolerance=1e-12, max_passes=PASSES))
@@ -187,23 +185,17 @@ def _plain_passes(case: _Case) -> None:
     case.model.zero_grad()
 
 
-def _task(case: _Case, precision: Precision = "float32") -> ClampingTask:
-    """What ``NeuralClamping.fit`` makes of a network and its rows; the network must be frozen."""
-    rows = CalibrationSamples.of((case.inputs, case.labels), batch_size=case.batch)
-    n_classes = check_network(case.model, rows)
-    inputs = first_inputs(case.model, rows)
-    return ClampingTask(
-        model=case.model,
-        samples=rows,
-        basis=PerEntry().basis(inputs[0]),
-        head=TemperatureScaling(),
-        n_classes=n_classes,
-        zero=torch.zeros_like(inputs[0]),
-        preparation=InputPreparation(),
-        first_layer=find_first_layer(case.model, inputs),
-        batch_size=case.batch,
-        precision=precision,
-    )
+def _passes(case: _Case, precision: Precision = "float32") -> Passes:
+    """The passes of ``NeuralClamping.fit`` over a network's samples; the network must be frozen."""
+    samples = CalibrationSamples.of((case.inputs, case.labels), batch_size=case.batch)
+    check_network(case.model, samples)
+    first_layer = find_first_layer(case.model, first_inputs(case.model, samples))
+    return Passes(case.model, samples, batch_size=case.batch, precision=precision, first_layer=first_layer)
+
+
+def _descent(passes: Passes) -> Descent:
+    zero = torch.zeros(passes.samples.input_shape, device=passes.device)
+    return Descent(passes, PerEntry().basis(zero), HeadFit(TemperatureScaling(), DEMO.gamma), zero)
 
 
 def _digits(place: Place) -> _Case:
@@ -295,17 +287,17 @@ def _toolkit(case: _Case, batch: int) -> tuple[Tensor, float]:
 
 def _descended(case: _Case, precision: Precision, target: float) -> Descent:
     """The exact solver, as far as the target."""
-    descent = _task(case, precision).descent(DEMO.gamma)
+    descent = _descent(_passes(case, precision))
 
     def look() -> None:
-        if descent.value(DEMO) <= target:
+        if descent.here.value(DEMO) <= target:
             raise _Reached
 
     try:
         descent.minimise(DEMO, ExactSolver(precision=precision), after_step=look)
     except _Reached:
         return descent
-    raise ArithmeticError(f"{target} was to be reached; the minimum that was found is {descent.value(DEMO)}.")
+    raise ArithmeticError(f"{target} was to be reached; the minimum is {descent.here.value(DEMO)}.")
 
 
 @torch.no_grad()

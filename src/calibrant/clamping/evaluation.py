@@ -33,20 +33,16 @@ __all__ = [
     "needs_refit",
 ]
 
-CLAMPED = "clamped"
-"""Name of the clamped network among the methods."""
-
-REFITTED = "TS on δ*"
-"""Name of the clamped network with T refitted for the log-loss at its δ."""
+CLAMPED = "clamped"  # name of the clamped network among the methods
+REFITTED = "TS on δ*"  # name of the clamped network with T refitted for the log-loss at its δ
 
 
 @final
 class ForwardRuns:
-    """Predictions of a network for the same samples at one δ after another.
+    """Predictions of a network for the same samples at one δ after another, in full precision and on the CPU.
 
-    Logits come to the CPU, in full precision, and a head is applied to them there: however many heads are evaluated at
-    one δ, the network runs once. Those of δ = 0 are kept. A few samples are tried at the beginning, so that a test set
-    that does not fit the network is found before a long fit and not after it.
+    However many heads are evaluated at one δ, the network runs once, and the logits of δ = 0 are kept. A few samples
+    are tried at the beginning, so that a test set that does not fit the network is found before a long fit.
 
     Args:
         model: Network from inputs to logits; it is restored afterwards.
@@ -54,10 +50,6 @@ class ForwardRuns:
         space: Range of the inputs; if it clips, x + δ is clipped, but not where δ is 0.
         batch_size: Samples per batch; None for the data's default.
         class_names: One per class, for the predictions.
-
-    Raises:
-        InputError: If the network does not take the inputs or gives no logits for the labels, or inputs lie outside the
-            space.
 
     Example:
         >>> runs = ForwardRuns(nn.Linear(2, 3), (torch.rand(5, 2), [0, 1, 2, 1, 0]))
@@ -86,11 +78,7 @@ class ForwardRuns:
         return len(self.samples)
 
     def at(self, delta: Tensor) -> Predictions:
-        """Return the network's own logits at x + δ, before any head, with the labels.
-
-        Raises:
-            InputError: If δ is not of the inputs' shape, or a logit is not finite.
-        """
+        """Return the network's own logits at x + δ, before any head, with the labels."""
         if tuple(delta.shape) != self.samples.input_shape:
             raise InputError(
                 f"inputs must have the shape of δ, {tuple(delta.shape)}; got {self.samples.input_shape}. Prepare both "
@@ -103,19 +91,10 @@ class ForwardRuns:
         return self._without_delta
 
     def at_zero(self) -> Predictions:
-        """Return the network's own logits.
-
-        Raises:
-            InputError: If one is not finite.
-        """
         return self.at(torch.zeros(self.samples.input_shape))
 
     def behind(self, clamped: ClampedModel) -> Predictions:
-        """Return the calibrated logits of a clamped model around this network.
-
-        Raises:
-            InputError: As :meth:`at`.
-        """
+        """Return the calibrated logits of a clamped model around this network."""
         return copy.deepcopy(clamped.head).cpu().transform(self.at(clamped.delta))
 
     def _run(self, delta: Tensor, space: InputSpace | None) -> Predictions:
@@ -164,19 +143,17 @@ class ClampingEvaluation:
 
     @property
     def clamped(self) -> MethodResult:
-        """The clamped network."""
         return self.methods[-1]
 
     @property
     def has_delta(self) -> bool:
-        """Whether δ is anything but 0."""
         return self.norm > 0
 
     @property
     def effect(self) -> dict[str, Difference] | None:
         """The effect of δ alone, by metric; None where it is unknown."""
-        moved = None if self.with_delta is None else self.find(self.with_delta)
-        return None if moved is None or self.without_delta is None else moved.differences[self.without_delta]
+        with_delta = None if self.with_delta is None else self.find(self.with_delta)
+        return None if with_delta is None or self.without_delta is None else with_delta.differences[self.without_delta]
 
     @property
     def baseline(self) -> str:
@@ -244,26 +221,8 @@ def evaluate_clamping(  # noqa: PLR0913  # two sets of samples, each before and 
         resamples: Draws behind intervals and tests.
         seed: Random seed; the same seed gives the same numbers.
 
-    Raises:
-        InputError: If the samples do not belong together, those for a refit are missing, the head is of another kind,
-            or the clamped model has no summary.
-
     Warns:
         CalibrantWarning: If the sets share samples, or differ in accuracy beyond noise.
-
-    Example:
-        >>> import torch
-        >>> from calibrant.clamping import NeuralClamping
-        >>> network = torch.nn.Linear(4, 3).eval()
-        >>> inputs = torch.randn(600, 4, generator=torch.manual_seed(0))
-        >>> logits = network(inputs).detach()
-        >>> labels = (logits / 2).softmax(1).multinomial(1, generator=torch.manual_seed(1))[:, 0]
-        >>> samples = Predictions.from_logits(logits, labels)
-        >>> clamped = NeuralClamping(strength=float("inf")).fit(network, (inputs[:300], labels[:300]))
-        >>> after = Predictions.from_logits(clamped(inputs[300:]).detach(), labels[300:])
-        >>> found = evaluate_clamping(clamped, samples[:300], samples[300:], after, resamples=100)
-        >>> [method.name for method in found.methods], found.has_delta
-        (['uncalibrated', 'temperature', 'clamped'], False)
     """
     summary, head = _summary(clamped), head or TemperatureScaling()
     cautions = check_held_out(calibration, before)
@@ -329,7 +288,6 @@ class _Results:
         self.failures: list[MethodResult] = []
 
     def add_trial(self, name: str, method: Calibrator, trial: Trial, baselines: Iterable[str]) -> None:
-        """Add a method whose fit may have failed."""
         result = MethodResult(name, method.title, notes=trial.notes, seconds=trial.seconds, map=trial.map)
         if trial.transformed is None:
             self.failures.append(replace(result, failure=trial.failure))
@@ -363,5 +321,5 @@ def _refitted(clamped: ClampedModel, calibration: Predictions | None, test: Pred
             "calibration_after must be given where the clamped network's T is not the log-loss's optimum (a focal loss "
             "or the stochastic solver); got None. Run the clamped network on the samples it was fitted on."
         )
-    rows = [samples.with_logits(samples.logits * clamped.temperature) for samples in (calibration, test)]
-    return try_fit(TemperatureScaling().fit, rows[0], rows[1])
+    uncalibrated = (samples.with_logits(samples.logits * clamped.temperature) for samples in (calibration, test))
+    return try_fit(TemperatureScaling().fit, *uncalibrated)

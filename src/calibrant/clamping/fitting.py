@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from calibrant.atomic import atomic_path, save_tensors
 from calibrant.calibrators import Calibrator
-from calibrant.clamping.inputs import Basis, InputPreparation, upgraded_settings
+from calibrant.clamping.inputs import Basis, upgraded_settings
 from calibrant.clamping.model import StrengthTrial
 from calibrant.clamping.objective import HeadFit, Objective, Penalty
-from calibrant.clamping.passes import FirstLayer, Passes, Precision
+from calibrant.clamping.passes import Passes
 from calibrant.clamping.solver import Descent, ExactSolver, StochasticSolver, StochasticState, descend_stochastically
 from calibrant.clamping.starts import Start
 from calibrant.errors import (
@@ -39,7 +39,6 @@ from calibrant.numerics.newton import Certificate, CurvatureMemory
 from calibrant.predictions import Predictions
 
 __all__ = [
-    "ClampingTask",
     "FitResult",
     "FitRun",
     "Journal",
@@ -51,6 +50,10 @@ __all__ = [
     "samples_digest",
 ]
 
+StrengthRule: TypeAlias = Literal["path", "tenth-of-loss", "tenth-as-term"]
+Progress: TypeAlias = Callable[[str, float], None]
+
+_TENTH = 0.1
 _FORMAT, _EARLIER = "calibrant.clamping/3", "calibrant.clamping/2"
 
 
@@ -58,11 +61,6 @@ def fit_identity(settings: Mapping[str, Any], model: nn.Module, samples: Calibra
     """Return the fingerprint of a fit: options, weights and data; a fit is resumed only if it matches.
 
     The batch size is left out: after running out of memory, a fit resumes with smaller batches.
-
-    Args:
-        settings: Options of the method, as plain values.
-        model: The network.
-        samples: All are read, for a digest of their inputs.
     """
     decisive = {name: value for name, value in settings.items() if name != "batch_size"}
     return {"settings": decisive, "network": network_digest(model), "samples": samples_digest(samples)}
@@ -78,15 +76,12 @@ def samples_digest(samples: CalibrationSamples) -> str:
 
 @final
 class Journal:
-    """Named entries of tensors, each written atomically.
+    """Partial results of a fit in a folder, from which it resumes: named entries of tensors, each written atomically.
 
     Args:
         folder: Created if necessary; None to write nothing.
         identity: Fingerprint of the fit. A folder of another fit is refused.
         every: Seconds between two writes of an entry that is not final.
-
-    Raises:
-        FileError: If the folder belongs to another fit, or cannot be created.
     """
 
     def __init__(self, folder: Path | None, identity: Mapping[str, Any], *, every: float = 30.0) -> None:
@@ -103,11 +98,7 @@ class Journal:
             self._read(path)
 
     def read(self, name: str) -> dict[str, Tensor] | None:
-        """Return the tensors of an entry, or None if there is none.
-
-        Raises:
-            FileError: If it cannot be read.
-        """
+        """Return the tensors of an entry, or None if there is none."""
         path = self._path(name)
         return None if path is None or not path.exists() else self._read(path)
 
@@ -163,67 +154,6 @@ def _identity_in(metadata: Mapping[str, str]) -> str | None:
     return json.dumps(renamed, sort_keys=True)
 
 
-StrengthRule: TypeAlias = Literal["path", "tenth-of-loss", "tenth-as-term"]
-Progress: TypeAlias = Callable[[str, float], None]
-_TENTH = 0.1
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class ClampingTask:
-    """A frozen network and the samples to calibrate it on."""
-
-    model: nn.Module
-    samples: CalibrationSamples
-    basis: Basis
-    head: Calibrator
-    n_classes: int
-    zero: Tensor  # δ = 0, on the network's device
-    preparation: InputPreparation
-    first_layer: FirstLayer | None
-    batch_size: int | None
-    precision: Precision
-
-    def passes(self, chosen: Tensor | None = None) -> Passes:
-        """Return passes over all samples, or those at the chosen positions."""
-        return Passes(
-            self.model,
-            self.samples,
-            chosen,
-            preparation=self.preparation,
-            batch_size=self.batch_size,
-            precision=self.precision,
-            first_layer=self.first_layer,
-        )
-
-    def descent(
-        self,
-        gamma: float,
-        chosen: Tensor | None = None,
-        *,
-        start: Tensor | None = None,
-        known: CurvatureMemory | None = None,
-    ) -> Descent:
-        """Return a descent on these samples, from δ = 0 unless another start is given."""
-        start = self.zero if start is None else start
-        return Descent(self.passes(chosen), self.basis, HeadFit(self.head, gamma), start, known=known)
-
-    def best_head(self, delta: Tensor, gamma: float) -> Map:
-        """Fit the head to all samples at x + δ, without augmentation and in full precision.
-
-        Raises:
-            FitError: If it has no optimum there.
-        """
-        passes = self.passes()
-        logits = passes.precise_logits(delta)
-        return HeadFit(self.head, gamma).fit(logits, passes.labels, with_delta=bool(delta.any()))
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether δ is learned without augmentation and in full precision."""
-        return self.preparation.n_views == 1 and self.preparation.augmentation == "none" and self.precision == "float32"
-
-
 class FitResult(NamedTuple):
     """δ, the head behind it, and how they were fitted."""
 
@@ -244,9 +174,12 @@ class FitResult(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class FitRun:
-    """One fit in progress: the task, the options that every kind of fit needs, the journal and the progress display."""
+    """One fit in progress: the network and its samples, the options of every kind of fit, journal and progress."""
 
-    task: ClampingTask
+    passes: Passes
+    basis: Basis
+    head: Calibrator
+    zero: Tensor  # δ = 0, on the network's device
     solver: ExactSolver | StochasticSolver
     start: Start
     penalty: Penalty
@@ -255,69 +188,58 @@ class FitRun:
     progress: Progress
 
     def objective(self, gamma: float, strength: float = 1.0) -> Objective:
-        """Return the objective per sample."""
         return Objective(gamma, strength, self.penalty, self.clip)
 
     def first_delta(self) -> Tensor:
         """Return the first δ, of an input's shape, on the network's device."""
-        task = self.task
-        space, seed = task.preparation.space, task.preparation.seed
-        return self.start.delta(task.model, task.samples, space=space, seed=seed).to(task.zero)
+        space, seed = self.passes.preparation.space, self.passes.preparation.seed
+        return self.start.delta(self.passes.model, self.passes.samples, space=space, seed=seed).to(self.zero)
+
+    def descent(self, passes: Passes, gamma: float, start: Tensor, known: CurvatureMemory | None = None) -> Descent:
+        return Descent(passes, self.basis, HeadFit(self.head, gamma), start, known=known)
+
+    def best_head(self, delta: Tensor, gamma: float) -> Map:
+        """Fit the head to all samples at x + δ, without augmentation and in full precision."""
+        logits = self.passes.precise_logits(delta)
+        return HeadFit(self.head, gamma).fit(logits, self.passes.labels, with_delta=bool(delta.any()))
 
     def head_alone(self, gamma: float) -> FitResult:
-        """Return the result without δ, that of an infinite strength.
-
-        Raises:
-            FitError: If the head has no optimum on these samples.
-        """
-        zero = self.task.zero
-        return FitResult(zero, self.task.best_head(zero, gamma), math.inf, gamma, None)
+        """Return the result without δ, that of an infinite strength."""
+        return FitResult(self.zero, self.best_head(self.zero, gamma), math.inf, gamma, None)
 
 
 def fit_candidates(run: FitRun, gammas: Sequence[float], strengths: Sequence[float | StrengthRule]) -> FitResult:
-    """Fit every γ and strength; of several keep the one with the lowest calibration error, as in the paper.
-
-    Raises:
-        InputError: If the paper's rule gives no strength for this start.
-        FitError: If a head has no optimum, or a fit diverges.
-    """
+    """Fit every γ and strength; of several keep the one with the lowest calibration error, as in the paper."""
     candidates = [
         (gamma, _strength_by_rule(run, strength, gamma) if isinstance(strength, str) else strength)
         for gamma in gammas
         for strength in strengths
     ]
-    results = []
-    for place, (gamma, strength) in enumerate(candidates):
-        if strength == math.inf:
-            results.append(run.head_alone(gamma))
-        else:
-            fit = _fit_stochastically if isinstance(run.solver, StochasticSolver) else fit_exactly
-            results.append(fit(run, gamma, strength, run.first_delta(), f"fit-{place}"))
+    fit = _fit_stochastically if isinstance(run.solver, StochasticSolver) else fit_exactly
+    results = [
+        run.head_alone(gamma) if strength == math.inf else fit(run, gamma, strength, run.first_delta(), f"fit-{place}")
+        for place, (gamma, strength) in enumerate(candidates)
+    ]
     if len(results) == 1:
         return results[0]
-    passes = run.task.passes()
     errors = []
     with torch.no_grad():
         for result in results:
-            calibrated = result.head(passes.precise_logits(result.delta))
-            errors.append(float(ece(Predictions.from_logits(calibrated, passes.labels))))
+            calibrated = result.head(run.passes.precise_logits(result.delta))
+            errors.append(float(ece(Predictions.from_logits(calibrated, run.passes.labels))))
     best = errors.index(min(errors))
     note = f"chosen of {len(results)} fits by calibration error on the calibration samples, {errors[best]:.4f}."
     return results[best]._replace(notes=(*results[best].notes, note))
 
 
 def _strength_by_rule(run: FitRun, rule: StrengthRule, gamma: float) -> float:
-    """Return the strength by either reading of the paper's rule: λ, or the whole term, is a tenth of the initial loss.
-
-    Raises:
-        InputError: If the rule divides by the size of a start that is 0.
-    """
-    start, passes = run.first_delta(), run.task.passes()
-    losses = run.objective(gamma, 0.0).sample_losses(passes.logits(start), passes.labels)
+    """Return the strength by either reading of the paper's rule: λ, or the whole term, is a tenth of the first loss."""
+    start = run.first_delta()
+    losses = run.objective(gamma).sample_losses(run.passes.logits(start), run.passes.labels)
     tenth = _TENTH * float(losses.double().mean())
     if rule == "tenth-of-loss":
         return tenth
-    term = run.objective(gamma, 1.0).penalty_of(start)
+    term = run.objective(gamma).penalty_of(start)
     if term == 0:
         raise InputError(
             Argument("strength", "tenth-as-term"),
@@ -329,25 +251,13 @@ def _strength_by_rule(run: FitRun, rule: StrengthRule, gamma: float) -> float:
 def fit_exactly(
     run: FitRun, gamma: float, strength: float, start: Tensor, entry: str, *, known: CurvatureMemory | None = None
 ) -> FitResult:
-    """Fit δ at one strength by the exact solver, resuming an interrupted fit.
-
-    Args:
-        run: The fit that this is a part of.
-        gamma: γ of the focal loss.
-        strength: Strength of the penalty, per sample.
-        start: The first δ.
-        entry: Its name in the journal.
-        known: Curvature of nearly the same function.
-
-    Raises:
-        FitError: If the head has no optimum on the way, as where δ makes every prediction right.
+    """Fit δ at one strength by the exact solver, resuming an interrupted fit from the journal's entry.
 
     Warns:
         CalibrantWarning: If the passes did not suffice.
     """
-    solver, task = run.solver, run.task
-    assert isinstance(solver, ExactSolver)
-    objective, descent = run.objective(gamma, strength), task.descent(gamma, start=start, known=known)
+    assert isinstance(run.solver, ExactSolver)
+    objective, descent = run.objective(gamma, strength), run.descent(run.passes, gamma, start, known)
     if (saved := run.journal.read(entry)) is not None:
         descent.restore(saved)
 
@@ -355,7 +265,7 @@ def fit_exactly(
         run.journal.write(entry, descent.state())
         run.progress(f"learning δ at λ = {strength:.3g} per sample, γ = {gamma:g}", descent.passes_taken)
 
-    minimum = descent.minimise(objective, solver, after_step=after_step)
+    minimum = descent.minimise(objective, run.solver, after_step=after_step)
     if minimum.end == "out of passes":
         warnings.warn(
             CalibrantWarning(
@@ -367,11 +277,11 @@ def fit_exactly(
             stacklevel=2,
         )
     run.journal.write(entry, descent.state(), final=True)
-    if task.first_layer is not None and not descent.is_true(objective):
+    if run.passes.first_layer is not None and not descent.profiled.is_true(descent.here, objective):
         # The network is not linear as far out as δ is, so the shortcut led to another network's optimum.
-        without_shortcut = replace(run, task=replace(task, first_layer=None), journal=Journal(None, {}))
+        without_shortcut = replace(run, passes=replace(run.passes, first_layer=None), journal=Journal(None, {}))
         return fit_exactly(without_shortcut, gamma, strength, start, entry)
-    head = task.best_head(descent.delta, gamma)
+    head = run.best_head(descent.delta, gamma)
     result = FitResult(descent.delta, head, strength, gamma, minimum.certificate)
     if minimum.end != "stuck":
         return result
@@ -386,23 +296,19 @@ def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tenso
 
     The certificate's gradient is that in δ behind the T that was reached, which need not be the best one.
 
-    Raises:
-        FitError: If it diverges.
-
     Warns:
         CalibrantWarning: If the objective has risen.
     """
-    task, solver = run.task, run.solver
+    solver, passes, objective = run.solver, run.passes, run.objective(gamma, strength)
     assert isinstance(solver, StochasticSolver)
-    objective, passes = run.objective(gamma, strength), task.passes()
-    before = float(objective.sample_losses(passes.logits(start), passes.labels).double().mean())
-    before += objective.penalty_of(start)
+    logits = passes.logits(start)
+    before = float(objective.sample_losses(logits, passes.labels).double().mean()) + objective.penalty_of(start)
 
-    def as_tensors(state: StochasticState) -> dict[str, Tensor]:
-        return state._asdict() | {"epochs": torch.tensor(state.epochs)}
+    def note(state: StochasticState, *, final: bool = False) -> None:
+        run.journal.write(entry, state._asdict() | {"epochs": torch.tensor(state.epochs)}, final=final)
 
     def after_epoch(state: StochasticState) -> None:
-        run.journal.write(entry, as_tensors(state))
+        note(state)
         run.progress(f"learning δ and T at λ = {strength:.3g} per sample, γ = {gamma:g}", state.epochs)
 
     one = torch.ones((), dtype=start.dtype, device=start.device)
@@ -410,14 +316,11 @@ def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tenso
     if (saved := run.journal.read(entry)) is not None:
         values = {name: saved[name].to(start.device) for name in StochasticState._fields[:4]}
         first = StochasticState(**values, epochs=int(saved["epochs"]))
-    state = descend_stochastically(
-        task.model, task.samples, objective, solver, first, preparation=task.preparation, after_epoch=after_epoch
-    )
-    run.journal.write(entry, as_tensors(state), final=True)
-    head = Scale(state.temperature.double(), n_classes=task.n_classes)
+    state = descend_stochastically(passes, objective, solver, first, after_epoch=after_epoch)
+    note(state, final=True)
+    head = Scale(state.temperature.double(), n_classes=logits.shape[1])
     slope = passes.slope(state.delta, head, objective)
-    with torch.no_grad():
-        loss = float(objective.sample_losses(head(slope.logits).double(), passes.seen_labels).mean())
+    loss = objective.mean_loss(head, slope.logits, passes.seen_labels)
     gradient = slope.gradient + objective.penalty_gradient(state.delta.double())
     certificate = Certificate(
         loss + objective.penalty_of(state.delta), float(gradient.abs().max()), solver.epochs, solver.epochs + 1.0
@@ -436,7 +339,7 @@ def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tenso
     reached = f"T = {float(state.temperature):.4f} after {state.epochs} epochs; the objective's optimum at this δ is"
     try:
         with without_our_warnings():  # about a head that is not used
-            best = task.best_head(state.delta, gamma)
+            best = run.best_head(state.delta, gamma)
     except SeparableError:
         return result.noted(f"{reached} T = 0: every prediction is right there.")
     assert isinstance(best, Scale)

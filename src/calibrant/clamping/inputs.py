@@ -1,10 +1,10 @@
 """Inputs of a clamped network: their range, how δ is added and clipped, augmentation, and the coordinates of δ."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from numbers import Real
-from typing import Any, Literal, Protocol, Self, TypeAlias, final
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -25,7 +25,6 @@ __all__ = [
     "PerChannel",
     "PerEntry",
     "add_delta",
-    "augmented",
     "upgraded_settings",
 ]
 
@@ -47,9 +46,6 @@ class InputSpace:
         mean: One number per channel (dim 0 of an input), or one for all; None for 0.
         std: The same, above 0; None for 1.
         clips: Whether x + δ is clipped to the range.
-
-    Raises:
-        InputError: If any of that does not hold.
 
     Example:
         >>> space = InputSpace(mean=(0.5,), std=(0.25,))
@@ -85,14 +81,7 @@ class InputSpace:
     def bounds(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return the lowest and highest input, α and β of Neural Clamping's theorem 3.2, in the network's units.
 
-        Args:
-            like: One input, or δ: no batch axis, channels at dim 0.
-
-        Returns:
-            Both of the shape, type and device of ``like``.
-
-        Raises:
-            InputError: If its channels are not as many as those of the normalisation, or it is of whole numbers.
+        Both have the shape, type and device of ``like``: one input, or δ, with channels at dim 0.
         """
         if not like.is_floating_point():
             raise InputError(f"an input must be of floating point for its bounds to fit into it; got {like.dtype}.")
@@ -101,14 +90,9 @@ class InputSpace:
         return low.to(like).expand(like.shape).contiguous(), high.to(like).expand(like.shape).contiguous()
 
     def check_inside(self, inputs: Tensor, positions: Tensor | None = None) -> None:
-        """Check that inputs lie in the range, up to the rounding of their normalisation.
+        """Check that inputs (m, ...) lie in the range, up to the rounding of their normalisation.
 
-        Args:
-            inputs: Shape (m, ...), in the network's units.
-            positions: Their row numbers, (m,), for the message; None to name no row.
-
-        Raises:
-            InputError: If one does not.
+        ``positions`` are their row numbers, (m,), for the message; None to name no row.
         """
         low, high = self.bounds(inputs[0])
         slack = max(_ROUNDING, 2 * torch.finfo(inputs.dtype).eps) * torch.maximum(low.abs(), high.abs())
@@ -125,21 +109,11 @@ class InputSpace:
         )
 
     def check_samples(self, samples: CalibrationSamples) -> None:
-        """Check that all samples lie in the range.
-
-        Raises:
-            InputError: If one does not.
-        """
         for inputs, positions in samples.batches(device="cpu"):
             self.check_inside(inputs, positions)
 
     def pixels(self, inputs: Tensor) -> Tensor:
-        """Undo the normalisation of a batch; (n, c, ...) -> the same, in float32 or float64.
-
-        Nothing is clipped: values that δ moved out of the range stay there.
-
-        Args:
-            inputs: With a batch axis, channels at dim 1 whatever follows; for one input pass ``inputs[None]``.
+        """Undo the normalisation of a batch; (n, c, ...) -> the same, in float32 or float64, not clipped.
 
         Raises:
             InputError: If the channels are not as many as those of the normalisation, or the batch axis is missing.
@@ -154,17 +128,12 @@ class InputSpace:
         return precise * std + mean
 
     def settings(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
         mean, std = (None if values is None else list(values) for values in (self.mean, self.std))
         return {"low": self.low, "high": self.high, "mean": mean, "std": std, "clips": self.clips}
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Self:
-        """Rebuild a space from :meth:`settings`.
-
-        Raises:
-            InputError: If a name is missing or not known, or a value is not allowed.
-        """
+        """Rebuild a space from :meth:`settings`."""
         names = [field.name for field in fields(cls)]
         if set(settings) != set(names):
             raise InputError(f"an input space must have {', '.join(names)}; got {', '.join(map(str, settings))}.")
@@ -212,18 +181,11 @@ _MOST_SEED = 2**63  # of torch
 @final
 @dataclass(frozen=True)
 class InputPreparation:
-    """What is done to inputs while δ is learned.
-
-    Args:
-        space: Range of the inputs; decides whether x + δ is clipped.
-        augmentation: Applied before δ is added.
-        views: Number of augmented copies of a sample in a pass.
-        seed: Random seed of the augmentation.
-    """
+    """What is done to inputs while δ is learned: augmentation, and then x + δ, clipped if the space says so."""
 
     space: InputSpace | None = None
     augmentation: Augmentation = "none"
-    views: int = 4
+    views: int = 4  # augmented copies of a sample in a pass
     seed: int = 0
 
     @property
@@ -236,74 +198,49 @@ class InputPreparation:
         return torch.Generator().manual_seed((self.seed * _SEED_STRIDE + number) % _MOST_SEED)
 
     def augmented(self, inputs: Tensor, generator: torch.Generator) -> Tensor:
-        """Return augmented inputs, before δ is added."""
-        return inputs if self.augmentation == "none" else augmented(inputs, self.augmentation, generator, self.space)
+        """Shift images (n, c, h, w) by up to 4 pixels (an eighth of a small side); ``crop-flip`` also mirrors half.
+
+        The space's lowest pixel fills the border; without a space, 0 does.
+        """
+        if self.augmentation == "none":
+            return inputs
+        if not are_images(inputs):
+            raise InputError(f"only images, (n, c, h, w), can be shifted; got inputs of shape {tuple(inputs.shape)}.")
+        n, _, height, width = inputs.shape
+        most = min(_PADDING, min(height, width) * _PADDING // _FULL_SIDE)
+        # Drawn sample by sample, so that a sample gets the same shift in batches of any size.
+        drawn = torch.rand((n, 3, 1), generator=generator, dtype=torch.float64).to(inputs.device)
+        down, right = (drawn[:, axis].mul(2 * most + 1).long() for axis in range(2))
+        mirrored = drawn[:, 2] < (0.5 if self.augmentation == "crop-flip" else 0.0)
+        border = torch.zeros_like(inputs[0]) if self.space is None else self.space.bounds(inputs[0])[0]
+        padded = F.pad(inputs - border, (most,) * 4)
+        rows = torch.arange(height, device=inputs.device) + down
+        columns = torch.arange(width, device=inputs.device)
+        columns = torch.where(mirrored, width - 1 - columns, columns) + right
+        samples = torch.arange(n, device=inputs.device)[:, None, None]
+        return padded.permute(0, 2, 3, 1)[samples, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2) + border
 
     def add_delta(self, inputs: Tensor, delta: Tensor) -> Tensor:
-        """Return x + δ, clipped if the space says so."""
         ends = self.space.bounds(inputs[0]) if self.space is not None and self.space.clips else None
         return add_delta(inputs, delta, ends)
 
 
 def add_delta(inputs: Tensor, delta: Tensor, ends: tuple[Tensor, Tensor] | None = None) -> Tensor:
-    """Return x + δ in the inputs' type, clipped to the ends if given.
-
-    Args:
-        inputs: Shape (n, ...).
-        delta: δ, with the shape of one input.
-        ends: The lowest and the highest input, of its shape.
-
-    Example:
-        >>> add_delta(torch.tensor([[0.5, 0.25]]), torch.tensor([0.7, 0.0]), (torch.zeros(2), torch.ones(2)))
-        tensor([[1.0000, 0.2500]])
-    """
+    """Return x + δ in the inputs' type, clipped to the lowest and highest input if they are given."""
     # Not inputs + delta, by which -0 becomes 0: where δ is 0, no bit of an input may change.
     total = inputs - (0 - delta.to(inputs))
     return total if ends is None else total.clamp(*(end.to(inputs) for end in ends))
 
 
-def augmented(inputs: Tensor, kind: Augmentation, generator: torch.Generator, space: InputSpace | None) -> Tensor:
-    """Shift images (n, c, h, w) by up to 4 pixels (an eighth of a small side); ``crop-flip`` also mirrors half.
-
-    Args:
-        inputs: As the network takes them.
-        kind: Not ``none``.
-        generator: On the CPU.
-        space: Its lowest pixel fills the border; without one, 0 does.
-    """
-    if not are_images(inputs):
-        raise InputError(f"only images, (n, c, h, w), can be shifted; got inputs of shape {tuple(inputs.shape)}.")
-    n, _, height, width = inputs.shape
-    most = min(_PADDING, min(height, width) * _PADDING // _FULL_SIDE)
-    # Drawn sample by sample, so that a sample gets the same shift in batches of any size.
-    drawn = torch.rand((n, 3, 1), generator=generator, dtype=torch.float64).to(inputs.device)
-    down, right = (drawn[:, axis].mul(2 * most + 1).long() for axis in range(2))
-    mirrored = drawn[:, 2] < (0.5 if kind == "crop-flip" else 0.0)
-    border = torch.zeros_like(inputs[0]) if space is None else space.bounds(inputs[0])[0]
-    padded = F.pad(inputs - border, (most,) * 4)
-    rows = torch.arange(height, device=inputs.device) + down
-    columns = torch.arange(width, device=inputs.device)
-    columns = torch.where(mirrored, width - 1 - columns, columns) + right
-    samples = torch.arange(n, device=inputs.device)[:, None, None]
-    return padded.permute(0, 2, 3, 1)[samples, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2) + border
+# Coordinates of δ. Fewer of them can overfit less.
 
 
-# Coordinates of δ. Fewer of them can overfit less. Every basis is orthonormal, so that ‖δ‖ is the norm of the
-# coefficients too.
+class Basis(NamedTuple):
+    """Linear map from coefficients to δ; orthonormal, so that ‖δ‖ is the norm of the coefficients too."""
 
-
-class Basis(Protocol):
-    """Linear map from coefficients to δ."""
-
-    shape: tuple[int, ...]
-
-    def to_delta(self, coefficients: Tensor) -> Tensor:
-        """Return δ, of an input's shape."""
-        ...
-
-    def pull_back(self, gradient: Tensor) -> Tensor:
-        """Return the gradient in the coefficients, given that in δ: the transpose of :meth:`to_delta`."""
-        ...
+    shape: tuple[int, ...]  # of the coefficients
+    to_delta: Callable[[Tensor], Tensor]  # coefficients -> δ, of an input's shape
+    pull_back: Callable[[Tensor], Tensor]  # the transpose: gradient in δ -> gradient in the coefficients
 
 
 @final
@@ -312,7 +249,7 @@ class PerEntry:
     """Learn every number of δ, as in the paper; with few calibration images it overfits unless heavily penalised."""
 
     def basis(self, like: Tensor) -> Basis:
-        return _Entries(tuple(like.shape))
+        return Basis(tuple(like.shape), lambda coefficients: coefficients, lambda gradient: gradient)
 
 
 @final
@@ -323,7 +260,13 @@ class PerChannel:
     def basis(self, like: Tensor) -> Basis:
         if like.ndim < 1:
             raise InputError("one number per channel needs inputs with an axis; got single numbers.")
-        return _Channels(tuple(like.shape))
+        channels, *others = like.shape
+        unit = math.prod(others) ** -0.5
+        return Basis(
+            (channels,),
+            lambda coefficients: (coefficients * unit).reshape(-1, *(1 for _ in others)).expand(channels, *others),
+            lambda gradient: gradient.reshape(len(gradient), -1).sum(dim=1).mul(unit),
+        )
 
 
 @final
@@ -333,9 +276,6 @@ class LowFrequencies:
 
     Args:
         size: Number of frequencies along each side: 4 gives 16 numbers per channel.
-
-    Raises:
-        InputError: If it is no whole number above 0.
     """
 
     size: int = 4
@@ -349,67 +289,13 @@ class LowFrequencies:
                 f"low frequencies need images, (channels, height, width); got inputs of shape {tuple(like.shape)}. "
                 "Choose PerEntry() or PerChannel()."
             )
-        return _Cosines(like, self.size)
-
-
-DeltaShape: TypeAlias = PerEntry | PerChannel | LowFrequencies
-
-
-def upgraded_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a method's settings under today's names; earlier versions called the shape of δ ``freedom``.
-
-    Example:
-        >>> upgraded_settings({"freedom": {"kind": "FullFreedom"}, "seed": 0})
-        {'delta_shape': {'kind': 'PerEntry'}, 'seed': 0}
-    """
-    kinds = {"FullFreedom": "PerEntry", "ChannelFreedom": "PerChannel"}
-    return {
-        "delta_shape" if name == "freedom" else name: (
-            {**value, "kind": kinds.get(value["kind"], value["kind"])} if name == "freedom" else value
-        )
-        for name, value in settings.items()
-    }
-
-
-@final
-class _Entries:
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape
-
-    def to_delta(self, coefficients: Tensor) -> Tensor:
-        return coefficients
-
-    def pull_back(self, gradient: Tensor) -> Tensor:
-        return gradient
-
-
-@final
-class _Channels:
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape[:1]
-        self._whole = shape
-        self._unit = math.prod(shape[1:]) ** -0.5
-
-    def to_delta(self, coefficients: Tensor) -> Tensor:
-        scaled: Tensor = coefficients * self._unit
-        return scaled.reshape(-1, *(1 for _ in self._whole[1:])).expand(self._whole)
-
-    def pull_back(self, gradient: Tensor) -> Tensor:
-        return gradient.reshape(len(gradient), -1).sum(dim=1).mul(self._unit)
-
-
-@final
-class _Cosines:
-    def __init__(self, like: Tensor, size: int) -> None:
         channels, *sides = like.shape
-        self._down, self._across = (_cosines(side, min(size, side), like.device) for side in sides)
-        self.shape: tuple[int, ...] = (channels, len(self._down), len(self._across))
-
-    def to_delta(self, coefficients: Tensor) -> Tensor:
-        return self._down.to(coefficients).T @ coefficients @ self._across.to(coefficients)
-
-    def pull_back(self, gradient: Tensor) -> Tensor:
-        return self._down.to(gradient) @ gradient @ self._across.to(gradient).T
+        down, across = (_cosines(side, min(self.size, side), like.device) for side in sides)
+        return Basis(
+            (channels, len(down), len(across)),
+            lambda coefficients: down.to(coefficients).T @ coefficients @ across.to(coefficients),
+            lambda gradient: down.to(gradient) @ gradient @ across.to(gradient).T,
+        )
 
 
 def _cosines(n: int, size: int, device: torch.device) -> Tensor:
@@ -417,3 +303,16 @@ def _cosines(n: int, size: int, device: torch.device) -> Tensor:
     places = torch.arange(n, dtype=torch.float64, device=device) + 0.5
     waves = torch.cos(math.pi / n * torch.arange(size, dtype=torch.float64, device=device)[:, None] * places)
     return waves.div(waves.norm(dim=1, keepdim=True))
+
+
+DeltaShape: TypeAlias = PerEntry | PerChannel | LowFrequencies
+
+
+def upgraded_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a method's settings under today's names; earlier versions called the shape of δ ``freedom``."""
+    if "freedom" not in settings:
+        return dict(settings)
+    freedom = settings["freedom"]
+    kind = {"FullFreedom": "PerEntry", "ChannelFreedom": "PerChannel"}.get(freedom["kind"], freedom["kind"])
+    others = {name: value for name, value in settings.items() if name != "freedom"}
+    return others | {"delta_shape": {**freedom, "kind": kind}}

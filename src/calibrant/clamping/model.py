@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from math import isfinite
 from typing import Any, Never, Self, final
 
 import torch
@@ -51,47 +50,28 @@ class ClampingOutcome(StrEnum):
 @final
 @dataclass(frozen=True)
 class StrengthTrial:
-    """One strength λ of the penalty on δ, evaluated on held-out samples.
+    """One strength λ of the penalty on δ, evaluated on held-out samples."""
 
-    Args:
-        strength: λ, per mean loss; infinity is temperature scaling.
-        change: Change of the cross-validated log-loss against λ = ∞; below 0 is better.
-        standard_error: Standard error of the change.
-        norm: ‖δ‖.
-    """
-
-    strength: float
-    change: float
-    standard_error: float
-    norm: float
+    strength: float  # λ, per mean loss; infinity is temperature scaling
+    change: float  # of the cross-validated log-loss against λ = ∞; below 0 is better
+    standard_error: float  # of the change
+    norm: float  # ‖δ‖
 
 
 @final
 @dataclass(frozen=True)
 class ClampingSummary:
-    """Record of a fit of Neural Clamping.
+    """Record of a fit of Neural Clamping."""
 
-    Args:
-        settings: Options of the method, as plain values and lists.
-        n_samples: Number of samples it was fitted on.
-        seconds: Duration of the fit.
-        certificate: Certificate of the optimum over δ; None where there was nothing to minimise.
-        strength: The λ chosen; infinity if δ did not help.
-        gamma: γ of the focal loss; 0 is the log-loss.
-        trials: Every λ tried.
-        notes: Remarks on the result, in sentences. Where strengths were cross-validated, the first states the outcome.
-        caveats: Kinds of the notes that change how the result is to be read.
-    """
-
-    settings: dict[str, Any]
-    n_samples: int
+    settings: dict[str, Any]  # options of the method, as plain values and lists
+    n_samples: int  # that it was fitted on
     seconds: float
-    certificate: Certificate | None
-    strength: float
-    gamma: float
-    trials: tuple[StrengthTrial, ...] = ()
-    notes: tuple[str, ...] = ()
-    caveats: tuple[Caveat, ...] = ()
+    certificate: Certificate | None  # of the optimum over δ; None where there was nothing to minimise
+    strength: float  # the λ chosen; infinity if δ did not help
+    gamma: float  # of the focal loss; 0 is the log-loss
+    trials: tuple[StrengthTrial, ...] = ()  # every λ tried
+    notes: tuple[str, ...] = ()  # sentences; where strengths were cross-validated, the first states the outcome
+    caveats: tuple[Caveat, ...] = ()  # kinds of the notes that change how the result is to be read
 
     @property
     def outcome(self) -> ClampingOutcome:
@@ -105,13 +85,7 @@ class ClampingSummary:
         return ClampingOutcome.no_help if math.isinf(self.strength) else ClampingOutcome.helps
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values; infinities stay numbers.
-
-        Example:
-            >>> summary = ClampingSummary({}, 100, 1.5, None, strength=3.0, gamma=0.0)
-            >>> ClampingSummary.from_dict(summary.as_dict()) == summary
-            True
-        """
+        """Return plain values; infinities stay numbers."""
         certificate = None if self.certificate is None else self.certificate._asdict()
         trials = [asdict(trial) for trial in self.trials]
         lists = {"trials": trials, "notes": list(self.notes), "caveats": [str(caveat) for caveat in self.caveats]}
@@ -119,20 +93,16 @@ class ClampingSummary:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """Rebuild a summary from :meth:`as_dict`, also of earlier versions.
-
-        Raises:
-            InputError: If a number is missing, or below 0.
-        """
+        """Rebuild a summary from :meth:`as_dict`, also of earlier versions; numbers below 0 are refused."""
         plain = {"n_samples": plain.get("rows"), **plain}  # the name in files of version 2 and before
         certificate = plain["certificate"]
         known = {str(caveat): caveat for caveat in Caveat}  # earlier versions wrote none, later ones may write others
         trials = tuple(StrengthTrial(**trial) for trial in plain["trials"])
-        for name in ("n_samples", "seconds", "strength", "gamma"):
-            _check_from_zero(plain[name], name)
-        for trial in trials:
-            for name in ("strength", "standard_error", "norm"):
-                _check_from_zero(getattr(trial, name), name)
+        numbers = [(name, plain[name]) for name in ("n_samples", "seconds", "strength", "gamma")]
+        numbers += [(name, getattr(trial, name)) for trial in trials for name in ("strength", "standard_error", "norm")]
+        for name, value in numbers:
+            if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
+                raise InputError(f"{name} must be a number from 0; got {value!r}.")
         return cls(
             settings=upgraded_settings(plain["settings"]),
             n_samples=check_at_least(plain["n_samples"], 0, "n_samples"),
@@ -149,11 +119,6 @@ class ClampingSummary:
 def caveats_of(warned: Sequence[CalibrantWarning]) -> tuple[Caveat, ...]:
     """Return the kinds of the warnings that have one, each once."""
     return tuple(dict.fromkeys(warning.caveat for warning in warned if warning.caveat is not None))
-
-
-def _check_from_zero(value: object, name: str) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
-        raise InputError(f"{name} must be a number from 0; got {value!r}.")
 
 
 @final
@@ -177,9 +142,6 @@ class ClampedModel(nn.Module):
         head: A fitted map of the network's logits.
         space: Range of the inputs; if it clips, x + δ is clipped to it.
         summary: Record of the fit.
-
-    Raises:
-        InputError: If any of that does not hold.
 
     Example:
         >>> network = nn.Linear(2, 3).eval()
@@ -235,11 +197,7 @@ class ClampedModel(nn.Module):
 
     @property
     def temperature(self) -> float:
-        """T, where the head is a division by it.
-
-        Raises:
-            InputError: If the head is another map.
-        """
+        """T, where the head is a division by it; an InputError for another head."""
         if not isinstance(self.head, Scale):
             raise InputError(
                 f"only a head that divides by a temperature (Scale) has one; this one is {type(self.head).__name__}. "
@@ -248,11 +206,7 @@ class ClampedModel(nn.Module):
         return float(self.head.temperature)
 
     def perturbed(self, inputs: Tensor) -> Tensor:
-        """Return the network's input x + δ, clipped where the space says so; (n, ...) -> the same.
-
-        Raises:
-            InputError: If the inputs are of another shape than δ, or not of floating point.
-        """
+        """Return the network's input x + δ, clipped where the space says so; (n, ...) -> the same."""
         if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
             got = inputs.dtype if isinstance(inputs, Tensor) else type(inputs).__name__
             raise InputError(
@@ -292,7 +246,6 @@ class ClampedModel(nn.Module):
         return self
 
     def extra_repr(self) -> str:
-        """Return what is shown inside the brackets of the module's name."""
         return f"delta={tuple(self.delta.shape)}, norm={float(self.delta.norm()):.4g}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -339,16 +292,15 @@ def save_clamped(clamped: ClampedModel, path: str | os.PathLike[str], *, with_we
         raise InputError(f"only a ClampedModel can be saved; got {type(clamped).__name__}. Call fit first.")
     if isinstance(clamped.model, _Absent):
         raise InputError("a clamped model must have its network to be saved; this one was loaded without.")
-    described = describe(clamped.head)
-    check_map(clamped.head)
     document = {
-        "head": described,
+        "head": describe(clamped.head),
         "head_fit": describe_fit(clamped.head.summary),
         "space": None if clamped.space is None else clamped.space.settings(),
         "summary": None if clamped.summary is None else clamped.summary.as_dict(),
         "network": network_digest(clamped.model),
         "with_weights": with_weights,
     }
+    check_map(clamped.head)
     tensors = {"delta": clamped.delta} | {f"head.{name}": values for name, values in clamped.head.state_dict().items()}
     if with_weights:
         others = [name for name, values in clamped.model.state_dict().items() if not isinstance(values, Tensor)]
@@ -435,7 +387,7 @@ def _to_json(value: Any) -> Any:
         return {name: _to_json(item) for name, item in value.items()}
     if isinstance(value, tuple | list):
         return [_to_json(item) for item in value]
-    return {"float": str(value)} if isinstance(value, float) and not isfinite(value) else value
+    return {"float": str(value)} if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _from_json(value: Any) -> Any:

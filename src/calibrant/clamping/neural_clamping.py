@@ -16,20 +16,11 @@ from torch import Tensor, nn
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.calibrators.base import gathered_warnings
 from calibrant.checks import check_at_least, check_known, check_real_number, check_seed
-from calibrant.clamping.fitting import (
-    ClampingTask,
-    FitResult,
-    FitRun,
-    Journal,
-    Progress,
-    StrengthRule,
-    fit_candidates,
-    fit_identity,
-)
+from calibrant.clamping.fitting import FitResult, FitRun, Journal, Progress, StrengthRule, fit_candidates, fit_identity
 from calibrant.clamping.inputs import Augmentation, DeltaShape, InputPreparation, InputSpace, PerEntry
 from calibrant.clamping.model import ClampedModel, ClampingSummary, caveats_of
 from calibrant.clamping.objective import HeadFit, Penalty
-from calibrant.clamping.passes import find_first_layer
+from calibrant.clamping.passes import Passes, find_first_layer
 from calibrant.clamping.solver import ExactSolver, StochasticSolver
 from calibrant.clamping.starts import RandomStart, Start, ZeroStart
 from calibrant.clamping.strength_path import fit_cross_validated
@@ -87,9 +78,6 @@ class NeuralClamping:
             network mixes the samples of a batch, which raises a warning. None: by their size.
         seed: Random seed of folds, starts and orders.
 
-    Raises:
-        InputError: If options are out of range or do not go together.
-
     Example:
         >>> import torch
         >>> network = torch.nn.Linear(4, 3, dtype=torch.float64).eval()
@@ -128,18 +116,17 @@ class NeuralClamping:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, kinds in (
-            ("head", (Calibrator,)),
-            ("delta_shape", get_args(DeltaShape)),
-            ("start", (Start,)),
-            ("solver", (ExactSolver, StochasticSolver)),
-            ("space", (InputSpace, type(None))),
-        ):
-            value = getattr(self, name)
-            if not isinstance(value, kinds):
+        for name, kinds in {
+            "head": (Calibrator,),
+            "delta_shape": get_args(DeltaShape),
+            "start": (Start,),
+            "solver": (ExactSolver, StochasticSolver),
+            "space": (InputSpace, type(None)),
+        }.items():
+            if not isinstance(value := getattr(self, name), kinds):
                 expected = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
                 raise InputError(f"{name} must be of type {expected}; got {value!r}.", argument=name)
-        for several, name in ((self.gamma, "gamma"), (self.strength, "strength")):
+        for name, several in (("gamma", self.gamma), ("strength", self.strength)):
             if not (several if isinstance(several, tuple) else isinstance(several, str | Real)):
                 raise InputError(
                     f"{name} must be a number, or a tuple of several to choose from; got {several!r}.", argument=name
@@ -154,9 +141,8 @@ class NeuralClamping:
             self._keep("strength", tuple(map(_checked_strength, self.strength)))
         else:
             self._keep("strength", _checked_strength(self.strength))
-        check_known(self.choose_by, get_args(ChooseBy), "choose_by")
-        check_known(self.penalty, get_args(Penalty), "penalty")
-        check_known(self.augmentation, get_args(Augmentation), "augmentation")
+        for name, known in {"choose_by": ChooseBy, "penalty": Penalty, "augmentation": Augmentation}.items():
+            check_known(getattr(self, name), get_args(known), name)
         self._keep("clip", check_real_number(self.clip, "clip", least=0, most=_MOST_CLIP))
         self._keep("folds", check_at_least(self.folds, 2, "folds"))
         self._keep("views", check_at_least(self.views, 1, "views"))
@@ -165,8 +151,7 @@ class NeuralClamping:
             self._keep("batch_size", check_at_least(self.batch_size, 1, "batch_size"))
         self._check_together()
 
-    def _keep(self, name: str, value: object) -> None:
-        """Set an option as Python's own number, which JSON can hold, where a NumPy one was given."""
+    def _keep(self, name: str, value: object) -> None:  # Python's own number, which JSON can hold, for a NumPy one
         object.__setattr__(self, name, value)
 
     @classmethod
@@ -222,6 +207,11 @@ class NeuralClamping:
         """Candidates for γ; usually one."""
         return self.gamma if isinstance(self.gamma, tuple) else (self.gamma,)
 
+    @property
+    def _is_cross_validated(self) -> bool:
+        chooses = self.strength == "path" or isinstance(self.strength, tuple)
+        return chooses and self.choose_by == "cross-validated-nll"
+
     def fit(
         self,
         model: nn.Module,
@@ -262,12 +252,11 @@ class NeuralClamping:
         with gathered_warnings() as warned:
             warn_if_training(model)
             with frozen(model):
-                task = self._task(model, samples)
                 path = None if folder is None else Path(folder)
-                journal = Journal(path, {} if path is None else fit_identity(self.settings(), model, samples))
-                result = self._fit(task, journal, progress or (lambda _what, _passes: None))
+                run = self._run(model, samples, path, progress or (lambda _what, _passes: None))
+                result = self._fit(run)
                 if not keep_folder:
-                    journal.clear()
+                    run.journal.clear()
         summary = ClampingSummary(
             settings=self.settings(),
             n_samples=len(samples),
@@ -282,46 +271,42 @@ class NeuralClamping:
         return ClampedModel(model, result.delta, result.head, space=self.space, summary=summary)
 
     def settings(self) -> dict[str, Any]:
-        """Return the options as plain values."""
         return {option.name: _plain(getattr(self, option.name)) for option in dataclasses.fields(self)}
 
-    def _task(self, model: nn.Module, samples: CalibrationSamples) -> ClampingTask:
-        """Check that the network and the samples go together."""
+    def _run(self, model: nn.Module, samples: CalibrationSamples, folder: Path | None, progress: Progress) -> FitRun:
+        """Check that the network and the samples go together, and open the journal."""
         step = None if isinstance(self.solver, ExactSolver) else self.solver.batch_size
         if self.space is not None:
             self.space.check_samples(samples)
-        n_classes = check_network(model, samples, batch_size=step)
+        check_network(model, samples, batch_size=step)
         inputs = first_inputs(model, samples)
         clips = self.space is not None and self.space.clips
-        return ClampingTask(
+        passes = Passes(
             model,
             samples,
-            self.delta_shape.basis(inputs[0]),
-            self.head,
-            n_classes,
-            torch.zeros_like(working(inputs[0])),
-            InputPreparation(self.space, self.augmentation, self.views, self.seed),
-            None if clips else find_first_layer(model, inputs),
-            self.batch_size,
-            self.solver.precision if isinstance(self.solver, ExactSolver) else "float32",
+            preparation=InputPreparation(self.space, self.augmentation, self.views, self.seed),
+            batch_size=self.batch_size,
+            precision=self.solver.precision if isinstance(self.solver, ExactSolver) else "float32",
+            first_layer=None if clips else find_first_layer(model, inputs),
+        )
+        journal = Journal(folder, {} if folder is None else fit_identity(self.settings(), model, samples))
+        basis, zero = self.delta_shape.basis(inputs[0]), torch.zeros_like(working(inputs[0]))
+        return FitRun(
+            passes, basis, self.head, zero, self.solver, self.start, self.penalty, self.clip, journal, progress
         )
 
-    def _fit(self, task: ClampingTask, journal: Journal, progress: Progress) -> FitResult:
-        run = FitRun(task, self.solver, self.start, self.penalty, self.clip, journal, progress)
-        several = isinstance(self.strength, tuple)
-        if self.choose_by == "cross-validated-nll" and (several or self.strength == "path"):
+    def _fit(self, run: FitRun) -> FitResult:
+        if self._is_cross_validated:
             strengths = self.strength if isinstance(self.strength, tuple) else None
             result = fit_cross_validated(run, self.gammas[0], strengths, folds=self.folds)
         else:
-            result = fit_candidates(
-                run, self.gammas, self.strength if isinstance(self.strength, tuple) else (self.strength,)
-            )
-        if note := _size_note(result.delta, task.samples):
+            candidates = self.strength if isinstance(self.strength, tuple) else (self.strength,)
+            result = fit_candidates(run, self.gammas, candidates)
+        if note := _size_note(result.delta, run.passes.samples):
             result = result._replace(notes=(*result.notes, note), caveats=(*result.caveats, Caveat.delta_too_large))
         return result
 
     def _check_together(self) -> None:
-        several = isinstance(self.gamma, tuple) or isinstance(self.strength, tuple)
         if isinstance(self.gamma, tuple) and self.choose_by != "calibration-ece":
             raise InputError(
                 "several gammas can only be chosen from by choose_by='calibration-ece', as in the paper: a held-out "
@@ -336,8 +321,7 @@ class NeuralClamping:
                 Argument("strength", "path"),
                 " has strengths for the squared penalty only; give some, or penalty='squared'.",
             )
-        chooses = self.strength == "path" or isinstance(self.strength, tuple)
-        if chooses and self.choose_by == "cross-validated-nll" and not isinstance(self.start, ZeroStart):
+        if self._is_cross_validated and not isinstance(self.start, ZeroStart):
             raise InputError("start must be ZeroStart() where strengths are cross-validated, which begins at δ = 0.")
         if self.strength == "tenth-as-term" and isinstance(self.start, ZeroStart):
             raise InputError(
@@ -346,7 +330,7 @@ class NeuralClamping:
             )
         if isinstance(self.solver, ExactSolver):
             return
-        if self.strength == "path" or (several and self.choose_by == "cross-validated-nll"):
+        if self._is_cross_validated:
             raise InputError("the stochastic solver cannot be cross-validated; give a strength, or the exact solver.")
         if not isinstance(self.head, TemperatureScaling) or not isinstance(self.delta_shape, PerEntry):
             raise InputError("the stochastic solver learns a free δ and a temperature; others need the exact solver.")

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Literal, NamedTuple, TypeAlias, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from calibrant.calibrators import (
@@ -43,20 +43,12 @@ Penalty: TypeAlias = Literal["squared", "norm"]
 @final
 @dataclass(frozen=True)
 class Objective:
-    """Mean loss of samples, and the penalty on δ's coefficients.
+    """Mean loss of samples, and the penalty on δ's coefficients."""
 
-    Args:
-        gamma: γ of the focal loss; 0 is the cross-entropy.
-        strength: Factor of the penalty.
-        penalty: ``squared``, ‖δ‖², as in eq. 9; ``norm``, ‖δ‖, as in the authors' toolkit.
-        clip: Distance that a label's probability keeps from 0 and 1; samples beyond have no gradient. The toolkit has
-            1e-7, the paper 0.
-    """
-
-    gamma: float = 0.0
-    strength: float = 1.0
-    penalty: Penalty = "squared"
-    clip: float = 0.0
+    gamma: float = 0.0  # of the focal loss; 0 is the cross-entropy
+    strength: float = 1.0  # factor of the penalty
+    penalty: Penalty = "squared"  # ‖δ‖², as in eq. 9; "norm" is ‖δ‖, as in the authors' toolkit
+    clip: float = 0.0  # distance of a label's probability from 0 and 1, beyond which it has no gradient; toolkit: 1e-7
 
     def sample_losses(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of each sample, (n,), for calibrated logits (n, k) and labels (n,)."""
@@ -64,6 +56,11 @@ class Objective:
         if self.clip > 0:
             losses = losses.clamp(-math.log1p(-self.clip), -math.log(self.clip))
         return focal_weighted(losses, self.gamma) if self.gamma > 0 else losses
+
+    @torch.no_grad()
+    def mean_loss(self, head: Map, logits: Tensor, labels: Tensor) -> float:
+        """Return the mean loss of logits (n, k) behind a head."""
+        return float(self.sample_losses(head(logits).double(), labels).mean())
 
     def penalty_of(self, coefficients: Tensor) -> float:
         """Return the penalty on δ with these coefficients, (p,)."""
@@ -123,13 +120,10 @@ class HeadFit:
             )
 
     def fit(self, logits: Tensor, labels: Tensor, *, last: Map | None = None, with_delta: bool = False) -> Map:
-        """Fit the head to these samples.
+        """Fit the head to finite logits (n, k) and labels (n,).
 
-        Args:
-            logits: Shape (n, k), finite.
-            labels: Shape (n,), on the same device.
-            last: The head of nearly the same logits.
-            with_delta: Whether δ was added to the inputs, for the advice of an error.
+        ``last`` is the head of nearly the same logits; ``with_delta``, whether δ was added to the inputs, decides the
+        advice of an error.
 
         Raises:
             SeparableError: If there is no optimum because (almost) every prediction is right.
@@ -162,17 +156,10 @@ class HeadFit:
 
 
 def own_penalty(head: Map, logits: Tensor, labels: Tensor) -> float:
-    """Return what a head's own penalty adds to the mean log-loss of its samples; 0 for one without.
-
-    Args:
-        head: From :meth:`HeadFit.fit`.
-        logits: Shape (n, k), those it was fitted to.
-        labels: Shape (n,).
-    """
+    """Return what a head's own penalty adds to the mean log-loss of the samples it was fitted to; 0 for one without."""
     if head.summary is None or head.summary.certificate is None:
         return 0.0
-    with torch.no_grad():
-        return head.summary.certificate.objective - float(log_losses(head(logits.double()), labels).mean())
+    return head.summary.certificate.objective - Objective().mean_loss(head, logits.double(), labels)
 
 
 def _check_minimises_the_objective(calibrator: Calibrator) -> None:
@@ -227,13 +214,9 @@ class FirstTemperature(NamedTuple):
 def follow_first_temperature(
     head: Map, logits: Tensor, labels: Tensor, objective: Objective
 ) -> FirstTemperature | None:
-    """Return how a head's first temperature follows δ; None for a one-step head, or one whose first step is fixed.
+    """Return how the first temperature of a head that was fitted to these samples follows δ.
 
-    Args:
-        head: Fitted to these samples.
-        logits: Shape (n, k), finite.
-        labels: Shape (n,).
-        objective: Objective of the whole head.
+    None for a one-step head, or one whose first step is fixed.
     """
     if not isinstance(head, ChainMap | Mixture) or not isinstance(head.maps[0], Scale):
         return None
@@ -246,16 +229,11 @@ def follow_first_temperature(
     curvature = float((probs * deviation.square()).sum(dim=1).mean())
     if abs(gradient) > _AT_BOUND * beta * curvature:
         return None
-    return FirstTemperature(beta, -_loss_gradient_in_beta(head, precise, labels, beta, objective) / curvature)
-
-
-@torch.enable_grad()
-def _loss_gradient_in_beta(head: nn.Module, logits: Tensor, labels: Tensor, beta: float, objective: Objective) -> float:
-    """Return the derivative in β of the mean loss behind the whole head, its other parameters fixed."""
-    leaf = torch.tensor(beta, dtype=torch.float64, device=logits.device, requires_grad=True)
-    calibrated = functional_call(head, {"maps.0.temperature": 1 / leaf}, (logits,))
-    (gradient,) = torch.autograd.grad(objective.sample_losses(calibrated, labels).mean(), leaf)
-    return float(gradient)
+    with torch.enable_grad():  # the derivative of the mean loss behind the whole head, its other parameters fixed
+        leaf = torch.tensor(beta, dtype=torch.float64, device=logits.device, requires_grad=True)
+        calibrated = functional_call(head, {"maps.0.temperature": 1 / leaf}, (precise,))
+        (slope,) = torch.autograd.grad(objective.sample_losses(calibrated, labels).mean(), leaf)
+    return FirstTemperature(beta, -float(slope) / curvature)
 
 
 def _beta_gradients(logits: Tensor, labels: Tensor, beta: float) -> Tensor:

@@ -5,8 +5,9 @@ a forward and a backward run to the input: weights have no gradient here. Where 
 ends behind the first layer.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeAlias, final
 
 import torch
@@ -20,7 +21,7 @@ from calibrant.inference import CalibrationSamples, device_of, logits_in
 from calibrant.maps import Map
 from calibrant.numerics.softmax import working
 
-__all__ = ["FirstLayer", "Passes", "Precision", "Slope", "check_gradient", "find_first_layer"]
+__all__ = ["FirstLayer", "Passes", "Precision", "check_gradient", "find_first_layer"]
 
 Precision: TypeAlias = Literal["float32", "tensor-float32", "bfloat16"]
 
@@ -33,38 +34,24 @@ class Slope(NamedTuple):
 
 
 @final
+@dataclass(eq=False)
 class Passes:
-    """Runs a frozen network over some of the samples.
+    """Runs a frozen network over some of the samples; :func:`dataclasses.replace` gives the same over others."""
 
-    Args:
-        model: In evaluation mode, its parameters frozen.
-        samples: All calibration samples.
-        chosen: Positions of the samples to read; None for all.
-        preparation: What is done to the inputs; they are augmented in passes with a gradient only.
-        batch_size: Samples per batch; None for the samples' default.
-        precision: Type of matrix products on a GPU.
-        first_layer: The layer behind which δ is added in passes with a gradient, where that was found equivalent.
-    """
+    model: nn.Module  # in evaluation mode, its parameters frozen
+    samples: CalibrationSamples
+    chosen: Tensor | None = None  # positions of the samples to read; None for all
+    preparation: InputPreparation = field(default_factory=InputPreparation)  # augments passes with a gradient only
+    batch_size: int | None = None
+    precision: Precision = "float32"  # of matrix products on a GPU
+    first_layer: "FirstLayer | None" = None  # behind it δ is added in passes with a gradient, where that is equivalent
 
-    def __init__(
-        self,
-        model: nn.Module,
-        samples: CalibrationSamples,
-        chosen: Tensor | None = None,
-        *,
-        preparation: InputPreparation | None = None,
-        batch_size: int | None = None,
-        precision: Precision = "float32",
-        first_layer: "FirstLayer | None" = None,
-    ) -> None:
-        self.device = device_of(model)
-        self._model, self._samples, self._chosen = model, samples, chosen
-        self._preparation, self._batch_size, self._precision = preparation or InputPreparation(), batch_size, precision
-        self._first_layer = first_layer
-        positions = torch.arange(len(samples)) if chosen is None else chosen
-        self.labels = samples.labels[positions].to(self.device)
-        self.seen_labels = self.labels.repeat(self._preparation.n_views)  # in a pass with a gradient
-        self._place = torch.full((len(samples),), -1)
+    def __post_init__(self) -> None:
+        self.device = device_of(self.model)
+        positions = torch.arange(len(self.samples)) if self.chosen is None else self.chosen
+        self.labels = self.samples.labels[positions].to(self.device)
+        self.seen_labels = self.labels.repeat(self.preparation.n_views)  # in a pass with a gradient
+        self._place = torch.full((len(self.samples),), -1)
         self._place[positions] = torch.arange(len(positions))
 
     def __len__(self) -> int:
@@ -73,7 +60,12 @@ class Passes:
     @property
     def augments(self) -> bool:
         """Whether passes with a gradient see other inputs than those without."""
-        return self._preparation.augmentation != "none"
+        return self.preparation.augmentation != "none"
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether δ is learned without augmentation and in full precision."""
+        return not self.augments and self.precision == "float32"
 
     def logits(self, delta: Tensor) -> Tensor:
         """Return the logits of every sample, (n, k), never augmented."""
@@ -84,15 +76,11 @@ class Passes:
         return self._logits(delta, self._views_of_batches(), len(self.seen_labels))
 
     def check_finite(self, logits: Tensor) -> None:
-        """Check that logits of :meth:`logits` or :meth:`seen_logits` are finite.
-
-        Raises:
-            InputError: If some are not; the message names the row of the data.
-        """
+        """Check that logits of :meth:`logits` or :meth:`seen_logits` are finite; the message names the data's row."""
         broken = (~logits.isfinite().all(dim=1)).nonzero()
         if len(broken):
             place = int(broken[0]) % len(self)
-            row = place if self._chosen is None else int(self._chosen[place])
+            row = place if self.chosen is None else int(self.chosen[place])
             raise InputError(
                 f"the network's logits must be finite; got NaN or infinity for row {row}. Check that input, and the "
                 "weights.",
@@ -101,47 +89,43 @@ class Passes:
 
     def precise_logits(self, delta: Tensor) -> Tensor:
         """Return :meth:`logits` in full precision, whatever the precision of the passes."""
-        wanted, self._precision = self._precision, "float32"
-        try:
-            return self.logits(delta)
-        finally:
-            self._precision = wanted
+        return replace(self, precision="float32").logits(delta)
 
     @torch.enable_grad()  # also for callers who have it off
     def slope(
         self, delta: Tensor, head: Map, objective: Objective, *, following: FirstTemperature | None = None
     ) -> Slope:
-        """Return the logits of every sample (every view of it), and the gradient of their mean loss in δ.
+        """Return the logits of every view of every sample, and the gradient of their mean loss in δ; the head is fixed.
 
-        Args:
-            delta: δ, with the shape of one input.
-            head: Held fixed.
-            objective: Its strength does not matter here.
-            following: The one parameter of the head that follows δ, if there is one.
-
-        Raises:
-            InputError: If the network or the head lets no gradient through.
+        ``following`` is the one parameter of the head that follows δ, if there is one.
         """
         all_logits: Tensor | None = None
-        leaf = delta.detach().clone().requires_grad_()
-        with self._matmul_precision(), _differentiated(self._first_layer, leaf) as route:
-            gradient = torch.zeros_like(route.leaf, dtype=torch.float64)
-            for inputs, places in self._views_of_batches():
-                logits = route.call(self._call, inputs)
-                labels = self.seen_labels[places]
-                losses = objective.sample_losses(head(working(logits)), labels)
-                check_gradient(logits)
-                if not losses.requires_grad:
-                    raise InputError(
-                        "the head must change smoothly with the logits, for δ to be learned before it; got a "
-                        f"{type(head).__name__} of steps. Take a temperature or another scaling."
-                    )
-                if following is not None:
-                    losses = losses + following.sample_terms(working(logits), labels)
-                (change,) = torch.autograd.grad(losses.sum(), route.leaf)
-                gradient += change
-                all_logits = _stored(all_logits, logits.detach(), places, len(self.seen_labels))
-            gradient = route.pull_back(gradient)
+        delta = delta.detach().clone().requires_grad_()
+        with self._matmul_precision():
+            # Behind the first layer, the gradient in δ's share of its output is added up, and pulled back to δ once.
+            share = None if self.first_layer is None else self.first_layer.share(delta)
+            leaf = delta if share is None else share.detach().clone().requires_grad_()
+            added_to_input = delta if share is None else None
+            gradient = torch.zeros_like(leaf, dtype=torch.float64)
+            with nullcontext() if self.first_layer is None else self.first_layer.adding(leaf):
+                for inputs, places in self._views_of_batches():
+                    logits = self._call(inputs, added_to_input)
+                    labels = self.seen_labels[places]
+                    losses = objective.sample_losses(head(working(logits)), labels)
+                    check_gradient(logits)
+                    if not losses.requires_grad:
+                        raise InputError(
+                            "the head must change smoothly with the logits, for δ to be learned before it; got a "
+                            f"{type(head).__name__} of steps. Take a temperature or another scaling."
+                        )
+                    if following is not None:
+                        losses = losses + following.sample_terms(working(logits), labels)
+                    (change,) = torch.autograd.grad(losses.sum(), leaf)
+                    gradient += change
+                    all_logits = _stored(all_logits, logits.detach(), places, len(self.seen_labels))
+            if share is not None:
+                (pulled_back,) = torch.autograd.grad(share, delta, gradient.to(share))
+                gradient = pulled_back.double()
         assert all_logits is not None
         return Slope(all_logits, gradient / len(self.seen_labels))
 
@@ -156,27 +140,27 @@ class Passes:
 
     def _call(self, inputs: Tensor, delta: Tensor | None) -> Tensor:
         # A copy even without δ, for networks that write into their input.
-        return logits_in(self._model(inputs.clone() if delta is None else self._preparation.add_delta(inputs, delta)))
+        return logits_in(self.model(inputs.clone() if delta is None else self.preparation.add_delta(inputs, delta)))
 
     def _views_of_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for view in range(self._preparation.n_views):
-            generator = self._preparation.generator(view)
+        for view in range(self.preparation.n_views):
+            generator = self.preparation.generator(view)
             for inputs, places in self._batches():
-                yield self._preparation.augmented(inputs, generator), places + view * len(self)
+                yield self.preparation.augmented(inputs, generator), places + view * len(self)
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for inputs, positions in self._samples.batches(self._chosen, device=self.device, batch_size=self._batch_size):
+        for inputs, positions in self.samples.batches(self.chosen, device=self.device, batch_size=self.batch_size):
             laid_out = inputs
-            if self._precision != "float32" and inputs.is_cuda and are_images(inputs):
+            if self.precision != "float32" and inputs.is_cuda and are_images(inputs):
                 laid_out = inputs.contiguous(memory_format=torch.channels_last)
             yield laid_out, self._place[positions].to(self.device)
 
     @contextmanager
     def _matmul_precision(self) -> Iterator[None]:
         """Multiply in the requested precision on a GPU; elsewhere there is only one."""
-        if self.device.type != "cuda" or self._precision == "float32":
+        if self.device.type != "cuda" or self.precision == "float32":
             yield
-        elif self._precision == "bfloat16":
+        elif self.precision == "bfloat16":
             with torch.autocast("cuda", torch.bfloat16):
                 yield
         else:
@@ -189,11 +173,7 @@ class Passes:
 
 
 def check_gradient(logits: Tensor) -> None:
-    """Check that logits are differentiable in δ.
-
-    Raises:
-        InputError: If they are not.
-    """
+    """Check that logits are differentiable in δ."""
     if not logits.requires_grad:
         raise InputError(
             "the network's logits must carry a gradient to its inputs, by which δ is learned; these carry none. Remove "
@@ -271,12 +251,7 @@ class FirstLayer:
 
 
 def find_first_layer(model: nn.Module, inputs: Tensor) -> FirstLayer | None:
-    """Return the network's first layer, if adding δ behind it is the same as adding δ to the input; else None.
-
-    Args:
-        model: Frozen, in evaluation mode.
-        inputs: A few inputs.
-    """
+    """Return the network's first layer, if on these inputs adding δ behind it is the same as adding δ to the input."""
     called: list[nn.Module] = []
     handles = [
         module.register_forward_pre_hook(lambda module, _inputs: called.append(module))
@@ -311,27 +286,3 @@ def _is_equivalent(first: FirstLayer, model: nn.Module, inputs: Tensor) -> bool:
         if not float((direct - behind).abs().max()) <= _SAME * spread:  # also if it is NaN
             return False
     return True
-
-
-class _Route(NamedTuple):
-    """The leaf whose gradient the batches add up, and how to get from its gradient to δ's."""
-
-    leaf: Tensor
-    call: Callable[[Callable[[Tensor, Tensor | None], Tensor], Tensor], Tensor]
-    pull_back: Callable[[Tensor], Tensor]
-
-
-@contextmanager
-def _differentiated(first: FirstLayer | None, delta: Tensor) -> Iterator[_Route]:
-    if first is None:
-        yield _Route(delta, lambda call, inputs: call(inputs, delta), lambda gradient: gradient)
-        return
-    share = first.share(delta)
-    leaf = share.detach().clone().requires_grad_()
-
-    def pull_back(gradient: Tensor) -> Tensor:
-        (back,) = torch.autograd.grad(share, delta, gradient.to(share))
-        return back.double()
-
-    with first.adding(leaf):
-        yield _Route(leaf, lambda call, inputs: call(inputs, None), pull_back)

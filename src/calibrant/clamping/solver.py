@@ -22,28 +22,19 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, final, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from calibrant.checks import check_at_least, check_known, check_positive, check_real_number
-from calibrant.clamping.inputs import Basis, InputPreparation
+from calibrant.clamping.inputs import Basis
 from calibrant.clamping.objective import HeadFit, Objective, follow_first_temperature, own_penalty
 from calibrant.clamping.passes import Passes, Precision, check_gradient
 from calibrant.errors import CalibrantWarning, FitError, SeparableError, without_our_warnings
-from calibrant.inference import CalibrationSamples, device_of, logits_in
+from calibrant.inference import logits_in
 from calibrant.maps import Map, Scale
 from calibrant.numerics.newton import Certificate, CurvatureMemory
 from calibrant.numerics.softmax import working
 
-__all__ = [
-    "Descent",
-    "ExactSolver",
-    "Minimum",
-    "ProfiledLoss",
-    "ProfiledPoint",
-    "StochasticSolver",
-    "StochasticState",
-    "descend_stochastically",
-]
+__all__ = ["Descent", "ExactSolver", "ProfiledLoss", "StochasticSolver", "StochasticState", "descend_stochastically"]
 
 # The first step, before any curvature is known, aims to lower the objective by this fraction.
 _FIRST_GAIN = 0.2
@@ -72,9 +63,6 @@ class ExactSolver:
         max_passes: Largest number of passes over the samples for one strength; a fit that needs more warns.
         precision: Type of matrix products on a GPU while δ is learned: ``float32``; ``tensor-float32`` or
             ``bfloat16``, faster and coarser. The final head is fitted to float32 logits.
-
-    Raises:
-        InputError: If a number is out of range.
     """
 
     tolerance: float = 1e-3
@@ -90,8 +78,7 @@ class ExactSolver:
 class Minimum(NamedTuple):
     """Where a descent ended."""
 
-    # Of the mean loss, the penalty on δ, and the head's own where it has one. Its gradient is that in δ with the head
-    # following, behind the head that is returned.
+    # Of the mean loss and both penalties; its gradient is that in δ with the head following, behind the head returned.
     certificate: Certificate
     promised: float  # decrease promised by the next step, to first order
     end: Literal["near", "stuck", "out of passes"]  # stuck: at a kink of the network, where no step leads down
@@ -99,30 +86,24 @@ class Minimum(NamedTuple):
 
 @final
 class Descent:
-    """Descends from its current δ; the penalty may change on the way, as along a path from strong to weak.
+    """Descends from δ = ``start``; the penalty may change on the way, as along a path from strong to weak.
 
-    Args:
-        passes: Passes over the samples to fit.
-        basis: Coordinates of δ.
-        head: Fits the map behind the network.
-        start: The first δ, of an input's shape.
-        known: Curvature of nearly the same function, learned by another descent.
+    ``known`` is the curvature of nearly the same function, learned by another descent.
     """
 
     def __init__(
         self, passes: Passes, basis: Basis, head: HeadFit, start: Tensor, *, known: CurvatureMemory | None = None
     ) -> None:
-        self._profiled = ProfiledLoss(passes, basis, head, start.dtype)
+        self.profiled = ProfiledLoss(passes, basis, head, start.dtype)
         self._memory = known or CurvatureMemory()
-        self._steepness = 0.0
+        self.steepness = 0.0  # norm of the loss's gradient at the start
         self._begun_at = math.nan, math.nan  # a strength, and the objective where its descent began
         self._here: ProfiledPoint | None = None
         self._start = basis.pull_back(start.double()).flatten()
 
     @property
     def passes_taken(self) -> float:
-        """Number of passes over the samples so far."""
-        return self._profiled.passes_taken
+        return self.profiled.passes_taken
 
     @property
     def coefficients(self) -> Tensor:
@@ -132,27 +113,13 @@ class Descent:
     @property
     def delta(self) -> Tensor:
         """Current δ, of an input's shape and the start's type."""
-        return self._profiled.to_delta(self.coefficients)
+        return self.profiled.to_delta(self.coefficients)
 
     @property
-    def head(self) -> Map:
-        """The best head for the current δ."""
+    def here(self) -> "ProfiledPoint":
+        """The current point: the best head for the current δ, and the loss there."""
         assert self._here is not None, "begin first"
-        return self._here.head
-
-    def value(self, objective: Objective) -> float:
-        """Return the objective at the current δ."""
-        assert self._here is not None, "begin first"
-        return self._here.value(objective)
-
-    def is_true(self, objective: Objective) -> bool:
-        """Return whether the loss here is the network's own, computed without the first-layer shortcut."""
-        assert self._here is not None, "begin first"
-        return self._profiled.is_true(self._here, objective)
-
-    def plain_head(self) -> Map:
-        """Return the best head without augmentation and in full precision."""
-        return self._profiled.plain_head(self.coefficients)
+        return self._here
 
     def known_curvature(self) -> CurvatureMemory:
         """Return a copy of the curvature learned so far."""
@@ -160,47 +127,32 @@ class Descent:
         known.restore(self._memory.state())
         return known
 
-    @property
-    def steepness(self) -> float:
-        """Norm of the loss's gradient at the start."""
-        return self._steepness
-
     def begin(self, objective: Objective, *, logits: Tensor | None = None) -> None:
-        """Evaluate the start: its best head, and the gradient there.
-
-        Args:
-            objective: Its strength does not matter here.
-            logits: Logits at the start, (n, k), as a pass without a gradient gives them, if they are known.
-
-        Raises:
-            FitError: If the head has no optimum there, or logits are not finite.
-        """
+        """Evaluate the start: its best head, and the gradient there; logits of a pass without gradient may be known."""
         if self._here is not None:
             return
-        here = self._profiled.at(self._start, None, objective, logits=logits)
+        here = self.profiled.at(self._start, None, objective, logits=logits)
         if math.isinf(here.loss):
             raise FitError("logits must be finite at the first δ; some are not. Give another start, or full precision.")
-        self._here = here
-        self._steepness = self._steepness or float(self._here.gradient.norm())
+        self._here, self.steepness = here, self.steepness or float(here.gradient.norm())
 
     def minimise(
         self, objective: Objective, solver: ExactSolver, *, after_step: Callable[[], None] = lambda: None
     ) -> Minimum:
-        """Descend to the minimum, or to a kink of the network from which no step leads further down.
-
-        Raises:
-            FitError: If a head has no optimum, or logits are not finite at the start.
-        """
+        """Descend to the minimum, or to a kink of the network from which no step leads further down."""
         self.begin(objective)
-        assert self._here is not None
         before, steps = self.passes_taken, 0
         if self._begun_at[0] != objective.strength:  # not a resumed descent
-            self._begun_at = objective.strength, self._here.value(objective)
+            self._begun_at = objective.strength, self.here.value(objective)
         highest, negligible = self._begun_at[1], min(_NEGLIGIBLE, _NEGLIGIBLE_OF_TOLERANCE * solver.tolerance)
         while True:
-            here = self._here
+            here = self.here
             gradient = here.gradient + objective.penalty_gradient(here.coefficients)
-            direction = self._direction(here, gradient, objective)
+            ridge = objective.ridge(here.coefficients)
+            direction = self._memory.direction(gradient, ridge=ridge)
+            if direction is None:
+                steepest = _FIRST_GAIN * here.value(objective) / max(float(gradient @ gradient), _TINY)
+                direction = -gradient * min(steepest, 1 / ridge if ridge else math.inf)
             promised = -0.5 * float(gradient @ direction)
             # A pass is reserved for the gradient at the best temperature, where that of the last step lags behind it.
             left = int(solver.max_passes - (self.passes_taken - before)) - (here.lag > _LAG)
@@ -214,7 +166,7 @@ class Descent:
                 after_step()
             elif here.lag > _LAG:
                 # This gradient was that of another temperature: no step along it need lead down.
-                self._here = self._profiled.at(here.coefficients, here.head, objective)
+                self._here = self.profiled.at(here.coefficients, here.head, objective)
             elif left > 0 and not is_near and len(self._memory):
                 # Curvature learned on the other side of a kink does not hold on this one.
                 self._memory = CurvatureMemory()
@@ -227,7 +179,7 @@ class Descent:
     def state(self) -> dict[str, Tensor]:
         """Return what is needed to resume from here."""
         tensors = {"coefficients": self.coefficients, **self._memory.state()}
-        numbers = {"steepness": self._steepness, "passes": self.passes_taken, "begun_at": self._begun_at}
+        numbers = {"steepness": self.steepness, "passes": self.passes_taken, "begun_at": self._begun_at}
         if self._here is not None and isinstance(self._here.head, Scale):
             # Without them the gradient would be recomputed, and not lag: another path to the same optimum.
             tensors |= {"gradient": self._here.gradient, "temperature": self._here.head.temperature}
@@ -243,16 +195,8 @@ class Descent:
             lag, loss = float(state["lag"]), float(state["loss"])
             self._here = ProfiledPoint(self._start, head, loss, state["gradient"], lag)
         self._memory.restore(state)
-        self._steepness, self._profiled.passes_taken = float(state["steepness"]), float(state["passes"])
+        self.steepness, self.profiled.passes_taken = float(state["steepness"]), float(state["passes"])
         self._begun_at = float(state["begun_at"][0]), float(state["begun_at"][1])
-
-    def _direction(self, here: "ProfiledPoint", gradient: Tensor, objective: Objective) -> Tensor:
-        ridge = objective.ridge(here.coefficients)
-        direction = self._memory.direction(gradient, ridge=ridge)
-        if direction is not None:
-            return direction
-        steepest = _FIRST_GAIN * here.value(objective) / max(float(gradient @ gradient), _TINY)
-        return -gradient * min(steepest, 1 / ridge if ridge else math.inf)
 
     def _step(
         self, here: "ProfiledPoint", direction: Tensor, gradient: Tensor, objective: Objective, left: int
@@ -261,7 +205,7 @@ class Descent:
         value, slope, length = here.value(objective), float(gradient @ direction), 1.0
         shortest = _SHORTEST if len(self._memory) else _SHORTEST_BLIND
         for _ in range(left):
-            there = self._profiled.at(here.coefficients + length * direction, here.head, objective)
+            there = self.profiled.at(here.coefficients + length * direction, here.head, objective)
             excess = there.value(objective) - value - length * slope
             if excess <= (_ARMIJO - 1) * length * slope:
                 return there
@@ -283,20 +227,12 @@ class ProfiledPoint(NamedTuple):
     head_penalty: float = 0.0
 
     def value(self, objective: Objective) -> float:
-        """Return the loss plus the penalty on δ."""
         return self.loss + objective.penalty_of(self.coefficients)
 
 
 @final
 class ProfiledLoss:
-    """Evaluates the loss at one δ after another, and counts the passes.
-
-    Args:
-        passes: Passes over the samples to fit.
-        basis: Coordinates of δ.
-        head: Fits the map behind the network.
-        dtype: Type of δ.
-    """
+    """Evaluates the loss at one δ, of type ``dtype``, after another, and counts the passes."""
 
     def __init__(self, passes: Passes, basis: Basis, head: HeadFit, dtype: torch.dtype) -> None:
         self._passes, self._basis, self._head_fit, self._dtype = passes, basis, head, dtype
@@ -307,26 +243,18 @@ class ProfiledLoss:
     ) -> ProfiledPoint:
         """Evaluate the loss at a δ, given by its coefficients (p,).
 
-        Args:
-            coefficients: Coefficients of δ.
-            head: The best head of a δ nearby; None for the first, where logits that are not finite are an error.
-            objective: Its strength does not matter here.
-            logits: As the pass for the first head would give them, if they are known.
-
-        Raises:
-            FitError: If the head has no optimum there.
+        ``head`` is the best head of a δ nearby; None for the first δ, where logits that are not finite are an error.
+        ``logits`` are those that the pass for the first head would give, if they are known.
         """
-        if self._head_fit.is_temperature:
-            return self._behind_last_temperature(coefficients, head, objective, logits)
-        return self._behind_solved_head(coefficients, head, objective, logits)
+        behind = self._behind_last_temperature if self._head_fit.is_temperature else self._behind_solved_head
+        return behind(coefficients, head, objective, logits)
 
     def is_true(self, point: ProfiledPoint, objective: Objective) -> bool:
         """Return whether the loss is the same when every sample passes through the whole network."""
         if self._passes.augments:
             return True
-        with torch.no_grad():
-            logits = point.head(self._passes.logits(self.to_delta(point.coefficients)))
-            loss = float(objective.sample_losses(logits.double(), self._passes.labels).mean()) + point.head_penalty
+        logits = self._passes.logits(self.to_delta(point.coefficients))
+        loss = objective.mean_loss(point.head, logits, self._passes.labels) + point.head_penalty
         return abs(loss - point.loss) <= _SAME_LOSS * max(abs(loss), abs(point.loss))
 
     def plain_head(self, coefficients: Tensor) -> Map:
@@ -335,7 +263,6 @@ class ProfiledLoss:
         return self._fitted(logits, self._passes.labels, coefficients)
 
     def to_delta(self, coefficients: Tensor) -> Tensor:
-        """Return δ, of an input's shape."""
         return self._basis.to_delta(coefficients.reshape(self._basis.shape)).to(self._dtype)
 
     def _behind_last_temperature(
@@ -354,7 +281,7 @@ class ProfiledLoss:
             return _too_far(coefficients, head)
         labels = self._passes.seen_labels
         best = self._fitted(slope.logits, labels, coefficients, last=head)
-        loss = _mean_loss(best, slope.logits, labels, objective)
+        loss = objective.mean_loss(best, slope.logits, labels)
         lag = 0.0
         if isinstance(head, Scale) and isinstance(best, Scale):
             lag = abs(math.log(float(best.temperature) / float(head.temperature)))
@@ -378,7 +305,7 @@ class ProfiledLoss:
         self.passes_taken += 1
         if not bool(slope.logits.isfinite().all()):
             return _too_far(coefficients, head)
-        loss = _mean_loss(head, slope.logits, labels, objective) + penalty
+        loss = objective.mean_loss(head, slope.logits, labels) + penalty
         gradient = self._basis.pull_back(slope.gradient).flatten()
         return ProfiledPoint(coefficients, head, loss, gradient, head_penalty=penalty)
 
@@ -386,11 +313,6 @@ class ProfiledLoss:
         # Silent for intermediate heads; the final one is fitted again, and may warn.
         with without_our_warnings():
             return self._head_fit.fit(logits, labels, last=last, with_delta=bool(coefficients.any()))
-
-
-def _mean_loss(head: Map, logits: Tensor, labels: Tensor, objective: Objective) -> float:
-    with torch.no_grad():
-        return float(objective.sample_losses(head(logits).double(), labels).mean())
 
 
 def _too_far(coefficients: Tensor, head: Map) -> ProfiledPoint:
@@ -413,9 +335,6 @@ class StochasticSolver:
         epochs: Number of passes over the samples.
         reduction: ``sum`` adds up a batch's losses, as eq. 9 does, and gives each batch its share of the penalty;
             ``mean`` averages them, as the toolkit does, and gives each batch the whole penalty.
-
-    Raises:
-        InputError: If a number is out of range.
     """
 
     learning_rate: float = 0.001
@@ -447,34 +366,18 @@ class StochasticState(NamedTuple):
 
 @torch.enable_grad()  # also for callers who have it off
 def descend_stochastically(
-    model: nn.Module,
-    samples: CalibrationSamples,
+    passes: Passes,
     objective: Objective,
     solver: StochasticSolver,
     state: StochasticState,
     *,
-    preparation: InputPreparation,
     after_epoch: Callable[[StochasticState], None] = lambda _state: None,
 ) -> StochasticState:
-    """Train δ and T to the last epoch.
+    """Train δ and T from a state to the last epoch, on samples shuffled by the preparation's seed and the epoch.
 
-    Args:
-        model: Frozen, in evaluation mode.
-        samples: Shuffled in each epoch by the seed and the epoch; those of an iterable data set come in their own order
-            and batches, so that the result is another.
-        objective: Its strength is per sample.
-        solver: Rate, batches, epochs.
-        state: Where to begin.
-        preparation: What is done to the inputs, drawn anew in each epoch; its seed also decides the order.
-        after_epoch: Called with the state after each epoch.
-
-    Raises:
-        InputError: If the network lets no gradient through, or has no finite logits for a sample.
-        FitError: If T is no longer above 0, or δ not finite.
-
-    Warns:
-        CalibrantWarning: If the samples are those of an iterable data set.
+    Samples of an iterable data set come in an order and batches of their own, which raises a warning.
     """
+    model, samples, preparation = passes.model, passes.samples, passes.preparation
     if samples.are_streamed:
         warnings.warn(
             f"stochastic descent must see its samples in a new order in each epoch, {solver.batch_size} at a time; "
@@ -483,17 +386,16 @@ def descend_stochastically(
             CalibrantWarning,
             stacklevel=2,
         )
-    device, first = device_of(model), state.delta
-    labels = samples.labels.to(device)
+    first = state.delta
     for epoch in range(state.epochs, solver.epochs):
         generator = preparation.generator(epoch)
         delta, temperature, *speeds = (tensor.detach().clone() for tensor in state[:4])  # callers may keep the state
         delta.requires_grad_(), temperature.requires_grad_()
         order = torch.randperm(len(samples), generator=generator)
-        for inputs, places in samples.batches(order, device=device, batch_size=solver.batch_size):
+        for inputs, places in samples.batches(order, device=passes.device, batch_size=solver.batch_size):
             logits = logits_in(model(preparation.add_delta(preparation.augmented(inputs, generator), delta)))
             check_gradient(logits)
-            losses = objective.sample_losses(working(logits) / temperature, labels[places])
+            losses = objective.sample_losses(working(logits) / temperature, passes.labels[places])
             size = len(places) if solver.reduction == "sum" else 1
             changes = torch.autograd.grad(size * losses.mean(), (delta, temperature))
             with torch.no_grad():
@@ -503,7 +405,7 @@ def descend_stochastically(
                     value.sub_(solver.learning_rate * speed)
         state = StochasticState(delta.detach(), temperature.detach(), speeds[0], speeds[1], epoch + 1)
         if not (float(state.temperature) > 0 and bool(state.delta.isfinite().all())):
-            _check_samples(Passes(model, samples, preparation=preparation, batch_size=solver.batch_size), first)
+            _check_samples(passes, first)
             raise FitError(
                 f"T must stay above 0 and δ finite; after {state.epochs} epochs at rate {solver.learning_rate:g} and "
                 f"λ = {objective.strength:.3g} per sample they are not (T = {float(state.temperature):.3g}). Lower the "

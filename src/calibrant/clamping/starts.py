@@ -36,15 +36,7 @@ _SORTED_NUMBERS = 1 << 24  # at once
 
 
 def samples_of(data: object) -> CalibrationSamples:
-    """Return data as samples; inputs alone, (n, ...), get labels of zeros, which must not be used.
-
-    Raises:
-        InputError: As :meth:`CalibrationSamples.of`.
-
-    Example:
-        >>> len(samples_of(torch.rand(5, 3))), len(samples_of((torch.rand(5, 3), torch.arange(5))))
-        (5, 5)
-    """
+    """Return data as samples; inputs alone, (n, ...), get labels of zeros, which must not be used."""
     if isinstance(data, Tensor | np.ndarray):
         return CalibrationSamples.of((data, torch.zeros(data.shape[:1], dtype=torch.int64)))
     return CalibrationSamples.of(data)
@@ -61,14 +53,12 @@ class Start(ABC):
 
         Args:
             model: Network from inputs to logits; it is restored afterwards.
-            data: The calibration samples: inputs alone, (n, ...), as labels play no part; or as ``NeuralClamping.fit``
-                takes them.
+            data: Inputs alone, (n, ...), as labels play no part; or as ``NeuralClamping.fit`` takes them.
             space: Range of the network's inputs; None if unknown.
             seed: Random seed; draws are made on the CPU, and so are the same on every device.
 
         Raises:
-            InputError: If the data are not valid, or a start that needs the space has none or one that inputs lie
-                outside of.
+            InputError: If a start that needs the space has none or one that inputs lie outside of.
         """
         samples = samples_of(data)
         delta = self._delta(model, samples, space, check_seed(seed))
@@ -80,19 +70,13 @@ class Start(ABC):
 
     @final
     def settings(self) -> dict[str, Any]:
-        """Return its name and options as plain values."""
         return {"name": self.name, **dataclasses.asdict(self)}  # type: ignore[call-overload]  # all are dataclasses
 
 
 @final
 @dataclass(frozen=True)
 class ZeroStart(Start):
-    """Start at δ = 0, as temperature scaling does.
-
-    Example:
-        >>> ZeroStart().delta(nn.Linear(3, 5), torch.rand(5, 3))
-        tensor([0., 0., 0.])
-    """
+    """Start at δ = 0, as temperature scaling does."""
 
     name: ClassVar[str] = "zero"
 
@@ -109,10 +93,6 @@ class RandomStart(Start):
 
     Args:
         scale: Half width of the distribution, in units of the network's inputs.
-
-    Example:
-        >>> bool((RandomStart().delta(nn.Linear(3, 5), torch.rand(5, 3)).abs() <= 0.01).all())
-        True
     """
 
     name: ClassVar[str] = "random"
@@ -179,8 +159,7 @@ class DataDrivenStart(Start):
             ends = space.bounds(entropy.low.double())
         down, up = self._reach(entropy, ends)
         # Theorem 3.2's η.
-        zero = torch.zeros_like(down)
-        eta = torch.where(entropy.gradient < 0, down, torch.where(entropy.gradient > 0, up, zero))
+        eta = torch.where(entropy.gradient < 0, down, torch.where(entropy.gradient > 0, up, 0.0))
         if not eta.any():
             reason = "the entropy does not change with the inputs at all. Is the network sure of every sample?"
             if entropy.gradient.any():
@@ -211,23 +190,14 @@ class DataDrivenStart(Start):
 @final
 @dataclass(frozen=True, eq=False)
 class EntropyGradient:
-    """Entropy of a network's predictions and bounds of its inputs, from one pass.
+    """Entropy of a network's predictions and bounds of its inputs, from one pass; tensors have an input's shape."""
 
-    Args:
-        gradient: g = Σ_i ∇_x H(softmax(f(x_i) / T)) in nats, a sum and no mean, of an input's shape, float64.
-        entropy: The mean over the samples, in nats.
-        low: ℓ, the least value of each entry, of an input's shape and type.
-        high: μ, the largest value of each entry.
-        typical_low: The requested quantile of each entry, else ℓ.
-        typical_high: The requested upper quantile of each entry, else μ.
-    """
-
-    gradient: Tensor
-    entropy: float
-    low: Tensor
-    high: Tensor
-    typical_low: Tensor
-    typical_high: Tensor
+    gradient: Tensor  # g = Σ_i ∇_x H(softmax(f(x_i) / T)) in nats, a sum and no mean, float64
+    entropy: float  # mean over the samples, in nats
+    low: Tensor  # ℓ, the least value of each entry, in the inputs' type
+    high: Tensor  # μ, the largest value of each entry
+    typical_low: Tensor  # the requested quantile of each entry, else ℓ
+    typical_high: Tensor  # the requested upper quantile of each entry, else μ
 
 
 def entropy_gradient(
@@ -240,8 +210,7 @@ def entropy_gradient(
 
     Args:
         model: Network from inputs to logits.
-        data: Samples, read in batches: inputs alone, (n, ...), as labels play no part; or as ``NeuralClamping.fit``
-            takes them.
+        data: As :meth:`Start.delta` takes them.
         temperature: T, above 0.
         quantile: Fraction of the samples, at most 0.5, that may lie beyond ``typical_low`` and beyond ``typical_high``,
             entry by entry. For many samples it is estimated from 2,000 drawn at random (fewer where these hold more
@@ -249,16 +218,12 @@ def entropy_gradient(
         seed: Random seed of that draw.
 
     Raises:
-        InputError: If the data are not valid, an option is out of range, or the logits are not finite or cannot be
-            differentiated.
+        InputError: If an option is out of range, or the logits are not finite or cannot be differentiated.
 
     Example:
         >>> entropy = entropy_gradient(nn.Linear(1, 3), torch.tensor([[2.0], [4.0]]))
         >>> tuple(entropy.gradient.shape), entropy.low.item(), entropy.high.item()
         ((1,), 2.0, 4.0)
-
-    Reference:
-        Neural Clamping, Theorem 3.2.
     """
     check_positive(temperature, "temperature")
     check_real_number(quantile, "quantile", least=0, most=0.5)

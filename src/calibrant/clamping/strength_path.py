@@ -14,16 +14,15 @@ import torch
 from torch import Tensor
 
 from calibrant.calibrators.base import deal_folds
-from calibrant.clamping.fitting import ClampingTask, FitResult, FitRun, Journal, Progress, fit_exactly
+from calibrant.clamping.fitting import FitResult, FitRun, fit_exactly
 from calibrant.clamping.model import StrengthTrial
-from calibrant.clamping.objective import Objective
 from calibrant.clamping.passes import Passes
 from calibrant.clamping.solver import Descent, ExactSolver
 from calibrant.errors import Caveat, FitError, InputError, SeparableError
 from calibrant.losses.base import log_losses
 from calibrant.numerics.newton import CurvatureMemory
 
-__all__ = ["ChosenStrength", "PathFollower", "fit_cross_validated"]
+__all__ = ["PathFollower", "fit_cross_validated"]
 
 # Decrease of the fitted samples' log-loss promised by a first-order step, from strong to weak. In these terms the path
 # is the same for pixels of 0..1 and of 0..255.
@@ -38,29 +37,14 @@ _ALL_RIGHT = "penalised so weakly, δ makes (almost) every prediction right in i
 
 
 def fit_cross_validated(run: FitRun, gamma: float, strengths: Sequence[float] | None, *, folds: int) -> FitResult:
-    """Choose a strength, δ = 0 among them, and fit all samples with it.
-
-    Args:
-        run: The fit that this is a part of.
-        gamma: γ of the focal loss.
-        strengths: Strengths to try; None for the default path.
-        folds: Number of folds.
-
-    Raises:
-        InputError: If there are fewer samples than folds.
-        FitError: If the head has no optimum.
-    """
-    task = run.task
-    assert isinstance(run.solver, ExactSolver)
-    if len(task.samples) < folds:
+    """Choose one of the strengths (None for the default path) or δ = 0 on folds, and fit all samples with it."""
+    if len(run.passes) < folds:
         raise InputError(
-            f"data must have at least one sample for each of {folds} folds; got {len(task.samples)}. Give more "
+            f"data must have at least one sample for each of {folds} folds; got {len(run.passes)}. Give more "
             "samples, or a strength."
         )
     try:
-        follower = PathFollower(
-            task, run.objective(gamma), run.solver, folds=folds, journal=run.journal, progress=run.progress
-        )
+        follower = PathFollower(run, gamma, folds=folds)
     except FitError as error:  # mostly because too few predictions are wrong to leave some in every fold
         note = f"δ was not tried: the head alone could not be fitted in every fold ({error}). It is 0."
         return run.head_alone(gamma).noted(note)
@@ -68,7 +52,7 @@ def fit_cross_validated(run: FitRun, gamma: float, strengths: Sequence[float] | 
     if math.isinf(chosen.strength):
         result = run.head_alone(gamma).noted(_no_help_note(chosen.trials), *chosen.notes)
     else:
-        start = task.basis.to_delta(chosen.start.reshape(task.basis.shape)).to(task.zero)
+        start = run.basis.to_delta(chosen.start.reshape(run.basis.shape)).to(run.zero)
         result = fit_exactly(run, gamma, chosen.strength, start, "final", known=chosen.known)
         if not chosen.notes and len(chosen.trials) > 1 and chosen.strength <= chosen.trials[-1].strength:
             weakest = "the weakest of the strengths tried is the best one, so a weaker one may be better still."
@@ -122,35 +106,18 @@ class _Fold(NamedTuple):
 
 @final
 class PathFollower:
-    """Chooses the strength for one task.
+    """Chooses the strength of a fit by the log-loss of held-out folds; the journal keeps those that are done."""
 
-    Args:
-        task: Network and samples.
-        objective: The objective; its strength is what is chosen.
-        solver: Precision of the fits.
-        folds: Number of folds.
-        journal: Keeps the strengths that are done.
-        progress: Called with a description of the step and the passes so far.
-    """
-
-    def __init__(
-        self,
-        task: ClampingTask,
-        objective: Objective,
-        solver: ExactSolver,
-        *,
-        folds: int,
-        journal: Journal,
-        progress: Progress,
-    ) -> None:
-        self._task, self._objective, self._journal, self._progress = task, objective, journal, progress
-        passes = min(solver.max_passes, _FEWER_PASSES)
-        self._solver = replace(solver, tolerance=_LOOSER * solver.tolerance, max_passes=passes)
+    def __init__(self, run: FitRun, gamma: float, *, folds: int) -> None:
+        assert isinstance(run.solver, ExactSolver)
+        self._run, self._objective = run, run.objective(gamma)
+        passes = min(run.solver.max_passes, _FEWER_PASSES)
+        self._solver = replace(run.solver, tolerance=_LOOSER * run.solver.tolerance, max_passes=passes)
         self._folds: list[_Fold] = []
-        fold_of = deal_folds(task.samples.labels, folds, seed=task.preparation.seed)
-        self._progress("cross-validation: δ = 0", 0.0)
+        fold_of = deal_folds(run.passes.samples.labels, folds, seed=run.passes.preparation.seed)
+        run.progress("cross-validation: δ = 0", 0.0)
         # All folds begin at the same δ, and one forward run serves all of them.
-        at_zero = task.passes().logits(task.zero) if task.is_plain else None
+        at_zero = run.passes.logits(run.zero) if run.passes.are_plain else None
         self._shared_passes = 0.0 if at_zero is None else 0.5
         for fold in range(folds):
             self._folds.append(self._begun(fold_of == fold, at_zero))
@@ -158,9 +125,8 @@ class PathFollower:
     def choose(self, strengths: Sequence[float] | None = None) -> ChosenStrength:
         """Follow the path from strong to weak.
 
-        Args:
-            strengths: Strengths to try, all of them; by default such that their δ promise from 1e-4 to 100 less
-                log-loss, to first order.
+        All strengths given are tried; the default ones are such that their δ promise from 1e-4 to 100 less log-loss, to
+        first order.
         """
         zero = torch.zeros_like(self._folds[0].descent.coefficients)
         best = ChosenStrength(math.inf, zero, CurvatureMemory(), ())
@@ -192,10 +158,11 @@ class PathFollower:
     def _begun(self, is_held_out: Tensor, at_zero: Tensor | None) -> _Fold:
         """Return a fold at δ = 0, where the logits of all samples may be known."""
         fitted, others = (torch.nonzero(chosen).flatten() for chosen in (~is_held_out, is_held_out))
-        descent, held_out = self._task.descent(self._objective.gamma, fitted), self._task.passes(others)
+        training, held_out = (replace(self._run.passes, chosen=chosen) for chosen in (fitted, others))
+        descent = self._run.descent(training, self._objective.gamma, self._run.zero)
         descent.begin(self._objective, logits=None if at_zero is None else at_zero[fitted])
         losses = self._held_out_losses(held_out, descent, logits=None if at_zero is None else at_zero[others])
-        self._progress("cross-validation: δ = 0", self._passes_taken() + descent.passes_taken)
+        self._run.progress("cross-validation: δ = 0", self._passes_taken() + descent.passes_taken)
         return _Fold(descent, held_out, losses)
 
     def _passes_taken(self) -> float:
@@ -205,17 +172,19 @@ class PathFollower:
         objective, changes, norms = replace(self._objective, strength=strength), [], []
         for place, (descent, held_out, baseline) in enumerate(self._folds):
             entry = f"strength-{number}-fold-{place}"
-            saved = self._journal.read(entry)
+            saved = self._run.journal.read(entry)
             if saved is not None:
                 descent.restore(saved)
             else:
                 descent.minimise(
                     objective,
                     self._solver,
-                    after_step=lambda: self._progress(f"cross-validation: λ = {strength:.3g}", self._passes_taken()),
+                    after_step=lambda: self._run.progress(
+                        f"cross-validation: λ = {strength:.3g}", self._passes_taken()
+                    ),
                 )
                 saved = descent.state() | {"losses": self._held_out_losses(held_out, descent)}
-                self._journal.write(entry, saved, final=True)
+                self._run.journal.write(entry, saved, final=True)
             changes.append(saved["losses"].to(baseline) - baseline)
             norms.append(float(descent.coefficients.norm()))
         change = torch.cat(changes)
@@ -224,7 +193,7 @@ class PathFollower:
 
     def _held_out_losses(self, held_out: Passes, descent: Descent, *, logits: Tensor | None = None) -> Tensor:
         """Return the log-loss of each held-out sample, (m,), float64; never the focal loss, which is not proper."""
-        head = descent.head if self._task.is_plain else descent.plain_head()
+        head = descent.here.head if held_out.are_plain else descent.profiled.plain_head(descent.coefficients)
         logits = held_out.precise_logits(descent.delta) if logits is None else logits
         with torch.no_grad():
             return log_losses(head(logits).double(), held_out.labels)

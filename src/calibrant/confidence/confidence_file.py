@@ -8,7 +8,6 @@ made of them. Nothing in a file is executed.
 """
 
 import os
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
@@ -101,11 +100,7 @@ def load_confidence(path: str | os.PathLike[str], model: nn.Module | None = None
         for name, values in tensors.items():
             if values.is_complex() or (values.is_floating_point() and not torch.isfinite(values).all()):
                 raise InputError(f"the numbers {name!r} must be real and finite; they are not.")
-        read = _READERS.get(document["kind"])
-        if read is None:
-            raise InputError(f"it must hold what {' or '.join(_READERS)} fitted; it says {document['kind']!r}.")
-        loaded = read(document, tensors)
-        loaded.eval()
+        loaded = _rebuilt(document, tensors).eval()
         network = document.get("network")
     if network is None or not isinstance(loaded, ConfidenceHead):
         if model is not None:
@@ -125,7 +120,13 @@ def load_confidence(path: str | os.PathLike[str], model: nn.Module | None = None
         return LearnedConfidence(model, loaded.to(device_of(model)), encoder=encoder).eval()
 
 
-def _head(document: dict[str, Any], tensors: dict[str, Tensor]) -> ConfidenceHead:
+def _rebuilt(document: dict[str, Any], tensors: dict[str, Tensor]) -> ConfidenceHead | NeighbourConfidence:
+    if document["kind"] == "trust_score":
+        neighbours = NeighbourConfidence(tensors["reference"], tensors["classes"], **document["sizes"])
+        neighbours.summary = read_fit(document["fit"])
+        return neighbours
+    if document["kind"] != "confidnet":
+        raise InputError(f"it must hold what confidnet or trust_score fitted; it says {document['kind']!r}.")
     weights = _after("head.", tensors)
     check_head_sizes(weights, **document["sizes"])
     head = ConfidenceHead(**document["sizes"])
@@ -133,16 +134,6 @@ def _head(document: dict[str, Any], tensors: dict[str, Tensor]) -> ConfidenceHea
     head.summary = read_fit(document["fit"])
     head.choice = None if document["choice"] is None else ChosenEpoch(**document["choice"])
     return head
-
-
-def _neighbours(document: dict[str, Any], tensors: dict[str, Tensor]) -> NeighbourConfidence:
-    neighbours = NeighbourConfidence(tensors["reference"], tensors["classes"], **document["sizes"])
-    neighbours.summary = read_fit(document["fit"])
-    return neighbours
-
-
-_READERS: dict[str, Callable[[dict[str, Any], dict[str, Tensor]], ConfidenceHead | NeighbourConfidence]]
-_READERS = {"confidnet": _head, "trust_score": _neighbours}
 
 
 def _after(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

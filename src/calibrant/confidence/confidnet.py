@@ -53,7 +53,6 @@ class _Gathered(NamedTuple):
 
 
 def _gathered_from_predictions(predictions: Predictions, features: object) -> _Gathered:
-    """Gather the numbers on the device of the features."""
     checked = as_features(features, rows=len(predictions))
     # Block by block: probabilities of all classes at once may not fit into memory.
     target = torch.cat(
@@ -138,13 +137,7 @@ def held_out_value(criterion: ChooseEpochBy, log_odds: Tensor, target: Tensor, c
 
 @final
 class BestEpoch:
-    """Keeps a copy of the best weights of some modules; the first of equals stays.
-
-    Args:
-        modules: Modules that are trained.
-        criterion: Criterion by which epochs are compared.
-        value: Value of the current weights, which are kept unless an epoch is better; None to keep any epoch.
-    """
+    """Keeps a copy of the best weights of some modules, the first of equals; the current ones have ``value``."""
 
     def __init__(self, modules: Sequence[nn.Module], criterion: ChooseEpochBy, value: float | None = None) -> None:
         self._tensors = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
@@ -159,7 +152,6 @@ class BestEpoch:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Restore the best weights."""
         for tensor, kept in zip(self._tensors, self._kept, strict=True):
             tensor.copy_(kept)
 
@@ -198,9 +190,6 @@ class ConfidNet:
             Each costs as much as an epoch of training the classifier, and in use inputs go through both networks.
         fine_tune_learning_rate: Learning rate of Adam in these epochs.
         seed: Random seed of the initial weights, the held-out samples and their order.
-
-    Raises:
-        InputError: If an option is out of range.
 
     Example:
         >>> features = torch.randn(2000, 4, generator=torch.manual_seed(0))
@@ -280,28 +269,21 @@ class ConfidNet:
     def fit_features(
         self, predictions: Predictions, features: object, *, progress: Progress | None = None
     ) -> ConfidenceHead:
-        """Fit the head alone, from predictions and features.
+        """Fit the head alone, from predictions and features; without a network nothing can be fine-tuned.
+
+        Errors and warnings are those of :meth:`fit`.
 
         Args:
             predictions: Predictions of the classifier.
             features: Features of the same samples, (n, d): the activations before the last layer. Training is on their
                 device.
             progress: Called after every epoch, as by :meth:`fit`.
-
-        Raises:
-            InputError: If the features are not finite, or not of these samples; or if fine_tune_epochs is not 0.
-            SeparableError: As for :meth:`fit`.
-            FitError: If training diverges.
-
-        Warns:
-            CalibrantWarning: As for :meth:`fit`.
         """
         if self.fine_tune_epochs:
             raise InputError("fine_tune_epochs must be 0 where there is no network; use fit(model, data).")
         return self._fit(lambda: _gathered_from_predictions(predictions, features), progress)[0]
 
     def settings(self) -> dict[str, Any]:
-        """Return the options, as a file can hold them."""
         return dataclasses.asdict(self)
 
     def _fit(
@@ -366,15 +348,10 @@ class ConfidNet:
         *,
         value: float | None = None,
     ) -> BestEpoch:
-        """Train, and leave the weights of the epoch that is best on the held-out samples.
+        """Train the head, or the head and an encoder; leave the weights of the epoch that is best on held-out samples.
 
-        Args:
-            modules: The head; or the head and an encoder, which are fine-tuned.
-            log_odds_of: Log-odds in batches of ``batch_size`` samples; each follows the step of the one before.
-            known: Numbers of all samples.
-            parts: Indices of the fitted and held-out samples.
-            progress: Called after every epoch.
-            value: Value of the current weights, which are kept unless an epoch is better; None to keep any epoch.
+        Each batch of ``log_odds_of`` follows the step of the one before. ``value`` is that of the current weights,
+        which are kept unless an epoch is better; None to keep any epoch.
         """
         name, epochs, rate, before = "head", self.epochs, self.learning_rate, 0
         if len(modules) > 1:

@@ -59,25 +59,15 @@ def is_better(criterion: ChooseEpochBy, value: float, than: float) -> bool:
 @final
 @dataclass(frozen=True)
 class ChosenEpoch:
-    """The epoch that was kept, and why.
+    """The epoch that was kept, and why."""
 
-    Args:
-        epoch: Number of the epoch, from 1.
-        epochs: Number of epochs that were run.
-        fine_tuned: Epochs of fine-tuning that were kept after it; 0 if none, or if they did not help.
-        criterion: Criterion of the choice: ``aupr_error``, ``auroc`` or ``mse``.
-        value: Value of the criterion on the held-out samples. It is the best of all epochs and therefore optimistic.
-        softmax_value: Value of the network's own confidence on the same samples.
-        held_out: Number of held-out samples.
-    """
-
-    epoch: int
-    epochs: int
-    fine_tuned: int
+    epoch: int  # from 1
+    epochs: int  # that were run
+    fine_tuned: int  # epochs of fine-tuning that were kept after it; 0 if none, or if they did not help
     criterion: ChooseEpochBy
-    value: float
-    softmax_value: float
-    held_out: int
+    value: float  # on the held-out samples; as the best of all epochs it is optimistic
+    softmax_value: float  # of the network's own confidence on the same samples
+    held_out: int  # samples
 
     @property
     def beats_softmax(self) -> bool:
@@ -99,7 +89,6 @@ class ChosenEpoch:
         )
 
     def notes(self) -> tuple[str, ...]:
-        """Return the choice as sentences."""
         against = f"{self.criterion} {self.value:.4g} against {self.softmax_value:.4g} of the softmax confidence"
         lines = [f"Epoch {self.epoch} of {self.epochs} is best on {self.held_out:,} held-out samples: {against}."]
         if self.fine_tuned:
@@ -121,9 +110,6 @@ class ConfidenceHead(nn.Module):
         layers: Number of linear layers; the last has one output.
         units: Outputs of each layer but the last.
         seed: Random seed of the initial weights; the global generator is left alone.
-
-    Raises:
-        InputError: If a size is not an integer of at least 1.
 
     Example:
         >>> head = ConfidenceHead(3, layers=2, units=8)
@@ -173,16 +159,12 @@ class ConfidenceHead(nn.Module):
         Args:
             predictions: Predictions of the classifier; only their correctness is used.
             features: Features of the same samples, (n, d), from the layer that the head was fitted on.
-
-        Raises:
-            InputError: If the features are not finite, or not of these samples.
         """
         checked = as_features(features, rows=len(predictions)).to(next(self.parameters()).device)
         log_odds = torch.cat([self(part) for part in checked.split(_BLOCK)]).double().to(predictions.logits.device)
         return TopLabel(sigmoid(log_odds), predictions.correct, log_odds)
 
     def extra_repr(self) -> str:
-        """Return what is shown inside the brackets of the module's name."""
         return f"features={self.n_features}"
 
 
@@ -214,9 +196,6 @@ class LearnedConfidence(nn.Module):
         model: The classifier, with ``features`` and ``head``.
         head: Head from features to log-odds.
         encoder: Fine-tuned copy whose features the head uses; None for those of the classifier.
-
-    Raises:
-        InputError: If the classifier exposes no features.
 
     Example:
         >>> from calibrant.models import build_model
@@ -256,9 +235,6 @@ class LearnedConfidence(nn.Module):
         Args:
             data: ``(inputs, labels)``, a ``Dataset`` or a ``DataLoader``.
             batch_size: Samples at a time; a loader has its own.
-
-        Raises:
-            InputError: If the data are not labelled inputs of this classifier.
         """
         log_odds, correct = [], []
         source, device = sample_source(data), device_of(self.model)

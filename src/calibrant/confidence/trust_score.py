@@ -70,9 +70,6 @@ class NeighbourConfidence(nn.Module):
         classes: Classes of these samples, (r,), whole numbers.
         n_classes: Number of classes; larger than every class number.
 
-    Raises:
-        InputError: If an argument is invalid, or fewer than two classes have samples.
-
     Example:
         >>> trust = NeighbourConfidence(torch.tensor([[0.0], [4.0]]), torch.tensor([0, 1]), n_classes=2)
         >>> trust.scores(torch.tensor([[1.0], [3.0]]), torch.tensor([0, 0])).tolist()
@@ -127,9 +124,6 @@ class NeighbourConfidence(nn.Module):
             features: Features of the layer used in the fit, (n, d).
             predicted: Classes predicted by the classifier, (n,).
 
-        Raises:
-            InputError: If features or classes are invalid.
-
         Warns:
             CalibrantWarning: If a predicted class has no reference samples; the score is then 0.
         """
@@ -139,10 +133,7 @@ class NeighbourConfidence(nn.Module):
 
     @torch.no_grad()
     def scores(self, features: Tensor, predicted: Tensor) -> Tensor:
-        """Return the trust score: distance to the nearest other class over that to the predicted one, at least 0.
-
-        Arguments, errors and warnings are those of :meth:`forward`.
-        """
+        """Return the trust score: distance to the nearest other class over that to the predicted one, at least 0."""
         own, other = self._nearest(features, predicted, stacklevel=4)
         return torch.where((own == 0) & (other == 0), 1.0, other / own)
 
@@ -174,19 +165,12 @@ class NeighbourConfidence(nn.Module):
         Args:
             predictions: Predictions of the classifier.
             features: Features of the same samples, (n, d).
-
-        Raises:
-            InputError: If the features are not finite, or not of these samples.
-
-        Warns:
-            CalibrantWarning: If a predicted class has no reference samples.
         """
         checked = as_features(features, rows=len(predictions))
         log_odds = self(checked, predictions.predicted).to(predictions.logits.device)
         return TopLabel(sigmoid(log_odds), predictions.correct, log_odds)
 
     def extra_repr(self) -> str:
-        """Return what is shown inside the brackets of the module's name."""
         samples, d = self.reference.shape
         return f"classes={self.n_classes}, samples={samples}, features={d}"
 
@@ -218,9 +202,6 @@ class TrustScore:
         alpha: Share of each class that is left out, the samples farthest from their neighbours; for labels that may be
             wrong and classes with outliers.
         neighbours: Density is measured by the distance to the neighbour of this rank; used if ``alpha`` is above 0.
-
-    Raises:
-        InputError: If an option is out of range.
 
     Example:
         >>> features = torch.tensor([[0.0, 0.0], [1.0, 0.0], [5.0, 0.0], [6.0, 0.0]])
@@ -255,9 +236,6 @@ class TrustScore:
             labels: Labels of the training samples, (n,), integers from 0.
             n_classes: Number of classes; one more than the largest label if None.
 
-        Raises:
-            InputError: If features or labels are invalid, or only one class has samples.
-
         Warns:
             CalibrantWarning: If a class has no more samples than ``neighbours``.
         """
@@ -274,7 +252,6 @@ class TrustScore:
         return fitted
 
     def settings(self) -> dict[str, Any]:
-        """Return the options, as a file can hold them."""
         return dataclasses.asdict(self)
 
     def _kept(self, points: Tensor, classes: Tensor) -> Tensor:

@@ -3,10 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from numbers import Integral
-from typing import Any, TypeAlias, cast, final
+from typing import Any, NamedTuple, TypeAlias, cast, final
 
 import numpy as np
 import torch
@@ -27,38 +26,26 @@ from calibrant.errors import InputError, in_a_line
 
 __all__ = ["LabelledBatch", "SampleSource", "StreamedSamples", "TensorSamples", "open_samples"]
 
-LabelledBatch: TypeAlias = tuple[Tensor, Tensor, Tensor]
-"""Inputs (m, ...), labels (m,) and positions (m,) int64 on the CPU."""
+LabelledBatch: TypeAlias = tuple[Tensor, Tensor, Tensor]  # inputs (m, ...), labels (m,), positions (m,) on the CPU
 
 
 class SampleSource(ABC):
     """Labelled samples that can be read repeatedly, in the same order at every pass."""
 
-    own_batch_size: int | None = None
-    """Batch size of the user's loader; None if there is no loader, or it has none."""
-
-    n_samples: int | None = None
-    """None for a stream, which shows its length and its batches only when it is read."""
+    own_batch_size: int | None = None  # of the user's loader; None if there is no loader, or it has none
+    n_samples: int | None = None  # None for a stream, which shows its length and its batches only when it is read
 
     @abstractmethod
     def read(self, chosen: Tensor | None, batch_size: int | None) -> Iterator[LabelledBatch]:
         """Read one pass; the only check is that every batch is a pair of inputs and labels.
 
-        Args:
-            chosen: Positions, (m,) int64 on the CPU, in the order wanted; None for all.
-            batch_size: Largest number of samples in a batch; None for a stream's own batches, else for one batch.
+        ``chosen`` are positions, (m,) int64 on the CPU, in the order wanted; None for all. ``batch_size`` is the
+        largest number of samples in a batch; None for a stream's own batches, else for one batch.
         """
 
 
 def open_samples(data: object) -> SampleSource:
-    """Choose the reader for the data. No input is read yet.
-
-    Args:
-        data: A tuple (inputs, labels) of tensors or arrays, a map-style ``Dataset``, or a ``DataLoader``.
-
-    Raises:
-        InputError: If it is none of them, or its sampler gives a sample twice.
-    """
+    """Choose the reader of a tuple (inputs, labels), a map-style ``Dataset`` or a ``DataLoader``; nothing is read."""
     if isinstance(data, DataLoader):
         return _open_loader(data)
     if isinstance(data, IterableDataset):
@@ -146,13 +133,7 @@ def _length(dataset: Dataset[Any]) -> int:
 
 @final
 class TensorSamples(SampleSource):
-    """Samples in memory; a pass over all of them copies nothing.
-
-    Args:
-        inputs: Shape (N, ...), on any device.
-        labels: Shape (N,), on any device.
-        indices: Which of the N to read, (n,); None for all.
-    """
+    """Samples in memory, or those at ``indices``; a pass over all of them copies nothing."""
 
     def __init__(self, inputs: Tensor, labels: Tensor, indices: Tensor | None = None) -> None:
         self._inputs = inputs
@@ -180,12 +161,7 @@ class TensorSamples(SampleSource):
 
 @final
 class LoaderSamples(SampleSource):
-    """Samples of a map-style data set, read by the loader's workers and ``collate_fn`` in any order.
-
-    Args:
-        loader: Supplies the data set, collation and workers; its order is not used.
-        indices: Indices into the data set, (n,) int64.
-    """
+    """Samples of a map-style data set at ``indices``, read by the loader's workers and ``collate_fn`` in any order."""
 
     def __init__(self, loader: DataLoader[Any], indices: Tensor) -> None:
         self._loader = loader
@@ -195,14 +171,14 @@ class LoaderSamples(SampleSource):
         # A generator of its own, so that reading does not advance the user's random state.
         self._generator = torch.Generator()
         # Persistent workers belong to one loader, whose order then changes from pass to pass.
-        self._order = _Order()
+        self._order: list[list[int]] = []
         self._kept = _rebuilt(loader, self._order, self._generator) if loader.persistent_workers else None
         self._is_reading = False
 
     def read(self, chosen: Tensor | None, batch_size: int | None) -> Iterator[LabelledBatch]:
         wanted = torch.arange(len(self._indices)) if chosen is None else chosen
         parts = wanted.split(batch_size or len(self._indices))
-        with self._loader_over([self._indices[part] for part in parts]) as batches:
+        with self._loader_over([self._indices[part].tolist() for part in parts]) as batches:
             for part, (inputs, labels) in zip(parts, _pairs(batches), strict=True):
                 if len(inputs) != len(part):
                     raise InputError(
@@ -212,14 +188,14 @@ class LoaderSamples(SampleSource):
                 yield inputs, labels, part
 
     @contextmanager
-    def _loader_over(self, parts: Sequence[Tensor]) -> Iterator[DataLoader[Any]]:
+    def _loader_over(self, order: list[list[int]]) -> Iterator[DataLoader[Any]]:
         # Persistent workers read one pass at a time; a second pass meanwhile gets workers of its own.
         if self._kept is None or self._is_reading:
-            yield _rebuilt(self._loader, _Order(parts), self._generator, persistent=False)
+            yield _rebuilt(self._loader, order, self._generator, persistent=False)
             return
         self._is_reading = True
         try:
-            self._order.parts = parts
+            self._order[:] = order
             yield self._kept
         finally:
             self._is_reading = False
@@ -227,11 +203,7 @@ class LoaderSamples(SampleSource):
 
 @final
 class StreamedSamples(SampleSource):
-    """Samples in the loader's own order and batches, such as those of an iterable data set.
-
-    Args:
-        loader: Started anew at every pass.
-    """
+    """Samples in the loader's own order and batches, such as those of an iterable data set; it restarts each pass."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._loader = loader
@@ -256,22 +228,12 @@ class StreamedSamples(SampleSource):
                 return
 
 
-@final
-class _Order:
-    """Batch sampler of one pass: a list of index tensors."""
-
-    def __init__(self, parts: Sequence[Tensor] = ()) -> None:
-        self.parts = parts
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return (part.tolist() for part in self.parts)
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-
 def _rebuilt(
-    loader: DataLoader[Any], order: _Order | None, generator: torch.Generator | None, *, persistent: bool = True
+    loader: DataLoader[Any],
+    order: list[list[int]] | None,
+    generator: torch.Generator | None,
+    *,
+    persistent: bool = True,
 ) -> DataLoader[Any]:
     """Return a loader with the same options, the given order, and no sample dropped."""
     return DataLoader(
@@ -295,9 +257,7 @@ def _batch_size_of(loader: DataLoader[Any]) -> int | None:
     return size if isinstance(size, int) else None
 
 
-@final
-@dataclass(frozen=True)
-class _Refusal:
+class _Refusal(NamedTuple):
     """Why samples cannot form a batch; an error raised in a worker would be buried in its traceback."""
 
     message: str

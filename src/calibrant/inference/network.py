@@ -45,11 +45,7 @@ _SHOWN_NAMES = 3
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Return the device of a network.
-
-    Raises:
-        InputError: If it is on several.
-    """
+    """Return the one device of a network."""
     devices = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
     if len(devices) > 1:
         raise InputError(
@@ -62,16 +58,9 @@ def device_of(model: nn.Module) -> torch.device:
 def frozen(model: nn.Module) -> Iterator[None]:
     """Freeze a network within the block: evaluation mode, no gradients of parameters; inputs can have gradients.
 
-    The latter holds under ``inference_mode`` too. Afterwards every module's mode and every parameter's
-    ``requires_grad`` are restored, also after an exception, and also if the block changed them. Gradients already in
-    ``.grad`` are not touched. A BatchNorm without running statistics normalises by the batch in any mode, so its logits
-    depend on the batch size.
-
-    Args:
-        model: Any network; shared parameters are frozen wherever they are used.
-
-    Raises:
-        InputError: If it is no ``nn.Module``, or its weights were made under ``inference_mode``.
+    The latter holds under ``inference_mode`` too, unless the weights were made under it, which is refused. Afterwards
+    every module's mode and every parameter's ``requires_grad`` are restored, also after an exception, and also if the
+    block changed them. Gradients already in ``.grad`` are not touched.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.Dropout())
@@ -111,23 +100,10 @@ def frozen(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a network into evaluation mode within the block; afterwards exactly the modules that trained do so again.
-
-    Args:
-        model: Any network.
-
-    Example:
-        >>> model = nn.Sequential(nn.BatchNorm1d(3).eval(), nn.Dropout())
-        >>> with evaluating(model):
-        ...     print(model[1].training)
-        False
-        >>> print(model[0].training, model[1].training)
-        False True
-    """
+    """Put a network into evaluation mode within the block; afterwards exactly the modules that trained do so again."""
     in_training = [module for module in model.modules() if module.training]
     try:
-        for module in in_training:
-            module.training = False
+        set_evaluating(model)
         yield
     finally:
         for module in in_training:
@@ -155,11 +131,7 @@ def is_exported(model: nn.Module) -> bool:
 
 
 def warn_if_training(model: nn.Module) -> None:
-    """Warn that a network in training mode gives other answers than those it was calibrated for.
-
-    Warns:
-        CalibrantWarning: If the network is in training mode.
-    """
+    """Warn that a network in training mode makes other predictions than those it was calibrated for."""
     if isinstance(model, nn.Module) and is_training(model):
         warnings.warn(
             "the network is in training mode, and stays so; it was calibrated in evaluation mode. Call eval() on the "
@@ -173,13 +145,8 @@ def logits_in(output: object) -> Tensor:
     """Return the logits, (n, k), in a network's output.
 
     A tensor is taken as logits. In a mapping or an output with names (Hugging Face's ModelOutput, torchvision's named
-    tuples) they are ``logits``; in a tuple or a list, the first tensor. Values are not checked, so probabilities pass.
-
-    Args:
-        output: Result of ``network(inputs)``.
-
-    Raises:
-        InputError: If there is no such tensor, or it is not of floating point or not of shape (n, k) with k >= 2.
+    tuples) they are ``logits``; in a tuple or a list, the first tensor. Their shape and type are checked, values are
+    not, so probabilities pass.
 
     Example:
         >>> logits_in({"loss": None, "logits": torch.zeros(5, 3)}).shape
@@ -219,11 +186,7 @@ def logits_in(output: object) -> Tensor:
 
 
 def with_features(model: object) -> "Network":
-    """Return the network as one with ``features`` and ``head``.
-
-    Raises:
-        InputError: If it has none; the message says how to wrap it.
-    """
+    """Return the network as one with ``features`` and ``head``; if it has none, the error says how to wrap it."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     features, head = getattr(model, "features", None), getattr(model, "head", None)
@@ -254,13 +217,6 @@ def network_digest(model: nn.Module) -> str:
     """Return a fingerprint of a network's parameters and buffers: names, types, shapes and every bit.
 
     It does not depend on the device, the memory layout, or whether :func:`torch.compile` wraps the network.
-
-    Example:
-        >>> layer = nn.Linear(1, 2)
-        >>> with torch.no_grad():
-        ...     _ = layer.weight.fill_(1), layer.bias.zero_()
-        >>> network_digest(layer)[:20]
-        'sha256:e3343ed185572'
     """
     return state_digest(network_state(model))
 
@@ -277,21 +233,9 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
 
 
 def put_weights(model: nn.Module, weights: Mapping[str, Tensor], *, casts: bool) -> None:
-    """Load weights into a network.
+    """Load weights into a network, which must take all of them and need no others; else it is unchanged.
 
-    Args:
-        model: Must take all of the weights and need no others; of tensors that share memory one is enough.
-        weights: Tensors by name.
-        casts: Whether tensors of another type are cast to the network's.
-
-    Raises:
-        InputError: If they are not this network's weights; the network is then unchanged.
-
-    Example:
-        >>> layer = nn.Linear(1, 2)
-        >>> put_weights(layer, {"weight": torch.ones(2, 1)}, casts=False)
-        Traceback (most recent call last):
-        calibrant.errors.InputError: weights must be those of this network; 1 missing (bias).
+    Of tensors that share memory one is enough. Tensors of another type are refused, unless ``casts``.
     """
     own, given = network_state(model), {_original_name(name): values for name, values in weights.items()}
     both = own.keys() & given.keys()
@@ -337,16 +281,12 @@ def first_inputs(model: nn.Module, samples: CalibrationSamples) -> Tensor:
 
 @torch.no_grad()
 def check_network(model: nn.Module, samples: CalibrationSamples, *, batch_size: int | None = None) -> int:
-    """Check a network on a few samples and return its number of classes.
+    """Check a frozen network on a few samples and return its number of classes.
 
     Args:
-        model: Frozen, in evaluation mode.
+        model: Must take the inputs, one alone and a batch, and give logits for the labels.
         samples: Inputs and labels.
         batch_size: Batch size that will be used, where that is more than the samples' own.
-
-    Raises:
-        InputError: If the network cannot take the inputs, one alone and a batch, or gives no logits, or too few for the
-            labels.
 
     Warns:
         CalibrantWarning: If the logits of a sample depend on the others in its batch.

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import final
 
@@ -27,12 +27,7 @@ def check_batch_size(batch_size: object) -> int:
 
 
 def default_batch_size(input_shape: tuple[int, ...], device: torch.device) -> int:
-    """Return how many samples hold about a million numbers, at most 1,024; four times as many on a GPU.
-
-    Example:
-        >>> default_batch_size((3, 32, 32), torch.device("cpu"))
-        341
-    """
+    """Return how many samples hold about a million numbers, at most 1,024; four times as many on a GPU."""
     size = min(max(_NUMBERS // max(prod(input_shape), 1), 1), _SAMPLES)
     return size * (_TIMES_ON_CUDA if device.type == "cuda" else 1)
 
@@ -48,15 +43,7 @@ def to_device(inputs: Tensor, device: torch.device) -> Tensor:
 
 
 def read_checked(source: SampleSource, batch_size: int | None) -> Iterator[LabelledBatch]:
-    """Read all samples once, in batches, with labels checked and as int64; inputs are not checked.
-
-    Args:
-        source: Where the samples are read from.
-        batch_size: As in :meth:`SampleSource.read`.
-
-    Raises:
-        InputError: If there are no samples, or labels are not whole numbers from 0.
-    """
+    """Read all samples once, in batches, with labels checked and as int64; inputs are not checked."""
     is_empty = True
     for inputs, given, positions in source.read(None, batch_size) if source.n_samples != 0 else ():
         is_empty = False
@@ -77,9 +64,8 @@ def read_checked(source: SampleSource, batch_size: int | None) -> Iterator[Label
 class CalibrationSamples:
     """Inputs and labels to fit on, read in batches and in a fixed order.
 
-    Made by ``of``, which reads everything once and refuses what cannot be fitted on. At most one batch of inputs is
-    held in memory, unless the data are tensors. Labels are compared at every pass, inputs are not: a data set with
-    random augmentation gives other inputs at each pass, and the fit is then an average over the augmentations.
+    Made by ``of``. At most one batch of inputs is held in memory, unless the data are tensors. Labels are compared at
+    every pass, inputs are not: with random augmentation, the fit is an average over the augmentations.
 
     Example:
         >>> samples = CalibrationSamples.of((torch.rand(5, 3, 8, 8), [0, 1, 2, 1, 0]))
@@ -91,20 +77,11 @@ class CalibrationSamples:
         (1, 3, 8, 8) [2]
     """
 
-    labels: Tensor
-    """Shape (n,), int64 on the CPU, at least 0."""
-
-    input_shape: tuple[int, ...]
-    """Shape of one input, without the batch axis."""
-
-    input_dtype: torch.dtype
-    """A floating-point type."""
-
+    labels: Tensor  # (n,), int64 on the CPU, at least 0
+    input_shape: tuple[int, ...]  # of one input, without the batch axis
+    input_dtype: torch.dtype  # a floating-point type
     source: SampleSource
-    """Where the samples are read from."""
-
-    batch_size: int | None
-    """Default batch size of a pass; None to derive it from the size of an input."""
+    batch_size: int | None  # default of a pass; None to derive it from the size of an input
 
     @classmethod
     def of(cls, data: object, *, batch_size: int | None = None) -> "CalibrationSamples":
@@ -125,8 +102,7 @@ class CalibrationSamples:
         if batch_size is not None:
             batch_size = check_batch_size(batch_size)
         if isinstance(data, cls):
-            size = data.batch_size if batch_size is None else batch_size
-            return cls(data.labels, data.input_shape, data.input_dtype, data.source, size)
+            return replace(data, batch_size=data.batch_size if batch_size is None else batch_size)
         source = open_samples(data)
         size = source.own_batch_size if batch_size is None else batch_size
         pass_size = size
@@ -157,16 +133,9 @@ class CalibrationSamples:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Read one pass: inputs (m, ...) on the device, and their positions (m,), int64 on the CPU, in ``labels``.
 
-        Where all samples are read and lie on the device already, inputs are views, which must not be changed.
-
-        Args:
-            chosen: Positions, (c,) whole numbers, in the order wanted; None for all samples. An iterable data set
-                gives them in its own order, each once.
-            device: Device of the inputs.
-            batch_size: Batch size of this pass.
-
-        Raises:
-            InputError: If positions are out of range, or the data differ from those of the first pass.
+        ``chosen`` are positions, (c,) whole numbers, in the order wanted; an iterable data set gives them in its own
+        order, each once. Where all samples are read and lie on the device already, inputs are views, which must not be
+        changed. Data whose labels differ from those of the first pass are an error.
         """
         if batch_size is not None:
             batch_size = check_batch_size(batch_size)

@@ -101,7 +101,7 @@ def test_it_ends_at_the_joint_optimum_of_delta_and_head(kind, head, strength):
     assert ended.end == "near"
     assert ended.certificate.objective == pytest.approx(lowest, abs=2e-6)
     assert torch.allclose(going.delta, known, atol=5e-3)
-    assert float(value(going.delta, going.head, objective)) == pytest.approx(ended.certificate.objective, abs=1e-6)
+    assert float(value(going.delta, going.here.head, objective)) == pytest.approx(ended.certificate.objective, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_with_its_default_settings_it_is_near_the_optimum_in_few_passes(head):
     begun.begin(objective)
     going = descent(head)
     ended = going.minimise(objective, ExactSolver())
-    gap, gained = ended.certificate.objective - lowest, float(value(begun.delta, begun.head, objective)) - lowest
+    gap, gained = ended.certificate.objective - lowest, float(value(begun.delta, begun.here.head, objective)) - lowest
     assert gap < 0.01 * gained
     assert ended.certificate.passes <= 15
 
@@ -154,7 +154,7 @@ def test_a_certificate_tells_the_gradient_of_what_is_returned(solver, gamma):
     objective, going = Objective(gamma, strength=0.05), descent(gamma=gamma)
     ended = going.minimise(objective, solver)
     leaf = going.delta.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(value(leaf, going.head, objective), leaf)
+    (gradient,) = torch.autograd.grad(value(leaf, going.here.head, objective), leaf)
     assert ended.certificate.gradient == pytest.approx(float(gradient.abs().max()), rel=1e-3, abs=1e-7)
     assert ended.certificate.passes >= ended.certificate.steps
     assert ended.certificate.passes <= solver.max_passes
@@ -167,8 +167,8 @@ def test_a_tighter_tolerance_is_honoured():
     for tolerance in (1e-3, 1e-5, 1e-7, 1e-9, 1e-11):
         ended = descent().minimise(objective, ExactSolver(tolerance=tolerance, max_passes=300))
         assert ended.end == "near"
-        gained = begun.value(objective) - ended.certificate.objective
-        assert ended.promised <= tolerance * (gained + 1e-4 * begun.value(objective))
+        gained = begun.here.value(objective) - ended.certificate.objective
+        assert ended.promised <= tolerance * (gained + 1e-4 * begun.here.value(objective))
         gradients.append(ended.certificate.gradient)
     assert gradients == sorted(gradients, reverse=True)
     assert gradients[-1] < 1e-6
@@ -182,7 +182,7 @@ def test_the_stronger_the_penalty_the_smaller_delta_down_to_none():
         norms.append(float(going.delta.norm()))
     assert norms == sorted(norms, reverse=True)
     assert norms[-1] < 1e-8
-    assert float(going.head.temperature) == pytest.approx(temperature_scaling(), rel=1e-6)
+    assert float(going.here.head.temperature) == pytest.approx(temperature_scaling(), rel=1e-6)
 
 
 def temperature_scaling():
@@ -240,7 +240,9 @@ def test_running_out_of_passes_is_told():
 def test_every_step_goes_down_and_is_told():
     objective, going, values = Objective(strength=0.01), descent(), []
     going.begin(objective)
-    going.minimise(objective, TIGHT, after_step=lambda: values.append(float(value(going.delta, going.head, objective))))
+    going.minimise(
+        objective, TIGHT, after_step=lambda: values.append(float(value(going.delta, going.here.head, objective)))
+    )
     assert len(values) > 3
     assert values == sorted(values, reverse=True)
 

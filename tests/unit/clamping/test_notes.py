@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from calibrant.clamping import ClampingOutcome, ClampingSummary, NeuralClamping, StochasticSolver
-from calibrant.clamping.fitting import ClampingTask
+from calibrant.clamping.fitting import FitRun
 from calibrant.clamping.neural_clamping import _size_note
 from calibrant.errors import Caveat, FitError, SeparableError
 from calibrant.inference import CalibrationSamples
@@ -93,7 +93,7 @@ def test_a_temperature_that_cannot_be_found_is_put_down_to_its_own_reason(monkey
     def failing(*_):
         raise error
 
-    monkeypatch.setattr(ClampingTask, "best_head", failing)
+    monkeypatch.setattr(FitRun, "best_head", failing)
     method = dataclasses.replace(NeuralClamping.paper(), solver=StochasticSolver(epochs=1, batch_size=64))
     if said is None:
         with pytest.raises(FitError, match="rows of equal logits"):

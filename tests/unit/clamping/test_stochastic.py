@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from calibrant.clamping import NeuralClamping, Objective, RandomStart, StochasticSolver
 from calibrant.clamping.inputs import InputPreparation
+from calibrant.clamping.passes import Passes
 from calibrant.clamping.solver import StochasticState, descend_stochastically
 from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableError
 from calibrant.inference import CalibrationSamples
@@ -146,10 +147,8 @@ def begin(dtype=torch.float64):
 def go(state, epochs, *, momentum=0.9, states=None, **options):
     solver = StochasticSolver(momentum=momentum, batch_size=300, epochs=epochs, **options)
     after = (lambda _state: None) if states is None else states.append
-    rows = CalibrationSamples.of(data())
-    return descend_stochastically(
-        network(), rows, Objective(1.0, 0.01), solver, state, preparation=InputPreparation(seed=1), after_epoch=after
-    )
+    passes = Passes(network(), CalibrationSamples.of(data()), preparation=InputPreparation(seed=1))
+    return descend_stochastically(passes, Objective(1.0, 0.01), solver, state, after_epoch=after)
 
 
 def test_taken_up_after_an_epoch_it_ends_bit_for_bit_where_it_would_have():
@@ -182,9 +181,7 @@ def test_a_rate_that_drives_the_temperature_below_zero_is_an_error_that_says_wha
     labels[0] = (labels[0] + 1) % K  # so that there is an optimum
     rows = CalibrationSamples.of((inputs, labels))
     with pytest.raises(FitError, match=r"T must stay above 0 and δ finite.*at rate 1 .*T = -.*use the exact solver"):
-        descend_stochastically(
-            network(), rows, Objective(), StochasticSolver(learning_rate=1.0), begin(), preparation=InputPreparation()
-        )
+        descend_stochastically(Passes(network(), rows), Objective(), StochasticSolver(learning_rate=1.0), begin())
 
 
 @pytest.mark.parametrize("rate", [0.003, 1.0])
@@ -192,9 +189,7 @@ def test_where_all_rows_are_right_the_rate_is_not_blamed(rate):
     inputs, _ = data()
     rows = CalibrationSamples.of((inputs, network()(inputs).argmax(1)))
     with pytest.raises(SeparableError, match=r"some predictions must be wrong.*until T = 0, at any rate"):
-        descend_stochastically(
-            network(), rows, Objective(), StochasticSolver(learning_rate=rate), begin(), preparation=InputPreparation()
-        )
+        descend_stochastically(Passes(network(), rows), Objective(), StochasticSolver(learning_rate=rate), begin())
 
 
 class Overflowing(nn.Module):
@@ -213,14 +208,14 @@ def test_a_row_without_logits_is_named_and_the_rate_is_not_blamed():
     inputs, labels = data()
     model, rows = Overflowing(inputs[17]), CalibrationSamples.of((inputs, labels))
     with pytest.raises(InputError, match=r"logits must be finite; got NaN or infinity for row 17\."):
-        descend_stochastically(model, rows, Objective(), StochasticSolver(), begin(), preparation=InputPreparation())
+        descend_stochastically(Passes(model, rows), Objective(), StochasticSolver(), begin())
 
 
 def test_a_penalty_that_the_rate_cannot_bear_is_told():
     rows, solver = CalibrationSamples.of(data()), StochasticSolver(epochs=400)
     state = begin()._replace(delta=torch.ones(D, dtype=torch.float64))
     with pytest.raises(FitError, match=r"at rate 0\.001 and λ = 50 per sample they are not .*Lower the rate or λ"):
-        descend_stochastically(network(), rows, Objective(strength=50.0), solver, state, preparation=InputPreparation())
+        descend_stochastically(Passes(network(), rows), Objective(strength=50.0), solver, state)
 
 
 def test_a_network_that_lets_no_gradient_through_is_refused():
@@ -230,12 +225,7 @@ def test_a_network_that_lets_no_gradient_through_is_refused():
 
     with pytest.raises(InputError, match=r"must carry a gradient to its inputs"):
         descend_stochastically(
-            Detached(),
-            CalibrationSamples.of(data()),
-            Objective(),
-            StochasticSolver(),
-            begin(),
-            preparation=InputPreparation(),
+            Passes(Detached(), CalibrationSamples.of(data())), Objective(), StochasticSolver(), begin()
         )
 
 

@@ -1,6 +1,7 @@
 """The strength is chosen by rows that δ has not seen, and δ = 0 stays the answer unless another is better for sure."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from torch.nn import functional as F
 
 from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators.base import deal_folds
-from calibrant.clamping import ExactSolver, Objective, PerEntry
-from calibrant.clamping.fitting import ClampingTask, Journal
+from calibrant.clamping import ExactSolver, Objective, PerEntry, ZeroStart
+from calibrant.clamping.fitting import FitRun, Journal
 from calibrant.clamping.inputs import InputPreparation
+from calibrant.clamping.passes import Passes
 from calibrant.clamping.strength_path import PathFollower
 from calibrant.errors import FitError, SeparableError
 from calibrant.inference import CalibrationSamples
@@ -40,22 +42,20 @@ def follower(
     rows=None, model=None, *, solver=None, folds=3, journal=None, progress=lambda _what, _passes: None, gamma=0.0
 ):
     nothing = torch.zeros(D, dtype=torch.float64)
-    task = ClampingTask(
-        model or network(),
-        CalibrationSamples.of(data() if rows is None else rows),
+    samples = CalibrationSamples.of(data() if rows is None else rows)
+    run = FitRun(
+        Passes(model or network(), samples, preparation=InputPreparation(seed=7)),
         PerEntry().basis(nothing),
         TemperatureScaling(),
-        K,
         nothing,
-        InputPreparation(seed=7),
-        None,
-        None,
-        "float32",
+        solver or ExactSolver(),
+        ZeroStart(),
+        "squared",
+        0.0,
+        journal or Journal(None, {}),
+        progress,
     )
-    journal = journal or Journal(None, {})
-    return PathFollower(
-        task, Objective(gamma), solver or ExactSolver(), folds=folds, journal=journal, progress=progress
-    )
+    return PathFollower(run, gamma, folds=folds)
 
 
 @pytest.fixture(scope="module")
@@ -171,11 +171,12 @@ def test_the_folds_share_one_forward_run_at_no_delta_and_begin_as_each_would_alo
     inputs, labels = data()
     for place, fold in enumerate(begun._folds):
         chosen = torch.nonzero(deal_folds(labels, 3, seed=7) != place).flatten()
-        alone = begun._task.descent(0.0, chosen)
+        run = begun._run
+        alone = run.descent(replace(run.passes, chosen=chosen), 0.0, run.zero)
         alone.begin(Objective())
-        assert torch.equal(alone.head.temperature, fold.descent.head.temperature)
+        assert torch.equal(alone.here.head.temperature, fold.descent.here.head.temperature)
         assert alone.steepness == fold.descent.steepness
-        known = F.cross_entropy(fold.descent.head(network()(inputs)), labels, reduction="none")
+        known = F.cross_entropy(fold.descent.here.head(network()(inputs)), labels, reduction="none")
         assert torch.allclose(fold.baseline, known[deal_folds(labels, 3, seed=7) == place])
 
 

@@ -18,6 +18,12 @@ def compiled(module):
     return torch.compile(module, backend="eager")
 
 
+def test_the_digest_is_that_of_earlier_versions():
+    layer = nn.Linear(1, 2)
+    put_weights(layer, {"weight": torch.ones(2, 1), "bias": torch.zeros(2)}, casts=False)
+    assert network_digest(layer).startswith("sha256:e3343ed185572")
+
+
 def test_the_digest_sees_names_types_shapes_and_bits_and_nothing_else():
     network = some_network()
     known = network_digest(network)
