@@ -13,12 +13,12 @@ INTRODUCTION = """\
 
 <!-- Written by experiments/clamping/judge.py from the study's records; edit page.py. -->
 
-Networks trained by `calibrant.training`; fitted on rows that they were not trained on, judged on others. Numbers are
-means ± standard deviations over the draws or seeds named. Accuracy, ECE and adaptive ECE in percent, classwise ECE
-(SCE) times 100, all with 15 bins. The last columns compare with temperature scaling on the same rows: the mean change
-in log-loss, and in how many draws log-loss, ECE and accuracy are significantly better and worse (+ and −; paired
-bootstrap, p < .05, not corrected for the number of comparisons). Beside them what the paper reports for its own network
-of that kind.
+Networks trained by `calibrant.training`, calibrated on samples that they were not trained on, and evaluated on others.
+Numbers are means ± standard deviations over the draws or seeds named. Accuracy, ECE and adaptive ECE in percent,
+classwise ECE (SCE) times 100, all with 15 bins. The last columns compare with temperature scaling on the same samples:
+the mean change in log-loss, and in how many draws log-loss, ECE and accuracy are significantly better and worse (+ and
+−; paired bootstrap, p < .05, not corrected for the number of comparisons). Where the paper has a network of that kind,
+its numbers are in the last column.
 """
 
 TITLES = {
@@ -33,8 +33,8 @@ TITLES = {
     "sms": "SMS",
     "nc": "**Neural Clamping, default**",
     "nc-low-frequencies": "Neural Clamping, 4 x 4 frequencies",
-    "nc-channel": "Neural Clamping, a number a channel",
-    "nc-augmented": "Neural Clamping, augmented rows",
+    "nc-channel": "Neural Clamping, one number per channel",
+    "nc-augmented": "Neural Clamping, augmented samples",
     "nc-svs": "Neural Clamping, head SVS",
     "nc-tenth": "exact, λ a tenth of the loss (CE)",
     "nc-focal": "exact, λ a tenth of the loss (FL)",
@@ -60,13 +60,13 @@ PLANNED: dict[str, tuple[range, tuple[str, ...]]] = {
 }
 HEADINGS = {
     "resnet110": "ResNet-110 on CIFAR-100: {n} draws of 5,000 from 15,000 unseen images",
-    "blood": "ResNet-32 on blood cells: {n} networks, 1,708 images calibrate, 3,419 judge",
+    "blood": "ResNet-32 on blood cells: {n} networks, 1,708 images calibrate, 3,419 evaluate",
     "resnet32": "ResNet-32 on CIFAR-100: {n} draws of 5,000 from 15,000 unseen images",
     "resnet32-10k": "ResNet-32 on CIFAR-100: {n} draw of 10,000",
     "resnet32-pattern": "ResNet-32 on CIFAR-100 with the same noise on every image: {n} draw of 5,000",
     "blood-few": "ResNet-20 on 600 blood cells: {n} networks, 5,000 others calibrate",
-    "digits-few": "Small network on 100 digits: {n} networks, 1,000 others calibrate, 697 judge",
-    "digits-many": "The same network on 1,000 digits: {n} networks, 400 others calibrate, 397 judge",
+    "digits-few": "Small network on 100 digits: {n} networks, 1,000 others calibrate, 697 evaluate",
+    "digits-many": "The same network on 1,000 digits: {n} networks, 400 others calibrate, 397 evaluate",
 }
 # Tables 1 and 2 of the paper: accuracy, entropy, ECE, AECE, SCE.
 PUBLISHED = {
@@ -112,35 +112,35 @@ LABELS = [
 
 READINGS = {
     "resnet110": """
-**Reading.** Here δ does not help. Cross-validation finds no strength at which it lowers the log-loss of held-out rows
-by more than chance, and so the default answers δ = 0: temperature scaling. With λ as the paper has it, a tenth of the
-initial loss, δ is learned, and on other rows it has a higher log-loss than temperature scaling in every draw, and a
-lower accuracy. The focal variant's lower ECE comes with a higher T; a temperature alone, searched for the lowest ECE,
-has as low a one. Maps of the logits (SVS, SMS, MS-ODIR) lower the log-loss more than any δ. Matrix scaling without a
-penalty has no optimum here; the paper's number is that of a descent that was stopped.
+**Reading.** Here δ does not help. At no strength does it lower the log-loss of held-out samples by more than chance, so
+the default result is δ = 0: temperature scaling. With the paper's λ, a tenth of the initial loss, δ is not 0, and on
+other samples it has a higher log-loss than temperature scaling in every draw, and a lower accuracy. The focal variant's
+lower ECE comes with a higher T; a temperature that is searched for the lowest ECE reaches the same. Maps of the logits
+(SVS, SMS, MS-ODIR) lower the log-loss more than any δ. Matrix scaling without a penalty has no optimum here; the
+paper's number is that of a descent that was stopped.
 """,
     "blood": """
-**Reading.** These networks are right on 98 % of images, the paper's on 86 %, so there is little left to mend. The
+**Reading.** These networks are right on 98 % of images, the paper's on 86 %, so there is little left to calibrate. The
 default keeps δ at or near 0, and is never significantly worse than temperature scaling; for one network it is better.
-The paper's λ is far too small here: δ makes (almost) every calibration image right, T falls below 1 or has no optimum
-at all, and the log-loss on others rises. The data-driven start is not 0 on these images, whose pixels are hardly ever
-black; from it the descent ends with a small δ and a T far above that of temperature scaling.
+The paper's λ is far too small here: with δ (almost) every calibration image is predicted correctly, T falls below 1 or
+has no optimum at all, and the log-loss on others rises. The data-driven start is not 0 on these images, whose pixels
+are hardly ever black; from it the descent ends with a small δ and a T far above that of temperature scaling.
 """,
     "resnet32": """
-**Reading.** A free δ is still too much for 5,000 images: the default answers δ = 0. With few numbers to learn, 4 x 4
-frequencies or one a channel, δ is found to help in most draws, and does so on other rows, by a few thousandths of the
-log-loss; accuracy and ECE stay as they are. Augmented calibration images do not change the answer of a free δ.
+**Reading.** A free δ overfits 5,000 images: the default result is δ = 0. With few numbers to learn, 4 x 4 frequencies
+or one per channel, cross-validation prefers a δ in most draws, and on other samples it lowers the log-loss by a few
+thousandths; accuracy and ECE do not change. Augmented calibration images do not change the result of a free δ.
 """,
     "resnet32-10k": """
 **Reading.** Twice the images do not make a free δ worth its cost for this network either.
 """,
     "resnet32-pattern": """
-**Reading.** A check that the method can do what it is for. The same strong noise lies on every image, calibration and
-test alike, as with a dirty lens; no network was trained with it. δ learns to take most of it away, from 5,000 images,
-and does so on the others too: accuracy rises from 9 to 56 %, and the log-loss falls by more than half. The ECE is
-higher than that of temperature scaling, which is calibrated on a network that hardly knows anything: δ was fitted on
-the rows that T was fitted on, and makes T too small for others. Where δ is that large, fit the head again on rows that
-δ has not seen.
+**Reading.** A check that the method does what it is made for. The same strong noise is added to every image, of the
+calibration and the test set, as by a dirty lens; no network was trained with it. From 5,000 images δ learns to remove
+most of it, on the others too: accuracy rises from 9 to 56 %, and the log-loss falls by more than half. The ECE is
+higher than that of temperature scaling, which calibrates a network that is hardly better than chance: δ was fitted on
+the same samples as T, and makes T too small for others. Where δ is that large, fit the head again on samples that δ has
+not seen.
 """,
     "blood-few": """
 **Reading.** Here δ helps on real images. The network has seen 600 blood cells, and 5,000 others calibrate it: the
@@ -148,16 +148,16 @@ log-loss of test images falls for every network, significantly; accuracy and ECE
 Training on those 5,000 would of course do more: δ is for a network that cannot be trained any more.
 """,
     "digits-few": """
-**Reading.** Here δ helps: the log-loss falls by a quarter on rows that no part of the fit has seen, accuracy
-rises, and all variants are better than temperature scaling, but for the paper's descent with the cross-entropy, which
-goes astray for one network. The network has seen 100 images and is calibrated on 1,000: δ moves its features to where
-its training did not bring them. A free δ does more than a smooth one. The ECE stays as it is on average; for one of
-the five networks it is higher, as in one of twenty comparisons it would be by chance.
+**Reading.** Here δ helps: the log-loss falls by a quarter on samples that no part of the fit has seen, accuracy rises,
+and all variants are better than temperature scaling, except the paper's descent with the cross-entropy, which diverges
+for one network. The network was trained on 100 images and is calibrated on 1,000, from which δ learns what training
+could not. A free δ gains more than a smooth one. The ECE does not change on average; for one of the five networks it is
+higher, as it would be by chance in one of twenty comparisons.
 """,
     "digits-many": """
-**Reading.** The same network, trained on ten times as many digits, has nothing left for δ to do: the default stays at
-or next to 0. Held as loosely as the paper has it, δ makes every calibration image right, so that no temperature is cold
-enough, or a descent that is stopped ends somewhere on the way there, at a higher log-loss on others.
+**Reading.** The same network, trained on ten times as many digits, leaves nothing for δ to gain: the default is 0 or
+nearly 0. Penalised as weakly as in the paper, with δ every calibration image is predicted correctly, so that T has no
+optimum above 0, or a descent that is stopped ends on the way there, with a higher log-loss on other samples.
 """,
 }
 
@@ -195,9 +195,11 @@ def _not_run(part: str, records: list[dict[str, Any]], shown: int) -> str:
             missing.setdefault(gaps, []).append(TITLES[method].strip("*").removeprefix("Neural Clamping, "))
     if not missing:
         return ""
-    told = "; ".join(f"{len(gaps)} of {len(seeds)} draws of {' and '.join(names)}" for gaps, names in missing.items())
+    planned = "; ".join(
+        f"{len(gaps)} of {len(seeds)} draws of {' and '.join(names)}" for gaps, names in missing.items()
+    )
     left_out = f" {len(mine) - shown} fits of draws that are not whole are in the records and not in the table."
-    return f"**Planned and not run:** {told}." + left_out * (len(mine) > shown)
+    return f"**Planned and not run:** {planned}." + left_out * (len(mine) > shown)
 
 
 def _table(part: str, records: list[dict[str, Any]]) -> str:

@@ -23,16 +23,7 @@ from calibrant.clamping.model import (
 from calibrant.clamping.neural_clamping import GAMMA_POOL, NeuralClamping
 from calibrant.clamping.objective import HeadFit, Objective
 from calibrant.clamping.solver import ExactSolver, StochasticSolver
-from calibrant.clamping.starts import (
-    DataDrivenStart,
-    EntropyGradient,
-    Eta,
-    RandomStart,
-    Start,
-    ZeroStart,
-    entropy_gradient,
-    samples_of,
-)
+from calibrant.clamping.starts import DataDrivenStart, Eta, RandomStart, Start, ZeroStart, entropy_gradient, samples_of
 
 __all__ = [
     "CLAMPED",
@@ -44,7 +35,6 @@ __all__ = [
     "ClampingSummary",
     "DataDrivenStart",
     "DeltaShape",
-    "EntropyGradient",
     "Eta",
     "ExactSolver",
     "ForwardRuns",

@@ -133,14 +133,12 @@ class CalibrationSamples:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Read one pass: inputs (m, ...) on the device, and their positions (m,), int64 on the CPU, in ``labels``.
 
-        ``chosen`` are positions, (c,) whole numbers, in the order wanted; an iterable data set gives them in its own
+        ``chosen`` are positions, (c,) int64 on the CPU, in the order wanted; an iterable data set gives them in its own
         order, each once. Where all samples are read and lie on the device already, inputs are views, which must not be
         changed. Data whose labels differ from those of the first pass are an error.
         """
         if batch_size is not None:
             batch_size = check_batch_size(batch_size)
-        if chosen is not None:
-            chosen = self._checked_positions(chosen)
         size = batch_size or self.batch_size
         if size is None and not self.are_streamed:
             size = default_batch_size(self.input_shape, torch.device(device))
@@ -170,20 +168,6 @@ class CalibrationSamples:
                 f"data must give the same samples at every pass; expected {expected:,}, got "
                 f"{n_read:,}{' or more' * (n_read > expected)}. A loader must be able to start again; or give tensors."
             )
-
-    def _checked_positions(self, chosen: Tensor) -> Tensor:
-        if chosen.ndim != 1 or chosen.is_floating_point() or chosen.is_complex() or chosen.dtype == torch.bool:
-            raise InputError(
-                f"chosen must be positions, whole numbers of shape (c,); got {chosen.dtype} of shape "
-                f"{tuple(chosen.shape)}. For a mask, pass mask.nonzero()[:, 0]."
-            )
-        chosen = chosen.to("cpu", torch.int64)
-        outside = chosen[(chosen < 0) | (chosen >= len(self))]
-        if len(outside):
-            raise InputError(f"chosen must lie in 0..{len(self) - 1}; got {int(outside[0])}.")
-        if self.are_streamed and len(chosen.unique()) < len(chosen):
-            raise InputError("chosen must name each sample once where samples are streamed; got one twice.")
-        return chosen
 
 
 def _check_alike(inputs: Tensor, shape: tuple[int, ...], dtype: torch.dtype, sample: int) -> None:

@@ -188,7 +188,7 @@ def test_a_state_of_more_than_tensors_cannot_be_saved_but_is_no_hindrance_withou
     assert load_clamped(path, clamped.model).model is clamped.model
 
 
-def test_without_a_network_all_can_be_looked_at_but_nothing_answered_or_saved(saved, tmp_path):
+def test_without_a_network_all_can_be_looked_at_but_nothing_computed_or_saved(saved, tmp_path):
     loaded = load_clamped(saved[0])
     assert torch.equal(loaded.delta, some_clamped().delta)
     assert loaded.temperature == pytest.approx(1.7)
@@ -209,26 +209,26 @@ def test_a_file_cut_short_anywhere_is_refused(saved, tmp_path):
             load_clamped(tmp_path / "short.safetensors", some_network())
 
 
-def test_files_of_something_else_are_told_what_they_are(tmp_path, saved):
+def test_files_of_something_else_are_refused_with_what_they_are(tmp_path, saved):
     (tmp_path / "text.safetensors").write_text("this is a text of some length", encoding="utf-8")
     save_file({"weight": torch.zeros(2)}, tmp_path / "weights.safetensors")
     save_map(HEADS["scale"], tmp_path / "map.safetensors")
     (tmp_path / "empty.safetensors").touch()
-    for name, said in (
+    for name, message in (
         ("text", "no safetensors file"),
         ("weights", r"something else \(found 'weight'\)"),
         ("map", r"says it is 'calibrant\.map/2'"),
         ("empty", "a clamped model; it is empty"),
         ("none", "existing file"),
     ):
-        with pytest.raises(FileError, match=said):
+        with pytest.raises(FileError, match=message):
             load_clamped(tmp_path / f"{name}.safetensors")
     with pytest.raises(FileError, match=r"says it is 'calibrant\.clamped/3'"):
         load_map(saved[0])
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda d, _t: d.update(format="calibrant.clamped/4", calibrant="9.0"), r"newer calibrant \(9\.0\).*Update"),
         (lambda d, _t: d.pop("format"), "damaged"),
@@ -247,11 +247,11 @@ def test_files_of_something_else_are_told_what_they_are(tmp_path, saved):
         (lambda _d, t: t.update(extra=torch.zeros(1)), "got others"),
     ],
 )
-def test_a_document_or_numbers_that_do_not_fit_are_told_in_one_line(saved, tmp_path, change, said):
+def test_a_document_or_numbers_that_do_not_fit_are_reported_in_one_line(saved, tmp_path, change, message):
     _, document, tensors = saved
     change(document, tensors)
     save_file(tensors, tmp_path / "odd.safetensors", metadata=contents_metadata(document, tensors))
-    with pytest.raises(FileError, match=said) as raised:
+    with pytest.raises(FileError, match=message) as raised:
         load_clamped(tmp_path / "odd.safetensors", some_network())
     assert "odd.safetensors" in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -266,7 +266,7 @@ def test_damaged_weights_are_found_by_their_fingerprint_and_not_loaded(path, tmp
         load_clamped(tmp_path / "odd.safetensors", some_network())
 
 
-def test_what_cannot_be_written_is_told_and_leaves_no_file(tmp_path, monkeypatch):
+def test_what_cannot_be_written_is_reported_and_leaves_no_file(tmp_path, monkeypatch):
     clamped = some_clamped()
     with pytest.raises(FileError, match=r"must end in \.safetensors"):
         save_clamped(clamped, tmp_path / "clamped.pt")

@@ -267,7 +267,7 @@ def test_networks_on_vectors_and_series_work_too():
         assert torch.equal(ClampedModel(network, delta, Identity(n_classes=3))(inputs), network(inputs + 1))
 
 
-def test_its_text_tells_the_size_of_delta():
+def test_its_text_gives_the_size_of_delta():
     text = repr(ClampedModel(nn.Linear(4, 3), torch.tensor([3.0, 0, 4.0, 0]), scale()))
     assert "delta=(4,), norm=5" in text
     assert "temperature=1.7" in text
@@ -280,7 +280,7 @@ def test_only_a_temperature_head_has_a_temperature():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"model": len}, r"torch\.nn\.Module; got builtin"),
         ({"head": nn.Identity()}, "fitted map.*got Identity"),
@@ -291,14 +291,14 @@ def test_only_a_temperature_head_has_a_temperature():
         ({"space": InputSpace(mean=(0.5, 0.5, 0.5))}, "normalisation, 3, at dim 0; got 2"),
     ],
 )
-def test_parts_that_do_not_fit_are_refused(options, said):
+def test_parts_that_do_not_fit_are_refused(options, message):
     parts = {"model": some_network(), "delta": some_delta(), "head": scale(), "space": None} | options
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         ClampedModel(parts["model"], parts["delta"], parts["head"], space=parts["space"])
 
 
 @pytest.mark.parametrize(
-    ("inputs", "said"),
+    ("inputs", "message"),
     [
         (torch.zeros(3, 2, 5, 4), r"shape \(n, 2, 4, 5\) .* got \(3, 2, 5, 4\)"),
         (torch.zeros(2, 4, 5), r"got \(2, 4, 5\)"),  # the batch axis is missing
@@ -308,12 +308,12 @@ def test_parts_that_do_not_fit_are_refused(options, said):
     ],
 )
 @pytest.mark.parametrize("moved", [False, True])
-def test_inputs_that_delta_cannot_be_added_to_are_refused(inputs, said, moved):
+def test_inputs_that_delta_cannot_be_added_to_are_refused(inputs, message, moved):
     clamped = ClampedModel(some_network(), moved * some_delta(), scale())
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         clamped(inputs)
 
 
-def test_a_head_for_other_classes_is_told_when_it_is_used():
+def test_a_head_for_other_classes_is_reported_when_it_is_used():
     with pytest.raises(InputError, match="fitted for 4 classes"):
         ClampedModel(some_network(), some_delta(), Identity(n_classes=4))(some_inputs())

@@ -60,7 +60,7 @@ def test_low_frequencies_are_the_first_of_the_cosine_transform():
 
 
 def test_the_lowest_frequency_alone_is_one_number_a_channel():
-    lowest, channels = (each.basis(torch.zeros(3, 4, 5)) for each in (LowFrequencies(1), PerChannel()))
+    lowest, channels = (item.basis(torch.zeros(3, 4, 5)) for item in (LowFrequencies(1), PerChannel()))
     coefficients = drawn((3,))
     assert torch.allclose(lowest.to_delta(coefficients.reshape(3, 1, 1)), channels.to_delta(coefficients))
 

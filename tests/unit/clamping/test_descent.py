@@ -85,8 +85,8 @@ def joint_optimum(kind, objective):
         return whole.item(), gradient.numpy()
 
     begun = np.r_[np.full(D, 0.05), starts[kind]]
-    found = minimize(both, begun, jac=True, method="L-BFGS-B", options={"maxiter": 5000, "ftol": 1e-16, "gtol": 1e-9})
-    return found.fun, torch.from_numpy(found.x[:D])
+    result = minimize(both, begun, jac=True, method="L-BFGS-B", options={"maxiter": 5000, "ftol": 1e-16, "gtol": 1e-9})
+    return result.fun, torch.from_numpy(result.x[:D])
 
 
 @pytest.mark.parametrize(
@@ -96,12 +96,14 @@ def joint_optimum(kind, objective):
 def test_it_ends_at_the_joint_optimum_of_delta_and_head(kind, head, strength):
     objective = Objective(strength=strength)
     lowest, known = joint_optimum(kind, objective)
-    going = descent(head)
-    ended = going.minimise(objective, TIGHT)
-    assert ended.end == "near"
-    assert ended.certificate.objective == pytest.approx(lowest, abs=2e-6)
-    assert torch.allclose(going.delta, known, atol=5e-3)
-    assert float(value(going.delta, going.here.head, objective)) == pytest.approx(ended.certificate.objective, abs=1e-6)
+    running = descent(head)
+    minimum = running.minimise(objective, TIGHT)
+    assert minimum.end == "near"
+    assert minimum.certificate.objective == pytest.approx(lowest, abs=2e-6)
+    assert torch.allclose(running.delta, known, atol=5e-3)
+    assert float(value(running.delta, running.here.head, objective)) == pytest.approx(
+        minimum.certificate.objective, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,10 +112,10 @@ def test_it_ends_at_the_joint_optimum_of_delta_and_head(kind, head, strength):
 )
 def test_so_it_does_for_the_focal_loss_and_the_norm(objective):
     lowest, known = joint_optimum("temperature", objective)
-    going = descent(gamma=objective.gamma)
-    ended = going.minimise(objective, TIGHT)
-    assert ended.certificate.objective == pytest.approx(lowest, abs=5e-6)
-    assert torch.allclose(going.delta, known, atol=1e-2)
+    running = descent(gamma=objective.gamma)
+    minimum = running.minimise(objective, TIGHT)
+    assert minimum.certificate.objective == pytest.approx(lowest, abs=5e-6)
+    assert torch.allclose(running.delta, known, atol=1e-2)
 
 
 @pytest.mark.parametrize("head", [TemperatureScaling(), VectorScaling()])
@@ -122,42 +124,42 @@ def test_with_its_default_settings_it_is_near_the_optimum_in_few_passes(head):
     lowest, _ = joint_optimum(head.name, objective)
     begun = descent(head)
     begun.begin(objective)
-    going = descent(head)
-    ended = going.minimise(objective, ExactSolver())
-    gap, gained = ended.certificate.objective - lowest, float(value(begun.delta, begun.here.head, objective)) - lowest
+    running = descent(head)
+    minimum = running.minimise(objective, ExactSolver())
+    gap, gained = minimum.certificate.objective - lowest, float(value(begun.delta, begun.here.head, objective)) - lowest
     assert gap < 0.01 * gained
-    assert ended.certificate.passes <= 15
+    assert minimum.certificate.passes <= 15
 
 
 @pytest.mark.parametrize("head", [StructuredVectorScaling(), StructuredMatrixScaling()])
 def test_behind_a_head_with_a_penalty_of_its_own_it_ends_at_an_optimum_of_all_that_is_minimised(head):
-    objective, going = Objective(strength=0.05), descent(head)
-    ended = going.minimise(objective, TIGHT)
-    assert ended.end == "near"
-    assert ended.certificate.passes < 40
-    assert ended.certificate.gradient < 1e-3
-    lowest = ended.certificate.objective
+    objective, running = Objective(strength=0.05), descent(head)
+    minimum = running.minimise(objective, TIGHT)
+    assert minimum.end == "near"
+    assert minimum.certificate.passes < 40
+    assert minimum.certificate.gradient < 1e-3
+    lowest = minimum.certificate.objective
 
     def elsewhere(delta):
         fitted = head.fit(Predictions.from_logits(network()(data()[0] + delta), data()[1]))
         return fitted.summary.certificate.objective + 0.05 * float(delta.square().sum())
 
-    assert elsewhere(going.delta) == pytest.approx(lowest, abs=1e-9)
+    assert elsewhere(running.delta) == pytest.approx(lowest, abs=1e-9)
     generator = torch.Generator().manual_seed(0)
     for _ in range(5):
-        assert elsewhere(going.delta + 0.05 * torch.randn(D, generator=generator, dtype=torch.float64)) > lowest
+        assert elsewhere(running.delta + 0.05 * torch.randn(D, generator=generator, dtype=torch.float64)) > lowest
 
 
 @pytest.mark.parametrize("gamma", [0.0, 1.0])
 @pytest.mark.parametrize("solver", [ExactSolver(), TIGHT, ExactSolver(max_passes=4)], ids=["default", "tight", "short"])
-def test_a_certificate_tells_the_gradient_of_what_is_returned(solver, gamma):
-    objective, going = Objective(gamma, strength=0.05), descent(gamma=gamma)
-    ended = going.minimise(objective, solver)
-    leaf = going.delta.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(value(leaf, going.here.head, objective), leaf)
-    assert ended.certificate.gradient == pytest.approx(float(gradient.abs().max()), rel=1e-3, abs=1e-7)
-    assert ended.certificate.passes >= ended.certificate.steps
-    assert ended.certificate.passes <= solver.max_passes
+def test_a_certificate_gives_the_gradient_of_what_is_returned(solver, gamma):
+    objective, running = Objective(gamma, strength=0.05), descent(gamma=gamma)
+    minimum = running.minimise(objective, solver)
+    leaf = running.delta.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(value(leaf, running.here.head, objective), leaf)
+    assert minimum.certificate.gradient == pytest.approx(float(gradient.abs().max()), rel=1e-3, abs=1e-7)
+    assert minimum.certificate.passes >= minimum.certificate.steps
+    assert minimum.certificate.passes <= solver.max_passes
 
 
 def test_a_tighter_tolerance_is_honoured():
@@ -165,11 +167,11 @@ def test_a_tighter_tolerance_is_honoured():
     begun = descent()
     begun.begin(objective)
     for tolerance in (1e-3, 1e-5, 1e-7, 1e-9, 1e-11):
-        ended = descent().minimise(objective, ExactSolver(tolerance=tolerance, max_passes=300))
-        assert ended.end == "near"
-        gained = begun.here.value(objective) - ended.certificate.objective
-        assert ended.promised <= tolerance * (gained + 1e-4 * begun.here.value(objective))
-        gradients.append(ended.certificate.gradient)
+        minimum = descent().minimise(objective, ExactSolver(tolerance=tolerance, max_passes=300))
+        assert minimum.end == "near"
+        gained = begun.here.value(objective) - minimum.certificate.objective
+        assert minimum.promised <= tolerance * (gained + 1e-4 * begun.here.value(objective))
+        gradients.append(minimum.certificate.gradient)
     assert gradients == sorted(gradients, reverse=True)
     assert gradients[-1] < 1e-6
 
@@ -177,12 +179,12 @@ def test_a_tighter_tolerance_is_honoured():
 def test_the_stronger_the_penalty_the_smaller_delta_down_to_none():
     norms = []
     for strength in (0.01, 0.1, 1.0, 1e2, 1e4, 1e8):
-        going = descent()
-        going.minimise(Objective(strength=strength), TIGHT)
-        norms.append(float(going.delta.norm()))
+        running = descent()
+        running.minimise(Objective(strength=strength), TIGHT)
+        norms.append(float(running.delta.norm()))
     assert norms == sorted(norms, reverse=True)
     assert norms[-1] < 1e-8
-    assert float(going.here.head.temperature) == pytest.approx(temperature_scaling(), rel=1e-6)
+    assert float(running.here.head.temperature) == pytest.approx(temperature_scaling(), rel=1e-6)
 
 
 def temperature_scaling():
@@ -191,28 +193,28 @@ def temperature_scaling():
 
 
 def test_a_norm_that_outweighs_every_gradient_keeps_delta_at_zero():
-    going = descent()
-    going.begin(Objective())
-    objective = Objective(strength=1.1 * going.steepness, penalty="norm")
-    ended = going.minimise(objective, ExactSolver())
-    assert ended.end == "stuck"  # at the norm's own kink
-    assert float(going.delta.norm()) < 1e-6
+    running = descent()
+    running.begin(Objective())
+    objective = Objective(strength=1.1 * running.steepness, penalty="norm")
+    minimum = running.minimise(objective, ExactSolver())
+    assert minimum.end == "stuck"  # at the norm's own kink
+    assert float(running.delta.norm()) < 1e-6
 
 
 def test_going_from_strong_to_weak_ends_where_going_at_once_does():
     along, at_once = descent(), descent()
     for strength in (10.0, 1.0, 0.1):
         along.minimise(Objective(strength=strength), ExactSolver())
-    ended = along.minimise(Objective(strength=0.02), TIGHT)
+    minimum = along.minimise(Objective(strength=0.02), TIGHT)
     direct = at_once.minimise(Objective(strength=0.02), TIGHT)
-    assert ended.certificate.objective == pytest.approx(direct.certificate.objective, abs=1e-6)
+    assert minimum.certificate.objective == pytest.approx(direct.certificate.objective, abs=1e-6)
     assert torch.allclose(along.delta, at_once.delta, atol=5e-3)
 
 
 def test_another_start_ends_at_the_same_place():
     first, second = descent(), descent(start=torch.linspace(-0.5, 0.5, D, dtype=torch.float64))
     objective = Objective(strength=0.1)
-    ends = [each.minimise(objective, TIGHT).certificate.objective for each in (first, second)]
+    ends = [element.minimise(objective, TIGHT).certificate.objective for element in (first, second)]
     assert ends[0] == pytest.approx(ends[1], abs=1e-6)
 
 
@@ -223,25 +225,25 @@ def test_a_basis_of_fewer_numbers_keeps_delta_within_it():
     labels = torch.multinomial(model(inputs + 0.7).softmax(1), 1, generator=torch.Generator().manual_seed(1))[:, 0]
     nothing = torch.zeros(2, 3, dtype=torch.float64)
     passes = Passes(model, CalibrationSamples.of((inputs, labels)))
-    going = Descent(passes, PerChannel().basis(nothing), HeadFit(TemperatureScaling(), 0.0), nothing)
-    going.minimise(Objective(strength=0.01), TIGHT)
-    assert going.coefficients.shape == (2,)
-    assert torch.equal(going.delta, going.delta[:, :1].expand(2, 3))
-    assert float(going.delta.norm()) > 0.1
+    running = Descent(passes, PerChannel().basis(nothing), HeadFit(TemperatureScaling(), 0.0), nothing)
+    running.minimise(Objective(strength=0.01), TIGHT)
+    assert running.coefficients.shape == (2,)
+    assert torch.equal(running.delta, running.delta[:, :1].expand(2, 3))
+    assert float(running.delta.norm()) > 0.1
 
 
-def test_running_out_of_passes_is_told():
-    ended = descent().minimise(Objective(strength=1e-3), ExactSolver(tolerance=1e-9, max_passes=4))
-    assert ended.end == "out of passes"
-    assert ended.certificate.passes <= 4
-    assert ended.promised > 0
+def test_running_out_of_passes_is_reported():
+    minimum = descent().minimise(Objective(strength=1e-3), ExactSolver(tolerance=1e-9, max_passes=4))
+    assert minimum.end == "out of passes"
+    assert minimum.certificate.passes <= 4
+    assert minimum.promised > 0
 
 
-def test_every_step_goes_down_and_is_told():
-    objective, going, values = Objective(strength=0.01), descent(), []
-    going.begin(objective)
-    going.minimise(
-        objective, TIGHT, after_step=lambda: values.append(float(value(going.delta, going.here.head, objective)))
+def test_every_step_goes_down_and_is_reported():
+    objective, running, values = Objective(strength=0.01), descent(), []
+    running.begin(objective)
+    running.minimise(
+        objective, TIGHT, after_step=lambda: values.append(float(value(running.delta, running.here.head, objective)))
     )
     assert len(values) > 3
     assert values == sorted(values, reverse=True)
@@ -251,7 +253,9 @@ def test_what_another_learned_of_the_curvature_saves_passes():
     objective, first = Objective(strength=0.01), descent()
     first.minimise(objective, TIGHT)
     blind, knowing = descent(), descent(known=first.known_curvature())
-    taken = [each.minimise(objective, ExactSolver(tolerance=1e-4)).certificate.passes for each in (blind, knowing)]
+    taken = [
+        element.minimise(objective, ExactSolver(tolerance=1e-4)).certificate.passes for element in (blind, knowing)
+    ]
     assert taken[1] < taken[0]
 
 
@@ -277,14 +281,14 @@ def killed(head, after, objective, solver):
 def test_after_a_kill_it_goes_on_to_the_last_bit(after):
     objective, solver = Objective(strength=0.01), ExactSolver(tolerance=1e-5)
     whole, second = descent(), descent()
-    ended = whole.minimise(objective, solver)
+    minimum = whole.minimise(objective, solver)
     first, state = killed(None, after, objective, solver)
     second.restore(state)
     assert torch.equal(second.delta, first.delta)
-    went_on = second.minimise(objective, solver)
+    resumed = second.minimise(objective, solver)
     assert torch.equal(second.delta, whole.delta)
-    assert went_on.certificate.objective == ended.certificate.objective
-    assert went_on.certificate.steps == ended.certificate.steps - after
+    assert resumed.certificate.objective == minimum.certificate.objective
+    assert resumed.certificate.steps == minimum.certificate.steps - after
     assert second.passes_taken == whole.passes_taken
     assert second.steepness == whole.steepness
 
@@ -292,11 +296,11 @@ def test_after_a_kill_it_goes_on_to_the_last_bit(after):
 def test_with_another_head_it_looks_again_and_goes_on():
     objective, solver = Objective(strength=0.01), ExactSolver(tolerance=1e-5)
     whole, second = descent(VectorScaling()), descent(VectorScaling())
-    ended = whole.minimise(objective, solver)
+    minimum = whole.minimise(objective, solver)
     _, state = killed(VectorScaling(), 3, objective, solver)
     second.restore(state)
-    went_on = second.minimise(objective, solver)
-    assert went_on.certificate.passes < ended.certificate.passes
+    resumed = second.minimise(objective, solver)
+    assert resumed.certificate.passes < minimum.certificate.passes
     assert torch.allclose(second.delta, whole.delta, atol=1e-6)
 
 
@@ -306,8 +310,8 @@ def test_at_its_end_it_stays_there_when_it_is_taken_up_again():
     first.minimise(objective, solver)
     again = descent()
     again.restore(first.state())
-    ended = again.minimise(objective, solver)
-    assert ended.certificate.steps == 0
+    minimum = again.minimise(objective, solver)
+    assert minimum.certificate.steps == 0
     assert torch.equal(again.delta, first.delta)
 
 
@@ -321,11 +325,11 @@ def test_no_step_goes_where_logits_are_no_longer_finite(head):
     labels = torch.where(torch.arange(200) % 3 == 0, torch.arange(200) % K, 0)
     passes = Passes(Explodes(), CalibrationSamples.of((inputs, labels)))
     nothing = torch.zeros(D, dtype=torch.float64)
-    going = Descent(passes, PerEntry().basis(nothing), HeadFit(head, 0.0), nothing)
-    ended = going.minimise(Objective(strength=1e-3), ExactSolver())
-    assert Explodes()(inputs + going.delta).isfinite().all()
-    assert ended.certificate.steps > 0
-    assert float(going.delta.max()) > 0.1
+    running = Descent(passes, PerEntry().basis(nothing), HeadFit(head, 0.0), nothing)
+    minimum = running.minimise(Objective(strength=1e-3), ExactSolver())
+    assert Explodes()(inputs + running.delta).isfinite().all()
+    assert minimum.certificate.steps > 0
+    assert float(running.delta.max()) > 0.1
 
 
 def test_logits_that_are_not_finite_to_begin_with_are_refused():
@@ -333,18 +337,18 @@ def test_logits_that_are_not_finite_to_begin_with_are_refused():
     broken = nn.Sequential(network(), nn.Threshold(-1e9, 0.0))
     broken[0][2].bias[1] = torch.inf
     nothing = torch.zeros(D, dtype=torch.float64)
-    going = Descent(
+    running = Descent(
         Passes(broken, CalibrationSamples.of((inputs, labels))),
         PerEntry().basis(nothing),
         HeadFit(TemperatureScaling(), 0.0),
         nothing,
     )
     with pytest.raises(InputError, match="logits must be finite; got NaN or infinity for row 0"):
-        going.begin(Objective())
+        running.begin(Objective())
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"tolerance": 0.0}, "tolerance must be above 0"),
         ({"tolerance": float("nan")}, "tolerance must be above 0"),
@@ -353,6 +357,6 @@ def test_logits_that_are_not_finite_to_begin_with_are_refused():
         ({"precision": "half"}, "precision must be one of"),
     ],
 )
-def test_options_out_of_range_are_refused(options, told):
-    with pytest.raises(InputError, match=told):
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
         ExactSolver(**options)

@@ -32,14 +32,14 @@ def rows_of(inputs, *, batch_size=None):
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_the_gradient_is_that_of_finite_differences(temperature):
     model, rows = smooth_network(), rows_of(inputs_of())
-    found = entropy_gradient(model, rows, temperature=temperature)
+    result = entropy_gradient(model, rows, temperature=temperature)
     step = 1e-5
     slopes = []
     for entry in torch.eye(12, dtype=torch.float64).reshape(12, *SHAPE):
         up, down = (mean_entropy(model, rows, delta=sign * step * entry, temperature=temperature) for sign in (1, -1))
         slopes.append(len(rows) * (up - down) / (2 * step))
     torch.testing.assert_close(
-        found.gradient.flatten(), torch.tensor(slopes, dtype=torch.float64), rtol=1e-6, atol=1e-7
+        result.gradient.flatten(), torch.tensor(slopes, dtype=torch.float64), rtol=1e-6, atol=1e-7
     )
 
 
@@ -58,52 +58,52 @@ def test_the_entropy_is_that_of_torchs_distribution():
 def test_any_batch_size_gives_the_same(batch_size):
     inputs, model = inputs_of(), smooth_network()
     whole = entropy_gradient(model, rows_of(inputs), quantile=0.1)
-    found = entropy_gradient(model, rows_of(inputs, batch_size=batch_size), quantile=0.1)
-    torch.testing.assert_close(found.gradient, whole.gradient, rtol=1e-12, atol=1e-13)
-    assert found.entropy == pytest.approx(whole.entropy, rel=1e-13)
+    result = entropy_gradient(model, rows_of(inputs, batch_size=batch_size), quantile=0.1)
+    torch.testing.assert_close(result.gradient, whole.gradient, rtol=1e-12, atol=1e-13)
+    assert result.entropy == pytest.approx(whole.entropy, rel=1e-13)
     for name in ("low", "high", "typical_low", "typical_high"):
-        assert torch.equal(getattr(found, name), getattr(whole, name)), name
+        assert torch.equal(getattr(result, name), getattr(whole, name)), name
 
 
 def test_the_bounds_are_the_extremes_of_each_entry_in_the_inputs_own_type():
     inputs = inputs_of(dtype=torch.float32)
-    found = entropy_gradient(smooth_network().float(), rows_of(inputs, batch_size=9))
-    assert torch.equal(found.low, inputs.amin(0))
-    assert torch.equal(found.high, inputs.amax(0))
-    assert found.typical_low is found.low
-    assert found.typical_high is found.high
-    assert found.gradient.dtype == torch.float64
+    result = entropy_gradient(smooth_network().float(), rows_of(inputs, batch_size=9))
+    assert torch.equal(result.low, inputs.amin(0))
+    assert torch.equal(result.high, inputs.amax(0))
+    assert result.typical_low is result.low
+    assert result.typical_high is result.high
+    assert result.gradient.dtype == torch.float64
 
 
 @pytest.mark.parametrize("quantile", [0.01, 0.1, 0.25, 0.5])
-def test_the_quantiles_of_few_rows_are_numpys(quantile):
+def test_the_quantiles_of_few_samples_are_numpys(quantile):
     inputs = inputs_of()
-    found = entropy_gradient(smooth_network(), rows_of(inputs, batch_size=8), quantile=quantile)
+    result = entropy_gradient(smooth_network(), rows_of(inputs, batch_size=8), quantile=quantile)
     low = np.quantile(inputs.numpy(), quantile, axis=0, method="lower")
     high = np.quantile(inputs.numpy(), 1 - quantile, axis=0, method="higher")
-    np.testing.assert_array_equal(found.typical_low.numpy(), low)
-    np.testing.assert_array_equal(found.typical_high.numpy(), high)
+    np.testing.assert_array_equal(result.typical_low.numpy(), low)
+    np.testing.assert_array_equal(result.typical_high.numpy(), high)
 
 
-def test_the_quantiles_of_many_rows_come_from_a_draw_and_are_nearly_right():
+def test_the_quantiles_of_many_samples_come_from_a_draw_and_are_nearly_right():
     inputs = inputs_of(20_000)
-    found = entropy_gradient(smooth_network(), rows_of(inputs, batch_size=4096), quantile=0.1, seed=3)
-    share = (inputs < found.typical_low).double().mean(0)
+    result = entropy_gradient(smooth_network(), rows_of(inputs, batch_size=4096), quantile=0.1, seed=3)
+    share = (inputs < result.typical_low).double().mean(0)
     assert (share - 0.1).abs().max() < 5 * (0.1 * 0.9 / 2000) ** 0.5
-    share = (inputs > found.typical_high).double().mean(0)
+    share = (inputs > result.typical_high).double().mean(0)
     assert (share - 0.1).abs().max() < 5 * (0.1 * 0.9 / 2000) ** 0.5
     again = entropy_gradient(smooth_network(), rows_of(inputs), quantile=0.1, seed=3)
-    assert torch.equal(again.typical_low, found.typical_low)
+    assert torch.equal(again.typical_low, result.typical_low)
 
 
-def test_of_large_inputs_fewer_rows_are_kept_for_the_quantiles(monkeypatch):
+def test_of_large_inputs_fewer_samples_are_kept_for_the_quantiles(monkeypatch):
     monkeypatch.setattr(starts, "_SAMPLED_NUMBERS", 12 * 20)
     assert int(starts._drawn(rows_of(inputs_of()), 0).sum()) == 20
     monkeypatch.setattr(starts, "_SORTED_NUMBERS", 60)  # and they are sorted in blocks of three entries
     inputs = inputs_of()
-    found = entropy_gradient(smooth_network(), rows_of(inputs), quantile=0.1)
+    result = entropy_gradient(smooth_network(), rows_of(inputs), quantile=0.1)
     sample = inputs[starts._drawn(rows_of(inputs), 0)]
-    np.testing.assert_array_equal(found.typical_low, np.quantile(sample.numpy(), 0.1, axis=0, method="lower"))
+    np.testing.assert_array_equal(result.typical_low, np.quantile(sample.numpy(), 0.1, axis=0, method="lower"))
 
 
 def test_the_network_and_the_inputs_are_as_they_were():
@@ -114,8 +114,8 @@ def test_the_network_and_the_inputs_are_as_they_were():
     entropy_gradient(model, rows_of(inputs))
     mean_entropy(model, rows_of(inputs), delta=torch.ones(SHAPE))
     assert all(module.training for module in model.modules())
-    assert [each.requires_grad for each in model.parameters()] == [True, False, True, True, True, True]
-    assert all(each.grad is None for each in model.parameters())
+    assert [item.requires_grad for item in model.parameters()] == [True, False, True, True, True, True]
+    assert all(item.grad is None for item in model.parameters())
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert torch.equal(inputs, kept)
     assert not inputs.requires_grad
@@ -133,20 +133,20 @@ def test_a_network_that_changes_its_input_in_place_does_not_change_the_data():
     model = nn.Sequential(nn.Threshold(0.5, 0.0, inplace=True), smooth_network())
     inputs = inputs_of()
     kept = inputs.clone()
-    found = entropy_gradient(model, rows_of(inputs))
+    result = entropy_gradient(model, rows_of(inputs))
     mean_entropy(model, rows_of(inputs), delta=torch.zeros(SHAPE))
     assert torch.equal(inputs, kept)
     apart = nn.Sequential(nn.Threshold(0.5, 0.0), model[1])
-    assert torch.equal(found.gradient, entropy_gradient(apart, rows_of(inputs)).gradient)
+    assert torch.equal(result.gradient, entropy_gradient(apart, rows_of(inputs)).gradient)
 
 
 def test_a_network_that_is_sure_beyond_doubt_has_no_entropy_and_no_nan():
     model = smooth_network()
     with torch.no_grad():
         model[5].weight.mul_(1e5)
-    found = entropy_gradient(model, rows_of(inputs_of()))
-    assert found.entropy < 1e-3
-    assert found.gradient.isfinite().all()
+    result = entropy_gradient(model, rows_of(inputs_of()))
+    assert result.entropy < 1e-3
+    assert result.gradient.isfinite().all()
 
 
 class _Odd(nn.Module):
@@ -166,7 +166,7 @@ def test_logits_in_a_tuple_are_found():
     assert torch.equal(odd.gradient, entropy_gradient(smooth_network(), rows).gradient)
 
 
-def test_logits_that_are_not_finite_are_refused_with_their_row():
+def test_logits_that_are_not_finite_are_refused_with_their_sample():
     inputs = inputs_of()
     inputs[31] = 1e200
     model = nn.Sequential(nn.Flatten(), _Odd(lambda logits: logits**2))

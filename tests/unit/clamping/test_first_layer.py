@@ -185,7 +185,7 @@ def test_the_share_of_a_delta_in_single_precision_is_found_in_any_network(dtype)
     assert torch.allclose(share[0].double(), model.weight.double() @ delta.double(), atol=0.05)
 
 
-def test_one_row_and_constant_inputs_are_enough_to_find_it():
+def test_one_sample_and_constant_inputs_are_enough_to_find_it():
     model = built(lambda: nn.Linear(6, K))
     assert find_first_layer(model, torch.zeros(1, 6, dtype=torch.float64)) is not None
     assert find_first_layer(model, torch.ones(5, 6, dtype=torch.float64)) is not None

@@ -111,7 +111,7 @@ class TestTheNetwork:
             {name: values.clone() for name, values in model.state_dict().items()},
             [module.training for module in model.modules()],
             [parameter.requires_grad for parameter in model.parameters()],
-            [None if each.grad is None else each.grad.clone() for each in model.parameters()],
+            [None if item.grad is None else item.grad.clone() for item in model.parameters()],
         )
 
     def assert_untouched(self, model, before):
@@ -192,9 +192,9 @@ class TestTheNetwork:
         for name in ("path", "toolkit"):
             rows = data()
             before = rows[0].clone()
-            found, known = (METHODS[name].fit(model.eval(), rows) for model in (Writes(), Plain()))
+            result, known = (METHODS[name].fit(model.eval(), rows) for model in (Writes(), Plain()))
             assert torch.equal(rows[0], before)
-            assert torch.allclose(found.delta, known.delta, atol=1e-9)
+            assert torch.allclose(result.delta, known.delta, atol=1e-9)
 
     def test_a_caller_who_has_gradients_off_gets_the_same(self):
         known = EXACT.fit(network(), data())
@@ -253,11 +253,11 @@ class TestResuming:
         assert len(whole.calls) > after + 3
         with pytest.raises(KeyboardInterrupt):
             PATH.fit(network(), data(), folder=tmp_path, progress=Killer(after))
-        found = PATH.fit(network(), data(), folder=tmp_path, progress=again)
-        assert found.summary.strength == known.summary.strength
-        assert found.summary.trials == known.summary.trials
-        assert torch.allclose(found.delta, known.delta, atol=1e-4)
-        assert found.temperature == pytest.approx(known.temperature, rel=1e-4)
+        result = PATH.fit(network(), data(), folder=tmp_path, progress=again)
+        assert result.summary.strength == known.summary.strength
+        assert result.summary.trials == known.summary.trials
+        assert torch.allclose(result.delta, known.delta, atol=1e-4)
+        assert result.temperature == pytest.approx(known.temperature, rel=1e-4)
         if after > 3:  # until then no strength was done
             assert len(again.calls) < len(whole.calls)
         assert not list(tmp_path.iterdir())
@@ -267,10 +267,10 @@ class TestResuming:
         first, again = Killer(), Killer()
         known = METHODS[method].fit(network(), data(), folder=tmp_path, keep_folder=True, progress=first)
         assert list(tmp_path.glob("*.journal"))
-        found = METHODS[method].fit(network(), data(), folder=tmp_path, progress=again)
-        assert torch.equal(found.delta, known.delta)
-        assert found.temperature == known.temperature
-        assert found.summary.notes == known.summary.notes
+        result = METHODS[method].fit(network(), data(), folder=tmp_path, progress=again)
+        assert torch.equal(result.delta, known.delta)
+        assert result.temperature == known.temperature
+        assert result.summary.notes == known.summary.notes
         assert len(again.calls) <= len(first.calls) / 2
         assert not list(tmp_path.iterdir())
 
@@ -281,8 +281,8 @@ class TestResuming:
         with pytest.raises(KeyboardInterrupt):
             method.fit(network(), data(), folder=tmp_path, progress=Killer(4))
         assert [path.name for path in tmp_path.iterdir()] == ["fit-0.journal"]
-        found = method.fit(network(), data(), folder=str(tmp_path), progress=again)
-        assert torch.equal(found.delta, known.delta)
+        result = method.fit(network(), data(), folder=str(tmp_path), progress=again)
+        assert torch.equal(result.delta, known.delta)
         assert len(again.calls) == len(whole.calls) - 4
 
     @pytest.mark.parametrize("method", ["paper", "toolkit"])
@@ -291,9 +291,9 @@ class TestResuming:
         with pytest.raises(KeyboardInterrupt):
             METHODS[method].fit(network(), data(), folder=tmp_path, progress=Killer(4))
         again = Killer()
-        found = METHODS[method].fit(network(), data(), folder=tmp_path, progress=again)
-        assert torch.equal(found.delta, known.delta)
-        assert found.temperature == known.temperature
+        result = METHODS[method].fit(network(), data(), folder=tmp_path, progress=again)
+        assert torch.equal(result.delta, known.delta)
+        assert result.temperature == known.temperature
         assert len(again.calls) == 2
 
     @pytest.mark.parametrize("method", [PAPER, EXACT])
@@ -307,10 +307,10 @@ class TestResuming:
         with pytest.raises(KeyboardInterrupt):
             method.fit(network(), data(), folder=tmp_path, progress=Killer(second + 1))
         again = Killer()
-        found = method.fit(network(), data(), folder=tmp_path, progress=again)
+        result = method.fit(network(), data(), folder=tmp_path, progress=again)
         assert {what for what, _ in again.calls} == {what for what, _ in whole.calls[second:]}
-        assert found.summary.gamma == known.summary.gamma
-        assert torch.equal(found.delta, known.delta)
+        assert result.summary.gamma == known.summary.gamma
+        assert torch.equal(result.delta, known.delta)
 
     def killed(self, folder):
         with pytest.raises(KeyboardInterrupt):
@@ -337,8 +337,8 @@ class TestResuming:
 
     def test_another_batch_size_of_the_loader_is_no_other_fit(self, tmp_path):
         self.killed(tmp_path)
-        found = EXACT.fit(network(), DataLoader(Tracked(), batch_size=7), folder=tmp_path)
-        assert torch.allclose(found.delta, EXACT.fit(network(), data()).delta, atol=1e-6)
+        result = EXACT.fit(network(), DataLoader(Tracked(), batch_size=7), folder=tmp_path)
+        assert torch.allclose(result.delta, EXACT.fit(network(), data()).delta, atol=1e-6)
 
     def test_a_truncated_journal_is_refused_by_name(self, tmp_path):
         self.killed(tmp_path)
@@ -367,32 +367,32 @@ class TestResuming:
 
 class TestProgress:
     @pytest.mark.parametrize("method", METHODS)
-    def test_what_is_done_is_told_with_a_growing_count(self, method):
-        told = Killer()
-        METHODS[method].fit(network(), data(), progress=told)
-        assert len(told.calls) >= 4
-        for what in {what for what, _ in told.calls}:
-            counts = [passes for each, passes in told.calls if each == what]
+    def test_what_is_done_is_reported_with_a_growing_count(self, method):
+        message = Killer()
+        METHODS[method].fit(network(), data(), progress=message)
+        assert len(message.calls) >= 4
+        for what in {what for what, _ in message.calls}:
+            counts = [passes for item, passes in message.calls if item == what]
             assert counts == sorted(counts)
 
 
 class TestEdges:
     @pytest.mark.parametrize("method", [EXACT, PATH, NeuralClamping(), NeuralClamping(strength=math.inf)])
-    def test_where_every_prediction_is_right_the_head_has_no_optimum_and_the_message_says_why(self, method):
+    def test_where_every_prediction_is_correct_the_head_has_no_optimum_and_the_message_says_why(self, method):
         inputs, _ = data()
-        told = refusal(method, network(), (inputs, network()(inputs).argmax(1)), FitError)
-        assert "the head temperature could not be fitted" in told
-        assert "with some wrong predictions" in told
+        message = refusal(method, network(), (inputs, network()(inputs).argmax(1)), FitError)
+        assert "the head temperature could not be fitted" in message
+        assert "with some wrong predictions" in message
 
-    def test_where_delta_makes_every_row_right_a_larger_strength_is_advised(self):
+    def test_where_delta_makes_every_sample_right_a_larger_strength_is_advised(self):
         inputs, _ = data(40)
         with torch.no_grad():
             labels = network()(inputs + 0.8).argmax(1)
-        told = refusal(NeuralClamping(strength=1e-6), network(), (inputs, labels), SeparableError)
-        assert "penalise δ, which caused this, with a larger strength" in told
+        message = refusal(NeuralClamping(strength=1e-6), network(), (inputs, labels), SeparableError)
+        assert "penalise δ, which caused this, with a larger strength" in message
         assert NeuralClamping(strength=1.0).fit(network(), (inputs, labels)).delta.any()
 
-    def test_where_hardly_any_is_wrong_the_answer_is_the_head_alone_and_says_so(self):
+    def test_where_hardly_any_is_wrong_the_result_is_the_head_alone_and_warns(self):
         inputs, _ = data()
         labels = network()(inputs).argmax(1)
         labels[0] = network()(inputs[:1]).argmin()
@@ -411,18 +411,18 @@ class TestEdges:
             assert clamped.summary.caveats == (Caveat.no_better_than_guessing,)
 
     @pytest.mark.parametrize("n", [1, 4])
-    def test_fewer_rows_than_folds_are_refused(self, n):
-        told = refusal(NeuralClamping(), network(), data(n))
+    def test_fewer_samples_than_folds_are_refused(self, n):
+        message = refusal(NeuralClamping(), network(), data(n))
         assert (
-            told
+            message
             == f"data must have at least one sample for each of 5 folds; got {n}. Give more samples, or a strength."
         )
 
-    def test_one_row_that_is_right_has_no_temperature(self):
+    def test_one_sample_that_is_correct_has_no_temperature(self):
         inputs, _ = data(1)
         assert "some wrong predictions" in refusal(EXACT, network(), (inputs, network()(inputs).argmax(1)), FitError)
 
-    def test_one_row_that_is_wrong_is_fitted_if_a_strength_is_given(self):
+    def test_one_sample_that_is_wrong_is_fitted_if_a_strength_is_given(self):
         inputs, _ = data(1)
         with pytest.warns(CalibrantWarning, match="no better than guessing"):
             clamped = NeuralClamping(strength=1e3).fit(network(), (inputs, network()(inputs).argmin(1)))
@@ -469,8 +469,8 @@ class RowsBroken(nn.Module):
 class TestBadInput:
     @pytest.mark.parametrize("method", METHODS)
     def test_a_network_that_returns_probabilities_is_refused(self, method):
-        told = refusal(METHODS[method], with_layer(nn.Softmax(dim=1)), data())
-        assert "must return logits; got probabilities" in told
+        message = refusal(METHODS[method], with_layer(nn.Softmax(dim=1)), data())
+        assert "must return logits; got probabilities" in message
 
     def test_logits_that_are_not_finite_are_refused(self):
         model = network()
@@ -478,10 +478,10 @@ class TestBadInput:
         assert "logits must be finite" in refusal(EXACT, model, data())
 
     @pytest.mark.parametrize("method", [EXACT, PATH])
-    def test_the_row_whose_logits_are_not_finite_is_named(self, method):
+    def test_the_sample_whose_logits_are_not_finite_is_named(self, method):
         inputs, labels = data()
-        told = refusal(method, RowsBroken(inputs, 137).eval(), (inputs, labels))
-        assert "logits must be finite; got NaN or infinity for row 137" in told
+        message = refusal(method, RowsBroken(inputs, 137).eval(), (inputs, labels))
+        assert "logits must be finite; got NaN or infinity for row 137" in message
 
     def test_inputs_of_another_shape_are_refused(self):
         assert "must take inputs of shape (n, 5)" in refusal(
@@ -490,8 +490,8 @@ class TestBadInput:
 
     def test_inputs_of_another_type_are_refused(self):
         inputs, labels = data()
-        told = refusal(EXACT, network(), (inputs.float(), labels))
-        assert "inputs must be of the network's own type, torch.float64; got torch.float32" in told
+        message = refusal(EXACT, network(), (inputs.float(), labels))
+        assert "inputs must be of the network's own type, torch.float64; got torch.float32" in message
 
     def test_whole_numbers_are_refused_as_delta_has_no_meaning_for_them(self):
         tokens = torch.randint(100, (20, D))
@@ -507,14 +507,14 @@ class TestBadInput:
         assert "labels must be at least 0; got -1" in refusal(EXACT, network(), (inputs, labels - 1))
         assert "whole numbers" in refusal(EXACT, network(), (inputs, labels.float()))
 
-    def test_no_rows_are_refused(self):
+    def test_no_samples_are_refused(self):
         inputs, labels = data()
         assert "at least one sample" in refusal(EXACT, network(), (inputs[:0], labels[:0]))
 
     def test_inputs_outside_the_space_are_refused(self):
         method = NeuralClamping(strength=1.0, space=InputSpace(low=-1.0, high=1.0))
-        told = refusal(method, network(), data())
-        assert "inputs must lie in the space's range, -1 to 1" in told
+        message = refusal(method, network(), data())
+        assert "inputs must lie in the space's range, -1 to 1" in message
 
     def test_a_function_is_no_network(self):
         assert "model must be an nn.Module" in refusal(EXACT, torch.sin, data())
@@ -538,8 +538,8 @@ class TestBadInput:
         inputs[0], inputs[1] = -5.0, 5.0
         method = NeuralClamping(strength="tenth-as-term", start=DataDrivenStart(), space=InputSpace(low=-5.0, high=5.0))
         with pytest.warns(CalibrantWarning, match="the data-driven start is δ = 0"):
-            told = refusal(method, network(), (inputs, labels))
-        assert "divides by the size of the first δ; here it is 0" in told
+            message = refusal(method, network(), (inputs, labels))
+        assert "divides by the size of the first δ; here it is 0" in message
 
     def test_a_head_that_has_no_gradient_is_refused(self):
         with pytest.raises(InputError, match="the head must change smoothly with the logits"):

@@ -36,17 +36,17 @@ def test_the_temperature_is_the_calibrators_wherever_the_last_one_was(gamma, las
     logits, labels = rows()
     criterion = "focal" if gamma else "nll"
     known = TemperatureScaling(criterion=criterion, gamma=gamma).fit(Predictions.from_logits(logits, labels))
-    found = HeadFit(TemperatureScaling(), gamma).fit(logits, labels, last=None if last is None else scale(last))
-    assert float(found.temperature) == pytest.approx(float(known.temperature), rel=1e-5)
+    result = HeadFit(TemperatureScaling(), gamma).fit(logits, labels, last=None if last is None else scale(last))
+    assert float(result.temperature) == pytest.approx(float(known.temperature), rel=1e-5)
 
 
 @pytest.mark.parametrize("calibrator", [VectorScaling(), EnsembleTemperatureScaling(), Uncalibrated()])
 def test_another_head_is_what_its_own_fit_gives(calibrator):
     logits, labels = rows()
     known = calibrator.fit(Predictions.from_logits(logits, labels))
-    found = HeadFit(calibrator, 0.0).fit(logits, labels, last=known)
-    assert type(found) is type(known)
-    assert torch.equal(found(logits), known(logits))
+    result = HeadFit(calibrator, 0.0).fit(logits, labels, last=known)
+    assert type(result) is type(known)
+    assert torch.equal(result(logits), known(logits))
 
 
 def test_a_last_head_of_another_kind_is_no_hindrance():
@@ -59,14 +59,14 @@ def test_a_last_head_of_another_kind_is_no_hindrance():
 
 @pytest.mark.parametrize("last", [None, 1.0])
 @pytest.mark.parametrize("gamma", [0.0, 1.0])
-def test_where_every_row_is_right_there_is_no_temperature_and_the_message_says_why(gamma, last):
+def test_where_every_sample_is_correct_there_is_no_temperature_and_the_message_says_why(gamma, last):
     logits, _ = rows()
     with pytest.raises(FitError, match=r"behind x \+ δ: temperature must have a smallest loss.*some wrong predictions"):
         HeadFit(TemperatureScaling(), gamma).fit(logits, logits.argmax(1), last=None if last is None else scale(last))
 
 
 @pytest.mark.parametrize("calibrator", [TemperatureScaling(), VectorScaling(), StructuredVectorScaling()])
-def test_where_delta_made_every_row_right_a_larger_strength_is_advised(calibrator):
+def test_where_delta_made_every_sample_right_a_larger_strength_is_advised(calibrator):
     logits, _ = rows()
     advice = "penalise δ, which caused this, with a larger strength"
     for is_moved in (False, True):
@@ -94,23 +94,23 @@ def test_a_head_without_a_penalty_has_none_and_one_with_it_has_more():
 
 
 @pytest.mark.parametrize(
-    ("calibrator", "said"),
+    ("calibrator", "message"),
     [
         (PlattScaling(), "must minimise the log-loss of all classes at once.*platt minimises something else"),
         (EnsembleTemperatureScaling("brier"), "ets minimises something else"),
         (MatrixScalingODIR(), "ms_odir must be given its strength and bias_strength"),
     ],
 )
-def test_a_head_that_minimises_something_else_is_refused(calibrator, said):
-    with pytest.raises(InputError, match=said):
+def test_a_head_that_minimises_something_else_is_refused(calibrator, message):
+    with pytest.raises(InputError, match=message):
         HeadFit(calibrator, 0.0)
 
 
 def test_labels_worse_than_guessing_drive_the_temperature_to_the_edge_with_a_warning():
     logits, _ = rows()
     with pytest.warns(CalibrantWarning, match="no better than guessing"):
-        found = HeadFit(TemperatureScaling(), 0.0).fit(logits, logits.argmin(1), last=scale(2.0))
-    assert float(found.temperature) > 100
+        result = HeadFit(TemperatureScaling(), 0.0).fit(logits, logits.argmin(1), last=scale(2.0))
+    assert float(result.temperature) > 100
 
 
 @pytest.mark.parametrize("criterion", ["focal", "ece-neural-clamping"])

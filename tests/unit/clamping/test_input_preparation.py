@@ -25,34 +25,34 @@ def candidates(image, most, border=0.0):
     """Every shift of an image, and then every one mirrored, {(down, right, is_mirrored): image}."""
     padded = F.pad(image, (most,) * 4, value=border)
     side = image.shape[-1]
-    found = {}
+    result = {}
     for down in range(2 * most + 1):
         for right in range(2 * most + 1):
             shifted = padded[:, down : down + side, right : right + side]
-            found[down, right, False], found[down, right, True] = shifted, shifted.flip(-1)
-    return found
+            result[down, right, False], result[down, right, True] = shifted, shifted.flip(-1)
+    return result
 
 
 def fates(inputs, given, most, border=0.0):
     """What became of each image."""
-    told = []
+    message = []
     for before, after in zip(inputs, given, strict=True):
         every = candidates(before, most, border)
         gaps = (torch.stack(list(every.values())) - after).abs().amax(dim=(1, 2, 3))
         (fate,) = (gaps < 1e-12).nonzero()[:, 0].tolist()
-        told.append(list(every)[fate])
-    return told
+        message.append(list(every)[fate])
+    return message
 
 
 @pytest.mark.parametrize(("side", "most"), [(8, 1), (32, 4), (40, 4)])
 @pytest.mark.parametrize("kind", ["crop", "crop-flip"])
 def test_every_image_is_one_of_its_shifts_and_every_shift_occurs(kind, side, most):
     inputs = images(300 if most == 1 else 40, side, channels=1)
-    told = fates(inputs, augmented(inputs, kind, chance(), None), most)
-    share = sum(mirrored for *_, mirrored in told) / len(told)
+    message = fates(inputs, augmented(inputs, kind, chance(), None), most)
+    share = sum(mirrored for *_, mirrored in message) / len(message)
     assert share == 0 if kind == "crop" else 0.3 < share < 0.7
     if most == 1:
-        shifts = {(down, right) for down, right, _ in told}
+        shifts = {(down, right) for down, right, _ in message}
         assert len(shifts) == 9
 
 
@@ -61,20 +61,20 @@ def test_the_border_is_the_lowest_pixel_as_the_network_takes_it():
     inputs = images(40)
     given = augmented(inputs, "crop", chance(), space)
     for channel, lowest in enumerate((-5.0, -0.5)):
-        told = fates(inputs[:, [channel]], given[:, [channel]], 1, border=lowest)
-        assert len(set(told)) > 5
+        message = fates(inputs[:, [channel]], given[:, [channel]], 1, border=lowest)
+        assert len(set(message)) > 5
 
 
 def test_the_channels_of_an_image_stay_together():
     inputs = images(30)
-    told = [
+    message = [
         fates(inputs[:, [channel]], augmented(inputs, "crop-flip", chance(), None)[:, [channel]], 1)
         for channel in (0, 1)
     ]
-    assert told[0] == told[1]
+    assert message[0] == message[1]
 
 
-def test_a_row_meets_the_same_fate_in_batches_of_any_size():
+def test_a_sample_meets_the_same_fate_in_batches_of_any_size():
     inputs = images(100)
     whole = augmented(inputs, "crop-flip", chance(), None)
     for size in (1, 7, 33):
@@ -130,13 +130,13 @@ def test_neither_inputs_nor_delta_are_changed():
     assert torch.equal(DELTA, before[1])
 
 
-def test_rows_that_are_not_augmented_are_seen_once_and_as_they_are():
+def test_samples_that_are_not_augmented_are_seen_once_and_as_they_are():
     preparation = InputPreparation(views=7)
     assert preparation.n_views == 1
     assert preparation.augmented(INPUTS, preparation.generator(0)) is INPUTS
 
 
-def test_augmented_rows_are_seen_in_several_views():
+def test_augmented_samples_are_seen_in_several_views():
     preparation = InputPreparation(augmentation="crop-flip", views=7, seed=3)
     assert preparation.n_views == 7
     views = [preparation.augmented(INPUTS, preparation.generator(view)) for view in (0, 1, 0)]

@@ -75,7 +75,7 @@ def test_settings_with_other_names_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "text"),
     [
         ({"low": 1.0}, "below high; got 1 and 1"),
         ({"low": 2.0}, "below high"),
@@ -92,8 +92,8 @@ def test_settings_with_other_names_are_refused():
         ({"clips": "no"}, "clips must be True or False"),
     ],
 )
-def test_what_makes_no_space_is_refused(options, said):
-    with pytest.raises(InputError, match=said):
+def test_what_makes_no_space_is_refused(options, text):
+    with pytest.raises(InputError, match=text):
         InputSpace(**options)
 
 
@@ -112,7 +112,7 @@ def test_inputs_of_other_channels_or_of_whole_numbers_are_refused():
         CIFAR.bounds(torch.zeros(3, 8, 8, dtype=torch.uint8))
 
 
-def test_inputs_beyond_the_range_are_refused_by_entry_and_by_row_where_rows_have_names():
+def test_inputs_beyond_the_range_are_refused_by_entry_and_by_sample_where_samples_have_names():
     space, inputs = InputSpace(mean=(0.5, 0.5), std=(0.25, 0.5)), torch.zeros(2, 2, 3)
     space.check_inside(inputs)
     inputs[0, 0, 1], inputs[1, 1, 2] = 2 * (1 + 5e-6), -1 * (1 + 5e-6)  # what normalising may leave

@@ -18,11 +18,11 @@ def entry(seed=0):
     }
 
 
-def assert_same(found, known):
-    assert set(found) == set(known)
+def assert_same(result, known):
+    assert set(result) == set(known)
     for name, tensor in known.items():
-        assert torch.equal(found[name], tensor)
-        assert found[name].dtype == tensor.dtype
+        assert torch.equal(result[name], tensor)
+        assert result[name].dtype == tensor.dtype
 
 
 def test_what_was_noted_is_recalled_by_another_journal_of_the_same_fit(tmp_path):
@@ -117,7 +117,7 @@ def test_a_note_that_fails_leaves_the_one_before(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["fit.journal"]
 
 
-def test_numbers_that_were_altered_are_not_gone_on_from(tmp_path):
+def test_numbers_that_were_altered_are_not_resumed_from(tmp_path):
     Journal(tmp_path, IDENTITY).write("fit", entry(), final=True)
     path = tmp_path / "fit.journal"
     whole = bytearray(path.read_bytes())

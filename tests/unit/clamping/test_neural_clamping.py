@@ -135,13 +135,13 @@ class TestKnownTruth:
         rows = data(4000, model=linear, shift=torch.linspace(-1.5, 1.5, D).double())
         clamped = NeuralClamping(strength=(0.1, 0.003), folds=2).fit(linear, rows)
         assert clamped.temperature == pytest.approx(0.5, rel=0.15)
-        found, known = (
-            linear.weight.detach() @ each for each in (clamped.delta, torch.linspace(-1.5, 1.5, D).double())
+        result, known = (
+            linear.weight.detach() @ item for item in (clamped.delta, torch.linspace(-1.5, 1.5, D).double())
         )
         # A shift that all logits share is of no consequence.
-        assert torch.allclose(found - found.mean(), known - known.mean(), atol=0.15)
+        assert torch.allclose(result - result.mean(), known - known.mean(), atol=0.15)
 
-    def test_where_the_truth_is_a_temperature_alone_the_answer_is_delta_zero_and_says_so(self):
+    def test_where_the_truth_is_a_temperature_alone_the_result_is_delta_zero_and_warns(self):
         torch.manual_seed(3)
         linear = nn.Linear(D, K).double().eval()
         linear.weight.data.mul_(3)
@@ -182,7 +182,7 @@ class Items(Dataset):
         return self.inputs[row], int(self.labels[row])
 
 
-def test_the_answer_is_the_same_for_any_kind_of_data_and_any_batch_size():
+def test_the_result_is_the_same_for_any_kind_of_data_and_any_batch_size():
     rows = data(200)
     forms = [
         (rows, None),
@@ -225,7 +225,7 @@ def test_so_it_is_where_images_are_augmented():
 
 class TestHeads:
     @pytest.mark.parametrize("head", [VectorScaling(), StructuredVectorScaling(), EnsembleTemperatureScaling()])
-    def test_delta_lowers_the_loss_of_the_calibration_rows_behind_any_head(self, head):
+    def test_delta_lowers_the_loss_of_the_calibration_samples_behind_any_head(self, head):
         rows = data(300)
         clamped = NeuralClamping(head=head, strength=0.02).fit(network(), rows)
         alone = NeuralClamping(head=head, strength=math.inf).fit(network(), rows)
@@ -291,8 +291,8 @@ class TestRules:
     def test_several_gammas_can_be_chosen_from_for_the_head_alone(self):
         rows = data()
         both = NeuralClamping(gamma=(0.0, 1.0), strength=math.inf, choose_by="calibration-ece").fit(network(), rows)
-        each = [NeuralClamping(gamma=gamma, strength=math.inf).fit(network(), rows) for gamma in (0.0, 1.0)]
-        assert both.temperature == each[int(both.summary.gamma)].temperature
+        item = [NeuralClamping(gamma=gamma, strength=math.inf).fit(network(), rows) for gamma in (0.0, 1.0)]
+        assert both.temperature == item[int(both.summary.gamma)].temperature
         assert "chosen of 2 fits" in both.summary.notes[-1]
 
     def test_candidates_are_cross_validated_by_default(self):
@@ -341,7 +341,7 @@ class TestSpace:
 
 
 class TestSummary:
-    def test_it_tells_how_the_model_came_about(self):
+    def test_it_gives_how_the_model_came_about(self):
         rows = data(300)
         method = NeuralClamping(strength=0.05, delta_shape=PerChannel(), space=InputSpace(low=-9.0, high=9.0))
         summary = method.fit(network(), rows).summary
@@ -352,20 +352,20 @@ class TestSummary:
         value = nll(method.fit(network(), rows), rows)
         assert value < summary.certificate.objective < value + 0.2
 
-    def test_a_fit_that_runs_out_of_passes_says_so(self):
+    def test_a_fit_that_runs_out_of_passes_warns(self):
         method = NeuralClamping(strength=1e-4, solver=ExactSolver(tolerance=1e-9, max_passes=3))
         with pytest.warns(CalibrantWarning, match=r"not quite at its optimum after 3 passes.*max_passes"):
             clamped = method.fit(network(), data(300))
         assert "not quite at its optimum" in clamped.summary.notes[-1]
 
-    def test_the_head_that_is_kept_tells_how_it_was_fitted(self):
+    def test_the_head_that_is_kept_gives_how_it_was_fitted(self):
         head = NeuralClamping(strength=0.05).fit(network(), data(300)).head
         assert head.summary.method == "temperature"
         assert head.summary.rows == 300
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"gamma": -1.0}, "gamma must be at least 0"),
         ({"gamma": ()}, "gamma must be a number, or a tuple of several"),
@@ -419,8 +419,8 @@ class TestSummary:
         ({"head": TemperatureScaling(criterion="focal")}, "a temperature head minimises"),
     ],
 )
-def test_options_that_are_out_of_range_or_do_not_go_together_are_refused(options, told):
-    with pytest.raises(InputError, match=told):
+def test_options_that_are_out_of_range_or_do_not_go_together_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
         NeuralClamping(**options)
 
 
@@ -458,7 +458,7 @@ def test_a_seed_may_be_as_large_as_torch_takes(seed):
 
 class TestStrangeArguments:
     @pytest.mark.parametrize(
-        ("model", "told"),
+        ("model", "message"),
         [
             (lambda inputs: inputs, "model must be an nn.Module; got function. Wrap a function in a module"),
             (nn.Linear, "model must be an nn.Module; got type"),
@@ -467,8 +467,8 @@ class TestStrangeArguments:
             (nn.Linear(D, K, device="meta"), "on the meta device"),
         ],
     )
-    def test_what_is_no_network_of_one_input_is_refused(self, model, told):
-        with pytest.raises(InputError, match=told):
+    def test_what_is_no_network_of_one_input_is_refused(self, model, message):
+        with pytest.raises(InputError, match=message):
             NeuralClamping(strength=1.0).fit(model.eval() if isinstance(model, nn.Module) else model, data(50))
 
     def test_a_folder_that_is_no_path_and_a_progress_that_is_no_function_are_refused(self):
@@ -486,7 +486,7 @@ class TestStrangeArguments:
         model, rows = network(), data(200)
         known = brief.fit(model, rows)
         with torch.inference_mode():
-            copies = tuple(each.clone() for each in rows)
+            copies = tuple(item.clone() for item in rows)
             inside = brief.fit(model, copies)
         assert torch.equal(inside.delta, known.delta)
         assert torch.equal(brief.fit(model, copies).delta, known.delta)
@@ -531,7 +531,7 @@ class TestDigits:
         alone = NeuralClamping(strength=math.inf).fit(model, rows)
         assert math.isfinite(clamped.summary.strength)
         assert nll(clamped, others) < nll(alone, others) - 0.01
-        right = [float((each(others[0]).argmax(1) == others[1]).float().mean()) for each in (clamped, alone)]
+        right = [float((item(others[0]).argmax(1) == others[1]).float().mean()) for item in (clamped, alone)]
         assert right[0] >= right[1]
 
     def test_the_presets_run_on_it(self, digits):
@@ -546,8 +546,8 @@ class TestDigits:
     def test_another_precision_changes_nothing_on_a_cpu(self, digits):
         model, rows, _ = digits
         fits = [
-            NeuralClamping(strength=30.0, solver=ExactSolver(precision=each)).fit(model, rows)
-            for each in ("float32", "bfloat16", "tensor-float32")
+            NeuralClamping(strength=30.0, solver=ExactSolver(precision=item)).fit(model, rows)
+            for item in ("float32", "bfloat16", "tensor-float32")
         ]
         assert torch.equal(fits[0].delta, fits[1].delta)
         assert torch.equal(fits[0].delta, fits[2].delta)

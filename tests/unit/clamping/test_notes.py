@@ -40,8 +40,8 @@ def notes(strength, *, folds=2, shift=0.5):
 
 
 def test_of_several_strengths_the_best_ones_gain_is_called_optimistic():
-    told = "the best of 2 strengths on the same folds, and so optimistic: evaluate it on other samples"
-    assert told in notes((1.0, 0.1))[0]
+    message = "the best of 2 strengths on the same folds, and so optimistic: evaluate it on other samples"
+    assert message in notes((1.0, 0.1))[0]
     assert "optimistic" not in notes((0.1,))[0]
 
 
@@ -56,8 +56,8 @@ def test_that_is_not_said_of_one_strength_nor_where_another_wins_nor_of_no_delta
     assert along_the_path[0].startswith("δ helps")
     without = notes((1.0, 0.1), shift=0.0)
     assert without[0].startswith("δ does not help here")
-    for told in (notes((0.1,)), along_the_path, without):
-        assert not any(WEAKEST in note for note in told)
+    for message in (notes((0.1,)), along_the_path, without):
+        assert not any(WEAKEST in note for note in message)
 
 
 @pytest.mark.parametrize(
@@ -70,55 +70,55 @@ def test_that_is_not_said_of_one_strength_nor_where_another_wins_nor_of_no_delta
     ],
 )
 def test_a_summary_has_its_outcome_and_caveats_as_fields(strength, shift, outcome, caveats):
-    found = summary(strength, shift=shift)
-    assert (found.outcome, found.caveats) == (outcome, caveats)
-    assert ClampingSummary.from_dict(found.as_dict()) == found
+    result = summary(strength, shift=shift)
+    assert (result.outcome, result.caveats) == (outcome, caveats)
+    assert ClampingSummary.from_dict(result.as_dict()) == result
 
 
 def test_a_summary_of_an_earlier_version_has_an_outcome_and_no_caveats():
     described = summary((1.0, 0.1)).as_dict()
     del described["caveats"]
-    found = ClampingSummary.from_dict(described)
-    assert (found.outcome, found.caveats) == (ClampingOutcome.helps, ())
+    result = ClampingSummary.from_dict(described)
+    assert (result.outcome, result.caveats) == (ClampingOutcome.helps, ())
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "text"),
     [
         (SeparableError("all right"), "is T = 0: every prediction is right there."),
         (FitError("rows of equal logits"), None),
     ],
 )
-def test_a_temperature_that_cannot_be_found_is_put_down_to_its_own_reason(monkeypatch, error, said):
+def test_a_temperature_that_cannot_be_found_is_put_down_to_its_own_reason(monkeypatch, error, text):
     def failing(*_):
         raise error
 
     monkeypatch.setattr(FitRun, "best_head", failing)
     method = dataclasses.replace(NeuralClamping.paper(), solver=StochasticSolver(epochs=1, batch_size=64))
-    if said is None:
+    if text is None:
         with pytest.raises(FitError, match="rows of equal logits"):
             method.fit(network(), data())
     else:
-        assert method.fit(network(), data()).summary.notes[0].endswith(said)
+        assert method.fit(network(), data()).summary.notes[0].endswith(text)
 
 
 ROWS = CalibrationSamples.of((torch.rand(700, 1, 4, 4, generator=torch.manual_seed(0)) + 1, torch.arange(700) % 3))
 
 
 @pytest.mark.parametrize("size", [0.0, 0.05, 0.3])
-def test_of_a_delta_of_ordinary_size_nothing_is_said(size):
+def test_of_a_delta_of_ordinary_size_nothing_is_noted(size):
     assert _size_note(torch.full((1, 4, 4), size), ROWS) is None
 
 
-def test_a_delta_that_carries_most_pixels_out_of_the_range_is_told():
+def test_a_delta_that_carries_most_pixels_out_of_the_range_is_reported():
     note = _size_note(torch.full((1, 4, 4), 0.7), ROWS)
-    share, told = note.split("% of the numbers ")
+    share, message = note.split("% of the numbers ")
     assert float(share) == pytest.approx(70, abs=2)
-    assert told.startswith("in x + δ lie outside the inputs' range, 1 to 2: ")
+    assert message.startswith("in x + δ lie outside the inputs' range, 1 to 2: ")
     assert note.endswith("Give a larger strength.")
 
 
-def test_a_delta_larger_than_an_input_is_told_with_both_norms():
+def test_a_delta_larger_than_an_input_is_reported_with_both_norms():
     spike = torch.zeros(1, 4, 4)
     spike[0, 0, 0] = 9.0
     note = _size_note(spike, ROWS)

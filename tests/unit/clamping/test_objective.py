@@ -60,7 +60,7 @@ def test_beyond_the_clip_there_is_no_gradient():
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_rows_that_are_quite_sure_have_a_finite_loss_and_gradient(gamma, dtype):
+def test_samples_that_are_quite_sure_have_a_finite_loss_and_gradient(gamma, dtype):
     logits = torch.tensor([[200.0, 0.0], [0.0, 200.0], [1e4, 0.0]], dtype=dtype, requires_grad=True)
     losses = Objective(gamma).sample_losses(logits, torch.zeros(3, dtype=torch.int64))
     losses.sum().backward()

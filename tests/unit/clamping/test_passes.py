@@ -82,7 +82,7 @@ def test_the_gradient_is_that_of_equation_9_by_finite_differences(
         model, rows(), preparation=InputPreparation(InputSpace(clips=clips)), batch_size=6, first_layer=first
     )
     slope = passes.slope(basis.to_delta(coefficients), head, objective)
-    found = N * (basis.pull_back(slope.gradient) + objective.penalty_gradient(coefficients))
+    result = N * (basis.pull_back(slope.gradient) + objective.penalty_gradient(coefficients))
 
     def value(at):
         return float(
@@ -95,7 +95,7 @@ def test_the_gradient_is_that_of_equation_9_by_finite_differences(
         moved[place] = step
         moved = moved.reshape(coefficients.shape)
         known.view(-1)[place] = (value(coefficients + moved) - value(coefficients - moved)) / (2 * step)
-    assert torch.allclose(found, known, atol=1e-6 * float(known.abs().max()))
+    assert torch.allclose(result, known, atol=1e-6 * float(known.abs().max()))
     losses = objective.sample_losses(head(slope.logits), torch.arange(N) % K)
     mean = float(losses.mean()) + objective.penalty_of(coefficients)
     assert N * mean == pytest.approx(value(coefficients), rel=1e-10)
@@ -113,7 +113,7 @@ def test_neither_logits_nor_gradient_depend_on_the_batch_size(batch_size):
     assert torch.allclose(slope.gradient, whole, rtol=1e-12)
 
 
-def test_chosen_rows_come_in_the_order_asked_for():
+def test_chosen_samples_come_in_the_order_asked_for():
     model, (inputs, labels), delta = network(), data(), 0.3 * drawn(*SHAPE)
     chosen = torch.tensor([11, 2, 3, 16])
     passes = Passes(model, rows(), chosen, batch_size=3)
@@ -121,7 +121,7 @@ def test_chosen_rows_come_in_the_order_asked_for():
     assert torch.equal(passes.labels, labels[chosen])
     assert torch.allclose(passes.logits(delta), model(inputs[chosen] + delta), rtol=1e-12)
     few = Passes(model, CalibrationSamples.of((inputs[chosen], labels[chosen])))
-    gradients = [each.slope(delta, temperature(), Objective()).gradient for each in (passes, few)]
+    gradients = [item.slope(delta, temperature(), Objective()).gradient for item in (passes, few)]
     assert torch.allclose(*gradients, rtol=1e-10)
 
 
@@ -203,7 +203,7 @@ class TestViews:
         return nn.Sequential(nn.Flatten(), nn.Linear(128, K)).eval().requires_grad_(False)
 
     @pytest.mark.parametrize("batch_size", [4, 100])
-    def test_a_pass_with_a_gradient_sees_every_view_of_every_row(self, batch_size):
+    def test_a_pass_with_a_gradient_sees_every_view_of_every_sample(self, batch_size):
         (inputs, labels), delta = self.images(), 0.1 * torch.randn(2, 8, 8, generator=torch.Generator().manual_seed(2))
         passes = Passes(
             self.model(), CalibrationSamples.of((inputs, labels)), preparation=self.PREPARATION, batch_size=batch_size
@@ -216,7 +216,7 @@ class TestViews:
         F.cross_entropy(self.model()(torch.cat(views) + leaf) / 0.7, labels.repeat(3)).backward()
         assert torch.allclose(slope.gradient.float(), leaf.grad, atol=1e-6)
 
-    def test_logits_are_never_those_of_augmented_rows(self):
+    def test_logits_are_never_those_of_augmented_samples(self):
         inputs, labels = self.images()
         passes = Passes(self.model(), CalibrationSamples.of((inputs, labels)), preparation=self.PREPARATION)
         assert torch.allclose(passes.logits(torch.zeros(2, 8, 8)), self.model()(inputs), atol=1e-5)

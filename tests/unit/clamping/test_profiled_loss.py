@@ -65,8 +65,8 @@ def gradients(loss, start):
     return here.gradient, (torch.tensor(ends, dtype=torch.float64) @ torch.tensor([0.5, -0.5]).double()) / STEP
 
 
-def assert_alike(told, known):
-    assert float((told - known).norm() / known.norm()) < 1e-5
+def assert_alike(message, known):
+    assert float((message - known).norm() / known.norm()) < 1e-5
 
 
 @pytest.mark.parametrize("name", [*catalogue.calibrators, *NUMBERED])
@@ -96,17 +96,17 @@ def test_a_mixture_of_several_parts_is_followed_as_well():
 @pytest.mark.parametrize("calibrator", [StructuredVectorScaling(2.0, 3.0), StructuredMatrixScaling(2.0, 0.5, 3.0)])
 def test_the_loss_is_that_of_the_head_with_its_own_penalty(calibrator):
     (inputs, labels), delta = data(), torch.full((D,), 0.1, dtype=torch.float64)
-    found = profiled(calibrator).at(delta, None, Objective())
-    weight, bias = found.head.maps[1].weight, found.head.maps[1].bias
+    result = profiled(calibrator).at(delta, None, Objective())
+    weight, bias = result.head.maps[1].weight, result.head.maps[1].bias
     weight = torch.diag(weight) if weight.ndim == 1 else weight
     diagonal = weight.diagonal()
     share = K / N
     penalty = share * (2.0 * (diagonal - 1).square().sum() + 3.0 * bias.square().sum())
     penalty += share * (K - 1) * 0.5 * (weight - torch.diag(diagonal)).square().sum()
-    known = F.cross_entropy(found.head(network()(inputs + delta)), labels)
+    known = F.cross_entropy(result.head(network()(inputs + delta)), labels)
     assert float(penalty) > 1e-3
-    assert found.head_penalty == pytest.approx(float(penalty), abs=1e-9)
-    assert found.loss == pytest.approx(float(known + penalty), abs=1e-9)
+    assert result.head_penalty == pytest.approx(float(penalty), abs=1e-9)
+    assert result.loss == pytest.approx(float(known + penalty), abs=1e-9)
 
 
 def test_a_first_temperature_at_the_edge_of_what_is_allowed_does_not_follow():
@@ -116,7 +116,7 @@ def test_a_first_temperature_at_the_edge_of_what_is_allowed_does_not_follow():
     assert follow_first_temperature(head, logits, worst, Objective()) is None
 
 
-def test_behind_augmented_rows_the_head_is_that_of_the_rows_seen():
+def test_behind_augmented_samples_the_head_is_that_of_the_samples_seen():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 3, 2), nn.Tanh(), nn.Flatten(), nn.Linear(12, 3)).double().requires_grad_(False)
     inputs = torch.rand(60, 1, 3, 3, dtype=torch.float64)

@@ -23,7 +23,7 @@ def smooth_network():
 
 
 def normalised(pixels):
-    mean, std = (torch.tensor(each).reshape(3, 1, 1).to(pixels) for each in (SPACE.mean, SPACE.std))
+    mean, std = (torch.tensor(item).reshape(3, 1, 1).to(pixels) for item in (SPACE.mean, SPACE.std))
     return (pixels - mean) / std
 
 
@@ -66,11 +66,11 @@ def test_the_theorems_start_is_sign_times_eta_written_out():
 
 def test_no_feasible_perturbation_promises_more_entropy():
     inputs = few_images()
-    found = entropy_gradient(smooth_network(), rows_of(inputs))
+    result = entropy_gradient(smooth_network(), rows_of(inputs))
     best = start_of(DataDrivenStart(), inputs)
     alpha, beta = SPACE.bounds(inputs[0])
-    promised = float((best * found.gradient).sum())
-    assert promised == pytest.approx(float((found.gradient.abs() * best.abs()).sum()), rel=1e-12)
+    promised = float((best * result.gradient).sum())
+    assert promised == pytest.approx(float((result.gradient.abs() * best.abs()).sum()), rel=1e-12)
     lowest, highest = alpha - inputs.amin(0), beta - inputs.amax(0)  # what keeps every row inside
     generator = torch.Generator().manual_seed(2)
     for _ in range(200):
@@ -80,11 +80,11 @@ def test_no_feasible_perturbation_promises_more_entropy():
         moved = inputs + rival
         assert (moved >= alpha - 1e-12).all()
         assert (moved <= beta + 1e-12).all()
-        assert float((rival * found.gradient).sum()) <= promised
+        assert float((rival * result.gradient).sum()) <= promised
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_every_row_stays_inside_the_box(dtype):
+def test_every_sample_stays_inside_the_box(dtype):
     inputs = few_images().to(dtype)
     delta = start_of(DataDrivenStart(), inputs)
     assert delta.dtype == dtype
@@ -107,7 +107,7 @@ def test_an_entry_that_the_entropy_does_not_depend_on_stays():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_where_every_pixel_reaches_both_ends_the_start_is_zero_and_says_so(dtype):
+def test_where_every_pixel_reaches_both_ends_the_start_is_zero_and_warns(dtype):
     with pytest.warns(CalibrantWarning, match="start is δ = 0, that of temperature scaling, because every entry"):
         delta = start_of(DataDrivenStart(), full_range_images(dtype))
     assert torch.equal(delta, torch.zeros(SHAPE, dtype=dtype))
@@ -115,7 +115,7 @@ def test_where_every_pixel_reaches_both_ends_the_start_is_zero_and_says_so(dtype
         start_of(DataDrivenStart(), full_range_images().double())
 
 
-def test_where_the_entropy_does_not_change_the_start_is_zero_and_says_so():
+def test_where_the_entropy_does_not_change_the_start_is_zero_and_warns():
     model = smooth_network()
     with torch.no_grad():
         model[3].weight.zero_()
@@ -136,7 +136,7 @@ def test_the_quantile_start_moves_where_the_theorem_cannot_and_only_the_share_le
     assert (start_of(DataDrivenStart("quantile"), few).abs() >= start_of(DataDrivenStart(), few).abs() - 1e-12).all()
 
 
-def test_the_quantile_start_without_a_space_takes_the_range_of_the_rows_as_the_box():
+def test_the_quantile_start_without_a_space_takes_the_range_of_the_samples_as_the_box():
     inputs = few_images()
     delta = start_of(DataDrivenStart("quantile", quantile=0.2), inputs, space=None)
     gradient = entropy_gradient(smooth_network(), rows_of(inputs)).gradient
@@ -200,7 +200,7 @@ def test_the_network_is_as_it_was_and_no_random_number_is_taken(start):
     before, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     start_of(start, few_images(), model=model)
     assert model.training
-    assert all(each.requires_grad and each.grad is None for each in model.parameters())
+    assert all(item.requires_grad and item.grad is None for item in model.parameters())
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -208,7 +208,7 @@ def test_the_network_is_as_it_was_and_no_random_number_is_taken(start):
 @pytest.mark.parametrize("start", STARTS)
 def test_the_settings_say_which_start_it_was(start):
     settings = json.loads(json.dumps(start.settings()))
-    kind = {each.name: type(each) for each in STARTS}[settings.pop("name")]
+    kind = {item.name: type(item) for item in STARTS}[settings.pop("name")]
     assert kind(**settings) == start
 
 

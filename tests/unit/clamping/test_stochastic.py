@@ -124,13 +124,13 @@ def test_the_presets_are_those_of_the_paper_and_the_toolkit():
     assert toolkit.start == RandomStart(0.001)
 
 
-def test_the_temperature_reached_is_told_beside_the_best_at_this_delta():
+def test_the_temperature_reached_is_reported_beside_the_best_at_this_delta():
     clamped = with_epochs(NeuralClamping.paper(), 2).fit(network(), data())
     (note,) = clamped.summary.notes
     assert note.startswith(f"T = {clamped.temperature:.4f} after 2 epochs; the objective's optimum at this δ is T = ")
 
 
-def test_where_every_row_is_right_it_stops_where_the_epochs_end_and_says_so():
+def test_where_every_sample_is_correct_it_stops_where_the_epochs_end_and_warns():
     inputs, _ = data()
     ahead, behind = network()(inputs).topk(2).values.T
     inputs = inputs[ahead - behind > 3]
@@ -154,7 +154,7 @@ def go(state, epochs, *, momentum=0.9, states=None, **options):
 def test_taken_up_after_an_epoch_it_ends_bit_for_bit_where_it_would_have():
     whole = go(begin(), 4)
     half = go(begin(), 2)
-    kept = StochasticState(*(each.clone() for each in half[:4]), half.epochs)
+    kept = StochasticState(*(item.clone() for item in half[:4]), half.epochs)
     resumed = go(kept, 4)
     for one, other in zip(whole[:4], resumed[:4], strict=True):
         assert torch.equal(one, other)
@@ -185,7 +185,7 @@ def test_a_rate_that_drives_the_temperature_below_zero_is_an_error_that_says_wha
 
 
 @pytest.mark.parametrize("rate", [0.003, 1.0])
-def test_where_all_rows_are_right_the_rate_is_not_blamed(rate):
+def test_where_all_samples_are_correct_the_rate_is_not_blamed(rate):
     inputs, _ = data()
     rows = CalibrationSamples.of((inputs, network()(inputs).argmax(1)))
     with pytest.raises(SeparableError, match=r"some predictions must be wrong.*until T = 0, at any rate"):
@@ -204,14 +204,14 @@ class Overflowing(nn.Module):
         return self.network(inputs).masked_fill(is_odd, torch.nan)
 
 
-def test_a_row_without_logits_is_named_and_the_rate_is_not_blamed():
+def test_a_sample_without_logits_is_named_and_the_rate_is_not_blamed():
     inputs, labels = data()
     model, rows = Overflowing(inputs[17]), CalibrationSamples.of((inputs, labels))
     with pytest.raises(InputError, match=r"logits must be finite; got NaN or infinity for row 17\."):
         descend_stochastically(Passes(model, rows), Objective(), StochasticSolver(), begin())
 
 
-def test_a_penalty_that_the_rate_cannot_bear_is_told():
+def test_a_penalty_that_the_rate_cannot_bear_is_reported():
     rows, solver = CalibrationSamples.of(data()), StochasticSolver(epochs=400)
     state = begin()._replace(delta=torch.ones(D, dtype=torch.float64))
     with pytest.raises(FitError, match=r"at rate 0\.001 and λ = 50 per sample they are not .*Lower the rate or λ"):
@@ -234,7 +234,7 @@ class Stream(IterableDataset):
         return iter(list(zip(*data(), strict=True)))
 
 
-def test_rows_that_cannot_be_shuffled_are_told():
+def test_samples_that_cannot_be_shuffled_are_reported():
     method = with_epochs(NeuralClamping.toolkit(), 1)
     with pytest.warns(CalibrantWarning, match=r"a new order in each epoch, 1000 at a time.*Give tensors, or"):
         streamed = method.fit(network(), DataLoader(Stream(), batch_size=100))
@@ -251,7 +251,7 @@ def test_options_may_be_numbers_of_numpy():
 
 
 @pytest.mark.parametrize("rule", ["tenth-as-term", 50.0])
-def test_a_descent_that_went_up_is_told(rule):
+def test_a_descent_that_went_up_is_reported(rule):
     # The second reading of the paper's rule divides by the tiny first δ: a λ that its rate cannot bear.
     with pytest.warns(CalibrantWarning, match=r"the objective rose from .* to .*, so the rate 0\.001 is too high"):
         clamped = with_epochs(NeuralClamping.paper(strength=rule), 3).fit(network(), data())
@@ -265,7 +265,7 @@ def test_a_caller_who_has_gradients_off_gets_the_same():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"learning_rate": 0.0}, "learning_rate must be above 0"),
         ({"momentum": -0.1}, "momentum must be between 0 and 0.999"),
@@ -276,6 +276,6 @@ def test_a_caller_who_has_gradients_off_gets_the_same():
         ({"reduction": "max"}, "reduction must be one of sum, mean"),
     ],
 )
-def test_options_out_of_range_are_refused(options, told):
-    with pytest.raises(InputError, match=told):
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
         StochasticSolver(**options)

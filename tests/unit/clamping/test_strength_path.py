@@ -77,16 +77,18 @@ def fitted_elsewhere(inputs, labels, strength):
         (gradient,) = torch.autograd.grad(whole, leaf)
         return whole.item(), gradient.numpy()
 
-    found = minimize(value, np.r_[np.zeros(D), 1.0], jac=True, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-9})
-    return torch.from_numpy(found.x[:-1]), float(found.x[-1])
+    result = minimize(
+        value, np.r_[np.zeros(D), 1.0], jac=True, method="L-BFGS-B", options={"ftol": 1e-15, "gtol": 1e-9}
+    )
+    return torch.from_numpy(result.x[:-1]), float(result.x[-1])
 
 
 def test_a_trial_is_what_cross_validation_by_hand_gives():
     strength, (inputs, labels) = 0.03, data()
     fold = deal_folds(labels, 3, seed=7)
     changes, norms = [], []
-    for each in range(3):
-        train, held_out = fold != each, fold == each
+    for element in range(3):
+        train, held_out = fold != element, fold == element
         losses = []
         for candidate in (strength, math.inf):
             delta, beta = fitted_elsewhere(inputs[train], labels[train], candidate)
@@ -144,22 +146,22 @@ def test_candidates_may_be_given_in_any_order():
     assert [trial.strength for trial in chosen.trials] == [1.0, 0.1, 0.01]
 
 
-def test_held_out_rows_are_judged_by_log_loss_whatever_the_objective():
+def test_held_out_samples_are_evaluated_by_log_loss_whatever_the_objective():
     plain, focal = (follower(gamma=gamma, folds=2).choose((0.1,)).trials[0] for gamma in (0.0, 1.0))
     # Also the baseline is the head that the focal loss gives; both are judged alike.
     assert focal.change != plain.change
     assert focal.change < 0
 
 
-def test_what_is_done_is_told_with_a_growing_count_of_passes():
-    told = []
-    follower(progress=lambda what, passes: told.append((what, passes))).choose((1.0, 0.1))
-    counts = [passes for _, passes in told]
+def test_what_is_done_is_reported_with_a_growing_count_of_passes():
+    message = []
+    follower(progress=lambda what, passes: message.append((what, passes))).choose((1.0, 0.1))
+    counts = [passes for _, passes in message]
     assert counts == sorted(counts)
     assert counts[-1] > 3
-    said = [what for what, _ in told]
-    assert said[:4] == ["cross-validation: δ = 0"] * 4
-    assert set(said[4:]) == {"cross-validation: λ = 1", "cross-validation: λ = 0.1"}
+    text = [what for what, _ in message]
+    assert text[:4] == ["cross-validation: δ = 0"] * 4
+    assert set(text[4:]) == {"cross-validation: λ = 1", "cross-validation: λ = 0.1"}
 
 
 def test_the_folds_share_one_forward_run_at_no_delta_and_begin_as_each_would_alone():
@@ -194,34 +196,36 @@ def test_strengths_that_are_done_are_not_done_again_after_a_kill(tmp_path):
 
     with pytest.raises(KilledError):
         follower(journal=Journal(tmp_path, {}), progress=killing).choose(strengths)
-    told = []
-    again = follower(journal=Journal(tmp_path, {}), progress=lambda what, _passes: told.append(what)).choose(strengths)
+    message = []
+    again = follower(journal=Journal(tmp_path, {}), progress=lambda what, _passes: message.append(what)).choose(
+        strengths
+    )
     assert again.trials == whole.trials
     assert again.strength == whole.strength
     assert torch.equal(again.start, whole.start)
-    assert "cross-validation: λ = 0.3" not in told
-    assert "cross-validation: λ = 0.1" in told
+    assert "cross-validation: λ = 0.3" not in message
+    assert "cross-validation: λ = 0.1" in message
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "text"),
     [
         (SeparableError("no temperature is cold enough"), "δ makes (almost) every prediction right in its folds"),
         (FitError("the gradient must fall below 1e-8"), "to the end: the gradient must fall below 1e-8"),
     ],
 )
-def test_the_path_ends_where_a_head_has_no_optimum_and_says_for_which_reason(monkeypatch, error, said):
-    going = follower()
-    tried = going._trial
+def test_the_path_ends_where_a_head_has_no_optimum_and_says_for_which_reason(monkeypatch, error, text):
+    running = follower()
+    tried = running._trial
 
     def failing(number, strength):
         if number == 3:
             raise error
         return tried(number, strength)
 
-    monkeypatch.setattr(going, "_trial", failing)
-    chosen = going.choose()
+    monkeypatch.setattr(running, "_trial", failing)
+    chosen = running.choose()
     assert len(chosen.trials) == 3
     (note,) = chosen.notes
-    assert said in note
+    assert text in note
     assert ("every prediction right" in note) == isinstance(error, SeparableError)

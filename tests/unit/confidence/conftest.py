@@ -53,7 +53,7 @@ def state_of():
         return (
             {name: values.clone() for name, values in model.state_dict().items()},
             [module.training for module in model.modules()],
-            [(each.requires_grad, None if each.grad is None else each.grad.clone()) for each in model.parameters()],
+            [(item.requires_grad, None if item.grad is None else item.grad.clone()) for item in model.parameters()],
         )
 
     return state

@@ -57,7 +57,7 @@ def test_a_learned_confidence_comes_back_to_the_last_bit(path, network, rows, me
     assert isinstance(loaded, LearnedConfidence)
     assert loaded.model is network
     assert not any(module.training for module in loaded.modules())
-    assert not any(each.requires_grad for each in loaded.head.parameters())
+    assert not any(item.requires_grad for item in loaded.head.parameters())
     wanted = learned.eval()(rows[0])
     assert all(torch.equal(a, b) for a, b in zip(loaded(rows[0]), wanted, strict=True))
     assert loaded.head.summary == learned.head.summary
@@ -117,7 +117,7 @@ def test_something_else_is_not_saved(path):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda document, _: document.update(kind="guess"), "it says 'guess'"),
         (lambda document, _: document.update(format="calibrant.confidence/3"), "written by a newer calibrant"),
@@ -129,16 +129,16 @@ def test_something_else_is_not_saved(path):
         (lambda _, held: held["head.layers.0.bias"].fill_(torch.nan), "must be real and finite"),
     ],
 )
-def test_a_file_that_was_tampered_with_is_told(path, network, rows, change, told):
+def test_a_file_that_was_tampered_with_is_reported(path, network, rows, change, message):
     save_confidence(QUICK.fit(network, rows).head, path)
     document, held = contents(path)
     change(document, held)
     rewrite(path, document, held)
-    with pytest.raises(FileError, match=told):
+    with pytest.raises(FileError, match=message):
         load_confidence(path)
 
 
-def test_rows_of_a_trust_score_that_do_not_fit_are_told(path, trust):
+def test_samples_of_a_trust_score_that_do_not_fit_are_reported(path, trust):
     save_confidence(trust, path)
     document, held = contents(path)
     rewrite(path, document, {**held, "classes": held["classes"][1:].clone()})
@@ -146,7 +146,7 @@ def test_rows_of_a_trust_score_that_do_not_fit_are_told(path, trust):
         load_confidence(path)
 
 
-def test_an_encoder_of_another_shape_is_told(path, network, rows):
+def test_an_encoder_of_another_shape_is_reported(path, network, rows):
     save_confidence(TUNED.fit(network, rows), path)
     document, held = contents(path)
     held.pop("encoder.body.0.weight")
@@ -155,7 +155,7 @@ def test_an_encoder_of_another_shape_is_told(path, network, rows):
         load_confidence(path, network)
 
 
-def test_files_of_other_things_are_told(path, tmp_path):
+def test_files_of_other_things_are_reported(path, tmp_path):
     with pytest.raises(FileError, match="there is none"):
         load_confidence(path)
     path.write_bytes(b"no such thing at all")
@@ -169,7 +169,7 @@ def test_files_of_other_things_are_told(path, tmp_path):
         load_confidence(tmp_path / "map.safetensors")
 
 
-def test_a_loaded_head_answers_as_before_in_a_top_label(path, network, rows):
+def test_a_loaded_head_predicts_as_before_in_a_top_label(path, network, rows):
     learned = QUICK.fit(network, rows)
     save_confidence(learned.head, path)
     with torch.no_grad():

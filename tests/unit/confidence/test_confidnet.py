@@ -23,10 +23,10 @@ def predictions_of(network, rows):
 
 
 def weights_of(module):
-    return torch.cat([each.detach().flatten() for each in module.parameters()])
+    return torch.cat([item.detach().flatten() for item in module.parameters()])
 
 
-def test_it_separates_right_from_wrong_where_the_softmax_cannot(network, rows, other_rows):
+def test_it_separates_correct_from_wrong_where_the_softmax_cannot(network, rows, other_rows):
     learned = QUICK.fit(network, rows)
     before, after = predictions_of(network, other_rows), learned.top_label(other_rows)
     assert auroc(before) < 0.6
@@ -57,7 +57,7 @@ def test_confidences_that_round_to_one_still_differ_in_their_log_odds():
     assert auroc(top) == 1.0
 
 
-def test_it_learns_the_mean_true_class_probability_of_rows_it_cannot_tell_apart():
+def test_it_learns_the_mean_true_class_probability_of_samples_it_cannot_tell_apart():
     generator = torch.Generator().manual_seed(0)
     group = torch.randint(0, 3, (1500,), generator=generator)
     logits = 2 * torch.randn(1500, 4, generator=generator)
@@ -68,17 +68,17 @@ def test_it_learns_the_mean_true_class_probability_of_rows_it_cannot_tell_apart(
         predictions, features
     )
     target = logits.softmax(1).gather(1, labels[:, None])[:, 0]
-    for each in range(3):
-        found = head.confidence(torch.eye(3)[each : each + 1])
-        assert float(found) == pytest.approx(float(target[group == each].mean()), abs=0.05)
+    for item in range(3):
+        result = head.confidence(torch.eye(3)[item : item + 1])
+        assert float(result) == pytest.approx(float(target[group == item].mean()), abs=0.05)
 
 
-def test_the_epoch_that_is_kept_is_the_one_that_is_best_on_the_held_out_rows(network, rows):
-    told = []
+def test_the_epoch_that_is_kept_is_the_one_that_is_best_on_the_held_out_samples(network, rows):
+    message = []
     method = dataclasses.replace(QUICK, learning_rate=0.05, epochs=15, choose_by="auroc")
-    head = method.fit(network, rows, progress=lambda text, epochs: told.append((text, epochs))).head
-    values = [float(text.rsplit(" ", 1)[1]) for text, _ in told]
-    assert [epochs for _, epochs in told] == list(range(1, 16))
+    head = method.fit(network, rows, progress=lambda text, epochs: message.append((text, epochs))).head
+    values = [float(text.rsplit(" ", 1)[1]) for text, _ in message]
+    assert [epochs for _, epochs in message] == list(range(1, 16))
     assert head.choice.epochs == 15
     assert head.choice.value == pytest.approx(max(values), abs=1e-3)
     assert head.choice.epoch < 15
@@ -86,7 +86,7 @@ def test_the_epoch_that_is_kept_is_the_one_that_is_best_on_the_held_out_rows(net
     assert torch.equal(weights_of(stopped_there), weights_of(head))
 
 
-def test_the_choice_tells_how_good_the_softmax_is_on_the_same_rows(network, rows):
+def test_the_choice_gives_how_good_the_softmax_is_on_the_same_samples(network, rows):
     head = QUICK.fit(network, rows).head
     assert head.choice.held_out == 60
     assert head.choice.criterion == "aupr_error"
@@ -226,16 +226,16 @@ def test_a_fine_tuned_copy_learns_what_the_features_had_lost(rows, other_rows, n
     blind = Blind()
     method = dataclasses.replace(QUICK, choose_by="mse", epochs=3, fine_tune_epochs=25, fine_tune_learning_rate=0.02)
     plain = dataclasses.replace(method, fine_tune_epochs=0).fit(blind, rows)
-    told = []
-    learned = method.fit(blind, rows, progress=lambda text, epochs: told.append((text, epochs)))
-    assert [epochs for _, epochs in told] == list(range(1, 29))
-    assert told[-1][0].startswith("fine-tuning, epoch 25 of 25")
+    message = []
+    learned = method.fit(blind, rows, progress=lambda text, epochs: message.append((text, epochs)))
+    assert [epochs for _, epochs in message] == list(range(1, 29))
+    assert message[-1][0].startswith("fine-tuning, epoch 25 of 25")
     assert learned.head.choice.fine_tuned > 0
     assert learned.head.choice.value < plain.head.choice.value
     assert auroc(learned.top_label(other_rows)) > auroc(plain.top_label(other_rows)) + 0.2
     assert float(blind.scale.detach()[1]) == pytest.approx(1e-3)
     assert float(learned.encoder.scale[1]) > 1e-2
-    assert not any(each.requires_grad for each in learned.encoder.parameters())
+    assert not any(item.requires_grad for item in learned.encoder.parameters())
     assert torch.equal(learned(other_rows[0])[0], blind(other_rows[0]))
 
 
@@ -272,7 +272,7 @@ def test_a_network_that_cannot_be_copied_cannot_be_fine_tuned(network, rows):
         dataclasses.replace(QUICK, epochs=1, fine_tune_epochs=1).fit(network, rows)
 
 
-def test_rows_that_are_all_right_cannot_be_ranked(network, rows):
+def test_samples_that_are_all_correct_cannot_be_ranked(network, rows):
     right = rows[0], predictions_of(network, rows).predicted
     with pytest.raises(SeparableError, match=r"600 samples 0 are wrong.*choose_by='mse'"):
         QUICK.fit(network, right)
@@ -281,13 +281,13 @@ def test_rows_that_are_all_right_cannot_be_ranked(network, rows):
     assert "No prediction is wrong" in learned.head.summary.notes[-1]
 
 
-def test_training_that_diverges_is_told(network, rows):
+def test_training_that_diverges_is_reported(network, rows):
     wild = dataclasses.replace(QUICK, learning_rate=1e30)
     with pytest.raises(FitError, match="lower learning rate"):
         wild.fit(network, rows)
 
 
-def test_a_network_without_features_is_told_how_to_be_wrapped(rows):
+def test_a_network_without_features_is_reported_how_to_be_wrapped(rows):
     with pytest.raises(InputError, match=r"Linear has no method features and no layer head. Wrap it: an nn.Module"):
         QUICK.fit(nn.Linear(4, 2), rows)
     with pytest.raises(InputError, match=r"model must be a torch.nn.Module; got function"):
@@ -316,7 +316,7 @@ class Bent(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("bent", "told"),
+    ("bent", "message"),
     [
         (lambda head: Bent(lambda x: x[:, :, None], head), r"shape \(n, d\).*got shape \(64, 4, 1\)|\(8, 4, 1\)"),
         (lambda head: Bent(lambda x: (x, x), head), "got tuple"),
@@ -327,12 +327,12 @@ class Bent(nn.Module):
         (lambda head: Bent(lambda x: x, head, lambda x: {"logits": head(x)}), "got dict"),
     ],
 )
-def test_features_that_are_none_are_told(network, rows, bent, told):
-    with pytest.raises(InputError, match=told):
+def test_features_that_are_none_are_reported(network, rows, bent, message):
+    with pytest.raises(InputError, match=message):
         QUICK.fit(bent(network.head), rows)
 
 
-def test_a_number_that_is_not_finite_is_found_in_its_rows(network, rows):
+def test_a_number_that_is_not_finite_is_found_in_its_samples(network, rows):
     inputs = rows[0].clone()
     inputs[200, 2] = torch.nan
     with pytest.raises(InputError, match=r"rows 192 to 255 of the data: features must be finite; got nan at row 8"):
@@ -342,7 +342,7 @@ def test_a_number_that_is_not_finite_is_found_in_its_rows(network, rows):
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         ((torch.zeros(3, 4), torch.tensor([0, 1, 2])), "labels must lie in 0..1"),
         ((torch.zeros(3, 4), torch.zeros(3)), "whole numbers of an integer type"),
@@ -356,13 +356,13 @@ def test_a_number_that_is_not_finite_is_found_in_its_rows(network, rows):
         (DataLoader(TensorDataset(torch.zeros(3, 4), torch.zeros(3, 1, 1).long())), "one number a row"),
     ],
 )
-def test_data_that_are_no_labelled_rows_are_told(network, data, told):
-    with pytest.raises(InputError, match=told):
+def test_data_that_are_no_labelled_samples_are_reported(network, data, message):
+    with pytest.raises(InputError, match=message):
         dataclasses.replace(QUICK, choose_by="mse").fit(network, data)
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"layers": 0}, "layers must be at least 1"),
         ({"units": 2.5}, "units must be a whole number"),
@@ -374,8 +374,8 @@ def test_data_that_are_no_labelled_rows_are_told(network, data, told):
         ({"seed": -1}, "seed must be at least 0"),
     ],
 )
-def test_options_out_of_range_are_refused(options, told):
-    with pytest.raises(InputError, match=told):
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
         ConfidNet(**options)
 
 
@@ -404,16 +404,16 @@ def test_features_of_another_width_or_number_are_refused(network, rows):
         head.top_label(predictions, torch.full((600, 4), torch.nan))
 
 
-def test_inputs_that_the_network_cannot_take_are_told_by_their_shape(network, rows):
+def test_inputs_that_the_network_cannot_take_are_reported_by_their_shape(network, rows):
     learned = QUICK.fit(network, rows)
     wrong = torch.zeros(600, 7)
-    told = r"inputs of shape \(n, 7\) and type torch.float32; it raised RuntimeError"
+    message = r"inputs of shape \(n, 7\) and type torch.float32; it raised RuntimeError"
     for look in (
         lambda: QUICK.fit(network, (wrong, rows[1])),
         lambda: learned.top_label((wrong, rows[1])),
         lambda: learned.confidence(wrong),
     ):
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             look()
 
 

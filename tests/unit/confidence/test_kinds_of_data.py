@@ -95,9 +95,9 @@ def test_whole_numbers_are_taken_as_the_network_takes_them(inputs, first, kind, 
         return
     learned = method.fit(network, data)
     assert learned.head.summary.rows == N
-    found = learned.top_label(data)
-    assert torch.allclose(found.confidence, learned.confidence(inputs))
-    assert torch.equal(found.correct, network(inputs).argmax(1) == LABELS)
+    result = learned.top_label(data)
+    assert torch.allclose(result.confidence, learned.confidence(inputs))
+    assert torch.equal(result.correct, network(inputs).argmax(1) == LABELS)
 
 
 def test_a_loader_is_read_once_in_its_own_batches():
@@ -110,7 +110,7 @@ def test_a_loader_is_read_once_in_its_own_batches():
     assert [n for n in network.batches if n != 8] == [64, 64, 64]  # the last are 8, too
 
 
-def test_a_loader_gives_the_rows_that_it_draws_in_its_order():
+def test_a_loader_gives_the_samples_that_it_draws_in_its_order():
     network = Reader(of_words)
     drawn = DataLoader(Items(), batch_size=50, sampler=WeightedRandomSampler([1.0] + [0.5] * (N - 1), 320))
     assert QUICK.fit(network, drawn).head.summary.rows == 320
@@ -126,7 +126,7 @@ def test_batches_of_a_loader_may_differ_in_shape():
     assert learned.head.summary.rows == N
 
 
-def test_what_a_data_set_cannot_give_is_told():
+def test_what_a_data_set_cannot_give_is_reported():
     network = Reader(of_words)
     with pytest.raises(InputError, match="must come in a DataLoader"):
         QUICK.fit(network, Stream())

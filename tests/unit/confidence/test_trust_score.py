@@ -26,19 +26,19 @@ def some_rows(n, d, seed, classes=4):
 def oracle(train, labels, points, predicted, *, alpha=0.0, neighbours=10):
     """The trust score as the paper defines it: every distance, one at a time."""
     kept = []
-    for each in np.unique(labels):
-        members = train[labels == each]
+    for item in np.unique(labels):
+        members = train[labels == item]
         radii = []
         for i, row in enumerate(members):
             others = np.sort([np.sqrt(((row - other) ** 2).sum()) for j, other in enumerate(members) if j != i])
             radii.append(others[min(neighbours, len(others)) - 1])
         stays = len(members) - int(alpha * len(members) + 1e-9)
-        kept += [(each, row) for row, radius in zip(members, radii, strict=True) if radius <= sorted(radii)[stays - 1]]
+        kept += [(item, row) for row, radius in zip(members, radii, strict=True) if radius <= sorted(radii)[stays - 1]]
     scores = []
     for point, answer in zip(points, predicted, strict=True):
-        distances = [(each, np.sqrt(((point - row) ** 2).sum())) for each, row in kept]
-        own = min(distance for each, distance in distances if each == answer)
-        scores.append(min(distance for each, distance in distances if each != answer) / own)
+        distances = [(item, np.sqrt(((point - row) ** 2).sum())) for item, row in kept]
+        own = min(distance for item, distance in distances if item == answer)
+        scores.append(min(distance for item, distance in distances if item != answer) / own)
     return np.array(scores)
 
 
@@ -70,7 +70,7 @@ def test_the_filter_changes_the_scores():
     assert not torch.equal(plain(points, predicted), filtered(points, predicted))
 
 
-def test_the_filter_leaves_out_a_row_that_lies_among_another_class():
+def test_the_filter_leaves_out_a_sample_that_lies_among_another_class():
     train = torch.cat([torch.linspace(0, 1, 20), torch.tensor([10.0]), torch.linspace(9, 11, 21)])[:, None]
     labels = torch.tensor([0] * 21 + [1] * 21)
     point = torch.tensor([[10.02]])
@@ -78,12 +78,12 @@ def test_the_filter_leaves_out_a_row_that_lies_among_another_class():
     assert TrustScore(alpha=0.05).fit(train, labels).scores(point, [1]) > 100
 
 
-def test_of_a_new_point_the_nearest_row_counts_and_not_the_second():
+def test_of_a_new_point_the_nearest_sample_counts_and_not_the_second():
     trust = TrustScore().fit([[0.0], [1.0], [10.0], [11.0]], [0, 0, 1, 1])
     assert trust.scores([[0.1]], [0]).tolist() == pytest.approx([99.0])  # 9.9 / 0.1
 
 
-def test_a_row_is_no_neighbour_of_itself_in_the_filter():
+def test_a_sample_is_no_neighbour_of_itself_in_the_filter():
     # With itself counted, the first neighbour of every row would be at distance 0, and all would stay.
     trust = TrustScore(alpha=0.25, neighbours=1).fit(
         [[0.0], [0.1], [0.2], [5.0], [9.0], [9.1], [9.2], [20.0]], [0, 0, 0, 0, 1, 1, 1, 1]
@@ -91,7 +91,7 @@ def test_a_row_is_no_neighbour_of_itself_in_the_filter():
     assert trust.reference[:, 0].tolist() == [0.0, 0.1, 0.2, 9.0, 9.1, 9.2]
 
 
-def test_a_row_that_is_there_twice_has_its_twin_for_a_neighbour():
+def test_a_sample_that_is_there_twice_has_its_twin_for_a_neighbour():
     trust = TrustScore(alpha=0.25, neighbours=1).fit(
         [[0.0], [0.0], [3.0], [5.0], [9.0], [9.0], [9.5], [99.0]], [0, 0, 0, 0, 1, 1, 1, 1]
     )
@@ -99,7 +99,7 @@ def test_a_row_that_is_there_twice_has_its_twin_for_a_neighbour():
     assert trust.reference[:, 0].tolist() == [0.0, 0.0, 3.0, 5.0, 9.0, 9.0, 9.5]
 
 
-def test_the_order_of_training_rows_plays_no_part():
+def test_the_order_of_training_samples_plays_no_part():
     train, labels = some_rows(120, 3, seed=0)
     points, predicted = some_rows(30, 3, seed=1)
     order = np.random.default_rng(0).permutation(120)
@@ -108,14 +108,14 @@ def test_the_order_of_training_rows_plays_no_part():
 
 
 @pytest.mark.parametrize("alpha", [0.5, 0.999999])
-def test_a_class_keeps_at_least_one_row(alpha):
+def test_a_class_keeps_at_least_one_sample(alpha):
     features, labels = [[0.0], [1.0], [2.0], [8.0], [9.0], [10.0]], [0, 0, 0, 1, 1, 1]
     trust = TrustScore(alpha=alpha, neighbours=2).fit(features, labels)
     assert trust.classes.unique().tolist() == [0, 1]
     assert math.isfinite(float(trust([[4.0]], [0])))
 
 
-def test_a_class_with_few_rows_takes_the_neighbours_there_are_and_says_so():
+def test_a_class_with_few_samples_takes_the_neighbours_there_are_and_warns():
     features = [[float(i)] for i in range(12)] + [[50.0], [51.0], [99.0]] + [[200.0]]
     labels = [0] * 12 + [1] * 3 + [2]
     with pytest.warns(CalibrantWarning, match=r"2 have not \(1, 2\)"):
@@ -124,7 +124,7 @@ def test_a_class_with_few_rows_takes_the_neighbours_there_are_and_says_so():
     assert trust.reference[trust.classes == 2][:, 0].tolist() == [200.0]
 
 
-def test_a_point_on_a_row_of_its_class_has_an_infinite_score_and_confidence_one():
+def test_a_point_on_a_sample_of_its_class_has_an_infinite_score_and_confidence_one():
     trust = TrustScore().fit([[0.0], [4.0]], [0, 1])
     assert trust.scores([[0.0]], [0]).tolist() == [math.inf]
     assert trust.scores([[0.0]], [1]).tolist() == [0.0]
@@ -133,7 +133,7 @@ def test_a_point_on_a_row_of_its_class_has_an_infinite_score_and_confidence_one(
     assert auroc(top) == 1.0
 
 
-def test_a_point_on_rows_of_both_classes_is_as_near_to_either():
+def test_a_point_on_samples_of_both_classes_is_as_near_to_either():
     trust = TrustScore().fit([[0.0], [0.0], [7.0]], [0, 1, 1])
     assert trust.scores([[0.0], [0.0]], [0, 1]).tolist() == [1.0, 1.0]
     assert trust([[0.0]], [0]).tolist() == [0.0]
@@ -147,14 +147,14 @@ def test_duplicates_far_from_the_origin_are_at_distance_zero_exactly(d):
     assert trust.scores(rows, torch.arange(100) % 2).isinf().all()
 
 
-def test_a_class_that_no_row_has_gets_score_zero_and_a_warning():
+def test_a_class_that_no_sample_has_gets_score_zero_and_a_warning():
     trust = TrustScore().fit([[0.0], [4.0]], [0, 2], n_classes=4)
     with pytest.warns(CalibrantWarning, match=r"^2 samples .*\(1, 3\)"):
         scores = trust.scores([[1.0], [1.0], [1.0]], [0, 1, 3])
     assert scores.tolist() == [3.0, 0.0, 0.0]
 
 
-def test_classes_without_rows_are_infinitely_far_and_never_the_nearest():
+def test_classes_without_samples_are_infinitely_far_and_never_the_nearest():
     trust = TrustScore().fit([[0.0], [4.0]], [0, 2])
     assert trust.class_distances([[1.0]]).tolist() == [[1.0, math.inf, 3.0]]
     assert trust.scores([[1.0]], [0]).tolist() == [3.0]
@@ -190,12 +190,12 @@ def test_each_search_finds_the_nearest_of_all_pairs(n, d):
     random = np.random.default_rng(0)
     points, reference = random.normal(size=(n, d)), random.normal(size=(1400, d))
     expected = np.sort(cdist(points, reference), axis=1)[:, :4]
-    found = nearest_sample_distances(torch.from_numpy(points), torch.from_numpy(reference), 4)
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-10)
+    result = nearest_sample_distances(torch.from_numpy(points), torch.from_numpy(reference), 4)
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize(
-    ("features", "labels", "told"),
+    ("features", "labels", "message"),
     [
         ([[0.0], [1.0]], [1, 1], "got only class 1"),
         ([[0.0], [math.nan]], [0, 1], "features must be finite; got nan at row 1, column 0"),
@@ -206,18 +206,18 @@ def test_each_search_finds_the_nearest_of_all_pairs(n, d):
         ([[0.0], [1.0]], [0, -1], r"labels must lie in 0..1; got -1 at row 1"),
     ],
 )
-def test_rows_that_cannot_be_fitted_on_are_told(features, labels, told):
-    with pytest.raises(InputError, match=told):
+def test_samples_that_cannot_be_fitted_on_are_reported(features, labels, message):
+    with pytest.raises(InputError, match=message):
         TrustScore().fit(features, labels)
 
 
-def test_labels_beyond_the_classes_are_told():
+def test_labels_beyond_the_classes_are_reported():
     with pytest.raises(InputError, match=r"labels must lie in 0..1; got 2 at row 1"):
         TrustScore().fit([[0.0], [1.0]], [0, 2], n_classes=2)
 
 
 @pytest.mark.parametrize(
-    ("features", "predicted", "told"),
+    ("features", "predicted", "message"),
     [
         ([[0.0, 1.0]], [0], "1 columns.*got 2"),
         ([[math.inf]], [0], "features must be finite"),
@@ -226,8 +226,8 @@ def test_labels_beyond_the_classes_are_told():
         ([[0.0]], [0.5], "whole numbers"),
     ],
 )
-def test_what_cannot_be_scored_is_told(features, predicted, told):
-    with pytest.raises(InputError, match=told):
+def test_what_cannot_be_scored_is_reported(features, predicted, message):
+    with pytest.raises(InputError, match=message):
         TrustScore().fit([[0.0], [1.0]], [0, 1]).scores(features, predicted)
 
 
@@ -237,7 +237,7 @@ def test_options_out_of_range_are_refused(options):
         TrustScore(**options)
 
 
-def test_the_summary_tells_how_many_rows_stayed():
+def test_the_summary_gives_how_many_samples_stayed():
     trust = TrustScore(alpha=0.5, neighbours=1).fit([[0.0], [0.1], [8.0], [1.0], [1.1], [9.0]], [0, 0, 0, 1, 1, 1])
     assert trust.summary.method == "trust_score"
     assert trust.summary.settings == {"alpha": 0.5, "neighbours": 1}
@@ -256,6 +256,6 @@ def test_it_is_the_same_on_an_accelerator(d):
     points, predicted = some_rows(70, d, seed=1)
     here = TrustScore(alpha=0.1).fit(train, labels)
     there = TrustScore(alpha=0.1).fit(torch.from_numpy(train).cuda(), labels)
-    found = there(torch.from_numpy(points).cuda(), torch.from_numpy(predicted).cuda())
-    assert found.is_cuda
-    np.testing.assert_allclose(found.cpu().numpy(), here(points, predicted).numpy(), rtol=1e-9)
+    result = there(torch.from_numpy(points).cuda(), torch.from_numpy(predicted).cuda())
+    assert result.is_cuda
+    np.testing.assert_allclose(result.cpu().numpy(), here(points, predicted).numpy(), rtol=1e-9)

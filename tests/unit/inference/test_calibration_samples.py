@@ -173,24 +173,3 @@ def test_a_batch_size_that_is_none_is_refused(batch_size):
         CalibrationSamples.of((INPUTS, LABELS), batch_size=batch_size)
     with pytest.raises(InputError, match="batch_size must be"):
         CalibrationSamples.of((INPUTS, LABELS)).batches(device="cpu", batch_size=batch_size)
-
-
-@pytest.mark.parametrize(
-    ("chosen", "message"),
-    [
-        (torch.tensor([0, N]), r"chosen must lie in 0\.\.22; got 23"),
-        (torch.tensor([-1]), r"got -1"),
-        (LABELS > 2, r"torch\.bool.*mask\.nonzero"),
-        (torch.tensor(3), r"shape \(\)"),
-        (torch.tensor([1.0]), r"float32"),
-    ],
-)
-def test_positions_that_are_none_are_refused_at_once(chosen, message):
-    with pytest.raises(InputError, match=message):
-        CalibrationSamples.of((INPUTS, LABELS)).batches(chosen, device="cpu")
-
-
-def test_a_stream_cannot_give_a_sample_twice():
-    samples = CalibrationSamples.of(DataLoader(Stream(), batch_size=5))
-    with pytest.raises(InputError, match="each sample once"):
-        samples.batches(torch.tensor([1, 1]), device="cpu")

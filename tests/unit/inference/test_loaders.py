@@ -44,7 +44,7 @@ def test_every_kind_of_data_gives_the_same_samples_in_batches_of_any_size(kind, 
         assert torch.equal(positions, torch.arange(N))
         assert labels.dtype == torch.int64
         assert torch.equal(labels, LABELS)
-        assert all(len(each) <= (batch_size or N) for each, _, _ in batches)
+        assert all(len(item) <= (batch_size or N) for item, _, _ in batches)
     assert source.n_samples in {N, None}
 
 
@@ -66,9 +66,9 @@ def test_chosen_samples_come_in_the_order_asked_for_or_as_they_come(kind, chosen
 def test_inputs_are_given_as_they_are_whatever_their_type(inputs, kind):
     data = kind(inputs, LABELS)
     for chosen in (None, [4, 0, 9]):
-        found, _, positions = read(data, chosen, 2)
-        assert found.dtype == inputs.dtype
-        assert torch.equal(found, inputs[positions])
+        result, _, positions = read(data, chosen, 2)
+        assert result.dtype == inputs.dtype
+        assert torch.equal(result, inputs[positions])
 
 
 def test_tensors_are_given_as_views_and_gathered_in_their_memory_format():

@@ -72,7 +72,7 @@ def test_every_floating_type_passes_as_it_is(dtype):
 
 
 @pytest.mark.parametrize(
-    ("output", "said"),
+    ("output", "message"),
     [
         (None, "got NoneType"),
         (LOGITS.numpy(), "got ndarray"),
@@ -89,13 +89,13 @@ def test_every_floating_type_passes_as_it_is(dtype):
         (LOGITS.to(torch.complex64), "complex64"),
     ],
 )
-def test_what_holds_no_logits_is_told_with_what_to_do(output, said):
-    with pytest.raises(InputError, match=said) as raised:
+def test_what_holds_no_logits_is_reported_with_what_to_do(output, message):
+    with pytest.raises(InputError, match=message) as raised:
         logits_in(output)
     assert str(raised.value).endswith("Wrap the network in a module that returns them.")
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 1)])
-def test_one_logit_a_row_is_told_how_to_become_two(shape):
+def test_one_logit_a_sample_is_reported_how_to_become_two(shape):
     with pytest.raises(InputError, match="columns 0 and z"):
         logits_in(torch.zeros(shape))

@@ -56,9 +56,9 @@ def test_the_classes_of_a_usable_network_are_counted(network):
 @pytest.mark.parametrize("k", [2, 3, 10])
 def test_probabilities_are_refused_with_what_to_do(dtype, k):
     network = nn.Sequential(nn.Linear(4, k), Answering(lambda logits: logits.float().softmax(1).to(logits))).to(dtype)
-    told = refusal(network, rows(k=2, dtype=dtype))
-    assert "must return logits; got probabilities" in told
-    assert "Leave out its last softmax" in told
+    message = refusal(network, rows(k=2, dtype=dtype))
+    assert "must return logits; got probabilities" in message
+    assert "Leave out its last softmax" in message
 
 
 def test_logits_that_are_not_finite_are_refused():
@@ -69,8 +69,8 @@ def test_logits_that_are_not_finite_are_refused():
 
 
 def test_inputs_of_another_shape_are_refused_with_what_the_network_said():
-    told = refusal(nn.Linear(5, 3), rows())
-    assert "must take inputs of shape (n, 4); for 16 it raised RuntimeError: mat1 and mat2" in told
+    message = refusal(nn.Linear(5, 3), rows())
+    assert "must take inputs of shape (n, 4); for 16 it raised RuntimeError: mat1 and mat2" in message
     assert "(n, 1, 8, 8)" in refusal(nn.Conv2d(3, 4, 3), rows(shape=(1, 8, 8)))
 
 
@@ -79,13 +79,13 @@ def test_a_network_that_wants_more_than_the_inputs_is_refused():
 
 
 @pytest.mark.parametrize("error", [KeyError("k"), AttributeError("a"), ZeroDivisionError(), OSError("one\ntwo")])
-def test_whatever_a_network_raises_is_told_in_a_line(error):
+def test_whatever_a_network_raises_is_reported_in_a_line(error):
     def breaks(_inputs):
         raise error
 
-    told = refusal(Answering(breaks), rows())
-    assert f"for 16 it raised {type(error).__name__}" in told
-    assert "\n" not in told
+    message = refusal(Answering(breaks), rows())
+    assert f"for 16 it raised {type(error).__name__}" in message
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_inputs_of_another_type_are_taken_where_the_network_or_torch_casts_them(
 
 
 def test_labels_out_of_range_are_refused():
-    told = "labels must lie in 0..1 (2 classes from the logits); got 2 at row 2."
-    assert refusal(nn.Linear(4, 2), rows(k=3)) == told
+    message = "labels must lie in 0..1 (2 classes from the logits); got 2 at row 2."
+    assert refusal(nn.Linear(4, 2), rows(k=3)) == message
 
 
 def test_a_network_without_weights_is_refused():
@@ -123,7 +123,7 @@ def test_a_network_without_weights_is_refused():
         lambda inputs: inputs.repeat(2, 1),
     ],
 )
-def test_a_row_of_logits_for_each_input_is_wanted(function):
+def test_a_sample_of_logits_for_each_input_is_wanted(function):
     assert "must give one row of logits per input" in refusal(Answering(function), rows())
 
 
@@ -173,7 +173,7 @@ class TestBatches:
             count(network, rows())
         assert count(network, CalibrationSamples.of(rows(), batch_size=8)) == 3
 
-    def test_a_limit_beyond_the_few_rows_is_found_too(self):
+    def test_a_limit_beyond_the_few_samples_is_found_too(self):
         network, data = exported(nn.Linear(4, 3), min=1, max=64), rows(200)
         with pytest.raises(
             InputError, match=r"must take a batch of 200 samples; it takes 16, .*<= 64.*smaller batch_size"
@@ -190,7 +190,7 @@ class TestBatches:
                 count(network, data)
         assert count(exported(nn.Linear(4, 3), min=1), rows()) == 3
 
-    def test_a_network_that_drops_the_batch_axis_of_one_row_is_refused(self):
+    def test_a_network_that_drops_the_batch_axis_of_one_sample_is_refused(self):
         network = nn.Sequential(nn.Linear(4, 3), Answering(torch.squeeze))
         assert "any number of samples; it takes 16, and for one it raised" in refusal(network, rows())
 
@@ -209,7 +209,7 @@ class TestCoupledRows:
             lambda inputs: nn.functional.dropout(inputs, training=True),
         ],
     )
-    def test_logits_that_depend_on_the_rows_beside_are_told(self, mixes):
+    def test_logits_that_depend_on_the_samples_beside_are_reported(self, mixes):
         torch.manual_seed(0)
         network = nn.Sequential(nn.Linear(4, 8), Answering(mixes), nn.Linear(8, 3)).eval()
         with pytest.warns(
@@ -223,10 +223,10 @@ class TestCoupledRows:
         with pytest.warns(CalibrantWarning, match=r"BatchNorm '1' keeps no running statistics.*=True"):
             assert check_network(network, rows(shape=(1, 4, 4))) == 3
 
-    def test_one_that_takes_no_single_row_is_refused_and_named(self):
+    def test_one_that_takes_no_single_sample_is_refused_and_named(self):
         network = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, track_running_stats=False), nn.Linear(5, 3))
-        assert "for one it raised ValueError: Expected more than 1" in (told := refusal(network, rows()))
-        assert "BatchNorm '1' keeps no running statistics" in told
+        assert "for one it raised ValueError: Expected more than 1" in (message := refusal(network, rows()))
+        assert "BatchNorm '1' keeps no running statistics" in message
 
     @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed:UserWarning")  # of processors without bfloat16
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
