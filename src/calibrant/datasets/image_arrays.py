@@ -13,7 +13,7 @@ from calibrant.checks import check_at_least, check_known, existing_file, numpy_a
 from calibrant.datasets.dataset import Samples
 from calibrant.errors import FileError, InputError
 
-__all__ = ["ImageLayout", "read_shifted"]
+__all__ = ["ImageLayout", "as_images", "as_labels", "read_shifted"]
 
 
 ImageLayout: TypeAlias = Literal["auto", "channels_first", "channels_last"]
@@ -21,7 +21,7 @@ ImageLayout: TypeAlias = Literal["auto", "channels_first", "channels_last"]
 _CHANNELS = {1, 3}
 
 
-def _as_images(images: np.ndarray, *, where: str, layout: ImageLayout) -> Tensor:
+def as_images(images: np.ndarray, *, where: str, layout: ImageLayout) -> Tensor:
     """Return images as (n, c, h, w) uint8; ``where`` names them in messages."""
     if images.dtype != np.uint8:
         cure = (
@@ -52,7 +52,7 @@ def _as_images(images: np.ndarray, *, where: str, layout: ImageLayout) -> Tensor
     return torch.from_numpy(np.ascontiguousarray(images if is_first else images.transpose(0, 3, 1, 2)))
 
 
-def _as_labels(labels: np.ndarray, n: int, *, where: str, n_classes: int | None) -> Tensor:
+def as_labels(labels: np.ndarray, n: int, *, where: str, n_classes: int | None = None) -> Tensor:
     """Return the labels of n images as (n,) int64; ``n_classes`` is None if it is not known."""
     if labels.dtype.kind not in "iu" or labels.shape != (n,):
         raise FileError(
@@ -115,8 +115,8 @@ def read_shifted(
     if n_classes is not None:
         n_classes = check_at_least(n_classes, 1, "n_classes")
     stored = _stored(path)
-    images = _as_images(stored.images, where=stored.images_in, layout=layout)
-    return Samples(images, _as_labels(stored.labels, len(images), where=stored.labels_in, n_classes=n_classes))
+    images = as_images(stored.images, where=stored.images_in, layout=layout)
+    return Samples(images, as_labels(stored.labels, len(images), where=stored.labels_in, n_classes=n_classes))
 
 
 class _Stored(NamedTuple):

@@ -111,7 +111,10 @@ class ImageFolder(DatasetReader):
         class_names = _class_names(folder / "train")
         for part in held:
             _check_classes(folder / part, class_names)
-        training, *others = (self._part(folder / part, class_names) for part in ("train", *held))
+        training, *others = (
+            _by_class([folder / part / name for name in class_names], self.size, fit_square)
+            for part in ("train", *held)
+        )
         return Dataset(
             self.name,
             tuple(class_names),
@@ -122,19 +125,22 @@ class ImageFolder(DatasetReader):
             augmentation="crop-flip",
         )
 
-    def _part(self, folder: Path, class_names: Sequence[str]) -> Samples:
-        paths: list[Path] = []
-        labels: list[int] = []
-        for number, name in enumerate(class_names):
-            pictures = sorted(path for path in (folder / name).iterdir() if path.suffix.lower() in PICTURE_ENDINGS)
-            if not pictures:
-                raise FileError(
-                    f"{folder / name} must hold pictures ({', '.join(PICTURE_ENDINGS)}); there are none. Add some, or "
-                    "remove the class from every part."
-                )
-            paths += pictures
-            labels += [number] * len(pictures)
-        return Samples(read_pictures(paths, size=self.size, shape=fit_square), torch.tensor(labels))
+
+def _by_class(folders: Sequence[Path], size: int, shape: Callable[["Image", int], "Image"]) -> Samples:
+    """Read the pictures of one folder per class."""
+    paths: list[Path] = []
+    labels: list[int] = []
+    for number, folder in enumerate(folders):
+        files = folder.iterdir() if folder.is_dir() else ()
+        pictures = sorted(path for path in files if path.suffix.lower() in PICTURE_ENDINGS)
+        if not pictures:
+            raise FileError(
+                f"{folder} must hold pictures ({', '.join(PICTURE_ENDINGS)}); there are none. Add some, or remove the "
+                "class from every part; unpack an archive again."
+            )
+        paths += pictures
+        labels += [number] * len(pictures)
+    return Samples(read_pictures(paths, size=size, shape=shape), torch.tensor(labels))
 
 
 def _class_names(folder: Path) -> list[str]:
@@ -196,7 +202,8 @@ class TinyImageNet(DatasetReader):
         wnids = sorted(_lines(root / "wnids.txt"))
         words = dict(line.split("\t", 1) for line in _lines(root / "words.txt") if "\t" in line)
         numbers = {wnid: number for number, wnid in enumerate(wnids)}
-        training, test = _training(root, numbers), _validation(root, numbers)
+        training = _by_class([root / "train" / wnid / "images" for wnid in wnids], _SIDE, same_size)
+        test = _validation(root, numbers)
         counts = len(wnids), len(training), len(test)
         if checked and counts != (_N_CLASSES, _N_TRAINING, _N_TEST):
             raise FileError(
@@ -216,20 +223,6 @@ class TinyImageNet(DatasetReader):
 def _lines(path: Path) -> list[str]:
     with reading(path, "text file"):
         return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-
-
-def _training(root: Path, numbers: dict[str, int]) -> Samples:
-    paths, labels = [], []
-    for wnid, number in numbers.items():
-        pictures = sorted((root / "train" / wnid / "images").glob("*.JPEG"))
-        if not pictures:
-            raise FileError(
-                f"{root / 'train' / wnid / 'images'} must hold the .JPEG files of class {wnid}; there are none. "
-                "Unpack the archive again."
-            )
-        paths += pictures
-        labels += [number] * len(pictures)
-    return Samples(read_pictures(paths, size=_SIDE, shape=same_size), torch.tensor(labels))
 
 
 def _validation(root: Path, numbers: dict[str, int]) -> Samples:

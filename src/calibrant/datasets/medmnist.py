@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant.checks import NumpyArchive, check_known, numpy_archive
 from calibrant.datasets.dataset import Dataset, DatasetReader, PixelScale, RemoteFile, Samples
+from calibrant.datasets.image_arrays import as_images, as_labels
 from calibrant.datasets.publisher_files import check_file, find_file, missing_files
 from calibrant.errors import FileError, InputError
 from calibrant.paper import Paper
@@ -115,27 +115,13 @@ def _part(archive: NumpyArchive, part: str, path: Path) -> Samples:
             f"{', '.join(archive.names) or 'nothing'}."
         )
     images, labels = archive.read(names)
-    if images.dtype != np.uint8 or images.ndim not in {3, 4} or (images.ndim == 4 and images.shape[3] not in {1, 3}):
-        raise FileError(
-            f"{path}: {names[0]} must be bytes of n x height x width, or n x height x width x 3; got {images.dtype} "
-            f"{images.shape}. Volumes (3D) cannot be read as images."
-        )
     if labels.ndim == 2 and labels.shape[1] > 1:
         raise FileError(
             f"{path}: {names[1]} must give every image one label (n x 1); got {labels.shape[1]} labels at once, as in "
             "ChestMNIST. Such data have no classes of which one is right."
         )
-    flat = labels.reshape(-1)
-    if labels.dtype.kind not in "iu" or len(flat) != len(images) or not len(images):
-        raise FileError(
-            f"{path}: {names[1]} must be a whole number for each of {len(images):,} images; got {labels.dtype} "
-            f"{labels.shape}."
-        )
-    if flat.min() < 0:
-        row = int(flat.argmin())
-        raise FileError(f"{path}: {names[1]} must be 0 or more; got {flat[row]} at image {row}.")
-    channels_last = torch.from_numpy(images.reshape(*images.shape[:3], -1))
-    return Samples(channels_last.permute(0, 3, 1, 2).contiguous(), torch.from_numpy(flat.astype(np.int64)))
+    pixels = as_images(images, where=f"{path}: {names[0]}", layout="channels_last")
+    return Samples(pixels, as_labels(labels.reshape(-1), len(pixels), where=f"{path}: {names[1]}"))
 
 
 def _check_flag(path: Path, flag: str, labels: Tensor, channels: int) -> None:
