@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from calibrant.checks import check_bool
 from calibrant.errors import InputError
 from calibrant.numerics.newton import Certificate
-from calibrant.numerics.softmax import argmax_rows, working
+from calibrant.numerics.softmax import argmax_rows, positions, top_leads, working
 from calibrant.numerics.uniform_share import floored
 from calibrant.predictions import Predictions
 
@@ -32,125 +32,17 @@ __all__ = [
     "with_predicted_ahead",
 ]
 
-
-class FittedModule(nn.Module):
-    """A module whose buffers keep at least float32.
-
-    ``model.bfloat16()`` and ``model.half()`` cast all that a model holds. The edge of a step with two or three digits
-    lies elsewhere, and rows get another step's probability; so such casts leave these buffers as they are.
-    """
-
-    may_be_infinite: ClassVar[tuple[str, ...]] = ()  # names of buffers
-
-    @final
-    def keep(self, **values: Tensor) -> None:
-        """Keep what was learned as float64 buffers."""
-        for name, value in values.items():
-            self.register_buffer(name, torch.as_tensor(value).detach().double())
-
-    @final
-    def check(self) -> None:
-        """See that all numbers, those of the parts too, can be what they are for; files are checked by this.
-
-        Raises:
-            InputError: If one is NaN or infinite where it must not be, out of range, or of a size that does not fit.
-        """
-        for part in reversed(list(self.modules())):  # parts before what they are parts of
-            if isinstance(part, FittedModule):
-                for name, values in part.named_buffers(recurse=False):
-                    bad = values.isnan() if name in part.may_be_infinite else ~values.isfinite()
-                    require(not bad.any(), f"{name} must be finite", values)
-                part.check_numbers()
-
-    def check_numbers(self) -> None:
-        """See that the sizes of its own numbers fit together, and that the numbers are in their range.
-
-        Raises:
-            InputError: If they are not.
-        """
-
-    @final
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """What torch does to every buffer for ``to``, ``float``, ``half``, ``cuda`` and the like."""
-
-        def with_enough_digits(values: Tensor) -> Tensor:
-            changed = fn(values)
-            blunted = changed.is_floating_point() and changed.element_size() < 4
-            return values.to(changed.device) if blunted else changed
-
-        return super()._apply(with_enough_digits, recurse)  # type: ignore[no-untyped-call]
-
-
-def require(holds: Tensor | bool, what: str, got: Tensor) -> None:
-    """Refuse numbers of which something does not hold.
-
-    Raises:
-        InputError: Then; with what must hold and, of the numbers, their shape and range.
-    """
-    if holds:
-        return
-    shown = f"shape {tuple(got.shape)}"
-    if got.numel() == 1:
-        shown = f"{got.item():.6g}"
-    elif got.numel():
-        low, high = got.double().aminmax()
-        shown += f", from {float(low):.6g} to {float(high):.6g}"
-    raise InputError(f"{what}; got {shown}.")
-
-
-def rises(values: Tensor) -> Tensor:
-    """Whether no number along the last axis is below the one before it, a single truth value."""
-    return (values[..., 1:] >= values[..., :-1]).all()
-
-
-def with_predicted_ahead(values: Tensor, logits: Tensor) -> Tensor:
-    """The same numbers, in which the class of the largest logit comes first.
-
-    Rows in which it does are left alone. In the others, where rounding made it tie with a class before it, it is put
-    ahead of the largest by the least that the type can hold, and beside small numbers by its ``eps``.
-
-    Args:
-        values: What a map makes of the logits, (..., k), finite, in the type it is returned in.
-        logits: Shape (..., k).
-    """
-    if _is_plain(values) and _is_plain(logits):
-        flat = values.shape[-1]
-        if torch.equal(argmax_rows(logits.detach().reshape(-1, flat)), argmax_rows(values.detach().reshape(-1, flat))):
-            return values  # nearly always: rounding seldom makes a tie
-    _, predicted = logits.max(dim=-1, keepdim=True)
-    highest, first = values.max(dim=-1, keepdim=True)
-    lost = first != predicted
-    limits = torch.finfo(values.dtype)
-    step = highest.abs().clamp(min=1) * limits.eps
-    ahead = (highest + step).clamp(max=limits.max)
-    # Ahead of the largest finite number there is no room: the others step back.
-    others = values.minimum((ahead - step).where(lost, limits.max))
-    return others.scatter(-1, predicted, ahead.where(lost, values.gather(-1, predicted)))
-
-
-def _is_plain(values: Tensor) -> bool:
-    """Whether there are numbers in the tensor now, on a CPU, that numpy can read."""
-    return (
-        not torch.compiler.is_compiling()
-        and torch._C._get_tracing_state() is None
-        and not torch._C._are_functorch_transforms_active()
-        and type(values) in (Tensor, torch.nn.Parameter)
-        and values.device.type == "cpu"
-        and values.dtype in (torch.float32, torch.float64)
-    )
-
-
 Setting: TypeAlias = bool | int | float | str | None
 
 
 @final
 @dataclass(frozen=True)
 class FitSummary:
-    """How a map came about: the method and its options, how much data it saw, and how well its optimum is known.
+    """How a map was fitted: the method and its options, the number of samples, and how well its optimum is known.
 
     ``before`` and ``after`` are log-loss (``nll``), ``brier`` and ``accuracy`` on the samples of the fit, without the
     map and with it: means over ``compared`` of them, some hundreds drawn at random where these show nothing worse, else
-    up to 10,000. They flatter the map. 0 and empty where they were not computed.
+    up to 10,000. They are optimistic. 0 and empty where they were not computed.
     """
 
     method: str
@@ -164,33 +56,134 @@ class FitSummary:
     after: dict[str, float] = field(default_factory=dict)
 
 
+class FittedModule(nn.Module):
+    """A module whose buffers keep at least float32.
+
+    ``model.bfloat16()`` and ``model.half()`` cast everything a model holds. With two or three digits the edge of a step
+    would move and samples would get the probability of another step, so such casts leave these buffers unchanged.
+    """
+
+    may_be_infinite: ClassVar[tuple[str, ...]] = ()  # names of buffers
+
+    @final
+    def keep(self, **values: Tensor) -> None:
+        """Register fitted numbers as float64 buffers."""
+        for name, value in values.items():
+            self.register_buffer(name, torch.as_tensor(value).detach().double())
+
+    @final
+    def check(self) -> None:
+        """Check the numbers of this module and of its parts; maps read from files are checked by this.
+
+        Raises:
+            InputError: If one is NaN or infinite where it must not be, out of range, or of a size that does not fit.
+        """
+        for part in reversed(list(self.modules())):  # parts before the modules that contain them
+            if isinstance(part, FittedModule):
+                for name, values in part.named_buffers(recurse=False):
+                    bad = values.isnan() if name in part.may_be_infinite else ~values.isfinite()
+                    require(not bad.any(), f"{name} must be finite", values)
+                part.check_numbers()
+
+    def check_numbers(self) -> None:
+        """Raise an InputError unless the sizes of its own buffers fit together and their numbers are in range."""
+
+    @final
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Apply a cast or a move (``to``, ``half``, ``cuda``, …) to every buffer, but no cast below float32."""
+
+        def with_enough_digits(values: Tensor) -> Tensor:
+            changed = fn(values)
+            too_few = changed.is_floating_point() and changed.element_size() < 4
+            return values.to(changed.device) if too_few else changed
+
+        return super()._apply(with_enough_digits, recurse)  # type: ignore[no-untyped-call]
+
+
+def require(holds: Tensor | bool, what: str, got: Tensor) -> None:
+    """Raise an InputError that says what must hold, and the shape and range of the numbers, unless it holds."""
+    if holds:
+        return
+    shown = f"shape {tuple(got.shape)}"
+    if got.numel() == 1:
+        shown = f"{got.item():.6g}"
+    elif got.numel():
+        low, high = got.double().aminmax()
+        shown += f", from {float(low):.6g} to {float(high):.6g}"
+    raise InputError(f"{what}; got {shown}.")
+
+
+def rises(values: Tensor) -> Tensor:
+    """Whether the numbers along the last axis never decrease, a single truth value."""
+    return (values[..., 1:] >= values[..., :-1]).all()
+
+
+def with_predicted_ahead(values: Tensor, logits: Tensor) -> Tensor:
+    """Return the values with the class of the largest logit, the first on a tie, as the first largest value.
+
+    Samples in which it is stay unchanged. In the others, where rounding made it tie with an earlier class, it is put
+    ahead of the largest value by the least that the type can hold, and beside small numbers by its ``eps``.
+
+    Args:
+        values: What a map makes of the logits, (..., k), finite, in the type it is returned in.
+        logits: Shape (..., k).
+    """
+    if _is_plain(values) and _is_plain(logits):
+        shape = (-1, values.shape[-1])
+        if torch.equal(argmax_rows(logits.detach().reshape(shape)), argmax_rows(values.detach().reshape(shape))):
+            return values
+    _, predicted = logits.max(dim=-1, keepdim=True)
+    highest, first = values.max(dim=-1, keepdim=True)
+    lost = first != predicted
+    limits = torch.finfo(values.dtype)
+    step = highest.abs().clamp(min=1) * limits.eps
+    ahead = (highest + step).clamp(max=limits.max)
+    # Ahead of the largest finite number there is no room: the others step back.
+    others = values.minimum((ahead - step).where(lost, limits.max))
+    return others.scatter(-1, predicted, ahead.where(lost, values.gather(-1, predicted)))
+
+
+def _is_plain(values: Tensor) -> bool:
+    """Whether this is a float32 or float64 tensor on a CPU that is neither traced nor compiled: NumPy can read it."""
+    return (
+        not torch.compiler.is_compiling()
+        and torch._C._get_tracing_state() is None
+        and not torch._C._are_functorch_transforms_active()
+        and type(values) in (Tensor, torch.nn.Parameter)
+        and values.device.type == "cpu"
+        and values.dtype in (torch.float32, torch.float64)
+    )
+
+
 class Map(FittedModule, ABC):
     """Logits in, calibrated logits out; ``nn.Sequential(network, fitted)`` is the deployed model.
 
-    What was learned lies in float64 buffers, and so in the ``state_dict``; it is cast to the logits' type where it is
-    used. (A device without float64 wants ``fitted.float()`` first; casts to fewer digits than float32, such as
-    ``model.bfloat16()``, leave it alone.) The arithmetic is done in float32, or in float64 if the logits are; the
+    The fitted numbers are float64 buffers, and so in the ``state_dict``; they are cast to the logits' type where they
+    are used. (A device without float64 needs ``fitted.float()`` first; casts to fewer digits than float32, such as
+    ``model.bfloat16()``, leave them unchanged.) The arithmetic is done in float32, or in float64 if the logits are; the
     result has the logits' own type, or float32 if they are whole numbers, and is finite.
 
-    A map that keeps the predicted class does so in the type it returns: where the class would tie with one before it
+    A map that keeps the predicted class does so in the type it returns: where the class would tie with an earlier one
     after rounding, to bfloat16 say, it is put ahead by the least that the type can hold.
 
     A map fitted on probabilities with zeros in them has a ``uniform_share`` a: its first step is to mix the uniform
-    distribution in, ``(1 - a) p + a / k``. So it answers logits and probabilities of any type alike.
+    distribution in, ``(1 - a) p + a / k``. So it treats logits and probabilities of any type alike.
 
     A subclass is built by keyword from ``n_classes``, its buffers, its settings and its parts (other modules), under
-    the names it keeps them by: that is how a file is read back.
+    the names of its attributes: that is how a file is read back.
 
     Args:
-        n_classes: Length of a row of logits.
+        n_classes: Number of classes.
         gives_log_probs: Whether the result is log-probabilities; None: if the logits are.
         keeps_predicted: Whether the class of the largest logit, the first on a tie, stays that.
     """
 
     kind: ClassVar[str]  # its name in files
-    # Attributes beside what the constructor takes: plain values, buffers or modules, or None. They are kept in files
+    # Attributes beside what the constructor takes: plain values, buffers or modules, or None. They are saved in files
     # where they are not None, and set after the construction when a file is read.
     extras: ClassVar[tuple[str, ...]] = ("uniform_share",)
+    # Keeping the predicted class needs no check in float32 and float64: the map leaves a margin that they resolve.
+    keeps_by_construction: ClassVar[bool] = False
     uniform_share: Tensor | None
 
     def __init__(self, n_classes: int, *, gives_log_probs: bool | None = False, keeps_predicted: bool = False) -> None:
@@ -210,11 +203,7 @@ class Map(FittedModule, ABC):
 
     @final
     def check_share(self) -> None:
-        """See that the uniform share, if there is one, can be one.
-
-        Raises:
-            InputError: If it is not a single number above 0 and below 1.
-        """
+        """Raise an InputError if there is a uniform share that is not a single number above 0 and below 1."""
         share = self.uniform_share
         if share is not None:
             single = share.numel() == 1 and bool((share > 0) & (share < 1))
@@ -222,15 +211,15 @@ class Map(FittedModule, ABC):
 
     @abstractmethod
     def calibrated(self, logits: Tensor) -> Tensor:
-        """The calibrated logits, (..., k) in float32 or float64 -> the same."""
+        """Return the calibrated logits, (..., k) in float32 or float64 -> the same."""
 
     def settings(self) -> dict[str, Setting]:
-        """What the constructor needs beside the buffers."""
+        """Return what the constructor needs beside buffers and parts."""
         return {}
 
     @final  # type: ignore[misc]  # torch declares it as an attribute
     def forward(self, logits: Tensor) -> Tensor:
-        """Calibrated logits, (..., k) -> (..., k) of the same type; of whole numbers, in float32."""
+        """Return calibrated logits, (..., k) -> (..., k) of the same type; of whole numbers, in float32."""
         if logits.shape[-1] != self.n_classes:
             raise InputError(
                 f"this map was fitted for {self.n_classes} classes; got logits of {logits.shape[-1]}. "
@@ -239,12 +228,17 @@ class Map(FittedModule, ABC):
         precise = working(logits)
         if self.uniform_share is not None:
             precise = floored(precise, self.uniform_share.to(precise))
-        return as_result(self.calibrated(precise), logits, keeps_predicted=self.keeps_predicted)
+        return self._result(precise, logits)
+
+    def _result(self, precise: Tensor, logits: Tensor) -> Tensor:
+        """The calibrated logits in the type of the given ones, from logits of working precision."""
+        unchecked = self.keeps_by_construction and logits.dtype == precise.dtype
+        return as_result(self.calibrated(precise), logits, keeps_predicted=self.keeps_predicted and not unchecked)
 
     @final
     @torch.no_grad()
     def transform(self, predictions: Predictions) -> Predictions:
-        """The same rows and labels with calibrated logits.
+        """Return the same samples and labels with calibrated logits.
 
         Example:
             >>> from calibrant.maps import Scale
@@ -252,7 +246,10 @@ class Map(FittedModule, ABC):
             >>> Scale(temperature=torch.tensor(2.0), n_classes=2).transform(predictions).logits.tolist()
             [[1.0, 0.0], [0.0, 2.0]]
         """
-        calibrated = torch.cat([self(block.logits) for block in predictions.blocks()])
+        if isinstance(self, Scale | Identity) and _is_plain(predictions.logits):  # needs no memory beside its result
+            calibrated = self(predictions.logits)
+        else:
+            calibrated = torch.cat([self(block.logits) for block in predictions.blocks()])
         return predictions.with_logits(calibrated, normalised=self.gives_log_probs)
 
     def predict_proba(self, *, logits: Any = None, probs: Any = None) -> Any:
@@ -280,21 +277,16 @@ class Map(FittedModule, ABC):
         return calibrated if isinstance(given[0], Tensor) else calibrated.numpy()
 
     def extra_repr(self) -> str:
-        """Shown inside the brackets of the module's name."""
-        shapes = {name: tuple(buffer.shape) for name, buffer in self.named_buffers(recurse=False)}
-        small = {
-            name: f"{float(buffer):.6g}" for name, buffer in self.named_buffers(recurse=False) if buffer.numel() == 1
-        }
-        return ", ".join([f"classes={self.n_classes}", *(f"{name}={small.get(name, shapes[name])}" for name in shapes)])
+        """Return what stands inside the brackets of the module's name."""
+        buffers = dict(self.named_buffers(recurse=False))
+        shown = {name: f"{float(b):.6g}" if b.numel() == 1 else tuple(b.shape) for name, b in buffers.items()}
+        return ", ".join([f"classes={self.n_classes}", *(f"{name}={value}" for name, value in shown.items())])
 
 
 def as_result(calibrated: Tensor, logits: Tensor, *, keeps_predicted: bool) -> Tensor:
-    """What a map returns: finite, in the logits' own type, with the predicted class where it was if that is kept.
+    """Return what a map made of the logits, finite and in the logits' own type; for whole numbers it stays float32.
 
-    Args:
-        calibrated: What the map made of the logits, (..., k), float32 or float64.
-        logits: As they were given, (..., k); of whole numbers the result stays float32.
-        keeps_predicted: Whether the class of the largest logit, the first on a tie, stays that.
+    With ``keeps_predicted`` the class of the largest logit, the first on a tie, stays that.
     """
     dtype = logits.dtype if logits.is_floating_point() else calibrated.dtype
     result = calibrated.clamp(torch.finfo(dtype).min, torch.finfo(dtype).max).to(dtype)
@@ -303,9 +295,10 @@ def as_result(calibrated: Tensor, logits: Tensor, *, keeps_predicted: bool) -> T
 
 @final
 class Identity(Map):
-    """Logits as they came."""
+    """The logits unchanged."""
 
     kind: ClassVar[str] = "identity"
+    keeps_by_construction: ClassVar[bool] = True
 
     def __init__(self, *, n_classes: int) -> None:
         super().__init__(n_classes, gives_log_probs=None, keeps_predicted=True)
@@ -316,20 +309,21 @@ class Identity(Map):
 
 @final
 class ChainMap(Map):
-    """Each map on what the one before it gave.
+    """Maps applied one after the other.
 
     Args:
         maps: At least one, all for the same classes.
-        n_classes: Length of a row of logits.
+        n_classes: Number of classes.
     """
 
     kind: ClassVar[str] = "chain"
+    keeps_by_construction: ClassVar[bool] = True  # each map has seen to it
 
     def __init__(self, maps: Sequence[Map], *, n_classes: int) -> None:
-        told = [part.gives_log_probs for part in maps if part.gives_log_probs is not None]
+        kinds_of_result = [part.gives_log_probs for part in maps if part.gives_log_probs is not None]
         super().__init__(
             n_classes,
-            gives_log_probs=told[-1] if told else None,
+            gives_log_probs=kinds_of_result[-1] if kinds_of_result else None,
             keeps_predicted=all(part.keeps_predicted for part in maps),
         )
         self.maps = nn.ModuleList(maps)
@@ -343,13 +337,17 @@ class ChainMap(Map):
         return logits
 
 
+# Rows shorter than this are too short for vector instructions to reduce each by itself.
+_SHORT = 16
+
+
 @final
 class Scale(Map):
-    """Logits divided by one number; above 1 it softens, below 1 it sharpens, and infinity gives equal probabilities.
+    """Logits divided by a temperature: above 1 it softens, below 1 it sharpens, infinity gives equal probabilities.
 
     Args:
         temperature: Above 0, a single number.
-        n_classes: Length of a row of logits.
+        n_classes: Number of classes.
     """
 
     kind: ClassVar[str] = "scale"
@@ -367,6 +365,32 @@ class Scale(Map):
     def calibrated(self, logits: Tensor) -> Tensor:
         return logits / self.temperature.to(logits)
 
+    def _result(self, precise: Tensor, logits: Tensor) -> Tensor:
+        if not (precise is logits and _is_plain(logits)):
+            return super()._result(precise, logits)
+        result = self.calibrated(logits)
+        if self.temperature < 1:
+            result = result.clamp(torch.finfo(result.dtype).min, torch.finfo(result.dtype).max)
+        return result if self._keeps_order(logits.detach(), result.detach()) else with_predicted_ahead(result, logits)
+
+    def _keeps_order(self, logits: Tensor, result: Tensor) -> bool:
+        """Whether surely no logit below the largest of its sample was rounded to the same quotient.
+
+        Rounded division never reverses an order; it can only make equal what differs by a few units in the last place.
+        """
+        logits, result = (values.reshape(-1, self.n_classes) for values in (logits, result))
+        if self.n_classes < _SHORT:
+            limits, temperature = torch.finfo(logits.dtype), max(float(self.temperature), 1.0)
+            most = limits.max / 2 * min(float(self.temperature), 1.0)
+            return top_leads(logits, relative=4 * limits.eps, absolute=4 * limits.tiny * temperature, most=most)
+        # Most samples are cleared by the largest logit alone: the next smaller number has a smaller quotient.
+        highest = logits.amax(dim=1)
+        next_smaller = torch.nextafter(highest, highest.new_tensor(-torch.inf))
+        samples = positions(self.calibrated(next_smaller) >= self.calibrated(highest))
+        tied = result.index_select(0, samples)
+        tied = tied >= tied.amax(dim=1, keepdim=True)
+        return not bool((tied & (logits.index_select(0, samples) < highest[samples, None])).any())
+
 
 @final
 class Affine(Map):
@@ -375,9 +399,9 @@ class Affine(Map):
     Args:
         weight: One number, a diagonal (k,) or a matrix (k, k) whose row j makes the j-th logit.
         bias: Shape (k,).
-        n_classes: Length of a row of logits.
-        of_log_probs: Whether x is the log-probabilities. They differ from the logits by a number a row, which matters
-            to a matrix or a diagonal, and makes the result independent of it.
+        n_classes: Number of classes.
+        of_log_probs: Whether x is the log-probabilities. They differ from the logits by a number per sample, which
+            matters to a matrix or a diagonal, and makes the result independent of it.
     """
 
     kind: ClassVar[str] = "affine"
@@ -400,30 +424,31 @@ class Affine(Map):
         require(self.bias.shape == (k,), f"bias must have a number for each of {k} classes", self.bias)
 
     def calibrated(self, logits: Tensor) -> Tensor:
-        # Far beyond all that matters, and so that sums of products with the weights are numbers.
+        # Far beyond all that matters, and sums of products with the weights stay finite.
         most = torch.finfo(logits.dtype).max ** 0.75
         inputs = (logits.log_softmax(dim=-1) if self.of_log_probs else logits).clamp(-most, most)
         weight, bias = self.weight.to(logits), self.bias.to(logits)
         return (inputs @ weight.T if weight.ndim == 2 else inputs * weight) + bias
 
 
-# By how much the predicted class is put ahead of the next: more than float32 rounds away.
+# By how much a mixture puts the predicted class ahead of the next: more than float32 rounds away.
 _LEAD = 1e-5
 
 
 @final
 class Mixture(Map):
-    """Mean of probabilities, as log-probabilities.
+    """Mean of the probabilities of several maps, as log-probabilities.
 
     Args:
-        weights: One a map, not negative, summing to one, (m,).
+        weights: One per map, not negative, summing to one, (m,).
         maps: The maps, all for the same classes.
-        n_classes: Length of a row of logits.
+        n_classes: Number of classes.
         keeps_predicted: Whether the predicted class is kept ahead of all others, where a mean of maps that all keep it
             would end in a tie: because of rounding, or because all weight is on equal probabilities.
     """
 
     kind: ClassVar[str] = "mixture"
+    keeps_by_construction: ClassVar[bool] = True
     weights: Tensor
 
     def __init__(self, weights: Tensor, maps: Sequence[Map], *, n_classes: int, keeps_predicted: bool = False) -> None:
@@ -449,14 +474,14 @@ class Mixture(Map):
 
 @final
 class LogMixture(Map):
-    """Mean of log-probabilities, divided by their sum: the geometric mean of what the maps give.
+    """Mean of the log-probabilities of several maps, normalised: the geometric mean of their probabilities.
 
     Unlike a mean of probabilities it is no flatter than the maps are where they agree.
 
     Args:
-        weights: One a map, not negative, summing to one, (m,).
+        weights: One per map, not negative, summing to one, (m,).
         maps: The maps, all for the same classes.
-        n_classes: Length of a row of logits.
+        n_classes: Number of classes.
     """
 
     kind: ClassVar[str] = "log_mixture"
@@ -486,8 +511,8 @@ def _check_weights(weights: Tensor, m: int) -> None:
 
 
 def _put_ahead(log_probs: Tensor, top: Tensor) -> Tensor:
-    """The same with the predicted class ahead of the next by a little at least; rows where it is stay untouched."""
+    """Put the predicted class ahead of the next by a small margin; samples where it is ahead stay unchanged."""
     own, next_best = log_probs.gather(-1, top), log_probs.scatter(-1, top, -torch.inf).amax(dim=-1, keepdim=True)
     lift = (next_best + _LEAD - own).clamp(min=0)
     lifted = log_probs.scatter(-1, top, own + lift)
-    return lifted - torch.log1p(own.exp() * torch.expm1(lift))  # divided by their sum
+    return lifted - torch.log1p(own.exp() * torch.expm1(lift))  # normalised

@@ -115,3 +115,20 @@ def test_a_tie_that_rounding_made_is_broken_where_it_is_and_nothing_else_is_touc
     assert ahead.argmax(1).tolist() == [1, 0]
     assert torch.equal(ahead[1], values[1])
     assert with_predicted_ahead(logits.clone(), logits).equal(logits)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.7, 2.0, 1e30, math.inf])
+@pytest.mark.parametrize("k", [2, 3, 10, 17, 100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_temperature_keeps_the_first_of_neighbouring_numbers_first(dtype, k, temperature):
+    limits = torch.finfo(dtype)
+    generator = torch.Generator().manual_seed(0)
+    last = torch.rand(3000, generator=generator, dtype=torch.float64).to(dtype) + 1
+    sizes = torch.tensor([1.0, 1e6, limits.max / 4, limits.tiny], dtype=dtype).repeat(750)
+    logits = torch.full((3000, k), -1.0, dtype=dtype) * sizes[:, None]
+    logits[:, -1] = last * sizes
+    logits[:, 0] = torch.nextafter(logits[:, -1], logits.new_tensor(-math.inf))
+    for rows in (logits, logits[::4], logits[1::4], -logits.flip(1)):
+        result = Scale(torch.tensor(temperature), n_classes=k)(rows)
+        assert torch.isfinite(result).all()
+        assert torch.equal(result.argmax(1), rows.argmax(1))
