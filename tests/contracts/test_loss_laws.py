@@ -17,12 +17,40 @@ from torch.nn import functional as F
 from calibrant import catalogue
 from calibrant import losses as losses_module
 from calibrant.errors import InputError
-from calibrant.losses import ChangesWithEpoch, FocalLoss, NeedsSamples, PenalisedLoss, RowLoss, loss_settings
+from calibrant.losses import (
+    ChangesWithEpoch,
+    FocalLoss,
+    NeedsSamples,
+    PenalisedLoss,
+    RowLoss,
+    default_settings,
+    loss_settings,
+)
 from calibrant.paper import Paper
 from calibrant.training import MixedBatch
 
 TAUGHT = classes_taught_by("adding-a-loss.md", torch.nn.Module)
 KINDS = {name: type(loss) for name, loss in catalogue.losses.items()} | {kind.name: kind for kind in TAUGHT}
+# Options that make another function of a loss: what is about its values holds for these too.
+VARIANTS = [
+    "avuc(threshold=0.5,from_epoch=0)",
+    "crl(score=entropy,normalisation=min-max)",
+    "crl(score=margin)",
+    "dual_focal(gamma=0.1)",
+    "flsd(gammas=[0.9,0.1])",
+    "focal(gamma=0.01)",
+    "focal(gamma=0.5)",
+    "focal(gamma=1)",
+    "focal_schedule(gammas=[0.2],starts=[0])",
+    "inverse_focal(gamma=0.5)",
+    "logit_norm(p=2)",
+    "mmce(normalisation=legacy)",
+    "mmce(normalisation=unweighted)",
+    "sb_ece(norm=l1)",
+    "sece(accuracy=hard)",
+    "soft_avuc(temperature=5)",
+    "soft_avuc(threshold=0.1,temperature=0.05)",
+]
 ROW = [name for name, kind in KINDS.items() if issubclass(kind, RowLoss)]
 PENALISED = [name for name, kind in KINDS.items() if issubclass(kind, PenalisedLoss)]
 SOFT = [name for name, kind in KINDS.items() if kind.takes_soft_labels]
@@ -80,10 +108,12 @@ def each_of(names):
 
 
 each_loss = each_of(KINDS)
+each_form = pytest.mark.parametrize("text", [*KINDS, *VARIANTS])
+each_base_class = each_of(["focal", "dca"])  # one loss of each: what is refused is refused by the base class
 
 
 def ready(loss, rows):
-    """The loss as a training loop has it in the sixth epoch: it knows the samples, and every third was always right.
+    """The loss as a training loop has it in the sixth epoch: it knows the samples, and every third was always correct.
 
     In evaluation mode, so that a second call sees the same past.
     """
@@ -100,6 +130,10 @@ def ready(loss, rows):
 
 def made(name, rows=24, **options):
     return ready(KINDS[name](**options), rows)
+
+
+def parsed(text, rows=24):
+    return ready(catalogue.losses.parse(text), rows)
 
 
 def batch(n=24, k=5, *, dtype=torch.float64, seed=0):
@@ -146,6 +180,19 @@ def awkward():
         "the true class tied with another": (F.one_hot(any_labels, 5) + F.one_hot((any_labels + 1) % 5, 5), any_labels),
         "the same row eight times": (logits[:1].repeat(8, 1), any_labels),
         "two classes": (logits[:, :2], labels % 2),
+        "extremes": (
+            torch.tensor(
+                [
+                    [1e4, -1e4, 0.0],
+                    [-1e4, 1e4, 0.0],
+                    [-1e4, -1e4, 1e4],  # p_y is 0, and so is that of another class
+                    [1e4, 1e4, 1e4],
+                    [17.0, 0.0, 0.0],  # 1 - p_y is the last bit of float32
+                    [-0.0, 1e-38, 1e-45],
+                ]
+            ),
+            torch.zeros(6, dtype=torch.int64),
+        ),
         "of every kind": (torch.cat([1e4 * logits.sign(), logits, 0 * logits]), torch.arange(24) % 5),
     }
 
@@ -195,10 +242,10 @@ class TestDropIn:
         assert value.isfinite()
         assert slope.abs().max() > 0
 
-    @each_loss
-    def test_float32_gives_nearly_what_float64_does(self, name):
+    @each_form
+    def test_float32_gives_nearly_what_float64_does(self, text):
         logits, labels = batch(dtype=torch.float32)
-        narrow, wide = (value_and_slope(made(name), each, labels) for each in (logits, logits.double()))
+        narrow, wide = (value_and_slope(parsed(text), each, labels) for each in (logits, logits.double()))
         assert_same([each.double() for each in narrow], wide, rtol=1e-4, atol=1e-6)
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -249,18 +296,18 @@ class TestDropIn:
     @pytest.mark.parametrize(
         ("logits", "labels", "message"),
         [
-            (torch.zeros(0, 5), torch.zeros(0).long(), r"at least one row and two classes; got .* \(0, 5\)"),
-            (torch.zeros(2, 5, 0), torch.zeros(2, 0).long(), r"at least one row and two classes; got .* \(2, 5, 0\)"),
-            (torch.zeros(2, 1), torch.zeros(2).long(), "at least one row and two classes"),
+            (torch.zeros(0, 5), torch.zeros(0).long(), r"got .* \(0, 5\)"),
+            (torch.zeros(2, 5, 0), torch.zeros(2, 0).long(), r"got .* \(2, 5, 0\)"),
+            (torch.zeros(2, 1), torch.zeros(2).long(), "two classes"),
             (torch.zeros(5), torch.zeros(()).long(), r"of shape \(n, k\)"),
             (torch.zeros(2, 5).long(), torch.zeros(2).long(), "logits must be floating numbers"),
             (torch.zeros(2, 5), torch.zeros(3).long(), r"labels must have shape \(2,\)"),
             (torch.zeros(2, 5, 3), torch.zeros(2).long(), r"labels must have shape \(2, 3\)"),
             (torch.zeros(2, 5), torch.tensor([0, 5]), r"labels must lie in 0\.\.4 .* got 5 at row 1"),
-            (torch.zeros(2, 5), torch.tensor([-100, 0]), "got -100 at row 0. If -100 marks .* ignore_index=-100"),
+            (torch.zeros(2, 5), torch.tensor([-100, 0]), "If -100 marks .* ignore_index=-100"),
         ],
     )
-    @each_loss
+    @each_base_class
     def test_what_is_no_batch_is_refused_with_words(self, name, logits, labels, message):
         with pytest.raises(InputError, match=message):
             made(name, 2)(logits, labels)
@@ -284,14 +331,17 @@ class TestReductions:
 
     @each_of(PENALISED)
     def test_a_penalty_on_the_batch_has_no_loss_of_each_row(self, name):
-        with pytest.raises(InputError, match=f"reduction of {name}, whose penalty no row has by itself, must be one"):
+        with pytest.raises(InputError, match=f"reduction of {name}, whose penalty is not defined per sample, must be"):
             KINDS[name](reduction="none")
 
     @pytest.mark.parametrize("options", [{"reduction": "sum"}, {"ignore_index": 2}])
-    @each_of(PENALISED)
-    def test_the_base_leaves_reduction_and_ignored_rows_to_the_loss_around_it(self, name, options):
-        with pytest.raises(InputError, match=f"base of {name} must leave .* Give them to {name} instead"):
-            KINDS[name](base=FocalLoss(**options))
+    def test_the_base_leaves_reduction_and_ignored_rows_to_the_loss_around_it(self, options):
+        with pytest.raises(InputError, match=r"base of dca must leave .* Give them to dca instead"):
+            KINDS["dca"](base=FocalLoss(**options))
+
+    def test_the_base_is_a_loss_of_single_samples(self):
+        with pytest.raises(InputError, match="base must be a loss of single samples"):
+            KINDS["dca"](base=KINDS["mmce"]())
 
     @each_of(PENALISED)
     def test_the_penalty_comes_on_top_of_any_base(self, name):
@@ -299,6 +349,8 @@ class TestReductions:
         on_top = [made(name, base=base)(logits, labels) - base(logits, labels) for base in (FocalLoss(), KINDS["ce"]())]
         assert_same(on_top[:1], on_top[1:])
         assert on_top[0] > 0
+        loss = made(name, weight=0.3)
+        assert_same([loss(logits, labels)], [F.cross_entropy(logits, labels) + 0.3 * loss.penalty(logits, labels)])
 
 
 class TestIgnoredRows:
@@ -338,17 +390,17 @@ class TestIgnoredRows:
         loss = made(name, 8, ignore_index=-100)
         assert torch.equal(loss(logits, labels.to(torch.uint8)), loss(logits, labels))
 
-    @each_loss
+    @each_base_class
     def test_other_labels_out_of_range_are_still_refused(self, name):
         with pytest.raises(InputError, match=r"labels must lie in 0\.\.4"):
             made(name, 2, ignore_index=-100)(torch.zeros(2, 5), torch.tensor([0, -1]))
 
 
 class TestSlopes:
-    @each_loss
-    def test_they_are_those_of_finite_differences(self, name):
+    @each_form
+    def test_they_are_those_of_finite_differences(self, text):
         logits, labels = batch(6, 4)
-        loss = made(name, 6)
+        loss = parsed(text, 6)
         assert torch.autograd.gradcheck(lambda z: loss(z, labels), logits.requires_grad_(), eps=1e-7, atol=1e-4)
 
     @each_loss
@@ -361,13 +413,24 @@ class TestSlopes:
         )
 
     @pytest.mark.parametrize("case", AWKWARD)
-    @each_loss
-    def test_value_and_slope_are_finite_on_awkward_batches(self, name, case):
+    @each_form
+    def test_value_and_slope_are_finite_on_awkward_batches(self, text, case):
         logits, labels = AWKWARD[case]
         for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
-            value, slope = value_and_slope(made(name, len(labels)), logits.to(dtype), labels)
+            value, slope = value_and_slope(parsed(text, len(labels)), logits.to(dtype), labels)
             assert value.isfinite(), dtype
             assert slope.isfinite().all(), dtype
+
+    @pytest.mark.parametrize("case", AWKWARD)
+    @pytest.mark.parametrize("text", [text for text in [*KINDS, *VARIANTS] if text.split("(")[0] in PENALISED])
+    def test_no_penalty_is_steep_enough_to_throw_a_network_off(self, text, case):
+        logits, labels = AWKWARD[case]
+        for dtype in (torch.float64, torch.float32):
+            leaf = logits.to(dtype).requires_grad_()
+            penalty = parsed(text, len(labels)).penalty(leaf, labels)
+            (slope,) = torch.autograd.grad(penalty, leaf)
+            assert 0 <= penalty.item() < 30
+            assert slope.abs().max() < 20
 
     @each_loss
     def test_a_masked_class_leaves_value_and_slope_finite(self, name):
@@ -399,11 +462,11 @@ class TestSymmetries:
             loss.look_at(order)
             assert torch.isclose(loss(logits[order], labels[order]), expected, rtol=1e-9) == same
 
-    @each_loss
-    def test_the_numbers_of_the_classes_do_not_matter(self, name):
+    @each_form
+    def test_the_numbers_of_the_classes_do_not_matter(self, text):
         logits, labels = batch()
         order = torch.tensor([3, 0, 4, 1, 2])
-        assert_same([made(name)(logits[:, order], order.argsort()[labels])], [made(name)(logits, labels)])
+        assert_same([parsed(text)(logits[:, order], order.argsort()[labels])], [parsed(text)(logits, labels)])
 
     @each_loss
     def test_only_the_differences_of_logits_matter(self, name):
@@ -451,6 +514,17 @@ class TestLimits:
         expected = value_and_slope(torch.nn.CrossEntropyLoss(), *batch())
         assert_same(value_and_slope(ready(catalogue.losses.parse(text), 24), *batch()), expected)
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("text", [text for name in ROW for text in LIMITS.get(name, ()) if name != "gce"])
+    def test_there_a_loss_of_rows_is_torchs_to_the_bit(self, text, dtype):
+        logits, labels = batch(100, 9, dtype=dtype)
+        loss = parsed(text)
+        value, slope = value_and_slope(lambda z, y: loss.rows(z, y).sum(), logits, labels)
+        expected = value_and_slope(lambda z, y: F.cross_entropy(z, y, reduction="sum"), logits, labels)[1]
+        assert torch.equal(loss.rows(logits, labels), F.cross_entropy(logits, labels, reduction="none"))
+        assert torch.equal(slope, expected)
+        assert value > 0
+
     @each_of(name for name in KINDS if name != "ce")
     def test_elsewhere_it_is_not(self, name):
         assert abs(made(name)(*batch()) - F.cross_entropy(*batch())) > 0.01
@@ -471,6 +545,27 @@ class TestSettings:
         settings = loss_settings(KINDS[name](ignore_index=-100, reduction="sum"))
         assert json.loads(json.dumps(settings, allow_nan=False)) == settings
         assert (settings["loss"], settings["ignore_index"], settings["reduction"]) == (name, -100, "sum")
+
+    def test_the_defaults_are_known_without_building_a_loss(self):
+        for kind in [*KINDS.values(), *catalogue.meta_losses.kinds.values()]:
+            assert default_settings(kind) == loss_settings(kind())
+
+    def test_a_loss_may_have_an_init_of_its_own(self):
+        class Doubled(RowLoss):
+            name = "doubled"
+
+            def __init__(self, *, factor: float = 2.0, reduction: str = "mean") -> None:
+                super().__init__(reduction=reduction)
+                self.factor = factor
+
+            def rows(self, logits, labels):
+                return self.factor * F.cross_entropy(logits, labels, reduction="none")
+
+        logits, labels = batch()
+        assert_same([Doubled(reduction="sum")(logits, labels)], [48 * F.cross_entropy(logits, labels)])
+        assert loss_settings(Doubled(factor=3.0)) == {"loss": "doubled", "factor": 3.0, "reduction": "mean"}
+        with pytest.raises(InputError, match="reduction"):
+            Doubled(reduction="median")
 
     @each_loss
     def test_a_copy_gives_the_same_and_shares_nothing(self, name):
@@ -508,10 +603,20 @@ class TestHooks:
 
 
 class TestCompiled:
-    @each_loss
-    def test_it_compiles_to_one_graph_with_the_same_value(self, name):
+    @each_form
+    def test_nothing_waits_for_the_data(self, text):
+        # Tensors without data refuse whatever would have to read it, as a captured graph does.
+        loss = parsed(text, 8).to("meta")
+        if isinstance(loss, NeedsSamples):
+            loss.look_at(torch.empty(8, dtype=torch.int64, device="meta"))
+        logits, labels = torch.empty(8, 5, device="meta"), torch.empty(8, dtype=torch.int64, device="meta")
+        value, slope = value_and_slope(loss, logits, labels)
+        assert (value.shape, slope.shape) == ((), (8, 5))
+
+    @each_form
+    def test_it_compiles_to_one_graph_with_the_same_value(self, text):
         torch.compiler.reset()
-        loss, (logits, labels) = made(name), batch(dtype=torch.float32)
+        loss, (logits, labels) = parsed(text), batch(dtype=torch.float32)
         compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
         assert_same([compiled(logits, labels)], [loss(logits, labels)], rtol=1e-5, atol=0)
 

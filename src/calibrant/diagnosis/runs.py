@@ -12,7 +12,7 @@ from calibrant.checks import as_tensor, check_known, check_real, check_same_leng
 from calibrant.errors import FileError, InputError, reading
 from calibrant.files import load
 from calibrant.files.source import open_npz
-from calibrant.losses import Loss, MetaLoss, loss_settings
+from calibrant.losses import Loss, MetaLoss, default_settings
 from calibrant.predictions import Predictions
 from calibrant.training.folder import RunFolder
 from calibrant.training.recipe import RunSettings
@@ -263,7 +263,7 @@ def names_of(candidates: Sequence[Mapping[str, Option]]) -> list[CandidateName]:
 
 def _name(one: Mapping[str, Option], all_of_them: Sequence[Mapping[str, Option]], others: list[str]) -> CandidateName:
     loss = str(one[_NAME])
-    known = {**catalogue.losses, **catalogue.meta_losses}
+    known: dict[str, type[Loss | MetaLoss]] = {**catalogue.losses.kinds, **catalogue.meta_losses.kinds}
     differing = set(_differing([each for each in all_of_them if each[_NAME] == loss]))
     paths = _told_options(one, differing, _usual(one, known))
     options = {_called(path): one[path] for path in paths}
@@ -307,12 +307,12 @@ def _in_full(one: Mapping[str, Option], name: CandidateName, told: Iterable[str]
     return CandidateName(f"{name.short} [{listed}]", f"{name.words} ({listed})")
 
 
-def _usual(one: Mapping[str, Option], known: Mapping[str, Loss | MetaLoss], above: str = _LOSS) -> dict[str, Option]:
+def _usual(one: Mapping[str, Option], known: Mapping[str, type[Loss | MetaLoss]], above: str = _LOSS) -> dict[str, Option]:
     """The defaults of its loss by path, and those of losses inside it."""
     loss = one.get(f"{above}loss")
     if loss not in known:
         return {}
-    usual = flattened(loss_settings(known[str(loss)]), above)
+    usual = flattened(default_settings(known[str(loss)]), above)
     for path in one:
         inside = path.removesuffix("loss")
         if path.endswith(".loss") and path.startswith(above) and inside.count(".") == above.count(".") + 1:

@@ -1,4 +1,4 @@
-"""Losses to train with: one file each, drop-in for ``nn.CrossEntropyLoss``."""
+"""Losses to train with: drop-in replacements for ``nn.CrossEntropyLoss``, and meta-learned ones."""
 
 from calibrant.losses.base import (
     ChangesWithEpoch,
@@ -8,6 +8,7 @@ from calibrant.losses.base import (
     PenalisedLoss,
     Reduction,
     RowLoss,
+    default_settings,
     loss_settings,
 )
 from calibrant.losses.calibration_error import (
@@ -21,7 +22,15 @@ from calibrant.losses.calibration_error import (
     differentiable_ece,
     differentiable_sece,
 )
-from calibrant.losses.confidence_accuracy import AvUCLoss, DCALoss, MDCALoss, SoftAvUCLoss
+from calibrant.losses.confidence_accuracy import (
+    AvUCLoss,
+    CorrectnessNormalisation,
+    CorrectnessRankingLoss,
+    DCALoss,
+    MDCALoss,
+    RankedScore,
+    SoftAvUCLoss,
+)
 from calibrant.losses.focal import (
     DualFocalLoss,
     FocalLoss,
@@ -30,9 +39,16 @@ from calibrant.losses.focal import (
     ScheduledFocalLoss,
     focal_gamma,
 )
-from calibrant.losses.meta import GammaNet, MetaFocalLoss, MetaLoss, MetaObjective
-from calibrant.losses.meta_units import L2Unit, MetaL2Loss, MetaSmoothingLoss, SmoothingUnit
-from calibrant.losses.ranking import CorrectnessNormalisation, CorrectnessRankingLoss, RankedScore
+from calibrant.losses.meta import (
+    GammaNet,
+    L2Unit,
+    MetaFocalLoss,
+    MetaL2Loss,
+    MetaLoss,
+    MetaObjective,
+    MetaSmoothingLoss,
+    SmoothingUnit,
+)
 from calibrant.losses.regularised import (
     BrierLoss,
     EntropyRegularisedLoss,
@@ -85,6 +101,7 @@ __all__ = [
     "ScheduledFocalLoss",
     "SmoothingUnit",
     "SoftAvUCLoss",
+    "default_settings",
     "differentiable_ece",
     "differentiable_sece",
     "focal_gamma",

@@ -1,9 +1,23 @@
-"""Base classes of the losses, their checked batches, and the cross-entropy."""
+"""Base classes of the losses: their options, checked batches, reductions, and the cross-entropy."""
 
 import inspect
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, cast, final, get_args, runtime_checkable
+from dataclasses import dataclass, field
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypeAlias,
+    dataclass_transform,
+    final,
+    get_args,
+    runtime_checkable,
+)
 
 import torch
 from torch import Tensor, nn
@@ -19,14 +33,17 @@ __all__ = [
     "ChangesWithEpoch",
     "CrossEntropyLoss",
     "Loss",
+    "NamedLoss",
     "NeedsSamples",
     "PenalisedLoss",
     "Reduction",
     "RowLoss",
+    "TopPredictions",
+    "default_settings",
+    "entropies",
     "full_precision",
     "log_losses",
     "loss_settings",
-    "options_in_words",
 ]
 
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
@@ -35,21 +52,23 @@ _TORCH_IGNORES = -100
 
 @final
 class Batch:
-    """Checked rows of a batch, in working precision, and the way back to the shape the labels came in."""
+    """Checked samples of a batch, (n, k), in float32 or better, and the shape that the labels came in."""
 
     def __init__(self, logits: Tensor, labels: Tensor, kept: Tensor | None, shape: torch.Size) -> None:
         self.logits, self.labels, self._kept, self._shape = logits, labels, kept, shape
         self.is_empty = len(labels) == 0
 
     @classmethod
-    def of(cls, logits: Tensor, labels: Tensor, *, owner: str, ignore_index: int | None, soft: bool) -> Self:
-        """Check and flatten.
+    def of(
+        cls, logits: Tensor, labels: Tensor, *, owner: str, ignore_index: int | None = None, soft: bool = False
+    ) -> Self:
+        """Check a batch and flatten it to samples; see :meth:`RowLoss.forward`.
 
         Args:
             logits: Shape (n, k) or (n, k, ...).
-            labels: Shape (n,) or (n, ...), or the logits'.
-            owner: The name of the loss, for messages.
-            ignore_index: The label of rows that do not count.
+            labels: Shape (n,) or (n, ...); or the shape of the logits.
+            owner: Name of the loss, for messages.
+            ignore_index: Label of the samples to leave out.
             soft: Whether the loss takes soft labels.
         """
         _check_shapes(logits, labels, owner=owner, soft=soft, ignore_index=ignore_index)
@@ -65,25 +84,25 @@ class Batch:
             # As int64: a narrower type would take -100 for another number, 156 where it has no negative ones.
             kept = labels.long() != ignore_index
             logits, labels = logits[kept], labels[kept]
-        # A look at the labels of a GPU would wait for it, and break a captured graph.
+        # Reading labels on a GPU would wait for it, and break a captured graph.
         if labels.device.type == "cpu" and not torch.compiler.is_compiling():
             labels = _checked_labels(labels, k)
         return cls(logits, labels.long(), kept, shape)
 
     def reduced(self, losses: Tensor, reduction: Reduction) -> Tensor:
-        """The rows' losses as one number, or as one each in the shape of the labels."""
+        """Reduce the losses of the samples; ``none`` gives them the shape of the labels."""
         if reduction == "none":
             if self._kept is not None:
                 losses = losses.new_zeros(self._kept.shape).masked_scatter(self._kept, losses)
             return losses.reshape(self._shape)
-        # Of a batch whose rows are all ignored the sum is 0, and so is the loss; its mean would be NaN.
+        # The sum over no sample is 0, and so is the loss; the mean would be NaN.
         return losses.sum() if reduction == "sum" or self.is_empty else losses.mean()
 
 
 def full_precision(logits: Tensor) -> AbstractContextManager[object]:
-    """Keeps autocast out of a loss: it would multiply matrices of probabilities in half precision."""
+    """Disable autocast, which would multiply matrices of probabilities in half precision."""
     device = logits.device.type
-    # Tensors without numbers know no autocast.
+    # Meta tensors have no autocast.
     is_on = device != "meta" and torch.is_autocast_enabled(device)
     return torch.autocast(device, enabled=False) if is_on else nullcontext()
 
@@ -95,7 +114,7 @@ def _checked_labels(labels: Tensor, k: int) -> Tensor:
         if not (labels.long() == _TORCH_IGNORES).any():
             raise
         raise InputError(
-            f"{error} If {_TORCH_IGNORES} marks rows that do not count, as in torch, give the loss "
+            f"{error} If {_TORCH_IGNORES} marks samples to leave out, as in torch, give the loss "
             f"ignore_index={_TORCH_IGNORES}."
         ) from error
 
@@ -103,17 +122,19 @@ def _checked_labels(labels: Tensor, k: int) -> Tensor:
 def _check_shapes(logits: Tensor, labels: Tensor, *, owner: str, soft: bool, ignore_index: int | None) -> None:
     if logits.ndim < 2 or logits.numel() == 0 or logits.shape[1] < 2 or not logits.is_floating_point():
         raise InputError(
-            f"logits must be floating numbers of shape (n, k), with at least one row and two classes; "
+            f"logits must be floating numbers of shape (n, k), with at least one sample and two classes; "
             f"got {logits.dtype} of shape {tuple(logits.shape)}."
         )
     if labels.is_floating_point():
         if not soft:
             raise InputError(
                 f"{owner} must have whole-numbered labels, (n,); got {labels.dtype} of shape {tuple(labels.shape)}. "
-                "Of two labels mixed by mixup, take the mixed sum of two losses: Mixup does."
+                "For labels mixed by mixup, take the weighted sum of two losses, as Mixup does."
             )
         if ignore_index is not None:
-            raise InputError("ignore_index must be None with soft labels, which no row has; drop those rows instead.")
+            raise InputError(
+                "ignore_index must be None with soft labels, of which none can equal it; drop those samples instead."
+            )
     expected = logits.shape if labels.is_floating_point() else (logits.shape[0], *logits.shape[2:])
     if labels.shape != expected:
         raise InputError(
@@ -122,18 +143,18 @@ def _check_shapes(logits: Tensor, labels: Tensor, *, owner: str, soft: bool, ign
         )
 
 
-# No row's label. Torch's own functions ignore -100 unless told otherwise: where labels are not looked at, on a GPU or
-# in a compiled loss, such rows would count as rows with a loss of 0.
+# A label that no sample has. Torch's own functions ignore -100 by default: where labels are not checked, on a GPU or in
+# a compiled loss, such samples would count with a loss of 0.
 NO_LABEL = -(2**62)
 
 
 def log_losses(logits: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Tensor:
-    """``-log p_y`` of each row, (n,); torch's to the bit, but that no label is ignored.
+    """Return ``-log p_y`` of each sample, (n,): torch's cross-entropy to the bit, except that no label is ignored.
 
     Args:
         logits: Shape (n, k).
         labels: Shape (n,), int64; or (n, k), soft.
-        smoothing: The share of the uniform distribution that is mixed into the labels.
+        smoothing: Share of the uniform distribution that is mixed into the labels.
 
     Example:
         >>> import torch
@@ -143,17 +164,42 @@ def log_losses(logits: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Ten
     return F.cross_entropy(logits, labels, reduction="none", ignore_index=NO_LABEL, label_smoothing=smoothing)
 
 
+_LOG_OF_ZERO = -1000.0
+
+
+def entropies(log_probs: Tensor) -> Tensor:
+    """Return the entropy of each sample in nats, (n,), from ``log_probs`` (n, k), -inf where a class is masked."""
+    # e^-1000 is 0 in every type, so the bound changes no term but that of -inf, where 0 times infinity is NaN.
+    return -(log_probs.exp() * log_probs.clamp(min=_LOG_OF_ZERO)).sum(1)
+
+
+class TopPredictions(NamedTuple):
+    """Probabilities of a batch, and confidence and correctness of its predictions."""
+
+    probs: Tensor  # (n, k)
+    confidence: Tensor  # (n,)
+    correct: Tensor  # (n,) of 0 and 1, in the type of the logits
+
+    @classmethod
+    def of(cls, logits: Tensor, labels: Tensor) -> Self:
+        probs = logits.softmax(1)
+        # By the logits: two large probabilities can be equal in floating point where their logits are not.
+        predicted = logits.argmax(1)
+        confidence = probs.gather(1, predicted[:, None])[:, 0]
+        return cls(probs, confidence, (predicted == labels).to(logits.dtype))
+
+
 @runtime_checkable
 class NeedsSamples(Protocol):
-    """A loss that keeps something for each training sample, and so must know which ones a batch holds."""
+    """A loss that keeps a value for each training sample, and needs to know which samples a batch holds."""
 
     def remember(self, n_samples: int) -> None:
-        """Make room for the samples 0..n_samples-1; called once, before the first batch and before loading a state."""
+        """Allocate for the samples 0..n_samples-1; called once, before the first batch and before loading a state."""
 
     def look_at(self, samples: Tensor) -> None:
-        """Say which samples the next batches hold, (n,), int64.
+        """Set the samples of the next batches, (n,), int64.
 
-        The tensor itself is kept, so that a loop that replays a captured graph can fill it anew for each batch.
+        The tensor itself is kept, so that a loop that replays a captured graph can refill it for each batch.
         """
 
 
@@ -162,34 +208,66 @@ class ChangesWithEpoch(Protocol):
     """A loss that is not the same in every epoch."""
 
     def begin_epoch(self, epoch: int) -> None:
-        """Say that an epoch begins, counted from 0; what changes is a buffer, so that a captured graph sees it."""
+        """Begin an epoch, counted from 0. What changes is a buffer, so that a captured graph sees the change."""
 
 
-class RowLoss(nn.Module, ABC):
-    """A loss that each row has by itself, so that a batch's is their mean.
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+class NamedLoss:
+    """What all losses share: a name, a title, a paper, and options that are declared as dataclass fields.
 
-    Concrete ones keep each option of ``__init__`` in an attribute of the same name.
-
-    Args:
-        reduction: As in torch: ``mean`` or ``sum`` over the rows, or ``none`` for a number each.
-        ignore_index: Rows with this label count for nothing; their number under ``none`` is 0. None means that every
-            row counts.
+    Each annotated field of a subclass is an option: a keyword of ``__init__`` and an attribute of the same name.
+    ``__post_init__`` checks the options and registers buffers; annotate a buffer as ``field(init=False)``. A subclass
+    with an ``__init__`` of its own works too.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     paper: ClassVar[Paper]
+
+    if not TYPE_CHECKING:  # type checkers and editors are to show the options, which __init__ has
+
+        def __new__(cls, *_: object, **__: object) -> Self:
+            loss = super().__new__(cls)
+            nn.Module.__init__(loss)  # first: an option may be a module
+            return loss
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__init__" in vars(cls):
+            return
+        dataclass(kw_only=True, eq=False, repr=False)(cls)
+        # A default that stays on the class would hide a module of that name in the instance.
+        for option in set(inspect.signature(cls).parameters) & set(vars(cls)):
+            delattr(cls, option)
+
+    def extra_repr(self) -> str:
+        options = (name for name in _options(type(self)) if name not in _SHARED)
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in options)
+
+
+class RowLoss(NamedLoss, nn.Module, ABC):
+    """Base class of the losses that are defined for each sample by itself; the loss of a batch is their mean.
+
+    Args:
+        reduction: As in torch: ``mean`` or ``sum`` over the samples, or ``none`` for a loss per sample.
+        ignore_index: Samples with this label are left out; under ``none`` their loss is 0. None keeps all samples.
+
+    Raises:
+        InputError: If an option is out of range.
+    """
+
     takes_soft_labels: ClassVar[bool] = False
 
-    def __init__(self, *, reduction: Reduction = "mean", ignore_index: int | None = None) -> None:
-        super().__init__()
-        check_known(reduction, get_args(Reduction), "reduction")
-        self.reduction = reduction
-        self.ignore_index = _checked_index(ignore_index)
+    reduction: Reduction = "mean"
+    ignore_index: int | None = None
+
+    def __post_init__(self) -> None:
+        check_known(self.reduction, get_args(Reduction), "reduction")
+        _check_index(self.ignore_index)
 
     @abstractmethod
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss of each row, (n,); called with checked rows, in float32 or better.
+        """Return the loss of each sample, (n,); called with checked samples, in float32 or better.
 
         Args:
             logits: Shape (n, k).
@@ -197,133 +275,26 @@ class RowLoss(nn.Module, ABC):
         """
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss of a batch.
+        """Return the loss of a batch.
 
         Args:
             logits: Shape (n, k), or (n, k, ...) as in torch.
             labels: Shape (n,) or (n, ...), whole numbers; or soft ones of the logits' shape, where the loss takes them.
 
         Raises:
-            InputError: If the shapes do not fit, a label is out of range (seen on the CPU only), or soft labels are
-                given to a loss that has no meaning for them.
+            InputError: If the shapes do not fit, a label is out of range (checked on the CPU only), or soft labels are
+                given to a loss that is not defined for them.
         """
         batch = Batch.of(logits, labels, owner=self.name, ignore_index=self.ignore_index, soft=self.takes_soft_labels)
         with full_precision(logits):
             return batch.reduced(self.rows(batch.logits, batch.labels), self.reduction)
 
-    def extra_repr(self) -> str:
-        return options_in_words(self)
-
-
-class PenalisedLoss(nn.Module, ABC):
-    """A base loss plus a penalty that belongs to the batch as a whole, such as an estimate of its calibration error.
-
-    Args:
-        weight: What the penalty is multiplied by; 0 leaves the base loss.
-        base: The loss of each row; the cross-entropy if None.
-        reduction: ``mean``, or ``sum``: the mean times the number of rows. There is no loss of each row.
-        ignore_index: Rows with this label count for nothing. None means that every row counts.
-    """
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    paper: ClassVar[Paper]
-    takes_soft_labels: ClassVar[bool] = False
-
-    def __init__(
-        self,
-        *,
-        weight: float,
-        base: RowLoss | None = None,
-        reduction: Literal["mean", "sum"] = "mean",
-        ignore_index: int | None = None,
-    ) -> None:
-
-        super().__init__()
-        check_real_number(weight, "weight", least=0)
-        check_known(reduction, ("mean", "sum"), f"the reduction of {self.name}, whose penalty no row has by itself,")
-        if base is not None and not isinstance(base, RowLoss):
-            raise InputError(f"base must be a loss of single rows, such as FocalLoss(); got {base!r}.")
-        if base is not None and (base.reduction, base.ignore_index) != ("mean", None):
-            raise InputError(
-                f"the base of {self.name} must leave reduction and ignore_index to the loss around it; got "
-                f"{base.reduction!r} and {base.ignore_index}. Give them to {self.name} instead."
-            )
-        self.weight = weight
-        self.base = CrossEntropyLoss() if base is None else base
-        self.reduction = reduction
-        self.ignore_index = _checked_index(ignore_index)
-
-    @abstractmethod
-    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The penalty on a batch, a single number; called with checked rows, in float32 or better.
-
-        Args:
-            logits: Shape (n, k).
-            labels: Shape (n,), int64; or (n, k) where the loss takes soft labels.
-        """
-
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss of a batch; see :meth:`RowLoss.forward`."""
-        soft = self.takes_soft_labels and self.base.takes_soft_labels
-        batch = Batch.of(logits, labels, owner=self.name, ignore_index=self.ignore_index, soft=soft)
-        with full_precision(logits):
-            loss = batch.reduced(self.base.rows(batch.logits, batch.labels), self.reduction)
-            if self.weight == 0 or batch.is_empty:
-                return loss
-            size = len(batch.labels) if self.reduction == "sum" else 1
-            return loss + self.weight * size * self.penalty(batch.logits, batch.labels)
-
-    def extra_repr(self) -> str:
-        return options_in_words(self)
-
-
-Loss: TypeAlias = RowLoss | PenalisedLoss
-
-
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-def loss_settings(loss: _Named) -> dict[str, Any]:
-    """The name and options of a loss, as a file can hold them.
-
-    Example:
-        >>> from calibrant.losses import CrossEntropyLoss
-        >>> loss_settings(CrossEntropyLoss())
-        {'loss': 'ce', 'reduction': 'mean', 'ignore_index': None}
-    """
-    return {"loss": loss.name} | {name: _plain(getattr(loss, name)) for name in _options(loss)}
-
-
-def _checked_index(ignore_index: int | None) -> int | None:
-    if ignore_index is not None:
-        check_at_least(ignore_index, -(2**63), "ignore_index")
-    return ignore_index
-
-
-def _options(loss: object) -> list[str]:
-    return list(inspect.signature(type(loss)).parameters)
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, RowLoss | PenalisedLoss):
-        return loss_settings(value)
-    return [_plain(each) for each in cast("tuple[object, ...]", value)] if isinstance(value, tuple) else value
-
-
-def options_in_words(loss: object) -> str:
-    """The options of a loss, for its repr."""
-    told = [name for name in _options(loss) if name not in {"base", "reduction", "ignore_index"}]
-    return ", ".join(f"{name}={getattr(loss, name)!r}" for name in told)
-
 
 @final
 class CrossEntropyLoss(RowLoss):
-    """Minus the logarithm of the probability given to the true class.
+    """Minus the logarithm of the probability of the true class.
 
-    Proper: its minimum is the true probability. On a network that can learn its training set by heart the minimum is
+    Proper: its minimum is the true probability. For a network that can memorise its training set the minimum is
     certainty, so networks trained to the end are overconfident; a temperature removes most of that afterwards.
 
     Formula: -log p_y
@@ -341,3 +312,100 @@ class CrossEntropyLoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         return log_losses(logits, labels)
+
+
+class PenalisedLoss(NamedLoss, nn.Module, ABC):
+    """Base class of a loss of samples plus a penalty on the batch, such as an estimate of its calibration error.
+
+    Args:
+        weight: Weight of the penalty; 0 leaves the base loss.
+        base: Loss of the samples; the cross-entropy if None.
+        reduction: ``mean``, or ``sum``: the mean times the number of samples. There is no loss per sample.
+        ignore_index: Samples with this label are left out. None keeps all samples.
+
+    Raises:
+        InputError: If an option is out of range.
+    """
+
+    takes_soft_labels: ClassVar[bool] = False
+
+    weight: float
+    base: RowLoss | None = None
+    reduction: Literal["mean", "sum"] = "mean"
+    ignore_index: int | None = None
+
+    def __post_init__(self) -> None:
+        check_real_number(self.weight, "weight", least=0)
+        check_known(
+            self.reduction, ("mean", "sum"), f"the reduction of {self.name}, whose penalty is not defined per sample,"
+        )
+        _check_index(self.ignore_index)
+        if self.base is None:
+            self.base = CrossEntropyLoss()
+        if not isinstance(self.base, RowLoss):
+            raise InputError(f"base must be a loss of single samples, such as FocalLoss(); got {self.base!r}.")
+        if (self.base.reduction, self.base.ignore_index) != ("mean", None):
+            raise InputError(
+                f"the base of {self.name} must leave reduction and ignore_index to the loss around it; got "
+                f"{self.base.reduction!r} and {self.base.ignore_index}. Give them to {self.name} instead."
+            )
+
+    @abstractmethod
+    def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the penalty on a batch, a single number; called with checked samples, in float32 or better.
+
+        Args:
+            logits: Shape (n, k).
+            labels: Shape (n,), int64; or (n, k) where the loss takes soft labels.
+        """
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of a batch; see :meth:`RowLoss.forward`."""
+        base = self.base
+        assert base is not None, "__post_init__ sets it"
+        soft = self.takes_soft_labels and base.takes_soft_labels
+        batch = Batch.of(logits, labels, owner=self.name, ignore_index=self.ignore_index, soft=soft)
+        with full_precision(logits):
+            loss = batch.reduced(base.rows(batch.logits, batch.labels), self.reduction)
+            if self.weight == 0 or batch.is_empty:
+                return loss
+            size = len(batch.labels) if self.reduction == "sum" else 1
+            return loss + self.weight * size * self.penalty(batch.logits, batch.labels)
+
+
+Loss: TypeAlias = RowLoss | PenalisedLoss
+_SHARED = ("base", "reduction", "ignore_index")
+
+
+def loss_settings(loss: NamedLoss) -> dict[str, Any]:
+    """Return the name and the options of a loss, as a file can hold them.
+
+    Example:
+        >>> from calibrant.losses import CrossEntropyLoss
+        >>> loss_settings(CrossEntropyLoss())
+        {'loss': 'ce', 'reduction': 'mean', 'ignore_index': None}
+    """
+    return {"loss": loss.name} | {name: _plain(getattr(loss, name)) for name in _options(type(loss))}
+
+
+def default_settings(kind: type[NamedLoss]) -> dict[str, Any]:
+    """Return :func:`loss_settings` of a loss with its default options, without building one."""
+    settings = {"loss": kind.name} | {name: _plain(default) for name, default in _options(kind).items()}
+    return settings | ({"base": default_settings(CrossEntropyLoss)} if settings.get("base", ...) is None else {})
+
+
+def _options(kind: type[NamedLoss]) -> dict[str, Any]:
+    """The options of a loss and their defaults, its own first."""
+    parameters = inspect.signature(kind).parameters.values()
+    return {option.name: option.default for option in sorted(parameters, key=lambda option: option.name in _SHARED)}
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, NamedLoss):
+        return loss_settings(value)
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _check_index(ignore_index: int | None) -> None:
+    if ignore_index is not None:
+        check_at_least(ignore_index, -(2**63), "ignore_index")

@@ -1,17 +1,16 @@
 """Penalties on a batch that estimate its calibration error: MMCE, DECE, SECE, SB-ECE."""
 
-from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias, final, get_args
+from typing import ClassVar, Literal, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor
 
 from calibrant.checks import check_bins, check_known, check_positive
-from calibrant.losses.base import Batch, PenalisedLoss, RowLoss, full_precision
+from calibrant.losses.base import Batch, PenalisedLoss, TopPredictions, full_precision
 from calibrant.paper import Paper
 
 __all__ = [
     "AccuracyKind",
-    "Answers",
     "DECELoss",
     "GapNorm",
     "MMCELoss",
@@ -20,66 +19,23 @@ __all__ = [
     "SECELoss",
     "differentiable_ece",
     "differentiable_sece",
-    "entropies",
     "soft_accuracy",
-    "square_root",
 ]
 
-_LOG_OF_NOTHING = -1000.0
 
-
-class Answers(NamedTuple):
-    """The probabilities of a batch, how sure its predictions are, and which are right."""
-
-    probs: Tensor  # (n, k)
-    confidence: Tensor  # (n,)
-    correct: Tensor  # (n,) of 0 and 1, in the type of the logits
-
-    @classmethod
-    def of(cls, logits: Tensor, labels: Tensor) -> Self:
-        """Read checked rows.
-
-        Args:
-            logits: Shape (n, k).
-            labels: Shape (n,), int64.
-        """
-        probs = logits.softmax(1)
-        # Of the logits: two large probabilities can be equal in floating point where their logits are not.
-        predicted = logits.argmax(1)
-        confidence = probs.gather(1, predicted[:, None])[:, 0]
-        return cls(probs, confidence, (predicted == labels).to(logits.dtype))
-
-
-def entropies(log_probs: Tensor) -> Tensor:
-    """The entropy of each row in nats, (n,), to which a class of probability 0 adds nothing.
-
-    Args:
-        log_probs: Shape (n, k); -inf where a class is masked.
-    """
-    # e^-1000 is 0 in every type, so the bound changes no term but that of -inf, where 0 times infinity is no number.
-    return -(log_probs.exp() * log_probs.clamp(min=_LOG_OF_NOTHING)).sum(1)
-
-
-def square_root(value: Tensor) -> Tensor:
-    """The root of a number that is at least 0 but for rounding, with slope 0 instead of infinity where it is 0.
-
-    Example:
-        >>> zero = torch.zeros((), requires_grad=True)
-        >>> square_root(zero).backward()
-        >>> float(zero.grad)
-        0.0
-    """
+def _safe_sqrt(value: Tensor) -> Tensor:
+    """The root of a number that is at least 0 but for rounding, with slope 0 instead of infinity at 0."""
     # Below this it is the rounding of a sum of numbers up to 1, and the slope of its root would be noise.
     positive = value > torch.finfo(value.dtype).eps ** 2
     return torch.where(positive, value, 1).sqrt() * positive
 
 
 def soft_accuracy(probs: Tensor, labels: Tensor, *, temperature: float = 100.0) -> Tensor:
-    """The accuracy of each row, made smooth through the rank of its true class.
+    """Return the accuracy of each sample, (n,) from 0 to 1, smoothed through the rank of its true class.
 
     1 where the true class leads by several hundredths, 0 where it comes second or later by as much, 1/2 where two
     classes share the lead. With many classes the small probabilities add up: 100 classes near .01 around a true class
-    of .05 make it 0, though the prediction is right.
+    of .05 make it 0, though the prediction is correct.
 
     Formula: max(0, 2 − R), R = ½ + Σ_k σ((p_k − p_y)·t), in which k = y adds ½
 
@@ -87,9 +43,6 @@ def soft_accuracy(probs: Tensor, labels: Tensor, *, temperature: float = 100.0) 
         probs: Shape (n, k).
         labels: Shape (n,), int64.
         temperature: t, by which differences are multiplied, as in the paper's code: larger is harder.
-
-    Returns:
-        Shape (n,), from 0 to 1.
 
     Example:
         >>> soft_accuracy(torch.tensor([[0.8, 0.2], [0.5, 0.5], [0.1, 0.9]]), torch.tensor([0, 0, 0]))
@@ -104,26 +57,24 @@ MMCENormalisation: TypeAlias = Literal["paper", "legacy", "unweighted"]
 
 @final
 class MMCELoss(PenalisedLoss):
-    """Cross-entropy plus the maximum mean calibration error, right and wrong rows weighing the same.
+    """Cross-entropy plus the maximum mean calibration error, with equal weight for correct and incorrect samples.
 
-    A distance between the doubt on right rows and the confidence on wrong ones, smoothed over confidence. It takes
-    all pairs of rows, so its time grows with the square of the batch. Weighing both kinds of rows the same has a
-    price: on a calibrated model with more right rows than wrong ones the penalty is not 0, and pulls towards less
-    confidence. ``unweighted`` is 0 on calibrated rows, but for noise.
+    A distance between the missing confidence on correct samples and the confidence on incorrect ones, smoothed over
+    confidence. It takes all pairs of samples, so its time grows with the square of the batch. The equal weight has a
+    price: on a calibrated model with more correct samples than incorrect ones the penalty is not 0, and pulls towards
+    less confidence. ``unweighted`` is 0 on calibrated samples, but for noise.
 
-    Formula: √(Σ_ij s_i s_j exp(−|c_i − c_j|/width)), s_i = (1 − c_i)/m on the m right rows, −c_i/(n − m) on the wrong
+    Formula: √(Σ_ij s_i s_j exp(−|c_i − c_j|/width)), s_i = (1 − c_i)/m on the m correct samples, −c_i/(n − m) on the
+        others
 
     Args:
-        weight: What the penalty is multiplied by. The public training scripts have 2, which goes with their much
-            smaller ``legacy``; with ``paper`` it can keep a network from learning at all.
+        weight: Weight of the penalty. The public training scripts have 2, which goes with their much smaller
+            ``legacy``; with ``paper`` it can keep a network from learning at all.
         width: Width of the kernel.
-        normalisation: ``paper``: as above; where all rows are right, or all wrong, the other part is left out.
+        normalisation: ``paper``: as above; where all samples are correct, or none, the other part is left out.
             ``legacy``: as the public code, which divides by m² and (n − m)² instead (it takes a mean over pairs, and
-            then divides by their number again): 30 to 180 times smaller at 128 to 512 rows, weighed towards the rarer
-            kind of rows, and 0 where all rows are right, or all wrong. ``unweighted``: s_i = (a_i − c_i)/n.
-        base: The loss of each row; the cross-entropy if None.
-        reduction: See :class:`PenalisedLoss`.
-        ignore_index: See :class:`PenalisedLoss`.
+            then divides by their number again): 30 to 180 times smaller at 128 to 512 samples, dominated by the rarer
+            kind of samples, and 0 where all samples are correct, or none. ``unweighted``: s_i = (a_i − c_i)/n.
 
     Example:
         >>> import torch
@@ -141,64 +92,60 @@ class MMCELoss(PenalisedLoss):
         "https://proceedings.mlr.press/v80/kumar18a.html",
     )
 
-    def __init__(
-        self,
-        *,
-        weight: float = 0.5,
-        width: float = 0.4,
-        normalisation: MMCENormalisation = "paper",
-        base: RowLoss | None = None,
-        reduction: Literal["mean", "sum"] = "mean",
-        ignore_index: int | None = None,
-    ) -> None:
-        super().__init__(weight=weight, base=base, reduction=reduction, ignore_index=ignore_index)
-        check_positive(width, "width")
-        check_known(normalisation, get_args(MMCENormalisation), "normalisation")
-        self.width = width
-        self.normalisation = normalisation
+    weight: float = 0.5
+    width: float = 0.4
+    normalisation: MMCENormalisation = "paper"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self.width, "width")
+        check_known(self.normalisation, get_args(MMCENormalisation), "normalisation")
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        _, confidence, correct = Answers.of(logits, labels)
+        _, confidence, correct = TopPredictions.of(logits, labels)
         kernel = ((confidence[:, None] - confidence).abs() / -self.width).exp()
         share = (correct - confidence) / self._sizes(correct)
         # Rounding can leave a double sum of 0 below it.
-        return square_root(share @ (kernel @ share))
+        return _safe_sqrt(share @ (kernel @ share))
 
     def _sizes(self, correct: Tensor) -> Tensor | int:
-        """What each row's gap is divided by."""
+        """The number that the gap of each sample is divided by."""
         n = len(correct)
         if self.normalisation == "unweighted":
             return n
         right = correct.sum()
-        # A row of its kind is there to be divided, so neither number is 0 where it is used.
+        # The sample itself is one of its kind, so neither number is 0 where it is used.
         sizes = correct * right + (1 - correct) * (n - right)
         if self.normalisation == "paper":
             return sizes
-        # Without the public code's 1e-5 and 1e-10 that keep it from 0/0. An infinite size where one kind is missing.
+        # Without the public code's 1e-5 and 1e-10 against 0/0. An infinite size where one kind is missing.
         return sizes.square() / ((right > 0) & (right < n))
+
+
+def _penalty_alone(loss: PenalisedLoss, logits: Tensor, labels: Tensor) -> Tensor:
+    batch = Batch.of(logits, labels, owner=loss.name)
+    with full_precision(logits):
+        return loss.penalty(batch.logits, batch.labels)
 
 
 @final
 class DECELoss(PenalisedLoss):
     """Cross-entropy plus the differentiable expected calibration error.
 
-    At the paper's temperatures it is within .002 of the expected calibration error on thousands of overconfident rows.
-    On calibrated rows it is a sixth smaller on average, as gaps cancel across the soft edges, and a single batch can
-    have anything from .6 to 1.2 of that error. Like it, it is biased upwards: a perfectly calibrated model of two
-    classes has .04 to .07 at 128 rows. The paper minimises it on held-out batches, by changing how the network is
-    trained; as a penalty on the training rows themselves it vanishes once they are learnt by heart.
+    At the paper's temperatures it is within .002 of the expected calibration error on thousands of overconfident
+    samples. On calibrated samples it is a sixth smaller on average, as gaps cancel across the soft edges, and a single
+    batch can have anything from .6 to 1.2 of that error. Like it, it is biased upwards: a perfectly calibrated model of
+    two classes has .04 to .07 at 128 samples. The paper minimises it on held-out batches, by changing how the network
+    is trained; as a penalty on the training samples themselves it vanishes once they are memorised.
 
     Formula: 1/n Σ_b |Σ_i o_ib (a_i − c_i)|, o_i = softmax_b((b c_i − b(b − 1)/2B)/t) over the bins b = 1..B, and
         a_i the soft accuracy (:func:`soft_accuracy`)
 
     Args:
-        weight: What the penalty is multiplied by; the default is that of the paper's code.
+        weight: Weight of the penalty; the default is that of the paper's code.
         n_bins: B.
         bin_temperature: t; for t → 0 the bins are hard.
-        accuracy_temperature: By which differences of probabilities are multiplied in the soft accuracy.
-        base: The loss of each row; the cross-entropy if None.
-        reduction: See :class:`PenalisedLoss`.
-        ignore_index: See :class:`PenalisedLoss`.
+        accuracy_temperature: Factor of the differences of probabilities in the soft accuracy.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
@@ -215,30 +162,26 @@ class DECELoss(PenalisedLoss):
         "arXiv:2106.09613",
     )
 
-    def __init__(
-        self,
-        *,
-        weight: float = 0.5,
-        n_bins: int = 15,
-        bin_temperature: float = 0.01,
-        accuracy_temperature: float = 100.0,
-        base: RowLoss | None = None,
-        reduction: Literal["mean", "sum"] = "mean",
-        ignore_index: int | None = None,
-    ) -> None:
-        super().__init__(weight=weight, base=base, reduction=reduction, ignore_index=ignore_index)
-        check_bins(n_bins)
-        check_positive(bin_temperature, "bin_temperature")
-        check_positive(accuracy_temperature, "accuracy_temperature")
-        self.n_bins = n_bins
-        self.bin_temperature = bin_temperature
-        self.accuracy_temperature = accuracy_temperature
+    weight: float = 0.5
+    n_bins: int = 15
+    bin_temperature: float = 0.01
+    accuracy_temperature: float = 100.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_bins(self.n_bins)
+        check_positive(self.bin_temperature, "bin_temperature")
+        check_positive(self.accuracy_temperature, "accuracy_temperature")
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        probs, confidence, _ = Answers.of(logits, labels)
+        probs, confidence, _ = TopPredictions.of(logits, labels)
         accuracy = soft_accuracy(probs, labels, temperature=self.accuracy_temperature)
+        bins = torch.arange(1, self.n_bins + 1, dtype=confidence.dtype, device=confidence.device)
+        # The paper's b c minus the running sum of the bins' lower edges is, but for a term that all bins share, minus
+        # B/2 times the squared distance to the bin's middle: small where the bin is near, and so rounded little there.
+        distance = confidence[:, None] - (bins - 0.5) / self.n_bins
+        members = (distance.square() * (-self.n_bins / (2 * self.bin_temperature))).softmax(1)
         # Differs from the paper: its code adds 1e-6 to each membership. The bins' sizes cancel, so nothing needs it.
-        members = _members(confidence, self.n_bins, self.bin_temperature)
         return (members.T @ (accuracy - confidence)).abs().sum() / len(labels)
 
 
@@ -250,35 +193,24 @@ def differentiable_ece(
     bin_temperature: float = 0.01,
     accuracy_temperature: float = 100.0,
 ) -> Tensor:
-    """The penalty of :class:`DECELoss` alone, a single number with slopes.
+    """Return the penalty of :class:`DECELoss` alone, a single number with a gradient; the options are those.
 
     Args:
         logits: Shape (n, k).
         labels: Shape (n,), whole numbers.
-        n_bins: As there.
-        bin_temperature: As there.
-        accuracy_temperature: As there.
+        n_bins: Number of bins.
+        bin_temperature: Temperature of the soft bins.
+        accuracy_temperature: Factor of the differences of probabilities in the soft accuracy.
 
     Raises:
-        InputError: If the shapes do not fit, a label is out of range, or an option is.
+        InputError: If the shapes do not fit, or a label or an option is out of range.
 
     Example:
         >>> float(differentiable_ece(torch.tensor([[9.0, -9.0]]), torch.tensor([0]))) < 1e-6
         True
     """
     loss = DECELoss(n_bins=n_bins, bin_temperature=bin_temperature, accuracy_temperature=accuracy_temperature)
-    batch = Batch.of(logits, labels, owner=loss.name, ignore_index=None, soft=False)
-    with full_precision(logits):
-        return loss.penalty(batch.logits, batch.labels)
-
-
-def _members(confidence: Tensor, n_bins: int, temperature: float) -> Tensor:
-    """How far each row belongs to each bin, (n, b); the hardest of all are the bins (lo, hi]."""
-    bins = torch.arange(1, n_bins + 1, dtype=confidence.dtype, device=confidence.device)
-    # The paper's b c minus the running sum of the bins' lower edges is, but for what all bins have in common, minus B/2
-    # times the squared distance to the bin's middle: small where the bin is near, and so rounded by little there.
-    away = confidence[:, None] - (bins - 0.5) / n_bins
-    return (away.square() * (-n_bins / (2 * temperature))).softmax(1)
+    return _penalty_alone(loss, logits, labels)
 
 
 AccuracyKind: TypeAlias = Literal["soft", "hard"]
@@ -288,22 +220,19 @@ AccuracyKind: TypeAlias = Literal["soft", "hard"]
 class SECELoss(PenalisedLoss):
     """Cross-entropy plus the smooth expected calibration error of meta-regularisation.
 
-    No bins, so no edges; a kernel width instead. Small widths leave each row to itself: the penalty is then the mean of
-    |a − c|, which asks for confidence on every right row. It is biased upwards, more than binned errors are: a
-    calibrated model of two classes has .06 to .11 at 128 rows, and half of that at 512. It takes all pairs of rows, so
-    its time grows with the square of the batch.
+    No bins, so no edges; a kernel width instead. Small widths leave each sample to itself: the penalty is then the mean
+    of |a − c|, which asks for confidence on every correct sample. It is biased upwards, more than binned errors are: a
+    calibrated model of two classes has .06 to .11 at 128 samples, and half of that at 512. It takes all pairs of
+    samples, so its time grows with the square of the batch.
 
     Formula: 1/n Σ_i |Σ_j a_j K_ij/Σ_j K_ij − c_i|, K_ij = exp(−(c_i − c_j)²/2h²)
 
     Args:
-        weight: What the penalty is multiplied by. The paper minimises it alone, on held-out batches; the default is
-            what :class:`DECELoss` has.
+        weight: Weight of the penalty. The paper minimises it alone, on held-out batches; the default is that of
+            :class:`DECELoss`.
         bandwidth: h.
-        accuracy: What a_j is: ``soft`` (:func:`soft_accuracy`), as in the paper; or ``hard``, 0 or 1, without slope.
-        accuracy_temperature: By which differences of probabilities are multiplied in the soft accuracy.
-        base: The loss of each row; the cross-entropy if None.
-        reduction: See :class:`PenalisedLoss`.
-        ignore_index: See :class:`PenalisedLoss`.
+        accuracy: a_j: ``soft`` (:func:`soft_accuracy`), as in the paper; or ``hard``, 0 or 1, without slope.
+        accuracy_temperature: Factor of the differences of probabilities in the soft accuracy.
 
     Example:
         >>> import torch
@@ -314,7 +243,7 @@ class SECELoss(PenalisedLoss):
 
     name: ClassVar[str] = "sece"
     title: ClassVar[str] = "Smooth ECE of meta-regularisation"
-    # Differs from the paper: its equation 5 lacks the normaliser and has the row's own accuracy, and so grows with n.
+    # Differs from the paper: its equation 5 lacks the normaliser and has the sample's own accuracy, so it grows with n.
     paper: ClassVar[Paper] = Paper(
         "Wang & Golebiowski",
         2024,
@@ -323,32 +252,24 @@ class SECELoss(PenalisedLoss):
         "eq. 5-7",
     )
 
-    def __init__(
-        self,
-        *,
-        weight: float = 0.5,
-        bandwidth: float = 0.01,
-        accuracy: AccuracyKind = "soft",
-        accuracy_temperature: float = 100.0,
-        base: RowLoss | None = None,
-        reduction: Literal["mean", "sum"] = "mean",
-        ignore_index: int | None = None,
-    ) -> None:
-        super().__init__(weight=weight, base=base, reduction=reduction, ignore_index=ignore_index)
-        check_positive(bandwidth, "bandwidth")
-        check_known(accuracy, get_args(AccuracyKind), "accuracy")
-        check_positive(accuracy_temperature, "accuracy_temperature")
-        self.bandwidth = bandwidth
-        self.accuracy = accuracy
-        self.accuracy_temperature = accuracy_temperature
+    weight: float = 0.5
+    bandwidth: float = 0.01
+    accuracy: AccuracyKind = "soft"
+    accuracy_temperature: float = 100.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self.bandwidth, "bandwidth")
+        check_known(self.accuracy, get_args(AccuracyKind), "accuracy")
+        check_positive(self.accuracy_temperature, "accuracy_temperature")
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        probs, confidence, correct = Answers.of(logits, labels)
+        probs, confidence, correct = TopPredictions.of(logits, labels)
         if self.accuracy == "soft":
             correct = soft_accuracy(probs, labels, temperature=self.accuracy_temperature)
         scaled = confidence / self.bandwidth
         kernel = ((scaled[:, None] - scaled).square() / -2).exp()
-        # Each row is its own neighbour, so the sum of its weights is at least 1.
+        # Each sample is its own neighbour, so the sum of its weights is at least 1.
         return ((kernel @ correct) / kernel.sum(1) - confidence).abs().mean()
 
 
@@ -360,17 +281,17 @@ def differentiable_sece(
     accuracy: AccuracyKind = "soft",
     accuracy_temperature: float = 100.0,
 ) -> Tensor:
-    """The penalty of :class:`SECELoss` alone, a single number with slopes.
+    """Return the penalty of :class:`SECELoss` alone, a single number with a gradient; the options are those.
 
     Args:
         logits: Shape (n, k).
         labels: Shape (n,), whole numbers.
-        bandwidth: As there.
-        accuracy: As there.
-        accuracy_temperature: As there.
+        bandwidth: Width of the kernel.
+        accuracy: ``soft`` or ``hard``.
+        accuracy_temperature: Factor of the differences of probabilities in the soft accuracy.
 
     Raises:
-        InputError: If the shapes do not fit, a label is out of range, or an option is.
+        InputError: If the shapes do not fit, or a label or an option is out of range.
 
     Example:
         >>> import torch
@@ -378,13 +299,11 @@ def differentiable_sece(
         True
     """
     loss = SECELoss(bandwidth=bandwidth, accuracy=accuracy, accuracy_temperature=accuracy_temperature)
-    batch = Batch.of(logits, labels, owner=loss.name, ignore_index=None, soft=False)
-    with full_precision(logits):
-        return loss.penalty(batch.logits, batch.labels)
+    return _penalty_alone(loss, logits, labels)
 
 
 GapNorm: TypeAlias = Literal["l1", "l2"]
-# A bin with less than this many rows in it adds nothing, rather than 0/0.
+# A bin with fewer samples than this adds 0, rather than 0/0.
 _EMPTY = 1e-12
 
 
@@ -392,7 +311,7 @@ _EMPTY = 1e-12
 class SBECELoss(PenalisedLoss):
     """Cross-entropy plus the soft-binned calibration error.
 
-    Each row belongs to all bins, most to the one whose centre is nearest. The default temperature blurs neighbouring
+    Each sample belongs to all bins, most to the one whose centre is nearest. The default temperature blurs neighbouring
     bins into one another, so gaps of opposite sign cancel and the penalty lies below the hard error (.031 for .044 in
     one case); temperatures of 1e-5 and less give the hard one.
 
@@ -400,13 +319,10 @@ class SBECELoss(PenalisedLoss):
         softmax_b(−(c_i − ξ_b)²/T), ξ_b the centres of equal-width bins
 
     Args:
-        weight: What the penalty is multiplied by. The paper tunes it anew for each data set.
-        n_bins: The number of bins.
+        weight: Weight of the penalty. The paper tunes it anew for each data set.
+        n_bins: Number of bins.
         temperature: T.
         norm: ``l2``, as above; or ``l1``: Σ_b n_b/n |acc_b − conf_b|.
-        base: The loss of each row; the cross-entropy if None.
-        reduction: See :class:`PenalisedLoss`.
-        ignore_index: See :class:`PenalisedLoss`.
 
     Example:
         >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
@@ -420,32 +336,24 @@ class SBECELoss(PenalisedLoss):
         "Karandikar et al.", 2021, "Soft Calibration Objectives for Neural Networks", "arXiv:2108.00106", "eq. 11"
     )
 
-    def __init__(
-        self,
-        *,
-        weight: float = 1.0,
-        n_bins: int = 15,
-        temperature: float = 0.01,
-        norm: GapNorm = "l2",
-        base: RowLoss | None = None,
-        reduction: Literal["mean", "sum"] = "mean",
-        ignore_index: int | None = None,
-    ) -> None:
-        super().__init__(weight=weight, base=base, reduction=reduction, ignore_index=ignore_index)
-        check_bins(n_bins)
-        check_positive(temperature, "temperature")
-        check_known(norm, get_args(GapNorm), "norm")
-        self.n_bins = n_bins
-        self.temperature = temperature
-        self.norm = norm
+    weight: float = 1.0
+    n_bins: int = 15
+    temperature: float = 0.01
+    norm: GapNorm = "l2"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_bins(self.n_bins)
+        check_positive(self.temperature, "temperature")
+        check_known(self.norm, get_args(GapNorm), "norm")
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        _, confidence, correct = Answers.of(logits, labels)
+        _, confidence, correct = TopPredictions.of(logits, labels)
         bins = torch.arange(self.n_bins, dtype=confidence.dtype, device=confidence.device)
         centres = (bins + 0.5) / self.n_bins
         members = ((confidence[:, None] - centres).square() / -self.temperature).softmax(1)
         gaps = members.T @ (correct - confidence)
         if self.norm == "l1":
             return gaps.abs().sum() / len(labels)
-        # The sum of a bin's gaps squared over its size is its size times its mean gap squared.
-        return square_root((gaps.square() / members.sum(0).clamp(min=_EMPTY)).sum() / len(labels))
+        # The squared sum of a bin's gaps over its size is its size times its squared mean gap.
+        return _safe_sqrt((gaps.square() / members.sum(0).clamp(min=_EMPTY)).sum() / len(labels))

@@ -2,6 +2,7 @@
 
 import math
 from bisect import bisect_right
+from dataclasses import field
 from typing import ClassVar, final
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from calibrant.checks import check_at_least, check_bool, check_real_number
 from calibrant.errors import InputError
-from calibrant.losses.base import Reduction, RowLoss, log_losses
+from calibrant.losses.base import RowLoss, log_losses
 from calibrant.paper import Paper
 
 __all__ = [
@@ -21,17 +22,40 @@ __all__ = [
     "ScheduledFocalLoss",
     "focal_gamma",
     "focal_weighted",
-    "power",
 ]
+
+
+def focal_weighted(losses: Tensor, gamma: float | Tensor, *, detach_weight: bool = False) -> Tensor:
+    """Multiply the cross-entropy of each sample by ``(1 - p_y)^γ``.
+
+    Args:
+        losses: ``-log p_y`` of each sample, (n,).
+        gamma: A number, a tensor of one, or one per sample (n,); a tensor may carry a gradient of its own.
+        detach_weight: Whether the weight is a constant to the gradient.
+
+    Example:
+        >>> focal_weighted(-torch.tensor([0.25, 0.5]).log(), gamma=2.0)
+        tensor([0.7798, 0.1733])
+    """
+    # 1 - p_y from its logarithm: 1 - exp(-loss) would round that of a certain sample to 0.
+    return _power(-torch.expm1(-(losses.detach() if detach_weight else losses)), gamma) * losses
+
+
+def _power(base: Tensor, exponent: float | Tensor) -> Tensor:
+    """A power of a base of at least 0 whose gradient at 0 is 0 also for exponents below 1, instead of infinite.
+
+    Its product with a loss that is 0 there has no slope in the limit, but floating point makes it 0 times infinity.
+    """
+    return base.clamp(min=torch.finfo(base.dtype).tiny) ** exponent
 
 
 @final
 class FocalLoss(RowLoss):
-    """Cross-entropy times a power of how far the true class is from certain.
+    """Cross-entropy times a power of the distance of the true class from certainty.
 
-    A row's gradient fades once it is right, so probabilities stay flatter than with the cross-entropy: the loss is an
-    upper bound of the cross-entropy less γ times the entropy. It is not proper: its minimum is flatter than the true
-    probabilities, so a γ too large, or data that cannot be learnt by heart, make a network underconfident.
+    The gradient of a sample fades once it is correct, so probabilities stay flatter than with the cross-entropy: the
+    loss is an upper bound of the cross-entropy less γ times the entropy. It is not proper: its minimum is flatter than
+    the true probabilities, so a γ too large, or data that cannot be memorised, make a network underconfident.
 
     Formula: -(1 - p_y)^γ log p_y
 
@@ -39,11 +63,6 @@ class FocalLoss(RowLoss):
         gamma: γ, at least 0; 0 is the cross-entropy.
         detach_weight: Whether the weight is a constant to the gradient. True is no focal loss but a re-weighted
             cross-entropy: what the public code of Wang et al. (2021) trains, only to reproduce it.
-        reduction: See :class:`RowLoss`.
-        ignore_index: See :class:`RowLoss`.
-
-    Raises:
-        InputError: If an option is out of range.
 
     Example:
         >>> import math
@@ -59,68 +78,31 @@ class FocalLoss(RowLoss):
         "Lin et al.", 2017, "Focal Loss for Dense Object Detection", "arXiv:1708.02002", "eq. 4"
     )
 
-    def __init__(
-        self,
-        *,
-        gamma: float = 3.0,
-        detach_weight: bool = False,
-        reduction: Reduction = "mean",
-        ignore_index: int | None = None,
-    ) -> None:
-        super().__init__(reduction=reduction, ignore_index=ignore_index)
-        check_real_number(gamma, "gamma", least=0)
-        check_bool(detach_weight, "detach_weight")
-        self.gamma = gamma
-        self.detach_weight = detach_weight
+    gamma: float = 3.0
+    detach_weight: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_real_number(self.gamma, "gamma", least=0)
+        check_bool(self.detach_weight, "detach_weight")
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        losses = log_losses(logits, labels)
-        return focal_weighted(losses, self.gamma, detach_weight=self.detach_weight)
-
-
-def focal_weighted(losses: Tensor, gamma: float | Tensor, *, detach_weight: bool = False) -> Tensor:
-    """Cross-entropies of rows, each times ``(1 - p_y)^γ``.
-
-    Args:
-        losses: ``-log p_y`` of each row, (n,).
-        gamma: One number; or a tensor of one, or of one a row (n,), which may carry a gradient of its own.
-        detach_weight: Whether the weight is a constant to the gradient.
-
-    Example:
-        >>> focal_weighted(-torch.tensor([0.25, 0.5]).log(), gamma=2.0)
-        tensor([0.7798, 0.1733])
-    """
-    # 1 - p_y from its logarithm: 1 - exp(-loss) would round a sure row's to 0.
-    return power(-torch.expm1(-(losses.detach() if detach_weight else losses)), gamma) * losses
-
-
-def power(base: Tensor, exponent: float | Tensor) -> Tensor:
-    """A power whose gradient is finite at 0 for an exponent below 1 too, where it is taken as 0.
-
-    Its product with a loss that is 0 there too has no slope in the limit, but floating point makes it 0 times infinity.
-
-    Args:
-        base: Any shape, at least 0.
-        exponent: At least 0, or a tensor of such that fits the base.
-    """
-    return base.clamp(min=torch.finfo(base.dtype).tiny) ** exponent
+        return focal_weighted(log_losses(logits, labels), self.gamma, detach_weight=self.detach_weight)
 
 
 @final
 class SampleDependentFocalLoss(RowLoss):
     """Focal loss whose γ falls in steps as the probability of the true class grows (FLSD-53).
 
-    One γ cannot both hold back rows that are sure and push those that are wrong: a row below the first threshold keeps
-    the largest gradient of all. The steps are fixed beforehand and know nothing of the data. The loss jumps at each
-    threshold, so its value is no guide there; the gradient is that of the γ in force.
+    One γ cannot both hold back samples that are certain and push those that are incorrect: a sample below the first
+    threshold keeps the largest gradient of all. The steps are fixed beforehand and do not depend on the data. The loss
+    jumps at each threshold, so its value is no guide there; the gradient is that of the γ in force.
 
     Formula: -(1 - p_y)^γ(p_y) log p_y, γ(p_y) = γ_i for t_(i-1) <= p_y < t_i; no gradient through γ
 
     Args:
         gammas: γ below each threshold, and one more from the last on.
         thresholds: Rising, each between 0 and 1. :func:`focal_gamma` gives the γ that the paper takes for one.
-        reduction: See :class:`RowLoss`.
-        ignore_index: See :class:`RowLoss`.
 
     Raises:
         InputError: If an option is out of range, or there is not one γ more than thresholds.
@@ -138,47 +120,39 @@ class SampleDependentFocalLoss(RowLoss):
         "Mukhoti et al.", 2020, "Calibrating Deep Neural Networks using Focal Loss", "arXiv:2002.09437", "Section 4"
     )
 
-    def __init__(
-        self,
-        *,
-        gammas: tuple[float, ...] = (5.0, 3.0),
-        thresholds: tuple[float, ...] = (0.2,),
-        reduction: Reduction = "mean",
-        ignore_index: int | None = None,
-    ) -> None:
-        super().__init__(reduction=reduction, ignore_index=ignore_index)
-        for gamma in gammas:
+    gammas: tuple[float, ...] = (5.0, 3.0)
+    thresholds: tuple[float, ...] = (0.2,)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.gammas, self.thresholds = tuple(self.gammas), tuple(self.thresholds)
+        for gamma in self.gammas:
             check_real_number(gamma, "each of gammas", least=0)
-        for threshold in thresholds:
+        for threshold in self.thresholds:
             _check_probability(threshold, "each of thresholds")
-        if list(thresholds) != sorted(set(thresholds)):
-            raise InputError(f"thresholds must rise; got {thresholds!r}.")
-        if len(gammas) != len(thresholds) + 1:
+        if list(self.thresholds) != sorted(set(self.thresholds)):
+            raise InputError(f"thresholds must rise; got {self.thresholds!r}.")
+        if len(self.gammas) != len(self.thresholds) + 1:
             raise InputError(
-                f"gammas must be one more than thresholds, for the rows from the last one on; got {len(gammas)} gammas "
-                f"and {len(thresholds)} thresholds."
+                "gammas must be one more than thresholds, for the samples from the last one on; got "
+                f"{len(self.gammas)} gammas and {len(self.thresholds)} thresholds."
             )
-        self.gammas = tuple(gammas)
-        self.thresholds = tuple(thresholds)
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         losses = log_losses(logits, labels)
-        return focal_weighted(losses, self._gamma(losses.detach()))
-
-    def _gamma(self, losses: Tensor) -> Tensor:
-        # Told by the loss, as p < t exactly where -log p > -log t: of five equal classes none is below 0.2, though
-        # exp(log 0.2) is in float32.
+        # p < t is compared as -log p > -log t: of five equal classes none is below 0.2, though exp(log 0.2) is in
+        # float32.
         gamma = torch.full_like(losses, self.gammas[-1])
-        for one, threshold in zip(self.gammas[-2::-1], self.thresholds[::-1], strict=True):
-            gamma = torch.where(losses > -math.log(threshold), one, gamma)
-        return gamma
+        for step, threshold in zip(self.gammas[-2::-1], self.thresholds[::-1], strict=True):
+            gamma = torch.where(losses.detach() > -math.log(threshold), step, gamma)
+        return focal_weighted(losses, gamma)
 
 
 def focal_gamma(probability: float) -> float:
-    """The γ above which rows at least this probable have a smaller gradient than under the cross-entropy.
+    """Return the γ above which samples at least this probable have a smaller gradient than under the cross-entropy.
 
     Below the probability the focal loss pushes harder than the cross-entropy, above it less. From 1/2 on every γ does
-    that, so the answer is 0.
+    that, and the result is 0.
 
     Formula: the largest γ with (1 - p)^γ - γ p (1 - p)^(γ-1) log p = 1
 
@@ -213,9 +187,8 @@ def _check_probability(value: float, name: str) -> None:
 class ScheduledFocalLoss(RowLoss):
     """Focal loss with one γ at first and others from given epochs on (FLSc-531).
 
-    A large γ holds confidence back while the network learns, a small one lets it grow towards the end. It is the
-    training loop that tells the epoch: until it does, γ is the first, and stays so if it never does. The epochs that
-    suit 350 of them do not suit 30.
+    A large γ holds confidence back while the network learns, a small one lets it grow towards the end. The training
+    loop must call :meth:`begin_epoch`; until it does, γ is the first. The epochs that suit 350 of them do not suit 30.
 
     γ is a buffer, written in place: a captured CUDA graph or a compiled step sees the new one. For that the loss must
     be moved to the device of the logits before the capture (``loss.to(device)``); it is saved with the loss's state.
@@ -225,8 +198,6 @@ class ScheduledFocalLoss(RowLoss):
     Args:
         gammas: γ of each stretch of epochs.
         starts: The first epoch of each, counted from 0: the first is 0, and they rise.
-        reduction: See :class:`RowLoss`.
-        ignore_index: See :class:`RowLoss`.
 
     Raises:
         InputError: If an option is out of range, or there are not as many of one as of the other.
@@ -244,37 +215,31 @@ class ScheduledFocalLoss(RowLoss):
         "Mukhoti et al.", 2020, "Calibrating Deep Neural Networks using Focal Loss", "arXiv:2002.09437"
     )
 
-    gamma: Tensor
+    gammas: tuple[float, ...] = (5.0, 3.0, 1.0)
+    starts: tuple[int, ...] = (0, 100, 250)
+    gamma: Tensor = field(init=False)
 
-    def __init__(
-        self,
-        *,
-        gammas: tuple[float, ...] = (5.0, 3.0, 1.0),
-        starts: tuple[int, ...] = (0, 100, 250),
-        reduction: Reduction = "mean",
-        ignore_index: int | None = None,
-    ) -> None:
-        super().__init__(reduction=reduction, ignore_index=ignore_index)
-        for gamma in gammas:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.gammas, self.starts = tuple(self.gammas), tuple(self.starts)
+        for gamma in self.gammas:
             check_real_number(gamma, "each of gammas", least=0)
-        for start in starts:
+        for start in self.starts:
             check_at_least(start, 0, "each of starts")
-        if len(gammas) != len(starts):
+        if len(self.gammas) != len(self.starts):
             raise InputError(
-                f"gammas and starts must be as many, one start for each γ; got {len(gammas)} gammas and "
-                f"{len(starts)} starts."
+                f"gammas and starts must be as many, one start for each γ; got {len(self.gammas)} gammas and "
+                f"{len(self.starts)} starts."
             )
-        if not starts or starts[0] != 0 or list(starts) != sorted(set(starts)):
-            raise InputError(f"starts must begin with 0 and rise; got {starts!r}.")
-        self.gammas = tuple(gammas)
-        self.starts = tuple(starts)
+        if not self.starts or self.starts[0] != 0 or list(self.starts) != sorted(set(self.starts)):
+            raise InputError(f"starts must begin with 0 and rise; got {self.starts!r}.")
         self.register_buffer("gamma", torch.tensor(float(self.gammas[0])))
 
     def begin_epoch(self, epoch: int) -> None:
-        """Tell the loss which epoch begins, counted from 0.
+        """Set γ for an epoch, counted from 0.
 
         Raises:
-            InputError: If it is not a whole number, or below 0.
+            InputError: If the epoch is not a whole number, or below 0.
         """
         check_at_least(epoch, 0, "epoch")
         self.gamma.fill_(self.gammas[bisect_right(self.starts, epoch) - 1])
@@ -285,22 +250,17 @@ class ScheduledFocalLoss(RowLoss):
 
 @final
 class DualFocalLoss(RowLoss):
-    """Focal loss whose weight also looks at the class that comes next after the true one.
+    """Focal loss whose weight also depends on the class that ranks next after the true one.
 
     The next class is the most probable of those strictly less so than the true class, wherever that ranks; where the
     true class is last there is none, and the weight is the focal loss's. The weight is larger than the focal loss's, so
-    right rows keep learning for longer, which answers the underconfidence of a large γ. Not proper either. Which class
-    is next can change from step to step, and the loss has a kink there.
+    correct samples keep learning for longer, which counters the underconfidence of a large γ. Not proper either. Which
+    class is next can change from step to step, and the loss has a kink there.
 
     Formula: -(1 - p_y + p_j)^γ log p_y, p_j = max {p_k : p_k < p_y}, or 0 if there is none
 
     Args:
         gamma: γ, at least 0; 0 is the cross-entropy.
-        reduction: See :class:`RowLoss`.
-        ignore_index: See :class:`RowLoss`.
-
-    Raises:
-        InputError: If an option is out of range.
 
     Example:
         >>> import math
@@ -314,21 +274,22 @@ class DualFocalLoss(RowLoss):
     title: ClassVar[str] = "Dual focal loss"
     paper: ClassVar[Paper] = Paper("Tao, Dong & Xu", 2023, "Dual Focal Loss for Calibration", "arXiv:2305.13665")
 
-    def __init__(self, *, gamma: float = 5.0, reduction: Reduction = "mean", ignore_index: int | None = None) -> None:
-        super().__init__(reduction=reduction, ignore_index=ignore_index)
-        check_real_number(gamma, "gamma", least=0)
-        self.gamma = gamma
+    gamma: float = 5.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_real_number(self.gamma, "gamma", least=0)
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         true = labels[:, None]
-        # Found on the logits, which tell classes apart whose probabilities are both 0 in floating point.
+        # Compared by the logits, which order classes whose probabilities are both 0 in floating point.
         with torch.no_grad():
             behind = logits < logits.gather(1, true)
             runner_up = logits.masked_fill(~behind, -torch.inf).argmax(1, keepdim=True)
             exists = behind.gather(1, runner_up)[:, 0]
         log_prob, log_next = logits.log_softmax(1).gather(1, torch.cat([true, runner_up], 1)).unbind(1)
         lead_missing = -torch.expm1(log_prob) + log_next.exp() * exists
-        return power(lead_missing, self.gamma) * -log_prob
+        return _power(lead_missing, self.gamma) * -log_prob
 
 
 # The slope of -(1 + p)^γ log p in p is -(1 + p)^(γ-1) (γ log p + (1 + p) / p). It is nowhere above 0 where
@@ -342,10 +303,10 @@ LARGEST_GAMMA = 3.591121476668622
 class InverseFocalLoss(RowLoss):
     """Cross-entropy times a power of one plus the probability of the true class.
 
-    The opposite of the focal loss: the easy rows count most, so the network becomes more confident than with the
-    cross-entropy, and spreads its logits more by how hard a row is. By itself it is badly calibrated; it is meant to be
-    followed by a temperature. Above γ = 3.59 more probability of the true class would raise the loss of some wrong
-    rows, so that is refused; with the weight held constant every γ is a re-weighted cross-entropy.
+    The opposite of the focal loss: the easy samples count most, so the network becomes more confident than with the
+    cross-entropy, and spreads its logits more by how hard a sample is. By itself it is badly calibrated; it is meant to
+    be followed by a temperature. Above γ = 3.59 more probability of the true class would raise the loss of some
+    incorrect samples, so that is refused; with a detached weight every γ is a re-weighted cross-entropy.
 
     Formula: -(1 + p_y)^γ log p_y
 
@@ -353,11 +314,6 @@ class InverseFocalLoss(RowLoss):
         gamma: γ, at least 0; 0 is the cross-entropy. At most 1/W(1/e) = 3.5911 unless the weight is detached.
         detach_weight: Whether the weight is a constant to the gradient. The paper does not say; its formula read as a
             loss is False.
-        reduction: See :class:`RowLoss`.
-        ignore_index: See :class:`RowLoss`.
-
-    Raises:
-        InputError: If an option is out of range.
 
     Example:
         >>> import math
@@ -376,24 +332,18 @@ class InverseFocalLoss(RowLoss):
         "https://proceedings.neurips.cc/paper/2021/hash/61f3a6dbc9120ea78ef75544826c814e-Abstract.html", "eq. 4",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        *,
-        gamma: float = 2.0,
-        detach_weight: bool = False,
-        reduction: Reduction = "mean",
-        ignore_index: int | None = None,
-    ) -> None:
-        super().__init__(reduction=reduction, ignore_index=ignore_index)
-        check_real_number(gamma, "gamma", least=0)
-        check_bool(detach_weight, "detach_weight")
-        if gamma > LARGEST_GAMMA and not detach_weight:
+    gamma: float = 2.0
+    detach_weight: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_real_number(self.gamma, "gamma", least=0)
+        check_bool(self.detach_weight, "detach_weight")
+        if self.gamma > LARGEST_GAMMA and not self.detach_weight:
             raise InputError(
                 f"gamma of the inverse focal loss must be at most {LARGEST_GAMMA:.4f}, or a more probable true class "
-                f"would cost more; got {gamma!r}. Take a smaller one, or detach_weight=True."
+                f"would cost more; got {self.gamma!r}. Take a smaller one, or detach_weight=True."
             )
-        self.gamma = gamma
-        self.detach_weight = detach_weight
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         losses = log_losses(logits, labels)

@@ -1,4 +1,4 @@
-"""Meta-learned losses: training losses with parameters φ that a held-out objective tunes, and γ-Net."""
+"""Meta-learned losses: training losses with parameters φ that a held-out objective tunes."""
 
 import math
 from abc import ABC, abstractmethod
@@ -10,31 +10,39 @@ from torch.nn import functional as F
 
 from calibrant.checks import check_at_least, check_known, check_positive, check_real_number
 from calibrant.errors import InputError
-from calibrant.losses.base import Batch, full_precision, log_losses, options_in_words
+from calibrant.losses.base import Batch, NamedLoss, full_precision, log_losses
 from calibrant.losses.calibration_error import DECELoss, SECELoss
 from calibrant.losses.focal import focal_weighted
 from calibrant.paper import Paper
 
-__all__ = ["GammaNet", "GammaSign", "MetaFocalLoss", "MetaLoss", "MetaObjective", "MetaSchedule", "check_sign"]
+__all__ = [
+    "GammaNet",
+    "L2Unit",
+    "MetaFocalLoss",
+    "MetaL2Loss",
+    "MetaLoss",
+    "MetaObjective",
+    "MetaSmoothingLoss",
+    "SmoothingUnit",
+]
 
 MetaObjective: TypeAlias = Literal["sece", "dece", "ce"]
 MetaSchedule: TypeAlias = Literal["constant", "network"]
-_CROSS_ENTROPY = 2.0  # what every one of them has, unless told otherwise
-_PENALTIES: dict[str, type[SECELoss | DECELoss]] = {"sece": SECELoss, "dece": DECELoss}
+_CROSS_ENTROPY = 2.0  # default weight of the cross-entropy in the objective
 
 
-class MetaLoss(nn.Module, ABC):
-    """A loss of training rows with parameters φ that are tuned so that held-out rows come out better calibrated.
+class MetaLoss(NamedLoss, nn.Module, ABC):
+    """Base class of meta-learned losses: a training loss with parameters φ, and the held-out objective that tunes φ.
 
-    It looks at features as well as logits, and so needs a network with a last layer of its own; see
+    It takes features as well as logits, and so needs a network with a linear last layer; see
     :class:`~calibrant.models.Network`. Its parameters do not exist before :meth:`build`.
 
     Args:
-        objective: What held-out rows judge φ by: ``sece`` or ``dece``, two differentiable calibration errors, or
+        objective: Objective on held-out samples: ``sece`` or ``dece``, two differentiable calibration errors, or
             ``ce``, the cross-entropy. A ``SECELoss`` or ``DECELoss`` is one of the first two with options of its own
             (``sece(bandwidth=0.05)``, ``dece(n_bins=30)``); its weight and base are not used.
-        cross_entropy: How much of the cross-entropy is added to that error. The error alone is also low for a network
-            that knows nothing and says so. Not with ``ce``, to which there is none to add.
+        cross_entropy: Weight of the cross-entropy that is added to that error. The error alone is also low for a
+            network that has learned nothing and is not confident. Not with ``ce``.
         learning_rate: Learning rate of Adam for φ.
         schedule: ``constant``, or ``network``: φ's rate falls in the same proportion as the network's. Adam divides by
             the size of its gradients, so at a constant rate φ keeps moving after the training samples are learned.
@@ -43,109 +51,96 @@ class MetaLoss(nn.Module, ABC):
         InputError: If an option is out of range, or ``cross_entropy`` is given with ``ce``.
     """
 
-    name: ClassVar[str]
-    title: ClassVar[str]
-    paper: ClassVar[Paper]
+    objective: MetaObjective | SECELoss | DECELoss = "dece"
+    cross_entropy: float = _CROSS_ENTROPY
+    learning_rate: float = 1e-3
+    schedule: MetaSchedule = "constant"
 
-    def __init__(
-        self,
-        *,
-        objective: MetaObjective | SECELoss | DECELoss,
-        cross_entropy: float,
-        learning_rate: float,
-        schedule: MetaSchedule,
-    ) -> None:
-        super().__init__()
-        if not isinstance(objective, tuple(_PENALTIES.values())):
-            if isinstance(objective, nn.Module):
-                raise InputError(f"objective must be sece, dece or ce, with options if any; got {objective}.")
+    def __post_init__(self) -> None:
+        objective = self.objective
+        self._error: SECELoss | DECELoss | None = None
+        if isinstance(objective, SECELoss | DECELoss):
+            self._error = objective
+        elif isinstance(objective, nn.Module):
+            raise InputError(f"objective must be sece, dece or ce, with options if any; got {objective}.")
+        else:
             check_known(objective, get_args(MetaObjective), "objective")
-        check_known(schedule, get_args(MetaSchedule), "schedule")
-        check_real_number(cross_entropy, "cross_entropy", least=0)
-        check_positive(learning_rate, "learning_rate")
-        if objective == "ce" and cross_entropy != _CROSS_ENTROPY:
+            self._error = None if objective == "ce" else SECELoss() if objective == "sece" else DECELoss()
+        check_known(self.schedule, get_args(MetaSchedule), "schedule")
+        check_real_number(self.cross_entropy, "cross_entropy", least=0)
+        check_positive(self.learning_rate, "learning_rate")
+        if objective == "ce" and self.cross_entropy != _CROSS_ENTROPY:
             raise InputError(
-                f"cross_entropy must be left out with objective ce, which is nothing else; got {cross_entropy}."
+                "cross_entropy must be left out with objective ce, which is the cross-entropy alone; got "
+                f"{self.cross_entropy}."
             )
-        self.objective = objective
-        self.cross_entropy = cross_entropy
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self._error = (
-            None if objective == "ce" else objective if isinstance(objective, nn.Module) else _PENALTIES[objective]()
-        )
         self._n_features = 0
         self.is_initialised = False  # saved with φ
 
     def build(self, n_features: int, n_classes: int, *, seed: int) -> None:
-        """Make the parameters for a last layer of this size, replacing any there are."""
+        """Create the parameters for a last layer of this size, replacing earlier ones."""
         self._n_features, self.is_initialised = n_features, False
         self.make(n_features, n_classes, seed=seed)
 
     @abstractmethod
     def make(self, n_features: int, n_classes: int, *, seed: int) -> None:
-        """Make the parameters; :meth:`build` calls it."""
+        """Create the parameters; :meth:`build` calls it."""
 
     @abstractmethod
     def rows(self, features: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
-        """The loss of each training row, (n,).
+        """Return the loss of each training sample, (n,).
 
         Args:
-            features: Shape (n, d), without a gradient to the network: a loss that the network could lower by moving its
-                own regularisation would be no regularisation.
+            features: Shape (n, d), without a gradient to the network, which could otherwise lower the loss by changing
+                its own regularisation.
             logits: Shape (n, k), in float32 or better.
             labels: Shape (n,), int64.
         """
 
     @abstractmethod
     def describe(self, features: Tensor) -> dict[str, float]:
-        """The numbers worth writing down of φ, as seen on some rows' features (n, d)."""
+        """Return the numbers that summarise φ on the features (n, d) of some samples."""
 
-    def doubt(self, features: Tensor) -> str | None:
-        """What is wrong with φ, as seen on some rows' features (n, d), and what to do about it; None if nothing is."""
+    def warning(self, features: Tensor) -> str | None:
+        """Return what is wrong with φ on the features (n, d) of some samples, and what to do; None if nothing is."""
         self.check_built(features)
         return None
 
     def initialise(self, features: Tensor) -> None:
-        """Bring φ to where training should begin, as seen on the first rows' features (n, d); most have it there."""
+        """Set φ to its initial values given the features (n, d) of the first samples; most losses need none."""
         self.check_built(features)
 
     def penalty(self, weight: Tensor) -> Tensor:
-        """What is added for the last layer's weights, (k, d); nothing unless a loss says so."""
+        """Return the penalty on the weights of the last layer, (k, d); 0 for most losses."""
         return weight.new_zeros(())
 
     def forward(self, features: Tensor, logits: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
-        """The loss of a batch of training rows, a single number.
+        """Return the loss of a batch of training samples, a single number.
 
         Args:
             features: Shape (n, d).
-            logits: Shape (n, k), the last layer's answer to them.
+            logits: Shape (n, k), the output of the last layer.
             labels: Shape (n,), whole numbers.
-            weight: The last layer's weights, (k, d).
+            weight: Weights of the last layer, (k, d).
 
         Raises:
-            InputError: If the shapes do not fit, a label is out of range (seen on the CPU only), or :meth:`build` was
-                not called.
+            InputError: If the shapes do not fit, a label is out of range (checked on the CPU only), or :meth:`build`
+                was not called.
         """
         self.check_built(features)
         if features.shape[:1] != logits.shape[:1]:
             raise InputError(
-                f"features and logits must be of the same rows; got {len(features)} and {len(logits)}. Take both from "
-                "one batch."
+                f"features and logits must be of the same samples; got {len(features)} and {len(logits)}. Take both "
+                "from one batch."
             )
-        batch = Batch.of(logits, labels, owner=self.name, ignore_index=None, soft=False)
+        batch = Batch.of(logits, labels, owner=self.name)
         with full_precision(logits):
             losses = self.rows(features.detach().to(batch.logits.dtype), batch.logits, batch.labels)
             return losses.mean() + self.penalty(weight)
 
     def held_out(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """What φ is to lower: the objective on held-out rows, a single number.
-
-        Args:
-            logits: Shape (n, k).
-            labels: Shape (n,), whole numbers.
-        """
-        batch = Batch.of(logits, labels, owner=self.name, ignore_index=None, soft=False)
+        """Return the objective on held-out samples, which φ is to lower, from logits (n, k) and labels (n,)."""
+        batch = Batch.of(logits, labels, owner=self.name)
         with full_precision(logits):
             if self._error is None:
                 return log_losses(batch.logits, batch.labels).mean()
@@ -155,7 +150,7 @@ class MetaLoss(nn.Module, ABC):
             return error + self.cross_entropy * log_losses(batch.logits, batch.labels).mean()
 
     def check_built(self, features: Tensor, name: str = "features") -> None:
-        """The parameters are there, and for features of this size.
+        """Check that the parameters exist and fit these features.
 
         Raises:
             InputError: If not.
@@ -166,7 +161,7 @@ class MetaLoss(nn.Module, ABC):
             raise InputError(f"{name} must have shape (n, d); got {tuple(features.shape)}. Pool or flatten them.")
         if features.shape[1] != self._n_features:
             raise InputError(
-                f"{name} must be what the last layer takes, {self._n_features} numbers a row; got {features.shape[1]}."
+                f"{name} must have the {self._n_features} columns that the last layer takes; got {features.shape[1]}."
             )
 
     def get_extra_state(self) -> Tensor:
@@ -175,17 +170,14 @@ class MetaLoss(nn.Module, ABC):
     def set_extra_state(self, state: Tensor) -> None:
         self.is_initialised = bool(state)
 
-    def extra_repr(self) -> str:
-        return options_in_words(self)
-
 
 GammaSign: TypeAlias = Literal["absolute", "relu", "softplus", "sigmoid", "min-max"]
-_FIRST_SPREAD = 0.1  # of the score where γ does not grow in proportion to it
+_INITIAL_SPREAD = 0.1  # of the score where γ is not proportional to it
 
 
 @final
 class GammaNet(nn.Module):
-    """A γ for each row from its features, by attention over as many prototypes as there are classes.
+    """A γ for each sample from its features, by attention over as many prototypes as there are classes.
 
     Formula: γ = |s|, s = x̃ w / τ, x̃ = softmax(x A) Aᵀ
 
@@ -195,7 +187,7 @@ class GammaNet(nn.Module):
 
     Args:
         n_features: d.
-        n_classes: k, how many prototypes there are.
+        n_classes: k, the number of prototypes.
         temperature: τ.
         limit: The largest γ.
         sign: How γ is kept from being negative. ``absolute`` is the paper's eq. 4. It names the others and prints no
@@ -227,22 +219,20 @@ class GammaNet(nn.Module):
         super().__init__()
         check_at_least(n_features, 1, "n_features")
         check_at_least(n_classes, 2, "n_classes")
-        check_positive(temperature, "temperature")
-        check_positive(limit, "limit")
-        check_sign(sign, limit)
+        _check_gamma(temperature, limit, sign)
         self.temperature, self.limit, self.sign = temperature, limit, sign
-        chance = torch.Generator().manual_seed(seed)
-        # The paper does not say how they begin. Of this size a feature vector of unit entries gives scores around 1.
+        generator = torch.Generator().manual_seed(seed)
+        # The paper does not give the initial values. With these, features of unit size give scores around 1.
         spread = n_features**-0.5
-        self.prototypes = nn.Parameter(spread * torch.randn(n_features, n_classes, generator=chance))
-        self.weight = nn.Parameter(temperature * torch.randn(n_features, generator=chance))
+        self.prototypes = nn.Parameter(spread * torch.randn(n_features, n_classes, generator=generator))
+        self.weight = nn.Parameter(temperature * torch.randn(n_features, generator=generator))
 
     def forward(self, features: Tensor) -> Tensor:
-        """γ of each row, (n,), from features (n, d)."""
+        """Return γ of each sample, (n,), from features (n, d)."""
         return self.unclipped(features).clamp(max=self.limit)
 
     def unclipped(self, features: Tensor) -> Tensor:
-        """γ as the formula has it, (n,)."""
+        """Return γ before clipping, (n,)."""
         score = self._score(features)
         if self.sign == "absolute":
             return score.abs()
@@ -253,7 +243,7 @@ class GammaNet(nn.Module):
         if self.sign == "sigmoid":
             return self.limit * (score - math.log(self.limit - 1)).sigmoid()
         low, high = score.amin(), score.amax()
-        # One row, or rows that are all alike, are in the middle.
+        # A single sample, or equal ones, are in the middle.
         return torch.where(high > low, 2 * (score - low) / (high - low).clamp(min=torch.finfo(score.dtype).tiny), 1.0)
 
     def _score(self, features: Tensor) -> Tensor:
@@ -262,31 +252,28 @@ class GammaNet(nn.Module):
 
     @torch.no_grad()
     def initialise(self, features: Tensor) -> None:
-        """Scale w so that γ is 1 on average over these rows, (n, d): the focal loss of γ = 1, to begin with.
+        """Scale w so that γ is 1 on average over these samples, (n, d): initially the focal loss of γ = 1.
 
         With ``softplus`` and ``sigmoid`` it is close to 1 for each of them; with ``min-max`` nothing is to be scaled.
 
         Raises:
-            InputError: If the features are not finite, or give no γ at all.
+            InputError: If the features are not finite, or every γ is 0.
         """
-        # Differs from the paper, which says that γ begins at 1; by its formula and the usual first parameters it begins
-        # anywhere between 0.06 and 2.6.
+        # Differs from the paper, which says that γ begins at 1; by its formula and the usual initial parameters it
+        # begins anywhere between 0.06 and 2.6.
         if self.sign == "relu" and not bool((self._score(features) > 0).any()):
             self.weight.neg_()
-        grows = self.sign in {"absolute", "relu"}
-        size = float((self.unclipped(features) if grows else self._score(features).square()).mean())
-        size = size if grows else math.sqrt(size) / _FIRST_SPREAD
+        is_proportional = self.sign in {"absolute", "relu"}
+        size = float((self.unclipped(features) if is_proportional else self._score(features).square()).mean())
+        size = size if is_proportional else math.sqrt(size) / _INITIAL_SPREAD
         if not 0 < size < float("inf"):
-            raise InputError(f"features must be finite for γ-Net to start from; its mean γ on them is {size}.")
+            raise InputError(f"features must be finite to initialise γ-Net; its mean γ on them is {size}.")
         self.weight.div_(size)
 
 
-def check_sign(sign: GammaSign, limit: float) -> None:
-    """Refuse a way to keep γ from being negative that is unknown, or does not go with the limit.
-
-    Raises:
-        InputError: If so.
-    """
+def _check_gamma(temperature: float, limit: float, sign: GammaSign) -> None:
+    check_positive(temperature, "temperature")
+    check_positive(limit, "limit")
     check_known(sign, get_args(GammaSign), "sign")
     if sign == "sigmoid" and limit <= 1:
         raise InputError(f"limit must be above 1 with sign='sigmoid', for γ to begin at 1; got {limit}.")
@@ -294,30 +281,26 @@ def check_sign(sign: GammaSign, limit: float) -> None:
 
 @final
 class MetaFocalLoss(MetaLoss):
-    """Focal loss whose γ a small network reads off each row's features, tuned on held-out rows.
+    """Focal loss whose γ a small network computes from each sample's features, tuned on held-out samples.
 
-    γ-Net is asked in training only; the network that is left is like any other. Look at how γ moved (it is written down
+    γ-Net is used in training only; the network that is left is like any other. Look at how γ moved (it is recorded
     every epoch) before crediting it: where it ends depends on the seed. For ResNet-18 on CIFAR-100 it did no better
     than a γ fixed at 1. That was tried with 40 of the paper's 350 epochs, 3 seeds, the last epoch's network, and this
-    library's own choice of learning rate and of 2 times the cross-entropy beside the objective, none of which the paper
-    gives; it does not speak against the paper's own result.
+    library's own choice of learning rate and of 2 times the cross-entropy in the objective, none of which the paper
+    gives; it does not contradict the paper's own result.
 
     Formula: mean of -(1 - p_y)^γ(x) log p_y, γ(x) by :class:`GammaNet`
 
     Args:
         objective: See :class:`MetaLoss`; ``sece`` is the paper's, ``dece`` and ``ce`` its variants.
-        cross_entropy: See :class:`MetaLoss`. 0 is the paper's eq. 2, by which γ can run away to its limit, as a network
-            that learns nothing more becomes no more sure; its Section 4.3 speaks of both, and meta-calibration's 2 is
-            the default. Not with ``ce``.
-        learning_rate: See :class:`MetaLoss`. The paper does not say; at meta-calibration's 1e-3, τ lets γ jump by whole
+        cross_entropy: See :class:`MetaLoss`. 0 is the paper's eq. 2, by which γ can grow to its limit, as a network
+            that learns nothing more becomes no more confident; its Section 4.3 speaks of both, and meta-calibration's 2
+            is the default. Not with ``ce``.
+        learning_rate: See :class:`MetaLoss`. The paper gives none; at meta-calibration's 1e-3, τ lets γ jump by whole
             numbers from step to step.
-        schedule: See :class:`MetaLoss`.
         temperature: τ of γ-Net.
         limit: The largest γ.
         sign: How γ is kept from being negative; see :class:`GammaNet`.
-
-    Raises:
-        InputError: If an option is out of range.
 
     Example:
         >>> loss = MetaFocalLoss()
@@ -328,7 +311,7 @@ class MetaFocalLoss(MetaLoss):
     """
 
     name: ClassVar[str] = "meta_focal"
-    title: ClassVar[str] = "Focal loss with a learned gamma a row (gamma-Net)"
+    title: ClassVar[str] = "Focal loss with a learned gamma per sample (gamma-Net)"
     paper: ClassVar[Paper] = Paper(
         "Wang & Golebiowski",
         2024,
@@ -337,24 +320,15 @@ class MetaFocalLoss(MetaLoss):
         "eq. 2-4",
     )
 
-    def __init__(
-        self,
-        *,
-        objective: MetaObjective | SECELoss | DECELoss = "sece",
-        cross_entropy: float = 2.0,
-        learning_rate: float = 1e-4,
-        schedule: MetaSchedule = "constant",
-        temperature: float = 0.01,
-        limit: float = 20.0,
-        sign: GammaSign = "absolute",
-    ) -> None:
-        super().__init__(
-            objective=objective, cross_entropy=cross_entropy, learning_rate=learning_rate, schedule=schedule
-        )
-        self.temperature = check_positive(temperature, "temperature")
-        self.limit = check_positive(limit, "limit")
-        check_sign(sign, limit)
-        self.sign = sign
+    objective: MetaObjective | SECELoss | DECELoss = "sece"
+    learning_rate: float = 1e-4
+    temperature: float = 0.01
+    limit: float = 20.0
+    sign: GammaSign = "absolute"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_gamma(self.temperature, self.limit, self.sign)
         self.gamma_net: GammaNet | None = None
 
     def make(self, n_features: int, n_classes: int, *, seed: int) -> None:
@@ -368,7 +342,7 @@ class MetaFocalLoss(MetaLoss):
         return self._net(features)(features)
 
     def initialise(self, features: Tensor) -> None:
-        """Scale γ-Net so that γ is 1 on average over these rows, (n, d)."""
+        """Scale γ-Net so that γ is 1 on average over these samples, (n, d)."""
         self._net(features).initialise(features)
 
     def rows(self, features: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
@@ -376,7 +350,7 @@ class MetaFocalLoss(MetaLoss):
 
     @torch.no_grad()
     def describe(self, features: Tensor) -> dict[str, float]:
-        """Mean and standard deviation of γ, and the share of rows at its limit."""
+        """Return mean and standard deviation of γ, and the share of samples at its limit."""
         gamma = self._net(features).unclipped(features).double()
         clipped = gamma.clamp(max=self.limit)
         return {
@@ -386,18 +360,147 @@ class MetaFocalLoss(MetaLoss):
         }
 
     @torch.no_grad()
-    def doubt(self, features: Tensor) -> str | None:
-        """That γ has run away to its limit."""
+    def warning(self, features: Tensor) -> str | None:
+        """Return a warning where γ is above its limit."""
         above = float((self._net(features).unclipped(features) > self.limit).double().mean())
         if not above:
             return None
         advice = "" if self.objective == "ce" else ", or give it more cross_entropy"
         return (
-            f"γ is above its limit for {above:.1%} of rows and cut off there, where it has no slope. Lower the loss's "
-            f"learning_rate{advice}."
+            f"γ is above its limit for {above:.1%} of samples and clipped there, where it has no slope. Lower the "
+            f"loss's learning_rate{advice}."
         )
 
     def _net(self, features: Tensor) -> GammaNet:
         self.check_built(features)
         assert self.gamma_net is not None
         return self.gamma_net
+
+
+L2Unit: TypeAlias = Literal["class", "feature", "weight"]
+
+
+@final
+class MetaL2Loss(MetaLoss):
+    """Cross-entropy and a weight decay of the last layer whose strength is tuned on held-out samples.
+
+    Formula: mean of -log p_y, + Σ_u exp(φ_u) ‖w_u‖²
+
+    Args:
+        objective: See :class:`MetaLoss`; ``dece`` is meta-calibration's.
+        cross_entropy: See :class:`MetaLoss`. Meta-calibration's cross-entropy and half an error are 2 here. Not with
+            ``ce``.
+        start: Initial value of every exp(φ). The logarithm is learned, so that none falls below 0.
+        unit: What has a φ of its own: each ``class`` (a row of the weights), each ``feature`` (a column) or each
+            ``weight``. The paper says unit-wise, which we read as the layer's units, its classes.
+
+    Example:
+        >>> loss = MetaL2Loss(start=0.5)
+        >>> loss.build(8, 3, seed=0)
+        >>> round(loss.penalty(torch.ones(3, 8)).item(), 4)
+        12.0
+    """
+
+    name: ClassVar[str] = "meta_l2"
+    title: ClassVar[str] = "Cross-entropy with a learned weight decay of the last layer"
+    paper: ClassVar[Paper] = DECELoss.paper
+
+    start: float = 5e-4
+    unit: L2Unit = "class"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self.start, "start")
+        check_known(self.unit, get_args(L2Unit), "unit")
+        self.log_strength: nn.Parameter | None = None
+
+    def make(self, n_features: int, n_classes: int, *, seed: int) -> None:
+        del seed
+        shapes = {"class": (n_classes, 1), "feature": (1, n_features), "weight": (n_classes, n_features)}
+        self.log_strength = nn.Parameter(torch.full(shapes[self.unit], math.log(self.start)))
+
+    def rows(self, features: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+        del features
+        return log_losses(logits, labels)
+
+    def penalty(self, weight: Tensor) -> Tensor:
+        assert self.log_strength is not None, "forward checks it"
+        return (self.log_strength.exp() * weight.square()).sum()
+
+    @torch.no_grad()
+    def describe(self, features: Tensor) -> dict[str, float]:
+        """Return mean, smallest and largest strength."""
+        self.check_built(features)
+        assert self.log_strength is not None
+        return _summary("l2", self.log_strength.double().exp())
+
+
+def _summary(name: str, values: Tensor) -> dict[str, float]:
+    return {
+        f"{name}_mean": float(values.mean()),
+        f"{name}_least": float(values.min()),
+        f"{name}_most": float(values.max()),
+    }
+
+
+SmoothingUnit: TypeAlias = Literal["all", "class"]
+_MOST = 0.5
+
+
+@final
+class MetaSmoothingLoss(MetaLoss):
+    """Label smoothing whose strength is tuned on held-out samples, the same for all samples or one for each class.
+
+    Formula: mean of (1 - ε_y) · -log p_y + ε_y/k Σ_j -log p_j, ε = σ(φ)/2
+
+    Args:
+        objective: See :class:`MetaLoss`; ``dece`` is meta-calibration's.
+        cross_entropy: See :class:`MetaLoss`. Meta-calibration's cross-entropy and half an error are 2 here. Not with
+            ``ce``.
+        start: Initial ε, between 0 and a half. The public code learns ε itself and clips it at 0 and a half, where it
+            has no slope any more; here it cannot reach either end.
+        unit: Whether ``all`` samples share one ε, or each ``class`` has its own.
+
+    Example:
+        >>> loss = MetaSmoothingLoss(start=0.1)
+        >>> loss.build(8, 3, seed=0)
+        >>> round(loss.describe(torch.zeros(1, 8))["smoothing_mean"], 4)
+        0.1
+    """
+
+    name: ClassVar[str] = "meta_smoothing"
+    title: ClassVar[str] = "Label smoothing of a learned amount"
+    paper: ClassVar[Paper] = DECELoss.paper
+
+    start: float = 0.05
+    unit: SmoothingUnit = "class"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_real_number(self.start, "start", least=0, most=_MOST)
+        if self.start in {0, _MOST}:
+            raise InputError(f"start must be between 0 and {_MOST}, which it could never leave; got {self.start}.")
+        check_known(self.unit, get_args(SmoothingUnit), "unit")
+        self.unbounded: nn.Parameter | None = None
+
+    def make(self, n_features: int, n_classes: int, *, seed: int) -> None:
+        del n_features, seed
+        share = self.start / _MOST
+        size = n_classes if self.unit == "class" else 1
+        self.unbounded = nn.Parameter(torch.full((size,), math.log(share / (1 - share))))
+
+    def rows(self, features: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+        del features
+        smoothing = self._smoothing()
+        smoothing = smoothing[labels] if len(smoothing) > 1 else smoothing
+        return (1 - smoothing) * log_losses(logits, labels) - smoothing * logits.log_softmax(dim=1).mean(dim=1)
+
+    @torch.no_grad()
+    def describe(self, features: Tensor) -> dict[str, float]:
+        """Return mean, smallest and largest ε."""
+        self.check_built(features)
+        return _summary("smoothing", self._smoothing().double())
+
+    def _smoothing(self) -> Tensor:
+        assert self.unbounded is not None, "forward checks it"
+        return _MOST * self.unbounded.sigmoid()

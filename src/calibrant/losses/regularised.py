@@ -1,4 +1,4 @@
-"""Losses of single samples beside the focal family: Brier score, and cross-entropy with a regulariser."""
+"""Losses of single samples outside the focal family: Brier score, and cross-entropy with a regulariser."""
 
 import math
 from typing import ClassVar, Literal, TypeAlias, final, get_args
@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibrant.checks import check_known, check_real_number
-from calibrant.losses.base import NO_LABEL, Reduction, RowLoss, log_losses
-from calibrant.losses.calibration_error import entropies
+from calibrant.losses.base import NO_LABEL, RowLoss, entropies, log_losses
 from calibrant.paper import Paper
 
 __all__ = [
@@ -28,14 +27,10 @@ class BrierLoss(RowLoss):
     """Squared distance between the probabilities and the one-hot truth, summed over the classes.
 
     Proper like the cross-entropy, but bounded: one confident mistake costs 2 at most. The price is a gradient that
-    fades on rows that are surely wrong, so with many classes training starts slowly or not at all. In 0..2; some
-    libraries divide by the number of classes, and their learning rates do not carry over.
+    fades on samples that are confidently wrong, so with many classes training starts slowly or not at all. In 0..2;
+    some libraries divide by the number of classes, and their learning rates do not carry over.
 
     Formula: Σ_j (p_j - [y = j])²
-
-    Args:
-        reduction: See :class:`RowLoss`.
-        ignore_index: See :class:`RowLoss`.
 
     Example:
         >>> import torch
@@ -53,7 +48,7 @@ class BrierLoss(RowLoss):
         probs = logits.softmax(1)
         if labels.is_floating_point():
             return (probs - labels).square().sum(1)
-        # Σ p² - 2 p_y + 1 would spare a pass, and be negative for some sure rows.
+        # Σ p² - 2 p_y + 1 would save a pass, and be negative for some certain samples.
         return probs.scatter_add(1, labels[:, None], probs.new_full((len(labels), 1), -1.0)).square().sum(1)
 
 
@@ -61,21 +56,16 @@ class BrierLoss(RowLoss):
 class LabelSmoothingLoss(RowLoss):
     """Cross-entropy against the label mixed with the uniform distribution.
 
-    The loss is smallest at a probability below one, so a network that learns its training set by heart stays modest.
-    How modest is set by ``smoothing`` and not by how hard a row is: what the probabilities tell about right and wrong
-    suffers, and a temperature fitted afterwards has less to correct.
+    The loss is smallest at a probability below one, so a network that memorises its training set does not become
+    certain. Its confidence is capped by ``smoothing`` and not by how hard a sample is: confidence separates correct
+    from incorrect predictions less well, and a temperature fitted afterwards has less to correct.
 
     Formula: (1 - ε) · -log p_y + ε/k Σ_j -log p_j
 
     Args:
         smoothing: ε, in -1..1; 0 is the cross-entropy. Code that shares ε among the wrong classes only means
-            ε k / (k - 1) here. Below 0 it rewards confidence, right or wrong, and the loss has no lower bound:
-            networks lose accuracy or come apart at small values already.
-        reduction: See :class:`RowLoss`.
-        ignore_index: See :class:`RowLoss`.
-
-    Raises:
-        InputError: If an option is out of range.
+            ε k / (k - 1) here. Below 0 it rewards confidence, correct or not, and the loss has no lower bound:
+            networks lose accuracy or diverge at small values already.
 
     Example:
         >>> import torch
@@ -92,12 +82,11 @@ class LabelSmoothingLoss(RowLoss):
     )  # fmt: skip
     takes_soft_labels: ClassVar[bool] = True
 
-    def __init__(
-        self, *, smoothing: float = 0.05, reduction: Reduction = "mean", ignore_index: int | None = None
-    ) -> None:
-        super().__init__(reduction=reduction, ignore_index=ignore_index)
-        check_real_number(smoothing, "smoothing", least=-1, most=1)
-        self.smoothing = smoothing
+    smoothing: float = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_real_number(self.smoothing, "smoothing", least=-1, most=1)
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self.smoothing >= 0:
@@ -109,21 +98,16 @@ class LabelSmoothingLoss(RowLoss):
 
 @final
 class EntropyRegularisedLoss(RowLoss):
-    """Cross-entropy with a reward for doubt (ERL, the confidence penalty).
+    """Cross-entropy less a multiple of the entropy of the prediction (ERL, the confidence penalty).
 
-    Sure predictions cost something, right or wrong, so confidence falls everywhere, also where it is earned: which rows
-    are right is told apart less well. A reward large enough outweighs the labels.
+    Confident predictions cost something, correct or not, so confidence falls everywhere, also where it is deserved: it
+    separates correct from incorrect predictions less well. A weight large enough outweighs the labels.
 
     Formula: -log p_y - weight · H(p), H(p) = -Σ_j p_j log p_j in nats
 
     Args:
-        weight: What the entropy is multiplied by; 0 leaves the cross-entropy. Code that averages the entropy's terms
+        weight: Weight of the entropy; 0 leaves the cross-entropy. Code that averages the entropy's terms
             over the classes divides by k: its 0.1 is 0.1/k here.
-        reduction: See :class:`RowLoss`.
-        ignore_index: See :class:`RowLoss`.
-
-    Raises:
-        InputError: If an option is out of range.
 
     Example:
         >>> import math
@@ -142,10 +126,11 @@ class EntropyRegularisedLoss(RowLoss):
     )  # fmt: skip
     takes_soft_labels: ClassVar[bool] = True
 
-    def __init__(self, *, weight: float = 0.1, reduction: Reduction = "mean", ignore_index: int | None = None) -> None:
-        super().__init__(reduction=reduction, ignore_index=ignore_index)
-        check_real_number(weight, "weight", least=0)
-        self.weight = weight
+    weight: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_real_number(self.weight, "weight", least=0)
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self.weight == 0:
@@ -160,24 +145,19 @@ class EntropyRegularisedLoss(RowLoss):
 
 @final
 class LogitNormLoss(RowLoss):
-    """Cross-entropy plus a price on large logits.
+    """Cross-entropy plus a penalty on large logits.
 
-    Small logits make flat probabilities, so overconfidence falls. The price also holds logits to zero that are all
-    shifted alike, which changes no probability. A weight that suits ten classes can stop a network of a hundred from
+    Small logits make flat probabilities, so overconfidence falls. The penalty also pulls a common shift of all logits
+    to zero, which changes no probability. A weight that suits ten classes can stop a network of a hundred from
     learning at all (published: 0.05 does). It does not divide logits by their norm: that is another method, also called
     LogitNorm.
 
     Formula: -log p_y + weight · (Σ_j |z_j|^p)^(1/p)
 
     Args:
-        weight: What the norm is multiplied by; 0 leaves the cross-entropy. Below 0 it rewards large logits, and the
-            loss has no lower bound: networks lose accuracy or come apart at small values already.
+        weight: Weight of the norm; 0 leaves the cross-entropy. Below 0 it rewards large logits, and the loss has no
+            lower bound: networks lose accuracy or diverge at small values already.
         p: Order of the norm, at least 1.
-        reduction: See :class:`RowLoss`.
-        ignore_index: See :class:`RowLoss`.
-
-    Raises:
-        InputError: If an option is out of range.
 
     Example:
         >>> import torch
@@ -196,14 +176,13 @@ class LogitNormLoss(RowLoss):
     )  # fmt: skip
     takes_soft_labels: ClassVar[bool] = True
 
-    def __init__(
-        self, *, weight: float = 0.01, p: float = 1.0, reduction: Reduction = "mean", ignore_index: int | None = None
-    ) -> None:
-        super().__init__(reduction=reduction, ignore_index=ignore_index)
-        check_real_number(weight, "weight", least=-1)
-        check_real_number(p, "p", least=1)
-        self.weight = weight
-        self.p = p
+    weight: float = 0.01
+    p: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_real_number(self.weight, "weight", least=-1)
+        check_real_number(self.p, "p", least=1)
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         losses = log_losses(logits, labels)
@@ -223,24 +202,19 @@ OverClasses: TypeAlias = Literal["mean", "sum"]
 
 @final
 class MarginLoss(RowLoss):
-    """Cross-entropy that lets the largest logit lead by a margin, and makes more of a lead cost (MbLS).
+    """Cross-entropy plus a penalty on logits that lie more than a margin behind the largest (MbLS).
 
-    Label smoothing draws all wrong logits together; this leaves them alone within the margin. Beyond it the
+    Label smoothing pulls all wrong logits together; this leaves them alone within the margin. Beyond it the
     cross-entropy has next to nothing to gain, so the margin caps the confidence: a network that reaches it everywhere
-    is as sure as the margin says, whatever the row.
+    has the confidence that the margin allows, whatever the sample.
 
     Formula: -log p_y + weight · 1/k Σ_j max(0, max_i z_i - z_j - margin)
 
     Args:
-        margin: The lead that costs nothing, at least 0.
-        weight: What the price is multiplied by; 0 leaves the cross-entropy.
+        margin: Lead of the largest logit without a penalty, at least 0.
+        weight: Weight of the penalty; 0 leaves the cross-entropy.
         over_classes: ``mean``, as in the formula and in the authors' code, whose weight of 0.1 is the default; or
             ``sum``, as the paper writes it: k times as much.
-        reduction: See :class:`RowLoss`.
-        ignore_index: See :class:`RowLoss`.
-
-    Raises:
-        InputError: If an option is out of range.
 
     Example:
         >>> import torch
@@ -257,22 +231,15 @@ class MarginLoss(RowLoss):
     )  # fmt: skip
     takes_soft_labels: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        margin: float = 10.0,
-        weight: float = 0.1,
-        over_classes: OverClasses = "mean",
-        reduction: Reduction = "mean",
-        ignore_index: int | None = None,
-    ) -> None:
-        super().__init__(reduction=reduction, ignore_index=ignore_index)
-        check_real_number(margin, "margin", least=0)
-        check_real_number(weight, "weight", least=0)
-        check_known(over_classes, get_args(OverClasses), "over_classes")
-        self.margin = margin
-        self.weight = weight
-        self.over_classes = over_classes
+    margin: float = 10.0
+    weight: float = 0.1
+    over_classes: OverClasses = "mean"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_real_number(self.margin, "margin", least=0)
+        check_real_number(self.weight, "weight", least=0)
+        check_known(self.over_classes, get_args(OverClasses), "over_classes")
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         losses = log_losses(logits, labels)
@@ -286,25 +253,20 @@ class MarginLoss(RowLoss):
 
 @final
 class PairwiseConstraintsLoss(RowLoss):
-    """Cross-entropy plus what each pair of classes should say: the true one beats any other, two wrong ones draw (CPC).
+    """Cross-entropy plus a term for each pair of classes: the true one wins, two wrong ones tie (CPC).
 
     The cross-entropy alone says little about the probabilities of wrong classes. The first term asks that the true
-    class win each duel, σ(z_y - z_j) = 1; the second that a duel between wrong classes be open, σ(z_i - z_j) = 1/2,
-    which denies that some mistakes are more natural than others. The second never falls below log 2, so the loss does
-    not reach 0, and it needs n (k - 1)² numbers of memory: 20 MB for 512 rows of 100 classes, 2 GB for 1,000.
-    A class masked by a logit of -inf can draw with none: the loss is NaN then, unless the second term is left out.
+    class win against each other, σ(z_y - z_j) = 1; the second that two wrong classes tie, σ(z_i - z_j) = 1/2, which
+    ignores that some mistakes are more natural than others. The second never falls below log 2, so the loss does not
+    reach 0, and it needs n (k - 1)² numbers of memory: 20 MB for 512 samples of 100 classes, 2 GB for 1,000.
+    A class masked by a logit of -inf can tie with none: the loss is NaN then, unless the second term is left out.
 
     Formula: -log p_y + λ_D · mean_{j≠y} -log σ(z_y - z_j) + λ_E · mean_{i≠j, both ≠y} -log σ(z_i - z_j)
 
     Args:
-        discrimination_weight: λ_D, of the duels of the true class; 0 leaves them out.
-        exclusion_weight: λ_E, of the duels between wrong classes, of which two classes have none; 0 leaves them out.
+        discrimination_weight: λ_D, weight of the pairs with the true class; 0 leaves them out.
+        exclusion_weight: λ_E, weight of the pairs of wrong classes, of which two classes have none; 0 leaves them out.
             Public code halves this term: its 1 is 0.5 here, up to a constant.
-        reduction: See :class:`RowLoss`.
-        ignore_index: See :class:`RowLoss`.
-
-    Raises:
-        InputError: If an option is out of range.
 
     Example:
         >>> loss = PairwiseConstraintsLoss()(torch.zeros(1, 4), torch.tensor([2]))  # log 4 + log 2 + log 2
@@ -320,19 +282,13 @@ class PairwiseConstraintsLoss(RowLoss):
         "Cheng_Calibrating_Deep_Neural_Networks_by_Pairwise_Constraints_CVPR_2022_paper.html",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        *,
-        discrimination_weight: float = 1.0,
-        exclusion_weight: float = 1.0,
-        reduction: Reduction = "mean",
-        ignore_index: int | None = None,
-    ) -> None:
-        super().__init__(reduction=reduction, ignore_index=ignore_index)
-        check_real_number(discrimination_weight, "discrimination_weight", least=0)
-        check_real_number(exclusion_weight, "exclusion_weight", least=0)
-        self.discrimination_weight = discrimination_weight
-        self.exclusion_weight = exclusion_weight
+    discrimination_weight: float = 1.0
+    exclusion_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_real_number(self.discrimination_weight, "discrimination_weight", least=0)
+        check_real_number(self.exclusion_weight, "exclusion_weight", least=0)
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         losses = log_losses(logits, labels)
@@ -341,14 +297,14 @@ class PairwiseConstraintsLoss(RowLoss):
         if self.discrimination_weight > 0:
             losses = losses - self.discrimination_weight * F.logsigmoid(true - wrong).mean(1)
         if self.exclusion_weight > 0 and k > 2:
-            # Both orders of a pair stand in the table, so their sum is twice the cross-entropy to 1/2. The k - 1 duels
-            # of a class with itself are each log 2, without a gradient.
-            duels = -F.logsigmoid(wrong[:, :, None] - wrong[:, None, :]).sum((1, 2)) - (k - 1) * math.log(2)
-            losses = losses + self.exclusion_weight / ((k - 1) * (k - 2)) * duels
+            # Both orders of a pair are in the table, so their sum is twice the cross-entropy to 1/2. The k - 1 pairs of
+            # a class with itself are each log 2, without a gradient.
+            pairs = -F.logsigmoid(wrong[:, :, None] - wrong[:, None, :]).sum((1, 2)) - (k - 1) * math.log(2)
+            losses = losses + self.exclusion_weight / ((k - 1) * (k - 2)) * pairs
         return losses
 
 
 def _wrong_logits(logits: Tensor, labels: Tensor) -> Tensor:
-    """All but the label's, (n, k - 1): by place and not by a mask, whose result has no shape known beforehand."""
+    """All logits but the label's, (n, k - 1); by index, as the shape that a mask selects depends on the data."""
     places = torch.arange(logits.shape[1] - 1, device=logits.device)
     return logits.gather(1, places + (places >= labels[:, None]))

@@ -321,8 +321,8 @@ class MetaRegulariser:
 
     def _look_at(self, features: Tensor, gradients: tuple[Tensor, ...] = ()) -> None:
         """Warn of what has come of φ, and of its gradient; once it was seen, nobody looks again."""
-        if "doubt" not in self._warned_of and (doubt := self.meta_loss.doubt(self._known(features))):
-            self._warn("doubt", doubt)
+        if "parameters" not in self._warned_of and (warning := self.meta_loss.warning(self._known(features))):
+            self._warn("parameters", warning)
         if "gradient" not in self._warned_of and not all(bool(each.isfinite().all()) for each in gradients):
             self._warn("gradient", "a gradient of the learned loss is not finite; where it is not, 0 is taken.")
 

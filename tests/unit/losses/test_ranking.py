@@ -5,7 +5,7 @@ import torch
 
 from calibrant.errors import InputError
 from calibrant.losses.base import ChangesWithEpoch, CrossEntropyLoss, NeedsSamples
-from calibrant.losses.ranking import CorrectnessRankingLoss
+from calibrant.losses.confidence_accuracy import CorrectnessRankingLoss
 
 
 def told(n_samples=6, **options):
@@ -175,14 +175,14 @@ def test_a_loop_can_tell_what_it_wants():
 @pytest.mark.parametrize(
     ("n_samples", "samples", "message"),
     [
-        (None, [0, 1], r"it was not told. Call remember\(n_samples\) once"),
-        (3, None, r"it was not told. Call look_at\(samples\) before each batch"),
-        (3, [0], "got 1 for 2 rows. Call look_at"),
-        (3, [0, 3], r"samples must lie in 0..2, .*; got 3 at row 1. Call remember\(n_samples\) with the number of all"),
-        (3, [-1, 0], r"samples must lie in 0..2, .*; got -1 at row 0"),
+        (None, [0, 1], r"Call remember\(n_samples\) once"),
+        (3, None, r"Call look_at\(samples\) before each batch"),
+        (3, [0], "got 1 for 2 samples"),
+        (3, [0, 3], r"samples must lie in 0..2, .*; got 3 at 1"),
+        (3, [-1, 0], r"samples must lie in 0..2, .*; got -1 at 0"),
     ],
 )
-def test_what_was_not_told_is_asked_for(n_samples, samples, message):
+def test_missing_calls_are_asked_for(n_samples, samples, message):
     loss = CorrectnessRankingLoss()
     if n_samples is not None:
         loss.remember(n_samples)
@@ -196,7 +196,7 @@ def test_what_was_not_told_is_asked_for(n_samples, samples, message):
     ("tell", "message"),
     [
         (lambda loss: loss.remember(0), "n_samples must be at least 1"),
-        (lambda loss: loss.look_at(torch.tensor([0.5])), r"int64 of shape \(n,\), one a row; got torch.float32"),
+        (lambda loss: loss.look_at(torch.tensor([0.5])), r"int64 of shape \(n,\); got torch.float32"),
         (lambda loss: loss.look_at(torch.tensor([[0]])), r"got torch.int64 of shape \(1, 1\)"),
         (lambda loss: loss.begin_epoch(-1), "epoch must be at least 0"),
     ],
