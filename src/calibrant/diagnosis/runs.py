@@ -307,7 +307,9 @@ def _in_full(one: Mapping[str, Option], name: CandidateName, told: Iterable[str]
     return CandidateName(f"{name.short} [{listed}]", f"{name.words} ({listed})")
 
 
-def _usual(one: Mapping[str, Option], known: Mapping[str, type[Loss | MetaLoss]], above: str = _LOSS) -> dict[str, Option]:
+def _usual(
+    one: Mapping[str, Option], known: Mapping[str, type[Loss | MetaLoss]], above: str = _LOSS
+) -> dict[str, Option]:
     """The defaults of its loss by path, and those of losses inside it."""
     loss = one.get(f"{above}loss")
     if loss not in known:
