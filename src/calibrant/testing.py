@@ -20,15 +20,28 @@ from calibrant.metrics import Metric
 from calibrant.metrics.states import merge
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = ["check_calibrator", "check_loss", "check_metric", "overconfident"]
+__all__ = ["check_calibrator", "check_loss", "check_metric", "hard_logits", "overconfident"]
 
 
-def overconfident(n: int, k: int, *, seed: int = 0, sharpness: float = 2.0) -> Predictions:
+def overconfident(
+    n: int, k: int, *, seed: int = 0, sharpness: float = 2.0, dtype: torch.dtype = torch.float64
+) -> Predictions:
     """Return predictions whose probabilities are right at a temperature of ``sharpness``."""
     generator = torch.Generator().manual_seed(seed)
     logits = 1.5 * torch.randn(n, k, generator=generator, dtype=torch.float64)
     labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
-    return Predictions.from_logits(sharpness * logits, labels)
+    return Predictions.from_logits((sharpness * logits).to(dtype), labels)
+
+
+def hard_logits(k: int) -> Tensor:
+    """Return logits of every difficult kind: large, tied, constant, with an offset, saturated, tiny."""
+    generator = torch.Generator().manual_seed(5)
+    plain = 3 * torch.randn(200, k, generator=generator, dtype=torch.float64)
+    large = torch.randn(60, k, generator=generator, dtype=torch.float64) * 1e3
+    tied = torch.randint(-2, 3, (60, k), generator=generator).double()
+    one_hot = torch.eye(k, dtype=torch.float64)
+    extreme = [300 * one_hot, -300 * one_hot, plain[:5] + 1000, 1e-9 * plain[:5]]
+    return torch.cat([plain, large, tied, torch.zeros(2, k), plain[:20] + 100, *extreme])
 
 
 def check_calibrator(calibrator: Calibrator, *, n: int = 400) -> None:
@@ -53,7 +66,7 @@ def check_calibrator(calibrator: Calibrator, *, n: int = 400) -> None:
         assert fitted.summary is not None, "a fitted map must have a summary"
         assert fitted.n_classes == k, f"the map must have the {k} classes of its samples; got {fitted.n_classes}"
         again = _fit(calibrator, overconfident(n, k))
-        hard = _hard_logits(k)
+        hard = hard_logits(k)
         assert torch.equal(fitted(hard), again(hard)), "two fits on the same samples must give the same map"
         _check_map(fitted, hard, calibrator)
     top = TopLabel(torch.tensor([0.9, 0.6]), torch.tensor([True, False]))
@@ -70,27 +83,19 @@ def _fit(calibrator: Calibrator, samples: Predictions) -> Map:
         return calibrator.fit(samples)
 
 
-def _hard_logits(k: int) -> Tensor:
-    """Logits of every difficult kind: saturated, tied, constant, with an offset, tiny."""
-    generator = torch.Generator().manual_seed(5)
-    plain = 3 * torch.randn(200, k, generator=generator, dtype=torch.float64)
-    one_hot = torch.eye(k, dtype=torch.float64)
-    return torch.cat([plain, 300 * one_hot, -300 * one_hot, torch.zeros(2, k), plain[:5] + 1000, 1e-9 * plain[:5]])
-
-
 def _check_map(fitted: Map, logits: Tensor, calibrator: Calibrator) -> None:
     calibrated = fitted(logits)
     probs = calibrated.softmax(1)
     assert calibrated.shape == logits.shape, "a map must give logits of the shape it is given"
-    assert not calibrated.isnan().any(), "a map must not give NaN for finite logits"
+    assert calibrated.isfinite().all(), "a map must give finite logits for finite logits"
     torch.testing.assert_close(
         probs.sum(1), torch.ones(len(probs), dtype=probs.dtype), msg="probabilities must sum to 1"
     )
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         given = logits.clamp(-100, 100).to(dtype)
-        assert fitted(given).dtype == dtype, (
-            f"a map must answer in the dtype of its input; {dtype} gives {fitted(given).dtype}"
-        )
+        result = fitted(given)
+        assert result.dtype == dtype, f"a map must return the dtype of its input; {dtype} gives {result.dtype}"
+        assert result.isfinite().all(), f"a map must give finite logits in {dtype}"
     alone = torch.cat([fitted(sample) for sample in logits.split(1)]).softmax(1)
     torch.testing.assert_close(alone, probs, msg="a sample's result must not depend on the samples beside it")
     clear = (logits.topk(2, dim=1).values.diff(dim=1)[:, 0].abs() > 1e-6) & (logits.abs().amax(1) < 50)

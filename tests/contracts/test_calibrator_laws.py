@@ -23,9 +23,9 @@ from calibrant import calibrators as calibrators_module
 from calibrant.calibrators import Calibrator, Chain, TemperatureScaling
 from calibrant.calibrators.base import CalibratorFamily
 from calibrant.errors import CalibrantWarning, FitError, InputError
-from calibrant.maps import Map
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
+from calibrant.testing import check_calibrator, hard_logits, overconfident
 
 EXPORTED = [getattr(calibrators_module, name) for name in calibrators_module.__all__]
 CLASSES = sorted(
@@ -83,14 +83,6 @@ each_calibrator = each_of(ALL)
 each_size = pytest.mark.parametrize("k", [2, 5])
 
 
-def overconfident(n, k, *, seed=0, dtype=torch.float64, sharpness=2.0):
-    """Predictions whose probabilities would be right at a temperature of ``sharpness``."""
-    generator = torch.Generator().manual_seed(seed)
-    logits = 1.5 * torch.randn(n, k, generator=generator, dtype=torch.float64)
-    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
-    return Predictions.from_logits((sharpness * logits).to(dtype), labels)
-
-
 @functools.cache
 def fitted(calibrator, k, n=400, dtype=torch.float64):
     with warnings.catch_warnings():
@@ -99,12 +91,7 @@ def fitted(calibrator, k, n=400, dtype=torch.float64):
 
 
 def hard_rows(k, dtype=torch.float64):
-    """Rows of every awkward kind: saturated, tied, equal, shifted, tiny."""
-    generator = torch.Generator().manual_seed(5)
-    plain = 3 * torch.randn(200, k, generator=generator, dtype=torch.float64)
-    extreme = torch.randn(60, k, generator=generator, dtype=torch.float64) * 1e3
-    tied = torch.randint(-2, 3, (60, k), generator=generator).double()
-    return torch.cat([plain, extreme, tied, torch.zeros(2, k, dtype=torch.float64), plain[:20] + 100]).to(dtype)
+    return hard_logits(k).to(dtype)
 
 
 def assert_probabilities(logits):
@@ -185,18 +172,12 @@ class TestFacts:
         assert len({calibrator.name for calibrator in ALL}) == len(ALL)
 
 
-class TestMaps:
-    @each_size
-    @each_calibrator
-    def test_the_map_is_a_module_from_logits_to_logits(self, calibrator, k):
-        made = fitted(calibrator, k)
-        assert isinstance(made, Map)
-        assert isinstance(made, nn.Module)
-        logits = hard_rows(k)
-        result = made(logits)
-        assert result.shape == logits.shape
-        assert_probabilities(result)
+@each_calibrator
+def test_the_laws_for_plugins_hold(calibrator):
+    check_calibrator(calibrator)
 
+
+class TestMaps:
     @each_size
     @each_calibrator
     def test_it_takes_one_row_a_batch_and_batches_of_batches(self, calibrator, k):
@@ -205,15 +186,6 @@ class TestMaps:
         one_by_one = torch.stack([made(row) for row in logits])
         assert torch.allclose(one_by_one, batch, rtol=1e-9, atol=1e-9)
         assert torch.allclose(made(logits.view(3, 4, k)), batch.view(3, 4, k), rtol=1e-9, atol=1e-9)
-
-    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-    @each_calibrator
-    def test_it_gives_back_the_type_it_was_given(self, calibrator, dtype):
-        logits = 3 * torch.randn(50, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        made = fitted(calibrator, 5)
-        result = made(logits.to(dtype))
-        assert result.dtype == dtype
-        assert_probabilities(result)
 
     @each_calibrator
     def test_float32_logits_give_nearly_what_float64_ones_do(self, calibrator):
@@ -359,12 +331,6 @@ class TestPromises:
             made = calibrator.fit(overconfident(2000, k, seed=8, sharpness=3.0))
         after = made.transform(new)
         assert after.softmax_rows().nll().mean() < new.softmax_rows().nll().mean()
-
-    @each_calibrator
-    def test_fitting_twice_gives_the_same_map(self, calibrator):
-        first, second = fitted(calibrator, 5), fitted.__wrapped__(calibrator, 5)
-        for name, value in first.state_dict().items():
-            assert torch.equal(value, second.state_dict()[name]), name
 
     @each_of([calibrator for calibrator in ALL if calibrator.name not in DEPEND_ON_ROW_ORDER])
     def test_the_order_of_the_rows_does_not_matter(self, calibrator):
