@@ -1,7 +1,7 @@
 """Neural Clamping: what a pass costs, how soon the objective of the authors' toolkit is reached, and in what memory.
 
-Where the environment's ``CIFAR100_UNSEEN`` names the archive that experiments/clamping packs, a GPU also calibrates the
-ResNet-110 of experiments/training on its first 5,000 images.
+Where the environment's ``CIFAR100_UNSEEN`` names the archive that experiments/neural_clamping packs, a GPU also
+calibrates the ResNet-110 of experiments/training on its first 5,000 images.
 """
 
 import os

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from calibrant.errors import InputError
 from experiments.dark_side.study import DarkSideStudy
+from experiments.earlier import EARLIER
 from experiments.meta_regularization.study import MetaRegularizationStudy
 from experiments.neural_clamping.study import NeuralClampingStudy
 from experiments.posthoc_maps.study import PosthocMapsStudy
@@ -16,7 +17,7 @@ from experiments.runner import Cell, Place, Study, finished, run_cells
 
 STUDIES: dict[str, Study] = {
     study.name: study
-    for study in (NeuralClampingStudy(), PosthocMapsStudy(), DarkSideStudy(), MetaRegularizationStudy())
+    for study in (NeuralClampingStudy(), PosthocMapsStudy(), DarkSideStudy(), MetaRegularizationStudy(), *EARLIER)
 }
 _ROOT = Path(__file__).parents[1]
 
@@ -112,7 +113,7 @@ def _table(given: argparse.Namespace) -> int:
         raise InputError(f"there must be records to tabulate; {study.name} has none. Run it first.")
     out = given.out or (_records(study, given).path.parent if given.quick else _ROOT / "docs")
     images = out / "images"
-    page = out / f"{study.name}-study.md"
+    page = out / study.page_name
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(study.page(list(done.values()), images=images), encoding="utf-8")
     print(f"wrote {page}, with its figures under {images}")
@@ -120,12 +121,13 @@ def _table(given: argparse.Namespace) -> int:
 
 
 def _check(given: argparse.Namespace) -> int:
-    """Missing cells and wrong verdicts; of a quick grid, which has nothing published, missing cells alone."""
+    """Missing cells and wrong verdicts; of a quick grid, and where nothing is published, missing cells alone."""
     study = STUDIES[given.paper]
     cells = study.cells(quick=given.quick)
     done, strangers = finished(cells, _records(study, given).read())
     numbers = study.numbers(list(done.values()))
-    found = [] if given.quick else findings(read_published(study.folder / "published.toml"), numbers)
+    published = study.folder / "published.toml"
+    found = findings(read_published(published), numbers) if published.exists() and not given.quick else []
     for each in found:
         print(each)
     wrong = [each for each in found if not each.is_as_recorded]

@@ -103,6 +103,11 @@ class Study(ABC):
     title: ClassVar[str]
     folder: ClassVar[Path]  # of published.toml and records.jsonl
 
+    @property
+    def page_name(self) -> str:
+        """File name of the page."""
+        return f"{self.name}-study.md"
+
     @abstractmethod
     def cells(self, *, quick: bool) -> Sequence[Cell]:
         """Return the grid, the most valuable cells first; ``quick`` is a small one on bundled data, for a CPU."""

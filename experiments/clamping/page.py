@@ -1,17 +1,16 @@
 """Writes ``docs/clamping-study.md`` from the records of the study."""
 
-from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-__all__ = ["PLANNED", "write_page"]
+from experiments.page import joined
 
-PAGE = Path(__file__).parents[2] / "docs" / "clamping-study.md"
+__all__ = ["page_of"]
 
 INTRODUCTION = """\
 # Neural Clamping on trained networks: when does δ help?
 
-<!-- Written by experiments/clamping/judge.py from the study's records; edit page.py. -->
+<!-- Written by `python -m experiments table clamping` from its records.jsonl. -->
 
 Networks trained by `calibrant.training`, calibrated on samples that they were not trained on, and evaluated on others.
 Numbers are means ± standard deviations over the draws or seeds named. Accuracy, ECE and adaptive ECE in percent,
@@ -162,8 +161,8 @@ optimum above 0, or a descent that is stopped ends on the way there, with a high
 }
 
 
-def write_page(records: list[dict[str, Any]]) -> None:
-    """The whole page."""
+def page_of(records: list[dict[str, Any]]) -> str:
+    """Return the whole page."""
     parts = [INTRODUCTION]
     for part, heading in HEADINGS.items():
         mine = _whole_draws([record for record in records if record["part"] == part])
@@ -171,7 +170,7 @@ def write_page(records: list[dict[str, Any]]) -> None:
             seeds = len({record["seed"] for record in mine})
             parts += [f"\n## {heading.format(n=seeds)}\n", _table(part, mine), _not_run(part, records, len(mine))]
             parts.append(READINGS.get(part, ""))
-    PAGE.write_text("\n".join(each.strip("\n") + "\n" for each in parts if each), encoding="utf-8")
+    return joined(parts)
 
 
 def _whole_draws(records: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,21 +1,20 @@
 """Writes ``docs/meta-study.md`` from the records of the study."""
 
 from collections.abc import Callable
-from pathlib import Path
 from statistics import mean, stdev
 from textwrap import fill
 from typing import Any
 
 from scipy.stats import spearmanr, ttest_ind
 
-__all__ = ["write_page"]
+from experiments.page import joined
 
-PAGE = Path(__file__).parents[2] / "docs" / "meta-study.md"
+__all__ = ["page_of"]
 
 INTRODUCTION = """\
 # Thirteen ways to train: as they are, after a map, and under shift
 
-<!-- Written by experiments/meta/study.py from its records; edit page.py. -->
+<!-- Written by `python -m experiments table meta` from its records.jsonl. -->
 """
 ABOUT = """\
 ResNet-18 on CIFAR-100, trained by `calibrant.training` with the division of *Towards Unbiased Calibration using
@@ -151,22 +150,10 @@ for 512 features. ConfidNet's paper trains for 500 epochs and goes on to fine-tu
 here.
 """,
 }
-AGAIN = """\
-## To see it again
-
-```bash
-python experiments/meta/study.py train DATA RUNS  # 13 networks of one seed together took 5 min 40 s on an H200
-python experiments/meta/study.py judge RUNS
-python experiments/meta/study.py shift DATA RUNS
-python experiments/meta/study.py confidence DATA RUNS
-```
-
-`calibrant diagnose RUNS` gives the tables of the second, and all figures with `--figures`.
-"""
 
 
-def write_page(records: list[dict[str, Any]]) -> None:
-    """The whole page, as far as there are records."""
+def page_of(records: list[dict[str, Any]]) -> str:
+    """Return the whole page, as far as there are records."""
     kinds = {
         kind: [each for each in records if each["about"] == kind] for kind in ("run", "way", "shift", "confidence")
     }
@@ -182,7 +169,7 @@ def write_page(records: list[dict[str, Any]]) -> None:
     if kinds["confidence"]:
         reading = _reading("confidence", _confidence_facts(kinds["confidence"]))
         parts += [CONFIDENCE.rstrip("\n") + "\n" + _confidences(kinds["confidence"]), reading]
-    PAGE.write_text("\n".join(part.strip("\n") + "\n" for part in [*parts, AGAIN]), encoding="utf-8")
+    return joined(parts)
 
 
 def _about(runs: list[dict[str, Any]]) -> str:

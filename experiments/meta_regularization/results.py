@@ -118,8 +118,8 @@ def _outcome(records: Sequence[Record], numbers: dict[str, Number]) -> str:
             f"{numbers[f'{length}.{each}.best.TS.nll'].value:.4f}" for each in (method, "Focal")
         )
         lines.append(
-            f"- {method} has a lower ECE than focal loss with γ = 1 in {lower} of {len(pairs)} pairs of networks, by best "
-            f"error. Mean γ at the last epoch, seed by seed: {gammas}. Log-loss after a temperature, "
+            f"- {method} has a lower ECE than focal loss with γ = 1 in {lower} of {len(pairs)} pairs of networks, by "
+            f"best error. Mean γ at the last epoch, seed by seed: {gammas}. Log-loss after a temperature, "
             f"by best error: {log_losses}. ECE against that of focal loss, seed by seed:\n" + "\n".join(parts)
         )
     return "\n".join(lines) if len(lines) > 2 else ""

@@ -1,18 +1,15 @@
 """Writes ``docs/comparison.md`` from the records of the study."""
 
 from collections import defaultdict
-from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-__all__ = ["write_page"]
-
-PAGE = Path(__file__).parents[2] / "docs" / "comparison.md"
+__all__ = ["page_of"]
 
 INTRODUCTION = """\
 # All calibrators on one network
 
-<!-- Written by experiments/posthoc/study.py from its records; edit that. -->
+<!-- Written by `python -m experiments table comparison` from its records.jsonl. -->
 
 A public DenseNet-BC-100's probabilities on the CIFAR-100 test set (accuracy 75.4 %, mean confidence 89.6 %), dealt into
 halves by five seeds: 5,000 rows calibrate, 5,000 judge, as `calibrant compare calibration.npz test.npz --methods all`
@@ -49,8 +46,8 @@ on the first so many calibration rows. "–": it could not be fitted (and said w
 """
 
 
-def write_page(records: list[dict[str, Any]]) -> None:
-    """The whole page."""
+def page_of(records: list[dict[str, Any]]) -> str:
+    """Return the whole page."""
     board = _by_method([record for record in records if record["kind"] == "board"])
     sizes = [record for record in records if record["kind"] == "size"]
     fitted = {method: cells for method, cells in board.items() if not any(cell["failure"] for cell in cells)}
@@ -58,7 +55,7 @@ def write_page(records: list[dict[str, Any]]) -> None:
     failures = [f"- `{method}`: {board[method][0]['failure']}" for method in board if method not in fitted]
     reasons = ["\nNot fitted:\n", *failures] if failures else []
     table = "\n".join([*lines, *reasons]) + "\n"
-    PAGE.write_text(INTRODUCTION + table + READING + SIZES + _size_table(sizes), encoding="utf-8")
+    return INTRODUCTION + table + READING + SIZES + _size_table(sizes)
 
 
 def _by_method(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

@@ -1,17 +1,16 @@
 """Writes ``docs/training-study.md`` from the records of the study."""
 
-from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-__all__ = ["write_page"]
+from experiments.page import joined
 
-PAGE = Path(__file__).parents[2] / "docs" / "training-study.md"
+__all__ = ["page_of"]
 
 INTRODUCTION = """\
 # Five losses: what training does to confidence
 
-<!-- Written by experiments/training/study.py from its records; edit that and page.py. -->
+<!-- Written by `python -m experiments table training` from its records.jsonl. -->
 
 Networks trained by `calibrant.training` on CIFAR-100 (45,000 images train, 5,000 calibrate, 10,000 judge), five at once
 on one accelerator, one seed each. Before and after a temperature fitted on the 5,000. In percent but for the log-loss
@@ -53,14 +52,14 @@ between seeds is common in this field; one seed was run.
 }
 
 
-def write_page(records: list[dict[str, Any]]) -> None:
-    """The whole page."""
+def page_of(records: list[dict[str, Any]]) -> str:
+    """Return the whole page."""
     parts = [INTRODUCTION]
     for network, title in NETWORKS.items():
         mine = [record for record in records if record["network"] == network]
         if mine:
             parts += [f"\n## {title}\n\n{_recipe(mine)}\n", _table(mine), _against(mine), _reading(network, mine)]
-    PAGE.write_text("\n".join(part.strip("\n") + "\n" for part in parts if part), encoding="utf-8")
+    return joined(parts)
 
 
 def _reading(network: str, records: list[dict[str, Any]]) -> str:

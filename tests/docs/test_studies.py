@@ -1,7 +1,6 @@
 """The pages of the studies are what their records say."""
 
 import importlib
-import importlib.util
 import json
 from pathlib import Path
 
@@ -13,33 +12,13 @@ from experiments.runner import finished
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
-    ("study", "page"),
-    [
-        ("posthoc", "comparison.md"),
-        ("training", "training-study.md"),
-        ("clamping", "clamping-study.md"),
-        ("meta", "meta-study.md"),
-    ],
-)
-def test_a_studys_page_is_the_one_its_records_give(study, page, tmp_path, monkeypatch):
-    folder = ROOT / "experiments" / study
-    spec = importlib.util.spec_from_file_location(f"{study}_page", folder / "page.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "PAGE", tmp_path / page)
-    lines = (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()
-    module.write_page([json.loads(line) for line in lines])
-    assert (tmp_path / page).read_text(encoding="utf-8") == (ROOT / "docs" / page).read_text(encoding="utf-8")
-
-
 RUN = [study for study in STUDIES.values() if (study.folder / "records.jsonl").exists()]
 
 
 @pytest.mark.parametrize("study", RUN, ids=lambda study: study.name)
 def test_the_page_of_a_paper_is_the_one_its_records_give(study):
     done, _ = finished(study.cells(quick=False), Records(study.folder / "records.jsonl").read())
-    page = ROOT / "docs" / f"{study.name}-study.md"
+    page = ROOT / "docs" / study.page_name
     assert page.read_text(encoding="utf-8") == study.page(list(done.values()), images=None), (
         f"run `python -m experiments table {study.name}`"
     )

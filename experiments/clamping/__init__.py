@@ -1,0 +1,1 @@
+"""Neural Clamping on trained networks: records and page."""

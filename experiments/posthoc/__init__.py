@@ -1,0 +1,1 @@
+"""All calibrators on one public network: records and page."""

@@ -1,0 +1,1 @@
+"""Five losses on two networks: records, page, and the weights of one network."""
