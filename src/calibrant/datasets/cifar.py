@@ -35,14 +35,8 @@ CIFAR100_CLASSES = tuple(
 def read_pickled_batch(content: bytes, where: str) -> dict[str, Any]:
     """Read the dict of a CIFAR batch without running the pickle: arrays of bytes, and plain Python values.
 
-    Names that Python 2 wrote as bytes become text; values that it wrote as bytes stay bytes.
-
-    Args:
-        content: The whole file.
-        where: Its name, for messages.
-
-    Raises:
-        FileError: If the pickle asks for any other function or class, is damaged, or holds no dict.
+    Names that Python 2 wrote as bytes become text; values that it wrote as bytes stay bytes. A pickle that asks for any
+    other function or class is refused.
 
     Example:
         >>> read_pickled_batch(pickle.dumps({b"labels": [6, 9]}, protocol=2), "data_batch_1")

@@ -109,13 +109,7 @@ class Dataset:
 @final
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file that the publisher offers, with its digest.
-
-    Args:
-        url: Address of the file.
-        digest: Expected digest, ``sha256:...`` or ``md5:...``.
-        size: Expected number of bytes, if known.
-        unpack: Whether it is a ``.zip`` archive to unpack after the download; other archives are read as they are.
+    """A file that the publisher offers.
 
     Example:
         >>> RemoteFile("https://example.org/files/blood.npz?download=1", "md5:7053d0359d879ad8a5505303e11de1dc").name
@@ -123,9 +117,9 @@ class RemoteFile:
     """
 
     url: str
-    digest: str
-    size: int | None = None
-    unpack: bool = False
+    digest: str  # sha256:... or md5:...
+    size: int | None = None  # bytes, if known
+    unpack: bool = False  # whether it is a .zip archive to unpack after the download; others are read packed
 
     @property
     def name(self) -> str:

@@ -49,12 +49,6 @@ class Vocabulary:
 
     Formula: 0 is no word (the text has ended), 1 is any unknown word, and the i-th word of ``words`` is i + 2.
 
-    Args:
-        words: Each word once, in the order of their numbers.
-
-    Raises:
-        InputError: If a word is listed twice.
-
     Example:
         >>> vocabulary = Vocabulary.of(["to be or not to be", "be it so"], n_words=4)
         >>> vocabulary.words, len(vocabulary)
@@ -67,7 +61,7 @@ class Vocabulary:
     UNKNOWN: ClassVar[int] = 1
     _FIRST: ClassVar[int] = 2
 
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # distinct, in the order of their numbers
     _number: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -156,9 +150,6 @@ class Newsgroups(DatasetReader):
         headers: Which header lines of a message to keep. ``subject``, the subject alone, is what a reader would see.
             ``all`` is the usual choice elsewhere and makes the task easier, for a sender's address or organisation
             often tells the group. ``none`` is the hardest. JSON lines have no headers left to choose from.
-
-    Raises:
-        InputError: If an option is out of range.
 
     Example:
         >>> import tempfile

@@ -93,18 +93,14 @@ def download(reader: DatasetReader, folder: Path) -> list[Path]:
     """Download the files of a data set into a folder, check them, and unpack those that must be.
 
     A file that is there and whole is not downloaded again. A new one gets its name only when its digest is right, so a
-    broken connection leaves nothing that looks like data. Data shipped with the package need no download.
-
-    Args:
-        reader: Reader of the data set.
-        folder: Target folder; it is created if needed.
+    broken connection leaves nothing that looks like data.
 
     Returns:
         The files, in the order of ``reader.remote``; none for data shipped with the package.
 
     Raises:
-        InputError: If the package that downloads (pooch) is not installed, or the data set has no stable address, or is
-            a collection of which no part was chosen.
+        InputError: If pooch is not installed, or the data set has no stable address or is a collection of which no part
+            was chosen.
         FileError: If a file cannot be downloaded, or is not the published one.
 
     Example:
@@ -163,9 +159,7 @@ def _retrieve(pooch: Any, file: RemoteFile, folder: Path, reader: DatasetReader)
 def unpack(archive: Path, folder: Path) -> list[Path]:
     """Unpack a ``.zip`` archive into an existing folder, whole or not at all; return the new entries of the folder.
 
-    Raises:
-        FileError: If the archive is damaged, a name leads out of the folder, it holds links, or an entry of the same
-            name is already there.
+    Links, names that lead out of the folder, and names that are already there are refused.
     """
     with reading(archive, "archive"), zipfile.ZipFile(archive) as bundle:
         entries = [entry for entry in bundle.infolist() if PurePosixPath(entry.filename).parts]  # "./" is the folder
@@ -222,11 +216,7 @@ class Member:
             return self.stream.read()
 
     def fill(self, array: np.ndarray) -> None:
-        """Read the next bytes into an array of bytes.
-
-        Raises:
-            FileError: If the file is damaged, or ends before the array is full.
-        """
+        """Read the next bytes into an array of bytes, which must be filled."""
         target = array.data.cast("B")
         filled = 0
         with reading(self.where, "file"):
@@ -283,11 +273,7 @@ class FoundFiles:
     archive: Path | None = None
 
     def members(self) -> Iterator[Member]:
-        """Yield every file once, open, in the order in which they are stored; use each before taking the next.
-
-        Raises:
-            FileError: If a file is damaged or expands beyond reason, or the archive lacks one.
-        """
+        """Yield every file once, open, in the order in which they are stored; use each before taking the next."""
         if self.archive is not None:
             yield from self._archived(self.archive)
             return
@@ -335,16 +321,7 @@ def read_to_end(stream: BinaryIO) -> None:
 
 
 def find_files(reader: DatasetReader, folder: Path, layouts: Sequence[FileLayout]) -> FoundFiles:
-    """Find the first layout, in order of preference, whose files (or else whose archive) are there.
-
-    Args:
-        reader: Reader of the data set, for messages.
-        folder: Folder to search; or an archive, or one of the files.
-        layouts: Layouts to look for.
-
-    Raises:
-        FileError: If none is complete; it says what is missing and where to get it.
-    """
+    """Find the first layout whose files (or else whose archive) are in a folder, or are named by the path itself."""
     folder = Path(folder)
     found = [_separately(folder.parent if folder.is_file() else folder, layout) for layout in layouts]
     for layout, paths in zip(layouts, found, strict=True):

@@ -116,19 +116,12 @@ class Requested:
 @final
 @dataclass(frozen=True)
 class Choice:
-    """The names to read, and what they hold.
-
-    Args:
-        kind: What the scores are.
-        scores: One name, or one per class in the order of the classes. For the top label, the confidence.
-        labels: The labels; for the top label, whether it was right. None if there are none and none are needed.
-        class_names: The words in the names of the scores, if they are words.
-    """
+    """The names to read, and what they hold."""
 
     kind: Kind
-    scores: tuple[str, ...]
-    labels: str | None
-    class_names: tuple[str, ...] | None = None
+    scores: tuple[str, ...]  # one, or one per class in the order of the classes; for the top label, the confidence
+    labels: str | None  # for the top label, whether it was right; None if there are none and none are needed
+    class_names: tuple[str, ...] | None = None  # the words in the names of the scores, if they are words
 
 
 class Loaded(NamedTuple):
@@ -163,12 +156,7 @@ def load_with_choice(source: Any, requested: Requested) -> Loaded:
 
 
 def choose(content: Content, requested: Requested) -> Choice:
-    """Decide by name what to read from a source.
-
-    Raises:
-        UnknownNameError: If a name that was asked for is not there, or ``kind`` is none of the three.
-        InputError: If no complete set of names is there, or more than one. A FileError if the source is a file.
-    """
+    """Decide by name what to read from a source; exactly one complete set of names must be there."""
     kinds = _kinds(requested)
     begun: list[tuple[Kind, bool]] = []  # the kinds of which one half is there, and whether that is the scores
     for kind in kinds:
@@ -379,11 +367,7 @@ def _like(content: Content, option: str) -> str | None:
 
 
 def assemble(content: Content, choice: Choice) -> Predictions | TopLabel:
-    """Read the chosen names and build the record.
-
-    Raises:
-        InputError: If the values are not what their names promise.
-    """
+    """Read the chosen names and build the record."""
     names = choice.scores if choice.labels is None else (*choice.scores, choice.labels)
     columns = content.read(names, choice.labels if choice.kind != "top-label" else None)
     scores = _side_by_side([_numbers(columns[name], name) for name in choice.scores])

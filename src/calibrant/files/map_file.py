@@ -181,11 +181,7 @@ _FIT_KEYS = {
 
 
 def describe(module: nn.Module) -> dict[str, Any]:
-    """Return a map or a curve, with its parts, as plain data.
-
-    Raises:
-        InputError: If it is not in the catalogue: a file of it could not be read back.
-    """
+    """Return a map or a curve, with its parts, as plain data; it must be one of the catalogue."""
     name = str(getattr(module, "kind", ""))
     if catalogue.maps.kinds.get(name) is not type(module):
         raise InputError(f"a map to be saved must be one of calibrant.maps; got {type(module).__name__}.")
@@ -222,11 +218,7 @@ def describe_fit(summary: FitSummary | None) -> dict[str, Any]:
 
 
 def read_fit(described: Mapping[str, Any]) -> FitSummary | None:
-    """Reverse :func:`describe_fit`; a field that an older file does not have keeps its default.
-
-    Raises:
-        InputError: If a field is of another type, or a count is negative.
-    """
+    """Reverse :func:`describe_fit`; a field that an older file does not have keeps its default."""
     if described["method"] is None:
         return None
     held = {}
@@ -275,9 +267,7 @@ def _is_number(value: object) -> bool:
 def rebuild(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AnyMap:
     """Build the map that :func:`describe` described, with its ``state_dict``; nothing larger is allocated.
 
-    Raises:
-        InputError: If a kind is not known, or numbers or settings are missing, too many, out of range, or do not fit
-            together.
+    Kinds, numbers and settings that are unknown, missing, too many, out of range, or do not fit together are refused.
     """
     inside: defaultdict[str, dict[str, Tensor]] = defaultdict(dict)
     # Earlier versions called the inverse temperature "coldness".
@@ -497,11 +487,7 @@ def load_feature_map(path: str | os.PathLike[str]) -> ProximityMap:
 
 
 def read_map_file(path: str | os.PathLike[str]) -> MapFile:
-    """Load the map in a file, the names of its classes, and the document about it.
-
-    Raises:
-        FileError: If the file is cut short or was altered, is no map of ours, or was written by a newer version.
-    """
+    """Load the map in a file, the names of its classes, and the document about it; errors as :func:`load_map`."""
     file = existing_file(path, holding="a map")
     with reading(file, "map saved by calibrant"):
         document, tensors = MAP_CONTAINER.read(file)

@@ -156,7 +156,7 @@ WRITERS: dict[str, Callable[[Arrays, Names, Path], None]] = {
 
 
 def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> None:
-    """Write predictions in the format that the path's ending names; a file already there is replaced at once.
+    """Save predictions in the format of the path's ending; the folder must exist, and a file is replaced at once.
 
     Archives (``.npz``, ``.safetensors``, ``.pt``) hold ``logits`` and ``labels``; tables (``.csv``, ``.parquet``,
     ``.feather``, ``.arrow``) hold ``logit_0``, ``logit_1``, ... and ``label``; of a TopLabel both hold ``confidence``
@@ -164,10 +164,6 @@ def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> N
 
     Number types are kept, with two exceptions: bfloat16 becomes float32 in ``.npz`` and in tables, which do not know
     it, and CSV holds every number with the digits that float64 needs to give back the same value.
-
-    Args:
-        predictions: What to write.
-        path: Where to; the folder must exist.
 
     Raises:
         FileError: If the ending is not known, the file cannot be written, or CSV cannot hold the class names.
@@ -210,34 +206,20 @@ def _compact(array: Column) -> Column:
 @final
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Predictions that need no labels: a model in use has none yet.
+    """Predictions that need no labels: a model in use has none yet."""
 
-    Args:
-        predictions: The samples. Without labels, the predicted class stands in for them.
-        kind: What the file held, and what it is to hold again.
-        labelled: Whether the labels are the file's.
-        single: Shape of a row of scores, () or (1,), if two classes had one logit; None otherwise.
-        others: The other columns of the file, such as features.
-        left: Names in the file that are not to be written again.
-    """
-
-    predictions: Predictions
-    kind: Literal["logits", "probs"]
-    labelled: bool
-    single: tuple[int, ...] | None = None
-    others: Mapping[str, Column] = field(default_factory=dict)
-    left: tuple[str, ...] = ()
+    predictions: Predictions  # without labels, the predicted class stands in for them
+    kind: Literal["logits", "probs"]  # what the file held, and is to hold again
+    labelled: bool  # whether the labels are the file's
+    single: tuple[int, ...] | None = None  # shape of a row, () or (1,), if two classes had one logit
+    others: Mapping[str, Column] = field(default_factory=dict)  # the other columns of the file, such as features
+    left: tuple[str, ...] = ()  # names in the file that are not to be written again
 
 
 def load_scores(
     path: str | os.PathLike[str], *, kind: Kind | None = None, scores: str | None = None, labels: str | None = None
 ) -> Scores:
-    """Load logits or probabilities, labels if there are any, and the other columns; names as in :func:`load`.
-
-    Raises:
-        FileError: If the file cannot be read, or has no scores of every class.
-        UnknownNameError: If a name that was given is not in it.
-    """
+    """Load logits or probabilities, labels if there are any, and the other columns; names as in :func:`load`."""
     record, choice, content = load_with_choice(path, Requested(kind, scores, labels, labels_needed=False))
     if not isinstance(record, Predictions) or choice.kind == "top-label":
         raise FileError(f"{os.fspath(path)} must have logits or probabilities of every class; it has the top label's.")
@@ -309,9 +291,6 @@ def save_scores(scores: Scores, path: str | os.PathLike[str]) -> tuple[str, ...]
 
     Returns:
         The names of the columns that the format cannot hold: matrices in a table, text in an archive of tensors.
-
-    Raises:
-        FileError: If the ending is not known, the file cannot be written, or CSV cannot hold the class names.
     """
     rows, suffix = scores.predictions, suffix_of(path)
     others = {name: column for name, column in scores.others.items() if _can_hold(suffix, column)}

@@ -19,12 +19,7 @@ __all__ = ["column_of", "is_frame", "open_arrow", "open_csv", "open_frame", "ope
 
 
 def column_of(column: Any, name: str) -> Column:
-    """Return a ``pyarrow.ChunkedArray`` as a tensor (n,), lists as a tensor (n, k), text or categories as words.
-
-    Raises:
-        InputError: If there are no rows, one has no value, lists differ in length, or the type is neither number nor
-            text.
-    """
+    """Return a ``pyarrow.ChunkedArray`` as a tensor (n,), lists as a tensor (n, k), text or categories as words."""
     from pyarrow import types
 
     if not len(column):
