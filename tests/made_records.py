@@ -30,8 +30,8 @@ from calibrant.diagnosis import (
     ValidationSize,
     spread,
 )
-from calibrant.diagnosis.calibratability import SEPARATION
 from calibrant.diagnosis.shift import shift_levels
+from calibrant.diagnosis.summaries import SEPARATION
 from calibrant.evaluation import Evaluation, WorstBin, WorstClass
 from calibrant.evidence import Difference, Estimate
 from calibrant.metrics import Murphy, RefinementTerms, ScoreSplit

@@ -1,117 +1,18 @@
-"""Trained networks side by side over losses and seeds: what calibration can still do, and how errors are separated."""
+"""Trained networks compared over losses and seeds: what calibration can change, and how well errors are separated."""
 
-from calibrant.diagnosis.calibratability import (
-    Calibratability,
-    CoefficientCurve,
-    CoefficientPoint,
-    DensityCurves,
-    Direction,
-    Refinement,
-    RefinementRow,
-    SplitSpread,
-    calibratability,
-    coefficient_curves,
-    directions,
-    refinement,
-)
-from calibrant.diagnosis.curves import (
-    Band,
-    EpochCurves,
-    LearnedEpochs,
-    LearnedGroup,
-    SizePoint,
-    ValidationSize,
-    epoch_curves,
-    learned_epoch_groups,
-    validation_sizes,
-)
+from calibrant.diagnosis import curves, evaluated, over_seeds, runs, shift, summaries
+from calibrant.diagnosis.curves import *  # noqa: F403
 from calibrant.diagnosis.diagnosis import CandidateSummary, Diagnosis, diagnose
-from calibrant.diagnosis.evaluated import (
-    MAPS,
-    PAPER_MAPS,
-    BaselineDifferences,
-    CandidateVerdict,
-    Evaluated,
-    EvaluatedCandidate,
-    EvaluatedRun,
-    Oracle,
-    Outcome,
-    differences_from,
-    evaluate_candidates,
-    oracle_temperature,
-    verdict,
-)
-from calibrant.diagnosis.over_seeds import Spread, TwoSample, spread, two_sample
-from calibrant.diagnosis.runs import Candidate, DiagnosedRun, LearnedRows, baseline_of, grouped, read_runs
-from calibrant.diagnosis.shift import (
-    ShiftedSet,
-    ShiftLevel,
-    ShiftPanel,
-    ShiftRow,
-    ShiftSummary,
-    clean_examples,
-    corrupted_sets,
-    read_run_dataset,
-    shift_panel,
-    stored_sets,
-)
+from calibrant.diagnosis.evaluated import *  # noqa: F403
+from calibrant.diagnosis.over_seeds import *  # noqa: F403
+from calibrant.diagnosis.runs import *  # noqa: F403
+from calibrant.diagnosis.shift import *  # noqa: F403
+from calibrant.diagnosis.summaries import *  # noqa: F403
 
-__all__ = [
-    "MAPS",
-    "PAPER_MAPS",
-    "Band",
-    "BaselineDifferences",
-    "Calibratability",
-    "Candidate",
-    "CandidateSummary",
-    "CandidateVerdict",
-    "CoefficientCurve",
-    "CoefficientPoint",
-    "DensityCurves",
-    "DiagnosedRun",
-    "Diagnosis",
-    "Direction",
-    "EpochCurves",
-    "Evaluated",
-    "EvaluatedCandidate",
-    "EvaluatedRun",
-    "LearnedEpochs",
-    "LearnedGroup",
-    "LearnedRows",
-    "Oracle",
-    "Outcome",
-    "Refinement",
-    "RefinementRow",
-    "ShiftLevel",
-    "ShiftPanel",
-    "ShiftRow",
-    "ShiftSummary",
-    "ShiftedSet",
-    "SizePoint",
-    "SplitSpread",
-    "Spread",
-    "TwoSample",
-    "ValidationSize",
-    "baseline_of",
-    "calibratability",
-    "clean_examples",
-    "coefficient_curves",
-    "corrupted_sets",
-    "diagnose",
-    "differences_from",
-    "directions",
-    "epoch_curves",
-    "evaluate_candidates",
-    "grouped",
-    "learned_epoch_groups",
-    "oracle_temperature",
-    "read_run_dataset",
-    "read_runs",
-    "refinement",
-    "shift_panel",
-    "spread",
-    "stored_sets",
-    "two_sample",
-    "validation_sizes",
-    "verdict",
-]
+__all__ = ["CandidateSummary", "Diagnosis", "diagnose"]
+__all__ += curves.__all__
+__all__ += evaluated.__all__
+__all__ += over_seeds.__all__
+__all__ += runs.__all__
+__all__ += shift.__all__
+__all__ += summaries.__all__

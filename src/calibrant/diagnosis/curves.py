@@ -10,7 +10,7 @@ import torch
 
 from calibrant.calibrators.base import try_fit
 from calibrant.checks import check_at_least, check_bins
-from calibrant.diagnosis.evaluated import UNCALIBRATED, Evaluated, EvaluatedCandidate
+from calibrant.diagnosis.evaluated import UNCALIBRATED, Evaluated
 from calibrant.diagnosis.over_seeds import Record, Spread, spread
 from calibrant.diagnosis.runs import Candidate, DiagnosedRun
 from calibrant.errors import InputError
@@ -21,16 +21,9 @@ from calibrant.predictions import Predictions, TopLabel
 from calibrant.training.record import EpochRecord, HeldOutRecord
 
 __all__ = [
-    "Band",
-    "EpochCurves",
-    "LearnedEpochs",
-    "LearnedGroup",
-    "SizePoint",
-    "ValidationSize",
-    "epoch_curves",
-    "learned_epoch_groups",
-    "validation_sizes",
-]
+    "Band", "EpochCurves", "LearnedEpochs", "LearnedGroup", "SizePoint", "ValidationSize", "epoch_curves",
+    "learned_epoch_groups", "validation_sizes",
+]  # fmt: skip
 
 _NUMBERS = ("optimal_ece", "ece", "temperature", "accuracy", "nll", "max_logit")
 
@@ -48,12 +41,12 @@ class Band(Record):
 @final
 @dataclass(frozen=True)
 class EpochCurves(Record):
-    """One candidate on one held-out part, after each epoch in which all its runs looked.
+    """One candidate on one held-out part, after each epoch at which all its runs were evaluated.
 
-    ``optimal_ece`` and ``temperature`` are an oracle's: searched on the very rows of that part. ``rise`` is by how much
+    ``optimal_ece`` and ``temperature`` are an oracle's: searched on the samples of that part. ``rise`` is by how much
     the mean optimal ECE of the end lies above its lowest; the lowest of many noisy numbers is too low, so a small rise
-    is nothing. ``learned`` is of a loss that is learned, in the same epochs: of γ-Net, the mean and the standard
-    deviation of γ over the rows set apart to calibrate, and the share of these at its limit.
+    means nothing. ``learned`` belongs to a loss that is learned, in the same epochs: for γ-Net, the mean and standard
+    deviation of γ over the calibration samples, and the share of these at its limit.
     """
 
     candidate: str
@@ -67,7 +60,7 @@ class EpochCurves(Record):
 
 
 def epoch_curves(candidate: Candidate, part: str = "test") -> EpochCurves | None:
-    """The curves of a candidate; None where its runs have no epoch in common at which that part was looked at.
+    """Return the curves of a candidate; None where its runs have no epoch in common at which they were evaluated.
 
     A run that lacks the records of some epochs is left out: its curve would end before its training did.
 
@@ -80,13 +73,11 @@ def epoch_curves(candidate: Candidate, part: str = "test") -> EpochCurves | None
         Figure 4.
     """
     records = [run.records for run in candidate.runs if run.is_recorded]
-    runs = [_looks(each, part) for each in records]
+    runs = [{record.epoch: record.held_out[part] for record in run if part in record.held_out} for run in records]
     epochs = sorted(set(runs[0]).intersection(*runs[1:])) if runs else []
     if not epochs:
         return None
-    numbers = {
-        name: _band(np.array([[_number(run[epoch], name) for epoch in epochs] for run in runs])) for name in _NUMBERS
-    }
+    numbers = {name: _band([[_number(run[epoch], name) for epoch in epochs] for run in runs]) for name in _NUMBERS}
     optimal = numbers["optimal_ece"].mean
     lowest = int(np.argmin(optimal))
     return EpochCurves(
@@ -102,14 +93,10 @@ def epoch_curves(candidate: Candidate, part: str = "test") -> EpochCurves | None
 
 
 def _learned(records: Sequence[Sequence[EpochRecord]], epochs: list[int]) -> dict[str, Band]:
-    """The numbers that all runs recorded of a loss that is learned; empty for others."""
-    runs = [{record.epoch: record.learned for record in of_run} for of_run in records]
+    """Return the numbers that all runs recorded of a loss that is learned; empty for others."""
+    runs = [{record.epoch: record.learned for record in run} for run in records]
     names = [name for name in runs[0][epochs[0]] if all(name in run[epoch] for run in runs for epoch in epochs)]
-    return {name: _band(np.array([[run[epoch][name] for epoch in epochs] for run in runs])) for name in names}
-
-
-def _looks(records: tuple[EpochRecord, ...], part: str) -> dict[int, HeldOutRecord]:
-    return {record.epoch: record.held_out[part] for record in records if part in record.held_out}
+    return {name: _band([[run[epoch][name] for epoch in epochs] for run in runs]) for name in names}
 
 
 def _number(record: HeldOutRecord, name: str) -> float:
@@ -117,21 +104,22 @@ def _number(record: HeldOutRecord, name: str) -> float:
     return math.nan if value is None else float(value)
 
 
-def _band(values: np.ndarray) -> Band:
-    """Over the runs, (runs, epochs); an epoch in which one has no number has none."""
-    return Band(*(tuple(each.tolist()) for each in (values.mean(0), values.min(0), values.max(0))))
+def _band(runs: list[list[float]]) -> Band:
+    """Summarise (runs, epochs); an epoch without the number of a run is NaN."""
+    values = np.array(runs)
+    return Band(*(tuple(over_runs.tolist()) for over_runs in (values.mean(0), values.min(0), values.max(0))))
 
 
 @final
 @dataclass(frozen=True)
 class LearnedGroup(Record):
-    """Training rows that were learned in the same epochs; over all runs of the candidate."""
+    """Training samples that were learned in the same epochs; over all runs of the candidate."""
 
-    first: int | None  # epoch, counted from 1; None for rows that were never learned
+    first: int | None  # epoch, counted from 1; None for samples that were never learned
     last: int | None
     rows: int
     share: float
-    mean: float  # of the top logit; NaN without rows
+    mean: float  # of the top logit; NaN without samples
     std: float
     counts: tuple[int, ...]  # of the top logits, between the edges
 
@@ -139,22 +127,21 @@ class LearnedGroup(Record):
 @final
 @dataclass(frozen=True)
 class LearnedEpochs(Record):
-    """One candidate's top logits by when a row was learned. Groups and edges are the same for all candidates.
+    """One candidate's top logits by the epoch a sample was learned in. Groups and edges are those of all candidates.
 
-    ``rank_correlation`` is Spearman's, of the epoch in which a row was learned (never is last) and its top logit:
-    clearly negative where late rows keep lower logits, near 0 where the network no longer tells hard rows from easy
-    ones.
+    ``rank_correlation`` is Spearman's, of the epoch in which a sample was learned (never is last) and its top logit:
+    clearly negative where late samples keep lower logits, near 0 where logits no longer separate hard from easy ones.
     """
 
     candidate: str
     runs: int
     edges: tuple[float, ...]
     groups: tuple[LearnedGroup, ...]  # by rising epoch; those never learned last
-    rank_correlation: Spread  # NaN for a run whose rows were all learned in one epoch
+    rank_correlation: Spread  # NaN for a run whose samples were all learned in one epoch
 
 
 class _Traced(NamedTuple):
-    """One run: the epoch of each row, whether it was learned at all, and its top logit."""
+    """One run: the epoch of each sample, whether it was never learned, and its top logit."""
 
     epoch: np.ndarray
     never: np.ndarray
@@ -164,14 +151,14 @@ class _Traced(NamedTuple):
 def learned_epoch_groups(
     candidates: Sequence[Candidate], *, groups: int = 4, n_bins: int = 40
 ) -> tuple[LearnedEpochs, ...]:
-    """Histograms of top logits by learned epoch, of the candidates whose runs were traced.
+    """Compute histograms of top logits by learned epoch, for the candidates whose runs were traced.
 
-    The groups are epochs that divide the learned rows of all runs into parts about as equal as whole epochs allow. (The
-    paper does not say how it divides them.)
+    The groups are epochs that divide the learned samples of all runs into parts about as equal as whole epochs allow.
+    (The paper does not say how it divides them.)
 
     Args:
         candidates: From :func:`~calibrant.diagnosis.runs.grouped`; runs without a trace are left out.
-        groups: At most so many, beside the rows that were never learned.
+        groups: Most groups, beside the samples that were never learned.
         n_bins: Number of bins of the top logit.
 
     Raises:
@@ -183,41 +170,38 @@ def learned_epoch_groups(
     """
     check_at_least(groups, 1, "groups")
     check_bins(n_bins)
-    traced = {each.name: _traces(each) for each in candidates}
+    traced = {candidate.name: _traces(candidate) for candidate in candidates}
     traced = {name: runs for name, runs in traced.items() if runs}
     if not traced:
-        raise InputError("a run must have been traced to tell when rows were learned; none was. Train with --trace.")
+        raise InputError("a run must have been traced to know when samples were learned; none was. Train with --trace.")
     everything = [run for runs in traced.values() for run in runs]
     bounds = _bounds(np.concatenate([run.epoch[~run.never] for run in everything]), groups)
-    logits = [run.logit for run in everything]
-    low, high = min(float(each.min()) for each in logits), max(float(each.max()) for each in logits)
+    low, high = min(float(run.logit.min()) for run in everything), max(float(run.logit.max()) for run in everything)
     edges = np.linspace(low, high if high > low else low + 1, n_bins + 1)
     return tuple(_of_candidate(name, runs, bounds, edges) for name, runs in traced.items())
 
 
 def _traces(candidate: Candidate) -> list[_Traced]:
-    found = []
+    traces = []
     for run in candidate.runs:
         if (learning := run.learning) is not None:
             epoch = learning.learned_epoch.numpy()
-            found.append(_Traced(epoch, epoch > run.settings.recipe.epochs, learning.max_logit.double().numpy()))
-    return found
+            traces.append(_Traced(epoch, epoch > run.settings.recipe.epochs, learning.max_logit.double().numpy()))
+    return traces
 
 
 def _bounds(epochs: np.ndarray, groups: int) -> list[tuple[int, int]]:
-    """First and last epoch of each group."""
+    """Return the first and last epoch of each group."""
     if not epochs.size:
         return []
     shares = np.arange(1, groups + 1) / groups
     lasts = np.unique(np.quantile(epochs, shares, method="inverted_cdf").astype(int)).tolist()
-    firsts = [1, *(last + 1 for last in lasts[:-1])]
-    return list(zip(firsts, lasts, strict=True))
+    return list(zip([1, *(last + 1 for last in lasts[:-1])], lasts, strict=True))
 
 
 def _of_candidate(name: str, runs: list[_Traced], bounds: list[tuple[int, int]], edges: np.ndarray) -> LearnedEpochs:
     epoch, never, logit = (np.concatenate([run[column] for run in runs]) for column in range(3))
-    members = [(first, last, ~never & (epoch >= first) & (epoch <= last)) for first, last in bounds]
-    groups = [_group(first, last, logit, chosen, edges) for first, last, chosen in members]
+    groups = [_group(first, last, logit, ~never & (epoch >= first) & (epoch <= last), edges) for first, last in bounds]
     groups.append(_group(None, None, logit, never, edges))
     correlation = spread([_rank_correlation(run) for run in runs])
     return LearnedEpochs(name, len(runs), tuple(edges.tolist()), tuple(groups), correlation)
@@ -242,7 +226,7 @@ def _rank_correlation(run: _Traced) -> float:
 
 
 _SIZES = tuple(digit * 10**power for power in range(1, 7) for digit in (1, 2, 5))
-_STEPS = 4  # sizes below all samples, unless told
+_STEPS = 4  # default number of sizes below all samples
 
 
 @final
@@ -281,9 +265,9 @@ def validation_sizes(
     calibration sets, the more so the nearer a part comes to all samples, since draws then share most of them.
 
     Args:
-        evaluated: With the maps, and the ECE after all samples, which is not worked out again.
-        sizes: Numbers of samples, below those that the runs have; those above are left out. None: a few round numbers.
-        draws: Orders of the rows, for every run.
+        evaluated: With the maps, and the ECE after all samples, which is not computed again.
+        sizes: Numbers of samples; those that are not below what the runs have are left out. None: a few round numbers.
+        draws: Orders of the samples, for every run.
         seed: Random seed of the draws.
         progress: Called with the folder of each run, how many are done, and how many there are.
 
@@ -293,23 +277,31 @@ def validation_sizes(
     """
     check_at_least(draws, 1, "draws")
     for size in sizes or ():
-        check_at_least(size, 2, "a number of calibration rows")
-    total, done, found = sum(len(each.runs) for each in evaluated.candidates), 0, []
-    for each in evaluated.candidates:
-        rows = each.runs[0].calibration_rows  # alike in all runs, which have one split
-        chosen = [size for size in _SIZES if size < rows][-_STEPS:] if sizes is None else sorted(set(sizes))
-        chosen = [size for size in chosen if size < rows]
-        drawn = []
-        for run in each.candidate.runs:
+        check_at_least(size, 2, "a number of calibration samples")
+    total, done, curves = sum(len(candidate.runs) for candidate in evaluated.candidates), 0, []
+    names = evaluated.map_names[1:]
+    for candidate in evaluated.candidates:
+        n = candidate.runs[0].calibration_rows  # alike in all runs, which have one split
+        chosen = [size for size in (_SIZES if sizes is None else sorted(set(sizes))) if size < n]
+        chosen = chosen[-_STEPS:] if sizes is None else chosen
+        errors = []
+        for run in candidate.candidate.runs:
             progress(run.path.name, done, total)
-            drawn.append(_errors_of_run(run, evaluated, chosen, draws, seed))
+            errors.append(_errors_of_run(run, evaluated, chosen, draws, seed))
             done += 1
-        found.append(_size_curve(each, evaluated, chosen, draws, np.stack(drawn)))
-    return tuple(found)
+        drawn = np.stack(errors)  # (runs, maps, sizes, draws)
+        points = [
+            _point(size, {name: drawn[:, which, place].ravel().tolist() for which, name in enumerate(names)})
+            for place, size in enumerate(chosen)
+        ]
+        points.append(_point(n, {name: list(candidate.over_runs(name, "ece").values) for name in names}))
+        raw = candidate.over_runs(UNCALIBRATED, "ece")
+        curves.append(ValidationSize(candidate.name, draws, raw, tuple(points)))
+    return tuple(curves)
 
 
 def _errors_of_run(run: DiagnosedRun, evaluated: Evaluated, sizes: Sequence[int], draws: int, seed: int) -> np.ndarray:
-    """The ECE of each map, size and draw, (maps, sizes, draws); NaN where the fit failed."""
+    """Return the ECE of each map, size and draw, (maps, sizes, draws); NaN where the fit failed."""
     calibration, test = run.calibration, run.test
     errors = np.full((len(evaluated.maps), len(sizes), draws), math.nan)
     for draw in range(draws):
@@ -324,7 +316,7 @@ def _errors_of_run(run: DiagnosedRun, evaluated: Evaluated, sizes: Sequence[int]
 
 
 def _ece_after(fitted: Map, test: Predictions, n_bins: int) -> float:
-    """The ECE of the mapped rows, for maps that need not touch every logit without doing so."""
+    """Return the ECE after a map, without a pass over every logit where the map needs none."""
     if isinstance(fitted, Scale):
         temperature = fitted.temperature.double()[None]
         return float(errors_at_temperatures(test.logits, test.labels, temperature, n_bins=n_bins))
@@ -335,19 +327,6 @@ def _ece_after(fitted: Map, test: Predictions, n_bins: int) -> float:
     return ece(fitted.transform(test), n_bins=n_bins)
 
 
-def _size_curve(
-    each: EvaluatedCandidate, evaluated: Evaluated, sizes: Sequence[int], draws: int, errors: np.ndarray
-) -> ValidationSize:
-    names = evaluated.map_names[1:]
-    points = []
-    for place, size in enumerate(sizes):
-        values = {name: errors[:, which, place].ravel().tolist() for which, name in enumerate(names)}
-        points.append(_point(size, values))
-    everything = {name: list(each.over_runs(name, "ece").values) for name in names}
-    points.append(_point(each.runs[0].calibration_rows, everything))
-    return ValidationSize(each.name, draws, each.over_runs(UNCALIBRATED, "ece"), tuple(points))
-
-
-def _point(rows: int, values: Mapping[str, list[float]]) -> SizePoint:
-    failed = {name: sum(map(math.isnan, of_map)) for name, of_map in values.items()}
-    return SizePoint(rows, {name: spread(of_map) for name, of_map in values.items()}, failed)
+def _point(size: int, values: Mapping[str, list[float]]) -> SizePoint:
+    failed = {name: sum(map(math.isnan, errors)) for name, errors in values.items()}
+    return SizePoint(size, {name: spread(errors) for name, errors in values.items()}, failed)

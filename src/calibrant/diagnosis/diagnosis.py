@@ -8,7 +8,27 @@ import torch
 
 from calibrant.calibrators import Calibrator
 from calibrant.checks import check_at_least
-from calibrant.diagnosis.calibratability import (
+from calibrant.diagnosis.curves import (
+    EpochCurves,
+    LearnedEpochs,
+    ValidationSize,
+    epoch_curves,
+    learned_epoch_groups,
+    validation_sizes,
+)
+from calibrant.diagnosis.evaluated import (
+    MAPS,
+    BySeed,
+    CandidateVerdict,
+    EvaluatedCandidate,
+    differences_from,
+    evaluate_candidates,
+    verdict,
+)
+from calibrant.diagnosis.over_seeds import Record
+from calibrant.diagnosis.runs import DiagnosedRun, baseline_of, candidate_notes, grouped
+from calibrant.diagnosis.shift import ShiftedSet, ShiftPanel, shift_panel
+from calibrant.diagnosis.summaries import (
     Calibratability,
     CoefficientCurve,
     Direction,
@@ -18,18 +38,6 @@ from calibrant.diagnosis.calibratability import (
     directions,
     refinement,
 )
-from calibrant.diagnosis.curves import (
-    EpochCurves,
-    LearnedEpochs,
-    ValidationSize,
-    epoch_curves,
-    learned_epoch_groups,
-    validation_sizes,
-)
-from calibrant.diagnosis.evaluated import MAPS, BySeed, CandidateVerdict, differences_from, evaluate_candidates, verdict
-from calibrant.diagnosis.over_seeds import Record
-from calibrant.diagnosis.runs import DiagnosedRun, baseline_of, candidate_notes, grouped
-from calibrant.diagnosis.shift import ShiftedSet, ShiftPanel, shift_panel
 
 __all__ = ["CandidateSummary", "Diagnosis", "diagnose"]
 
@@ -37,14 +45,14 @@ __all__ = ["CandidateSummary", "Diagnosis", "diagnose"]
 @final
 @dataclass(frozen=True)
 class CandidateSummary(Record):
-    """Who a candidate is."""
+    """Description of a candidate."""
 
     name: str
     words: str
     seeds: tuple[int, ...]
     folders: tuple[str, ...]
     calibration_rows: int
-    notes: tuple[str, ...] = ()  # what a reader should know of its runs
+    notes: tuple[str, ...] = ()  # on its runs
 
 
 @final
@@ -72,7 +80,7 @@ class Diagnosis(Record):
     map_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # the options of each map, by its name
 
 
-def diagnose(  # noqa: PLR0913  # each is one thing that a person may want otherwise
+def diagnose(  # noqa: PLR0913  # one option each
     runs: Sequence[DiagnosedRun],
     *,
     baseline: str | None = None,
@@ -97,7 +105,7 @@ def diagnose(  # noqa: PLR0913  # each is one thing that a person may want other
         seed: Random seed of all draws.
         sets: Shifted sets to evaluate the networks and their maps on.
         device: Where the networks run on those; None is the CPU.
-        progress: Called with what is being done, how much of it is done, and how much there is.
+        progress: Called with the current step, how much of it is done, and how much there is.
 
     Raises:
         UnknownNameError: If there is no such baseline.
@@ -113,7 +121,7 @@ def diagnose(  # noqa: PLR0913  # each is one thing that a person may want other
     progress("comparing", 0, 1)
     compared = differences_from(evaluated, baseline_name, resamples=resamples, seed=seed)
     first = evaluated.find(baseline_name)
-    pairs = [(each, compared.means.get(each.name, {})) for each in evaluated.candidates]
+    pairs = [(candidate, compared.means.get(candidate.name, {})) for candidate in evaluated.candidates]
     sizes: tuple[ValidationSize, ...] = ()
     if draws:
         sizes = validation_sizes(
@@ -121,44 +129,40 @@ def diagnose(  # noqa: PLR0913  # each is one thing that a person may want other
         )
     shift = None
     if sets:
+        where = device or torch.device("cpu")
         shift = shift_panel(
-            evaluated,
-            sets,
-            baseline=baseline_name,
-            device=device or torch.device("cpu"),
-            resamples=resamples,
-            seed=seed,
-            progress=progress,
+            evaluated, sets, baseline=baseline_name, device=where, resamples=resamples, seed=seed, progress=progress
         )
-    curves = [epoch_curves(each) for each in candidates]
-    is_traced = any(run.is_traced for run in runs)
+    curves = [epoch_curves(candidate) for candidate in candidates]
     return Diagnosis(
-        candidates=tuple(
-            CandidateSummary(
-                each.name,
-                each.candidate.words,
-                each.candidate.seeds,
-                tuple(str(run.path) for run in each.candidate.runs),
-                each.runs[0].calibration_rows,
-                tuple(candidate_notes(each.candidate)),
-            )
-            for each in evaluated.candidates
-        ),
+        candidates=tuple(_summary(candidate) for candidate in evaluated.candidates),
         baseline=baseline_name,
         maps=evaluated.map_names,
         n=evaluated.n,
         n_bins=n_bins,
         resamples=resamples,
         seed=seed,
-        verdicts=tuple(verdict(each, first, found, n_compared=len(compared.means)) for each, found in pairs if found),
-        calibratability=tuple(calibratability(each, first, found) for each, found in pairs),
-        refinement=tuple(refinement(each, first, found, n_bins=n_bins) for each, found in pairs),
-        directions=tuple(found for each in evaluated.candidates for found in directions(each)),
+        verdicts=tuple(verdict(one, first, by_map, n_compared=len(compared.means)) for one, by_map in pairs if by_map),
+        calibratability=tuple(calibratability(candidate, first, by_map) for candidate, by_map in pairs),
+        refinement=tuple(refinement(candidate, first, by_map, n_bins=n_bins) for candidate, by_map in pairs),
+        directions=tuple(direction for candidate in evaluated.candidates for direction in directions(candidate)),
         coefficients=coefficient_curves(evaluated),
         validation_sizes=sizes,
         epochs=tuple(curve for curve in curves if curve is not None),
-        learned_epochs=learned_epoch_groups(candidates) if is_traced else (),
+        learned_epochs=learned_epoch_groups(candidates) if any(run.is_traced for run in runs) else (),
         by_seed=compared.by_seed,
         shift=shift,
-        map_settings={each.name: each.settings() for each in maps},
+        map_settings={method.name: method.settings() for method in maps},
+    )
+
+
+def _summary(evaluated: EvaluatedCandidate) -> CandidateSummary:
+    candidate = evaluated.candidate
+    return CandidateSummary(
+        candidate.name,
+        candidate.words,
+        candidate.seeds,
+        tuple(str(run.path) for run in candidate.runs),
+        evaluated.runs[0].calibration_rows,
+        tuple(candidate_notes(candidate)),
     )

@@ -18,7 +18,7 @@ from calibrant.comparison import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.over_seeds import Noise, Record, Spread, interval_of, noise_of_seeds, spread
 from calibrant.diagnosis.runs import Candidate, DiagnosedRun
 from calibrant.errors import FitError, InputError
-from calibrant.evidence import Difference, PairedBootstrap, Side, correct
+from calibrant.evidence import Difference, PairedBootstrap, correct
 from calibrant.maps import Map, Scale
 from calibrant.metrics import (
     AURC,
@@ -41,32 +41,18 @@ from calibrant.numerics.binning import lowest_error
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = [
-    "MAPS",
-    "PAPER_MAPS",
-    "TEMPERATURE",
-    "UNCALIBRATED",
-    "BaselineDifferences",
-    "CandidateVerdict",
-    "Differences",
-    "Evaluated",
-    "EvaluatedCandidate",
-    "EvaluatedRun",
-    "Oracle",
-    "Outcome",
-    "Overall",
-    "check_maps",
-    "differences_from",
-    "evaluate_candidates",
-    "oracle_temperature",
-    "outcome_of",
-    "verdict",
-]
+    "MAPS", "PAPER_MAPS", "TEMPERATURE", "UNCALIBRATED", "BaselineDifferences", "CandidateVerdict", "Evaluated",
+    "EvaluatedCandidate", "EvaluatedRun", "Oracle", "Outcome", "differences_from", "evaluate_candidates",
+    "oracle_temperature", "verdict",
+]  # fmt: skip
 
 MAPS: tuple[Calibrator, ...] = (TemperatureScaling(), HistogramBinning(), StructuredVectorScaling())
 # As in "Rethinking Calibration": the temperature with the lowest ECE of a grid, and bins of equal width.
 PAPER_MAPS: tuple[Calibrator, ...] = (
     TemperatureScaling(criterion="ece-overconfidence"), HistogramBinning(bins="equal_width"), StructuredVectorScaling(),
 )  # fmt: skip
+
+_FEWEST = 10  # samples that the cross-fitted split of a score needs
 
 
 def check_maps(maps: Sequence[Calibrator], name: str) -> None:
@@ -95,36 +81,34 @@ class Oracle(Record):
 def oracle_temperature(test: Predictions, *, also: Iterable[float] = (), n_bins: int = 15) -> Oracle:
     """Search the temperature with the lowest ECE on the test samples themselves.
 
-    It is what "Rethinking Calibration" calls the optimal ECE: how far a temperature could get, without the luck of the
-    calibration samples. It flatters, since it is chosen on the rows it is evaluated on, the more so the fewer they are.
+    "Rethinking Calibration" calls it the optimal ECE: how far a temperature could get, without the luck of the
+    calibration samples. It is optimistic, because it is chosen on the samples that it is evaluated on, and more so the
+    fewer they are.
 
-    All temperatures are searched, usually in relative steps of 1e-5 (see ``numerics.binning``). If all
-    samples are right the lowest temperature is taken, and if all are wrong the highest.
+    All temperatures are searched, usually in relative steps of 1e-5 (see ``numerics.binning``). If all predictions are
+    right the lowest temperature is taken, and if all are wrong the highest.
 
     Args:
         test: The test samples.
-        also: Temperatures to try beside the others, such as those that were fitted elsewhere; NaN is passed over.
+        also: Further temperatures to try, such as fitted ones; NaN is skipped.
         n_bins: Number of bins of the ECE.
 
     Example:
         >>> import torch
         >>> logits = torch.randn(4000, 5, generator=torch.manual_seed(0))
         >>> labels = logits.softmax(1).multinomial(1, generator=torch.manual_seed(1))[:, 0]
-        >>> found = oracle_temperature(Predictions.from_logits(3 * logits, labels))
-        >>> 2.5 < found.temperature < 3.5, found.ece < 0.02
+        >>> oracle = oracle_temperature(Predictions.from_logits(3 * logits, labels))
+        >>> 2.5 < oracle.temperature < 3.5, oracle.ece < 0.02
         (True, True)
     """
     known = [temperature for temperature in also if not math.isnan(temperature)]
     return Oracle(*lowest_error(test.logits, test.labels, also=known, n_bins=n_bins))
 
 
-_FEWEST = 10  # rows that the cross-fitted split of a score needs
-
-
 @final
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The test samples of one run under one map; without rows, and with a reason, where the map could not be fitted."""
+    """The test samples of one run under one map; without samples, and with a reason, where it could not be fitted."""
 
     top: TopLabel | None
     values: Mapping[str, float]  # by metric
@@ -136,13 +120,13 @@ class Outcome:
 @final
 @dataclass(frozen=True, eq=False)
 class EvaluatedRun:
-    """One run under every map, and what an oracle would make of it."""
+    """One run under every map, and under an oracle's temperature."""
 
     seed: int
-    outcomes: Mapping[str, Outcome]  # by map; "uncalibrated" is the uncalibrated network
+    outcomes: Mapping[str, Outcome]  # by map, the uncalibrated network first
     temperature: float  # fitted on the calibration samples; NaN if it could not be
     oracle: Oracle
-    splits: Mapping[str, ScoreSplit]  # of log-loss and Brier score, as the network is
+    splits: Mapping[str, ScoreSplit]  # of log-loss and Brier score, uncalibrated
     calibration_rows: int
 
 
@@ -160,13 +144,13 @@ class EvaluatedCandidate:
         return self.candidate.name
 
     def over_runs(self, map_name: str, metric: str) -> Spread:
-        """A metric over the runs."""
+        """Return a metric over the runs."""
         return spread([run.outcomes[map_name].values.get(metric, math.nan) for run in self.runs])
 
     def tops(self, map_name: str) -> dict[int, TopLabel]:
-        """The top labels of the runs that have some, by seed."""
-        found = {run.seed: run.outcomes[map_name].top for run in self.runs}
-        return {seed: top for seed, top in found.items() if top is not None}
+        """Return the top labels of the runs that have some, by seed."""
+        tops = {run.seed: run.outcomes[map_name].top for run in self.runs}
+        return {seed: top for seed, top in tops.items() if top is not None}
 
 
 @final
@@ -182,11 +166,11 @@ class Evaluated:
     @property
     def map_names(self) -> tuple[str, ...]:
         """Names of the maps, the uncalibrated network first."""
-        return (UNCALIBRATED, *(each.name for each in self.maps))
+        return (UNCALIBRATED, *(method.name for method in self.maps))
 
     def find(self, name: str) -> EvaluatedCandidate:
-        """The candidate of this name, which must be one of them."""
-        return next(each for each in self.candidates if each.name == name)
+        """Return the candidate of this name, which must exist."""
+        return next(candidate for candidate in self.candidates if candidate.name == name)
 
 
 def evaluate_candidates(
@@ -196,7 +180,7 @@ def evaluate_candidates(
     n_bins: int = 15,
     progress: Callable[[str, int, int], None] = lambda _what, _done, _of: None,
 ) -> Evaluated:
-    """Fit every map once for every run, and measure the test samples before and after.
+    """Fit every map once for every run, and evaluate the test samples before and after.
 
     Args:
         candidates: From :func:`~calibrant.diagnosis.runs.grouped`.
@@ -209,21 +193,20 @@ def evaluate_candidates(
     """
     check_bins(n_bins)
     check_maps(maps, "maps")
-    total = sum(len(each.runs) for each in candidates)
-    done, found = 0, []
+    total, done, evaluated = sum(len(candidate.runs) for candidate in candidates), 0, []
     for candidate in candidates:
-        evaluated = []
+        runs = []
         for run in candidate.runs:
             progress(run.path.name, done, total)
-            evaluated.append(_evaluated(run, maps, n_bins))
+            runs.append(_evaluate(run, maps, n_bins))
             done += 1
-        found.append(EvaluatedCandidate(candidate, tuple(evaluated)))
-    raw = found[0].runs[0].outcomes[UNCALIBRATED].top
-    assert raw is not None, "nothing needs no fit"
-    return Evaluated(tuple(found), tuple(maps), n_bins, len(raw))
+        evaluated.append(EvaluatedCandidate(candidate, tuple(runs)))
+    top = evaluated[0].runs[0].outcomes[UNCALIBRATED].top
+    assert top is not None, "the uncalibrated network needs no fit"
+    return Evaluated(tuple(evaluated), tuple(maps), n_bins, len(top))
 
 
-def _evaluated(run: DiagnosedRun, maps: Sequence[Calibrator], n_bins: int) -> EvaluatedRun:
+def _evaluate(run: DiagnosedRun, maps: Sequence[Calibrator], n_bins: int) -> EvaluatedRun:
     calibration, test = run.calibration, run.test
     outcomes = {UNCALIBRATED: outcome_of(test, n_bins=n_bins)}
     temperature = math.nan
@@ -236,38 +219,23 @@ def _evaluated(run: DiagnosedRun, maps: Sequence[Calibrator], n_bins: int) -> Ev
             temperature = float(fitted.map.temperature)
         outcomes[method.name] = outcome_of(test, fitted.map, n_bins=n_bins, notes=fitted.notes)
     oracle = oracle_temperature(test, also=[temperature], n_bins=n_bins)
-    return EvaluatedRun(run.seed, outcomes, temperature, oracle, _splits(test), len(calibration))
-
-
-def _of_top_labels(n_bins: int) -> tuple[Metric, ...]:
-    return (
-        Accuracy(), Confidence(), ECE(n_bins), TopBrier(), AUROC(), AUPRSuccess(), AUPRError(), AURC(), EAURC(),
-    )  # fmt: skip
+    try:
+        splits = calibration_refinement(test) if len(test) >= _FEWEST else {}
+    except FitError:  # all samples right, or all logits alike: no temperature is best
+        splits = {}
+    return EvaluatedRun(run.seed, outcomes, temperature, oracle, splits, len(calibration))
 
 
 def outcome_of(
-    rows: Predictions, fitted: Map | None = None, *, n_bins: int = 15, notes: tuple[str, ...] = ()
+    samples: Predictions, fitted: Map | None = None, *, n_bins: int = 15, notes: tuple[str, ...] = ()
 ) -> Outcome:
-    """Evaluate samples under a map, or uncalibrated.
-
-    Args:
-        rows: Samples as the network predicts them.
-        fitted: The map; None for none.
-        n_bins: Number of bins of the ECE.
-        notes: Warnings of the fit.
-    """
-    mapped = rows if fitted is None else fitted.transform(rows)
+    """Evaluate samples under a map, or uncalibrated, with the warnings of its fit as notes."""
+    mapped = samples if fitted is None else fitted.transform(samples)
     mapped.softmax_rows(Brier().statistic.wanted)  # one pass over the logits for all
-    values = Tally(_of_top_labels(n_bins)).add(mapped.top).values()
-    values |= {each.name: each(mapped) for each in (NLL(), Brier())}
+    of_top = (Accuracy(), Confidence(), ECE(n_bins), TopBrier(), AUROC(), AUPRSuccess(), AUPRError(), AURC(), EAURC())
+    values = Tally(of_top).add(mapped.top).values()
+    values |= {metric.name: metric(mapped) for metric in (NLL(), Brier())}
     return Outcome(mapped.top, values, notes=notes, map=fitted)
-
-
-def _splits(test: Predictions) -> dict[str, ScoreSplit]:
-    try:
-        return calibration_refinement(test) if len(test) >= _FEWEST else {}
-    except FitError:  # all samples right, or all logits alike: no temperature is best
-        return {}
 
 
 Differences: TypeAlias = Mapping[str, Mapping[str, Difference]]  # by map and metric
@@ -298,7 +266,7 @@ def differences_from(
     that differs from seed to seed. A candidate without a single run under a map has NaN there.
 
     Args:
-        evaluated: From :func:`~calibrant.diagnosis.evaluated.evaluate_candidates`.
+        evaluated: From :func:`evaluate_candidates`.
         baseline: Name of a candidate.
         resamples: Bootstrap draws of the test samples.
         seed: Random seed of the draws.
@@ -333,14 +301,14 @@ def _draw(bootstrap: PairedBootstrap, candidate: EvaluatedCandidate, map_name: s
 
 
 def _known(drawn: _Drawn, metric: Metric) -> dict[int, Tensor]:
-    """The runs that have such a number: without wrong predictions, for one, there is no AUROC."""
+    """Select the runs that have such a number: without wrong predictions there is no AUROC."""
     return {seed: values[metric.name] for seed, values in drawn.items() if not values[metric.name][0].isnan()}
 
 
 def _difference(
     bootstrap: PairedBootstrap, metric: Metric, baseline: Mapping[int, Tensor], candidate: Mapping[int, Tensor], n: int
 ) -> Difference:
-    """The difference of the means over runs, not corrected."""
+    """Return the difference of the means over runs, not corrected."""
     first, second = list(baseline.values()), list(candidate.values())
     means = [float(torch.stack(runs)[:, 0].mean()) if runs else math.nan for runs in (first, second)]
     low = high = p = math.nan
@@ -355,8 +323,8 @@ def _difference(
         assert seeds is not None, "there are more than two runs"
         low, high, p = interval_of(value, [samples, seeds], bias=bias)
     elif first and second:
-        found = bootstrap.difference(metric, *first, *second)
-        low, high, p = found.low, found.high, found.p
+        single = bootstrap.difference(metric, *first, *second)
+        low, high, p = single.low, single.high, single.p
     return Difference(means[0], means[1], means[1] - means[0], low, high, p, covers_seeds=covers_seeds)
 
 
@@ -387,17 +355,13 @@ def verdict(
     """Weigh the differences of one candidate from the baseline.
 
     Args:
-        candidate: A candidate of an :class:`~calibrant.diagnosis.evaluated.Evaluated`.
+        candidate: A candidate of an :class:`Evaluated`.
         baseline: Another one.
         differences: The candidate's differences of :func:`differences_from`, by map and metric.
         n_compared: Number of candidates that were compared with the baseline.
     """
     uncalibrated, scaled = differences[UNCALIBRATED], differences[TEMPERATURE]["ece"]
-    sides: set[Side] = {scaled.side, uncalibrated["auroc"].side}
-    if {"better", "worse"} <= sides:
-        overall: Overall = "mixed"
-    else:
-        overall = "better" if "better" in sides else "worse" if "worse" in sides else "alike"
+    sides = {scaled.side, uncalibrated["auroc"].side} - {"alike"}
     return CandidateVerdict(
         candidate=candidate.name,
         baseline=baseline.name,
@@ -405,7 +369,7 @@ def verdict(
         ece_after_temperature=scaled,
         auroc=uncalibrated["auroc"],
         accuracy=uncalibrated["accuracy"],
-        overall=overall,
+        overall="mixed" if len(sides) > 1 else next(iter(sides), "alike"),
         runs=len(candidate.runs),
         baseline_runs=len(baseline.runs),
         n_compared=n_compared,

@@ -1,4 +1,4 @@
-"""Statistics over the runs of a candidate, and records of them.
+"""Statistics over the runs of a candidate, and the base class of records.
 
 Two things make a number vary: other test samples, and another seed. The test samples are the same for all runs, so
 resampling them for all at once shows the first, also for a mean over runs. The spread of the runs of a candidate shows
@@ -17,7 +17,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias, final
 import numpy as np
 from torch import Tensor
 
-__all__ = ["LEVEL", "Noise", "Record", "Spread", "TwoSample", "interval_of", "noise_of_seeds", "spread", "two_sample"]
+from calibrant.evidence import LEVEL
+
+__all__ = ["Spread", "TwoSample", "spread", "two_sample"]
+
+RunSide: TypeAlias = Literal["higher", "lower", "alike"]
+
+_FEWEST = 2  # runs on either side of a test over runs
+_SAME = 1e-24  # a variance that rounding leaves of numbers that are all the same
 
 
 class Record(ABC):  # noqa: B024  # abstract in that only frozen dataclasses below it are made
@@ -25,7 +32,7 @@ class Record(ABC):  # noqa: B024  # abstract in that only frozen dataclasses bel
 
     @final
     def as_dict(self) -> dict[str, Any]:
-        """As JSON can hold it: numbers that do not exist (NaN) are None, tensors are lists."""
+        """Return plain data for JSON: NaN and infinity become None, tensors become lists."""
         plain: dict[str, Any] = _plain(self)
         return plain
 
@@ -45,13 +52,6 @@ def _plain(value: object) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-LEVEL = 0.05
-_FEWEST = 2  # runs on either side of a test over runs
-_SAME = 1e-24  # a variance that rounding leaves of numbers that are all the same
-
-RunSide: TypeAlias = Literal["higher", "lower", "alike"]
-
-
 @final
 @dataclass(frozen=True)
 class Spread(Record):
@@ -61,21 +61,25 @@ class Spread(Record):
     std: float  # of the runs, not of their mean
     lowest: float
     highest: float
-    values: tuple[float, ...]  # one a run, in their order; NaN where it could not be had
+    values: tuple[float, ...]  # one per run, in their order; NaN where there is none
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """The mean and standard deviation over runs.
+    """Compute the mean and standard deviation over runs.
 
     Example:
         >>> spread([1.0, 3.0]).mean, round(spread([1.0, 3.0]).std, 4)
         (2.0, 1.4142)
     """
-    known = np.array([value for value in values if not math.isnan(value)])
+    known = _known(values)
     if not known.size:
         return Spread(math.nan, math.nan, math.nan, math.nan, tuple(values))
     std = float(known.std(ddof=1)) if known.size > 1 else math.nan
     return Spread(float(known.mean()), std, float(known.min()), float(known.max()), tuple(values))
+
+
+def _known(values: Sequence[float]) -> np.ndarray:
+    return np.array([value for value in values if not math.isnan(value)])
 
 
 @final
@@ -83,8 +87,8 @@ def spread(values: Sequence[float]) -> Spread:
 class TwoSample(Record):
     """A two-sample t-test of runs against the baseline's runs, as in "Rethinking Calibration" (its ▲ and ▼).
 
-    Welch's form, which does not take both to spread alike; the paper does not say which it uses. Not corrected for the
-    number of candidates, as in the paper. It knows the noise of seeds alone: with other test samples all runs move.
+    Welch's form, which does not assume equal variances; the paper does not say which it uses. Not corrected for the
+    number of candidates, as in the paper. It covers the noise of seeds alone: with other test samples all runs move.
     """
 
     difference: float  # of the means, candidate minus baseline
@@ -96,14 +100,14 @@ class TwoSample(Record):
 
 
 def two_sample(baseline: Sequence[float], candidate: Sequence[float]) -> TwoSample:
-    """Do the means of two samples of runs differ?
+    """Test whether the means of two samples of runs differ.
 
     Example:
-        >>> found = two_sample([1.0, 1.1, 0.9], [2.0, 2.1, 1.9])
-        >>> found.side, round(found.p, 4)
+        >>> test = two_sample([1.0, 1.1, 0.9], [2.0, 2.1, 1.9])
+        >>> test.side, round(test.p, 4)
         ('higher', 0.0003)
     """
-    first, second = (np.array([value for value in each if not math.isnan(value)]) for each in (baseline, candidate))
+    first, second = _known(baseline), _known(candidate)
     difference = float(second.mean() - first.mean()) if first.size and second.size else math.nan
     if min(first.size, second.size) < _FEWEST:
         note = f"a test over runs needs {_FEWEST} of each or more; there are {second.size} and {first.size}"
@@ -112,8 +116,8 @@ def two_sample(baseline: Sequence[float], candidate: Sequence[float]) -> TwoSamp
     assert noise is not None, "there are several of each"
     if noise.variance <= _SAME:
         is_zero = abs(difference) <= math.sqrt(_SAME)
-        told = None if is_zero else "runs that are all the same tell nothing of noise"
-        return TwoSample(difference, math.nan, math.nan, 1.0 if is_zero else math.nan, "alike", told)
+        reason = None if is_zero else "runs that are all the same show nothing about noise"
+        return TwoSample(difference, math.nan, math.nan, 1.0 if is_zero else math.nan, "alike", reason)
     t = difference / math.sqrt(noise.variance)
     p = _two_sided(t, noise.df)
     side: RunSide = "alike" if p > LEVEL else "higher" if difference > 0 else "lower"
@@ -121,16 +125,16 @@ def two_sample(baseline: Sequence[float], candidate: Sequence[float]) -> TwoSamp
 
 
 class Noise(NamedTuple):
-    """The variance of a number, and how well it is known."""
+    """Variance of a number, and the degrees of freedom of its estimate (infinite if it is known exactly)."""
 
     variance: float
-    df: float  # degrees of freedom; infinite if it is known exactly
+    df: float
 
 
 def noise_of_seeds(*samples: Sequence[float] | np.ndarray) -> Noise | None:
-    """The noise of a difference (or sum) of means over runs; None where all samples are a single run.
+    """Estimate the noise of a difference (or sum) of means over runs; None where all samples are a single run.
 
-    A single run beside several of another candidate is taken to vary as those do.
+    A single run beside several of another candidate is assumed to vary as those do.
 
     Args:
         samples: The numbers of the runs of each candidate, at least one each.
@@ -146,36 +150,28 @@ def noise_of_seeds(*samples: Sequence[float] | np.ndarray) -> Noise | None:
     return _added([Noise(share, df) for share, df in zip(shares, degrees, strict=True)])
 
 
-class Interval(NamedTuple):
-    """A 95 % interval, and the two-sided p-value of 0."""
-
-    low: float
-    high: float
-    p: float
-
-
-def interval_of(value: float, noises: Sequence[Noise], *, bias: float = 0.0) -> Interval:
-    """Interval and p-value of a number under independent kinds of noise.
+def interval_of(value: float, noises: Sequence[Noise], *, bias: float = 0.0) -> tuple[float, float, float]:
+    """Return both ends of the 95 % interval of a number, and its two-sided p-value, under independent noises.
 
     Args:
         value: The number.
         noises: Noise of samples, and of seeds if it is known.
-        bias: By how much resampling inflates the number, as noise itself did; taken off at the nearer end, as in the
+        bias: By how much resampling inflates the number, as noise itself did; subtracted at the nearer end, as in the
             bootstrap of a single number.
     """
     noise = _added(noises)
     if noise.variance <= _SAME:
-        return Interval(value, value, 1.0 if abs(value) <= math.sqrt(_SAME) else math.nan)
+        return value, value, 1.0 if abs(value) <= math.sqrt(_SAME) else math.nan
     from scipy.special import stdtrit
 
     error = math.sqrt(noise.variance)
     reach = (1.959963984540054 if math.isinf(noise.df) else float(stdtrit(noise.df, 1 - LEVEL / 2))) * error
     low, high = sorted((value, value - bias))
-    return Interval(low - reach, high + reach, _two_sided((value - bias) / error, noise.df))
+    return low - reach, high + reach, _two_sided((value - bias) / error, noise.df)
 
 
 def _added(noises: Sequence[Noise]) -> Noise:
-    """The sum, with the degrees of freedom of Welch and Satterthwaite."""
+    """Add up noises, with the degrees of freedom of Welch and Satterthwaite."""
     variance = sum(noise.variance for noise in noises)
     doubt = sum(noise.variance**2 / noise.df for noise in noises)
     return Noise(variance, variance**2 / doubt if doubt else math.inf)

@@ -17,8 +17,8 @@ from calibrant.diagnosis import (
     RefinementRow,
     SizePoint,
 )
-from calibrant.diagnosis.calibratability import NOT_AN_IDENTITY, ORACLE, SEPARATION
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
+from calibrant.diagnosis.summaries import NOT_AN_IDENTITY, ORACLE, SEPARATION
 from calibrant.evidence import Side
 from calibrant.report.candidates import (
     SeedCell,

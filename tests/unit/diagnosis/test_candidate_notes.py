@@ -11,7 +11,7 @@ from calibrant.report.diagnosis import diagnosis_notes
 
 @pytest.fixture
 def learned(made, hands):
-    """Runs of γ-Net, a seed each, from the shares of rows at the limit epoch by epoch; None where nobody looked."""
+    """Runs of γ-Net, a seed each, from the shares of samples at the limit epoch by epoch; None where nobody looked."""
 
     def runs(*shares):
         for seed, share in enumerate(shares):
@@ -25,13 +25,13 @@ def learned(made, hands):
 
 def test_runs_in_which_gamma_ended_at_its_limit_are_counted(learned):
     (candidate,) = grouped(learned([0.0, 0.0], [0.0, 0.375], [0.5, 0.0]))
-    assert list(candidate_notes(candidate)) == ["γ at its limit in 1 of 3 runs in the end (seed 1: 37.5% of rows)"]
+    assert list(candidate_notes(candidate)) == ["γ at its limit in 1 of 3 runs in the end (seed 1: 37.5% of samples)"]
 
 
 def test_the_last_epoch_in_which_somebody_looked_counts(learned):
     (candidate,) = grouped(learned([0.0, 1.0, None], [0.25, 0.25, None]))
     assert list(candidate_notes(candidate)) == [
-        "γ at its limit in 2 of 2 runs in the end (seed 0: 100.0% of rows, seed 1: 25.0% of rows)"
+        "γ at its limit in 2 of 2 runs in the end (seed 0: 100.0% of samples, seed 1: 25.0% of samples)"
     ]
 
 

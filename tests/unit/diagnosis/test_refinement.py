@@ -7,7 +7,7 @@ import torch
 from scipy.stats import ttest_ind
 
 from calibrant.diagnosis import MAPS, differences_from, read_runs, refinement
-from calibrant.diagnosis.calibratability import NOT_AN_IDENTITY
+from calibrant.diagnosis.summaries import NOT_AN_IDENTITY
 from calibrant.diagrams import confidence_density
 from calibrant.metrics import accuracy, aurc, auroc, calibration_refinement, murphy, nll, refinement_terms
 from calibrant.predictions import TopLabel

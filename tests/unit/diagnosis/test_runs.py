@@ -70,11 +70,11 @@ def test_a_run_that_came_without_its_weights_is_read(made, hands):
         read_runs([path])
 
 
-@pytest.mark.parametrize(("part", "said"), [("calibration", "set apart to calibrate"), ("test", "to judge")])
-def test_a_run_without_one_of_its_parts_is_refused(made, part, said):
+@pytest.mark.parametrize(("part", "use"), [("calibration", "to fit the maps on"), ("test", "to evaluate")])
+def test_a_run_without_one_of_its_parts_is_refused(made, part, use):
     path = made()
     (path / f"{part}.npz").unlink()
-    with pytest.raises(FileError, match=rf"must have rows {said}.* it has no {part}\.npz\. Train with a split"):
+    with pytest.raises(FileError, match=rf"must have {part} samples {use}; it has no {part}\.npz\. Train with a split"):
         read_runs([path])
 
 
@@ -104,15 +104,19 @@ def test_a_run_named_twice_is_refused_also_by_another_path_or_as_a_copy(made, tm
 
 def test_other_test_rows_are_refused(made, hands, tmp_path):
     first = made(name="first")
-    with pytest.raises(InputError, match=r"the same test rows, .*first has 400 and .*fewer has 300\. Diagnose them"):
+    with pytest.raises(
+        InputError, match=r"the same test samples, .*first has 400 test samples and .*fewer has 300\. Diagnose them"
+    ):
         read_runs([first, made(seed=1, n=300, name="fewer")])
     test = hands.rows(400, "test")
     labels = test.labels.clone()
     labels[7], labels[9] = (labels[7] + 1) % 4, (labels[9] + 1) % 4
     turned = type(test).from_logits(test.logits, labels)
     other = hands.write(tmp_path / "other", hands.settings(seed=1), hands.rows(400, "calibration"), turned)
-    said = rf"row 7 is of class {int(test.labels[7])} in .*first and {int(labels[7])} in .*other \(2 rows differ\)"
-    with pytest.raises(InputError, match=said):
+    message = (
+        rf"sample 7 is of class {int(test.labels[7])} in .*first and {int(labels[7])} in .*other \(2 samples differ\)"
+    )
+    with pytest.raises(InputError, match=message):
         read_runs([first, other])
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from calibrant.datasets import CIFAR10, Dataset, DigitsReader, MedMNIST, Samples
-from calibrant.diagnosis import clean_examples, read_run_dataset, read_runs
+from calibrant.diagnosis import clean_samples, read_run_dataset, read_runs
 from calibrant.errors import FileError, InputError
 
 
@@ -27,7 +27,7 @@ def changed(run, **settings):
 
 
 def test_the_test_images_are_those_of_the_runs_own_split(runs, digits):
-    found = clean_examples(runs, digits)
+    found = clean_samples(runs, digits)
     assert torch.equal(found.labels, runs[0].test.labels)
     # Half of the test part judges: its rows, in their order.
     assert len(found) == 100
@@ -37,11 +37,11 @@ def test_the_test_images_are_those_of_the_runs_own_split(runs, digits):
 
 def test_other_test_rows_are_refused(runs, digits):
     fewer = replace(digits, test=digits.test[:150])
-    with pytest.raises(InputError, match="it has 100 test rows and digits gives 75"):
-        clean_examples(runs, fewer)
+    with pytest.raises(InputError, match=r"test\.npz has 100 test samples and digits has 75"):
+        clean_samples(runs, fewer)
     labels = digits.test.labels.roll(1)
-    with pytest.raises(InputError, match=r"test row \d+ is of class \d .* rows differ\)"):
-        clean_examples(runs, replace(digits, test=Samples(digits.test.inputs, labels)))
+    with pytest.raises(InputError, match=r"sample \d+ is of class \d .* samples differ\)"):
+        clean_samples(runs, replace(digits, test=Samples(digits.test.inputs, labels)))
 
 
 @pytest.mark.parametrize("part", ["test", "training"])
@@ -49,27 +49,27 @@ def test_one_pixel_that_differs_is_refused(runs, digits, part):
     images = getattr(digits, part).inputs.clone()
     images[0, 0, 0, 0] += 1
     other = replace(digits, **{part: Samples(images, getattr(digits, part).labels)})
-    with pytest.raises(InputError, match="labels of digits are the same, but its images or its other rows are not"):
-        clean_examples(runs, other)
+    with pytest.raises(InputError, match="labels of digits are the same, but its images or its other samples are not"):
+        clean_samples(runs, other)
 
 
 def test_other_classes_are_refused(runs, digits):
     with pytest.raises(InputError, match="it has 10 classes and digits 11"):
-        clean_examples(runs, replace(digits, class_names=(*digits.class_names, "10")))
+        clean_samples(runs, replace(digits, class_names=(*digits.class_names, "10")))
     with pytest.raises(InputError, match="their classes differ"):
-        clean_examples(runs, replace(digits, class_names=digits.class_names[::-1]))
+        clean_samples(runs, replace(digits, class_names=digits.class_names[::-1]))
 
 
 def test_texts_have_no_test_images(runs, digits):
     with pytest.raises(InputError, match=r"must take images; .* was trained on texts .* without a shift"):
-        clean_examples([changed(runs[0], n_words=50, input_shape=(20,), pixel_scale=None)], digits)
+        clean_samples([changed(runs[0], n_words=50, input_shape=(20,), pixel_scale=None)], digits)
     with pytest.raises(InputError, match=r"inputs of shape \(7,\)"):
-        clean_examples([changed(runs[0], input_shape=(7,))], digits)
+        clean_samples([changed(runs[0], input_shape=(7,))], digits)
 
 
 def test_every_run_is_checked_and_not_the_first_alone(runs, digits):
     with pytest.raises(InputError, match="are not"):
-        clean_examples([*runs, changed(runs[0], data_digest="0" * 16)], digits)
+        clean_samples([*runs, changed(runs[0], data_digest="0" * 16)], digits)
 
 
 def test_bundled_data_need_no_folder_and_others_do(runs):

@@ -15,7 +15,7 @@ from calibrant.datasets import Dataset, DigitsReader, Samples, corrupt
 from calibrant.diagnosis import (
     MAPS,
     ShiftedSet,
-    clean_examples,
+    clean_samples,
     corrupted_sets,
     evaluate_candidates,
     grouped,
@@ -49,7 +49,7 @@ def digits():
 
 @pytest.fixture(scope="module")
 def clean(runs, digits):
-    return clean_examples(runs, digits)
+    return clean_samples(runs, digits)
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +224,7 @@ def test_a_map_that_could_not_be_fitted_has_no_numbers_here_either(runs, clean, 
 def test_a_network_is_overconfident_where_it_is_wrong_and_does_not_know(learned):
     evaluated, runs, digits = learned
     # The same pictures under labels that are all wrong: accuracy is gone, confidence is not.
-    examples = clean_examples(runs, digits)
+    examples = clean_samples(runs, digits)
     wrong = Samples(examples.inputs, (examples.labels + 5) % 10)
     panel = shift_panel(evaluated, [stored(wrong)], baseline="ce", device=CPU, resamples=2)
     assert [row.direction.side for row in rows_of(panel, shift="clean")] == ["underconfident", "neither"]

@@ -8,7 +8,7 @@ import torch
 
 from calibrant import catalogue
 from calibrant.datasets import Dataset, DigitsReader, Samples, corrupt
-from calibrant.diagnosis import clean_examples, corrupted_sets, read_runs, shift, stored_sets
+from calibrant.diagnosis import clean_samples, corrupted_sets, read_runs, shift, stored_sets
 from calibrant.diagnosis.shift import check_suits
 from calibrant.errors import FileError, InputError, UnknownNameError
 
@@ -28,7 +28,7 @@ def digits():
 
 @pytest.fixture(scope="module")
 def clean(runs, digits):
-    return clean_examples(runs, digits)
+    return clean_samples(runs, digits)
 
 
 def write(path, images, labels):

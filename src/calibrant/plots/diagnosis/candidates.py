@@ -22,8 +22,8 @@ from calibrant.diagnosis import (
     RefinementRow,
     Spread,
 )
-from calibrant.diagnosis.calibratability import ORACLE
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
+from calibrant.diagnosis.summaries import ORACLE
 from calibrant.plots import layout
 from calibrant.plots.comparison import dot_look
 from calibrant.plots.diagnosis import panels

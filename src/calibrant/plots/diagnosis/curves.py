@@ -12,8 +12,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from matplotlib.transforms import ScaledTranslation
 
 from calibrant.diagnosis import CoefficientCurve, Diagnosis, EpochCurves, LearnedEpochs, LearnedGroup, ValidationSize
-from calibrant.diagnosis.calibratability import ORACLE
 from calibrant.diagnosis.evaluated import UNCALIBRATED
+from calibrant.diagnosis.summaries import ORACLE
 from calibrant.errors import InputError
 from calibrant.plots import layout
 from calibrant.plots.diagnosis import panels

@@ -15,8 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from calibrant.diagnosis import Band, Diagnosis, Spread
-from calibrant.diagnosis.calibratability import ORACLE
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
+from calibrant.diagnosis.summaries import ORACLE
 from calibrant.plots.layout import SIZES, Look, Theme, method_title, new_figure, percent_ticks, without_middle
 
 __all__ = [

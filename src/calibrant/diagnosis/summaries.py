@@ -1,4 +1,4 @@
-"""Calibratability, direction and refinement of candidates: what calibration can change, and what it cannot."""
+"""Summaries of candidates: calibratability, direction, coefficients, and refinement."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,25 +24,18 @@ from calibrant.metrics import murphy, refinement_terms
 from calibrant.predictions import TopLabel
 
 __all__ = [
-    "NOT_AN_IDENTITY",
-    "ORACLE",
-    "SEPARATION",
-    "Calibratability",
-    "CoefficientCurve",
-    "CoefficientPoint",
-    "DensityCurves",
-    "Direction",
-    "DirectionSide",
-    "Refinement",
-    "RefinementRow",
-    "SplitSpread",
-    "calibratability",
-    "coefficient_curves",
-    "directions",
-    "refinement",
-]
+    "Calibratability", "CoefficientCurve", "CoefficientPoint", "DensityCurves", "Direction", "Refinement",
+    "RefinementRow", "SplitSpread", "calibratability", "coefficient_curves", "directions", "refinement",
+]  # fmt: skip
 
 ORACLE = "oracle"  # the optimal ECE's place beside those after each map
+NOT_AN_IDENTITY = (
+    "equation 9 (ECE = α − β − γ) is not an identity: its right side is no calibration error. Exact is ECE = mean "
+    "confidence − accuracy where no bin is underconfident (equation 7), and ECE ≥ its size always."
+)
+SEPARATION = ("accuracy", "auroc", "aupr_success", "aupr_error", "aurc", "e_aurc", "nll", "brier", "top_brier")
+_MURPHY = ("reliability", "resolution", "uncertainty", "within_bin", "refinement")
+_TERMS = ("alpha", "beta", "gamma", "equation_9", "ece", "confidence_minus_accuracy", "overconfident_bins")
 
 
 @final
@@ -58,7 +51,7 @@ class Calibratability(Record):
     candidate: str
     seeds: tuple[int, ...]
     accuracy: Spread
-    ece: Mapping[str, Spread]  # by map; "uncalibrated" is the uncalibrated network
+    ece: Mapping[str, Spread]  # by map, the uncalibrated network first
     temperature: Spread  # fitted
     optimal_ece: Spread
     oracle_temperature: Spread
@@ -91,6 +84,7 @@ def calibratability(
         tests = {name: two_sample(baseline.over_runs(name, "ece").values, ece[name].values) for name in maps}
         tests[ORACLE] = two_sample([run.oracle.ece for run in baseline.runs], optimal.values)
     outcomes = [(name, run.seed, run.outcomes[name]) for run in candidate.runs for name in maps]
+    failures = {f"{name}, seed {seed}": outcome.failure for name, seed, outcome in outcomes}
     return Calibratability(
         candidate=candidate.name,
         seeds=candidate.candidate.seeds,
@@ -100,10 +94,8 @@ def calibratability(
         optimal_ece=optimal,
         oracle_temperature=spread([run.oracle.temperature for run in candidate.runs]),
         t_tests=tests,
-        differences={name: found["ece"] for name, found in differences.items()},
-        failures={
-            f"{name}, seed {seed}": outcome.failure for name, seed, outcome in outcomes if outcome.failure is not None
-        },
+        differences={name: by_metric["ece"] for name, by_metric in differences.items()},
+        failures={where: failure for where, failure in failures.items() if failure is not None},
         notes=tuple(dict.fromkeys(f"{name}: {note}" for name, _, outcome in outcomes for note in outcome.notes)),
     )
 
@@ -116,7 +108,8 @@ DirectionSide: TypeAlias = Literal["overconfident", "underconfident", "neither"]
 class Direction(Record):
     """Mean confidence minus accuracy, over the runs of a candidate under one map, with its 95 % interval.
 
-    It is 0 also where confident answers claim too much and modest ones too little; the ECE is at least its size.
+    It is also 0 where overconfidence on some samples and underconfidence on others cancel; the ECE is at least its
+    absolute value.
     """
 
     candidate: str
@@ -125,14 +118,14 @@ class Direction(Record):
     low: float
     high: float
     side: DirectionSide  # "neither" where the interval holds 0
-    covers_seeds: bool  # whether the interval knows the noise of seeds beside that of samples
+    covers_seeds: bool  # whether the interval includes the noise of seeds beside that of samples
 
 
 def directions(candidate: EvaluatedCandidate) -> tuple[Direction, ...]:
-    """The direction of a candidate, uncalibrated and after each map.
+    """Return the direction of a candidate, uncalibrated and after each map.
 
-    The gap of a row is its confidence minus 1 or 0, so the interval of its mean needs no resampling; over several runs
-    the rows' gaps are averaged first, because all runs have the same samples.
+    The gap of a sample is its confidence minus 1 or 0, so the interval of its mean needs no resampling; over several
+    runs the gaps of each sample are averaged first, because all runs have the same samples.
     """
     return tuple(_direction(candidate, name) for name in candidate.runs[0].outcomes)
 
@@ -144,9 +137,9 @@ def _direction(candidate: EvaluatedCandidate, name: str) -> Direction:
     gap = spread(values)
     if not gaps:
         return Direction(candidate.name, name, gap, gap.mean, gap.mean, "neither", covers_seeds=False)
-    rows = torch.stack(list(gaps.values())).mean(0)
-    n = len(rows)
-    noises = [Noise(float(rows.var()) / n if n > 1 else float("inf"), max(n - 1, 1))]
+    samples = torch.stack(list(gaps.values())).mean(0)
+    n = len(samples)
+    noises = [Noise(float(samples.var()) / n if n > 1 else float("inf"), max(n - 1, 1))]
     seeds = noise_of_seeds([value for value in values if value == value])  # noqa: PLR0124  # not NaN
     if seeds is not None:
         noises.append(seeds)
@@ -179,57 +172,45 @@ class CoefficientCurve(Record):
 
 
 def coefficient_curves(evaluated: Evaluated) -> tuple[CoefficientCurve, ...]:
-    """Every curve that the candidates hold: two of them or more that differ in one numeric option of loss or recipe.
+    """Find all sets of candidates that differ in one numeric option of loss or recipe alone.
 
-    Reading the best coefficient off the raw curve, which is of test samples, chooses on those that judge, as the paper
-    does; the number there flatters.
+    The best coefficient read off such a curve is optimistic, in the paper too: it is chosen on the test samples that
+    evaluate it.
 
     Reference:
         Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence,
         Figure 1.
     """
-    groups: dict[tuple[str, str], list[EvaluatedCandidate]] = {}
-    for each in evaluated.candidates:
-        options = each.candidate.options
+    groups: dict[tuple[str, str], list[tuple[float, EvaluatedCandidate]]] = {}
+    for candidate in evaluated.candidates:
+        options = candidate.candidate.options
         for path, value in options.items():
             if path.startswith(("loss.", "recipe.")) and isinstance(value, int | float) and not isinstance(value, bool):
                 rest = repr(sorted((name, other) for name, other in options.items() if name != path))
-                groups.setdefault((path, rest), []).append(each)
-    return tuple(_curve(path, members) for (path, _), members in groups.items() if len(members) > 1)
+                groups.setdefault((path, rest), []).append((float(value), candidate))
+    curves = []
+    for (path, _), members in groups.items():
+        if len(members) > 1:
+            points = [_point(value, candidate) for value, candidate in sorted(members, key=lambda member: member[0])]
+            curves.append(CoefficientCurve(path, str(members[0][1].candidate.options["loss.loss"]), tuple(points)))
+    return tuple(curves)
 
 
-def _curve(path: str, members: list[EvaluatedCandidate]) -> CoefficientCurve:
-    points = sorted((_point(path, each) for each in members), key=lambda point: point.value)
-    return CoefficientCurve(path, str(members[0].candidate.options["loss.loss"]), tuple(points))
-
-
-def _point(path: str, evaluated: EvaluatedCandidate) -> CoefficientPoint:
-    value = evaluated.candidate.options[path]
-    assert isinstance(value, int | float), "only numbers make a curve"
+def _point(value: float, candidate: EvaluatedCandidate) -> CoefficientPoint:
     return CoefficientPoint(
-        value=float(value),
-        candidate=evaluated.name,
-        ece={name: evaluated.over_runs(name, "ece") for name in evaluated.runs[0].outcomes},
-        optimal_ece=spread([run.oracle.ece for run in evaluated.runs]),
-        temperature=spread([run.temperature for run in evaluated.runs]),
-        accuracy=evaluated.over_runs(UNCALIBRATED, "accuracy"),
+        value=value,
+        candidate=candidate.name,
+        ece={name: candidate.over_runs(name, "ece") for name in candidate.runs[0].outcomes},
+        optimal_ece=spread([run.oracle.ece for run in candidate.runs]),
+        temperature=spread([run.temperature for run in candidate.runs]),
+        accuracy=candidate.over_runs(UNCALIBRATED, "accuracy"),
     )
-
-
-NOT_AN_IDENTITY = (
-    "equation 9 (ECE = α − β − γ) is not an identity: its right side is no calibration error. Exact is ECE = mean "
-    "confidence − accuracy where no bin is underconfident (equation 7), and ECE ≥ its size always."
-)
-# Right answers, and AUROC, AUPR of right and of wrong ones, AURC, E-AURC; then log-loss and Brier scores.
-SEPARATION = ("accuracy", "auroc", "aupr_success", "aupr_error", "aurc", "e_aurc", "nll", "brier", "top_brier")
-_MURPHY = ("reliability", "resolution", "uncertainty", "within_bin", "refinement")
-_TERMS = ("alpha", "beta", "gamma", "equation_9", "ece", "confidence_minus_accuracy", "overconfident_bins")
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class DensityCurves(Record):
-    """Densities of the confidence of right and of wrong answers, on one grid, averaged over runs."""
+    """Densities of the confidence of right and of wrong predictions, on one grid, averaged over runs."""
 
     confidence: tuple[float, ...]
     right: tuple[float, ...]
@@ -244,9 +225,9 @@ class RefinementRow(Record):
     """One candidate under one map, over its runs.
 
     ``murphy`` divides the top-label Brier score: reliability is what calibration could still remove, refinement
-    (uncertainty − resolution) what it cannot. Both are of binned answers, and noise inflates reliability and resolution
-    alike, by about accuracy · (1 − accuracy)/n a bin. AUPR and AURC depend on accuracy: compare them among candidates
-    of the same. A map may change answers (structured vector scaling does): the accuracy is that after it.
+    (uncertainty − resolution) what it cannot. Both are of binned predictions, and noise inflates reliability and
+    resolution alike, by about accuracy · (1 − accuracy)/n per bin. AUPR and AURC depend on accuracy: compare them among
+    candidates of the same accuracy, which is that after the map (structured vector scaling may change predictions).
     """
 
     map: str
@@ -272,7 +253,7 @@ class SplitSpread(Record):
 @final
 @dataclass(frozen=True, eq=False)
 class Refinement(Record):
-    """One candidate.
+    """One candidate: how well its confidence separates right from wrong predictions.
 
     ``splits`` divide log-loss and Brier score over all classes, by a temperature that is cross-fitted on the test
     samples (see :func:`~calibrant.metrics.calibration_refinement`). A richer recalibration would find more to remove:
@@ -281,7 +262,7 @@ class Refinement(Record):
     """
 
     candidate: str
-    rows: tuple[RefinementRow, ...]  # as it is, then after each map
+    rows: tuple[RefinementRow, ...]  # uncalibrated, then after each map
     splits: Mapping[str, SplitSpread]  # nll, brier; empty where no temperature is best
     note: str = NOT_AN_IDENTITY
 
@@ -289,77 +270,61 @@ class Refinement(Record):
 def refinement(
     candidate: EvaluatedCandidate, baseline: EvaluatedCandidate, differences: Differences, *, n_bins: int = 15
 ) -> Refinement:
-    """Refinement of a candidate, beside that of the baseline.
+    """Compute the refinement of a candidate, beside that of the baseline.
 
     Args:
         candidate: A candidate of an :class:`~calibrant.diagnosis.evaluated.Evaluated`.
         baseline: The candidate to compare with, or the same one.
-        differences: Those of the candidate from :func:`~calibrant.diagnosis.evaluated.differences_from`, by map and
-            metric; empty for the baseline.
+        differences: As for :func:`calibratability`.
         n_bins: Number of bins of the decompositions.
 
     Reference:
         Singh et al. (2021), On the Dark Side of Calibration for Modern Neural Networks, arXiv:2106.09385.
     """
-    rows = [
-        _row(
-            name, candidate, None if candidate is baseline else baseline, differences.get(name, {}).get("auroc"), n_bins
+    rows = []
+    for name in candidate.runs[0].outcomes:
+        metrics = {metric: candidate.over_runs(name, metric) for metric in SEPARATION}
+        tests = {} if candidate is baseline else {
+            metric: two_sample(baseline.over_runs(name, metric).values, ours.values) for metric, ours in metrics.items()
+        }  # fmt: skip
+        tops = candidate.tops(name).values()
+        terms = [refinement_terms(top, n_bins=n_bins) for top in tops]
+        rows.append(
+            RefinementRow(
+                map=name,
+                metrics=metrics,
+                t_tests=tests,
+                auroc_difference=differences.get(name, {}).get("auroc"),
+                murphy=_spreads([murphy(top, n_bins=n_bins) for top in tops], _MURPHY),
+                terms=_spreads(terms, _TERMS),
+                identity_holds=tuple(of_run.overconfident_bins == 1 for of_run in terms),
+                density=_density(tops),
+            )
         )
-        for name in candidate.runs[0].outcomes
-    ]
-    return Refinement(candidate.name, tuple(rows), _splits(candidate))
+    splits = {}
+    for score in ("nll", "brier"):
+        of_runs = [run.splits[score] for run in candidate.runs if score in run.splits]
+        if of_runs:
+            splits[score] = SplitSpread(**_spreads(of_runs, ("total", "calibration", "refinement")))
+    return Refinement(candidate.name, tuple(rows), splits)
 
 
-def _row(
-    name: str, candidate: EvaluatedCandidate, baseline: EvaluatedCandidate | None, auroc: Difference | None, n_bins: int
-) -> RefinementRow:
-    metrics = {metric: candidate.over_runs(name, metric) for metric in SEPARATION}
-    tests = {} if baseline is None else {
-        metric: two_sample(baseline.over_runs(name, metric).values, found.values) for metric, found in metrics.items()
-    }  # fmt: skip
-    tops = candidate.tops(name).values()
-    terms = [refinement_terms(top, n_bins=n_bins) for top in tops]
-    return RefinementRow(
-        map=name,
-        metrics=metrics,
-        t_tests=tests,
-        auroc_difference=auroc,
-        murphy=_spreads([murphy(top, n_bins=n_bins) for top in tops], _MURPHY),
-        terms=_spreads(terms, _TERMS),
-        identity_holds=tuple(each.overconfident_bins == 1 for each in terms),
-        density=_density(tops),
-    )
-
-
-def _spreads(found: Sequence[object], names: Iterable[str]) -> dict[str, Spread]:
-    return {name: spread([float(getattr(each, name)) for each in found]) for name in names}
+def _spreads(of_runs: Sequence[object], names: Iterable[str]) -> dict[str, Spread]:
+    return {name: spread([float(getattr(of_run, name)) for of_run in of_runs]) for name in names}
 
 
 def _density(tops: Iterable[TopLabel]) -> DensityCurves | None:
-    found = [confidence_density(top) for top in tops]
-    if not found:
+    densities = [confidence_density(top) for top in tops]
+    if not densities:
         return None
     return DensityCurves(
-        tuple(found[0].confidence.tolist()),
-        _mean([each.right for each in found if each.n_right] or [found[0].right]),
-        _mean([each.wrong for each in found if each.n_wrong] or [found[0].wrong]),
-        spread([each.median_right for each in found]),
-        spread([each.median_wrong for each in found]),
+        tuple(densities[0].confidence.tolist()),
+        _mean([density.right for density in densities if density.n_right] or [densities[0].right]),
+        _mean([density.wrong for density in densities if density.n_wrong] or [densities[0].wrong]),
+        spread([density.median_right for density in densities]),
+        spread([density.median_wrong for density in densities]),
     )
 
 
 def _mean(curves: Sequence[Tensor]) -> tuple[float, ...]:
     return tuple(torch.stack(list(curves)).mean(0).tolist())
-
-
-def _splits(candidate: EvaluatedCandidate) -> dict[str, SplitSpread]:
-    names = [name for name in ("nll", "brier") if any(name in run.splits for run in candidate.runs)]
-    splits = {name: [run.splits[name] for run in candidate.runs if name in run.splits] for name in names}
-    return {
-        name: SplitSpread(
-            spread([each.total for each in found]),
-            spread([each.calibration for each in found]),
-            spread([each.refinement for each in found]),
-        )
-        for name, found in splits.items()
-    }
