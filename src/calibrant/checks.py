@@ -75,7 +75,7 @@ def as_tensor(values: object, name: str) -> Tensor:
 
 
 def first_not_finite(values: Tensor) -> list[int] | None:
-    """Return the place of the first number that is not finite; None if all are, found in one pass."""
+    """Return the place of the first number that is not finite; None if all are, in one pass."""
     # The sum is the fastest pass; it can also overflow, and then the extremes decide, through which NaN passes.
     if values.numel() == 0 or torch.isfinite(values.sum()) or all(torch.isfinite(end) for end in values.aminmax()):
         return None

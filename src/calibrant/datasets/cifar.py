@@ -142,7 +142,7 @@ _BLOCK = 1000  # records read at a time
 
 
 def _from_records(member: Member, *, coarse: int) -> ImageArrays:
-    """The binary version: for every image ``coarse`` labels to skip and its label, a byte each, then its pixels."""
+    """The binary version: per image ``coarse`` bytes to skip, a byte for its label, then its pixels."""
     record = coarse + 1 + _PIXELS
     n, rest = divmod(member.size, record)
     if rest or not n:

@@ -172,7 +172,7 @@ class MedMNIST(DatasetReader):
 
     Reads ``<flag>.npz``. A path to an ``.npz`` file of another name, such as one with larger images or with another
     division, is read too: it must have the layout and all of the part's classes, but no digest is known for it. Parts
-    with as many classes and the same channels cannot be told apart by what they hold: the flag must then be right.
+    with as many classes and the same channels cannot be distinguished by their content: the flag must then be right.
     ChestMNIST gives an image several labels at once, and the 3D parts are no pictures; neither can be read.
 
     Args:

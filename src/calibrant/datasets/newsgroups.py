@@ -211,17 +211,17 @@ class Newsgroups(DatasetReader):
             if len(lacking) < len(_PUBLISHED):
                 raise missing_files(self, place, " and ".join(_PUBLISHED), lacking)
         layouts = [FileLayout((_ARCHIVE,)), FileLayout(_JSON)]
-        found = find_files(self, folder, layouts)
-        if found.layout == layouts[0]:
+        files = find_files(self, folder, layouts)
+        if files.layout == layouts[0]:
             if checked:
-                check_file(found.paths[_ARCHIVE], digest=self.remote[0].digest)
-            return _archived(found.paths[_ARCHIVE], self.headers)
+                check_file(files.paths[_ARCHIVE], digest=self.remote[0].digest)
+            return _archived(files.paths[_ARCHIVE], self.headers)
         if self.headers != "subject":
             raise InputError(
                 f"headers must be left at 'subject' for JSON lines, whose texts are taken as they are; got "
                 f"{self.headers!r}. Read {_ARCHIVE} to choose."
             )
-        return [_json_part(found.paths[name]) for name in _JSON]
+        return [_json_part(files.paths[name]) for name in _JSON]
 
     def _unpacked_parts(self, folder: Path, *, checked: bool) -> list[_Part]:
         parts = [_part(str(folder / name), _unpacked(folder / name), self.headers) for name in _PUBLISHED]

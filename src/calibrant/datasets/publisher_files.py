@@ -178,7 +178,7 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
         if present := [top for top in tops if (folder / top).exists()]:
             raise FileError(
                 f"{folder} must not hold {present[0]} already, or unpacking {archive} would overwrite it. Remove it "
-                "first, or use it as it is."
+                "first, or use it."
             )
         with temporary_folder(folder) as unfinished:
             for entry in entries:
@@ -323,8 +323,8 @@ def read_to_end(stream: BinaryIO) -> None:
 def find_files(reader: DatasetReader, folder: Path, layouts: Sequence[FileLayout]) -> FoundFiles:
     """Find the first layout whose files (or else whose archive) are in a folder, or are named by the path itself."""
     folder = Path(folder)
-    found = [_separately(folder.parent if folder.is_file() else folder, layout) for layout in layouts]
-    for layout, paths in zip(layouts, found, strict=True):
+    present = [_separately(folder.parent if folder.is_file() else folder, layout) for layout in layouts]
+    for layout, paths in zip(layouts, present, strict=True):
         if len(paths) == len(layout.files) and (folder.is_dir() or folder in paths.values()):
             return FoundFiles(layout, paths)
     for layout in layouts:
@@ -333,13 +333,13 @@ def find_files(reader: DatasetReader, folder: Path, layouts: Sequence[FileLayout
             if path.is_file() and path.name == f"{layout.archive}{ending}":
                 return FoundFiles(layout, dict.fromkeys(layout.files, path), path)
     # Name what is missing of the layout that is there in part.
-    fullest = max(range(len(layouts)), key=lambda place: len(found[place]))
-    lacking = [name for name in layouts[fullest].files if name not in found[fullest]]
+    fullest = max(range(len(layouts)), key=lambda place: len(present[place]))
+    lacking = [name for name in layouts[fullest].files if name not in present[fullest]]
     raise missing_files(reader, folder, " or ".join(map(str, layouts)), lacking)
 
 
 def find_file(reader: DatasetReader, folder: Path, name: str) -> Path:
-    """Find one file in a folder, as it is or with ``.gz`` after its name; see :func:`find_files`."""
+    """Find one file in a folder, plain or with ``.gz`` after its name; see :func:`find_files`."""
     return find_files(reader, folder, [FileLayout((name,))]).paths[name]
 
 
@@ -375,23 +375,23 @@ class PublishedImages(DatasetReader):
     augmentation: ClassVar[Augmentation]  # the usual one
 
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:
-        found = find_files(self, folder, self.layouts)
-        layout, decode = found.layout, found.layout.decode
+        files = find_files(self, folder, self.layouts)
+        layout, decode = files.layout, files.layout.decode
         assert decode is not None
         if checked and self.digests is None:
             for file in self.remote:
-                check_file(found.paths[file.name], digest=file.digest, size=file.size)
+                check_file(files.paths[file.name], digest=file.digest, size=file.size)
         sizes = dict(zip(layout.files, layout.sizes, strict=False)) if checked else {}
         decoded = {}
         with reading(folder, f"data set {self.name}"):
-            for member in found.members():
+            for member in files.members():
                 if member.name in sizes:
                     check_size(member.where, sizes[member.name], member.size)
                 decoded[member.name] = self._checked_labels(decode(member), member.where)
             in_order = [decoded.pop(name) for name in layout.files]
             training, test = (
-                self._part(files, f"the {title} part of {self.name} in {folder}", digest if checked else "")
-                for title, files, digest in zip(
+                self._part(arrays, f"the {title} part of {self.name} in {folder}", digest if checked else "")
+                for title, arrays, digest in zip(
                     ("training", "test"),
                     (in_order[: -layout.n_test], in_order[-layout.n_test :]),
                     self.digests or ("", ""),

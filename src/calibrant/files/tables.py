@@ -212,7 +212,7 @@ def _check_arrow_buffers(path: Path, start: int) -> None:
             expanded = 0
             for offset in offsets:
                 file.seek(body + offset)
-                expanded += max(0, struct.unpack("<q", file.read(8))[0])  # -1: stored as it is
+                expanded += max(0, struct.unpack("<q", file.read(8))[0])  # -1: not compressed
             check_expansion(path, expanded)
             file.seek(body + body_length)
 
