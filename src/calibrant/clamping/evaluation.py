@@ -50,11 +50,6 @@ class ForwardRuns:
         space: Range of the inputs; if it clips, x + δ is clipped, but not where δ is 0.
         batch_size: Samples per batch; None for the data's default.
         class_names: One per class, for the predictions.
-
-    Example:
-        >>> runs = ForwardRuns(nn.Linear(2, 3), (torch.rand(5, 2), [0, 1, 2, 1, 0]))
-        >>> runs.at(torch.zeros(2)).logits.shape
-        torch.Size([5, 3])
     """
 
     def __init__(

@@ -275,17 +275,6 @@ def save_clamped(clamped: ClampedModel, path: str | os.PathLike[str], *, with_we
     Raises:
         FileError: If the path does not end in ``.safetensors``, or cannot be written.
         InputError: If the head is no map of ours, the network is missing, or its state is more than tensors.
-
-    Example:
-        >>> import tempfile
-        >>> from calibrant.maps import Scale
-        >>> network = nn.Linear(2, 3)
-        >>> clamped = ClampedModel(network, torch.ones(2), Scale(torch.tensor(1.5), n_classes=3))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save_clamped(clamped, f"{folder}/clamped.safetensors")
-        ...     loaded = load_clamped(f"{folder}/clamped.safetensors", network)
-        >>> torch.equal(loaded(torch.zeros(1, 2)), clamped(torch.zeros(1, 2)))
-        True
     """
     _CONTAINER.check_path(path)
     if not isinstance(clamped, ClampedModel):

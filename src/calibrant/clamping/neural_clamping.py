@@ -16,14 +16,22 @@ from torch import Tensor, nn
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.calibrators.base import gathered_warnings
 from calibrant.checks import check_at_least, check_known, check_real_number, check_seed
-from calibrant.clamping.fitting import FitResult, FitRun, Journal, Progress, StrengthRule, fit_candidates, fit_identity
+from calibrant.clamping.fitting import (
+    FitResult,
+    FitRun,
+    Journal,
+    Progress,
+    StrengthRule,
+    fit_candidates,
+    fit_cross_validated,
+    fit_identity,
+)
 from calibrant.clamping.inputs import Augmentation, DeltaShape, InputPreparation, InputSpace, PerEntry
 from calibrant.clamping.model import ClampedModel, ClampingSummary, caveats_of
 from calibrant.clamping.objective import HeadFit, Penalty
 from calibrant.clamping.passes import Passes, find_first_layer
 from calibrant.clamping.solver import ExactSolver, StochasticSolver
 from calibrant.clamping.starts import RandomStart, Start, ZeroStart
-from calibrant.clamping.strength_path import fit_cross_validated
 from calibrant.errors import Argument, Caveat, InputError
 from calibrant.inference import CalibrationSamples, check_network, first_inputs, frozen, warn_if_training
 from calibrant.numerics.softmax import working

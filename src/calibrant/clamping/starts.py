@@ -219,11 +219,6 @@ def entropy_gradient(
 
     Raises:
         InputError: If an option is out of range, or the logits are not finite or cannot be differentiated.
-
-    Example:
-        >>> entropy = entropy_gradient(nn.Linear(1, 3), torch.tensor([[2.0], [4.0]]))
-        >>> tuple(entropy.gradient.shape), entropy.low.item(), entropy.high.item()
-        ((1,), 2.0, 4.0)
     """
     check_positive(temperature, "temperature")
     check_real_number(quantile, "quantile", least=0, most=0.5)

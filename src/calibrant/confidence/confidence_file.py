@@ -46,14 +46,6 @@ def save_confidence(fitted: AnyConfidence, path: str | os.PathLike[str]) -> None
     Raises:
         FileError: If the path does not end in ``.safetensors``, or cannot be written.
         InputError: If it is something else.
-
-    Example:
-        >>> import tempfile
-        >>> trust = NeighbourConfidence(torch.tensor([[0.0], [4.0]]), torch.tensor([0, 1]), n_classes=2)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save_confidence(trust, f"{folder}/trust.safetensors")
-        ...     load_confidence(f"{folder}/trust.safetensors")
-        NeighbourConfidence(classes=2, samples=2, features=1)
     """
     _CONTAINER.check_path(path)
     document: dict[str, Any]
@@ -104,7 +96,7 @@ def load_confidence(path: str | os.PathLike[str], model: nn.Module | None = None
         network = document.get("network")
     if network is None or not isinstance(loaded, ConfidenceHead):
         if model is not None:
-            raise InputError(f"{file} holds a confidence that is asked with features; load it without a classifier.")
+            raise InputError(f"{file} holds a confidence of features; load it without a classifier.")
         return loaded
     if model is None:
         raise InputError(f"{file} was fitted for a classifier; give it: load_confidence(path, model).")

@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias, final
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from calibrant.checks import check_at_least
-from calibrant.errors import CalibrantError, InputError, in_a_line
+from calibrant.errors import InputError, in_a_line
 from calibrant.inference import (
     HOW_TO_WRAP,
     SampleSource,
@@ -22,6 +21,7 @@ from calibrant.inference import (
     frozen,
     open_samples,
     read_checked,
+    running_on,
     set_evaluating,
     to_device,
     with_features,
@@ -41,7 +41,6 @@ __all__ = [
     "features_of",
     "is_better",
     "labelled_batches",
-    "running_on",
     "sample_source",
 ]
 
@@ -110,11 +109,6 @@ class ConfidenceHead(nn.Module):
         layers: Number of linear layers; the last has one output.
         units: Outputs of each layer but the last.
         seed: Random seed of the initial weights; the global generator is left alone.
-
-    Example:
-        >>> head = ConfidenceHead(3, layers=2, units=8)
-        >>> tuple(head(torch.zeros(5, 3)).shape)
-        (5,)
     """
 
     def __init__(self, n_features: int, *, layers: int = 5, units: int = 400, seed: int = 0) -> None:
@@ -196,14 +190,6 @@ class LearnedConfidence(nn.Module):
         model: The classifier, with ``features`` and ``head``.
         head: Head from features to log-odds.
         encoder: Fine-tuned copy whose features the head uses; None for those of the classifier.
-
-    Example:
-        >>> from calibrant.models import build_model
-        >>> classifier = build_model("digits_cnn", n_classes=10, in_channels=1, image_size=8).eval()
-        >>> learned = LearnedConfidence(classifier, ConfidenceHead(110, units=8))
-        >>> logits, log_odds = learned(torch.zeros(5, 1, 8, 8))
-        >>> tuple(logits.shape), tuple(log_odds.shape)
-        ((5, 10), (5,))
     """
 
     def __init__(self, model: nn.Module, head: ConfidenceHead, *, encoder: nn.Module | None = None) -> None:
@@ -226,7 +212,7 @@ class LearnedConfidence(nn.Module):
     @torch.no_grad()
     def confidence(self, inputs: Tensor) -> Tensor:
         """Return the confidence, (n, ...) -> (n,), float64."""
-        with running_on(inputs):
+        with running_on(self.model, inputs):
             return sigmoid(self(inputs)[1].double())
 
     def top_label(self, data: object, *, batch_size: int = 512) -> TopLabel:
@@ -240,7 +226,7 @@ class LearnedConfidence(nn.Module):
         source, device = sample_source(data), device_of(self.model)
         with frozen(self), torch.no_grad():
             for inputs, labels, _ in labelled_batches(source, device=device, batch_size=batch_size):
-                with running_on(inputs):
+                with running_on(self.model, inputs):
                     logits, batch = self(inputs)
                 log_odds.append(batch.double())
                 correct.append(Predictions.from_logits(logits, labels).correct)
@@ -293,17 +279,3 @@ def labelled_batches(
     size = check_batch_size(batch_size)
     for inputs, labels, positions in read_checked(source, None if source.n_samples is None else size):
         yield to_device(inputs, device), labels.to(device), positions
-
-
-@contextmanager
-def running_on(inputs: Tensor) -> Iterator[None]:
-    """Turn any error of a network that runs on these inputs within the block into an InputError with their shape."""
-    try:
-        yield
-    except (CalibrantError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # a network may raise anything
-        raise InputError(
-            f"the network must take inputs of shape (n, {', '.join(map(str, inputs.shape[1:]))}) and type "
-            f"{inputs.dtype}; it raised {in_a_line(error)}. Prepare the inputs as in training, or wrap it."
-        ) from error

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from calibrant.checks import check_labels
-from calibrant.errors import CalibrantWarning, InputError, in_a_line
+from calibrant.errors import CalibrantError, CalibrantWarning, InputError, in_a_line
 from calibrant.inference.samples import CalibrationSamples
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ __all__ = [
     "network_digest",
     "network_state",
     "put_weights",
+    "running_on",
     "set_evaluating",
     "state_digest",
     "warn_if_training",
@@ -61,14 +62,6 @@ def frozen(model: nn.Module) -> Iterator[None]:
     The latter holds under ``inference_mode`` too, unless the weights were made under it, which is refused. Afterwards
     every module's mode and every parameter's ``requires_grad`` are restored, also after an exception, and also if the
     block changed them. Gradients already in ``.grad`` are not touched.
-
-    Example:
-        >>> model = nn.Sequential(nn.Linear(2, 3), nn.Dropout())
-        >>> with frozen(model):
-        ...     print(model[1].training, model[0].weight.requires_grad)
-        False False
-        >>> print(model[1].training, model[0].weight.requires_grad)
-        True True
     """
     if not isinstance(model, nn.Module):
         raise InputError(
@@ -147,10 +140,6 @@ def logits_in(output: object) -> Tensor:
     A tensor is taken as logits. In a mapping or an output with names (Hugging Face's ModelOutput, torchvision's named
     tuples) they are ``logits``; in a tuple or a list, the first tensor. Their shape and type are checked, values are
     not, so probabilities pass.
-
-    Example:
-        >>> logits_in({"loss": None, "logits": torch.zeros(5, 3)}).shape
-        torch.Size([5, 3])
     """
     logits: object = None
     if isinstance(output, Tensor):
@@ -298,7 +287,8 @@ def check_network(model: nn.Module, samples: CalibrationSamples, *, batch_size: 
             argument="model",
         )
     inputs = first_inputs(model, samples)
-    logits = _logits_of_few(model, inputs)
+    with running_on(model, inputs):
+        logits = _logits(model, inputs)
     if not bool(logits.isfinite().all()):
         raise InputError(
             "the network's logits must be finite; got NaN or infinity. Check its weights and inputs.", argument="model"
@@ -325,10 +315,12 @@ def _logits(model: nn.Module, inputs: Tensor) -> Tensor:
     return logits
 
 
-def _logits_of_few(model: nn.Module, inputs: Tensor) -> Tensor:
+@contextmanager
+def running_on(model: nn.Module, inputs: Tensor) -> Iterator[None]:
+    """Turn any error of a network that runs on these inputs within the block into an InputError with their shape."""
     try:
-        return _logits(model, inputs)
-    except InputError:
+        yield
+    except (CalibrantError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # a network may raise anything
         own = (tensor.dtype for tensor in (*model.parameters(), *model.buffers()) if tensor.is_floating_point())

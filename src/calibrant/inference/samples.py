@@ -66,15 +66,6 @@ class CalibrationSamples:
 
     Made by ``of``. At most one batch of inputs is held in memory, unless the data are tensors. Labels are compared at
     every pass, inputs are not: with random augmentation, the fit is an average over the augmentations.
-
-    Example:
-        >>> samples = CalibrationSamples.of((torch.rand(5, 3, 8, 8), [0, 1, 2, 1, 0]))
-        >>> len(samples), samples.input_shape
-        (5, (3, 8, 8))
-        >>> for inputs, positions in samples.batches(torch.tensor([4, 0, 2]), device="cpu", batch_size=2):
-        ...     print(tuple(inputs.shape), samples.labels[positions].tolist())
-        (2, 3, 8, 8) [0, 0]
-        (1, 3, 8, 8) [2]
     """
 
     labels: Tensor  # (n,), int64 on the CPU, at least 0

@@ -1,4 +1,4 @@
-"""Clamped models in files: what is saved comes back, only around its own network, and every bad file is told."""
+"""Clamped models in files: what is saved comes back, only around its own network, and every bad file is refused."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Every freedom of δ is an orthonormal basis, and each is the one that its name says."""
+"""Every shape of δ has an orthonormal basis, and it is the one that its name says."""
 
 import pytest
 import torch

@@ -40,10 +40,10 @@ def data(n=N):
     return inputs, torch.multinomial((network()(inputs + 0.5) / 0.5).softmax(1), 1, generator=generator)[:, 0]
 
 
-def descent(head=None, gamma=0.0, *, start=None, delta_shape=None, known=None, rows=None):
+def descent(head=None, gamma=0.0, *, start=None, delta_shape=None, known=None, samples=None):
     nothing = torch.zeros(D, dtype=torch.float64) if start is None else start
     basis = (delta_shape or PerEntry()).basis(nothing)
-    passes = Passes(network(), CalibrationSamples.of(data() if rows is None else rows))
+    passes = Passes(network(), CalibrationSamples.of(data() if samples is None else samples))
     return Descent(passes, basis, HeadFit(head or TemperatureScaling(), gamma), nothing, known=known)
 
 

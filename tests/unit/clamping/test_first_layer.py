@@ -1,4 +1,4 @@
-"""δ added behind the first layer is δ added to the input, or the short way is not taken."""
+"""δ added behind the first layer is δ added to the input, or the shortcut is not taken."""
 
 import copy
 

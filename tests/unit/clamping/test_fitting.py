@@ -1,4 +1,4 @@
-"""A fit leaves the network and the data as they were, goes on after a kill, and refuses in words what it cannot use."""
+"""A fit restores the network and the data, resumes after an interruption, and refuses what it cannot use."""
 
 import dataclasses
 import functools
@@ -63,9 +63,9 @@ class Killer:
             raise self.error
 
 
-def refusal(method, model, rows, error=InputError):
+def refusal(method, model, samples, error=InputError):
     with pytest.raises(error) as caught:
-        method.fit(model, rows)
+        method.fit(model, samples)
     return str(caught.value)
 
 
@@ -126,11 +126,11 @@ class TestTheNetwork:
 
     @pytest.mark.parametrize("method", METHODS)
     def test_it_comes_back_as_it_was(self, method):
-        model, rows = self.network(), data()
-        before, untouched = self.state(model), rows[0].clone()
-        METHODS[method].fit(model, rows)
+        model, samples = self.network(), data()
+        before, untouched = self.state(model), samples[0].clone()
+        METHODS[method].fit(model, samples)
         self.assert_untouched(model, before)
-        assert torch.equal(rows[0], untouched)
+        assert torch.equal(samples[0], untouched)
 
     @pytest.mark.parametrize("method", METHODS)
     @pytest.mark.parametrize("error", [KeyboardInterrupt, KilledError])
@@ -167,11 +167,11 @@ class TestTheNetwork:
         self.assert_untouched(model, before)
 
     def test_it_is_calibrated_in_evaluation_mode_whatever_its_own(self):
-        model, rows = self.network(), data()
-        known = EXACT.fit(nn.Sequential(*model).eval(), rows)
+        model, samples = self.network(), data()
+        known = EXACT.fit(nn.Sequential(*model).eval(), samples)
         model.train()
         with pytest.warns(CalibrantWarning, match="the network is in training mode, and stays so"):
-            clamped = EXACT.fit(model, rows)
+            clamped = EXACT.fit(model, samples)
         assert model[3].training
         assert torch.equal(clamped.delta, known.delta)
         assert clamped.temperature == known.temperature
@@ -190,10 +190,10 @@ class TestTheNetwork:
                 return self.inner(inputs * 2 - 1)
 
         for name in ("path", "toolkit"):
-            rows = data()
-            before = rows[0].clone()
-            result, known = (METHODS[name].fit(model.eval(), rows) for model in (Writes(), Plain()))
-            assert torch.equal(rows[0], before)
+            samples = data()
+            before = samples[0].clone()
+            result, known = (METHODS[name].fit(model.eval(), samples) for model in (Writes(), Plain()))
+            assert torch.equal(samples[0], before)
             assert torch.allclose(result.delta, known.delta, atol=1e-9)
 
     def test_a_caller_who_has_gradients_off_gets_the_same(self):
@@ -221,7 +221,7 @@ class Tracked(Dataset):
 
 @pytest.mark.parametrize("method", [PATH, PAPER])
 def test_no_more_inputs_than_a_batch_are_ever_held(method):
-    rows, batches = Tracked(), weakref.WeakSet()
+    samples, batches = Tracked(), weakref.WeakSet()
     most = 0
 
     class Watched(nn.Sequential):
@@ -234,8 +234,8 @@ def test_no_more_inputs_than_a_batch_are_ever_held(method):
 
     solver = method.solver
     solver = dataclasses.replace(solver, batch_size=16, epochs=1) if method is PAPER else ExactSolver(tolerance=0.1)
-    dataclasses.replace(method, solver=solver, batch_size=16).fit(Watched(*network()).eval(), rows)
-    assert rows.most <= 2 * 16  # a batch in the making beside one in use
+    dataclasses.replace(method, solver=solver, batch_size=16).fit(Watched(*network()).eval(), samples)
+    assert samples.most <= 2 * 16  # a batch in the making beside one in use
     assert most <= 2 * 16
 
 
@@ -330,9 +330,9 @@ class TestResuming:
             (EXACT, network(), (1.001 * inputs, labels)),
             (EXACT, network(), (inputs[:-1], labels[:-1])),
         ]
-        for method, model, rows in others:
+        for method, model, samples in others:
             with pytest.raises(FileError, match="it holds that of another network, data or settings"):
-                method.fit(model, rows, folder=tmp_path)
+                method.fit(model, samples, folder=tmp_path)
         EXACT.fit(network(), data(), folder=tmp_path)
 
     def test_another_batch_size_of_the_loader_is_no_other_fit(self, tmp_path):

@@ -1,4 +1,4 @@
-"""A network's answers at x + δ are the clamped model's own, and those without δ are worked out once."""
+"""Predictions at x + δ are the clamped model's own, and those without δ are computed once."""
 
 import pytest
 import torch

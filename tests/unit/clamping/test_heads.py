@@ -1,4 +1,4 @@
-"""The head is the calibrator's own map, found faster where the last one is known."""
+"""The head is the calibrator's own map, fitted faster where the last one is known."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ from calibrant.maps import Affine, Identity, Scale
 from calibrant.predictions import Predictions
 
 
-def rows(n=800, k=4, *, temperature=2.0, seed=0):
+def samples(n=800, k=4, *, temperature=2.0, seed=0):
     generator = torch.Generator().manual_seed(seed)
     logits = 2 * torch.randn(n, k, generator=generator, dtype=torch.float64)
     labels = torch.multinomial((logits / temperature).softmax(1), 1, generator=generator)[:, 0]
@@ -33,7 +33,7 @@ def scale(temperature, k=4):
 @pytest.mark.parametrize("last", [None, 1.9, 2.5, 1e-3, 1e4])
 @pytest.mark.parametrize("gamma", [0.0, 1.0])
 def test_the_temperature_is_the_calibrators_wherever_the_last_one_was(gamma, last):
-    logits, labels = rows()
+    logits, labels = samples()
     criterion = "focal" if gamma else "nll"
     known = TemperatureScaling(criterion=criterion, gamma=gamma).fit(Predictions.from_logits(logits, labels))
     result = HeadFit(TemperatureScaling(), gamma).fit(logits, labels, last=None if last is None else scale(last))
@@ -42,7 +42,7 @@ def test_the_temperature_is_the_calibrators_wherever_the_last_one_was(gamma, las
 
 @pytest.mark.parametrize("calibrator", [VectorScaling(), EnsembleTemperatureScaling(), Uncalibrated()])
 def test_another_head_is_what_its_own_fit_gives(calibrator):
-    logits, labels = rows()
+    logits, labels = samples()
     known = calibrator.fit(Predictions.from_logits(logits, labels))
     result = HeadFit(calibrator, 0.0).fit(logits, labels, last=known)
     assert type(result) is type(known)
@@ -50,7 +50,7 @@ def test_another_head_is_what_its_own_fit_gives(calibrator):
 
 
 def test_a_last_head_of_another_kind_is_no_hindrance():
-    logits, labels = rows()
+    logits, labels = samples()
     eye = torch.eye(4, dtype=torch.float64)
     affine = Affine(eye, torch.zeros(4, dtype=torch.float64), n_classes=4)
     for last in (affine, Identity(n_classes=4), scale(float("inf"))):
@@ -60,14 +60,14 @@ def test_a_last_head_of_another_kind_is_no_hindrance():
 @pytest.mark.parametrize("last", [None, 1.0])
 @pytest.mark.parametrize("gamma", [0.0, 1.0])
 def test_where_every_sample_is_correct_there_is_no_temperature_and_the_message_says_why(gamma, last):
-    logits, _ = rows()
+    logits, _ = samples()
     with pytest.raises(FitError, match=r"behind x \+ δ: temperature must have a smallest loss.*some wrong predictions"):
         HeadFit(TemperatureScaling(), gamma).fit(logits, logits.argmax(1), last=None if last is None else scale(last))
 
 
 @pytest.mark.parametrize("calibrator", [TemperatureScaling(), VectorScaling(), StructuredVectorScaling()])
 def test_where_delta_made_every_sample_right_a_larger_strength_is_advised(calibrator):
-    logits, _ = rows()
+    logits, _ = samples()
     advice = "penalise δ, which caused this, with a larger strength"
     for is_moved in (False, True):
         with pytest.raises(SeparableError) as caught:
@@ -76,7 +76,7 @@ def test_where_delta_made_every_sample_right_a_larger_strength_is_advised(calibr
 
 
 def test_another_failure_of_a_head_is_not_called_that():
-    logits, labels = rows()
+    logits, labels = samples()
     with pytest.raises(FitError, match="must see rows of every class") as caught:
         HeadFit(VectorScaling(), 0.0).fit(logits, labels.clamp(max=2), with_delta=True)
     assert not isinstance(caught.value, SeparableError)
@@ -84,7 +84,7 @@ def test_another_failure_of_a_head_is_not_called_that():
 
 
 def test_a_head_without_a_penalty_has_none_and_one_with_it_has_more():
-    logits, labels = rows()
+    logits, labels = samples()
     penalties = [
         own_penalty(HeadFit(calibrator, 0.0).fit(logits, labels), logits, labels)
         for calibrator in (Uncalibrated(), VectorScaling(), StructuredVectorScaling())
@@ -107,7 +107,7 @@ def test_a_head_that_minimises_something_else_is_refused(calibrator, message):
 
 
 def test_labels_worse_than_guessing_drive_the_temperature_to_the_edge_with_a_warning():
-    logits, _ = rows()
+    logits, _ = samples()
     with pytest.warns(CalibrantWarning, match="no better than guessing"):
         result = HeadFit(TemperatureScaling(), 0.0).fit(logits, logits.argmin(1), last=scale(2.0))
     assert float(result.temperature) > 100

@@ -1,4 +1,4 @@
-"""A journal gives back what was noted for this very fit, and nothing that was half written or meant for another."""
+"""A journal returns what was written for the same fit, and nothing that is incomplete or of another fit."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Neural Clamping recovers a known truth, keeps its limits, and answers δ = 0 where there is nothing to find."""
+"""Neural Clamping recovers a known truth, keeps its limits, and returns δ = 0 where δ does not help."""
 
 import copy
 import dataclasses
@@ -63,53 +63,54 @@ def data(n=600, *, shift=0.5, temperature=0.5, seed=1, model=None, shape=(D,)):
 
 
 @torch.no_grad()
-def nll(clamped, rows):
-    return float(F.cross_entropy(clamped(rows[0]), rows[1]))
+def nll(clamped, samples):
+    return float(F.cross_entropy(clamped(samples[0]), samples[1]))
 
 
 @torch.no_grad()
-def scaled(rows, model=None):
-    """Temperature scaling of the same network on the same rows."""
-    return TemperatureScaling().fit(Predictions.from_logits((model or network())(rows[0]), rows[1]))
+def scaled(samples, model=None):
+    """Temperature scaling of the same network on the same samples."""
+    return TemperatureScaling().fit(Predictions.from_logits((model or network())(samples[0]), samples[1]))
 
 
 class TestLimits:
     def test_without_delta_and_head_it_is_the_network_itself(self):
-        rows = data()
-        clamped = NeuralClamping(head=Uncalibrated(), strength=math.inf).fit(network(), rows)
-        assert torch.equal(clamped(rows[0]), network()(rows[0]))
+        samples = data()
+        clamped = NeuralClamping(head=Uncalibrated(), strength=math.inf).fit(network(), samples)
+        assert torch.equal(clamped(samples[0]), network()(samples[0]))
 
     def test_infinite_strength_is_temperature_scaling(self):
-        rows = data()
-        clamped = NeuralClamping(strength=math.inf).fit(network(), rows)
-        assert clamped.temperature == pytest.approx(float(scaled(rows).temperature), rel=1e-6)
+        samples = data()
+        clamped = NeuralClamping(strength=math.inf).fit(network(), samples)
+        assert clamped.temperature == pytest.approx(float(scaled(samples).temperature), rel=1e-6)
         assert not clamped.delta.any()
-        assert torch.equal(clamped(rows[0]), clamped.head(network()(rows[0])))
+        assert torch.equal(clamped(samples[0]), clamped.head(network()(samples[0])))
         assert math.isinf(clamped.summary.strength)
         assert clamped.summary.certificate is None
 
     def test_so_it_is_for_the_focal_loss(self):
-        rows = data()
-        clamped = NeuralClamping(strength=math.inf, gamma=1.0).fit(network(), rows)
+        samples = data()
+        clamped = NeuralClamping(strength=math.inf, gamma=1.0).fit(network(), samples)
         with torch.no_grad():
-            logits = network()(rows[0])
-        known = TemperatureScaling(criterion="focal", gamma=1.0).fit(Predictions.from_logits(logits, rows[1]))
+            logits = network()(samples[0])
+        known = TemperatureScaling(criterion="focal", gamma=1.0).fit(Predictions.from_logits(logits, samples[1]))
         assert clamped.temperature == pytest.approx(float(known.temperature), rel=1e-6)
 
     def test_as_the_strength_grows_delta_vanishes_and_the_temperature_becomes_that_of_scaling(self):
-        rows = data()
-        fits = [NeuralClamping(strength=strength).fit(network(), rows) for strength in (1.0, 1e3, 1e8)]
+        samples = data()
+        fits = [NeuralClamping(strength=strength).fit(network(), samples) for strength in (1.0, 1e3, 1e8)]
         norms = [float(clamped.delta.norm()) for clamped in fits]
-        gaps = [abs(clamped.temperature - float(scaled(rows).temperature)) for clamped in fits]
+        gaps = [abs(clamped.temperature - float(scaled(samples).temperature)) for clamped in fits]
         assert norms == sorted(norms, reverse=True)
         assert gaps == sorted(gaps, reverse=True)
         assert norms[-1] < 1e-8
         assert gaps[-1] < 1e-6
 
     def test_as_gamma_goes_to_zero_the_focal_variant_becomes_that_of_the_cross_entropy(self):
-        rows = data()
+        samples = data()
         plain, focal, hardly = (
-            NeuralClamping(strength=0.2, gamma=gamma, solver=TIGHT).fit(network(), rows) for gamma in (0.0, 1.0, 1e-7)
+            NeuralClamping(strength=0.2, gamma=gamma, solver=TIGHT).fit(network(), samples)
+            for gamma in (0.0, 1.0, 1e-7)
         )
         assert abs(focal.temperature - plain.temperature) > 0.05
         assert hardly.temperature == pytest.approx(plain.temperature, rel=1e-5)
@@ -118,13 +119,13 @@ class TestLimits:
 
 class TestKnownTruth:
     def test_a_shift_of_the_inputs_and_a_temperature_are_recovered(self):
-        rows, others = data(1500), data(4000, seed=2)
-        clamped = NeuralClamping(folds=3).fit(network(), rows)
+        samples, others = data(1500), data(4000, seed=2)
+        clamped = NeuralClamping(folds=3).fit(network(), samples)
         assert 0 < clamped.summary.strength < math.inf
         assert clamped.temperature == pytest.approx(0.5, rel=0.15)
         assert float(F.cosine_similarity(clamped.delta, torch.full((D,), 0.5).double(), dim=0)) > 0.85
         with torch.no_grad():
-            alone = float(F.cross_entropy(scaled(rows)(network()(others[0])), others[1]))
+            alone = float(F.cross_entropy(scaled(samples)(network()(others[0])), others[1]))
             best = float(F.cross_entropy(network()(others[0] + 0.5) / 0.5, others[1]))
         assert nll(clamped, others) < alone - 0.8 * (alone - best)
         assert clamped.summary.notes[0].startswith("δ helps: at λ = ")
@@ -132,8 +133,8 @@ class TestKnownTruth:
     def test_of_a_linear_network_the_shift_of_the_logits_is_recovered(self):
         torch.manual_seed(3)
         linear = nn.Linear(D, K).double().eval()
-        rows = data(4000, model=linear, shift=torch.linspace(-1.5, 1.5, D).double())
-        clamped = NeuralClamping(strength=(0.1, 0.003), folds=2).fit(linear, rows)
+        samples = data(4000, model=linear, shift=torch.linspace(-1.5, 1.5, D).double())
+        clamped = NeuralClamping(strength=(0.1, 0.003), folds=2).fit(linear, samples)
         assert clamped.temperature == pytest.approx(0.5, rel=0.15)
         result, known = (
             linear.weight.detach() @ item for item in (clamped.delta, torch.linspace(-1.5, 1.5, D).double())
@@ -148,14 +149,14 @@ class TestKnownTruth:
         answers = []
         # With five folds, one of the seeds 0 to 99 finds a δ by chance; of another network's 60, three did.
         for seed in range(10):
-            rows = data(400, shift=0.0, temperature=2.0, seed=seed, model=linear)
-            clamped = NeuralClamping(folds=3).fit(linear, rows)
+            samples = data(400, shift=0.0, temperature=2.0, seed=seed, model=linear)
+            clamped = NeuralClamping(folds=3).fit(linear, samples)
             answers.append(math.isinf(clamped.summary.strength))
             if answers[-1]:
                 assert not clamped.delta.any()
                 assert clamped.summary.notes[0].startswith("δ does not help here: of ")
                 assert clamped.summary.notes[0].endswith("The result is δ = 0, the head alone.")
-                assert clamped.temperature == pytest.approx(float(scaled(rows, linear).temperature), rel=1e-6)
+                assert clamped.temperature == pytest.approx(float(scaled(samples, linear).temperature), rel=1e-6)
                 assert clamped.summary.trials
         assert sum(answers) >= 9
 
@@ -164,9 +165,9 @@ class TestKnownTruth:
         model = nn.Sequential(nn.Conv2d(2, 6, 3), nn.Tanh(), nn.Flatten(), nn.Linear(24, K)).double().eval()
         model[3].weight.data.mul_(4)
         shift = torch.tensor([0.6, -0.4], dtype=torch.float64).reshape(2, 1, 1)
-        rows = data(1500, model=model, shape=(2, 4, 4), shift=shift, temperature=0.5)
+        samples = data(1500, model=model, shape=(2, 4, 4), shift=shift, temperature=0.5)
         for freedom in (PerChannel(), LowFrequencies(1)):
-            clamped = NeuralClamping(delta_shape=freedom, strength=1e-4).fit(model, rows)
+            clamped = NeuralClamping(delta_shape=freedom, strength=1e-4).fit(model, samples)
             assert torch.allclose(clamped.delta, shift.expand(2, 4, 4), atol=0.1)
             assert clamped.delta.flatten(1).std(dim=1).max() < 1e-12
 
@@ -183,16 +184,16 @@ class Items(Dataset):
 
 
 def test_the_result_is_the_same_for_any_kind_of_data_and_any_batch_size():
-    rows = data(200)
+    samples = data(200)
     forms = [
-        (rows, None),
-        (rows, 7),
-        (rows, 200),
-        ((rows[0].numpy(), rows[1].tolist()), 64),
-        (TensorDataset(*rows), None),
-        (Items(*rows), 50),
-        (DataLoader(Items(*rows), batch_size=32, shuffle=True), None),
-        (DataLoader(TensorDataset(*rows), batch_size=13, shuffle=True, drop_last=True), None),
+        (samples, None),
+        (samples, 7),
+        (samples, 200),
+        ((samples[0].numpy(), samples[1].tolist()), 64),
+        (TensorDataset(*samples), None),
+        (Items(*samples), 50),
+        (DataLoader(Items(*samples), batch_size=32, shuffle=True), None),
+        (DataLoader(TensorDataset(*samples), batch_size=13, shuffle=True, drop_last=True), None),
     ]
     fits = [NeuralClamping(strength=0.5, batch_size=size).fit(network(), form) for form, size in forms]
     for clamped in fits[1:]:
@@ -201,8 +202,8 @@ def test_the_result_is_the_same_for_any_kind_of_data_and_any_batch_size():
 
 
 def test_so_it_is_where_the_strength_is_cross_validated():
-    rows = data(200)
-    forms = [rows, DataLoader(Items(*rows), batch_size=32, shuffle=True)]
+    samples = data(200)
+    forms = [samples, DataLoader(Items(*samples), batch_size=32, shuffle=True)]
     fits = [NeuralClamping(strength=(1.0, 0.3), folds=2).fit(network(), form) for form in forms]
     assert fits[0].summary.strength == fits[1].summary.strength
     assert torch.allclose(fits[0].delta, fits[1].delta, atol=1e-5)
@@ -213,26 +214,26 @@ def test_so_it_is_where_the_strength_is_cross_validated():
 def test_so_it_is_where_images_are_augmented():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, K)).double().eval()
-    rows = data(100, model=model, shape=(1, 8, 8))
+    samples = data(100, model=model, shape=(1, 8, 8))
     method = NeuralClamping(strength=0.1, augmentation="crop-flip", views=2)
-    first, second = (dataclasses.replace(method, batch_size=size).fit(model, rows) for size in (9, 100))
+    first, second = (dataclasses.replace(method, batch_size=size).fit(model, samples) for size in (9, 100))
     assert torch.allclose(first.delta, second.delta, atol=1e-5)
     # The head is fitted to the images as they are.
     with torch.no_grad():
-        known = TemperatureScaling().fit(Predictions.from_logits(model(rows[0] + first.delta), rows[1]))
+        known = TemperatureScaling().fit(Predictions.from_logits(model(samples[0] + first.delta), samples[1]))
     assert first.temperature == pytest.approx(float(known.temperature), rel=1e-6)
 
 
 class TestHeads:
     @pytest.mark.parametrize("head", [VectorScaling(), StructuredVectorScaling(), EnsembleTemperatureScaling()])
     def test_delta_lowers_the_loss_of_the_calibration_samples_behind_any_head(self, head):
-        rows = data(300)
-        clamped = NeuralClamping(head=head, strength=0.02).fit(network(), rows)
-        alone = NeuralClamping(head=head, strength=math.inf).fit(network(), rows)
+        samples = data(300)
+        clamped = NeuralClamping(head=head, strength=0.02).fit(network(), samples)
+        alone = NeuralClamping(head=head, strength=math.inf).fit(network(), samples)
         with torch.no_grad():
-            known = head.fit(Predictions.from_logits(network()(rows[0]), rows[1]))(network()(rows[0]))
-        assert torch.allclose(alone(rows[0]), known)
-        assert nll(clamped, rows) < nll(alone, rows) - 0.002
+            known = head.fit(Predictions.from_logits(network()(samples[0]), samples[1]))(network()(samples[0]))
+        assert torch.allclose(alone(samples[0]), known)
+        assert nll(clamped, samples) < nll(alone, samples) - 0.002
         assert float(clamped.delta.norm()) > 0.1
         with pytest.raises(InputError, match="only a head that divides by a temperature"):
             _ = clamped.temperature
@@ -251,14 +252,14 @@ class TestHeads:
 class TestRules:
     @pytest.mark.parametrize("penalty", ["squared", "norm"])
     def test_both_readings_of_the_papers_rule(self, penalty):
-        rows, model = data(100), network()
+        samples, model = data(100), network()
         start = RandomStart(0.3)
-        first = start.delta(model, CalibrationSamples.of(rows), seed=5)
+        first = start.delta(model, CalibrationSamples.of(samples), seed=5)
         with torch.no_grad():
-            p = model(rows[0] + first).softmax(1)[range(len(rows[1])), rows[1]]
+            p = model(samples[0] + first).softmax(1)[range(len(samples[1])), samples[1]]
         initial = float((-(1 - p) * p.log()).mean())  # γ = 1, T = 1
         of_loss, as_term = (
-            NeuralClamping(gamma=1.0, strength=rule, start=start, penalty=penalty, seed=5).fit(model, rows)
+            NeuralClamping(gamma=1.0, strength=rule, start=start, penalty=penalty, seed=5).fit(model, samples)
             for rule in ("tenth-of-loss", "tenth-as-term")
         )
         assert of_loss.summary.strength == pytest.approx(0.1 * initial, rel=1e-9)
@@ -267,13 +268,13 @@ class TestRules:
 
     def test_gamma_is_chosen_from_the_pool_by_calibration_error_as_in_the_paper(self):
         assert list(GAMMA_POOL) == pytest.approx([0.05 * step for step in range(21)])
-        rows, pool = data(200), (0.0, 0.5, 2.0)
-        clamped = NeuralClamping(gamma=pool, strength=0.5, choose_by="calibration-ece").fit(network(), rows)
+        samples, pool = data(200), (0.0, 0.5, 2.0)
+        clamped = NeuralClamping(gamma=pool, strength=0.5, choose_by="calibration-ece").fit(network(), samples)
         errors = {}
         for gamma in pool:
-            one = NeuralClamping(gamma=gamma, strength=0.5).fit(network(), rows)
+            one = NeuralClamping(gamma=gamma, strength=0.5).fit(network(), samples)
             with torch.no_grad():
-                errors[gamma] = float(ece(Predictions.from_logits(one(rows[0]), rows[1])))
+                errors[gamma] = float(ece(Predictions.from_logits(one(samples[0]), samples[1])))
         best = min(errors, key=errors.get)
         assert clamped.summary.gamma == best
         assert f"chosen of 3 fits by calibration error on the calibration samples, {errors[best]:.4f}." in (
@@ -289,9 +290,9 @@ class TestRules:
         assert "chosen of 4 fits" in clamped.summary.notes[-1]
 
     def test_several_gammas_can_be_chosen_from_for_the_head_alone(self):
-        rows = data()
-        both = NeuralClamping(gamma=(0.0, 1.0), strength=math.inf, choose_by="calibration-ece").fit(network(), rows)
-        item = [NeuralClamping(gamma=gamma, strength=math.inf).fit(network(), rows) for gamma in (0.0, 1.0)]
+        samples = data()
+        both = NeuralClamping(gamma=(0.0, 1.0), strength=math.inf, choose_by="calibration-ece").fit(network(), samples)
+        item = [NeuralClamping(gamma=gamma, strength=math.inf).fit(network(), samples) for gamma in (0.0, 1.0)]
         assert both.temperature == item[int(both.summary.gamma)].temperature
         assert "chosen of 2 fits" in both.summary.notes[-1]
 
@@ -303,9 +304,9 @@ class TestRules:
 
 class TestStarts:
     def test_the_exact_solver_ends_at_the_same_place_from_any_start(self):
-        rows = data(300)
+        samples = data(300)
         fits = [
-            NeuralClamping(strength=0.1, start=start, solver=TIGHT, seed=seed).fit(network(), rows)
+            NeuralClamping(strength=0.1, start=start, solver=TIGHT, seed=seed).fit(network(), samples)
             for start, seed in ((ZeroStart(), 0), (RandomStart(0.5), 0), (RandomStart(0.5), 1))
         ]
         for clamped in fits[1:]:
@@ -342,14 +343,14 @@ class TestSpace:
 
 class TestSummary:
     def test_it_gives_how_the_model_came_about(self):
-        rows = data(300)
+        samples = data(300)
         method = NeuralClamping(strength=0.05, delta_shape=PerChannel(), space=InputSpace(low=-9.0, high=9.0))
-        summary = method.fit(network(), rows).summary
+        summary = method.fit(network(), samples).summary
         assert (summary.n_samples, summary.strength, summary.gamma, summary.trials) == (300, 0.05, 0.0, ())
         assert 0 < summary.seconds < 60
         assert summary.settings == method.settings()
         assert json.loads(json.dumps(summary.settings)) == json.loads(json.dumps(method.settings()))
-        value = nll(method.fit(network(), rows), rows)
+        value = nll(method.fit(network(), samples), samples)
         assert value < summary.certificate.objective < value + 0.2
 
     def test_a_fit_that_runs_out_of_passes_warns(self):
@@ -483,32 +484,32 @@ class TestStrangeArguments:
     def test_a_fit_under_inference_mode_is_the_same_fit(self, method):
         solver = BRIEF[type(method.solver)] if isinstance(method.solver, StochasticSolver) else {}
         brief = dataclasses.replace(method, solver=dataclasses.replace(method.solver, **solver))
-        model, rows = network(), data(200)
-        known = brief.fit(model, rows)
+        model, samples = network(), data(200)
+        known = brief.fit(model, samples)
         with torch.inference_mode():
-            copies = tuple(item.clone() for item in rows)
+            copies = tuple(item.clone() for item in samples)
             inside = brief.fit(model, copies)
         assert torch.equal(inside.delta, known.delta)
         assert torch.equal(brief.fit(model, copies).delta, known.delta)
         assert model[0].weight.requires_grad
 
     def test_an_exported_network_is_fitted_as_the_network_itself(self):
-        model, rows = network(), data(200)
+        model, samples = network(), data(200)
         batch = torch.export.Dim("n", max=64)
-        exported = torch.export.export(model, (rows[0][:2],), dynamic_shapes=({0: batch},)).module()
+        exported = torch.export.export(model, (samples[0][:2],), dynamic_shapes=({0: batch},)).module()
         method = NeuralClamping(strength=0.5, batch_size=64)
-        clamped = method.fit(exported, rows)  # a warning of its mode would be an error
+        clamped = method.fit(exported, samples)  # a warning of its mode would be an error
         assert not clamped.training
-        assert torch.allclose(clamped.delta, method.fit(model, rows).delta, atol=1e-9)
+        assert torch.allclose(clamped.delta, method.fit(model, samples).delta, atol=1e-9)
         with pytest.raises(InputError, match=r"must take a batch of 200 samples; .*Give a smaller batch_size"):
-            NeuralClamping(strength=0.5).fit(exported, rows)
+            NeuralClamping(strength=0.5).fit(exported, samples)
         with pytest.raises(InputError, match=r"must take a batch of 200 samples"):
-            dataclasses.replace(NeuralClamping.toolkit(), batch_size=64).fit(exported, rows)
+            dataclasses.replace(NeuralClamping.toolkit(), batch_size=64).fit(exported, samples)
 
 
 @pytest.fixture(scope="module")
 def digits():
-    """A network trained on too few digits, the rows to calibrate it on, and others to judge by."""
+    """A network trained on too few digits, the samples to calibrate it on, and others to evaluate on."""
     loaded = load_digits()
     order = torch.randperm(len(loaded.images), generator=torch.Generator().manual_seed(0))
     images, labels = loaded.images.float()[order], loaded.labels[order]
@@ -526,27 +527,27 @@ def digits():
 
 class TestDigits:
     def test_delta_helps_a_network_trained_on_few_digits(self, digits):
-        model, rows, others = digits
-        clamped = NeuralClamping(strength=(0.1,), folds=2).fit(model, rows)
-        alone = NeuralClamping(strength=math.inf).fit(model, rows)
+        model, samples, others = digits
+        clamped = NeuralClamping(strength=(0.1,), folds=2).fit(model, samples)
+        alone = NeuralClamping(strength=math.inf).fit(model, samples)
         assert math.isfinite(clamped.summary.strength)
         assert nll(clamped, others) < nll(alone, others) - 0.01
         right = [float((item(others[0]).argmax(1) == others[1]).float().mean()) for item in (clamped, alone)]
         assert right[0] >= right[1]
 
     def test_the_presets_run_on_it(self, digits):
-        model, rows, _ = digits
+        model, samples, _ = digits
         for method in (NeuralClamping.paper(), NeuralClamping.toolkit(augmentation="crop")):
             clamped = dataclasses.replace(
                 method, solver=dataclasses.replace(method.solver, epochs=1), space=InputSpace()
-            ).fit(model, rows)
+            ).fit(model, samples)
             assert clamped.delta.shape == (1, 8, 8)
             assert clamped.temperature > 0
 
     def test_another_precision_changes_nothing_on_a_cpu(self, digits):
-        model, rows, _ = digits
+        model, samples, _ = digits
         fits = [
-            NeuralClamping(strength=30.0, solver=ExactSolver(precision=item)).fit(model, rows)
+            NeuralClamping(strength=30.0, solver=ExactSolver(precision=item)).fit(model, samples)
             for item in ("float32", "bfloat16", "tensor-float32")
         ]
         assert torch.equal(fits[0].delta, fits[1].delta)
@@ -560,8 +561,8 @@ class TestDigits:
         # In float64, which no accelerator rounds by itself.
         model, inputs, others = copy.deepcopy(model).double(), inputs.double(), others.double()
         here = method.fit(model, (inputs, labels))
-        rows = (inputs.cuda(), labels.cuda()) if rows_are_there else (inputs, labels)
-        there = method.fit(copy.deepcopy(model).cuda(), rows)
+        samples = (inputs.cuda(), labels.cuda()) if rows_are_there else (inputs, labels)
+        there = method.fit(copy.deepcopy(model).cuda(), samples)
         assert there.delta.is_cuda
         assert there.temperature == pytest.approx(here.temperature, rel=1e-4)
         assert torch.allclose(there.delta.cpu(), here.delta, atol=1e-4)

@@ -1,4 +1,4 @@
-"""The objective is eq. 9 of Neural Clamping per row, and with its options that of the authors' toolkit."""
+"""The objective is eq. 9 of Neural Clamping per sample, and with its options that of the authors' toolkit."""
 
 import math
 
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from calibrant.clamping import Objective
 
 
-def rows(n=40, k=5, *, scale=2.0):
+def samples(n=40, k=5, *, scale=2.0):
     generator = torch.Generator().manual_seed(0)
     logits = scale * torch.randn(n, k, generator=generator, dtype=torch.float64)
     return logits, torch.randint(k, (n,), generator=generator)
@@ -20,19 +20,19 @@ def label_probs(logits, labels):
 
 
 def test_without_focus_it_is_the_cross_entropy():
-    logits, labels = rows()
+    logits, labels = samples()
     assert torch.equal(Objective().sample_losses(logits, labels), F.cross_entropy(logits, labels, reduction="none"))
 
 
 @pytest.mark.parametrize("gamma", [0.05, 0.5, 1.0, 3.0])
 def test_the_focal_loss_is_that_of_equation_8(gamma):
-    logits, labels = rows()
+    logits, labels = samples()
     p = label_probs(logits, labels)
     assert torch.allclose(Objective(gamma).sample_losses(logits, labels), -((1 - p) ** gamma) * p.log())
 
 
 def test_as_gamma_goes_to_zero_the_focal_loss_goes_to_the_cross_entropy():
-    logits, labels = rows()
+    logits, labels = samples()
     plain = Objective().sample_losses(logits, labels)
     gaps = [float((Objective(gamma).sample_losses(logits, labels) - plain).abs().max()) for gamma in (1e-2, 1e-5, 1e-9)]
     assert gaps[0] > gaps[1] > gaps[2]
@@ -41,7 +41,7 @@ def test_as_gamma_goes_to_zero_the_focal_loss_goes_to_the_cross_entropy():
 
 @pytest.mark.parametrize("gamma", [0.0, 1.0])
 def test_clipped_it_is_the_loss_that_the_toolkit_codes(gamma):
-    logits, labels = rows(scale=20.0)
+    logits, labels = samples(scale=20.0)
     p = label_probs(logits, labels)
     assert p.min() < 1e-7 < 1 - 1e-7 < p.max()
     p = p.clamp(1e-7, 1 - 1e-7)
@@ -49,7 +49,7 @@ def test_clipped_it_is_the_loss_that_the_toolkit_codes(gamma):
 
 
 def test_beyond_the_clip_there_is_no_gradient():
-    logits, labels = rows(scale=20.0)
+    logits, labels = samples(scale=20.0)
     p = label_probs(logits, labels)
     logits.requires_grad_()
     Objective(1.0, clip=1e-3).sample_losses(logits, labels).sum().backward()

@@ -1,4 +1,4 @@
-"""Passes give the logits at x + δ and the exact gradient of eq. 9, whatever the batches and the network's habits."""
+"""Passes give the logits at x + δ and the exact gradient of eq. 9, whatever the batches and the network do."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def data(n=N):
     return torch.rand(n, *SHAPE, generator=torch.Generator().manual_seed(1), dtype=torch.float64), torch.arange(n) % K
 
 
-def rows(n=N, **options):
+def samples(n=N, **options):
     return CalibrationSamples.of(data(n), **options)
 
 
@@ -44,7 +44,7 @@ def affine():
 
 
 def equation_9(delta, head, *, gamma, lam, penalty="squared", clip=0.0, clips=False):
-    """Written anew: the sum over rows of the focal loss, and λ times the (squared) norm."""
+    """Written anew: the sum over samples of the focal loss, and λ times the (squared) norm."""
     inputs, labels = data()
     moved = inputs + delta
     logits = network()(moved.clamp(0, 1) if clips else moved)
@@ -79,7 +79,7 @@ def test_the_gradient_is_that_of_equation_9_by_finite_differences(
     objective = Objective(gamma, strength, penalty, clip)
     first = find_first_layer(model, data()[0][:2]) if shares_first_layer and not clips else None
     passes = Passes(
-        model, rows(), preparation=InputPreparation(InputSpace(clips=clips)), batch_size=6, first_layer=first
+        model, samples(), preparation=InputPreparation(InputSpace(clips=clips)), batch_size=6, first_layer=first
     )
     slope = passes.slope(basis.to_delta(coefficients), head, objective)
     result = N * (basis.pull_back(slope.gradient) + objective.penalty_gradient(coefficients))
@@ -104,19 +104,19 @@ def test_the_gradient_is_that_of_equation_9_by_finite_differences(
 @pytest.mark.parametrize("batch_size", [1, 5, 16, 17, 400, None])
 def test_neither_logits_nor_gradient_depend_on_the_batch_size(batch_size):
     model, (inputs, labels), delta = network(), data(), 0.3 * drawn(*SHAPE)
-    passes = Passes(model, rows(), batch_size=batch_size)
+    passes = Passes(model, samples(), batch_size=batch_size)
     slope = passes.slope(delta, temperature(), Objective(1.0))
     assert torch.equal(passes.labels, labels)
     for logits in (passes.logits(delta), passes.precise_logits(delta), slope.logits):
         assert torch.allclose(logits, model(inputs + delta), rtol=1e-12)
-    whole = Passes(model, rows(), batch_size=N).slope(delta, temperature(), Objective(1.0)).gradient
+    whole = Passes(model, samples(), batch_size=N).slope(delta, temperature(), Objective(1.0)).gradient
     assert torch.allclose(slope.gradient, whole, rtol=1e-12)
 
 
 def test_chosen_samples_come_in_the_order_asked_for():
     model, (inputs, labels), delta = network(), data(), 0.3 * drawn(*SHAPE)
     chosen = torch.tensor([11, 2, 3, 16])
-    passes = Passes(model, rows(), chosen, batch_size=3)
+    passes = Passes(model, samples(), chosen, batch_size=3)
     assert len(passes) == 4
     assert torch.equal(passes.labels, labels[chosen])
     assert torch.allclose(passes.logits(delta), model(inputs[chosen] + delta), rtol=1e-12)
@@ -132,7 +132,7 @@ def test_a_half_or_single_network_gives_logits_in_single():
         slope = passes.slope(torch.zeros(SHAPE), temperature(), Objective())
         assert slope.logits.dtype == torch.float32
         assert slope.gradient.dtype == torch.float64
-        precise = Passes(network(), rows()).slope(torch.zeros(SHAPE).double(), temperature(), Objective())
+        precise = Passes(network(), samples()).slope(torch.zeros(SHAPE).double(), temperature(), Objective())
         assert torch.allclose(slope.gradient, precise.gradient, atol=0.05 * float(precise.gradient.abs().max()))
 
 
@@ -179,14 +179,14 @@ def test_a_network_that_writes_in_place_behind_its_first_layer_can_share_it():
 def test_no_weight_gets_a_gradient():
     model = network().requires_grad_(True)
     with frozen(model):
-        Passes(model, rows()).slope(torch.zeros(SHAPE).double(), temperature(), Objective())
+        Passes(model, samples()).slope(torch.zeros(SHAPE).double(), temperature(), Objective())
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_delta_and_head_are_left_alone():
     delta, head = drawn(*SHAPE), affine()
     before = delta.clone(), {name: tensor.clone() for name, tensor in head.state_dict().items()}
-    Passes(network(), rows()).slope(delta, head, Objective())
+    Passes(network(), samples()).slope(delta, head, Objective())
     assert torch.equal(delta, before[0])
     assert not delta.requires_grad
     assert all(torch.equal(tensor, before[1][name]) for name, tensor in head.state_dict().items())
@@ -223,7 +223,7 @@ class TestViews:
 
 
 def test_a_caller_who_has_gradients_off_gets_the_same():
-    passes, delta = Passes(network(), rows()), 0.3 * drawn(*SHAPE)
+    passes, delta = Passes(network(), samples()), 0.3 * drawn(*SHAPE)
     known = passes.slope(delta, temperature(), Objective()).gradient
     with torch.no_grad():
         assert torch.equal(passes.slope(delta, temperature(), Objective()).gradient, known)
@@ -235,20 +235,20 @@ def test_a_network_that_lets_no_gradient_through_is_refused_with_what_to_do():
             return inputs.flatten(1)[:, :K].detach()
 
     with pytest.raises(InputError, match=r"must carry a gradient to its inputs.*detach from its forward"):
-        Passes(Detached(), rows()).slope(torch.zeros(SHAPE).double(), temperature(), Objective())
+        Passes(Detached(), samples()).slope(torch.zeros(SHAPE).double(), temperature(), Objective())
 
 
 def test_a_head_of_steps_is_refused_with_what_to_do():
     logits, labels = network()(data(200)[0]), data(200)[1]
     head = IsotonicOneVsRest().fit(Predictions.from_logits(logits, labels))
     with pytest.raises(InputError, match=r"the head must change smoothly.*Take a temperature"):
-        Passes(network(), rows()).slope(torch.zeros(SHAPE).double(), head, Objective())
+        Passes(network(), samples()).slope(torch.zeros(SHAPE).double(), head, Objective())
 
 
 def test_any_smooth_head_will_do():
     logits, labels = network()(data(200)[0]), data(200)[1]
     head = VectorScaling().fit(Predictions.from_logits(logits, labels))
-    gradient = Passes(network(), rows()).slope(torch.zeros(SHAPE).double(), head, Objective()).gradient
+    gradient = Passes(network(), samples()).slope(torch.zeros(SHAPE).double(), head, Objective()).gradient
     assert gradient.abs().sum() > 0
 
 

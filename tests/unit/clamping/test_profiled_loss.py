@@ -49,15 +49,15 @@ def data(wrong=0.0):
     return inputs, labels.where(~is_wrong, torch.randint(K, (N,), generator=generator))
 
 
-def profiled(calibrator, rows=None, model=None, **options):
-    rows = CalibrationSamples.of(data() if rows is None else rows)
-    passes = Passes(model or network(), rows, **options)
-    basis = PerEntry().basis(torch.zeros(rows.input_shape))
+def profiled(calibrator, samples=None, model=None, **options):
+    samples = CalibrationSamples.of(data() if samples is None else samples)
+    passes = Passes(model or network(), samples, **options)
+    basis = PerEntry().basis(torch.zeros(samples.input_shape))
     return ProfiledLoss(passes, basis, HeadFit(calibrator, 0.0), torch.float64)
 
 
 def gradients(loss, start):
-    """As it is told, behind a temperature that does not lag; and by central differences of the loss."""
+    """As returned, behind a temperature that does not lag; and by central differences of the loss."""
     objective, start = Objective(), start.flatten()
     here = loss.at(start, loss.at(start, None, objective).head, objective)
     steps = STEP * torch.eye(len(start), dtype=torch.float64)

@@ -47,8 +47,8 @@ def with_epochs(method, epochs):
 def plain_loop(method, loss_of, *, lr, momentum=0.0, batch, epochs, dtype=torch.float64):
     """δ and T by hand; only the first δ and the order are the method's own."""
     model, (inputs, labels) = network(dtype), data(dtype)
-    rows = CalibrationSamples.of((inputs, labels))
-    delta = method.start.delta(model, rows, space=None, seed=method.seed).requires_grad_()
+    samples = CalibrationSamples.of((inputs, labels))
+    delta = method.start.delta(model, samples, space=None, seed=method.seed).requires_grad_()
     temperature = torch.ones((), dtype=dtype, requires_grad=True)
     learned, speeds = (delta, temperature), [0.0, 0.0]
     for epoch in range(epochs):
@@ -179,17 +179,17 @@ def test_a_rate_that_drives_the_temperature_below_zero_is_an_error_that_says_wha
     inputs, _ = data()
     labels = network()(inputs).argmax(1)
     labels[0] = (labels[0] + 1) % K  # so that there is an optimum
-    rows = CalibrationSamples.of((inputs, labels))
+    samples = CalibrationSamples.of((inputs, labels))
     with pytest.raises(FitError, match=r"T must stay above 0 and δ finite.*at rate 1 .*T = -.*use the exact solver"):
-        descend_stochastically(Passes(network(), rows), Objective(), StochasticSolver(learning_rate=1.0), begin())
+        descend_stochastically(Passes(network(), samples), Objective(), StochasticSolver(learning_rate=1.0), begin())
 
 
 @pytest.mark.parametrize("rate", [0.003, 1.0])
 def test_where_all_samples_are_correct_the_rate_is_not_blamed(rate):
     inputs, _ = data()
-    rows = CalibrationSamples.of((inputs, network()(inputs).argmax(1)))
+    samples = CalibrationSamples.of((inputs, network()(inputs).argmax(1)))
     with pytest.raises(SeparableError, match=r"some predictions must be wrong.*until T = 0, at any rate"):
-        descend_stochastically(Passes(network(), rows), Objective(), StochasticSolver(learning_rate=rate), begin())
+        descend_stochastically(Passes(network(), samples), Objective(), StochasticSolver(learning_rate=rate), begin())
 
 
 class Overflowing(nn.Module):
@@ -206,16 +206,16 @@ class Overflowing(nn.Module):
 
 def test_a_sample_without_logits_is_named_and_the_rate_is_not_blamed():
     inputs, labels = data()
-    model, rows = Overflowing(inputs[17]), CalibrationSamples.of((inputs, labels))
+    model, samples = Overflowing(inputs[17]), CalibrationSamples.of((inputs, labels))
     with pytest.raises(InputError, match=r"logits must be finite; got NaN or infinity for row 17\."):
-        descend_stochastically(Passes(model, rows), Objective(), StochasticSolver(), begin())
+        descend_stochastically(Passes(model, samples), Objective(), StochasticSolver(), begin())
 
 
 def test_a_penalty_that_the_rate_cannot_bear_is_reported():
-    rows, solver = CalibrationSamples.of(data()), StochasticSolver(epochs=400)
+    samples, solver = CalibrationSamples.of(data()), StochasticSolver(epochs=400)
     state = begin()._replace(delta=torch.ones(D, dtype=torch.float64))
     with pytest.raises(FitError, match=r"at rate 0\.001 and λ = 50 per sample they are not .*Lower the rate or λ"):
-        descend_stochastically(Passes(network(), rows), Objective(strength=50.0), solver, state)
+        descend_stochastically(Passes(network(), samples), Objective(strength=50.0), solver, state)
 
 
 def test_a_network_that_lets_no_gradient_through_is_refused():

@@ -1,4 +1,4 @@
-"""The strength is chosen by rows that δ has not seen, and δ = 0 stays the answer unless another is better for sure."""
+"""The strength is chosen on held-out samples, and δ = 0 stays unless another δ is better by more than chance."""
 
 import math
 from dataclasses import replace
@@ -13,10 +13,9 @@ from torch.nn import functional as F
 from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators.base import deal_folds
 from calibrant.clamping import ExactSolver, Objective, PerEntry, ZeroStart
-from calibrant.clamping.fitting import FitRun, Journal
+from calibrant.clamping.fitting import FitRun, Journal, PathFollower
 from calibrant.clamping.inputs import InputPreparation
 from calibrant.clamping.passes import Passes
-from calibrant.clamping.strength_path import PathFollower
 from calibrant.errors import FitError, SeparableError
 from calibrant.inference import CalibrationSamples
 
@@ -148,7 +147,7 @@ def test_candidates_may_be_given_in_any_order():
 
 def test_held_out_samples_are_evaluated_by_log_loss_whatever_the_objective():
     plain, focal = (follower(gamma=gamma, folds=2).choose((0.1,)).trials[0] for gamma in (0.0, 1.0))
-    # Also the baseline is the head that the focal loss gives; both are judged alike.
+    # Also the baseline is the head that the focal loss gives; both are evaluated alike.
     assert focal.change != plain.change
     assert focal.change < 0
 
@@ -169,7 +168,7 @@ def test_the_folds_share_one_forward_run_at_no_delta_and_begin_as_each_would_alo
     model.register_forward_pre_hook(lambda _module, inputs: ran.append((len(inputs[0]), torch.is_grad_enabled())))
     begun = follower(model=model)
     without, behind = (sum(rows for rows, has_gradient in ran if has_gradient == wanted) for wanted in (False, True))
-    assert (without, behind) == (N, 2 * N)  # before: a run over all other rows for every fold, and over its own
+    assert (without, behind) == (N, 2 * N)  # before: a run over all other samples for every fold, and over its own
     inputs, labels = data()
     for place, fold in enumerate(begun._folds):
         chosen = torch.nonzero(deal_folds(labels, 3, seed=7) != place).flatten()

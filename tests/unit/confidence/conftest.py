@@ -1,4 +1,4 @@
-"""A classifier whose softmax misleads, while its features tell where it is wrong."""
+"""A classifier whose softmax misleads, while its features show where it is wrong."""
 
 import pytest
 import torch
@@ -36,12 +36,12 @@ def network():
 
 
 @pytest.fixture
-def rows():
+def samples():
     return misled_rows(600, seed=0)
 
 
 @pytest.fixture
-def other_rows():
+def other_samples():
     return misled_rows(500, seed=1)
 
 

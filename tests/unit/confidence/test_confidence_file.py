@@ -1,4 +1,4 @@
-"""Confidences in files: what is saved comes back, a head only behind its own classifier, and every bad file is told."""
+"""Confidences in files: what is saved comes back, a head only behind its classifier, and bad files are refused."""
 
 import copy
 import dataclasses
@@ -33,8 +33,8 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def trust(rows):
-    return TrustScore(alpha=0.1).fit(*rows)
+def trust(samples):
+    return TrustScore(alpha=0.1).fit(*samples)
 
 
 def contents(path):
@@ -49,8 +49,8 @@ def rewrite(path, document, tensors):
 
 
 @pytest.mark.parametrize("method", [QUICK, TUNED], ids=["plain", "fine-tuned"])
-def test_a_learned_confidence_comes_back_to_the_last_bit(path, network, rows, method):
-    learned = method.fit(network, rows)
+def test_a_learned_confidence_comes_back_to_the_last_bit(path, network, samples, method):
+    learned = method.fit(network, samples)
     assert (learned.encoder is not None) == (method is TUNED)
     save_confidence(learned, path)
     loaded = load_confidence(path, network.train())
@@ -58,39 +58,39 @@ def test_a_learned_confidence_comes_back_to_the_last_bit(path, network, rows, me
     assert loaded.model is network
     assert not any(module.training for module in loaded.modules())
     assert not any(item.requires_grad for item in loaded.head.parameters())
-    wanted = learned.eval()(rows[0])
-    assert all(torch.equal(a, b) for a, b in zip(loaded(rows[0]), wanted, strict=True))
+    wanted = learned.eval()(samples[0])
+    assert all(torch.equal(a, b) for a, b in zip(loaded(samples[0]), wanted, strict=True))
     assert loaded.head.summary == learned.head.summary
     assert loaded.head.choice == learned.head.choice
 
 
-def test_a_head_comes_back_without_a_classifier(path, network, rows):
-    head = QUICK.fit(network, rows).head
+def test_a_head_comes_back_without_a_classifier(path, network, samples):
+    head = QUICK.fit(network, samples).head
     save_confidence(head, path)
     loaded = load_confidence(path)
     assert isinstance(loaded, ConfidenceHead)
-    assert torch.equal(loaded(rows[0]), head(rows[0]))
+    assert torch.equal(loaded(samples[0]), head(samples[0]))
 
 
-def test_a_trust_score_comes_back_to_the_last_bit(path, trust, other_rows):
+def test_a_trust_score_comes_back_to_the_last_bit(path, trust, other_samples):
     save_confidence(trust, path)
     loaded = load_confidence(path)
     assert isinstance(loaded, NeighbourConfidence)
-    assert torch.equal(loaded(*other_rows), trust(*other_rows))
+    assert torch.equal(loaded(*other_samples), trust(*other_samples))
     assert loaded.reference.dtype == torch.float32
     assert loaded.summary == trust.summary
 
 
-def test_the_classifier_itself_is_not_in_the_file(path, network, rows):
-    save_confidence(QUICK.fit(network, rows), path)
+def test_the_classifier_itself_is_not_in_the_file(path, network, samples):
+    save_confidence(QUICK.fit(network, samples), path)
     document, held = contents(path)
     assert all(name.startswith("head.") for name in held)
     assert document["format"] == "calibrant.confidence/2"
     assert document["network"].startswith("sha256:")
 
 
-def test_another_classifier_is_refused(path, network, rows):
-    save_confidence(QUICK.fit(network, rows), path)
+def test_another_classifier_is_refused(path, network, samples):
+    save_confidence(QUICK.fit(network, samples), path)
     other = copy.deepcopy(network)
     with torch.no_grad():
         other.head.bias[0] += 1e-6
@@ -99,8 +99,8 @@ def test_another_classifier_is_refused(path, network, rows):
     assert load_confidence(path, copy.deepcopy(network)).model is not network
 
 
-def test_a_classifier_is_given_where_it_is_needed_and_only_there(path, network, rows, trust):
-    save_confidence(QUICK.fit(network, rows), path)
+def test_a_classifier_is_given_where_it_is_needed_and_only_there(path, network, samples, trust):
+    save_confidence(QUICK.fit(network, samples), path)
     with pytest.raises(InputError, match=r"give it: load_confidence\(path, model\)"):
         load_confidence(path)
     save_confidence(trust, path)
@@ -129,8 +129,8 @@ def test_something_else_is_not_saved(path):
         (lambda _, held: held["head.layers.0.bias"].fill_(torch.nan), "must be real and finite"),
     ],
 )
-def test_a_file_that_was_tampered_with_is_reported(path, network, rows, change, message):
-    save_confidence(QUICK.fit(network, rows).head, path)
+def test_a_file_that_was_tampered_with_is_reported(path, network, samples, change, message):
+    save_confidence(QUICK.fit(network, samples).head, path)
     document, held = contents(path)
     change(document, held)
     rewrite(path, document, held)
@@ -146,8 +146,8 @@ def test_samples_of_a_trust_score_that_do_not_fit_are_reported(path, trust):
         load_confidence(path)
 
 
-def test_an_encoder_of_another_shape_is_reported(path, network, rows):
-    save_confidence(TUNED.fit(network, rows), path)
+def test_an_encoder_of_another_shape_is_reported(path, network, samples):
+    save_confidence(TUNED.fit(network, samples), path)
     document, held = contents(path)
     held.pop("encoder.body.0.weight")
     rewrite(path, document, held)
@@ -169,20 +169,20 @@ def test_files_of_other_things_are_reported(path, tmp_path):
         load_confidence(tmp_path / "map.safetensors")
 
 
-def test_a_loaded_head_predicts_as_before_in_a_top_label(path, network, rows):
-    learned = QUICK.fit(network, rows)
+def test_a_loaded_head_predicts_as_before_in_a_top_label(path, network, samples):
+    learned = QUICK.fit(network, samples)
     save_confidence(learned.head, path)
     with torch.no_grad():
-        predictions = Predictions.from_logits(network(rows[0]), rows[1])
-        features = network.features(rows[0])
+        predictions = Predictions.from_logits(network(samples[0]), samples[1])
+        features = network.features(samples[0])
     assert torch.allclose(
-        load_confidence(path).top_label(predictions, features).log_odds, learned.top_label(rows).log_odds, atol=1e-5
+        load_confidence(path).top_label(predictions, features).log_odds, learned.top_label(samples).log_odds, atol=1e-5
     )
 
 
-def test_a_compiled_classifier_is_the_same_classifier(path, network, rows):
+def test_a_compiled_classifier_is_the_same_classifier(path, network, samples):
     compiled = torch.compile(network, backend="eager")
-    learned = TUNED.fit(compiled, rows)
+    learned = TUNED.fit(compiled, samples)
     save_confidence(learned, path)
-    assert torch.equal(load_confidence(path, network).confidence(rows[0]), learned.confidence(rows[0]))
+    assert torch.equal(load_confidence(path, network).confidence(samples[0]), learned.confidence(samples[0]))
     assert isinstance(load_confidence(path, compiled), LearnedConfidence)

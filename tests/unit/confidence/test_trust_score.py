@@ -44,7 +44,7 @@ def oracle(train, labels, points, predicted, *, alpha=0.0, neighbours=10):
 
 @pytest.fixture(params=["products", "tree"])
 def search(request, monkeypatch):
-    """Three dimensions are searched by either, as there are few or many rows."""
+    """Three dimensions are searched by either, as there are few or many samples."""
     monkeypatch.setattr(trust_score, "_MANY_PAIRS", 0 if request.param == "tree" else 1 << 60)
 
 
@@ -84,7 +84,7 @@ def test_of_a_new_point_the_nearest_sample_counts_and_not_the_second():
 
 
 def test_a_sample_is_no_neighbour_of_itself_in_the_filter():
-    # With itself counted, the first neighbour of every row would be at distance 0, and all would stay.
+    # With itself counted, the first neighbour of every sample would be at distance 0, and all would stay.
     trust = TrustScore(alpha=0.25, neighbours=1).fit(
         [[0.0], [0.1], [0.2], [5.0], [9.0], [9.1], [9.2], [20.0]], [0, 0, 0, 0, 1, 1, 1, 1]
     )
@@ -103,7 +103,9 @@ def test_the_order_of_training_samples_plays_no_part():
     train, labels = some_rows(120, 3, seed=0)
     points, predicted = some_rows(30, 3, seed=1)
     order = np.random.default_rng(0).permutation(120)
-    first, second = (TrustScore(alpha=0.2).fit(*rows) for rows in ((train, labels), (train[order], labels[order])))
+    first, second = (
+        TrustScore(alpha=0.2).fit(*samples) for samples in ((train, labels), (train[order], labels[order]))
+    )
     assert torch.allclose(first(points, predicted), second(points, predicted), rtol=0, atol=1e-12)
 
 
@@ -142,9 +144,9 @@ def test_a_point_on_samples_of_both_classes_is_as_near_to_either():
 @pytest.mark.usefixtures("search")
 @pytest.mark.parametrize("d", [3, 40])
 def test_duplicates_far_from_the_origin_are_at_distance_zero_exactly(d):
-    rows = 1e6 + torch.randn(100, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    trust = TrustScore().fit(rows, torch.arange(100) % 2)
-    assert trust.scores(rows, torch.arange(100) % 2).isinf().all()
+    samples = 1e6 + torch.randn(100, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    trust = TrustScore().fit(samples, torch.arange(100) % 2)
+    assert trust.scores(samples, torch.arange(100) % 2).isinf().all()
 
 
 def test_a_class_that_no_sample_has_gets_score_zero_and_a_warning():

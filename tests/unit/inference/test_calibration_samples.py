@@ -1,4 +1,4 @@
-"""Calibration samples are the same samples at every pass, and whatever δ cannot be added to is refused in words."""
+"""Calibration samples are the same samples at every pass, and whatever δ cannot be added to is refused."""
 
 import numpy as np
 import pytest

@@ -11,7 +11,7 @@ from calibrant.errors import CalibrantWarning, InputError
 from calibrant.inference import CalibrationSamples, check_network, first_inputs, frozen
 
 
-def rows(n=20, k=3, *, shape=(4,), dtype=torch.float32):
+def samples(n=20, k=3, *, shape=(4,), dtype=torch.float32):
     generator = torch.Generator().manual_seed(0)
     return CalibrationSamples.of((torch.rand(n, *shape, generator=generator).to(dtype), torch.arange(n) % k))
 
@@ -46,7 +46,7 @@ def refusal(network, data):
     ],
 )
 def test_the_classes_of_a_usable_network_are_counted(network):
-    data = rows()
+    data = samples()
     before = first_inputs(network, data).clone()
     assert check_network(network.eval(), data) == 7
     assert torch.equal(first_inputs(network, data), before)
@@ -56,7 +56,7 @@ def test_the_classes_of_a_usable_network_are_counted(network):
 @pytest.mark.parametrize("k", [2, 3, 10])
 def test_probabilities_are_refused_with_what_to_do(dtype, k):
     network = nn.Sequential(nn.Linear(4, k), Answering(lambda logits: logits.float().softmax(1).to(logits))).to(dtype)
-    message = refusal(network, rows(k=2, dtype=dtype))
+    message = refusal(network, samples(k=2, dtype=dtype))
     assert "must return logits; got probabilities" in message
     assert "Leave out its last softmax" in message
 
@@ -65,17 +65,17 @@ def test_logits_that_are_not_finite_are_refused():
     for value in (float("nan"), float("inf")):
         network = nn.Linear(4, 3)
         network.bias.data[1] = value
-        assert "logits must be finite" in refusal(network, rows())
+        assert "logits must be finite" in refusal(network, samples())
 
 
 def test_inputs_of_another_shape_are_refused_with_what_the_network_said():
-    message = refusal(nn.Linear(5, 3), rows())
+    message = refusal(nn.Linear(5, 3), samples())
     assert "must take inputs of shape (n, 4); for 16 it raised RuntimeError: mat1 and mat2" in message
-    assert "(n, 1, 8, 8)" in refusal(nn.Conv2d(3, 4, 3), rows(shape=(1, 8, 8)))
+    assert "(n, 1, 8, 8)" in refusal(nn.Conv2d(3, 4, 3), samples(shape=(1, 8, 8)))
 
 
 def test_a_network_that_wants_more_than_the_inputs_is_refused():
-    assert "must take inputs of shape (n, 6, 4)" in refusal(nn.Bilinear(4, 4, 3), rows(shape=(6, 4)))
+    assert "must take inputs of shape (n, 6, 4)" in refusal(nn.Bilinear(4, 4, 3), samples(shape=(6, 4)))
 
 
 @pytest.mark.parametrize("error", [KeyError("k"), AttributeError("a"), ZeroDivisionError(), OSError("one\ntwo")])
@@ -83,7 +83,7 @@ def test_whatever_a_network_raises_is_reported_in_a_line(error):
     def breaks(_inputs):
         raise error
 
-    message = refusal(Answering(breaks), rows())
+    message = refusal(Answering(breaks), samples())
     assert f"for 16 it raised {type(error).__name__}" in message
     assert "\n" not in message
 
@@ -93,27 +93,27 @@ def test_whatever_a_network_raises_is_reported_in_a_line(error):
 )
 def test_inputs_of_another_type_are_refused_with_two_ways_out_that_lead_out(own, given):
     network = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).to(own).eval()
-    assert refusal(network, rows(dtype=given)) == (
+    assert refusal(network, samples(dtype=given)) == (
         f"inputs must be of the network's own type, {own}; got {given}. Convert them to {own}, or the network with "
         f"model.to({given})."
     )
-    assert check_network(network, rows(dtype=own)) == 3
-    assert check_network(network.to(given), rows(dtype=given)) == 3
+    assert check_network(network, samples(dtype=own)) == 3
+    assert check_network(network.to(given), samples(dtype=given)) == 3
 
 
 def test_inputs_of_another_type_are_taken_where_the_network_or_torch_casts_them():
     with torch.autocast("cpu", torch.bfloat16):
-        assert check_network(nn.Linear(4, 3).bfloat16(), rows()) == 3
-    assert check_network(nn.Sequential(Answering(torch.Tensor.double), nn.Linear(4, 3).double()), rows()) == 3
+        assert check_network(nn.Linear(4, 3).bfloat16(), samples()) == 3
+    assert check_network(nn.Sequential(Answering(torch.Tensor.double), nn.Linear(4, 3).double()), samples()) == 3
 
 
 def test_labels_out_of_range_are_refused():
     message = "labels must lie in 0..1 (2 classes from the logits); got 2 at row 2."
-    assert refusal(nn.Linear(4, 2), rows(k=3)) == message
+    assert refusal(nn.Linear(4, 2), samples(k=3)) == message
 
 
 def test_a_network_without_weights_is_refused():
-    assert "on the meta device" in refusal(nn.Linear(4, 3, device="meta"), rows())
+    assert "on the meta device" in refusal(nn.Linear(4, 3, device="meta"), samples())
 
 
 @pytest.mark.parametrize(
@@ -124,12 +124,12 @@ def test_a_network_without_weights_is_refused():
     ],
 )
 def test_a_sample_of_logits_for_each_input_is_wanted(function):
-    assert "must give one row of logits per input" in refusal(Answering(function), rows())
+    assert "must give one row of logits per input" in refusal(Answering(function), samples())
 
 
 @pytest.mark.parametrize("output", ["no logits", torch.zeros(20), torch.zeros(20, 3, 2), torch.zeros(20, 1)])
 def test_what_is_no_logits_is_refused(output):
-    assert "logits" in refusal(Answering(lambda _inputs: output), rows())
+    assert "logits" in refusal(Answering(lambda _inputs: output), samples())
 
 
 class Stream(IterableDataset):
@@ -141,7 +141,7 @@ class Stream(IterableDataset):
 class TestFewRows:
     def test_they_are_a_few_of_any_data(self):
         for n in (1, 5, 40):
-            assert first_inputs(nn.Linear(4, 3), rows(n)).shape == (min(n, 16), 4)
+            assert first_inputs(nn.Linear(4, 3), samples(n)).shape == (min(n, 16), 4)
 
     def test_they_are_as_many_of_a_loader_that_gives_one_at_a_time(self):
         data = CalibrationSamples.of(DataLoader(Stream(), batch_size=1))
@@ -149,7 +149,7 @@ class TestFewRows:
 
     @pytest.mark.parametrize(("batch_size", "few"), [(1, 2), (2, 2), (7, 7), (100, 16)])
     def test_they_are_no_more_than_a_batch_but_two(self, batch_size, few):
-        data = CalibrationSamples.of(rows(), batch_size=batch_size)
+        data = CalibrationSamples.of(samples(), batch_size=batch_size)
         assert first_inputs(nn.Linear(4, 3), data).shape == (few, 4)
 
 
@@ -170,11 +170,11 @@ class TestBatches:
         with pytest.raises(
             InputError, match=r"for 16 it raised .*<= 8.*give a batch_size that it takes; else export it"
         ):
-            count(network, rows())
-        assert count(network, CalibrationSamples.of(rows(), batch_size=8)) == 3
+            count(network, samples())
+        assert count(network, CalibrationSamples.of(samples(), batch_size=8)) == 3
 
     def test_a_limit_beyond_the_few_samples_is_found_too(self):
-        network, data = exported(nn.Linear(4, 3), min=1, max=64), rows(200)
+        network, data = exported(nn.Linear(4, 3), min=1, max=64), samples(200)
         with pytest.raises(
             InputError, match=r"must take a batch of 200 samples; it takes 16, .*<= 64.*smaller batch_size"
         ):
@@ -185,14 +185,14 @@ class TestBatches:
             count(network, small, batch_size=100)
 
     def test_an_exported_network_of_one_batch_size_is_refused_with_how_to_export_it(self):
-        for network, data in ((exported(nn.Linear(4, 3)), rows()), (exported(nn.Linear(4, 3), min=4), rows())):
+        for network, data in ((exported(nn.Linear(4, 3)), samples()), (exported(nn.Linear(4, 3), min=4), samples())):
             with pytest.raises(InputError, match=r"raised AssertionError: .*dynamic_shapes=\(\{0: torch.export.Dim"):
                 count(network, data)
-        assert count(exported(nn.Linear(4, 3), min=1), rows()) == 3
+        assert count(exported(nn.Linear(4, 3), min=1), samples()) == 3
 
     def test_a_network_that_drops_the_batch_axis_of_one_sample_is_refused(self):
         network = nn.Sequential(nn.Linear(4, 3), Answering(torch.squeeze))
-        assert "any number of samples; it takes 16, and for one it raised" in refusal(network, rows())
+        assert "any number of samples; it takes 16, and for one it raised" in refusal(network, samples())
 
 
 def batch_normalised(inputs):
@@ -215,17 +215,17 @@ class TestCoupledRows:
         with pytest.warns(
             CalibrantWarning, match=r"must not depend on the others in its batch.*mixes samples, or for dropout"
         ):
-            assert check_network(network, rows()) == 3
+            assert check_network(network, samples()) == 3
 
     def test_a_batch_norm_without_running_statistics_is_named(self):
         layer = nn.BatchNorm2d(3, track_running_stats=False)
         network = nn.Sequential(nn.Conv2d(1, 3, 3), layer, nn.Flatten(), nn.Linear(12, 3)).eval()
         with pytest.warns(CalibrantWarning, match=r"BatchNorm '1' keeps no running statistics.*=True"):
-            assert check_network(network, rows(shape=(1, 4, 4))) == 3
+            assert check_network(network, samples(shape=(1, 4, 4))) == 3
 
     def test_one_that_takes_no_single_sample_is_refused_and_named(self):
         network = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, track_running_stats=False), nn.Linear(5, 3))
-        assert "for one it raised ValueError: Expected more than 1" in (message := refusal(network, rows()))
+        assert "for one it raised ValueError: Expected more than 1" in (message := refusal(network, samples()))
         assert "BatchNorm '1' keeps no running statistics" in message
 
     @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed:UserWarning")  # of processors without bfloat16
@@ -236,4 +236,4 @@ class TestCoupledRows:
         torch.manual_seed(0)
         layers = [part for _ in range(20) for part in (nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU())]
         network = nn.Sequential(*layers, nn.LayerNorm(64), nn.Linear(64, 3)).to(dtype).eval()
-        assert check_network(network, rows(shape=(64,), dtype=dtype)) == 3  # a warning would be an error
+        assert check_network(network, samples(shape=(64,), dtype=dtype)) == 3  # a warning would be an error

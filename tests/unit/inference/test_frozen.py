@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from calibrant.errors import InputError
-from calibrant.inference import frozen, is_exported, is_training, warn_if_training
+from calibrant.inference import frozen, is_training, warn_if_training
+from calibrant.inference.network import is_exported
 
 
 def network():

@@ -1,4 +1,4 @@
-"""Logits found in all that networks return, and what is said where there are none."""
+"""Logits in whatever networks return, and the error where there are none."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -84,7 +84,7 @@ def test_every_floating_type_passes_as_it_is(dtype):
         (Plain(OTHER, None), "got Plain"),
         (torch.tensor(0.3), r"shape \(\)"),
         ((torch.tensor(0.3), LOGITS), r"shape \(\)"),  # a loss before the logits
-        (torch.zeros(3, 5, 2), r"shape \(3, 5, 2\)"),  # a row of logits a word
+        (torch.zeros(3, 5, 2), r"shape \(3, 5, 2\)"),  # logits for every word
         (LOGITS.argmax(1, keepdim=True).expand(3, 2), "int64"),
         (LOGITS.to(torch.complex64), "complex64"),
     ],
