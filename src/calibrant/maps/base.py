@@ -380,9 +380,9 @@ class Scale(Map):
         """
         logits, result = (values.reshape(-1, self.n_classes) for values in (logits, result))
         if self.n_classes < _SHORT:
-            limits, temperature = torch.finfo(logits.dtype), max(float(self.temperature), 1.0)
-            most = limits.max / 2 * min(float(self.temperature), 1.0)
-            return top_leads(logits, relative=4 * limits.eps, absolute=4 * limits.tiny * temperature, most=most)
+            limits, temperature = torch.finfo(logits.dtype), float(self.temperature.detach())
+            least, most = 4 * limits.tiny * max(temperature, 1.0), limits.max / 2 * min(temperature, 1.0)
+            return top_leads(logits, relative=4 * limits.eps, absolute=least, most=most)
         # Most samples are cleared by the largest logit alone: the next smaller number has a smaller quotient.
         highest = logits.amax(dim=1)
         next_smaller = torch.nextafter(highest, highest.new_tensor(-torch.inf))
