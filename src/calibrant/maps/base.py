@@ -15,23 +15,6 @@ from calibrant.numerics.softmax import argmax_rows, positions, top_leads, workin
 from calibrant.numerics.uniform_share import floored
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "Affine",
-    "ChainMap",
-    "FitSummary",
-    "FittedModule",
-    "Identity",
-    "LogMixture",
-    "Map",
-    "Mixture",
-    "Scale",
-    "Setting",
-    "as_result",
-    "require",
-    "rises",
-    "with_predicted_ahead",
-]
-
 Setting: TypeAlias = bool | int | float | str | None
 
 

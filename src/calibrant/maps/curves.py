@@ -12,33 +12,12 @@ from calibrant.maps.base import FittedModule, Map, Setting, require, rises
 from calibrant.numerics.binning import bin_index
 from calibrant.numerics.softmax import logaddexp
 
-__all__ = [
-    "BetaCurve",
-    "ClassBins",
-    "Curve",
-    "Line",
-    "OneVsRest",
-    "Polynomial",
-    "PooledMap",
-    "Steps",
-    "Top",
-    "TopLabelMap",
-    "TwoClassMap",
-    "below_the_largest",
-    "check_columns",
-    "class_log_odds",
-    "predicted_log_odds",
-    "top_log_odds",
-    "with_top_log_odds",
-]
-
-
 # The predicted class is kept ahead of the next by this share, so that rounding cannot change the prediction.
 _AHEAD = 1e-4
 
 
 class Top(NamedTuple):
-    """The predicted class of each row and its log-odds, (..., 1), and how the others share the rest, (..., k)."""
+    """The predicted class of each sample and its log-odds, (..., 1), and how the others share the rest, (..., k)."""
 
     predicted: Tensor
     log_odds: Tensor
@@ -46,19 +25,19 @@ class Top(NamedTuple):
 
 
 def below_the_largest(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Each logit minus its row's largest, (..., k), and the class of that, (..., 1): no large offset costs digits."""
+    """Return each logit minus the sample's largest, (..., k), and its class, (..., 1): offsets cost no digits."""
     highest, predicted = logits.max(dim=-1, keepdim=True)
     return (logits - highest).clamp_(min=torch.finfo(logits.dtype).min / 4), predicted
 
 
 def top_log_odds(logits: Tensor) -> Top:
-    """The predicted class, its log-odds and the shares of the others, of logits (..., k)."""
+    """Return the predicted class, its log-odds and the shares of the others, of logits (..., k)."""
     predicted, log_odds, depths = _top_and_others(logits)
     return Top(predicted, log_odds, depths + log_odds)
 
 
 def predicted_log_odds(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The predicted class and its log-odds, (..., 1) each, as :func:`top_log_odds` gives them."""
+    """Return the predicted class and its log-odds, (..., 1) each, as :func:`top_log_odds` does."""
     return _top_and_others(logits)[:2]
 
 
@@ -70,7 +49,7 @@ def _top_and_others(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def class_log_odds(logits: Tensor) -> Tensor:
-    """Log-odds of every class against all others, (..., k)."""
+    """Return the log-odds of every class against all others, (..., k)."""
     depths, top = below_the_largest(logits)
     others = depths.scatter(-1, top, -math.inf)
     second = others.amax(dim=-1, keepdim=True)
@@ -82,24 +61,20 @@ def class_log_odds(logits: Tensor) -> Tensor:
 
 
 def with_top_log_odds(top: Top, log_odds: Tensor) -> Tensor:
-    """Log-probabilities with the given log-odds of the predicted class; the others share the rest as before.
+    """Return log-probabilities with new log-odds of the predicted class, (..., 1); the others share the rest.
 
-    The prediction stays what it was. Where the others' largest share would overtake it, they are made more alike, as
-    far as needed; and below one class's fair share, 1/k, where that cannot help, the log-odds are lifted to it.
-
-    Args:
-        top: The predicted class and the shares of the others, from :func:`top_log_odds`.
-        log_odds: The new log-odds of the predicted class, (..., 1).
+    The prediction stays. Where the others' largest share would overtake it, their shares are made more equal, as far as
+    needed; and below one class's fair share, 1/k, where that cannot help, the log-odds are raised to it.
     """
     log_shares = top.log_shares
     log_odds = log_odds.clamp(min=_AHEAD - math.log(log_shares.shape[-1] - 1))
-    # Above even odds nothing can overtake. Which rows are below is known only once there are numbers in them.
+    # Above even odds no class can overtake. Which samples are below is known only outside of compilation.
     overtaken = log_odds < _AHEAD
     if torch.compiler.is_compiling():
         log_shares = torch.where(overtaken, _held_back(log_shares, log_odds), log_shares)
     elif overtaken.any():
-        rows, log_shares = overtaken[..., 0], log_shares.clone()
-        log_shares[rows] = _held_back(log_shares[rows], log_odds[rows])
+        samples, log_shares = overtaken[..., 0], log_shares.clone()
+        log_shares[samples] = _held_back(log_shares[samples], log_odds[samples])
     return (log_shares + logsigmoid(-log_odds)).scatter(-1, top.predicted, logsigmoid(log_odds))
 
 
@@ -116,30 +91,27 @@ def _held_back(log_shares: Tensor, log_odds: Tensor) -> Tensor:
 
 
 class Curve(FittedModule, ABC):
-    """A function of log-odds for each of c columns; a single one serves any number of columns.
-
-    Built by keyword from its buffers, under the names it keeps them by, as maps are.
-    """
+    """A function of log-odds for each of c columns; a single one serves any number of columns. Built as maps are."""
 
     kind: ClassVar[str]  # its name in files
 
     @abstractmethod
     def forward(self, log_odds: Tensor) -> Tensor:
-        """New log-odds, (..., c) -> (..., c)."""
+        """Return new log-odds, (..., c) -> (..., c)."""
 
     def log_probs(self, log_odds: Tensor) -> Tensor:
-        """Logarithms of the new probabilities, (..., c) -> (..., c)."""
-        most = torch.finfo(log_odds.dtype).max / 4  # differences of such are numbers
+        """Return logarithms of the new probabilities, (..., c) -> (..., c)."""
+        most = torch.finfo(log_odds.dtype).max / 4  # differences of such are finite
         return logsigmoid(self(log_odds).clamp(-most, most))
 
     @property
     @abstractmethod
     def columns(self) -> int:
-        """How many columns it has a function for, c."""
+        """Number of columns it has a function for, c."""
 
     @final
     def settings(self) -> dict[str, Setting]:
-        """What the constructor needs beside the buffers: nothing."""
+        """Return no settings: the buffers are all that the constructor takes."""
         return {}
 
 
@@ -175,7 +147,7 @@ class Steps(Curve):
         return self._look_up(log_odds, self.values)
 
     def log_probs(self, log_odds: Tensor) -> Tensor:
-        return self._look_up(log_odds, logsigmoid(self.values))  # of each step once, not of each row
+        return self._look_up(log_odds, logsigmoid(self.values))  # of each step once, not of each sample
 
     def _look_up(self, log_odds: Tensor, values: Tensor) -> Tensor:
         columns, shape = _columns(log_odds, len(self.edges))
@@ -185,7 +157,7 @@ class Steps(Curve):
 
 @final
 class Line(Curve):
-    """Straight between knots, level beyond the first and the last.
+    """Linear between knots, constant beyond the first and the last.
 
     Args:
         knots: Rising, (c, b), b >= 2.
@@ -243,7 +215,7 @@ class Polynomial(Curve):
         require(filled, "coefficients must have shape (columns, degree + 1)", self.coefficients)
 
     def forward(self, log_odds: Tensor) -> Tensor:
-        # Far beyond all that matters, and so that its powers are numbers.
+        # Far beyond all that matters, and its powers stay finite.
         most = torch.finfo(log_odds.dtype).max ** (1 / self.coefficients.shape[1])
         log_odds = log_odds.clamp(-most, most)
         value = torch.zeros_like(log_odds)
@@ -254,13 +226,7 @@ class Polynomial(Curve):
 
 @final
 class BetaCurve(Curve):
-    """``a ln p - b ln(1 - p) + c``, p being the probability.
-
-    Args:
-        a: Shape (c,).
-        b: Shape (c,).
-        c: Shape (c,).
-    """
+    """``a ln p - b ln(1 - p) + c``, p being the probability; a, b and c of shape (c,)."""
 
     kind: ClassVar[str] = "beta"
     a: Tensor
@@ -277,15 +243,15 @@ class BetaCurve(Curve):
 
     def check_numbers(self) -> None:
         sized = self.a.ndim == 1 and len(self.a) > 0 and self.a.shape == self.b.shape == self.c.shape
-        require(sized, "a, b and c must be one number a column each, at least one", self.a)
+        require(sized, "a, b and c must be one number per column each, at least one", self.a)
 
     def forward(self, log_odds: Tensor) -> Tensor:
-        a, b, c = (each.to(log_odds) for each in (self.a, self.b, self.c))
+        a, b, c = (parameter.to(log_odds) for parameter in (self.a, self.b, self.c))
         return a * logsigmoid(log_odds) - b * logsigmoid(-log_odds) + c
 
 
 def _columns(log_odds: Tensor, n_curves: int) -> tuple[Tensor, torch.Size]:
-    """One line of numbers a curve, (c, m), and the shape to go back to."""
+    """One line of numbers per curve, (c, m), and the original shape."""
     if n_curves == 1:
         return log_odds.reshape(1, -1), log_odds.shape
     turned = log_odds.movedim(-1, 0)
@@ -300,14 +266,15 @@ def _as_before(columns: Tensor, shape: torch.Size) -> Tensor:
 class TopLabelMap(Map):
     """A new confidence for the predicted class; the other classes share the rest as before.
 
-    The prediction never changes: a confidence below 1/k is lifted to it, see :func:`with_top_log_odds`.
+    The prediction never changes: a confidence below 1/k is raised to it, see :func:`with_top_log_odds`.
 
     Args:
         curve: Curve of one column.
-        n_classes: Length of a row of logits.
+        n_classes: Number of classes.
     """
 
     kind: ClassVar[str] = "top_label"
+    keeps_by_construction: ClassVar[bool] = True
 
     def __init__(self, curve: Curve, *, n_classes: int) -> None:
         super().__init__(n_classes, gives_log_probs=True, keeps_predicted=True)
@@ -323,11 +290,11 @@ class TopLabelMap(Map):
 
 @final
 class OneVsRest(Map):
-    """A new probability for every class against the rest, then divided by their sum.
+    """A new probability for every class against the rest, then normalised.
 
     Args:
         curve: Curve with one column per class, or one for all classes.
-        n_classes: Length of a row of logits.
+        n_classes: Number of classes.
     """
 
     kind: ClassVar[str] = "one_vs_rest"
@@ -360,7 +327,7 @@ class TwoClassMap(Map):
 
     def check_numbers(self) -> None:
         check_columns(self.curve, 1)
-        require(self.n_classes == 2, "a map of two classes must have two", torch.tensor(self.n_classes))
+        require(self.n_classes == 2, "n_classes of a two-class map must be 2", torch.tensor(self.n_classes))
 
     def calibrated(self, logits: Tensor) -> Tensor:
         log_odds = self.curve(logits[..., 1:] - logits[..., :1])
@@ -368,31 +335,24 @@ class TwoClassMap(Map):
 
 
 def check_columns(curve: Curve, *allowed: int) -> None:
-    """A curve has a function for as many columns as its map has use for.
-
-    Raises:
-        InputError: If it has not.
-    """
-    wanted = " or ".join(str(each) for each in sorted(set(allowed)))
+    """Raise an InputError unless the curve has an allowed number of columns."""
+    wanted = " or ".join(map(str, sorted(set(allowed))))
     require(curve.columns in allowed, f"the curve must have {wanted} columns", torch.tensor(curve.columns))
-
-
-# By how much the predicted class is put ahead of those that share its step: more than float32 rounds away.
-_AHEAD_IN_A_POOL = 1e-4
 
 
 @final
 class PooledMap(Map):
-    """A new probability for every class against the rest, all by one rising curve, then divided by their sum.
+    """A new probability for every class against the rest, all by one rising curve, then normalised.
 
-    Classes of a row keep their order, or become equal; only the predicted one stays ahead of all others.
+    The classes of a sample keep their order, or become equal; only the predicted one stays ahead of all others.
 
     Args:
         curve: Non-decreasing curve of one column.
-        n_classes: Length of a row of logits.
+        n_classes: Number of classes.
     """
 
     kind: ClassVar[str] = "pooled"
+    keeps_by_construction: ClassVar[bool] = True
 
     def __init__(self, curve: Curve, *, n_classes: int) -> None:
         super().__init__(n_classes, gives_log_probs=True, keeps_predicted=True)
@@ -409,18 +369,18 @@ class PooledMap(Map):
         # Rounding must not put a class that is as likely as the predicted one on a higher step.
         log_odds = log_odds.minimum(log_odds.gather(-1, top))
         log_probs = self.curve.log_probs(log_odds)
-        return log_probs.scatter(-1, top, log_probs.gather(-1, top) + _AHEAD_IN_A_POOL).log_softmax(dim=-1)
+        return log_probs.scatter(-1, top, log_probs.gather(-1, top) + _AHEAD).log_softmax(dim=-1)
 
 
 @final
 class ClassBins(Map):
-    """A new probability for every class by the bin of equal width its old one is in, then divided by their sum.
+    """A new probability for every class by the equal-width bin of its old one, then normalised.
 
-    What :class:`OneVsRest` does with steps, where these have equal widths: their bins need no search.
+    :class:`OneVsRest` with steps of equal width, whose bins need no search.
 
     Args:
         values: Log-odds in each bin (lo, hi] of 0..1, (k, b).
-        n_classes: Length of a row of logits.
+        n_classes: Number of classes.
     """
 
     kind: ClassVar[str] = "class_bins"

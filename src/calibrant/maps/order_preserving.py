@@ -1,7 +1,7 @@
-"""Maps that keep the order of a row's logits: gaps between neighbours stretched by a network, or one rising curve.
+"""Maps that keep the order of a sample's logits: gaps stretched by a network, or one increasing curve.
 
-The largest logit becomes exactly 0 and every other one the sum of what lies between, so that a gap, however small, is
-still a gap after rounding, and equal logits stay equal.
+The largest logit becomes exactly 0 and every other one minus the sum of the gaps above it, so that a gap, however
+small, remains a gap after rounding, and equal logits stay equal.
 """
 
 from typing import ClassVar, Literal, TypeAlias, final
@@ -14,8 +14,6 @@ from calibrant.checks import check_known
 from calibrant.maps.base import Map, Setting, require, rises
 from calibrant.maps.curves import below_the_largest
 
-__all__ = ["MonotoneMap", "OrderPreservingMap", "Sees"]
-
 Sees: TypeAlias = Literal["given", "sorted"]
 
 # No gap is stretched by less: it would vanish beside others, or in rounding.
@@ -24,24 +22,25 @@ _LEAST = 1e-4
 
 @final
 class OrderPreservingMap(Map):
-    """Every gap between neighbours in a row's sorted logits, times a positive number that a small network gives.
+    """Every gap between neighbours in a sample's sorted logits, times a positive number that a small network gives.
 
-    The network has one hidden layer, sees the row's log-probabilities after temperature scaling, and gives a number
-    for each gap. Adding a constant to a row of logits therefore changes nothing.
+    The network has one hidden layer, sees the sample's log-probabilities after temperature scaling, and gives a number
+    for each gap. Adding a constant to a sample's logits therefore changes nothing.
 
     Args:
-        beta: What all logits are multiplied by first, a single number.
+        beta: Inverse temperature, a single number.
         centre: Subtracted from the log-probabilities, (k,).
         hidden_weight: Shape (h, k).
         hidden_bias: Shape (h,).
         out_weight: Shape (k - 1, h); row j is for the gap below the (j + 1)-th largest logit.
         out_bias: A single number.
-        n_classes: Length of a row of logits.
+        n_classes: Number of classes.
         sees: The log-probabilities of class 0, 1, … ("given"), or the largest, the second largest, … ("sorted"): the
             names of the classes then play no part.
     """
 
     kind: ClassVar[str] = "order_preserving"
+    keeps_by_construction: ClassVar[bool] = True
     beta: Tensor
     centre: Tensor
     hidden_weight: Tensor
@@ -84,7 +83,7 @@ class OrderPreservingMap(Map):
         ranked, order = depths.sort(dim=-1, descending=True, stable=True)
         beta = self.beta.to(logits)
         seen = ((ranked if self.sees == "sorted" else depths) * beta).log_softmax(dim=-1)
-        seen = seen.clamp(min=-(torch.finfo(seen.dtype).max ** 0.5))  # sums of these are numbers still
+        seen = seen.clamp(min=-(torch.finfo(seen.dtype).max ** 0.5))  # sums of these stay finite
         hidden = torch.tanh(
             (seen - self.centre.to(logits)) @ self.hidden_weight.to(logits).T + self.hidden_bias.to(logits)
         )
@@ -99,16 +98,17 @@ class OrderPreservingMap(Map):
 
 @final
 class MonotoneMap(Map):
-    """One rising function of every log-probability: straight between knots, and beyond the first and the last.
+    """One increasing function of every log-probability: linear between knots, and beyond the first and the last.
 
     Args:
-        beta: What all logits are multiplied by first, a single number.
+        beta: Inverse temperature, a single number.
         knots: Rising, (b,), b >= 1.
         slopes: Below the first knot, between each two, above the last; all above 0, (b + 1,).
-        n_classes: Length of a row of logits.
+        n_classes: Number of classes.
     """
 
     kind: ClassVar[str] = "monotone"
+    keeps_by_construction: ClassVar[bool] = True
     beta: Tensor
     knots: Tensor
     slopes: Tensor
@@ -131,7 +131,8 @@ class MonotoneMap(Map):
         depth = -depths * beta
         curved = self._curve((depths * beta).log_softmax(dim=-1))
         below = curved.amax(dim=-1, keepdim=True) - curved
-        # What lies close to the largest logit has lost its digits; it is at least as far below as the least slope says.
+        # Values close to the largest logit have lost their digits; they lie at least the least slope times their depth
+        # below.
         below = torch.maximum(below, depth * self.slopes.to(logits).min())
         return torch.where(depth > 0, -below, 0.0)
 

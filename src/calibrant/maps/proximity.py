@@ -1,4 +1,4 @@
-"""Functions of log-odds and proximity, and the map that looks at features beside logits."""
+"""Functions of log-odds and proximity, and the map that uses features beside logits."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, final, get_args
@@ -15,32 +15,25 @@ from calibrant.numerics.neighbours import Closeness, as_features, blocks_of, clo
 from calibrant.numerics.softmax import working
 from calibrant.predictions import Predictions
 
-__all__ = ["Bands", "ProximityMap", "Surface", "Table"]
-
 
 class Surface(FittedModule, ABC):
-    """New log-odds of the predicted class, given the old ones and the row's proximity in 0..1.
-
-    Built by keyword from its buffers, under the names it keeps them by, as maps are.
-    """
+    """New log-odds of the predicted class, given the old ones and the sample's proximity in 0..1. Built as maps are."""
 
     kind: ClassVar[str]  # its name in files
 
     @abstractmethod
     def forward(self, log_odds: Tensor, proximity: Tensor) -> Tensor:
-        """New log-odds, (...) and (...) -> (...)."""
+        """Return new log-odds, (...) and (...) -> (...)."""
 
     @final
     def settings(self) -> dict[str, Setting]:
-        """What the constructor needs beside the buffers: nothing."""
+        """Return no settings: the buffers are all that the constructor takes."""
         return {}
 
 
 @final
 class Table(Surface):
-    """Log-odds at evenly spaced confidences and proximities, and in between as the four around say.
-
-    Beyond the ends the nearest end counts.
+    """Log-odds on a grid of evenly spaced confidences and proximities, interpolated, and constant beyond its ends.
 
     Args:
         values: Log-odds, (c, p), c, p >= 2.
@@ -115,14 +108,14 @@ class Bands(Surface):
         cell = (log_odds[..., None] > self.cell_edges.to(log_odds)[band]).sum(dim=-1)
         offset = self.offsets.to(log_odds)[band, cell]
         keep, least = self.keep_share.to(log_odds), self.least.to(log_odds)
-        # Both sides by themselves: one minus a number near 1 has lost its digits.
+        # Each side by itself: one minus a number near 1 has lost its digits.
         hit = (keep * logsigmoid(log_odds).exp() + offset).clamp(least, 1 - least)
         miss = (keep * logsigmoid(-log_odds).exp() + (1 - keep - offset)).clamp(least, 1 - least)
         return hit.log() - miss.log()
 
 
 def _place(values: Tensor, ends: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
-    """The node before each number, and how far it is on the way to the next, in 0..1."""
+    """The node before each number, and the share of the way to the next, in 0..1."""
     low, high = ends.to(values)
     position = ((values - low) / (high - low) * (nodes - 1)).clamp(0, nodes - 1)
     before = position.long().clamp(max=nodes - 2)
@@ -133,17 +126,15 @@ def _place(values: Tensor, ends: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
 class ProximityMap(FittedModule):
     """Logits and features in, calibrated logits out; the prediction never changes.
 
-    It holds the features of all calibration rows, in the type they came in, to find each row's nearest neighbours
-    among them: 25,000 rows of 2,048 float32 features are 200 MB. A call looks up all its rows at once; of large arrays
-    :meth:`transform` takes pieces.
-
-    Built by keyword from ``n_classes``, its buffer, its settings and its part, as maps are.
+    It holds the features of all calibration samples, in the type they came in, to find each sample's nearest neighbours
+    among them: 25,000 samples of 2,048 float32 features are 200 MB. A call processes all its samples at once;
+    :meth:`transform` takes large arrays in blocks. Built as maps are.
 
     Args:
-        reference: Features of the calibration rows, of length one, (r, d).
+        reference: Features of the calibration samples, of length one, (r, d).
         surface: From log-odds and proximity to log-odds.
-        n_classes: Length of a row of logits.
-        neighbours: How many count.
+        n_classes: Number of classes.
+        neighbours: Number of neighbours.
         closeness: How their distances become a proximity.
     """
 
@@ -167,32 +158,32 @@ class ProximityMap(FittedModule):
         self.register_buffer("reference", reference.detach())
 
     def settings(self) -> dict[str, Setting]:
-        """What the constructor needs beside the buffer and the part."""
+        """Return what the constructor needs beside the buffer and the part."""
         return {"neighbours": self.neighbours, "closeness": self.closeness}
 
     def check_numbers(self) -> None:
         rows = len(self.reference) if self.reference.ndim == 2 else 0
         require(rows > 0 and self.reference.shape[1] > 0, "reference must have shape (rows, features)", self.reference)
         if check_at_least(self.neighbours, 1, "neighbours") > rows:
-            raise InputError(f"neighbours must be at most the {rows} rows there are; got {self.neighbours}.")
+            raise InputError(f"neighbours must be at most {rows}, the calibration samples; got {self.neighbours}.")
         # Of length one, at least in float32, or of zeros.
         slack = (self.reference.shape[1] + 4) * torch.finfo(torch.float32).eps
         lengths = self.reference.double().square().sum(dim=1)
         require((lengths <= 1 + slack).all(), "rows of the reference must have the length one", lengths)
 
     def proximity(self, features: Tensor) -> Tensor:
-        """How close each row lies to the calibration rows, in 0..1, (..., d) -> (...)."""
+        """Return how close each sample lies to the calibration samples, in 0..1, (..., d) -> (...)."""
         d = self.reference.shape[1]
         if features.shape[-1] != d:
             raise InputError(
-                f"this map was fitted on {d} features a row; got {features.shape[-1]}. Take them from the same layer."
+                f"this map was fitted on {d} features per sample; got {features.shape[-1]}. Use the same layer."
             )
         rows = unit_rows(features).to(self.reference).reshape(-1, d)
         distances = nearest_distances(rows, self.reference, self.neighbours)
         return closeness_of(distances, self.closeness).reshape(features.shape[:-1])
 
     def forward(self, logits: Tensor, features: Tensor) -> Tensor:
-        """Calibrated log-probabilities, (..., k) and (..., d) -> (..., k) of the logits' type, or float32."""
+        """Return calibrated log-probabilities, (..., k) and (..., d) -> (..., k) of the logits' type, or float32."""
         if logits.shape[-1] != self.n_classes:
             raise InputError(
                 f"this map was fitted for {self.n_classes} classes; got logits of {logits.shape[-1]}. "
@@ -200,7 +191,7 @@ class ProximityMap(FittedModule):
             )
         if logits.shape[:-1] != features.shape[:-1]:
             raise InputError(
-                f"logits and features must describe the same rows; got shapes {tuple(logits.shape)} and "
+                f"logits and features must describe the same samples; got shapes {tuple(logits.shape)} and "
                 f"{tuple(features.shape)}."
             )
         precise = working(logits)
@@ -210,14 +201,14 @@ class ProximityMap(FittedModule):
 
     @torch.no_grad()
     def transform(self, predictions: Predictions, features: object) -> Predictions:
-        """The same rows and labels with calibrated logits.
+        """Return the same samples and labels with calibrated logits.
 
         Args:
             predictions: Predictions of the model that the map was fitted for.
             features: Features of the same samples, from the same layer, (n, d).
 
         Raises:
-            InputError: If classes, features or rows do not fit.
+            InputError: If classes, features or samples do not fit.
         """
         given = as_features(features, rows=len(predictions)).to(predictions.logits.device)
         blocks = blocks_of(len(predictions), self.reference, self.neighbours)
@@ -225,5 +216,5 @@ class ProximityMap(FittedModule):
         return predictions.with_logits(calibrated, normalised=True)
 
     def extra_repr(self) -> str:
-        """Shown inside the brackets of the module's name."""
+        """Return what stands inside the brackets of the module's name."""
         return f"classes={self.n_classes}, rows={len(self.reference)}, neighbours={self.neighbours}, {self.closeness}"

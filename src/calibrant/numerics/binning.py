@@ -8,36 +8,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Axis",
-    "LowestError",
-    "bin_ends",
-    "bin_index",
-    "cosine_transform",
-    "counts_by",
-    "errors_at_temperatures",
-    "excess_in_bins",
-    "gaussian_damping",
-    "grid_density",
-    "inner_edges",
-    "integrate",
-    "integrate_smoothed",
-    "inverse_cosine_transform",
-    "lowest_error",
-    "normal_reference",
-    "sums_between",
-    "sums_by",
-    "top_confidences",
-    "triweight_damping",
-]
-
 _ON_THE_EDGE = 2.0**-22
-# Numbers that a matrix product adds up by bin faster than bin after bin does.
+# Columns up to which a matrix product sums by bin faster than one sum per bin.
 _FEW = 1024
 
 
 def bin_index(values: Tensor, n_bins: int) -> Tensor:
-    """The bin of each number in 0..1, as int32 (which counts twice as fast as int64).
+    """Return the bin of each number in 0..1, as int32 (which counts twice as fast as int64).
 
     Example:
         >>> bin_index(torch.tensor([0.0, 0.1, 0.2, 0.21, 1.0]), 10).tolist()
@@ -48,12 +25,12 @@ def bin_index(values: Tensor, n_bins: int) -> Tensor:
 
 
 def inner_edges(n_bins: int, device: torch.device | None = None) -> Tensor:
-    """Upper ends of all bins but the last, (n_bins - 1,), float64: what searching among them finds, bin_index says."""
+    """Return upper ends of all bins but the last, (n_bins - 1,), float64, consistent with :func:`bin_index`."""
     return torch.arange(1, n_bins, dtype=torch.float64, device=device) / n_bins + _ON_THE_EDGE
 
 
 def sums_by(index: Tensor, values: Tensor, size: int) -> Tensor:
-    """Add up the last dimension of ``values`` (..., m) by ``index`` (m,), giving (..., size) in float64."""
+    """Sum the last dimension of ``values`` (..., m) by ``index`` (m,), giving (..., size) in float64."""
     if values.ndim == 1:
         return torch.bincount(index, weights=values, minlength=size).double()
     sums = values.new_zeros((*values.shape[:-1], size), dtype=torch.float64)
@@ -61,20 +38,20 @@ def sums_by(index: Tensor, values: Tensor, size: int) -> Tensor:
 
 
 def counts_by(index: Tensor, flag: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """How often each index occurs, and how often with the flag set, (size,) each in float64, counted in one go."""
+    """Count each index, and each index with the flag set, (size,) each in float64, in one pass."""
     counts = torch.bincount(torch.add(flag.to(index.dtype), index, alpha=2), minlength=2 * size).double().view(size, 2)
     return counts.sum(dim=1), counts[:, 1]
 
 
 def bin_ends(rising: Tensor, n_bins: int) -> list[int]:
-    """Where each bin ends among numbers in rising order: bin b holds the positions ends[b] to ends[b + 1]."""
+    """Return where each bin ends among rising numbers: bin b holds the positions ends[b] to ends[b + 1]."""
     edges = torch.arange(1, n_bins, dtype=rising.dtype, device=rising.device) / n_bins + _ON_THE_EDGE
     inner: list[int] = torch.searchsorted(rising, edges, right=True).tolist()
     return [0, *inner, rising.shape[0]]
 
 
 def sums_between(ends: list[int], values: Tensor) -> Tensor:
-    """Add up the last dimension of ``values`` (..., m) between the ends, giving (..., len(ends) - 1)."""
+    """Sum the last dimension of ``values`` (..., m) between the ends, giving (..., len(ends) - 1)."""
     if values.ndim > 1 and values.shape[-1] <= _FEW:
         place = torch.arange(values.shape[-1], device=values.device)[:, None]
         edges = torch.tensor(ends, device=values.device)
@@ -82,12 +59,12 @@ def sums_between(ends: list[int], values: Tensor) -> Tensor:
     return torch.stack([values[..., low:high].sum(-1, dtype=torch.float64) for low, high in pairwise(ends)], dim=-1)
 
 
-# Arguments beyond which exp(-x²/2) is below 2**-60: nothing beside the terms that stay.
+# Beyond this argument exp(-x²/2) is below 2**-60, negligible beside the other terms.
 _NEGLIGIBLE = 9.2
 
 
 def cosine_transform(mass: Tensor) -> Tensor:
-    """Cosine coefficients of point masses at the nodes, (..., m) -> (..., m)."""
+    """Return cosine coefficients of point masses at the nodes, (..., m) -> (..., m)."""
     # A mass inside 0..1 and its mirror image; the end nodes are their own mirror images and so count twice.
     mirrored = torch.cat([mass, mass[..., 1:-1].flip(-1)], dim=-1)
     mirrored[..., 0] *= 2
@@ -96,38 +73,34 @@ def cosine_transform(mass: Tensor) -> Tensor:
 
 
 def inverse_cosine_transform(coefficients: Tensor) -> Tensor:
-    """The density at the nodes whose masses have these coefficients, (..., m) -> (..., m)."""
+    """Return the density at the nodes of masses with these coefficients, (..., m) -> (..., m)."""
     m = coefficients.shape[-1]
     # Point masses become a density on divided by the node spacing; half the mirrored circle is 0..1.
     return torch.fft.irfft(coefficients, n=2 * (m - 1))[..., :m] * (m - 1)
 
 
 def gaussian_damping(width: Tensor, nodes: int) -> Tensor:
-    """Fourier transform of a Gaussian of this standard deviation, (...) -> (..., nodes)."""
+    """Return the Fourier transform of a Gaussian of this standard deviation, (...) -> (..., nodes)."""
     frequency = math.pi * torch.arange(nodes, dtype=torch.float64, device=width.device)
     return torch.exp(-(frequency * width[..., None]).square() / 2)
 
 
 def integrate_smoothed(coefficients: Tensor, width: Tensor) -> Tensor:
-    """Integral over 0..1 of the magnitude of a density smoothed by a Gaussian.
+    """Integrate over 0..1 the magnitude of a density smoothed by a Gaussian, (...).
 
-    Args:
-        coefficients: Cosine coefficients of the masses, (..., m).
-        width: Standard deviations of the Gaussian, (...).
-
-    Returns:
-        What ``integrate`` gives for the magnitude at the nodes, (...), in fewer passes.
+    ``coefficients`` are cosine coefficients of the masses, (..., m); ``width`` the standard deviations, (...). Equals
+    :func:`integrate` of the magnitude at the nodes, in fewer passes.
     """
     m = coefficients.shape[-1]
-    few = min(m, 2 + int(_NEGLIGIBLE / (math.pi * max(float(width.min()), 1e-12))))  # the rest is damped to nothing
+    few = min(m, 2 + int(_NEGLIGIBLE / (math.pi * max(float(width.min()), 1e-12))))  # the rest is negligible
     decay = torch.arange(few, dtype=torch.float64, device=width.device).mul_(math.pi).square_().div_(-2)
     damped = (width.square()[..., None] * decay).exp_() * coefficients[..., :few]
-    # Half the plain sum over the mirrored circle, which holds the ends once and all else twice: the trapezoid rule.
+    # Half the sum over the mirrored circle, which holds the ends once and all else twice: the trapezoid rule.
     return torch.fft.irfft(damped, n=2 * (m - 1)).abs_().sum(dim=-1).div_(2)
 
 
 def triweight_damping(width: Tensor, nodes: int) -> Tensor:
-    """Fourier transform of the triweight kernel of this standard deviation, (...) -> (..., nodes)."""
+    """Return the Fourier transform of the triweight kernel of this standard deviation, (...) -> (..., nodes)."""
     reach = 3 * width  # the triweight on -1..1 has standard deviation 1/3
     x = math.pi * torch.arange(nodes, dtype=torch.float64, device=width.device) * reach[..., None]
     # 105/x^7 ((15 - 6x^2) sin x - x (15 - x^2) cos x) with its Taylor series where that cancels.
@@ -138,7 +111,7 @@ def triweight_damping(width: Tensor, nodes: int) -> Tensor:
 
 
 def integrate(values: Tensor) -> Tensor:
-    """Trapezoid rule over 0..1, (..., m) -> (...)."""
+    """Integrate over 0..1 by the trapezoid rule, (..., m) -> (...)."""
     spacing = 1 / (values.shape[-1] - 1)
     return spacing * (values.sum(dim=-1) - (values[..., 0] + values[..., -1]) / 2)
 
@@ -155,12 +128,12 @@ class Axis(NamedTuple):
     nodes: int
 
     def points(self, like: Tensor) -> Tensor:
-        """The nodes, (nodes,), of the type and on the device of another tensor."""
+        """Return the nodes, (nodes,), with the type and device of another tensor."""
         return torch.linspace(self.low, self.high, self.nodes, dtype=like.dtype, device=like.device)
 
 
 def normal_reference(spread: float, n: int, *, variables: int = 2) -> float:
-    """The bandwidth that would be best if the points were normal: 1.06 · spread · n^(-1/(4 + variables)).
+    """Return the bandwidth that is best for normal points: 1.06 · spread · n^(-1/(4 + variables)).
 
     Example:
         >>> round(normal_reference(1.0, 64), 4)
@@ -170,14 +143,7 @@ def normal_reference(spread: float, n: int, *, variables: int = 2) -> float:
 
 
 def grid_density(x: Tensor, y: Tensor, axes: tuple[Axis, Axis], bandwidths: tuple[float, float]) -> Tensor:
-    """Points per unit area at every node, (nodes of x, nodes of y): the density times the number of points.
-
-    Args:
-        x: Shape (n,), float64.
-        y: Shape (n,), float64.
-        axes: Grid points of x and of y.
-        bandwidths: Standard deviations of the kernel along x and y.
-    """
+    """Return points (x, y), float64, per unit area at every node: a Gaussian density times the number of points."""
     across, along = (axis.points(x)[:, None] for axis in axes)
     total = x.new_zeros(axes[0].nodes, axes[1].nodes)
     for xs, ys in zip(x.split(_POINTS_AT_ONCE), y.split(_POINTS_AT_ONCE), strict=True):
@@ -195,84 +161,65 @@ _BLOCK, _BLOCK_ON_GPU = 1 << 18, 1 << 26
 
 
 def errors_at_temperatures(logits: Tensor, labels: Tensor, temperatures: Tensor, *, n_bins: int) -> Tensor:
-    """Mean gap between confidence and accuracy over equal-width bins, at each temperature.
-
-    Args:
-        logits: Shape (n, k).
-        labels: Shape (n,).
-        temperatures: Above 0, (t,).
-        n_bins: Number of bins of confidence.
-
-    Returns:
-        Shape (t,), float64.
-    """
+    """Return the expected calibration error over equal-width bins at each temperature, (t,), float64."""
     excess = torch.zeros(len(temperatures), n_bins, dtype=torch.float64, device=logits.device)
-    for block, of_rows in zip(*(part.split(_rows_in_a_block(logits)) for part in (logits, labels)), strict=True):
-        correct = (block.argmax(dim=1) == of_rows).float()
+    for block, block_labels in zip(
+        *(part.split(_samples_in_a_block(logits)) for part in (logits, labels)), strict=True
+    ):
+        correct = (block.argmax(dim=1) == block_labels).float()
         excess += excess_in_bins(top_confidences(block, temperatures), correct, n_bins=n_bins)
     return excess.abs().sum(dim=1) / len(logits)
 
 
 def top_confidences(logits: Tensor, temperatures: Tensor) -> Tensor:
-    """Probability of the top class at each temperature, (t, n), in the logits' precision and no lower than float32.
-
-    Args:
-        logits: Shape (n, k).
-        temperatures: Above 0, (t,).
-    """
+    """Return the top class's probability at each temperature, (t, n), in the logits' precision, at least float32."""
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
     scales = (math.log2(math.e) / temperatures.double()).tolist()
-    found = torch.empty(len(scales), len(logits), dtype=dtype, device=logits.device)
-    size = _rows_in_a_block(logits)
-    for block, out in zip(logits.split(size), found.split(size, dim=1), strict=True):
+    confidences = torch.empty(len(scales), len(logits), dtype=dtype, device=logits.device)
+    size = _samples_in_a_block(logits)
+    for block, out in zip(logits.split(size), confidences.split(size, dim=1), strict=True):
         gaps = block.to(dtype)
         gaps = gaps - gaps.amax(dim=1, keepdim=True)
         powers = torch.empty_like(gaps)
         for place, scale in enumerate(scales):
             torch.exp2(torch.mul(gaps, scale, out=powers), out=powers)
             out[place] = powers.sum(dim=1).reciprocal_()
-    return found
+    return confidences
 
 
 def excess_in_bins(confidences: Tensor, correct: Tensor, *, n_bins: int) -> Tensor:
-    """Sum of confidence minus that of right answers in each bin, (t, n_bins) in float64.
-
-    Args:
-        confidences: Shape (t, n).
-        correct: 1 where the answer is right, else 0, (n,).
-        n_bins: Number of bins of confidence.
-    """
-    sums = [sums_by(bin_index(each, n_bins), each - correct, n_bins) for each in confidences]
+    """Return the sum of confidence (t, n) minus correctness (n,) in each bin, (t, n_bins) in float64."""
+    sums = [sums_by(bin_index(line, n_bins), line - correct, n_bins) for line in confidences]
     return torch.stack(sums)
 
 
-def _rows_in_a_block(logits: Tensor) -> int:
+def _samples_in_a_block(logits: Tensor) -> int:
     return max(1, (_BLOCK if logits.device.type == "cpu" else _BLOCK_ON_GPU) // logits.shape[1])
 
 
-# Times the smallest and the largest gap between the top logit and another. Beyond, no confidence changes any more.
+# Multiples of the smallest and the largest gap below the top logit beyond which no confidence changes.
 _COLDEST, _HOTTEST = 1 / 64, 1e6
-_LEAST_GAP = 1e-30  # what is smaller overflows where it divides
+_LEAST_GAP = 1e-30  # smaller divisors overflow
 _POINTS, _MOST_ROUNDS = 16, 12
-_WORTH_A_ROUND = 0.7  # what it leaves of the temperatures there were, or it is the last
-_KNOT, _MOST_KNOTS = 0.003, 128  # factors apart, between which confidences are straight up to some 1e-6
+_WORTH_A_ROUND = 0.7  # a round must narrow the range to this share, or it is the last
+_KNOT, _MOST_KNOTS = 0.003, 128  # relative spacing, between which confidences are linear up to some 1e-6
 _STEPS = 512  # from knot to knot
-_BEST, _BESIDE = 5, 3  # places between knots that are worked out in full, and steps to either side
+_BEST, _BESIDE = 5, 3  # places between knots that are evaluated exactly, and steps to either side
 
 
 class LowestError(NamedTuple):
-    """The error, and the temperature that has it."""
+    """The lowest error, and its temperature."""
 
     error: float
     temperature: float
 
 
 def lowest_error(logits: Tensor, labels: Tensor, *, also: Iterable[float] = (), n_bins: int) -> LowestError:
-    """Search all temperatures for the lowest mean gap between confidence and accuracy over equal-width bins.
+    """Search all temperatures for the lowest expected calibration error over equal-width bins.
 
-    Whatever the scale of the logits, a temperature is left out only where it cannot have a lower one. The others are
-    tried in steps of 1e-5 of a temperature, coarser where the lowest error is large (beyond some 0.1). What may be
-    missed are rows that pass between two bins within a step, of 2 / n each.
+    Whatever the scale of the logits, a temperature is skipped only where it cannot have a lower error. The others are
+    tried in relative steps of 1e-5, coarser where the lowest error is large (beyond some 0.1). Only samples that pass
+    between two bins within a step can be missed, 2 / n each.
 
     Args:
         logits: Shape (n, k), finite.
@@ -281,8 +228,8 @@ def lowest_error(logits: Tensor, labels: Tensor, *, also: Iterable[float] = (), 
         n_bins: Number of bins of confidence.
 
     Example:
-        >>> found = lowest_error(torch.tensor([[0.0, 3.0], [0.0, 3.0], [0.0, 3.0]]), torch.tensor([1, 1, 0]), n_bins=15)
-        >>> f"{found.error:.4f} at {found.temperature:.2f}"  # where the three have a confidence of two thirds
+        >>> best = lowest_error(torch.tensor([[0.0, 3.0], [0.0, 3.0], [0.0, 3.0]]), torch.tensor([1, 1, 0]), n_bins=15)
+        >>> f"{best.error:.4f} at {best.temperature:.2f}"  # where the three have a confidence of two thirds
         '0.0000 at 4.33'
     """
     correct = (logits.argmax(dim=1) == labels).float()
@@ -319,7 +266,7 @@ def lowest_error(logits: Tensor, labels: Tensor, *, also: Iterable[float] = (), 
 
 
 def _ends(logits: Tensor) -> tuple[float, float]:
-    """The least and the largest temperature that differ from their neighbours in any confidence."""
+    """The least and the largest temperature at which any confidence still changes."""
     gaps = logits.amax(dim=1, keepdim=True) - logits
     largest = float(gaps.max())
     smallest = min(largest, float(gaps.masked_fill_(gaps == 0, math.inf).min()))
@@ -331,9 +278,9 @@ def _by_factors(low: float, high: float, points: int) -> Tensor:
 
 
 def _errors_between(before: Tensor, after: Tensor, correct: Tensor, *, n_bins: int) -> Tensor:
-    """Errors times rows at steps from one temperature to another, over which each confidence falls on a straight line.
+    """Errors times samples at steps between two temperatures, along which each confidence is taken to be linear.
 
-    Rows that stay in their bin are summed up once, since their sum falls on a straight line too.
+    Samples that stay in their bin are summed once, since their sum is linear too.
     """
     steps = torch.linspace(0, 1, _STEPS, dtype=before.dtype, device=before.device)[:, None]
     index = bin_index(before, n_bins)

@@ -13,27 +13,12 @@ from calibrant.errors import FitError
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import Layout, workspace
 
-__all__ = [
-    "InverseTemperatureFit",
-    "Root",
-    "SampleLoss",
-    "TemperatureDerivatives",
-    "beta_range",
-    "falling_root",
-    "find_root",
-    "fit_inverse_temperature",
-    "fit_with_half_an_error",
-    "focal_loss",
-    "log_loss",
-    "temperature_derivatives",
-]
-
 
 class Root(NamedTuple):
-    """Where the function is zero, and how well that is known."""
+    """A root, a bound on the function's value there, and the bracket at the end."""
 
     value: float
-    residual: float  # what the function may still be there
+    residual: float
     low: float
     high: float
     calls: int
@@ -48,19 +33,19 @@ def find_root(
     tolerance: float = 1e-10,
     max_calls: int = 100,
 ) -> Root:
-    """Root of a rising function that also tells its slope.
+    """Find the root of an increasing function with known slope.
 
-    A Newton step that leaves the bracket, or does not shrink it fast enough, gives way to bisection in the logarithm,
-    so the search cannot run away: low and high must be positive. Where the function tells its second derivative, too,
-    steps are of third order, and the last one need not be checked by another call.
+    A Newton step that leaves the bracket, or does not shrink it fast enough, is replaced by bisection in the logarithm,
+    so low and high must be positive. With the second derivative, steps are of third order and the last one is not
+    checked by another call.
 
     Args:
-        function: Returns the value, the slope and, if it can, the second derivative.
+        function: Returns the value, the slope and, optionally, the second derivative.
         start: First guess, inside the bracket.
         low: Where the function is at most 0, or the smallest answer allowed.
         high: Where the function is at least 0, or the largest answer allowed.
         tolerance: Relative error of the answer.
-        max_calls: How often the function may be asked.
+        max_calls: Calls of the function allowed.
 
     Raises:
         FitError: If it is not found in ``max_calls``.
@@ -77,7 +62,7 @@ def find_root(
         inside = low <= x + step <= high
         if value == 0 or (inside and error <= tolerance * x) or high - low <= tolerance * high:
             return Root(x + step if inside else x, slope * error if inside and slope > 0 else value, low, high, calls)
-        # Every fourth time the bracket must have halved since the last check, or it is halved now.
+        # Every fourth call the bracket must have halved since the last check, or it is halved now.
         slow = calls % 4 == 0 and math.log(high / low) > width / 2
         width = math.log(high / low) if calls % 4 == 0 else width
         x = x + step if low < x + step < high and not slow else (low * high) ** 0.5
@@ -88,37 +73,37 @@ def find_root(
 
 
 def _step(value: float, slope: float, third: float, x: float) -> tuple[float, float]:
-    """The step to the root, and how far from it that may end."""
+    """The step to the root, and a bound on its error."""
     if not slope > 0:
         return 0.0, math.inf
     newton = -value / slope
     correction = -third * newton * newton / (2 * slope)
-    if not abs(correction) <= abs(newton) / 4:  # too far away to trust it, or not known
+    if not abs(correction) <= abs(newton) / 4:  # too far away, or not known
         return newton, abs(newton)
     if newton == 0:
         return 0.0, 0.0
-    # Three terms of the inverse series, but for the third derivative; what that would add is smaller than the second
-    # term by about the relative size of the step.
+    # Three terms of the inverse series without the third derivative, whose part is smaller than the second term by
+    # about the relative size of the step.
     return newton + correction + 2 * correction * correction / newton, abs(correction * newton / x)
 
 
-# What functions of the size of 1 leave where their root is met.
+# Residual at which functions of unit size count as solved.
 _SETTLED = 1e-8
 
 
 def falling_root(
     function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, *, at_high: Tensor | None = None, steps: int = 10
 ) -> Tensor:
-    """Roots of many falling functions at once, by false position that halves a side kept twice (Illinois).
+    """Find the roots of many decreasing functions at once, by false position that halves a side kept twice (Illinois).
 
     A function already negative at ``low`` has its root put there.
 
     Args:
-        function: Takes and gives one number for each, (...).
+        function: Elementwise, (...) -> (...).
         low: Left ends, (...).
         high: Right ends, (...), where the functions are negative.
-        at_high: What they are there, where that is known.
-        steps: How often they are all asked at most; 10 reach 1e-7 for functions without sharp bends.
+        at_high: Values at the right ends, where known.
+        steps: Calls of the function at most; 10 reach 1e-7 for functions without sharp bends.
 
     Example:
         >>> round(falling_root(lambda x: 2 - x * x, torch.tensor([0.0]), torch.tensor([2.0])).item(), 5)
@@ -145,14 +130,14 @@ def falling_root(
 
 # Numbers in a block: two such blocks stay in a processor's last cache. On a GPU blocks only bound the memory.
 _BLOCK, _GPU_BLOCK = 1 << 21, 1 << 26
-# Above this a scaled top logit leaves its difference to another too few digits: 8e-6 of float32's.
+# Above this a scaled top logit leaves its differences too few digits: 8e-6 in float32.
 _LARGE = 128.0
-# Two to the minus this is zero in every type, and its cube is a number in every type.
+# Two to the minus this is zero in every type, and its cube is finite in every type.
 _FAR = 1e9
 
 
 class TemperatureDerivatives(NamedTuple):
-    """What a block of rows tells at one inverse temperature β, all of shape (m,)."""
+    """Log-probability of the label and derivatives at one inverse temperature β, all of shape (m,)."""
 
     rows: slice
     log_prob: Tensor  # of the label
@@ -162,14 +147,9 @@ class TemperatureDerivatives(NamedTuple):
 
 
 def temperature_derivatives(logits: Tensor, labels: Tensor, beta: float) -> Iterator[TemperatureDerivatives]:
-    """Log-probability of the label and its derivatives at ``softmax(beta * logits)``, block by block.
+    """Yield log-probabilities of the label and their derivatives at ``softmax(beta * logits)``, block by block.
 
     Works in the logits' own precision (float64 stays, the rest is float32).
-
-    Args:
-        logits: Shape (n, k), finite.
-        labels: Shape (n,).
-        beta: Inverse temperature.
     """
     n, k = logits.shape
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
@@ -216,26 +196,26 @@ def _block_sums(
     return label_gap, sums
 
 
-# Rows of the first, cheap search.
-_FEW_ROWS = 500
+# Samples of the first, cheap search.
+_FEW_SAMPLES = 500
 # Inverse temperatures tried where the loss is not convex: a third apart.
 _GRID = 65
-# How many times finer or coarser than the logits' own spread a temperature may be.
+# Factor by which a temperature may differ from the logits' own spread.
 _REACH = 1e4
 # Relative error of the answer, and of the rough ones it starts from.
 _FINE, _ROUGH = 2e-6, 2e-3
-# How many times colder or hotter the minimum may be where it is said to be near.
+# Factor by which the minimum may differ from a given ``near``.
 _NEAR = 1.5
 # Closer to an end of the bracket than this is at the end.
 _INSIDE = 1 + 2e-3
-# Logits that differ by more, or typically by less, than these are first brought to a size whose cubes are numbers.
+# Logits that differ by more, or typically by less, than these are first scaled so that their cubes are finite.
 _WIDEST, _NARROWEST = 1e6, 1e-6
 # Powers of two that an inverse temperature may be, the largest difference of logits being about 1.
 _HOTTEST_POWER, _COLDEST_POWER = -14, 1060
 
 
 class LossTerms(NamedTuple):
-    """A loss of each row and its first two derivatives in the log-probability, (m,) each."""
+    """A loss of each sample and its first two derivatives in the log-probability, (m,) each."""
 
     value: Tensor
     first: Tensor
@@ -262,10 +242,10 @@ def focal_loss(log_prob: Tensor, *, gamma: float) -> LossTerms:
 @final
 @dataclass(frozen=True)
 class InverseTemperatureFit:
-    """The inverse temperature, and how well it is known.
+    """The best inverse temperature, its certificate and bracket.
 
-    ``end`` tells whether the loss still fell at an end of what is allowed: ``cold`` (sharper is always better, as
-    where every prediction is right) or ``hot`` (flatter is always better, as where they are worse than guessing).
+    ``end`` is ``cold`` if sharper is always better (every prediction is right), ``hot`` if flatter is always better
+    (they are worse than guessing), else ``inside``.
     """
 
     beta: float
@@ -280,8 +260,8 @@ def fit_inverse_temperature(
 ) -> InverseTemperatureFit:
     """Minimise the mean loss of ``softmax(beta * logits)``.
 
-    Ever more rows give the start, by steps of third order kept inside a bracket, so that one or two passes over all of
-    them suffice. A loss that is not convex is first tried on a grid.
+    Growing subsamples give the start, by steps of third order kept inside a bracket, so that one or two passes over all
+    samples suffice. A loss that is not convex is first evaluated on a grid.
 
     Args:
         logits: Shape (n, k), finite, not all alike.
@@ -292,7 +272,7 @@ def fit_inverse_temperature(
         span: The largest difference of any two logits, where it is known.
 
     Raises:
-        FitError: If all rows are of equal logits, or the temperature is no number of the logits' type.
+        FitError: If all samples have equal logits, or the logits' type cannot hold the temperature.
     """
     search = _Search(logits, labels, loss)
     if near is not None:
@@ -311,21 +291,17 @@ def fit_with_half_an_error(logits: Tensor, labels: Tensor) -> InverseTemperature
     """Minimise the mean log-loss plus that of half a sample more, whose label is the runner-up.
 
     Where no prediction is wrong, the log-loss alone has no minimum. Half an unseen failure is what Jeffreys' prior adds
-    to n successes; it is shared out among all samples. The certificate is that of the penalised loss.
-
-    Args:
-        logits: Shape (n, k), finite.
-        labels: Shape (n,).
+    to n successes; it is spread over all samples. The certificate is that of the penalised loss.
 
     Raises:
-        FitError: If the two largest logits are equal in every row, or the temperature is no number of the logits' type.
+        FitError: If the two largest logits are equal in every sample, or the logits' type cannot hold the temperature.
     """
     n, k = logits.shape
-    gaps = logits.double() / 2 - logits.amax(dim=1, keepdim=True).double() / 2  # halves, whose differences are numbers
+    gaps = logits.double() / 2 - logits.amax(dim=1, keepdim=True).double() / 2  # halves, whose differences are finite
     runner_up = gaps.topk(2, dim=1).indices[:, 1]
     unit = -float(gaps.gather(1, runner_up[:, None]).mean())
     if unit == 0:
-        raise FitError("logits must differ within a row for a temperature to matter; got rows of equal logits.")
+        raise FitError("logits must differ within a sample for a temperature to matter; got samples of equal logits.")
     gaps = (gaps / unit).clamp(min=-_WIDEST)
     columns: list[float] = []
 
@@ -336,15 +312,15 @@ def fit_with_half_an_error(logits: Tensor, labels: Tensor) -> InverseTemperature
         return columns[1:]
 
     # Each of n (k - 1) gaps g pulls with g e^(-βg) <= 1 / (e β), all of them against 1 / 2.
-    found = find_root(slopes, start=math.log(2 * n + 1), low=1 / _REACH, high=max(_REACH, 2.0 * n * k), tolerance=_FINE)
-    slope = abs(slopes(found.value)[0])  # of the answer, which is a step beyond the last point that was tried
-    certificate = Certificate(columns[0], slope, found.calls, 2.0 * (found.calls + 1))
-    best = InverseTemperatureFit(found.value, certificate, found.low, found.high, "inside")
+    root = find_root(slopes, start=math.log(2 * n + 1), low=1 / _REACH, high=max(_REACH, 2.0 * n * k), tolerance=_FINE)
+    slope = abs(slopes(root.value)[0])  # at the answer, which is a step beyond the last point evaluated
+    certificate = Certificate(columns[0], slope, root.calls, 2.0 * (root.calls + 1))
+    best = InverseTemperatureFit(root.value, certificate, root.low, root.high, "inside")
     return _in_the_unit_of(logits, best, -1 - math.log2(unit))
 
 
 class _Search:
-    """The rows, and the mean loss at the inverse temperature that was tried last."""
+    """The samples, and the mean loss at the inverse temperature that was tried last."""
 
     def __init__(self, logits: Tensor, labels: Tensor, loss: SampleLoss) -> None:
         self._logits, self._labels, self._loss = logits, labels, loss
@@ -353,12 +329,12 @@ class _Search:
 
     def _derivatives(self, logits: Tensor, labels: Tensor, beta: float) -> Sequence[float]:
         self._value, *slopes = _sums(logits, labels, self._loss, beta)
-        # What rounding of the logits can add to the slope.
+        # Rounding of the logits can add this to the slope.
         self._rounding = self._eps * abs(slopes[1]) * beta
         return slopes
 
-    def _certificate(self, found: Root, passes: float) -> Certificate:
-        return Certificate(self._value, max(abs(found.residual), self._rounding), found.calls, passes)
+    def _certificate(self, root: Root, passes: float) -> Certificate:
+        return Certificate(self._value, max(abs(root.residual), self._rounding), root.calls, passes)
 
     def _on_all(self, beta: float) -> Sequence[float]:
         return self._derivatives(self._logits, self._labels, beta)
@@ -366,14 +342,14 @@ class _Search:
     def beside(self, near: float) -> InverseTemperatureFit | None:
         """The minimum close to a guess; None if it is not there."""
         low, high = near / _NEAR, near * _NEAR
-        found = find_root(self._on_all, start=near, low=low, high=high, tolerance=_FINE)
-        if not low * _INSIDE < found.value < high / _INSIDE:
+        root = find_root(self._on_all, start=near, low=low, high=high, tolerance=_FINE)
+        if not low * _INSIDE < root.value < high / _INSIDE:
             return None
-        certificate = self._certificate(found, found.calls)
-        return InverseTemperatureFit(found.value, certificate, found.low, found.high, "inside")
+        certificate = self._certificate(root, root.calls)
+        return InverseTemperatureFit(root.value, certificate, root.low, root.high, "inside")
 
     def between(self, low: float, high: float) -> InverseTemperatureFit:
-        """The minimum within a bracket, from ever more rows."""
+        """The minimum within a bracket, from growing subsamples."""
         logits, labels, loss = self._logits, self._labels, self._loss
         around, start, passes = (low, high), (low * high) ** 0.5, 0.0
         for chosen in _subsamples(len(logits), logits.device):
@@ -386,36 +362,35 @@ class _Search:
                 partial(self._derivatives, *few), start=start, low=around[0], high=around[1], tolerance=_ROUGH
             )
             start, passes = rough.value, passes + rough.calls * share
-        found = find_root(self._on_all, start=start, low=around[0], high=around[1], tolerance=_FINE)
-        if around != (low, high) and not around[0] * _INSIDE < found.value < around[1] / _INSIDE:
-            # All rows have their minimum elsewhere than the few that the grid was tried on.
-            passes += found.calls
-            found = find_root(self._on_all, start=found.value, low=low, high=high, tolerance=_FINE)
-        certificate = self._certificate(found, passes + found.calls)
+        root = find_root(self._on_all, start=start, low=around[0], high=around[1], tolerance=_FINE)
+        if around != (low, high) and not around[0] * _INSIDE < root.value < around[1] / _INSIDE:
+            # All samples have their minimum elsewhere than the subsample of the grid.
+            passes += root.calls
+            root = find_root(self._on_all, start=root.value, low=low, high=high, tolerance=_FINE)
+        certificate = self._certificate(root, passes + root.calls)
         # A label that is not the top class has a probability of at most a half, however cold.
         one_wrong = float(loss(torch.tensor(math.log(0.5))).value) / len(logits)
         end: Literal["inside", "cold", "hot"] = "inside"
-        if found.value * _INSIDE >= high or certificate.objective < one_wrong:
+        if root.value * _INSIDE >= high or certificate.objective < one_wrong:
             end = "cold"
-        elif found.value <= low * _INSIDE:
+        elif root.value <= low * _INSIDE:
             end = "hot"
-        return InverseTemperatureFit(found.value, certificate, found.low, found.high, end)
+        return InverseTemperatureFit(root.value, certificate, root.low, root.high, end)
 
 
 def beta_range(logits: Tensor) -> tuple[float, float]:
-    """The hottest and the coldest inverse temperature worth a try: by how far the top logit is from the others."""
-    some = logits[:: max(1, len(logits) // 200)].double() / 2  # halves, whose differences are numbers
+    """Return the hottest and the coldest inverse temperature worth trying, from the gaps below the top logit."""
+    some = logits[:: max(1, len(logits) // 200)].double() / 2  # halves, whose differences are finite
     wide = float((some.amax(dim=1) - some.mean(dim=1)).mean())
     first, second = some.topk(2, dim=1).values.unbind(dim=1)
     near = float((first - second).median())
-    # Far from the mean of all, but near the second: some classes were ruled out by a logit of -10⁴, say.
+    # Far from the mean, but near the second: some classes were ruled out by a logit of -10⁴, say.
     narrow = near if 0 < near < wide / 100 else wide
     least = torch.finfo(torch.float64).tiny * _REACH
     return 0.5 / _REACH / max(wide, least), 0.5 / max(narrow, least) * _REACH
 
 
 def _span(logits: Tensor) -> float:
-    """The largest difference of any two logits."""
     low, high = torch.aminmax(logits if logits.dtype == torch.float64 else logits.float())
     return float(high.double() - low.double())
 
@@ -423,12 +398,12 @@ def _span(logits: Tensor) -> float:
 def _brought_to_size(logits: Tensor, labels: Tensor) -> tuple[Tensor, int]:
     """Logits in float64, times the power of two at which the best inverse temperature is about 1, and that power.
 
-    The slope of the log-loss rises, so a bisection among powers of two finds where it changes its sign.
+    The slope of the log-loss increases, so a bisection over powers of two finds where it changes its sign.
     """
     gaps = logits.double() - logits.amax(dim=1, keepdim=True).double()
     widest = -float(gaps.min())
     if widest == 0:
-        raise FitError("logits must differ within a row for a temperature to matter; got rows of equal logits.")
+        raise FitError("logits must differ within a sample for a temperature to matter; got samples of equal logits.")
     power = -math.frexp(widest)[1]
     gaps = _times_power(gaps, power)  # in -1..0
     of_label = gaps.gather(1, labels[:, None])
@@ -445,19 +420,15 @@ def _brought_to_size(logits: Tensor, labels: Tensor) -> tuple[Tensor, int]:
 
 
 def _times_power(values: Tensor, power: int) -> Tensor:
-    """The same times a power of two: in two steps, because the power alone may be no number."""
+    """Multiply by a power of two in two steps, because the power alone may overflow."""
     return values * math.ldexp(1.0, power // 2) * math.ldexp(1.0, power - power // 2)
 
 
 def _in_the_unit_of(logits: Tensor, best: InverseTemperatureFit, power: float) -> InverseTemperatureFit:
-    """What was found for logits times a power of two, for the logits themselves.
-
-    Raises:
-        FitError: If it is no number of the logits' type.
-    """
+    """Convert a fit for logits times a power of two to the logits' unit; raise if their type cannot hold it."""
     dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
     limits = torch.finfo(dtype)
-    # Both the temperature and its inverse must be numbers with all their digits.
+    # Both the temperature and its inverse must be normal numbers.
     least, most = math.log2(max(limits.tiny, 1 / limits.max)), math.log2(min(limits.max, 1 / limits.tiny))
     sought = math.log2(best.beta) + power
     if best.end == "hot":  # as hot as can be
@@ -469,7 +440,7 @@ def _in_the_unit_of(logits: Tensor, best: InverseTemperatureFit, power: float) -
         raise FitError(
             f"the logits must be of a size whose best temperature {dtype} can hold; theirs is about "
             f"10^{-sought * math.log10(2):.0f}. The logits are too {size}: multiply all of them by one number, so that "
-            "those of a row differ by 1 to 100."
+            "those of a sample differ by 1 to 100."
         )
 
     def in_unit(beta: float) -> float:
@@ -479,21 +450,21 @@ def _in_the_unit_of(logits: Tensor, best: InverseTemperatureFit, power: float) -
 
 
 def _subsamples(n: int, device: torch.device) -> Iterator[Tensor]:
-    """Rows for the rough searches: a few, eight times as many, …, an eighth of all; all where they are few."""
-    if n < 4 * _FEW_ROWS:
+    """Samples for the rough searches: a few, eight times as many, …, an eighth of all; all where they are few."""
+    if n < 4 * _FEW_SAMPLES:
         yield torch.arange(n, device=device)
         return
-    generator, size = torch.Generator().manual_seed(0), _FEW_ROWS
+    generator, size = torch.Generator().manual_seed(0), _FEW_SAMPLES
     while size < n // 8:
         yield torch.randint(n, (size,), generator=generator).to(device)
         size *= 8
-    yield torch.randint(n, (max(n // 8, _FEW_ROWS),), generator=generator).to(device)
+    yield torch.randint(n, (max(n // 8, _FEW_SAMPLES),), generator=generator).to(device)
 
 
 def _around_the_lowest(
     logits: Tensor, labels: Tensor, loss: SampleLoss, low: float, high: float
 ) -> tuple[tuple[float, float], float]:
-    """The lowest point of a grid, and the points beside it."""
+    """The neighbours of the lowest point of a grid, and that point."""
     grid = [low * (high / low) ** (step / (_GRID - 1)) for step in range(_GRID)]
     values = [_sums(logits, labels, loss, beta)[0] for beta in grid]
     best = values.index(min(values))
@@ -501,7 +472,7 @@ def _around_the_lowest(
 
 
 def _sums(logits: Tensor, labels: Tensor, loss: SampleLoss, beta: float) -> list[float]:
-    """Mean loss and its derivatives in the inverse temperature, two, or of the log-loss three; added up in float64."""
+    """Mean loss and its derivatives in the inverse temperature, two, or of the log-loss three; summed in float64."""
     sums = [0.0] * (4 if loss is log_loss else 3)
     for block in temperature_derivatives(logits, labels, beta):
         if loss is log_loss:

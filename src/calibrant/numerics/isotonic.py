@@ -1,4 +1,4 @@
-"""Isotonic regression by pooling adjacent violators, and with one more point, for Venn-Abers predictors."""
+"""Ties, isotonic regression, its fits with one more point (Venn-Abers), and bins of equal mass or most information."""
 
 from typing import NamedTuple, TypeAlias
 
@@ -7,18 +7,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = [
-    "Blocks",
-    "InformativeBins",
-    "equal_mass_edges",
-    "equal_mass_starts",
-    "fits_with_one_more",
-    "informative_bins",
-    "isotonic_blocks",
-    "pool_falling",
-    "tie_blocks",
-]
-
 Array: TypeAlias = NDArray[np.float64]
 Floats: TypeAlias = NDArray[np.floating]
 Indices: TypeAlias = NDArray[np.int64]
@@ -26,20 +14,20 @@ Index: TypeAlias = NDArray[np.intp]
 
 # Scores closer than this, relative to their size and at least to 1, are ties: eight steps of float32.
 _TIE = 1e-6
-# Passes that pool falling neighbours are fast while they pool many; the rest is left to a sequential algorithm.
+# Passes that pool all falling neighbours are fast while they pool many; a sequential algorithm does the rest.
 _WORTH_A_PASS = 0.9
 
 
 class Blocks(NamedTuple):
     """Neighbouring scores that share a value, in rising order; all (b,), float64.
 
-    The scores are known up to the last bit of the type they came in.
+    The scores are exact up to the last bit of the type they came in.
     """
 
     low: Tensor  # lowest score
     high: Tensor  # highest score
-    rows: Tensor
-    hits: Tensor  # of those, how many were hits
+    rows: Tensor  # number of samples
+    hits: Tensor  # number of hits among them
 
     @property
     def mean(self) -> Tensor:
@@ -48,16 +36,12 @@ class Blocks(NamedTuple):
 
     @property
     def edges(self) -> Tensor:
-        """Halfway between the scores of neighbouring blocks, (b - 1,)."""
+        """Midpoints between the scores of neighbouring blocks, (b - 1,)."""
         return (self.high[:-1] + self.low[1:]) / 2
 
 
 def tie_blocks(scores: Tensor, hit: Tensor) -> Blocks:
-    """One block for each distinct score.
-
-    Args:
-        scores: Shape (n,), float32 or float64, finite, n >= 1.
-        hit: Shape (n,), bool.
+    """Return one block for each distinct score, (n,) float32 or float64, finite, n >= 1, with hits (n,), bool.
 
     Example:
         >>> tie_blocks(torch.tensor([2.0, 1.0, 2.0]), torch.tensor([True, False, False])).hits.tolist()
@@ -68,11 +52,9 @@ def tie_blocks(scores: Tensor, hit: Tensor) -> Blocks:
 
 
 def isotonic_blocks(scores: Tensor, hit: Tensor) -> Blocks:
-    """The blocks of the least-squares fit that never falls; their means are its values, strictly rising.
+    """Return the blocks of the non-decreasing least-squares fit; their means are its values, strictly rising.
 
-    Args:
-        scores: Shape (n,), float32 or float64, finite, n >= 1.
-        hit: Shape (n,), bool.
+    Scores and hits are as for :func:`tie_blocks`.
 
     Example:
         >>> scores, hit = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([False, True, False, True])
@@ -85,11 +67,7 @@ def isotonic_blocks(scores: Tensor, hit: Tensor) -> Blocks:
 
 
 def pool_falling(count: Floats, total: Floats) -> Index:
-    """Where the blocks of the isotonic fit start, (b,).
-
-    Args:
-        count: Weight of each point, above 0, (m,).
-        total: Weight times value, (m,).
+    """Return where the blocks of the isotonic fit start, (b,), given weights (m,) above 0 and weighted values (m,).
 
     Example:
         >>> pool_falling(np.array([1.0, 1.0, 2.0]), np.array([0.0, 1.0, 1.0]))
@@ -119,7 +97,7 @@ def _pool_one_by_one(count: Floats, total: Floats) -> Index:
 
 
 def _tied(scores: Tensor, hit: Tensor) -> tuple[Floats, Index, Floats, Floats]:
-    """Scores in rising order; where each group of ties starts among them, its rows and its hits."""
+    """Scores in rising order; where each group of ties starts among them, its number of samples and of hits."""
     rising, hits = _sorted(scores.cpu().numpy(), hit.cpu().numpy())
     starts = _starts_of_ties(rising)
     ends = np.append(starts[1:], len(rising))
@@ -128,10 +106,10 @@ def _tied(scores: Tensor, hit: Tensor) -> tuple[Floats, Index, Floats, Floats]:
 
 
 def _sorted(scores: Floats, hit: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.signedinteger]]:
-    """Scores in rising order, and the hits beside them as 0 and 1.
+    """Scores in rising order, and their hits as 0 and 1.
 
-    Sorting numbers alone is several times faster than finding the order in which to take two columns. So the hit rides
-    in the last bit of its score, which then sorts as a whole number; that bit is far below what counts as a tie.
+    Sorting numbers alone is several times faster than an indirect sort of two columns. So the hit is stored in the last
+    bit of its score, which then sorts as an integer; that bit is far below what counts as a tie.
     """
     whole = np.int64 if scores.dtype == np.float64 else np.int32
     code = _ordered(np.ascontiguousarray(scores).view(whole))
@@ -144,25 +122,25 @@ def _sorted(scores: Floats, hit: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.
 
 
 def _ordered(code: NDArray[np.signedinteger]) -> NDArray[np.signedinteger]:
-    """Bits of floats as whole numbers of the same order, and back: below zero all bits but the sign are turned."""
+    """Map the bits of floats to integers of the same order, and back: below zero all bits but the sign are flipped."""
     most = np.iinfo(code.dtype).max
     return code ^ ((code >> (np.iinfo(code.dtype).bits - 1)) & most)
 
 
 def _starts_of_ties(rising: Floats) -> Index:
-    """Where the groups of equal scores start among scores in rising order."""
-    apart = rising[1:] - rising[:-1] > _tolerance(rising[:-1])
-    starts = np.append(0, np.flatnonzero(apart) + 1)
+    distinct = rising[1:] - rising[:-1] > _tolerance(rising[:-1])
+    starts = np.append(0, np.flatnonzero(distinct) + 1)
     ends = np.append(starts[1:], len(rising))
     wide = np.flatnonzero(rising[ends - 1] - rising[starts] > _tolerance(rising[starts]))
     if len(wide):
-        # Scores so dense that each is tied to the next must not all become one group: cut it into pieces of that width.
+        # Scores so dense that each is tied to the next must not all become one group: cut them into pieces of that
+        # width.
         lengths = ends[wide] - starts[wide]
         first = np.repeat(starts[wide], lengths)
         place = first + np.arange(len(first)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         piece = np.floor((rising[place] - rising[first]) / _tolerance(rising[first]))
-        apart[place[1:][(piece[1:] != piece[:-1]) & (first[1:] == first[:-1])] - 1] = True
-        starts = np.append(0, np.flatnonzero(apart) + 1)
+        distinct[place[1:][(piece[1:] != piece[:-1]) & (first[1:] == first[:-1])] - 1] = True
+        starts = np.append(0, np.flatnonzero(distinct) + 1)
     return starts
 
 
@@ -171,7 +149,6 @@ def _tolerance(scores: Floats) -> Floats:
 
 
 def _sums(values: Floats, starts: Index) -> Floats:
-    """Sums of the pieces that start there."""
     return np.add.reduceat(values, starts)
 
 
@@ -182,13 +159,13 @@ def _blocks(rising: Floats, starts: Index, count: Floats, hits: Floats, device: 
 
 
 def fits_with_one_more(count: Array, hits: Array) -> tuple[Array, Array]:
-    """The isotonic fit at each of m distinct scores once a row is added there: a miss, or a hit, (m,) each.
+    """Return the isotonic fit at each of m distinct scores once a sample is added there: a miss, or a hit, (m,) each.
 
-    A hit added between two scores is fitted as if it were added at the upper one, a miss as at the lower one; above all
-    scores a hit is fitted 1, below all a miss 0. Both columns are rising.
+    A hit added between two scores is fitted as if added at the upper one, a miss as at the lower one; above all scores
+    a hit is fitted 1, below all a miss 0. Both columns are rising.
 
     Args:
-        count: Rows at each score, scores rising, (m,).
+        count: Samples at each score, scores rising, (m,).
         hits: Number of hits among them, (m,).
 
     Example:
@@ -196,9 +173,9 @@ def fits_with_one_more(count: Array, hits: Array) -> tuple[Array, Array]:
         (array([0. , 0. , 0.5]), array([0.33333333, 0.5       , 1.        ]))
     """
     if not hits.any():
-        # As of most of many classes: one hit among misses is pooled with all that stand above it.
+        # The common case with many classes: one hit among misses is pooled with all scores above it.
         return np.zeros(len(count)), 1 / (1 + count[::-1].cumsum()[::-1])
-    # A miss is a hit to one who turns labels and order round.
+    # A miss is a hit with labels and order reversed.
     with_miss = 1 - _with_hit(count[::-1], (count - hits)[::-1])[::-1]
     return with_miss, _with_hit(count, hits)
 
@@ -212,9 +189,8 @@ class _Corners(NamedTuple):
 
 
 def _with_hit(count: Array, hits: Array) -> Array:
-    """The isotonic fit at each score once a hit is added there, (m,)."""
     run, first = _runs(count, hits)
-    across, up = (np.concatenate([[0.0], np.add.reduceat(each, first).cumsum()]) for each in (count, hits))
+    across, up = (np.concatenate([[0.0], np.add.reduceat(column, first).cumsum()]) for column in (count, hits))
     left_part = _Corners(across - 1, up - 1, _next_to_the_left(across, up))
     right_part = _Corners(across, up, _next_to_the_right(across, up))
     starts = np.arange(len(first))
@@ -259,7 +235,7 @@ def _next_to_the_right(across: Array, up: Array) -> Indices:
 
 
 def _touching(left_part: _Corners, right_part: _Corners, left: Indices, right: Indices) -> tuple[Array, Indices]:
-    """Lines that touch both parts from below, found by walking out from the given corners: slope, right corner."""
+    """Slopes and right corners of lines that touch both parts from below, searched outwards from the given corners."""
     left, right = left.copy(), right.copy()
     moving = np.arange(len(left))
     while len(moving):
@@ -280,19 +256,19 @@ def _touching(left_part: _Corners, right_part: _Corners, left: Indices, right: I
 
 
 def equal_mass_starts(up_to: Tensor, n_bins: int) -> Tensor:
-    """Where bins of even size start among distinct scores, (b,): each cut lies between the two nearest its rank.
+    """Return where bins of even size start among distinct scores, (b,): each cut lies between the two nearest its rank.
 
-    Without ties the bins differ in size by at most one row. With ties there can be fewer bins, but none is empty.
+    Without ties the bins differ in size by at most one sample. With ties there can be fewer bins, but none is empty.
 
     Args:
-        up_to: Rows up to each distinct score, rising, (m,).
+        up_to: Samples up to each distinct score, rising, (m,).
         n_bins: The most bins.
 
     Example:
         >>> equal_mass_starts(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), 3).tolist()
         [0, 2, 4]
     """
-    n_bins = min(n_bins, int(up_to[-1]))  # more than there are rows cut between all of them, as so many do
+    n_bins = min(n_bins, int(up_to[-1]))  # more bins than samples cut between all of them
     rank = torch.arange(1, n_bins, dtype=torch.float64, device=up_to.device) * up_to[-1] / n_bins
     ends = torch.cat([up_to.new_zeros(1), up_to])
     above = torch.searchsorted(ends, rank)
@@ -301,33 +277,28 @@ def equal_mass_starts(up_to: Tensor, n_bins: int) -> Tensor:
 
 
 def equal_mass_edges(scores: Tensor, n_bins: int) -> Tensor:
-    """Edges of bins of equal mass, rising, (b - 1,), float64.
-
-    Args:
-        scores: In any order, (n,).
-        n_bins: The most bins.
-    """
+    """Return the edges of at most ``n_bins`` bins of equal mass, rising, (b - 1,), float64, of scores (n,)."""
     ties = tie_blocks(scores, torch.zeros_like(scores, dtype=torch.bool))
     starts = equal_mass_starts(ties.rows.cumsum(0), n_bins)
     return ties.edges[starts[1:] - 1]
 
 
-_MOST_TURNS = 10_000
-# Nats a row that a turn must gain, or it is the last.
-_WORTH_A_TURN = 1e-12
-# Beyond, the exponential of a float64 would underflow; no row tells a bin more than this anyway.
+_MOST_ROUNDS = 10_000
+# Nats per sample that a round must gain, or it is the last.
+_WORTH_A_ROUND = 1e-12
+# Beyond this the exponential of a float64 would underflow.
 _SUREST = 500.0
 
 
 class InformativeBins(NamedTuple):
-    """Edges of the bins, rising, and the information in nats a row that was kept after each turn, rising too."""
+    """Rising edges of the bins, and the information kept after each round, in nats per sample, rising too."""
 
     edges: Array  # (b - 1,)
     information: list[float]
 
 
 def informative_bins(rising: NDArray[np.floating], n_bins: int) -> InformativeBins:
-    """Cut log-odds into bins that keep as much information about the label as turns from a good start can reach.
+    """Cut log-odds into bins that keep as much information about the label as rounds from a good start reach.
 
     Args:
         rising: Log-odds in rising order, (n,).
@@ -341,43 +312,43 @@ def informative_bins(rising: NDArray[np.floating], n_bins: int) -> InformativeBi
     unbinned = _minus_entropy(*diagram.in_bins(np.empty(0, dtype=np.intp)))
     edges = diagram.even_edges(n_bins)
     information: list[float] = []
-    for _ in range(_MOST_TURNS):
+    for _ in range(_MOST_ROUNDS):
         edges, cuts = diagram.cut(edges)
         hits, misses = diagram.in_bins(cuts)
         information.append((_minus_entropy(hits, misses) - unbinned) / len(rising))
-        if len(information) > 1 and information[-1] - information[-2] < _WORTH_A_TURN:
+        if len(information) > 1 and information[-1] - information[-2] < _WORTH_A_ROUND:
             break
         edges = _edges_between(np.log(hits / misses))
     return InformativeBins(edges, information)
 
 
 def _edges_between(phi: Array) -> Array:
-    """Where a row loses as much to the bin below as to the one above: σ(s) ln σ(φ) + σ(-s) ln σ(-φ) equal for both."""
+    """Log-odds with equal loss in the bins below and above: σ(s) ln σ(φ) + σ(-s) ln σ(-φ) is the same for both."""
     of_miss, of_hit = np.diff(np.logaddexp(0, phi)), -np.diff(np.logaddexp(0, -phi))
-    apart = (of_miss > 0) & (of_hit > 0)  # else φ differ by rounding only
-    ratio = np.divide(of_miss, of_hit, out=np.ones_like(phi[1:]), where=apart)
-    return np.where(apart, np.log(ratio), (phi[1:] + phi[:-1]) / 2)
+    differ = (of_miss > 0) & (of_hit > 0)  # else φ differ by rounding only
+    ratio = np.divide(of_miss, of_hit, out=np.ones_like(phi[1:]), where=differ)
+    return np.where(differ, np.log(ratio), (phi[1:] + phi[:-1]) / 2)
 
 
 class _Diagram:
-    """Expected hits and misses summed up in the order of the log-odds, from which any bin is read off in one go."""
+    """Cumulative expected hits and misses in the order of the log-odds, from which any bin is a difference."""
 
     def __init__(self, rising: Array) -> None:
         self.rising = rising
         hit, miss = 1 / (1 + np.exp(-rising)), 1 / (1 + np.exp(rising))
-        # Each from the side where it is small, or the small ones would be lost beside the others.
+        # Each is summed from the side where it is small, so that no digits are lost.
         self.hits_below = np.concatenate([[0.0], hit.cumsum()])
         self.misses_above = np.concatenate([miss[::-1].cumsum()[::-1], [0.0]])
         self.weight = np.sqrt(hit * miss).cumsum()
 
     def even_edges(self, n_bins: int) -> Array:
-        """A start close to the best: bins even in Σ √(σ(s) σ(-s)), few where the label is all but known."""
+        """A start close to the best: bins even in Σ √(σ(s) σ(-s)), few where the label is nearly certain."""
         share = np.arange(1, n_bins) / n_bins * self.weight[-1]
         return self.rising[np.searchsorted(self.weight, share).clip(max=len(self.rising) - 1)]
 
     def cut(self, edges: Array) -> tuple[Array, NDArray[np.intp]]:
-        """Edges with rows on either side of each, and how many rows lie up to each."""
-        edges = np.maximum.accumulate(edges)  # those of bins that are almost alike may have changed places by rounding
+        """Edges with samples on either side of each, and the number of samples up to each."""
+        edges = np.maximum.accumulate(edges)  # rounding may have swapped edges of nearly equal bins
         cuts = np.searchsorted(self.rising, edges, side="right")
         parts = (np.diff(cuts, prepend=0) > 0) & (cuts < len(self.rising))
         return edges[parts], cuts[parts]
@@ -389,6 +360,6 @@ class _Diagram:
 
 
 def _minus_entropy(hits: Array, misses: Array) -> float:
-    """Of the label within the bins, in nats, summed over the rows."""
+    """Negative entropy of the label within the bins, in nats, summed over the samples."""
     rows = hits + misses
     return float((hits * np.log(hits / rows) + misses * np.log(misses / rows)).sum())

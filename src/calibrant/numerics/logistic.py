@@ -1,4 +1,4 @@
-"""Small logistic regressions, many at once: one a class, on a few functions of one score.
+"""Small logistic regressions, many at once: one per class, on a few functions of one score.
 
 Newton's method in float64, in coordinates in which the features are uncorrelated and of unit size, so that neither
 scores of 10⁴ nor a feature that repeats another trouble it. The features are made block by block and never kept.
@@ -12,23 +12,20 @@ from torch import Tensor
 
 from calibrant.numerics.newton import Certificate
 
-__all__ = ["Features", "LogisticFit", "Targets", "fit_logistic"]
-
-Features: TypeAlias = Callable[
-    [Tensor], Tensor
-]  # scores (c, m) in float64 -> features (c, d, m), a constant among them
+# Scores (c, m) in float64 -> features (c, d, m), a constant among them.
+Features: TypeAlias = Callable[[Tensor], Tensor]
 
 _BLOCK = 1 << 19  # scores at once
-_SUBSAMPLE = 20_000  # rows of the first, rough fit, if there are four times as many
+_SUBSAMPLE = 20_000  # samples of the first, rough fit, if there are four times as many
 _MAX_STEPS = 50
 _SMALL_STEP = 1e-8  # in units in which features have size 1, relative to the weights and at least to 1
-_STUCK = 2.0**-8  # share of a step below which a start is given up for the first one
-_ROUNDING = 1e-13  # by how much a loss may seem to rise at its optimum
+_STUCK = 2.0**-8  # share of a step below which a line restarts at the first start
+_ROUNDING = 1e-13  # apparent rise of a loss at its optimum
 _REDUNDANT = 1e-12  # share of the features' variance below which a direction is rounding
 
 
 class Targets(NamedTuple):
-    """What to predict: for line j, ``hit[j]`` where the label is ``classes[j]`` and ``miss[j]`` elsewhere."""
+    """Targets of c regressions: in line j, ``hit[j]`` where the label is ``classes[j]`` and ``miss[j]`` elsewhere."""
 
     labels: Tensor  # (n,)
     classes: Tensor  # (c,)
@@ -36,11 +33,11 @@ class Targets(NamedTuple):
     miss: Tensor  # (c,), float64
 
     def lines(self, lines: Tensor) -> "Targets":
-        """Those of some lines."""
+        """Return the targets of some lines."""
         return Targets(self.labels, self.classes[lines], self.hit[lines], self.miss[lines])
 
     def of(self, lines: Tensor, rows: slice) -> Tensor:
-        """The targets of some lines and rows, (c, m)."""
+        """Return the targets of some lines and samples, (c, m)."""
         is_hit = self.labels[rows] == self.classes[lines, None]
         return torch.where(is_hit, self.hit[lines, None], self.miss[lines, None])
 
@@ -57,22 +54,22 @@ class LogisticFit(NamedTuple):
     passes: float
 
     def columns(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """What has a line for each regression."""
+        """Return the fields with a line for each regression."""
         return self.weights, self.converged, self.separable, self.objective, self.gradient
 
     def certificate(self) -> Certificate:
-        """The mean over the regressions, and the worst gradient among them."""
+        """Return the mean objective, and the largest gradient of all regressions."""
         return Certificate(float(self.objective.mean()), float(self.gradient.max()), self.steps, self.passes)
 
 
 def fit_logistic(scores: Tensor, targets: Targets, features: Features, *, active: Tensor | None = None) -> LogisticFit:
-    """Weights w that minimise the mean log-loss of ``sigmoid(w · features(score))``, for each line of scores.
+    """Fit weights w that minimise the mean log-loss of ``sigmoid(w · features(score))``, for each line of scores.
 
     Args:
         scores: Shape (c, n), finite.
-        targets: In 0..1. Where they are 0 and 1 and the features can tell them apart there is no optimum.
+        targets: In 0..1. Where they are 0 and 1 and the features separate them there is no optimum.
         features: Features that all regressions share.
-        active: Which features a line may use, bool (c, d); all unless given. The weights of the others are 0.
+        active: Which features a line may use, bool (c, d); all by default. The weights of the others are 0.
     """
     every = scores.shape[1] // _SUBSAMPLE
     rough = None
@@ -96,16 +93,16 @@ def fit_logistic(scores: Tensor, targets: Targets, features: Features, *, active
 
 
 class _Pass(NamedTuple):
-    """What all rows say at some weights, a line each."""
+    """Sums over all samples at some weights, one line per regression."""
 
     loss: Tensor  # (c,)
     gradient: Tensor  # (c, d)
     curvature: Tensor  # (c, d, d)
-    separable: Tensor  # (c,): every row lies on the right side
+    separable: Tensor  # (c,): every sample lies on the right side
 
 
 class _Problem:
-    """The rows, and the coordinates in which features are uncorrelated and of unit size."""
+    """The samples, and the coordinates in which features are uncorrelated and of unit size."""
 
     def __init__(self, scores: Tensor, targets: Targets, features: Features, active: Tensor | None) -> None:
         self.scores, self.targets, self._features = scores, targets, features
@@ -129,19 +126,19 @@ class _Problem:
         root = variance.clamp(min=0).sqrt()
         self._out = inverse[:, :, None] * directions * torch.where(kept, 1 / root, 0.0)[:, None, :]
         self._in = torch.where(kept, root, 0.0)[:, :, None] * directions.mT * size[:, None, :]
-        self.like_scores = (self._out.mT @ along[..., None])[..., 0]  # the point whose logits are most like the scores
-        self._idle = torch.diag_embed((~kept).double())  # keeps directions that mean nothing where they are
+        self.like_scores = (self._out.mT @ along[..., None])[..., 0]  # the point whose logits are closest to the scores
+        self._idle = torch.diag_embed((~kept).double())  # keeps redundant directions fixed
 
     def outwards(self, point: Tensor) -> Tensor:
         """Weights of the features themselves, (c, d)."""
         return (self._out @ point[..., None])[..., 0]
 
     def inwards(self, weights: Tensor) -> Tensor:
-        """The reverse of :meth:`outwards`."""
+        """The inverse of :meth:`outwards`."""
         return (self._in @ weights[..., None])[..., 0]
 
     def evaluate(self, lines: Tensor, point: Tensor) -> _Pass:
-        """One pass over the rows, for some of the lines."""
+        """One pass over the samples, for some of the lines."""
         out = self._out[lines]
         weights = (out @ point[..., None]).mT  # (c, 1, d)
         loss, separable = weights.new_zeros(len(lines)), weights.new_ones(len(lines), dtype=torch.bool)
@@ -160,7 +157,7 @@ class _Problem:
         return _Pass(loss / n, (gradient @ out)[:, 0] / n, curvature, separable)
 
     def _blocks(self, lines: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Rows, and the features of some lines there, (c, d, m)."""
+        """Samples, and the features of some lines there, (c, d, m)."""
         n = self.scores.shape[1]
         step = max(1, _BLOCK // len(lines))
         whole = len(lines) == len(self.scores)
@@ -180,11 +177,11 @@ def _sum_of_logs(values: Tensor) -> Tensor:
 def _newton(problem: _Problem, starts: list[Tensor]) -> tuple[Tensor, Tensor, _Pass, int, float]:
     """Newton's method from the best of some starts, with steps halved until the loss does not rise.
 
-    Lines that are done are left alone. A line that only creeps (far out, where all logits are saturated, the curvature
-    says nothing) begins again at the first start, where it is largest.
+    Converged lines are left alone. A line that barely moves (far out, where all logits are saturated, the curvature is
+    useless) restarts at the first start, where the curvature is largest.
 
-    Where the features separate hits from misses, each step goes as far as the last and the loss falls towards 0; a
-    line is known for that as soon as every row lies on its right side, or by the number of steps.
+    Where the features separate hits from misses, each step goes as far as the last and the loss falls towards 0; such a
+    line is recognised as soon as every sample lies on its right side, or by the number of steps.
     """
     point = starts[0].clone()
     lines = torch.arange(len(point), device=point.device)
@@ -228,7 +225,7 @@ def _replace(at: _Pass, lines: Tensor, by: _Pass, taken: Tensor) -> None:
 
 
 def _newton_step(at: _Pass) -> Tensor:
-    # Far out on the way to infinite weights the curvature vanishes; a trace of it keeps the system solvable.
+    # Towards infinite weights the curvature vanishes; a trace of it keeps the system solvable.
     trace = at.curvature.diagonal(dim1=1, dim2=2).amax(dim=1) * 1e-14 + 1e-300
     damped = at.curvature + torch.diag_embed(trace[:, None].expand_as(at.gradient))
     return torch.linalg.solve(damped, -at.gradient)

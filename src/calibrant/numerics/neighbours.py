@@ -10,18 +10,14 @@ from calibrant.checks import as_tensor, check_at_least, check_real
 from calibrant.errors import InputError
 from calibrant.numerics.softmax import working
 
-__all__ = [
-    "Closeness", "as_features", "blocks_of", "closeness_of", "nearest_distances", "proximity", "unit_rows",
-]  # fmt: skip
-
 Closeness: TypeAlias = Literal["exp_mean_distance", "mean_exp_square"]
 
-# Numbers that a block of rows may need at once.
+# Numbers that a block of samples may need at once.
 _BLOCK = 1 << 24
 
 
 def as_features(values: object, *, rows: int | None = None, name: str = "features") -> Tensor:
-    """A matrix of finite numbers, one row for each row of the predictions.
+    """Return a matrix of finite numbers with one row per sample.
 
     Raises:
         InputError: If it is anything else; the message says where.
@@ -29,7 +25,7 @@ def as_features(values: object, *, rows: int | None = None, name: str = "feature
     features = check_real(as_tensor(values, name), name)
     if features.ndim != 2 or 0 in features.shape:
         raise InputError(
-            f"{name} must have shape (n, d), a row of numbers for each row of the predictions; "
+            f"{name} must have shape (n, d), one row per sample; "
             f"got {tuple(features.shape)}. Flatten what the layer gives, for example features.flatten(1)."
         )
     if rows is not None and len(features) != rows:
@@ -37,35 +33,35 @@ def as_features(values: object, *, rows: int | None = None, name: str = "feature
             f"{name} must have as many rows as the predictions, {rows}; got {len(features)}. "
             "Take both from one pass over the same data."
         )
-    if not torch.isfinite(features.sum()):  # one pass; the place is looked for only if something is wrong
+    if not torch.isfinite(features.sum()):  # one pass; the position is searched only if something is wrong
         wrong = (~torch.isfinite(features)).nonzero()
         if wrong.numel():
             row, column = wrong[0].tolist()
             raise InputError(
                 f"{name} must be finite; got {features[row, column].item()} at row {row}, column {column}. "
-                "Leave the row out of the predictions too."
+                "Remove the sample from the predictions too."
             )
     return features
 
 
 def unit_rows(features: Tensor) -> Tensor:
-    """Rows of length one, (..., d) -> (..., d), in float32 or float64; a row of zeros stays one."""
+    """Return rows of length one, (..., d) -> (..., d), in float32 or float64; a row of zeros stays zero."""
     precise = working(features)
-    # By the largest entry first: squares of very large or small numbers would not be numbers, or would be 0.
+    # Divided by the largest entry first: squares of very large or small numbers would overflow or underflow.
     largest = precise.abs().amax(dim=-1, keepdim=True)
     return torch.nn.functional.normalize(precise / torch.where(largest > 0, largest, 1.0), dim=-1)
 
 
 def nearest_distances(points: Tensor, reference: Tensor, neighbours: int, *, skip: Tensor | None = None) -> Tensor:
-    """Euclidean distances to the nearest rows of the reference, rising, (m, neighbours).
+    """Return Euclidean distances to the nearest rows of the reference, rising, (m, neighbours).
 
-    They are looked for by inner products, and then measured by differences, which keep their digits however close.
+    They are ranked by inner products and then measured by differences, which keep their digits however close.
 
     Args:
         points: Shape (m, d).
         reference: Shape (r, d), of the same type.
-        neighbours: How many, at most r; at most r - 1 if a row is skipped.
-        skip: For every point the row of the reference that is no neighbour of it, being the point itself, (m,).
+        neighbours: Number of neighbours, at most r; at most r - 1 if a row is skipped.
+        skip: Row of the reference that is the point itself and no neighbour, (m,).
     """
     # |a - b|² = |a|² - 2 (a·b - |b|²/2), and |a|² is the same for all b.
     nearness = torch.addmm(reference.square().sum(dim=1) / -2, points, reference.T)
@@ -83,15 +79,14 @@ def proximity(
     neighbours: int = 10,
     closeness: Closeness = "exp_mean_distance",
 ) -> Tensor:
-    """How close each row lies to its nearest neighbours, in 0..1, (m,): 1 where they are all the same point.
+    """Return how close each row lies to its nearest neighbours, in 0..1, (m,): 1 where they are all the same point.
 
     The features are divided by their lengths first.
 
     Args:
         features: Shape (m, d), finite.
-        reference: Rows to look for neighbours in, (r, d); the features themselves unless given, each row without
-            itself.
-        neighbours: How many count.
+        reference: Rows to search for neighbours, (r, d); by default the features themselves, each row without itself.
+        neighbours: Number of neighbours.
         closeness: exp(−mean distance), as in the paper's text, or the mean of exp(−distance²), as in its public code.
 
     Raises:
@@ -99,7 +94,7 @@ def proximity(
 
     Example:
         >>> corners = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-        >>> [round(each, 4) for each in proximity(corners, neighbours=1).tolist()]  # the last is √2 from the others
+        >>> [round(value, 4) for value in proximity(corners, neighbours=1).tolist()]  # the last is √2 from the others
         [1.0, 1.0, 0.2431]
     """
     check_at_least(neighbours, 1, "neighbours")
@@ -119,14 +114,14 @@ def proximity(
 
 
 def closeness_of(distances: Tensor, closeness: Closeness) -> Tensor:
-    """One number for the distances to the neighbours, (..., neighbours) -> (...)."""
+    """Return one number for the distances to the neighbours, (..., neighbours) -> (...)."""
     if closeness == "exp_mean_distance":
         return (-distances.mean(dim=-1)).exp()
     return (-distances.square()).exp().mean(dim=-1)
 
 
 def blocks_of(n: int, reference: Tensor, neighbours: int) -> Iterator[slice]:
-    """Rows to look up at once, so that memory stays bounded."""
+    """Yield slices of samples to look up at once, so that memory stays bounded."""
     r, d = reference.shape
     step = max(1, _BLOCK // max(r, neighbours * d))
     for start in range(0, n, step):

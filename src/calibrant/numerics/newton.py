@@ -11,28 +11,16 @@ from torch import Tensor
 
 from calibrant.errors import FitError
 
-__all__ = [
-    "Certificate",
-    "Convex",
-    "CurvatureMemory",
-    "Minimum",
-    "Point",
-    "Preconditioner",
-    "Settings",
-    "minimise",
-    "quasi_newton",
-]
-
 
 class Certificate(NamedTuple):
     """Where a minimiser stopped.
 
     Args:
-        objective: The value reached, as a mean over the rows, penalties included.
-        gradient: Largest absolute entry of its gradient there, or what it may be at most after a last step that was
-            not checked by another look; 0 at an exact optimum.
+        objective: The value reached, as a mean over the samples, penalties included.
+        gradient: Largest absolute entry of its gradient there, or a bound on it after a last step that was not
+            evaluated; 0 at an exact optimum.
         steps: Iterations taken.
-        passes: How often all rows were read; a subsample counts for its share.
+        passes: How often all samples were read; a subsample counts for its share.
     """
 
     objective: float
@@ -44,45 +32,45 @@ class Certificate(NamedTuple):
 Preconditioner: TypeAlias = Callable[[Tensor], Tensor]
 
 _MAX_INNER = 500
-# Of a step's length, as a share of Newton's.
+# Shortest step tried, relative to Newton's.
 _SHORTEST = 1e-9
-# Where half the squared Newton decrement, the promised fall of the function, asks for double precision.
+# Half the squared Newton decrement, the predicted decrease, below which double precision is needed.
 _COARSE_FALL = 1e-4
-# What single precision may hide in a comparison of two values.
+# Rounding in a comparison of two values, in single and in double precision.
 _COARSE_NOISE, _NOISE = 1e-6, 1e-13
 # Inner steps beyond which a better preconditioner pays.
 _MANY_INNER = 20
-# How far the last step may have moved a parameter, in their units; how far it must not, so many times in a row, where
-# the gradient is negligible; and how many steps more a small enough gradient is worth.
+# Largest move of a parameter in the last step of a converged fit; the move, repeated so many times while the gradient
+# is negligible, of a diverging one; and steps allowed after the gradient is small enough.
 _STILL, _FAR, _FAR_TIMES, _PATIENCE = 1e-3, 0.1, 3, 5
 
 
 class Point(NamedTuple):
-    """A function and its gradient somewhere."""
+    """Value and gradient of a function at some parameters."""
 
     value: float
     gradient: Tensor
-    separable: bool = False  # the larger a multiple of these parameters, the lower the function
+    separable: bool = False  # larger multiples of these parameters always have a lower value
 
 
 class Convex(Protocol):
-    """What the minimiser asks of a function. Curvature is that of the point looked at last."""
+    """A function to minimise. Curvature is that of the point evaluated last."""
 
     def value_and_gradient(self, theta: Tensor, *, exact: bool) -> Point:
-        """Value and gradient, in double or in single precision."""
+        """Evaluate in double or in single precision."""
 
     def hessian_product(self, direction: Tensor) -> Tensor:
-        """Hessian times direction; single precision will do."""
+        """Return the Hessian times a direction; single precision is enough."""
 
     def preconditioner(self, *, strong: bool) -> Preconditioner:
-        """About the inverse of the Hessian: a cheap one, or a strong one that is dearer to make."""
+        """Return an approximate inverse of the Hessian: a cheap one, or a strong one that costs more to build."""
 
 
 End: TypeAlias = Literal["converged", "separable", "diverging", "stalled"]
 
 
 class Minimum(NamedTuple):
-    """Where the minimiser stopped, and why."""
+    """Parameters at which the minimiser stopped, and why."""
 
     theta: Tensor
     certificate: Certificate
@@ -92,17 +80,17 @@ class Minimum(NamedTuple):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How a function is to be minimised.
+    """Options of the minimiser.
 
     Args:
-        size: By how much a unit of each parameter moves what the function is made of; broadcasts to the parameters.
-            Gradients are measured in these units.
+        size: By how much a unit of each parameter changes a logit; broadcasts to the parameters. Gradients are measured
+            in these units.
         tolerance: Largest entry of the gradient at the end.
-        negligible: Gradient so small that parameters which still move far are running away.
-        loose: Share of the residual at which the first steps' conjugate gradients stop: the dearer a product with the
-            Hessian is beside a look at the function, the larger.
+        negligible: Gradient so small that parameters which still move far are diverging.
+        loose: Relative residual at which the conjugate gradients of the first steps stop: larger where a Hessian
+            product costs much beside an evaluation.
         steps: Newton steps at most.
-        coarse: Whether the end may be known in single precision only.
+        coarse: Whether single precision is enough at the end.
     """
 
     size: Tensor
@@ -114,16 +102,10 @@ class Settings:
 
 
 def minimise(function: Convex, start: Tensor, settings: Settings) -> Minimum:
-    """The parameters at which a convex function is smallest.
+    """Minimise a smooth convex function; directions in which it does not change are left alone.
 
-    Args:
-        function: Smooth and convex; directions in which it does not change are left alone.
-        start: First guess, any shape.
-        settings: How well, and how.
-
-    Returns:
-        ``converged``; ``separable`` if the function decreases along a ray; ``diverging`` if the gradient vanished
-        while some parameters kept growing, possibly along such a ray; ``stalled`` otherwise.
+    The end is ``converged``; ``separable`` if the function decreases along a ray; ``diverging`` if the gradient
+    vanished while some parameters kept growing, possibly along such a ray; ``stalled`` otherwise.
     """
     descent = _Descent(function, start, settings)
     for step in range(settings.steps + 1):
@@ -145,14 +127,14 @@ class _Descent:
         self._strong = False
         # Inner steps of the last direction, and of the first one with the same preconditioner.
         self._inner, self._inner_when_new = 0, 0
-        self._arrive(self._look(start), math.inf)
+        self._arrive(self._evaluate(start), math.inf)
         self._first_steepness = self.steepness
 
     def verdict(self) -> End | None:
-        """Whether to stop here, and why."""
+        """Return why to stop here; None to continue."""
         if self.here.separable:
             return "separable"
-        # A parameter that runs away moves by as much in every step, while the gradient falls by as many times.
+        # A diverging parameter moves by as much in every step, while the gradient shrinks.
         self._far = self._far + 1 if self._moved > _FAR and self.steepness <= self._settings.negligible else 0
         if self._far == _FAR_TIMES:
             return "diverging"
@@ -164,7 +146,7 @@ class _Descent:
         return None if self._patience >= 0 else "converged" if self._moved <= _FAR else "diverging"
 
     def advance(self) -> bool:
-        """Take a step, or look more closely; False if neither helps any more."""
+        """Take a step, or switch to double precision; False if neither helps any more."""
         direction = self._direction()
         slope = float((self.here.gradient * direction).sum())
         value = self.here.value
@@ -172,7 +154,7 @@ class _Descent:
             self._exact, value = True, value + _COARSE_NOISE
         slack, length = _NOISE * max(1.0, abs(value)) if self._exact else _COARSE_NOISE, 1.0
         while length > _SHORTEST:
-            there = self._look(self.theta + length * direction)
+            there = self._evaluate(self.theta + length * direction)
             if there.value <= value + 1e-4 * length * slope + slack:
                 self.theta = self.theta + length * direction
                 self._arrive(there, length * _largest(direction * self._settings.size))
@@ -181,10 +163,10 @@ class _Descent:
         if self._exact:
             return False
         self._exact, self._solve = True, None
-        self._arrive(self._look(self.theta), math.inf)
+        self._arrive(self._evaluate(self.theta), math.inf)
         return True
 
-    def _look(self, theta: Tensor) -> Point:
+    def _evaluate(self, theta: Tensor) -> Point:
         self.passes += 1
         return self._function.value_and_gradient(theta, exact=self._exact)
 
@@ -217,26 +199,26 @@ def _largest(values: Tensor) -> float:
 def _newton_direction(
     function: Convex, gradient: Tensor, precondition: Preconditioner, enough: float, small: Tensor
 ) -> tuple[Tensor, int]:
-    """About ``-H⁻¹ gradient``, by preconditioned conjugate gradients, and how many products with H it took.
+    """Approximate ``-H⁻¹ gradient`` by preconditioned conjugate gradients; also return the number of Hessian products.
 
-    It stops when the residual has fallen to a share that is ``enough``, or to entries that are all ``small``.
+    It stops when the residual has fallen to the share ``enough``, or when its entries are all ``small``.
     """
     direction, residual = torch.zeros_like(gradient), -gradient
     smoothed = precondition(residual)
     energy = float((residual * smoothed).sum())
     if not energy > 0:  # rounding has made the preconditioner indefinite: go without it
-        precondition, smoothed = _as_it_stands, residual
+        precondition, smoothed = (lambda vector: vector), residual
         energy = float(residual.square().sum())
     along = smoothed
     goal = enough * enough * energy
     for inner in range(1, _MAX_INNER + 1):
-        bent = function.hessian_product(along)
-        curvature = float((along * bent).sum())
-        if not curvature > 0:  # rounding hides it: the preconditioner's word is as good as any
+        product = function.hessian_product(along)
+        curvature = float((along * product).sum())
+        if not curvature > 0:  # hidden by rounding: fall back on the preconditioner
             return (direction if inner > 1 else smoothed), inner
         length = energy / curvature
         direction = direction + length * along
-        residual = residual - length * bent
+        residual = residual - length * product
         smoothed = precondition(residual)
         energy, before = float((residual * smoothed).sum()), energy
         if not energy > goal or bool((residual.abs() <= small).all()):
@@ -245,12 +227,7 @@ def _newton_direction(
     return direction, inner
 
 
-def _as_it_stands(vector: Tensor) -> Tensor:
-    return vector
-
-
-# A step across which the gradient turns tells of no curvature that could be divided by; a cosine, so that the units of
-# steps do not matter.
+# Cosine between a step and its change of gradient below which the curvature along it is not used.
 _LEAST_CURVATURE = 1e-10
 
 
@@ -258,10 +235,7 @@ _LEAST_CURVATURE = 1e-10
 class CurvatureMemory:
     """The last steps, and how the gradient changed along each.
 
-    A quadratic penalty is kept apart, so that what was learned under one holds under another.
-
-    Args:
-        size: Steps remembered.
+    A quadratic penalty is kept separate, so that what was learned under one holds under another.
 
     Example:
         >>> memory = CurvatureMemory()
@@ -281,16 +255,15 @@ class CurvatureMemory:
         return len(self._steps)
 
     def learn(self, step: Tensor, change: Tensor) -> None:
-        """Remember a step, (p,), and by how much the gradient changed along it, (p,), the penalty's left out."""
+        """Add a step, (p,), and the change of the gradient along it, (p,), without the penalty's."""
         self._steps = [*self._steps, step][-self._size :]
         self._changes = [*self._changes, change][-self._size :]
 
     def direction(self, gradient: Tensor, *, ridge: float) -> Tensor | None:
-        """The step to the minimum of the quadratic that fits what is remembered, (p,); None if nothing fits.
+        """Return the step to the minimum of the quadratic that fits the memory, (p,); None if nothing fits.
 
-        Args:
-            gradient: Gradient of the function with its penalty, (p,).
-            ridge: The penalty's curvature, the same in every direction.
+        ``gradient`` is that of the function with its penalty, (p,); ``ridge`` the penalty's curvature in every
+        direction.
         """
         pairs = [
             (step, change + ridge * step, float(step @ change + ridge * (step @ step)))
@@ -310,20 +283,20 @@ class CurvatureMemory:
         return -aim
 
     def state(self) -> dict[str, Tensor]:
-        """Everything it knows, for :meth:`restore`."""
+        """Return all steps and changes, for :meth:`restore`."""
         if not self._steps:
             return {}
         return {"steps": torch.stack(self._steps), "changes": torch.stack(self._changes)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Know what another knew."""
+        """Replace the memory by a saved one."""
         self._steps = list(state["steps"]) if "steps" in state else []
         self._changes = list(state["changes"]) if "changes" in state else []
 
 
-# Where steps gain less than this, relative to the function, rounding takes over.
+# Relative gain of a step below which rounding takes over.
 _NO_GAIN = 1e-15
-# A gradient this many times the one asked for is still taken for an optimum, where steps gain nothing any more.
+# Multiple of the tolerance that is accepted where steps gain nothing any more.
 _SLACK = 100.0
 
 
@@ -335,15 +308,14 @@ def quasi_newton(
     tolerance: float = 1e-7,
     max_steps: int = 1000,
 ) -> tuple[Tensor, Certificate]:
-    """Minimise by L-BFGS-B. The minimum is global where the function is convex, and the nearest one elsewhere.
+    """Minimise by L-BFGS-B: globally where the function is convex, else to the nearest minimum.
 
     Args:
-        function: Gives its value, a single number, and its gradient, (p,), both float64, on the device it is asked on.
-            One call is one pass over the rows.
+        function: Returns its value, a single number, and its gradient, (p,), both float64; one call is one pass.
         start: Shape (p,), float64.
-        least: A bound from below on every number, or None.
-        tolerance: Largest entry of the gradient at which the search stops; entries at a bound count only if they
-            point inwards.
+        least: Lower bound on every parameter, or None.
+        tolerance: Largest entry of the gradient at which the search stops; entries at a bound count only if they point
+            inwards.
         max_steps: Steps allowed.
 
     Raises:
@@ -356,25 +328,25 @@ def quasi_newton(
         ([3.0, 3.0], True)
     """
 
-    def asked(point: Any) -> tuple[float, Any]:
+    def evaluate(point: Any) -> tuple[float, Any]:
         value, gradient = function(torch.from_numpy(point).to(start))
         return float(value), gradient.cpu().numpy()
 
-    found = minimize(
-        asked,
+    best = minimize(
+        evaluate,
         start.cpu().numpy(),
         jac=True,
         method="L-BFGS-B",
         bounds=None if least is None else [(least, None)] * len(start),
         options={"maxiter": max_steps, "maxfun": 10 * max_steps, "maxcor": 20, "gtol": tolerance, "ftol": _NO_GAIN},
     )
-    point, gradient = torch.from_numpy(found.x).to(start), torch.from_numpy(found.jac).to(start)
+    point, gradient = torch.from_numpy(best.x).to(start), torch.from_numpy(best.jac).to(start)
     if least is not None:
         gradient = torch.where(point > least, gradient, gradient.clamp(max=0))
     steepest = float(gradient.abs().max())
     if not steepest <= _SLACK * tolerance:  # also where it is not a number
         raise FitError(
             f"the optimum must have a gradient of at most {_SLACK * tolerance:.0e}; got {steepest:.1e} after "
-            f"{found.nit} steps ({found.message}). Regularise more, or look for extreme logits."
+            f"{best.nit} steps ({best.message}). Regularise more, or look for extreme logits."
         )
-    return point, Certificate(float(found.fun), steepest, int(found.nit), float(found.nfev))
+    return point, Certificate(float(best.fun), steepest, int(best.nit), float(best.nfev))

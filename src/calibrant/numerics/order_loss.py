@@ -8,18 +8,14 @@ from torch import Tensor
 
 from calibrant.numerics.softmax import sort_in_place
 
-__all__ = ["GapStretchLoss", "SlopeLoss", "StretchWeights", "knots_for"]
-
-# Log-probabilities of a row that say where knots are worth having: the others are small together.
+# Log-probabilities per sample that place the knots: the others are small together.
 _LARGEST = 10
 
 
 def knots_for(log_probs: Tensor, pieces: int) -> Tensor:
-    """Where to bend a function of log-probabilities: at equal shares of each row's ten largest, rising, (b,).
+    """Return knots of a function of log-probabilities (n, k), rising, (b,), 1 <= b < pieces.
 
-    Args:
-        log_probs: Shape (n, k).
-        pieces: One more than there are knots; ties can leave fewer, but at least one.
+    They are quantiles of each sample's ten largest; ties can leave fewer.
     """
     largest = log_probs.topk(min(_LARGEST, log_probs.shape[1]), dim=1).values.flatten()
     rising = sort_in_place(largest)
@@ -47,7 +43,7 @@ class SlopeLoss:
         self._penalty = weight_decay * self._pieces / self._n
 
     def __call__(self, slopes: Tensor) -> tuple[Tensor, Tensor]:
-        """The objective and its gradient, (b + 1,)."""
+        """Return the objective and its gradient, (b + 1,)."""
         # Pieces below and above the first knot both start there, at 0.
         starts = torch.cat([slopes.new_zeros(2), (slopes[1:-1] * self._widths).cumsum(dim=0)])
         logits = torch.addcmul(starts[self._cell], slopes[self._cell], self._along)
@@ -61,20 +57,20 @@ class SlopeLoss:
         # A slope also lifts every piece to its right.
         of_slopes[1:-1] += self._widths * of_starts.flip(0).cumsum(dim=0).flip(0)[2:]
         change = slopes.diff()
-        bend = torch.cat([-change[:1], -change.diff(), change[-1:]])
-        return loss + self._penalty * change.square().sum(), of_slopes / self._n + 2 * self._penalty * bend
+        second = torch.cat([-change[:1], -change.diff(), change[-1:]])
+        return loss + self._penalty * change.square().sum(), of_slopes / self._n + 2 * self._penalty * second
 
 
 # Numbers in a block: the dozen arrays of its size stay in a processor's last cache.
 _BLOCK = 1 << 18
-# No network's output is as large as this, but a step on the way may be, and its exponential must be a number.
+# No fitted output is as large as this, but a trial step's may be, and its exponential must be finite.
 _HUGE = 500.0
-# softplus of this is 1: the gaps as they are.
+# softplus of this is 1: gaps stay unchanged.
 _NEUTRAL = math.log(math.e - 1)
 
 
 class StretchWeights(NamedTuple):
-    """The weights, or what is left of a flat vector of them."""
+    """The weights of the network, or parts of a flat vector of them."""
 
     hidden_weight: Tensor  # (h, k)
     hidden_bias: Tensor  # (h,)
@@ -83,27 +79,27 @@ class StretchWeights(NamedTuple):
 
     @classmethod
     def read(cls, flat: Tensor, hidden: int, n_classes: int) -> Self:
-        """From a flat vector, in the order of the fields."""
+        """Split a flat vector, in the order of the fields."""
         shapes = ((hidden, n_classes), (hidden,), (n_classes - 1, hidden), ())
         parts = flat.split([math.prod(shape) for shape in shapes])
         return cls(*(part.view(shape) for part, shape in zip(parts, shapes, strict=True)))
 
     def flat(self) -> Tensor:
-        """As one vector."""
+        """Return them as one vector."""
         return torch.cat([part.reshape(-1) for part in self])
 
 
 @final
 class GapStretchLoss:
-    """Mean log-loss plus a penalty on how far the weights are from a random start that stretches nothing.
+    """Mean log-loss plus a penalty on the distance of the weights from a random start that stretches nothing.
 
-    Inputs and outputs of the hidden layer are divided by the root of their number, so that one weight means as much
-    in a small network as in a large one.
+    Inputs and outputs of the hidden layer are divided by the root of their number, so that a weight means as much in a
+    small network as in a large one.
 
     Args:
-        gaps: Between neighbours of each row's sorted logits, falling order, (n, k - 1), float64.
-        seen: What the network sees of each row, of mean 0 and spread 1, (n, k), float64.
-        label_rank: How many logits of the row stand before that of its label, (n,).
+        gaps: Gaps between neighbours of each sample's logits, sorted in falling order, (n, k - 1), float64.
+        seen: Inputs of the network, of mean 0 and spread 1, (n, k), float64.
+        label_rank: Number of logits of the sample ahead of its label's, (n,).
         hidden: Size of the hidden layer.
         weight_decay: The penalty is this times the squared distance, divided by n.
         seed: Random seed of the initial weights.
@@ -118,12 +114,12 @@ class GapStretchLoss:
         drawn = torch.randn(hidden, k, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(seen)
         zeros = seen.new_zeros
         self.start = StretchWeights(drawn, zeros(hidden), zeros(k - 1, hidden), zeros(())).flat()
-        # The bias of the output is all that temperature scaling does, and so is free.
+        # The output's bias is a temperature, and so is not penalised.
         self._penalty = torch.full_like(self.start, weight_decay / n)
         self._penalty[-1] = 0
 
     def __call__(self, flat: Tensor) -> tuple[Tensor, Tensor]:
-        """The objective and its gradient."""
+        """Return the objective and its gradient."""
         n, k = self._seen.shape
         network = StretchWeights.read(flat, self._hidden, k)
         loss, gradient = flat.new_zeros(()), StretchWeights.read(torch.zeros_like(flat), self._hidden, k)
@@ -134,7 +130,7 @@ class GapStretchLoss:
         return loss / n + self._penalty @ away.square(), gradient.flat() / n + 2 * self._penalty * away
 
     def _add_block(self, rows: slice, network: StretchWeights, gradient: StretchWeights) -> Tensor:
-        """The summed loss of some rows; its gradient is added in place."""
+        """Return the summed loss of some samples; add its gradient in place."""
         gaps, seen, label = self._gaps[rows], self._seen[rows], self._label_rank[rows, None]
         hidden = torch.addmm(network.hidden_bias, seen, network.hidden_weight.T).tanh_()
         scaled = hidden * self._share
@@ -148,7 +144,7 @@ class GapStretchLoss:
         total = powers.sum(dim=1, keepdim=True)
         loss = (total.log() - label_logit).sum()
         residual = powers.div_(total).scatter_add_(1, label, torch.full_like(total, -1.0))
-        # A gap lowers all that stand after it; the residuals of a row sum to 0.
+        # A gap lowers all logits after it; the residuals of a sample sum to 0.
         of_given = residual.cumsum_(dim=1)[:, :-1].mul(gaps).mul_(grown.div_(1 + grown))
         of_hidden = (of_given @ network.out_weight).mul_(self._share).mul_(1 - hidden.square())
         gradient.hidden_weight.addmm_(of_hidden.T, seen)
@@ -158,7 +154,7 @@ class GapStretchLoss:
         return loss
 
     def network(self, flat: Tensor) -> StretchWeights:
-        """Plain weights, without the division by roots and with the bias that stretches nothing."""
+        """Return plain weights, without the division by roots and with the bias that stretches nothing."""
         k = self._seen.shape[1]
         weights = StretchWeights.read(flat, self._hidden, k)
         return StretchWeights(

@@ -11,37 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-__all__ = [
-    "TOP_LABEL",
-    "Layout",
-    "SoftmaxRows",
-    "Wanted",
-    "argmax_rows",
-    "column_products",
-    "columns_first",
-    "logaddexp",
-    "max_of_few",
-    "positions",
-    "positions_above",
-    "row_products",
-    "row_sums",
-    "run_ends",
-    "sigmoid",
-    "sort_in_place",
-    "sum_columns",
-    "top_leads",
-    "working",
-    "workspace",
-]
-
 
 def working(values: Tensor) -> Tensor:
-    """In float64 as they are, all else in float32: halves have too few digits, and whole numbers none after the point.
-
-    Example:
-        >>> working(torch.tensor([3, 1])).dtype
-        torch.float32
-    """
+    """Return float64 unchanged, all else as float32: halves have too few digits, and integers none after the point."""
     return values if values.dtype == torch.float64 else values.float()
 
 
@@ -50,14 +22,14 @@ _WORTH_THREADS = 1 << 15
 
 
 def argmax_rows(values: Tensor) -> Tensor:
-    """The column of each row's first largest entry, (n, k) -> (n,)."""
+    """Return the column of each row's first largest entry, (n, k) -> (n,)."""
     if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
         return torch.from_numpy(values.numpy().argmax(axis=1))
     return values.argmax(dim=1)
 
 
 def columns_first(values: Tensor, *, out: Tensor) -> Tensor:
-    """The transpose, laid out anew in ``out``, on a CPU, (n, k) -> (k, n)."""
+    """Transpose into ``out``, on a CPU, (n, k) -> (k, n)."""
     rows, columns = values.numpy(), out.numpy()
     for start in range(0, len(rows), 8192):  # pieces that stay in the first cache
         columns[:, start : start + 8192] = rows[start : start + 8192].T
@@ -65,7 +37,7 @@ def columns_first(values: Tensor, *, out: Tensor) -> Tensor:
 
 
 def max_of_few(columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row's largest entry and its class, the first on a tie, for k < 256 classes on a CPU, (k, n) -> (n,) each."""
+    """Return each sample's largest entry and its class, the first on a tie, of (k, n) with k < 256 on a CPU."""
     highest = columns.amax(dim=0)
     differs = np.not_equal(columns.numpy(), highest.numpy())
     # 255 where the entry is not the largest, else the class: the smallest of these is the first largest entry.
@@ -75,42 +47,42 @@ def max_of_few(columns: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def positions_above(values: Tensor, threshold: Tensor) -> Tensor:
-    """Flat positions of the entries that exceed the threshold (any shape that broadcasts)."""
+    """Return flat positions of the entries that exceed the threshold (any shape that broadcasts)."""
     if values.device.type == "cpu":
         return torch.from_numpy(np.flatnonzero(np.greater(values.numpy(), threshold.numpy())))
     return positions(values > threshold)
 
 
 def positions(mask: Tensor) -> Tensor:
-    """Flat positions of the true entries."""
+    """Return flat positions of the true entries."""
     if mask.device.type == "cpu":
         return torch.from_numpy(np.flatnonzero(mask.numpy()))
     return mask.flatten().nonzero().flatten()
 
 
 def row_products(first: Tensor, second: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Sum of the products of each row of (n, k) with that of (n, k) or with the only one of (1, k), giving (n,)."""
+    """Sum the products of each row of (n, k) with that of (n, k) or with the only one of (1, k), giving (n,)."""
     if first.device.type != "cpu":
         return torch.sum(first * second.to(first.device), dim=1, out=out)
-    # On a CPU no third array is written on the way.
+    # On a CPU no third array is written.
     out = first.new_empty(len(first)) if out is None else out
     return _sum_each_row("ij,ij->i", first, second if second.shape == first.shape else second.expand_as(first), out=out)
 
 
 def column_products(first: Tensor, second: Tensor, *, out: Tensor) -> Tensor:
-    """Sum of each row's products, where rows lie as columns, on a CPU, (k, n) -> (n,)."""
+    """Sum the products of each column, on a CPU, (k, n) -> (n,)."""
     return _sum_each_row("ji,ji->i", first, second, out=out)
 
 
 def row_sums(values: Tensor, *, out: Tensor) -> Tensor:
-    """Sum of each row, (n, k) -> (n,)."""
-    if values.shape[0] == 1:  # which torch would divide among its threads if it is long
+    """Sum each row, (n, k) -> (n,)."""
+    if values.shape[0] == 1:  # torch would split a long one among threads
         return out.copy_(values.expand(2, -1).contiguous().sum(dim=1)[:1])
     return torch.sum(values, dim=1, out=out)
 
 
 def _sum_each_row(formula: str, *values: Tensor, out: Tensor) -> Tensor:
-    if out.shape[0] == 1:  # numpy would join the axes of a single row, and then add in another order than elsewhere
+    if out.shape[0] == 1:  # NumPy would merge the axes of a single row and sum in another order
         pair = np.einsum(formula, *(value.numpy().repeat(2, axis=formula.index("i")) for value in values))
         return out.copy_(torch.from_numpy(pair[:1]))
     np.einsum(formula, *(value.numpy() for value in values), out=out.numpy())
@@ -118,9 +90,9 @@ def _sum_each_row(formula: str, *values: Tensor, out: Tensor) -> Tensor:
 
 
 def sum_columns(columns: Tensor, *, out: Tensor) -> Tensor:
-    """Sum of each row's entries, which lie one column after another, on a CPU, (k, n) -> (n,), k >= 2.
+    """Sum each column, on a CPU, (k, n) -> (n,), k >= 2.
 
-    Plain additions of two columns at a time: these are rounded alike at every position, by whatever instructions.
+    Plain additions of two rows at a time are rounded alike at every position, by whatever instructions.
     """
     if columns.shape[1] >= _WORTH_THREADS and torch.get_num_threads() > 1:
         torch.add(columns[0], columns[1], out=out)
@@ -135,17 +107,17 @@ def sum_columns(columns: Tensor, *, out: Tensor) -> Tensor:
 
 
 def logaddexp(first: Tensor, second: Tensor) -> Tensor:
-    """log(exp(a) + exp(b)) of every pair, of which one may be minus infinity; with slopes."""
+    """Return log(exp(a) + exp(b)) of every pair, of which one may be minus infinity; differentiable."""
     return torch.maximum(first, second) - logsigmoid((first - second).abs())
 
 
 def sigmoid(log_odds: Tensor) -> Tensor:
-    """1/(1 + exp(-x)) of every entry."""
+    """Return 1/(1 + exp(-x)) of every entry."""
     return torch.exp(-log_odds).add_(1).reciprocal_()
 
 
 def run_ends(values: Tensor) -> Tensor:
-    """Positions of the last of each run of equal neighbours, (n,) -> (runs,)."""
+    """Return positions of the last of each run of equal neighbours, (n,) -> (runs,)."""
     last = torch.tensor([len(values) - 1], device=values.device)
     if values.device.type == "cpu":
         array = values.numpy()
@@ -154,7 +126,7 @@ def run_ends(values: Tensor) -> Tensor:
 
 
 def sort_in_place(values: Tensor) -> Tensor:
-    """The numbers in rising order, without the index array that ``torch.sort`` makes on the way."""
+    """Return the numbers in rising order, without the index array that ``torch.sort`` makes."""
     if values.device.type == "cpu":
         values.numpy().sort()
         return values
@@ -165,7 +137,7 @@ _kept = threading.local()
 
 
 def workspace(parts: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory of shape (parts, size) whose content is arbitrary, lent until this thread asks again.
+    """Return uninitialised memory of shape (parts, size), valid until this thread asks again.
 
     On a CPU it is kept between calls (24 MB for float32 as this library uses it); a GPU's allocator does that itself.
     """
@@ -178,13 +150,9 @@ def workspace(parts: int, size: int, dtype: torch.dtype, device: torch.device) -
 
 
 def top_leads(values: Tensor, *, relative: float, absolute: float, most: float) -> bool:
-    """Whether the largest entry of every row exceeds all others by a margin, on a CPU, (n, k) with few classes.
+    """Whether the largest entry of every row leads the others by a margin, on a CPU, (n, k) contiguous, few classes.
 
-    Args:
-        values: Contiguous, shape (n, k), float32 or float64.
-        relative: Share of the largest entry's magnitude that the margin is at least.
-        absolute: Added to the margin.
-        most: Magnitude that no largest entry may exceed.
+    The margin is ``relative`` times the entry's magnitude plus ``absolute``; no magnitude may exceed ``most``.
     """
     array, step = values.numpy(), 8192
     # Two float32 are moved as one number, which is faster.
@@ -207,20 +175,20 @@ def top_leads(values: Tensor, *, relative: float, absolute: float, most: float) 
     return True
 
 
-# Up to this many classes, on a CPU, a block is turned on its side.
+# Up to this many classes, on a CPU, a block is transposed.
 _FEW = 32
 
 
 @lru_cache(maxsize=1)
 def _counting(n: int) -> Tensor:
-    """0, 1, …, n - 1 on the CPU, kept because blocks are mostly of one size. Not to be changed."""
+    """0, 1, …, n - 1 on the CPU, kept because most blocks have one size. Not to be changed."""
     return torch.arange(n)
 
 
 @final
 @dataclass(frozen=True)
 class Layout:
-    """The shape of a block of n rows and k classes."""
+    """The memory layout of a block of n samples and k classes: (n, k), or (k, n) if sideways."""
 
     n: int
     k: int
@@ -228,52 +196,52 @@ class Layout:
 
     @classmethod
     def of(cls, logits: Tensor) -> Self:
-        """The layout that suits logits (n, k)."""
+        """Choose the layout for logits (n, k)."""
         n, k = logits.shape
         return cls(n, k, k <= _FEW and logits.device.type == "cpu")
 
     def lay_out(self, logits: Tensor, *, out: Tensor) -> Tensor:
-        """The block in this layout: (n, k), or (k, n) if sideways; in ``out`` where it must be copied."""
+        """Return the block in this layout; in ``out`` where it must be copied."""
         if self.sideways:
             return columns_first(logits, out=out)
         return logits if logits.is_contiguous() else out.copy_(logits)
 
     def reuse(self, memory: Tensor) -> Tensor:
-        """The start of some flat memory, as a block in this layout."""
+        """Return the start of flat memory as a block in this layout."""
         return memory[: self.n * self.k].view((self.k, self.n) if self.sideways else (self.n, self.k))
 
     def largest(self, block: Tensor) -> tuple[Tensor, Tensor]:
-        """Largest entry of every row and its class, the first on a tie, (n,) each."""
+        """Return the largest entry of every sample and its class, the first on a tie, (n,) each."""
         if self.sideways:
             return max_of_few(block)
         top = argmax_rows(block)
         return block.view(-1).index_select(0, self.places(top)), top
 
     def places(self, classes: Tensor) -> Tensor:
-        """Where the entry of the given class of each row lies in the flat block, (n,)."""
+        """Return flat positions of the entries of the given class of each sample, (n,)."""
         if self.sideways:
             return torch.add(_counting(self.n), classes, alpha=self.n)
         starts = torch.arange(0, self.n * self.k, self.k, device=classes.device)
         return starts.add_(classes)
 
     def of_places(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows and classes of flat places, int32: the inverse of :meth:`places`."""
+        """Return samples and classes of flat positions, int32: the inverse of :meth:`places`."""
         length = self.n if self.sideways else self.k
-        # Exact integer division, by way of floats: several times faster than dividing integers.
+        # Exact integer division in floats: several times faster than dividing integers.
         line = places.double().add_(0.5).mul_(1 / length).int()
         column = torch.sub(places.int(), line, alpha=length)
         return (column, line) if self.sideways else (line, column)
 
     def beside(self, rows: Tensor) -> Tensor:
-        """A number a row, shaped to be combined with a block."""
+        """Return one number per sample, shaped to broadcast with a block."""
         return rows if self.sideways else rows[:, None]
 
     def by_rows(self, block: Tensor) -> Tensor:
-        """The block as (n, k), whatever its layout."""
+        """Return the block as (n, k), whatever its layout."""
         return block.T if self.sideways else block
 
     def sum_classes(self, block: Tensor, out: Tensor) -> None:
-        """Sum over the classes of every row, into (n,)."""
+        """Sum over the classes of every sample, into (n,)."""
         if self.sideways:
             sum_columns(block, out=out)
         else:
@@ -289,33 +257,33 @@ class Layout:
             self.sum_classes(torch.mul(first, second, out=memory), out)
 
     def sum_rows(self, block: Tensor, weights: Tensor) -> Tensor:
-        """Weighted sum over the rows for every class, (k,)."""
+        """Return the weighted sum over the samples for every class, (k,)."""
         return block @ weights if self.sideways else weights @ block
 
 
-# Numbers in a block: small beside a processor's last cache, large beside the cost of a call. On a GPU blocks only bound
-# the memory.
+# Numbers in a block: few enough for a processor's last cache, many beside the cost of a call; on a GPU blocks bound
+# memory.
 _BLOCK, _GPU_BLOCK = 1 << 21, 1 << 26
 # Below this the sum of the other classes' exponentials has lost digits to underflow.
 _UNDERFLOW = 1e-30
-# Odds against the top class below which a confidence in float32 has too few digits left to tell them.
+# Odds against the top class below which a float32 confidence has too few digits to give them.
 _DIGITS_LEFT = 2.0**-12
 
 
 @final
 @dataclass(frozen=True)
 class Wanted:
-    """Which of the optional sums the pass should take along."""
+    """The optional sums that the pass computes."""
 
     entropy: bool = False
     squares: bool = False
-    above: float = math.inf  # sum the classes, and list the probabilities above this; infinity for neither
+    above: float = math.inf  # sum the classes and list probabilities above this; infinity: neither
 
     def __or__(self, other: Self) -> Self:
         return type(self)(self.entropy or other.entropy, self.squares or other.squares, min(self.above, other.above))
 
     def covers(self, other: Self) -> bool:
-        """Whether whoever wants the other is served by this one."""
+        """Whether this includes all that the other asks for."""
         return self | other == self
 
 
@@ -324,25 +292,25 @@ TOP_LABEL = Wanted()
 
 @final
 class SoftmaxRows:
-    """Softmax of each row, kept as sums of ``exp(logit - top logit)`` with the top entry taken out.
+    """Softmax of each sample, kept as sums of ``exp(logit - top logit)`` without the top entry.
 
-    Taking the top entry (whose exponential is exactly 1) out of the sum is what keeps confidences near 1 apart:
+    Leaving the top entry (whose exponential is exactly 1) out of the sum is what distinguishes confidences near 1:
     ``1 + rest`` rounds to 1 in float32 long before ``rest`` does.
 
     Args:
         logits: Shape (n, k), k >= 2, finite.
         labels: Shape (n,).
-        wanted: Optional sums to take along.
+        wanted: Optional sums to compute.
         normalised: The logits are logarithms of given probabilities. The confidence is then the given one, not one
-            minus a sum of the others, so that rows given the same confidence keep the same.
-        least: Smallest probability of a label that the log-loss counts; what is below is counted as this.
+            minus a sum of the others, so that samples with the same given confidence keep it.
+        least: Smallest probability of a label that the log-loss counts; smaller ones are counted as this.
 
     Attributes:
         top: Class of the largest logit, the first on a tie, (n,).
         rest: Sum of the others' exponentials, (n,).
         log_odds: Log-odds of the top class, exact where the confidence rounds to 1, (n,).
         label_gap: Label's logit minus top logit, (n,).
-        other_sums: Sum over the rows of every class's probability where it is not the top one, (k,), float64.
+        other_sums: Sum over the samples of every class's probability where it is not the top one, (k,), float64.
     """
 
     def __init__(
@@ -426,7 +394,7 @@ class SoftmaxRows:
         return (self._squares + 1).mul_(self.confidence.square()).sub_(self.label_probability, alpha=2).add_(1)
 
     def other_entries(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows, classes and probabilities of the entries above the wanted threshold that are not their row's top."""
+        """Samples, classes and probabilities of the entries above the wanted threshold that are not the top."""
         if len(self._others_above) > 1:
             rows, classes, probabilities = (torch.cat(column) for column in zip(*self._others_above, strict=True))
             self._others_above = [(rows, classes, probabilities)]
@@ -434,7 +402,7 @@ class SoftmaxRows:
 
 
 def _trust_the_top(rest: Tensor, log_confidence: Tensor) -> None:
-    """Put the odds that follow from the given confidence in place of the summed ones, where rounding leaves digits."""
+    """Replace the summed odds by those of the given confidence, where that has enough digits."""
     odds_against = torch.expm1(-log_confidence)
     torch.where(odds_against > _DIGITS_LEFT, odds_against, rest, out=rest)
 

@@ -22,18 +22,16 @@ from calibrant.errors import FitError, SeparableError
 from calibrant.numerics.newton import Certificate, Minimum, Point, Preconditioner, Settings, minimise
 from calibrant.numerics.softmax import columns_first, working
 
-__all__ = ["AffineFit", "AffineLoss", "DiagonalLoss", "MatrixLoss", "Ridge", "ScalarLoss", "WeightShape", "fit_affine"]
-
-# Numbers in a block, and rows at least, so that products of matrices stay efficient. On a GPU only memory matters.
+# Numbers in a block, and samples at least, so that matrix products stay efficient. On a GPU only memory matters.
 _BLOCK, _GPU_BLOCK, _LEAST_ROWS = 1 << 17, 1 << 26, 512
-# Up to this many classes, on a CPU, rows are turned on their side.
+# Up to this many classes, on a CPU, the inputs are transposed.
 _FEW = 32
-# A row with less loss has its label ahead of all other classes, in single precision, too.
+# A sample with less loss has its label ahead of all other classes, also in single precision.
 _RIGHT = 0.999 * math.log(2)
 
 
 class Ridge(NamedTuple):
-    """How strongly squares are penalised: ``diagonal·Σ(w_jj − 1)² + off_diagonal·Σ w_jl² + bias·Σ b_j²``."""
+    """Weights of the squared penalties: ``diagonal·Σ(w_jj − 1)² + off_diagonal·Σ w_jl² + bias·Σ b_j²``."""
 
     diagonal: float = 0.0
     off_diagonal: float = 0.0
@@ -41,9 +39,9 @@ class Ridge(NamedTuple):
 
 
 class AffineLoss(ABC):
-    """Mean log-loss over rows, and penalties, as a function of parameters theta, (k, c).
+    """Mean log-loss over samples, plus penalties, as a function of parameters theta, (k, c).
 
-    The last column of theta is b; the others make W, in a way that subclasses know.
+    The last column of theta is b; subclasses define how the others make W.
 
     Args:
         inputs: Shape (n, k).
@@ -64,12 +62,12 @@ class AffineLoss(ABC):
         self._free = not bool(penalty.any())
         self._coarse = self._inputs.float()
         self._probs = torch.empty_like(self._coarse)
-        self._moved = True  # the probabilities are other than those the curvature was made of
+        self._moved = True  # the curvature is not that of the current probabilities
         self.n, self.k = n, k
 
     @final
     def value_and_gradient(self, theta: Tensor, *, exact: bool) -> Point:
-        """Value and gradient, in double or in single precision; sums over rows are float64."""
+        """Evaluate in double or in single precision; sums over samples are float64."""
         source, dtype = (self._inputs, torch.float64) if exact else (self._coarse, torch.float32)
         working, self._moved = (theta * math.log2(math.e)).to(dtype), True
         total, gradient, separable = torch.zeros_like(theta[0, 0]), torch.zeros_like(theta), self._free
@@ -88,17 +86,17 @@ class AffineLoss(ABC):
 
     @abstractmethod
     def hessian_product(self, direction: Tensor) -> Tensor:
-        """Hessian times direction at the point looked at last, (k, c)."""
+        """Return the Hessian times a direction at the point evaluated last, (k, c)."""
 
     @final
     def preconditioner(self, *, strong: bool) -> Preconditioner:
-        """About the inverse of that Hessian, kept level: it knows nothing of columns that shift as a whole."""
+        """Return an approximate inverse of that Hessian that does not shift columns as a whole."""
         solve = self._solver(strong=strong)
         return lambda residual: self._keep_level(solve(residual))
 
     @final
     def levelled(self, theta: Tensor) -> Tensor:
-        """Parameters with the same probabilities to begin from: steps leave the level of columns as it is."""
+        """Return parameters with the same probabilities to start from: steps keep the level of columns."""
         return self._centre + self._keep_level(theta - self._centre)
 
     @final
@@ -107,15 +105,15 @@ class AffineLoss(ABC):
 
     @abstractmethod
     def _solver(self, *, strong: bool) -> Preconditioner:
-        """About the inverse of the Hessian of every class by itself."""
+        """Approximate inverse of the Hessian of every class by itself."""
 
     @abstractmethod
     def _logits(self, theta: Tensor, inputs: Tensor) -> Tensor:
-        """``W x + b``, newly made and laid out as the inputs are, (k, m)."""
+        """``W x + b`` in a new tensor, laid out as the inputs are, (k, m)."""
 
     @abstractmethod
     def _add_moments(self, sums: Tensor, weights: Tensor, inputs: Tensor) -> None:
-        """Add to sums, (k, c), those over the rows of weights times the derivatives of the logits."""
+        """Add to sums, (k, c), the sums over the samples of weights times the derivatives of the logits."""
 
     @final
     def _blocks(self) -> Iterator[slice]:
@@ -125,12 +123,11 @@ class AffineLoss(ABC):
 
     @final
     def _coarse_blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Inputs and probabilities in single precision, (k, m) each."""
         return ((self._coarse[:, rows], self._probs[:, rows]) for rows in self._blocks())
 
 
 def _turn_to_probs(logits: Tensor, labels: Tensor) -> Tensor:
-    """Softmax over the classes in place, (k, m), and the loss of each row, (m,).
+    """Softmax over the classes in place, (k, m), and the loss of each sample, (m,).
 
     The logits are in units of ln 2: powers of two are a third faster than powers of e.
     """
@@ -141,7 +138,7 @@ def _turn_to_probs(logits: Tensor, labels: Tensor) -> Tensor:
     return total.log2_().sub_(label_gap).mul_(math.log(2))
 
 
-# Curvature, as a share of the largest, below which a direction is rounding.
+# Curvature relative to the largest below which a direction is rounding.
 _FLAT = 1e-9
 
 
@@ -149,7 +146,7 @@ _FLAT = 1e-9
 class DiagonalLoss(AffineLoss):
     """Log-loss of ``softmax(w ⊙ x + b)`` as a function of (w, b), shape (k, 2).
 
-    With U = (p ⊙ x, p) the Hessian is that of classes by themselves less U Uᵀ. U is kept, in float32.
+    With U = (p ⊙ x, p) the Hessian is that of the separate classes minus U Uᵀ. U is kept, in float32.
     """
 
     def __init__(self, inputs: Tensor, labels: Tensor, ridge: Ridge) -> None:
@@ -168,29 +165,28 @@ class DiagonalLoss(AffineLoss):
         return (self._alone @ direction[:, :, None])[:, :, 0] - shared + 2 * self._penalty * direction
 
     def _solver(self, *, strong: bool) -> Preconditioner:
-        # Two by two blocks. There is no stronger one, nor need of it.
-        del strong
+        del strong  # two by two blocks are enough
         self._settle()
         blocks = self._alone - self._shared + torch.diag_embed(2 * self._penalty)
         least = _FLAT * blocks.diagonal(dim1=1, dim2=2).amax(dim=0) + torch.finfo(torch.float64).tiny
         size = (blocks.diagonal(dim1=1, dim2=2) + least).rsqrt()
-        # In units in which both have curvature 1, so that inputs of a class that hardly differ do no harm.
+        # In units in which both have curvature 1, so that nearly constant inputs of a class do no harm.
         blocks = blocks * size[:, :, None] * size[:, None, :] + _FLAT * torch.eye(2).to(blocks)
         inverse = torch.linalg.inv(blocks) * size[:, :, None] * size[:, None, :]
         return lambda residual: (inverse @ residual[:, :, None])[:, :, 0]
 
     def total_curvature(self) -> float:
-        """Curvature when all of w move together."""
+        """Return the curvature when all of w move together."""
         all_steeper = torch.tensor([1.0, 0.0]).to(self._penalty).expand(self.k, 2)
         return float(self.hessian_product(all_steeper)[:, 0].sum())
 
     def bias_curvatures(self) -> Tensor:
-        """Curvature in each entry of b, (k,)."""
+        """Return the curvature in each entry of b, (k,)."""
         self._settle()
         return (self._alone - self._shared)[:, 1, 1] + 2 * self._penalty[:, 1]
 
     def _settle(self) -> None:
-        """Take what the curvature needs from the probabilities looked at last."""
+        """Compute what the curvature needs from the probabilities of the last evaluation."""
         if not self._moved:
             return
         self._alone.zero_()
@@ -238,7 +234,7 @@ class ScalarLoss:
         return self._gather(self._wide.hessian_product(self._widen(direction)))
 
     def preconditioner(self, *, strong: bool) -> Preconditioner:
-        """The inverse of the diagonal. There is no stronger one, nor need of it."""
+        """Return the inverse of the diagonal; a stronger one is not needed."""
         del strong
         diagonal = torch.cat(
             [self._wide.bias_curvatures().new_tensor([self._wide.total_curvature()]), self._wide.bias_curvatures()]
@@ -255,12 +251,8 @@ class ScalarLoss:
         return torch.cat([wide[:, 0].sum()[None], wide[:, 1]])
 
 
-# Curvature, as a share of the largest, below which a direction is rounding.
-_FLAT_MATRIX = 1e-9
-# Classes up to which a matrix for each of them can be made and inverted in the time that it saves.
-_STRONG_CLASSES = 256
-# The multiplications it may take to make these matrices.
-_STRONG_WORK = 2e8
+# Classes up to which building and inverting a matrix for each pays off, and multiplications that building may take.
+_STRONG_CLASSES, _STRONG_WORK = 256, 2e8
 
 
 @final
@@ -273,7 +265,7 @@ class MatrixLoss(AffineLoss):
         penalty[:, k] = ridge.bias
         penalty.diagonal().fill_(ridge.diagonal)
         identity = torch.eye(k, k + 1).to(penalty)
-        # Where a column is penalised the penalty says where its level is best; elsewhere its off-diagonal is levelled.
+        # The penalty determines the level of a penalised column; of others the off-diagonal is levelled.
         level = torch.where(penalty.any(dim=0), penalty, 1 - identity)
         super().__init__(inputs, labels, penalty, centre=identity, level=level)
 
@@ -286,7 +278,6 @@ class MatrixLoss(AffineLoss):
         return product / self.n + 2 * self._penalty * direction
 
     def _solver(self, *, strong: bool) -> Preconditioner:
-        # A diagonal and the mean of its inputs for each class, or if strong all their products.
         return self._class_blocks() if strong and self.k <= _STRONG_CLASSES else self._diagonals_and_means()
 
     def _diagonals_and_means(self) -> Preconditioner:
@@ -299,7 +290,7 @@ class MatrixLoss(AffineLoss):
         total = (means[:, -1:] / self.n).clamp(min=torch.finfo(torch.float32).tiny)
         means = means / self.n / total
         diagonal = 2 * self._penalty + (squares / self.n - total * means.square()).clamp(min=0)
-        diagonal += _FLAT_MATRIX * diagonal.max() + torch.finfo(torch.float64).tiny
+        diagonal += _FLAT * diagonal.max() + torch.finfo(torch.float64).tiny
         lever = means / diagonal
         weight = lever / (1 / total + (means * lever).sum(dim=1, keepdim=True))
         # Inverse of diagonal + total · mean meanᵀ (Sherman and Morrison).
@@ -308,17 +299,17 @@ class MatrixLoss(AffineLoss):
     def _class_blocks(self) -> Preconditioner:
         k, inputs, probs = self.k, self._coarse.T, self._probs
         size = int(min(self.n, max(2 * (k + 1), _STRONG_WORK / (k * (k + 1) ** 2))))
-        every = max(1, self.n // (16 * size))  # of very many rows some will do
+        every = max(1, self.n // (16 * size))  # a subsample of very many samples is enough
         spread = (probs - probs.square())[:, ::every]
         largest, rows = spread.topk(min(size, spread.shape[1]), dim=1)
-        # The rows that are least sure of a class stand for all of them.
+        # The samples least certain of a class represent all of them.
         share = spread.sum(dim=1) / largest.sum(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / spread.shape[1]
         blocks = torch.empty(k, k + 1, k + 1).to(self._penalty)
         for j in range(k):
             chosen = torch.cat([inputs[rows[j] * every], inputs.new_ones(rows.shape[1], 1)], dim=1)
             chosen = chosen.double() * (largest[j] * share[j]).sqrt()[:, None]
             torch.mm(chosen.T, chosen, out=blocks[j])
-        blocks += torch.diag_embed(2 * self._penalty + _FLAT_MATRIX * blocks.diagonal(dim1=1, dim2=2).amax())
+        blocks += torch.diag_embed(2 * self._penalty + _FLAT * blocks.diagonal(dim1=1, dim2=2).amax())
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(blocks)).float()
         return lambda residual: (inverse @ residual.float()[:, :, None])[:, :, 0].double()
 
@@ -335,24 +326,24 @@ Array: TypeAlias = NDArray[np.float64]
 
 # Largest entry of the mean gradient, inputs being of unit size.
 _TOLERANCE = 1e-8
-# Share of what one row on the wrong side adds to the gradient, which would hold runaway parameters back.
-_LESS_THAN_A_ROW = 0.05
-# Share of the inputs' largest spread below which a direction is rounding: so many times eps of the type they are
-# multiplied in, and at least what a matrix of products can tell.
+# Share of one misclassified sample's gradient, which would hold diverging parameters back.
+_LESS_THAN_A_SAMPLE = 0.05
+# Spread relative to the largest below which a direction is rounding: a multiple of eps, and at least what a matrix of
+# products resolves.
 _ROUNDING, _LEAST_SPREAD = 16, 1e-7
-# The linear program that looks for separating parameters: how many of them at most, margins at once, turns; and how
-# far below 0 a margin of 1 may round.
-_MOST_PARAMETERS, _MARGINS_AT_ONCE, _TURNS, _ROUNDED = 700, 2000, 12, 1e-7
-# Steps more for parameters that grow, where the rows were not shown to be separable.
+# The linear program that searches separating parameters: their number at most, margins added per round, rounds; and
+# how far below 0 a margin of 1 may round.
+_MOST_PARAMETERS, _MARGINS_AT_ONCE, _ROUNDS, _ROUNDED = 700, 2000, 12, 1e-7
+# Further steps for growing parameters where the samples were not shown to be separable.
 _MORE_STEPS = 200
-# A fit on a sixteenth of the rows gives the start, if every class has so many rows a parameter there.
-_THINNED, _ROWS_A_PARAMETER, _ROUGH = 16, 20, 1e-5
-# The gradient that single precision knows well enough.
+# A fit on a sixteenth of the samples gives the start, if every class has so many samples per parameter there.
+_THINNED, _SAMPLES_PER_PARAMETER, _ROUGH = 16, 20, 1e-5
+# The smallest gradient that single precision resolves.
 _SINGLE = 1e-6
 
 
 class AffineFit(NamedTuple):
-    """The optimum and how well it is known; the gradient is that for inputs of unit size."""
+    """The optimum; the certificate's gradient is that for inputs of unit size."""
 
     weight: Tensor  # (), (k,) or (k, k), float64
     bias: Tensor  # (k,), float64
@@ -368,19 +359,19 @@ def fit_affine(
     start: tuple[Tensor | float, Tensor | float] = (1.0, 0.0),
     tolerance: float = _TOLERANCE,
 ) -> AffineFit:
-    """Weight W and bias b that minimise the mean log-loss of ``softmax(W x + b)`` and the penalties.
+    """Fit weight W and bias b that minimise the mean log-loss of ``softmax(W x + b)`` plus the penalties.
 
     Args:
         inputs: Logits or log-probabilities, shape (n, k), finite.
         labels: Shape (n,).
-        shape: What W is: one number, a diagonal or a matrix.
-        ridge: Penalties; of the off-diagonal only for a matrix.
-        start: Weight and bias to begin from; a number stands for that multiple of the identity.
-        tolerance: Largest entry of the gradient, inputs being of unit size. From 1e-6 on single precision will do.
+        shape: Whether W is one number, a diagonal or a matrix.
+        ridge: Penalties; that of the off-diagonal only for a matrix.
+        start: Initial weight and bias; a number stands for that multiple of the identity.
+        tolerance: Largest entry of the gradient, inputs being of unit size. From 1e-6 on single precision is enough.
 
     Raises:
-        FitError: If there is no finite optimum, because the rows can be told apart without error, or if the gradient
-            did not fall below the tolerance.
+        FitError: If there is no finite optimum, because the samples are separable, or if the gradient did not fall
+            below the tolerance.
 
     Example:
         >>> inputs = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
@@ -396,10 +387,10 @@ def fit_affine(
 def _fit_matrix(
     inputs: Tensor, labels: Tensor, start: tuple[Tensor | float, Tensor | float], tolerance: float
 ) -> AffineFit:
-    """A matrix without penalties, in coordinates in which the inputs are uncorrelated and of unit size.
+    """Fit a matrix without penalties, in coordinates in which the inputs are uncorrelated and of unit size.
 
-    There the sum of a row's logits, which may all but vanish, is as good a direction as any other. What is rounding
-    stays as it was at the start. The certificate is that of the parameters returned, of the inputs as they are.
+    There the sum of a sample's logits, which may be nearly constant, is as good a direction as any other. Directions
+    that are rounding stay as they were at the start. The certificate is recomputed at the parameters returned.
     """
     theta = _pack(start, inputs.shape[1], "matrix", inputs.device)
     unit = float(inputs.abs().max())
@@ -413,9 +404,9 @@ def _fit_matrix(
     eps = torch.finfo(working(inputs).dtype).eps
     kept = spread > max(_ROUNDING * eps, _LEAST_SPREAD) * spread.max()
     inverse = torch.where(kept, 1 / spread, 0.0)
-    begun = theta[:, :-1] * unit
-    weight = (begun @ directions) * torch.where(kept, spread, 0.0)
-    bias = theta[:, -1] + begun @ mean
+    initial = theta[:, :-1] * unit
+    weight = (initial @ directions) * torch.where(kept, spread, 0.0)
+    bias = theta[:, -1] + initial @ mean
     fit = _fit(
         centred @ (directions * inverse),
         labels,
@@ -425,7 +416,7 @@ def _fit_matrix(
         tolerance / 4,
     )
     left = directions[:, ~kept]
-    weight = fit.weight * inverse @ directions.T + begun @ left @ left.T
+    weight = fit.weight * inverse @ directions.T + initial @ left @ left.T
     weight, bias = _in_gauge(weight / unit, fit.bias - weight @ mean, Ridge())
     theta = torch.cat([weight, bias[:, None]], dim=1)
     point = MatrixLoss(inputs, labels, Ridge()).value_and_gradient(theta, exact=True)
@@ -441,7 +432,7 @@ def _fit(
         size=_sizes(inputs, theta, shape),
         tolerance=tolerance,
         coarse=tolerance >= _SINGLE,
-        negligible=0.0 if any(ridge) else _LESS_THAN_A_ROW / len(labels),
+        negligible=0.0 if any(ridge) else _LESS_THAN_A_SAMPLE / len(labels),
         loose=0.3 if shape == "matrix" else 0.03,
     )
     theta, passes = _rough(inputs, labels, shape, ridge, theta, settings)
@@ -451,7 +442,7 @@ def _fit(
         settings = replace(settings, negligible=0.0, steps=_MORE_STEPS)
         best = minimise(loss, best.theta, settings)
         best = best._replace(end="stalled") if best.end == "diverging" else best
-    _check_found(best, len(labels), tolerance)
+    _check_end(best, len(labels), tolerance)
     weight, bias = _unpack(best.theta, shape)
     certificate = best.certificate._replace(passes=best.certificate.passes + passes)
     return AffineFit(*_in_gauge(weight, bias, ridge), certificate)
@@ -460,10 +451,10 @@ def _fit(
 def _rough(
     inputs: Tensor, labels: Tensor, shape: WeightShape, ridge: Ridge, theta: Tensor, settings: Settings
 ) -> tuple[Tensor, float]:
-    """A better start from some of the rows, if that is many enough, and the passes over all rows that it cost."""
+    """A better start from a subsample, if that is large enough, and the passes over all samples that it cost."""
     inputs, labels = inputs[::_THINNED], labels[::_THINNED]
-    k, of_a_class = inputs.shape[1], inputs.shape[1] + 1 if shape == "matrix" else 2
-    if torch.bincount(labels, minlength=k).min() < _ROWS_A_PARAMETER * of_a_class:
+    k, per_class = inputs.shape[1], inputs.shape[1] + 1 if shape == "matrix" else 2
+    if torch.bincount(labels, minlength=k).min() < _SAMPLES_PER_PARAMETER * per_class:
         return theta, 0.0
     settings = replace(settings, tolerance=_ROUGH, negligible=settings.negligible * _THINNED, steps=12)
     loss = _loss(inputs, labels, shape, ridge)
@@ -472,15 +463,15 @@ def _rough(
     return (theta if rough.end in {"separable", "diverging"} else rough.theta), passes
 
 
-def _check_found(best: Minimum, n: int, tolerance: float) -> None:
+def _check_end(best: Minimum, n: int, tolerance: float) -> None:
     reached = best.certificate
     if best.end in {"separable", "diverging"}:
         lines = best.theta[1:, None] if best.theta.ndim == 1 else best.theta
         whose = f" (those of class {int(lines.abs().amax(dim=1).argmax())} first)" if best.end == "diverging" else ""
         raise SeparableError(
-            f"the {n} calibration rows are separable in part or in all: larger and larger parameters{whose} fit them "
-            f"ever better (log-loss {reached.objective:.3g} after {reached.steps} steps), so there are no best ones. "
-            "Use a method with a penalty, such as svs or sms, or more rows."
+            f"the {n} calibration samples are separable in part or in all: larger and larger parameters{whose} fit "
+            f"them ever better (log-loss {reached.objective:.3g} after {reached.steps} steps), so there is no optimum. "
+            "Use a method with a penalty, such as svs or sms, or more samples."
         )
     if best.end == "stalled":
         raise FitError(
@@ -490,17 +481,11 @@ def _check_found(best: Minimum, n: int, tolerance: float) -> None:
 
 
 def _separable(inputs: Tensor, labels: Tensor, shape: WeightShape, theta: Tensor) -> bool:
-    """Whether some parameters separate the rows: for none is another class ahead of the label, for some the label is.
+    """Whether some parameters separate the samples: no class is ahead of a label, and some labels are ahead.
 
-    Larger multiples of such parameters always fit better. They are looked for by a linear program over the margins that
-    are smallest, to which those are added that its answer violates; the last answer was checked on all rows. Where
-    there are too many parameters, or turns, nothing is claimed.
-
-    Args:
-        inputs: Shape (n, k).
-        labels: Shape (n,).
-        shape: What the weight is.
-        theta: Where the parameters have run to.
+    Larger multiples of such parameters always fit better. They are searched by a linear program over the smallest
+    margins, to which those are added that its solution violates; the last solution is checked on all samples. With too
+    many parameters or rounds, the answer is no.
     """
     n, k = inputs.shape
     if theta.numel() > _MOST_PARAMETERS:
@@ -510,13 +495,13 @@ def _separable(inputs: Tensor, labels: Tensor, shape: WeightShape, theta: Tensor
     hot = np.eye(k)[label]
 
     def margins_of(values: Array) -> Array:
-        """Logit of the label less that of each class, (n, k), infinite for the label itself."""
+        """Logit of the label minus that of each class, (n, k); infinite for the label itself."""
         weight, bias = _unpack(torch.from_numpy(values).reshape(theta.shape), shape)
         logits = (x @ weight.numpy().T if shape == "matrix" else x * weight.numpy()) + bias.numpy()
         return np.where(hot > 0, np.inf, logits[np.arange(n), label][:, None] - logits)
 
     def rows_of(weights: Array, rows: NDArray[np.intp]) -> Array:
-        """Derivatives of weighted sums of some rows' logits in the parameters, one a row, (m, parameters)."""
+        """Derivatives of weighted sums of some samples' logits in the parameters, (m, parameters)."""
         if shape == "number":
             return np.concatenate([(weights * x[rows]).sum(axis=1, keepdims=True), weights], axis=1)
         of_weight = weights[:, :, None] * (x[rows][:, None, :] if shape == "matrix" else x[rows][:, :, None])
@@ -526,17 +511,17 @@ def _separable(inputs: Tensor, labels: Tensor, shape: WeightShape, theta: Tensor
     for start in range(0, n, 1000):
         rows = np.arange(start, min(start + 1000, n))
         total += rows_of(k * hot[rows] - 1, rows).sum(axis=0)
-    begun = theta.cpu().numpy().ravel()
-    margins, chosen = margins_of(begun), np.empty(0, dtype=np.intp)
-    for _ in range(_TURNS):
+    initial = theta.cpu().numpy().ravel()
+    margins, chosen = margins_of(initial), np.empty(0, dtype=np.intp)
+    for _ in range(_ROUNDS):
         worst = np.argsort(margins, axis=None)[:_MARGINS_AT_ONCE]
         chosen = np.union1d(chosen, worst[np.isfinite(margins.ravel()[worst])])
         rows, others = np.divmod(chosen, k)
         held = rows_of(hot[rows] - np.eye(k)[others], rows)
-        found = linprog(-total, A_ub=-held, b_ub=np.zeros(len(held)), bounds=(-1, 1), method="highs")
-        if found.x is None or -found.fun <= _ROUNDED * np.abs(total).sum():
+        solution = linprog(-total, A_ub=-held, b_ub=np.zeros(len(held)), bounds=(-1, 1), method="highs")
+        if solution.x is None or -solution.fun <= _ROUNDED * np.abs(total).sum():
             return False
-        margins = margins_of(found.x)
+        margins = margins_of(solution.x)
         largest = float(margins[np.isfinite(margins)].max())
         if largest > 0 and float(margins.min()) >= -_ROUNDED * largest:
             return True
@@ -550,7 +535,7 @@ def _loss(inputs: Tensor, labels: Tensor, shape: WeightShape, ridge: Ridge) -> A
 
 
 def _sizes(inputs: Tensor, theta: Tensor, shape: WeightShape) -> Tensor:
-    """How far a unit of each parameter moves a logit: the inputs' spread within a row for weights, 1 for the bias."""
+    """How far a unit of each parameter moves a logit: the spread within a sample for weights, 1 for the bias."""
     some = inputs[:: max(1, len(inputs) // 2000)].double()
     size = torch.ones_like(theta)
     size[0 if shape == "number" else (..., slice(-1))] = (some - some.mean(dim=1, keepdim=True)).square().mean().sqrt()
@@ -558,7 +543,7 @@ def _sizes(inputs: Tensor, theta: Tensor, shape: WeightShape) -> Tensor:
 
 
 def _pack(start: tuple[Tensor | float, Tensor | float], k: int, shape: WeightShape, device: torch.device) -> Tensor:
-    weight, bias = (torch.as_tensor(each, dtype=torch.float64, device=device) for each in start)
+    weight, bias = (torch.as_tensor(part, dtype=torch.float64, device=device) for part in start)
     bias = bias.expand(k)
     if shape == "number":
         return torch.cat([weight.reshape(1), bias])
@@ -575,7 +560,7 @@ def _unpack(theta: Tensor, shape: WeightShape) -> tuple[Tensor, Tensor]:
 
 
 def _in_gauge(weight: Tensor, bias: Tensor, ridge: Ridge) -> tuple[Tensor, Tensor]:
-    """Of all parameters that give the same probabilities, those that the module promises."""
+    """Of all parameters that give the same probabilities, those that the module's docstring defines."""
     if ridge.bias == 0:
         bias = bias - bias.mean()
     if weight.ndim == 2 and ridge == ridge._replace(diagonal=0, off_diagonal=0):

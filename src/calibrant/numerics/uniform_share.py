@@ -1,11 +1,11 @@
 """The share of the uniform distribution that given probabilities need before their logarithms can be fitted.
 
 Forests, nearest neighbours, naive Bayes and underflowed softmaxes give probabilities of exactly 0. Such a zero says
-"rarer than the model can tell"; its logarithm, or that of the smallest float, would let a handful of cells decide every
+"rarer than the model resolves"; its logarithm, or that of the smallest float, would let a few cells decide every
 fit. How much of the uniform distribution to mix in, ``(1 - a) p + a / k``, depends on the model: more than half for
 nearest neighbours, 1e-24 for naive Bayes. (Near 1 the logarithm is all but linear in p: the shares lead from methods on
 log p to methods on p.) So it is chosen from the calibration samples, by the cross-validated log-loss of a
-temperature: one number, which the other methods begin from.
+temperature: one number, which the other methods start from.
 
 Mixing and not clipping: it rises strictly in every probability, so that the predicted class and the order of samples by
 confidence stay, and the best share does as well as the best clip on forests, naive Bayes and nearest neighbours alike.
@@ -18,26 +18,24 @@ from torch import Tensor
 
 from calibrant.numerics.softmax import logaddexp
 
-__all__ = ["choose_share", "floored", "mixed"]
-
 # Logarithms to base 10 of the shares that are tried. The first stands for no share, since given probabilities have a
 # floor of their own there.
 _EXPONENTS = (-30.0, -27, -24, -21, -18, -15, -12, -9, -7, -6, -5, -4, -3, -2.5, -2, -1.5, -1, -0.5, -0.25, -0.1, -0.03)
 _NONE = -28.5  # below it no share is mixed in
 _FOLDS = 5
 _UNSEEN = 0.5  # samples that are added, labelled with the runner-up
-_FINEST = -12.0  # smaller shares are not expected, even of a model that gives smaller probabilities
-_DECADE = 0.3  # nats by which a share ten times further from the expected one is less likely beforehand
-# The choice is made on so many numbers, but on no fewer and no more samples than these.
+_FINEST = -12.0  # the smallest expected share, even of a model that gives smaller probabilities
+_DECADE = 0.3  # nats that a factor of ten from the expected share costs
+# Numbers to choose on, within these limits on samples.
 _NUMBERS, _FEWEST, _MOST = 120_000, 1_000, 10_000
-# Newton's steps, and the relative step after which another would change no digit that matters.
+# Newton steps, and the relative step that ends them.
 _STEPS, _FINE = 30, 1e-2
 _HOTTEST, _COLDEST = 1e-4, 1e4  # inverse temperatures
-_APART = 4.0  # how many times colder or hotter than all samples those without a fold may be
+_FOLD_RANGE = 4.0  # factor by which the inverse temperature of a fold may differ from that of all samples
 
 
 def mixed(log_probs: Tensor, share: Tensor) -> Tensor:
-    """Logarithms of ``(1 - share) p + share / k``, (..., k) -> (..., k).
+    """Return logarithms of ``(1 - share) p + share / k``, (..., k) -> (..., k).
 
     Example:
         >>> mixed(torch.tensor([1.0, 0.0]).log(), torch.tensor(0.2)).exp()
@@ -48,7 +46,7 @@ def mixed(log_probs: Tensor, share: Tensor) -> Tensor:
 
 
 def floored(logits: Tensor, share: Tensor) -> Tensor:
-    """Log-probabilities with a share of the uniform distribution mixed in, (..., k) -> (..., k).
+    """Return log-probabilities with a share of the uniform distribution mixed in, (..., k) -> (..., k).
 
     The predicted class stays: where rounding would let another class draw level with it, that one is put behind.
     """
@@ -62,18 +60,18 @@ def floored(logits: Tensor, share: Tensor) -> Tensor:
 def choose_share(log_probs: Tensor, labels: Tensor) -> float:
     """Return the share of the uniform distribution that these samples call for; 0 for none.
 
-    It is the median of the shares, weighted by how likely they make the samples: by the cross-validated log-loss of a
-    temperature, in nats, and by what is expected beforehand. With few samples the single lowest loss is luck, and the
-    median is not. Two additions speak where the samples do not:
+    It is the median of the shares, weighted by the likelihood of the samples (the cross-validated log-loss of a
+    temperature, in nats) and by a prior. With few samples the single lowest loss is luck; the median is not. Two
+    additions count where the samples say little:
 
     - Half a sample more, labelled with its runner-up, as Jeffreys' prior adds half a failure: that none of n samples
-      was so does not make it impossible. Without it a forest on 284 samples of two classes would get no share at all.
-    - The smallest probability p that the model gives beside its zeros is what it can tell apart: .2 for five nearest
+      was so does not rule it out. Without it a forest on 284 samples of two classes would get no share at all.
+    - The smallest probability p that the model gives beside its zeros is its resolution: .2 for five nearest
       neighbours, .01 for a hundred trees, next to nothing for naive Bayes. The zeros of a sample stand for p / 2 at the
-      least, and shares are expected near k p (or 1e-12, if that is larger); every decade away from it costs .3 nats.
+      least, and shares are expected near k p (or 1e-12, if that is larger); a factor of ten from it costs .3 nats.
 
-    Where nothing can be learned, with fewer than ten samples or none predicted wrong, it is 1 / (n + 1), the rule of
-    succession. At most 10,000 samples are looked at, drawn with a fixed seed.
+    With fewer than ten samples, or none predicted wrong, it is 1 / (n + 1), the rule of succession. At most 10,000
+    samples are used, drawn with a fixed seed.
 
     Args:
         log_probs: Finite, of probabilities that sum to one, (n, k).
@@ -104,17 +102,14 @@ def choose_share(log_probs: Tensor, labels: Tensor) -> float:
 
 
 def _cross_validated(columns: Tensor, labels: Tensor, start: Tensor, n: int) -> tuple[float, Tensor]:
-    """Mean log-loss of samples (k, m), and of the unseen one, at the inverse temperatures of the other folds.
-
-    Also that of all samples: where the next search begins.
-    """
+    """Mean log-loss of samples (k, m) and the unseen one at the other folds' inverse temperatures; that of all."""
     gaps = columns - columns.amax(dim=0)
     label_gap = gaps.gather(0, labels[None])[0]
     fold = torch.arange(len(labels), device=labels.device) % _FOLDS  # the samples are in random order
     others = (fold != torch.arange(_FOLDS, device=labels.device)[:, None]).double()  # (folds, m)
     of_all = _inverse_temperatures(gaps, label_gap, torch.ones_like(others[:1]), start, (_HOTTEST, _COLDEST))
     # A fold without the only mistake would have none, and a temperature of 0.
-    near = float(of_all) / _APART, float(of_all) * _APART
+    near = float(of_all) / _FOLD_RANGE, float(of_all) * _FOLD_RANGE
     beta = _inverse_temperatures(gaps, label_gap, others, of_all.expand(_FOLDS), near)
     scaled = gaps * beta[fold]
     log_total = scaled.exp().sum(dim=0).log()
@@ -126,7 +121,7 @@ def _cross_validated(columns: Tensor, labels: Tensor, start: Tensor, n: int) -> 
 def _inverse_temperatures(
     gaps: Tensor, label_gap: Tensor, weights: Tensor, start: Tensor, bounds: tuple[float, float]
 ) -> Tensor:
-    """Those of the lowest weighted log-loss, one for each line of weights (c, m), by Newton's method in a bracket."""
+    """Inverse temperatures of lowest weighted log-loss, one per line of weights (c, m), by bracketed Newton steps."""
     beta = start.clamp(*bounds)
     low, high = torch.full_like(start, bounds[0]), torch.full_like(start, bounds[1])
     for _ in range(_STEPS):

@@ -145,7 +145,7 @@ class TestFitInverseTemperature:
         assert fit_inverse_temperature(logits, labels, near=near).end == end
 
     def test_equal_logits_have_no_temperature(self):
-        with pytest.raises(FitError, match="logits must differ within a row"):
+        with pytest.raises(FitError, match="logits must differ within a sample"):
             fit_inverse_temperature(torch.ones(20, 3), torch.zeros(20, dtype=torch.int64))
 
 

@@ -241,7 +241,7 @@ class TestNoOptimum:
     @each_shape
     def test_rows_that_can_be_told_apart_are_refused(self, shape):
         inputs, _ = rows_of(200, 4)
-        with pytest.raises(FitError, match="200 calibration rows are separable"):
+        with pytest.raises(FitError, match="200 calibration samples are separable"):
             fit_affine(inputs, inputs.argmax(1), shape=shape)
 
     @pytest.mark.parametrize("n", [400, 20_000])
