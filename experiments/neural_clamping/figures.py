@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from calibrant.checks import check_known
-from calibrant.diagrams import DotSide
+from calibrant.evidence import Side
 from calibrant.plots.comparison import Panel, dot_look, draw_dots
 from calibrant.plots.layout import (
     SIZES,
@@ -107,7 +107,7 @@ def _ablation_name_rows(ax: Axes, diagram: AblationDiagram, theme: Theme) -> Non
 
 
 def _ablation_draw_head(ax: Axes, diagram: AblationDiagram, theme: Theme) -> None:
-    words: dict[DotSide, str] = {
+    words: dict[Side, str] = {
         "better": f"better than {diagram.baseline} (dashed line)",
         "worse": "worse",
         "alike": "not distinguishable",

@@ -21,17 +21,9 @@ from calibrant.metrics.states import Bins, Grid, Ranked
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = [
-    "BinsSweep",
-    "ClassReliability",
-    "ClasswiseDiagram",
-    "ReliabilityBins",
-    "ReliabilityCurve",
-    "ReliabilityDiagram",
-    "binomial_range",
-    "bins_sweep",
-    "classwise_reliability",
-    "reliability",
-]
+    "BinsSweep", "ClassReliability", "ClasswiseDiagram", "ReliabilityBins", "ReliabilityCurve",
+    "ReliabilityDiagram", "bins_sweep", "classwise_reliability", "reliability",
+]  # fmt: skip
 
 # A local accuracy worth fewer independent samples than this is not shown.
 _FEWEST_SAMPLES = 20
@@ -133,11 +125,7 @@ def reliability(
     Args:
         predictions: Logits and labels, or confidence and correctness.
         n_bins: Number of equal-width bins.
-        ece: Estimate of the ECE with as many bins, if it is known already, such as that of an evaluation; otherwise
-            its interval is bootstrapped here.
-
-    Returns:
-        The non-empty bins, the smooth curve, and the numbers for the title.
+        ece: Estimate of the ECE with as many bins, if there is one already; otherwise it is bootstrapped here.
 
     Example:
         >>> diagram = reliability(TopLabel([0.9, 0.9, 0.9, 0.9], [True, True, True, False]))
@@ -145,8 +133,7 @@ def reliability(
         ([-0.15], [4.0])
     """
     metric = ECE(n_bins)
-    bins = metric.statistic(predictions)
-    grid = SmECE().statistic(predictions)
+    bins, grid = metric.statistic(predictions), SmECE().statistic(predictions)
     interval = ece or estimate(predictions, [metric])[metric.name]
     n = bins.count.sum()
     return ReliabilityDiagram(
@@ -169,9 +156,8 @@ def _curve(grid: Grid) -> ReliabilityCurve:
     occurring = t[grid.total > 0]
     shown = (samples >= _FEWEST_SAMPLES) & (t >= occurring[0]) & (t <= occurring[-1])
     accuracy, samples = thinned(torch.where(shown, accuracy, torch.nan)), thinned(samples)
-    missing = (math.nan, math.nan)
     band = [
-        missing if math.isnan(share) else wilson_interval(share * n, n)
+        (math.nan, math.nan) if math.isnan(share) else wilson_interval(share * n, n)
         for share, n in zip(accuracy.tolist(), samples.tolist(), strict=True)
     ]
     low, high = torch.tensor(band, dtype=torch.float64).unbind(-1)

@@ -2,28 +2,25 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, final
+
+from calibrant.evidence import Side
 
 if TYPE_CHECKING:
-    from calibrant.comparison import Comparison, MethodResult
+    from calibrant.comparison import Comparison
 
-__all__ = ["ComparisonDiagram", "Dot", "DotSide", "MethodDots", "comparison_diagram"]
-
-DotSide: TypeAlias = Literal["better", "worse", "alike"]
+__all__ = ["ComparisonDiagram", "Dot", "MethodDots", "comparison_diagram"]
 
 
 @final
 @dataclass(frozen=True)
 class Dot:
-    """A number with its 95 % interval, and whether it is better or worse than the baseline's beyond noise.
-
-    NaN bounds where there is no interval, as for a difference to itself.
-    """
+    """A number with its 95 % interval, NaN where there is none, and how it compares with the baseline's."""
 
     value: float
     low: float
     high: float
-    side: DotSide = "alike"
+    side: Side = "alike"
 
 
 @final
@@ -44,35 +41,22 @@ class ComparisonDiagram:
     """Methods in order, best first."""
 
     methods: tuple[MethodDots, ...]
-    baseline: str  # the name of the method that the others are compared with
+    baseline: str  # name of the method that the others are compared with
     n: int
     left_out: tuple[str, ...] = ()  # methods without numbers
 
 
 def comparison_diagram(comparison: "Comparison") -> ComparisonDiagram:
     """Return the numbers behind the figure of a comparison."""
-    baseline = comparison.baseline
-
-    def change(method: "MethodResult", metric: str) -> Dot:
-        if baseline not in method.differences:
-            return Dot(0.0, math.nan, math.nan)
-        difference = method.differences[baseline][metric]
-        return Dot(difference.value, difference.low, difference.high, difference.side)
-
-    def ece(method: "MethodResult") -> Dot:
-        number = method.metrics["ece"]
-        side = method.differences[baseline]["ece"].side if baseline in method.differences else "alike"
-        return Dot(number.value, number.low, number.high, side)
-
-    methods = tuple(
-        MethodDots(
-            name=method.name,
-            nll_change=change(method, "nll"),
-            ece=ece(method),
-            auroc_change=change(method, "auroc"),
-            recommended=method is comparison.recommended,
+    methods = []
+    for method in comparison.fitted:
+        differences = method.differences.get(comparison.baseline, {})
+        nll, auroc = (
+            Dot(change.value, change.low, change.high, change.side) if change else Dot(0.0, math.nan, math.nan)
+            for change in (differences.get("nll"), differences.get("auroc"))
         )
-        for method in comparison.fitted
-    )
+        ece, side = method.metrics["ece"], differences["ece"].side if differences else "alike"
+        dot = Dot(ece.value, ece.low, ece.high, side)
+        methods.append(MethodDots(method.name, nll, dot, auroc, recommended=method is comparison.recommended))
     left_out = tuple(method.name for method in comparison.methods if method.failure is not None)
-    return ComparisonDiagram(methods, baseline, comparison.n_test, left_out)
+    return ComparisonDiagram(tuple(methods), comparison.baseline, comparison.n_test, left_out)

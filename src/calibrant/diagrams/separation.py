@@ -14,17 +14,7 @@ from calibrant.metrics.states import Grid, Ranked
 from calibrant.numerics.binning import cosine_transform, gaussian_damping, inverse_cosine_transform
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = [
-    "ConfidenceDensity",
-    "RiskCoverage",
-    "confidence_density",
-    "local_accuracy",
-    "nodes",
-    "risk_coverage",
-    "rule_of_thumb_width",
-    "smoothed_density",
-    "thinned",
-]
+__all__ = ["ConfidenceDensity", "RiskCoverage", "confidence_density", "risk_coverage"]
 
 # Share of the kernel's variance added to that of the samples under it, so that samples at one place still have a line.
 _RIDGE = 1e-3

@@ -5,14 +5,6 @@ from calibrant.evidence.estimates import Estimate, estimate
 from calibrant.evidence.resampling import LEVEL
 
 __all__ = [
-    "LEVEL",
-    "Difference",
-    "Estimate",
-    "PairedBootstrap",
-    "Side",
-    "correct",
-    "difference",
-    "estimate",
-    "holm",
+    "LEVEL", "Difference", "Estimate", "PairedBootstrap", "Side", "correct", "difference", "estimate", "holm",
     "smallest_effect",
-]
+]  # fmt: skip

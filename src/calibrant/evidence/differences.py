@@ -84,11 +84,11 @@ class Difference:
 
     def with_correction(self, metric: Metric, corrected_p: float) -> "Difference":
         """Return the same difference with a corrected p-value and the side that follows from it."""
-        found = replace(self, corrected_p=corrected_p, side="alike")
+        alike = replace(self, corrected_p=corrected_p, side="alike")
         is_small = abs(self.value) < smallest_effect(metric, self.baseline)
-        if metric.lower_is_better is None or is_small or not found.is_beyond_noise:
-            return found
-        return replace(found, side="better" if (self.value < 0) == metric.lower_is_better else "worse")
+        if metric.lower_is_better is None or is_small or not alike.is_beyond_noise:
+            return alike
+        return replace(alike, side="better" if (self.value < 0) == metric.lower_is_better else "worse")
 
 
 def difference(
@@ -118,8 +118,8 @@ def difference(
     Example:
         >>> from calibrant.metrics import NLL
         >>> logits, labels = torch.randn(500, 3, generator=torch.manual_seed(0)), torch.zeros(500, dtype=torch.int64)
-        >>> found = difference(Predictions(3 * logits, labels), Predictions(logits, labels), [NLL()])["nll"]
-        >>> found.high < 0, found.p < 0.01, found.side
+        >>> change = difference(Predictions(3 * logits, labels), Predictions(logits, labels), [NLL()])["nll"]
+        >>> change.high < 0, change.p < 0.01, change.side
         (True, True, 'better')
     """
     _check_pair(baseline, candidate)
@@ -148,7 +148,7 @@ class PairedBootstrap:
         self._weights = torch.cat([torch.ones_like(weights[:1]), weights])
 
     def values(self, samples: Predictions | TopLabel) -> dict[str, Tensor]:
-        """Each metric of the samples themselves, then of every resample, (resamples + 1,).
+        """Compute each metric of the samples themselves, then of every resample, (resamples + 1,).
 
         Raises:
             InputError: If these are not the samples of this bootstrap.
@@ -157,11 +157,11 @@ class PairedBootstrap:
         return values_of(samples, self.metrics, self._group, self._weights)
 
     def differences(self, baseline: dict[str, Tensor], candidate: dict[str, Tensor]) -> dict[str, Difference]:
-        """Candidate minus baseline by metric, from the values of each; planned tests, so no p-value is corrected."""
+        """Return candidate minus baseline by metric, from :meth:`values` of each; planned tests, so not corrected."""
         return {m.name: self.difference(m, baseline[m.name], candidate[m.name]) for m in self.metrics}
 
     def difference(self, metric: Metric, baseline: Tensor, candidate: Tensor) -> Difference:
-        """The difference of one metric."""
+        """Return the difference of one metric."""
         change = candidate - baseline
         value, drawn = float(change[0]), change[1:][~change[1:].isnan()]
         low, high, p = math.nan, math.nan, math.nan
@@ -188,9 +188,9 @@ def correct(
         planned: The one comparison that was planned before the others. It is neither corrected nor counted, so that
             its result does not depend on what else is tried.
     """
-    p = {name: found.p for name, found in differences.items()}
+    p = {name: difference.p for name, difference in differences.items()}
     corrected = p | holm({name: value for name, value in p.items() if name != planned})
-    return {name: found.with_correction(metric, corrected[name]) for name, found in differences.items()}
+    return {name: difference.with_correction(metric, corrected[name]) for name, difference in differences.items()}
 
 
 def holm(p: Mapping[str, float]) -> dict[str, float]:

@@ -35,7 +35,7 @@ from calibrant.metrics.base import (
     Statistic,
     TopStatistic,
 )
-from calibrant.metrics.states import Ranked, SampleKeys, State, Sums
+from calibrant.metrics.states import Ranked, SampleKeys, Sums
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = ["Estimate", "estimate"]
@@ -64,15 +64,7 @@ class Estimate:
 def _make_estimate(
     metric: Metric, value: float, interval: tuple[float, float], n: int, null: tuple[float, Tensor] | None = None
 ) -> Estimate:
-    """Combine a value, its interval and the errors of calibrated models.
-
-    Args:
-        metric: The metric.
-        value: Its value.
-        interval: Bounds of the interval.
-        n: Number of samples.
-        null: For a calibration error, the value to test and the errors of calibrated models, (r,).
-    """
+    """Combine a value, its interval and, for a calibration error, the value to test and calibrated ones, (r,)."""
     low, high = interval if n >= _FEWEST or isinstance(metric, Accuracy) else (math.nan, math.nan)
     if null is None:
         return Estimate(value, low, high)
@@ -102,8 +94,8 @@ def estimate(
 
     Example:
         >>> from calibrant.metrics import ECE
-        >>> found = estimate(TopLabel([0.9] * 80, [True] * 50 + [False] * 30), [ECE()])["ece"]
-        >>> round(found.value, 3), found.low < 0.275 < found.high, found.p < 0.01
+        >>> result = estimate(TopLabel([0.9] * 80, [True] * 50 + [False] * 30), [ECE()])["ece"]
+        >>> round(result.value, 3), result.low < 0.275 < result.high, result.p < 0.01
         (0.275, True, True)
     """
     metrics = tuple(metrics)
@@ -146,7 +138,7 @@ def _estimate_top_label(
 
 
 def _without_draws(metric: Metric, ranked: Ranked) -> tuple[float, float] | None:
-    """The interval of a metric that has a formula for it; None for the others."""
+    """Return the interval of a metric that has a formula for it; None for the others."""
     if isinstance(metric, Accuracy):
         return wilson_interval(float(ranked.n_right), float(ranked.n))
     if isinstance(metric, ECEL2Debiased):
@@ -183,12 +175,7 @@ def _by_draws(
 
 
 def _statistic(metric: Metric, noise: float) -> TopStatistic:
-    """The statistic that a draw gathers for the metric: its own, on no finer a grid than the noise calls for.
-
-    Args:
-        metric: The metric.
-        noise: Variance of the mean correctness of calibrated samples.
-    """
+    """Return the metric's statistic for draws, on no finer a grid than the noise (variance of the accuracy) needs."""
     statistic = metric.statistic
     assert isinstance(statistic, TopStatistic)
     if not isinstance(statistic, Gridded):
@@ -204,11 +191,10 @@ def _statistic(metric: Metric, noise: float) -> TopStatistic:
 def _values_of(
     metrics: Sequence[Metric], statistics: dict[str, TopStatistic], chunks: Iterable[Ranked]
 ) -> dict[str, Tensor]:
-    """The values of each metric over all resamples; metrics with the same statistic share its state."""
+    """Compute each metric over all resamples; metrics with the same statistic share its state."""
     values: dict[str, list[Tensor]] = {metric.name: [] for metric in metrics}
     for ranked in chunks:
-        wanted = {statistics[metric.name] for metric in metrics}
-        states: dict[TopStatistic, State | Ranked] = {s: s.of_ranked(ranked) for s in wanted}
+        states = {statistic: statistic.of_ranked(ranked) for statistic in {statistics[m.name] for m in metrics}}
         for metric in metrics:
             values[metric.name].append(metric.value(states[statistics[metric.name]]))
     return {name: torch.cat(parts) for name, parts in values.items()}
@@ -221,7 +207,7 @@ def _values_of(
 # over the samples serves many.
 _STATES = 200
 _PARTS, _LABELLINGS = 8, 40
-_LABEL_ROWS = 20_000
+_LABELLED = 20_000
 # Numbers of the resampled states computed at a time.
 _BLOCK = 1 << 20
 
@@ -257,11 +243,11 @@ def _estimate_all_classes(
 def _states_if_calibrated(
     predictions: Predictions, statistics: Sequence[LabelStatistic], seed: int
 ) -> tuple[Predictions, dict[Statistic, Sums]]:
-    """The states under labels drawn from the model itself, side by side, and the samples they were drawn for."""
+    """Return the samples that labels were drawn for from the model itself, and the states under them, stacked."""
     rng = np.random.default_rng([seed, 4])
     subset = predictions
-    if len(predictions) > _LABEL_ROWS:
-        chosen = np.sort(rng.choice(len(predictions), _LABEL_ROWS, replace=False))
+    if len(predictions) > _LABELLED:
+        chosen = np.sort(rng.choice(len(predictions), _LABELLED, replace=False))
         subset = predictions[torch.from_numpy(chosen).to(predictions.logits.device)]
     sums: dict[Statistic, Sums] = {}
     for part in subset.blocks(math.ceil(len(subset) / _PARTS)):

@@ -22,22 +22,10 @@ from calibrant.numerics.softmax import TOP_LABEL
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = [
-    "HAS_INFLUENCES",
-    "LEVEL",
-    "GroupDraws",
-    "bootstrap_interval",
-    "bootstrap_ranked",
-    "calibrated_labels",
-    "calibrated_ranked",
-    "draw_groups",
-    "influence_interval",
-    "p_value",
-    "paired_p",
-    "states_by_group",
-    "t_quantile",
-    "values_of",
-    "wilson_interval",
-]
+    "HAS_INFLUENCES", "LEVEL", "GroupDraws", "bootstrap_interval", "bootstrap_ranked", "calibrated_labels",
+    "calibrated_ranked", "draw_groups", "influence_interval", "p_value", "paired_p", "states_by_group",
+    "t_quantile", "values_of", "wilson_interval",
+]  # fmt: skip
 
 # Enough that a group more or less does not show in an interval, few enough that their states fit in memory.
 _GROUPS = 256
@@ -60,7 +48,7 @@ def draw_groups(n: int, resamples: int, rng: np.random.Generator) -> GroupDraws:
 
 
 def states_by_group(samples: Predictions, statistics: Iterable[Statistic], group: Tensor) -> dict[Statistic, Sums]:
-    """The states of the groups, side by side, from one pass over the logits."""
+    """Gather the states of groups of samples, stacked, from one pass over the logits."""
     statistics = tuple(statistics)
     samples.softmax_rows(reduce(or_, (statistic.wanted for statistic in statistics), TOP_LABEL))
     group = group.to(samples.logits.device)
@@ -75,9 +63,9 @@ def bootstrap_ranked(ranked: Ranked, place: Tensor, correct: Tensor, draws: Grou
     """Draw ranked samples with replacement, some resamples at a time.
 
     Args:
-        ranked: The ranked samples, m entries.
-        place: The entry of every sample, (n,).
-        correct: Whether each was right, (n,), bool.
+        ranked: Ranked samples, m entries.
+        place: Entry of every sample, (n,).
+        correct: Correctness of every sample, (n,), bool.
         draws: Groups of the samples, and how often each group is drawn.
     """
     m, groups = len(ranked.confidence), draws.weights.shape[1]
@@ -118,9 +106,9 @@ def values_of(
     """Compute each metric under each line of weights, (lines,), on the CPU, from one pass over the samples.
 
     Args:
-        samples: The predictions.
+        samples: Predictions to evaluate.
         metrics: Metrics to compute.
-        group: The group of every sample, (n,).
+        group: Group of every sample, (n,).
         weights: How often each group counts, (lines, groups).
     """
     statistics = {metric.statistic for metric in metrics}
@@ -138,12 +126,12 @@ def _reweighted(
     device = samples.top.confidence.device
     order = samples.top.log_odds.argsort()
     log_odds, confidence = samples.top.log_odds[order], samples.top.confidence[order]
-    correct, line_up = samples.top.correct[order].double(), group.to(device)[order]
+    correct, ordered_group = samples.top.correct[order].double(), group.to(device)[order]
     others = [statistic for statistic in statistics if not isinstance(statistic, TopStatistic)]
     sums = states_by_group(samples, others, group) if isinstance(samples, Predictions) else {}
     for chunk in weights.to(device).split(max(1, _BLOCK // len(samples))):
-        of_row = chunk[:, line_up]
-        ranked = _join_ties(Ranked(log_odds, confidence, of_row * correct, of_row * (1 - correct)))
+        weight = chunk[:, ordered_group]
+        ranked = _join_ties(Ranked(log_odds, confidence, weight * correct, weight * (1 - correct)))
         yield {s: s.of_ranked(ranked) if isinstance(s, TopStatistic) else sums[s].reweighted(chunk) for s in statistics}
 
 
@@ -169,14 +157,14 @@ _TAIL = 0.025
 
 
 def bootstrap_interval(value: float, resampled: Tensor, *, inflated: bool) -> tuple[float, float]:
-    """95 % percentile interval.
+    """Return the 95 % percentile interval.
 
     Args:
-        value: The metric of all samples.
-        resampled: The metric of every resample, (r,).
+        value: Metric of all samples.
+        resampled: Metric of every resample, (r,).
         inflated: Whether noise inflates the metric, as it does every calibration error. Resampling then adds the noise
             a second time: the resampled errors lie above the original by about as much as the original lies above the
-            truth. That bias is taken off twice at the near end, and once at the far end, because close to zero
+            truth. That bias is subtracted twice at the near end, and once at the far end, because close to zero
             resampling shows too little of it. In simulations this covers the truth in 88 to 97 % of cases, where plain
             percentiles can sink below 40 %.
     """
@@ -189,7 +177,7 @@ def bootstrap_interval(value: float, resampled: Tensor, *, inflated: bool) -> tu
 
 
 def wilson_interval(successes: float, n: float) -> tuple[float, float]:
-    """95 % score interval of a share; does not collapse when all samples are right.
+    """Return the 95 % score interval of a share; it does not collapse when all samples are right.
 
     Example:
         >>> tuple(round(bound, 3) for bound in wilson_interval(20, 20))
@@ -202,7 +190,7 @@ def wilson_interval(successes: float, n: float) -> tuple[float, float]:
 
 
 def t_quantile(degrees: float) -> float:
-    """The 97.5 % quantile of Student's t, to .0005 from 4 degrees of freedom on.
+    """Return the 97.5 % quantile of Student's t, to .0005 from 4 degrees of freedom on.
 
     By its expansion around the normal quantile (Abramowitz & Stegun 26.7.5), which needs no other library.
 
@@ -210,27 +198,24 @@ def t_quantile(degrees: float) -> float:
         >>> round(t_quantile(10), 3), round(t_quantile(1e9), 3)
         (2.228, 1.96)
     """
-    z, terms = (
-        _Z,
-        (
-            (_Z**3 + _Z) / 4,
-            (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / 96,
-            (3 * _Z**7 + 19 * _Z**5 + 17 * _Z**3 - 15 * _Z) / 384,
-            (79 * _Z**9 + 776 * _Z**7 + 1482 * _Z**5 - 1920 * _Z**3 - 945 * _Z) / 92160,
-        ),
+    terms = (
+        (_Z**3 + _Z) / 4,
+        (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / 96,
+        (3 * _Z**7 + 19 * _Z**5 + 17 * _Z**3 - 15 * _Z) / 384,
+        (79 * _Z**9 + 776 * _Z**7 + 1482 * _Z**5 - 1920 * _Z**3 - 945 * _Z) / 92160,
     )
-    return z + sum(term / degrees**power for power, term in enumerate(terms, start=1))
+    return _Z + sum(term / degrees**power for power, term in enumerate(terms, start=1))
 
 
 def p_value(value: float, calibrated: Tensor) -> float:
-    """Share of calibrated draws at least as large, the observed one counted among them."""
-    # A hair of slack: draws that equal the value must count as ties even if summed in another order.
+    """Return the share of calibrated draws that are at least as large, the observed value counted among them."""
+    # Slack: draws that equal the value must count as ties even if summed in another order.
     reached = (calibrated >= value * (1 - 1e-9) - 1e-12).sum()
     return float((reached + 1) / (calibrated.numel() + 1))
 
 
 def paired_p(drawn: Tensor, groups: int) -> float:
-    """Two-sided p-value of a difference whose resamples are given: twice the share on the rarer side of zero.
+    """Return the two-sided p-value of a resampled difference: twice the share on the rarer side of zero.
 
     Where few draws lie there, up to p = .05, the tail of Student's t with the draws' spread takes over: counting a
     handful of draws is coarse, and several comparisons at once need p-values smaller than one in the number of draws.
@@ -261,32 +246,21 @@ _FEWEST_DEGREES = 4.0
 # Metrics with such an interval: of ranks, in 0..1, and all but one with derivatives. Any other is resampled.
 HAS_INFLUENCES = (AUROC, AUPRError, AUPRSuccess, FPR95, AURC, EAURC, AUGRC)
 # Those that a single wrong sample moves by no more than about 1/n, however few errors there are.
-_PER_ANSWER = (AURC, EAURC, AUGRC)
-
-
-class _Spread(NamedTuple):
-    """Variance of an estimate, and the degrees of freedom of that variance."""
-
-    variance: float
-    degrees: float
+_PER_SAMPLE = (AURC, EAURC, AUGRC)
 
 
 def influence_interval(metric: Metric, ranked: Ranked) -> tuple[float, float]:
-    """95 % interval of one of ``HAS_INFLUENCES``.
+    """Return the 95 % interval of one of ``HAS_INFLUENCES``.
 
     Its variance is the sum of the squared influences of the samples (the infinitesimal jackknife; for AUROC that of
-    DeLong et al.), its degrees of freedom follow from how uneven they are (Satterthwaite). Where the data leave no
-    spread, because the metric is at its bound or all samples are right or wrong, it is Wilson's for as many trials as
-    could have moved it.
+    DeLong et al.), its degrees of freedom follow from how uneven they are (Satterthwaite). Where there is no spread,
+    because the metric is at its bound or all samples are right or wrong, it is Wilson's for as many trials as could
+    have moved it.
 
     Reference:
         Efron (1982), The Jackknife, the Bootstrap and Other Resampling Plans, chapter 6; DeLong, DeLong &
         Clarke-Pearson (1988), Comparing the Areas under Two or More Correlated Receiver Operating Characteristic
         Curves, Biometrics.
-
-    Args:
-        metric: The metric.
-        ranked: The ranked samples, without leading dimensions.
 
     Example:
         >>> from calibrant.metrics import AUROC
@@ -301,22 +275,22 @@ def influence_interval(metric: Metric, ranked: Ranked) -> tuple[float, float]:
     value = float(metric.value(ranked))
     if math.isnan(value):
         return math.nan, math.nan
-    trials = n_right + n_wrong if isinstance(metric, _PER_ANSWER) else max(1.0, min(n_right, n_wrong))
+    trials = n_right + n_wrong if isinstance(metric, _PER_SAMPLE) else max(1.0, min(n_right, n_wrong))
     if not 0 < value < 1 or min(n_right, n_wrong) < 2:
         return wilson_interval(value * trials, trials)
     if isinstance(metric, FPR95):  # it has jumps and no derivative
         return _share_interval(ranked, value)
     of_right, of_wrong = _of_area(metric, ranked)
-    spread = _spread((ranked.right, of_right), (ranked.wrong, of_wrong))
-    if not spread.variance > 0:
+    variance, degrees = _spread((ranked.right, of_right), (ranked.wrong, of_wrong))
+    if not variance > 0:
         return wilson_interval(value * trials, trials)
     middle = math.log(value / (1 - value))
-    half = t_quantile(spread.degrees) * math.sqrt(spread.variance) / (value * (1 - value))
+    half = t_quantile(degrees) * math.sqrt(variance) / (value * (1 - value))
     return _logistic(middle - half), _logistic(middle + half)
 
 
 def _of_area(metric: Metric, ranked: Ranked) -> tuple[Tensor, Tensor]:
-    """Derivatives of the metric with respect to the number of right, and of wrong, samples at each confidence."""
+    """Return the derivatives of the metric in the number of right, and of wrong, samples at each confidence."""
     with torch.inference_mode(mode=False), torch.enable_grad():
         # Copies: numbers made in inference mode have no derivatives. The leading dimension makes every metric treat
         # each entry as a group of any size, which one that may grow by a little is.
@@ -328,7 +302,7 @@ def _of_area(metric: Metric, ranked: Ranked) -> tuple[Tensor, Tensor]:
 
 
 def _share_interval(ranked: Ranked, value: float) -> tuple[float, float]:
-    """Interval of the share of wrong samples above the threshold that 95 % of the right ones reach.
+    """Return the interval of the share of wrong samples above the threshold that 95 % of the right ones reach.
 
     Two uncertainties add up in squares (Zou & Donner, 2008, Statistics in Medicine): Wilson's of the share above a
     known threshold, and that of the threshold itself, which is estimated from the right samples.
@@ -347,8 +321,8 @@ def _share_interval(ranked: Ranked, value: float) -> tuple[float, float]:
     return max(0.0, low), min(1.0, value + math.hypot(high - value, share_at(min(1.0, 0.95 + reach)) - value))
 
 
-def _spread(*kinds: tuple[Tensor, Tensor]) -> _Spread:
-    """From the samples and their influence, right and wrong ones apart."""
+def _spread(*kinds: tuple[Tensor, Tensor]) -> tuple[float, float]:
+    """Return variance and degrees of freedom, from the samples and their influence, right and wrong ones apart."""
     variance, doubt, normal, largest = 0.0, 0.0, 0.0, 0.0
     for mass, influence in kinds:
         n, squares = float(mass.sum()), float((mass * influence.square()).sum())
@@ -356,10 +330,10 @@ def _spread(*kinds: tuple[Tensor, Tensor]) -> _Spread:
         doubt += float((mass * influence.pow(4)).sum()) - squares * squares / n
         normal += 2 * squares * squares / (n - 1)
         largest = max(largest, float(influence[mass > 0].abs().max()))
-    # Twice the largest: one more like it may just have been missed. And even influences of few answers still leave
+    # Twice the largest: one more like it may just have been missed. And even influences of few samples still leave
     # the doubt that as many normal numbers would.
     doubt = max(doubt + largest**4, normal)
-    return _Spread(variance, max(_FEWEST_DEGREES, 2 * variance**2 / doubt) if doubt > 0 else math.inf)
+    return variance, max(_FEWEST_DEGREES, 2 * variance**2 / doubt) if doubt > 0 else math.inf
 
 
 def _logistic(x: float) -> float:

@@ -10,7 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from calibrant.comparison import UNCALIBRATED, Comparison
-from calibrant.diagrams import ComparisonDiagram, Dot, DotSide, comparison_diagram
+from calibrant.diagrams import ComparisonDiagram, Dot, comparison_diagram
+from calibrant.evidence import Side
 from calibrant.plots import layout
 from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
 
@@ -52,7 +53,7 @@ def plot_comparison(
     methods, body = diagram.methods, _LINE * len(diagram.methods) + 0.3
     figure = layout.open_figure(figure, colours, width=11.2, height=_HEAD + body + 0.75)
     grid = figure.add_gridspec(2, 3, height_ratios=(_HEAD / body, 1), width_ratios=(1.7, 1, 1.2))
-    sides: dict[DotSide, str] = {
+    sides: dict[Side, str] = {
         "better": f"better than {baseline_words} (dashed line)",
         "worse": "worse",
         "alike": "no difference beyond noise",
@@ -151,7 +152,7 @@ def draw_dots(ax: Axes, panel: Panel, theme: Theme) -> None:
         )  # fmt: skip
 
 
-def dot_look(side: DotSide, theme: Theme) -> Look:
+def dot_look(side: Side, theme: Theme) -> Look:
     """Return the look of a dot, by shape and colour: better points up, worse down, alike is hollow."""
     if side == "alike":
         return {"marker": "o", "markersize": 5, "color": theme.muted, "markerfacecolor": theme.background,
