@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from calibrant.diagnosis import CandidateVerdict, Direction, Spread, TwoSample
-from calibrant.diagnosis.evaluated import UNCALIBRATED
 from calibrant.diagnosis.over_seeds import RunSide
 from calibrant.evidence import Difference, Side
 from calibrant.report.page import Cell, counted, sentence
 
 __all__ = [
-    "SeedCell", "baseline_words", "basis_words", "direction_text", "map_name", "short_text", "signed_text",
+    "SeedCell", "baseline_words", "basis_words", "direction_text", "short_text", "signed_text",
     "spread_text", "verdict_words",
 ]  # fmt: skip
 
@@ -47,11 +46,6 @@ class SeedCell(NamedTuple):
         """Return the mean with the marks."""
         mean = self.spread.mean
         return Cell("–" if math.isnan(mean) else f"{mean:.4f}", self.side, self.marks)
-
-
-def map_name(name: str) -> str:
-    """Return what a table calls a map."""
-    return "uncalibrated" if name == UNCALIBRATED else name
 
 
 def spread_text(spread: Spread, digits: int = 4) -> str:

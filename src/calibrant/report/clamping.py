@@ -17,7 +17,6 @@ from calibrant.report.comparison import (
     held_out_fields,
     held_out_settings,
     method_fields,
-    method_name,
     method_notes,
     points_words,
     separation_words,
@@ -168,11 +167,7 @@ def _brief(record: ClampingEvaluation) -> Table:
         for metric in clamping_metrics()
         if metric.name in _BRIEF
     ]
-    return table(["metric", *map(_name, record.methods), *_pair_headings(pair)], rows)
-
-
-def _name(method: MethodResult) -> str:
-    return method_name(method.name)
+    return table(["metric", *(method.name for method in record.methods), *_pair_headings(pair)], rows)
 
 
 def _pairs(record: ClampingEvaluation) -> list[tuple[str, str]]:
@@ -184,7 +179,7 @@ def _pairs(record: ClampingEvaluation) -> list[tuple[str, str]]:
 
 
 def _pair_headings(pair: tuple[str, str]) -> list[str]:
-    return [f"{pair[0]} − {method_name(pair[1])}", "p"]
+    return [f"{pair[0]} − {pair[1]}", "p"]
 
 
 def _compared(record: ClampingEvaluation, pair: tuple[str, str], metric: str) -> list[Cell | str]:
@@ -204,7 +199,7 @@ def _values(record: ClampingEvaluation) -> Table:
         ]
         for metric in clamping_metrics()
     ]
-    return table(["metric", *map(_name, record.methods)], rows)
+    return table(["metric", *(method.name for method in record.methods)], rows)
 
 
 def _differences(record: ClampingEvaluation) -> Table:
@@ -226,7 +221,7 @@ def _apart(record: ClampingEvaluation) -> Table:
             delta = "δ*" if method.name in {CLAMPED, REFITTED} else "0"
             temperature = [f"{_temperature(record, method):.4f}"] if has_temperature else []
             values = [estimate_text(method.metrics[name]) for name in ("nll", "ece", "accuracy")]
-            rows.append([code(method_name(method.name)), delta, *temperature, *values])
+            rows.append([code(method.name), delta, *temperature, *values])
     return table(["", "δ", *["T"] * has_temperature, "nll ↓", "ece ↓", "accuracy ↑"], rows)
 
 
@@ -252,7 +247,7 @@ def _trials(summary: ClampingSummary) -> Table:
 def _facts(record: ClampingEvaluation) -> list[str]:
     summary, certificate = record.summary, record.summary.certificate
     size = f"‖δ‖ = {record.norm:.4g}" if record.has_delta else "δ = 0"
-    facts = [f"head: {method_name(record.head)}, {size}"]
+    facts = [f"head: {record.head}, {size}"]
     if record.temperature is not None:
         facts.append(f"T = {record.temperature:.4f}")
     facts.append(f"λ = {summary.strength:.4g} per sample, γ = {summary.gamma:g}; {summary.seconds:.3g} s")
@@ -384,7 +379,7 @@ def _effect(record: ClampingEvaluation) -> list[str]:
     """Return the changes in log-loss, calibration error and accuracy by δ alone, with their intervals."""
     if record.effect is None:
         return []
-    head = "T" if record.temperature is not None else method_name(record.head)
+    head = "T" if record.temperature is not None else record.head
     how = "with no head" if record.head == UNCALIBRATED else f"with the best {head} both times"
     parts = []
     for name, title in (("nll", "log-loss"), ("ece", "ECE"), ("accuracy", "accuracy")):
@@ -416,7 +411,7 @@ def _cross_validated(summary: ClampingSummary) -> list[str]:
         return []
     best = min(summary.trials, key=lambda trial: trial.change)
     chosen = next((trial for trial in summary.trials if trial.strength == summary.strength), best)
-    n, which = len(summary.trials), "best" if math.isinf(summary.strength) else "chosen"
+    n, which = len(summary.trials), "best" if math.isinf(summary.strength) else "chosen one"
     strength = f"the {which} of {n} strengths" if n > 1 else "the one strength tried"
     change = f"{chosen.change:+.4f} ± {chosen.standard_error:.4f} (standard error) against δ = 0"
     last = (
@@ -449,7 +444,7 @@ def _calibration(record: ClampingEvaluation) -> list[str]:
     """Return the calibration error, where the effect of δ alone does not have it."""
     if record.effect is not None:
         return []
-    others = [f"{method.metrics['ece'].value:.4f} of {method_name(method.name)}" for method in record.methods[:-1]]
+    others = [f"{method.metrics['ece'].value:.4f} for {method.name}" for method in record.methods[:-1]]
     return [f"Its ECE is {record.clamped.metrics['ece'].value:.4f}, against {', '.join(others)}."]
 
 
@@ -495,5 +490,5 @@ def _alternative(record: ClampingEvaluation, *, helps: bool) -> str:
     if helps:
         return ", or clamp with another head"
     if record.summary.trials:
-        return ", or more calibration samples, or a δ of fewer numbers (--freedom)"
+        return ", or more calibration samples, or a δ of fewer numbers (--delta-shape)"
     return ", or let cross-validation choose the strength of the penalty on δ (--strength path)"

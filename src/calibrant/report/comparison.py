@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "accuracy_words", "comparison_page", "comparison_verdict", "difference_words", "held_out_facts", "held_out_fields",
-    "held_out_settings", "method_fields", "method_name", "method_notes", "points_words", "separation_words",
+    "held_out_settings", "method_fields", "method_notes", "points_words", "separation_words",
 ]  # fmt: skip
 
 _NAMES = {UNCALIBRATED: "the uncalibrated model", TEMPERATURE: "temperature scaling"}
@@ -113,11 +113,11 @@ def _board(comparison: Comparison, *, is_brief: bool = False) -> Table:
     names = _BRIEF if is_brief else tuple(name for name in _LOWER if name != "accuracy")
     best = {name: _best(comparison, name) for name in names}
     header = ["method", *(arrow(name, _LOWER[name]) for name in names), "accuracy", *["fit, s"] * (not is_brief)]
-    header.insert(2, f"nll − {method_name(comparison.baseline)}")
+    header.insert(2, f"nll − {comparison.baseline}")
     rows: list[Row] = []
     for method in comparison.methods:
         is_chosen = method is comparison.recommended
-        name = code(method_name(method.name), bold=is_chosen, mark="←" * is_chosen)
+        name = code(method.name, bold=is_chosen, mark="←" * is_chosen)
         if method.failure is not None:
             rows.append([name, "", "not fitted", *[""] * (len(header) - 3)])
             continue
@@ -146,7 +146,7 @@ def _digits(value: float, metric: str) -> str:
 
 
 def _intervals(comparison: Comparison) -> Table:
-    rows = [[code(method_name(m.name)), *map(estimate_text, m.metrics.values())] for m in comparison.fitted]
+    rows = [[code(m.name), *map(estimate_text, m.metrics.values())] for m in comparison.fitted]
     return table(["method", *comparison.best.metrics], rows)
 
 
@@ -157,7 +157,7 @@ def _differences(comparison: Comparison, baseline: str) -> Table:
             changes = method.differences[baseline]
             first, *others = (marked(difference_text(change), change.side) for change in changes.values())
             tests = [p_text(changes["nll"].p), p_text(changes["nll"].corrected_p)]
-            rows.append([code(method_name(method.name)), first, *tests, *others])
+            rows.append([code(method.name), first, *tests, *others])
     first_name, *names = comparison.best.metrics
     return table(["method", first_name, "p", "corrected", *names], rows)
 
@@ -293,7 +293,7 @@ def _brier(comparison: Comparison, chosen: MethodResult) -> list[str]:
         text = (
             f"The Brier score, the other proper score, disagrees: that of {chosen.name} is {difference_words(change)} "
             f"than that of {_NAMES[UNCALIBRATED]}. It weighs confident mistakes less than the log-loss does; by it, "
-            f"{method_name(lowest.name)} is best."
+            f"{lowest.name} is best."
         )
         return [text]
     has_other = chosen.name not in _NAMES and TEMPERATURE in chosen.differences
@@ -327,7 +327,7 @@ def _calibration(comparison: Comparison, chosen: MethodResult) -> list[str]:
         end = f"{-gap:.4f} lower too."
     else:
         end = f"{gap:.4f} higher: choose by the log-loss, because a low ECE alone does not make good probabilities."
-    return [f"{line}. ECE ranks {method_name(lowest.name)} first ({value:.4f}), whose log-loss is {end}"]
+    return [f"{line}. ECE ranks {lowest.name} first ({value:.4f}), whose log-loss is {end}"]
 
 
 def _harmful(comparison: Comparison) -> list[str]:
@@ -361,7 +361,7 @@ def _next_steps(comparison: Comparison, chosen: MethodResult) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = [method_name(name) for name in names]
+    shown = list(names)
     if len(shown) > _MOST_NAMED:
         shown = [*shown[: _MOST_NAMED - 1], f"{len(shown) - _MOST_NAMED + 1} more"]
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
@@ -396,11 +396,6 @@ def held_out_fields(record: _HeldOut, *, calibration: PurePath | None, test: Pur
     }
 
 
-def method_name(name: str) -> str:
-    """Return what a report calls a method."""
-    return "uncalibrated" if name == UNCALIBRATED else name
-
-
 def method_fields(method: MethodResult) -> dict[str, Any]:
     """Return one method for the JSON report: its numbers and differences, or why there are none."""
     fields: dict[str, Any] = {"name": method.name, "title": method.title, "failure": method.failure}
@@ -423,7 +418,7 @@ def method_notes(methods: Sequence[MethodResult]) -> list[str]:
     warned: dict[str, list[str]] = {}
     for method in methods:
         for note in method.notes if method.failure is None else ():
-            warned.setdefault(note, []).append(method_name(method.name))
+            warned.setdefault(note, []).append(method.name)
     return failed + [f"{', '.join(names)}: {note}" for note, names in warned.items()]
 
 

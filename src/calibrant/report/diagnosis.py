@@ -25,7 +25,6 @@ from calibrant.report.candidates import (
     baseline_words,
     basis_words,
     direction_text,
-    map_name,
     short_text,
     spread_text,
     verdict_words,
@@ -179,7 +178,7 @@ def _refinement(record: Diagnosis) -> Table:
             SeedCell(row.metrics[m], row.t_tests.get(m), row.auroc_difference if m == "auroc" else None).cell()
             for m in SEPARATION
         ]
-        rows.append([code(one.candidate), map_name(row.map), *cells])
+        rows.append([code(one.candidate), row.map, *cells])
     header = ["candidate", "map", *(arrow(name, catalogue.metrics[name].lower_is_better) for name in SEPARATION)]
     return table(header, rows, text=(0, 1))
 
@@ -205,7 +204,7 @@ def _splits(record: Diagnosis) -> list[Section]:
 
 def _terms(record: Diagnosis) -> Table:
     rows = [
-        [code(one.candidate), map_name(row.map), *(spread_text({**row.murphy, **row.terms}[name]) for name in _TERMS)]
+        [code(one.candidate), row.map, *(spread_text({**row.murphy, **row.terms}[name]) for name in _TERMS)]
         for one, row in _rows(record)
         if row.density is not None
     ]
@@ -216,7 +215,7 @@ def _directions(record: Diagnosis) -> Table:
     texts = {(one.candidate, one.map): direction_text(one) for one in record.directions}
     names = dict.fromkeys(one.candidate for one in _in_order(record, record.directions))
     rows = [[code(name), *(texts[name, mapping] for mapping in record.maps)] for name in names]
-    return table(["candidate", *map(map_name, record.maps)], rows)
+    return table(["candidate", *record.maps], rows)
 
 
 def _tests(record: Diagnosis) -> list[Section]:
@@ -226,7 +225,7 @@ def _tests(record: Diagnosis) -> list[Section]:
         for name, change in one.differences.items():
             test = one.t_tests[name]
             rows.append([
-                code(one.candidate), map_name(name), f"{change.value:+.4f}", f"{change.low:+.4f} … {change.high:+.4f}",
+                code(one.candidate), name, f"{change.value:+.4f}", f"{change.low:+.4f} … {change.high:+.4f}",
                 *(p_text(p, resampled=not change.covers_seeds) for p in (change.p, change.corrected_p)),
                 "" if test.note is not None else f"{test.t:.2f} ({test.df:.1f})",
                 "" if test.note is not None else p_text(test.p, resampled=False),
@@ -276,7 +275,7 @@ def _coefficient(curve: CoefficientCurve, record: Diagnosis) -> Table:
          spread_text(point.temperature, 3), spread_text(point.accuracy)]
         for point in curve.points
     ]  # fmt: skip
-    return table([curve.option.rpartition(".")[2], *map(map_name, record.maps), "optimal", "T", "accuracy"], rows)
+    return table([curve.option.rpartition(".")[2], *record.maps, "optimal", "T", "accuracy"], rows)
 
 
 def _sizes(record: Diagnosis) -> tuple[Table, ...]:

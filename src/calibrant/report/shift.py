@@ -8,7 +8,7 @@ from calibrant.diagnosis import ShiftLevel, ShiftPanel, ShiftRow, Spread
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.shift import CLEAN
 from calibrant.evidence import Side
-from calibrant.report.candidates import SeedCell, direction_text, map_name, short_text, signed_text
+from calibrant.report.candidates import SeedCell, direction_text, short_text, signed_text
 from calibrant.report.page import Cell, Row, Section, Table, code, counted, table
 
 __all__ = ["RUN_TEST", "brief_shift_sections", "shift_section", "shift_sentences", "under_shifts"]
@@ -49,7 +49,7 @@ def _by_severity(panel: ShiftPanel) -> Iterator[Table]:
             for candidate, name in _candidates_and_maps(panel, panel.maps if metric in _BY_MAP else (UNCALIBRATED,)):
                 chosen = [levels[candidate, name, severity] for severity in severities]
                 cells = [SeedCell(level.metrics[metric], level.t_tests.get(metric)).cell() for level in chosen]
-                rows.append([code(candidate), map_name(name), *cells])
+                rows.append([code(candidate), name, *cells])
             yield table(header, rows, text=(0, 1), title=f"{words}, mean over {', '.join(names)}")
 
 
@@ -67,7 +67,7 @@ def _by_corruption(panel: ShiftPanel) -> Iterator[Table]:
         rows: list[Row] = []
         for candidate, name in _candidates_and_maps(panel, (UNCALIBRATED, TEMPERATURE)):
             cells = [_with_direction(by_shift[candidate, name, shift]) for shift in names]
-            rows.append([code(candidate), map_name(name), *cells])
+            rows.append([code(candidate), name, *cells])
         if len(names) > 1:
             title = f"ECE at severity {severity}, by corruption"
             yield table(["candidate", "map", *names], rows, text=(0, 1), title=title)
@@ -84,7 +84,7 @@ def _by_file(panel: ShiftPanel) -> Iterator[Table]:
             row = of_file[candidate, name]
             cells = [SeedCell(row.metrics[m], difference=row.differences.get(m)).cell() for m in _OF_FILE]
             since = "–" if math.isnan(row.change["ece"].mean) else f"{row.change['ece'].mean:+.4f}"
-            rows.append([code(candidate), map_name(name), *cells, since, direction_text(row.direction)])
+            rows.append([code(candidate), name, *cells, since, direction_text(row.direction)])
         header = ["candidate", "map", *_OF_FILE, "ece since clean", "confidence − accuracy"]
         yield table(
             header, rows, text=(0, 1, len(header) - 1), title=f"{summary.shift}, {counted(summary.n, 'sample')}"
