@@ -1,6 +1,7 @@
 """Records with numbers made up by a rule, so that the pages of them are the same on every machine."""
 
 import math
+import re
 from dataclasses import replace
 
 from calibrant import catalogue
@@ -39,6 +40,20 @@ from calibrant.metrics.base import TopStatistic
 from calibrant.predictions import ZeroCells
 
 HOSTILE = "<script>alert(1)</script>|\x1b[2J\n# `a` *b* [x](http://y)"
+
+
+def reviewed(cases, verdict):
+    """The verdict on every case as text, without numbers, whose last digits differ between machines.
+
+    The side of a difference that is noise is left out too.
+    """
+    parts = []
+    for name, record in cases.items():
+        words = verdict(record)
+        lines = [words.headline, *(f"- {line}" for line in words.findings), *(f"→ {step}" for step in words.next_steps)]
+        text = re.sub(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?", "#", "\n".join(lines))
+        parts.append(f"{name}\n\n" + re.sub("(?:lower|higher), noise", "lower or higher, noise", text) + "\n")
+    return "\n\n".join(parts)
 
 
 def made_estimate(value, *, calibration=False, p=0.2):

@@ -354,7 +354,7 @@ def _next_steps(comparison: Comparison, chosen: MethodResult) -> list[str]:
                 WhyUncalibrated.nothing_fitted: "Fit on other samples: the notes say what they must have.",
             }[comparison.why_uncalibrated]
         ]
-    step = f"Fit {chosen.name} on the calibration samples and put it behind the model."
+    step = f"Fit {chosen.name} on the calibration samples and apply it to the outputs of the model."
     if len(comparison.fitted) > 2 and chosen.name not in {TEMPERATURE, Auto.name}:
         step += " It was chosen on these test samples, so expect a little less on new ones; auto chooses without them."
     return [*first, step]
@@ -459,6 +459,6 @@ def separation_words(method: MethodResult) -> list[str]:
     if change is None or math.isnan(change.value):
         return [f"Confidence separates right from wrong with an AUROC of {value:.4f}."]
     difference = f"{change.value:+.4f} ({change.low:+.4f} to {change.high:+.4f}) against {_NAMES[UNCALIBRATED]}"
-    alike = "about as well" if change.is_beyond_noise else "no differently, beyond noise"
+    alike = "about as well" if change.is_beyond_noise else "as well, within noise"
     words = {"better": "better", "worse": "worse", "alike": alike}[change.side]
     return [f"Confidence separates right from wrong {words}: AUROC {value:.4f}, {difference}."]

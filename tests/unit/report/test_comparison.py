@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from made_records import reviewed
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 from calibrant.calibrators import Calibrator, TemperatureScaling, Uncalibrated
@@ -211,48 +212,103 @@ def test_the_choice_of_auto_does_not_depend_on_the_test_rows():
 # What to use.
 
 
-def test_calibrated_predictions_are_left_alone():
-    found = compare(rows(500, seed=3), rows(500, seed=4), [Bias(by=1.0)], resamples=200)
-    assert found.recommended.name == "uncalibrated"
-    assert comparison_verdict(found).headline.startswith("Leave the model uncalibrated")
+def changed(board, *methods):
+    """The board with these methods beside both baselines."""
+    rest = [method for method in board.methods if method.name in {"uncalibrated", "temperature"}]
+    return replace(board, methods=(*methods, *rest))
 
 
-def test_a_temperature_is_enough_where_nothing_beats_it():
-    found = compare(CALIBRATION, TEST, [Bias(temperature=2.0), Bias(by=0.01, temperature=2.0)], resamples=200)
-    assert found.recommended.name == "temperature"
-    assert comparison_verdict(found).headline.startswith("Temperature scaling is enough")
+def entry(board, name, *, nll=None, brier=None, nll_side="better", brier_side="better"):
+    """A method that is better than both baselines in every metric, but for the sides given against a temperature."""
+    metrics = dict(board.best.metrics)
+    for metric, value in (("nll", nll), ("brier", brier)):
+        if value is not None:
+            metrics[metric] = replace(metrics[metric], value=value)
+    better = {metric: replace(CHANGE, side="better") for metric in metrics}
+    against = better | {"nll": replace(CHANGE, side=nll_side), "brier": replace(CHANGE, side=brier_side)}
+    differences = {"uncalibrated": better, "temperature": against}
+    to_best = CHANGE if name == "sure" else None
+    return MethodResult(name, name, metrics=metrics, differences=differences, to_best=to_best, changed=0.0, seconds=0.1)
 
 
-def test_the_best_is_used_where_it_beats_both():
-    calibration, test = rows(800, scale=2.0, shift=2.0, seed=5), rows(800, scale=2.0, shift=2.0, seed=6)
-    found = compare(calibration, test, [Bias(by=2.0, temperature=2.0)], resamples=200)
-    assert found.recommended.name == "bias(by=2.0,temperature=2.0)"
-    words = comparison_verdict(found)
-    assert words.headline.startswith("Use bias(by=2.0,temperature=2.0)")
-    assert "lower than that of the uncalibrated model, and" in words.findings[0]
-    assert "lower than that of temperature scaling" in words.findings[0]
-    assert any("changes the predicted class" in finding for finding in words.findings)
-    assert any("AUROC" in finding for finding in words.findings)
+def ranked_by_ece(board, nll):
+    """A temperature, beside a method of a lower ECE and this log-loss."""
 
+    def with_values(method, nll, ece, **more):
+        values = {name: replace(method.metrics[name], value=value) for name, value in (("nll", nll), ("ece", ece))}
+        return replace(method, metrics={**method.metrics, **values}, **more)
 
-def test_the_best_gives_way_to_one_that_is_surely_better_than_a_temperature(board):
-    def entry(name, nll, side):
-        metrics = {**board.best.metrics, "nll": replace(board.best.metrics["nll"], value=nll)}
-        against = {
-            "uncalibrated": {metric: replace(CHANGE, side="better") for metric in metrics},
-            "temperature": {metric: replace(CHANGE, side=side) for metric in metrics},
-        }
-        return MethodResult(
-            name, name, metrics=metrics, differences=against, to_best=None if nll == 0.1 else CHANGE, changed=0.0
-        )
-
-    rest = [each for each in board.methods if each.name in {"uncalibrated", "temperature"}]
-    found = replace(board, methods=(entry("lucky", 0.1, "alike"), entry("sure", 0.2, "better"), *rest))
-    assert found.recommended.name == "sure"
-    said = comparison_verdict(found).findings
-    assert any(
-        "lucky is lower still" in line and "not clearly better than temperature scaling" in line for line in said
+    methods = (
+        with_values(board.find("temperature"), 0.5, 0.2),
+        with_values(board.find("bias(by=0.1)"), nll, 0.1, differences={}),
+        with_values(board.find("uncalibrated"), 0.9, 0.3),
     )
+    return replace(board, methods=tuple(sorted(methods, key=lambda method: method.nll)))
+
+
+def confidently_wrong():
+    """Sure and right but for one in a hundred, terribly wrong: a high temperature saves the log-loss only."""
+    odds = torch.full((2000,), 6.0, dtype=torch.float64) + 0.1 * torch.randn(2000, generator=torch.manual_seed(0))
+    odds[::100] = -60.0
+    samples = Predictions.from_binary_logits(odds, torch.ones(2000, dtype=torch.int64))
+    return compare(samples[:1000], samples[1000:], [], resamples=200)
+
+
+def of_other_accuracy(*, perfect):
+    """Test samples of another accuracy than the calibration samples, of which no method can be learned if perfect."""
+    if perfect:
+        logits = torch.randn(400, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        sets = Predictions.from_logits(logits, logits.argmax(1)), TEST
+    else:
+        other = rows(600, scale=2.0, seed=8)
+        sets = CALIBRATION, Predictions.from_logits(other.logits, (other.labels + (torch.arange(600) % 3 == 0)) % 4)
+    with pytest.warns(CalibrantWarning, match="may not be drawn alike"):
+        return compare(*sets, [Bias(by=3.0)] if perfect else [], resamples=100)
+
+
+def test_the_verdict_of_each_case_reads_as_was_reviewed(board, golden):
+    shifted = [rows(800, scale=2.0, shift=2.0, seed=seed) for seed in (5, 6)]
+    near = [Bias(temperature=2.0), Bias(by=0.01, temperature=2.0)]
+    few = {n: compare(rows(500, scale=1.5, seed=3), rows(n, scale=1.5, seed=5), [Bias(by=0.5)], resamples=200)
+           for n in (1, 2, 10)}  # fmt: skip
+    cases = {
+        "calibrated already": (compare(rows(500, seed=3), rows(500, seed=4), [Bias(by=1.0)], resamples=200), None),
+        "calibrated already, many samples": (compare(rows(2000, seed=3), rows(2000, seed=4), [], resamples=200), None),
+        "one temperature is enough": (compare(CALIBRATION, TEST, near, resamples=200), "temperature"),
+        "the best beats both baselines": (
+            compare(*shifted, [Bias(by=2.0, temperature=2.0)], resamples=200),
+            "bias(by=2.0,temperature=2.0)",
+        ),
+        "the best is not clearly better than a temperature": (
+            changed(board, entry(board, "lucky", nll=0.1, nll_side="alike"), entry(board, "sure", nll=0.2)),
+            "sure",
+        ),
+        "the Brier score disagrees": (confidently_wrong(), "temperature"),
+        "the Brier score would choose another": (
+            changed(board, entry(board, "first", brier=0.2, brier_side="alike"), entry(board, "other", brier=0.1)),
+            "first",
+        ),
+        "the Brier score agrees": (
+            changed(board, entry(board, "first", brier=0.2), entry(board, "other", brier=0.1)),
+            "first",
+        ),
+        "ECE prefers a higher log-loss": (ranked_by_ece(board, 0.7), "temperature"),
+        "ECE prefers a lower log-loss": (ranked_by_ece(board, 0.3), "temperature"),
+        "ECE prefers the same log-loss": (ranked_by_ece(board, 0.5), "temperature"),
+        **{f"{n} test samples": (found, None) for n, found in few.items()},
+        "test samples of a lower accuracy": (of_other_accuracy(perfect=False), None),
+        "calibration samples without errors": (of_other_accuracy(perfect=True), None),
+    }
+    for name, (found, chosen) in cases.items():
+        if chosen is not None:
+            assert found.recommended.name == chosen, name
+        assert "nan" not in text_of(found)
+    golden("comparison-verdicts.txt", reviewed({name: found for name, (found, _) in cases.items()}, comparison_verdict))
+
+
+@pytest.mark.usefixtures("no_temperature")
+def test_where_no_method_can_be_fitted_there_is_nothing_to_compare():
+    assert comparison_verdict(compare(CALIBRATION, TEST, [], resamples=100)).headline.startswith("Nothing to compare")
 
 
 def test_what_auto_took_stands_before_auto():
@@ -281,64 +337,6 @@ def test_holm_is_computed_by_hand():
     assert math.isnan(corrected["e"])
 
 
-def test_the_calibration_error_s_favourite_is_named_where_it_is_another(board):
-    lowest = min(board.fitted, key=lambda entry: entry.metrics["ece"].value)
-    said = " ".join(comparison_verdict(board).findings)
-    assert (f"ECE ranks {lowest.name} first" in said) == (lowest is not board.recommended)
-
-
-def test_a_brier_score_that_rises_beyond_noise_is_said_beside_a_log_loss_that_falls():
-    """Sure and right but for one in a hundred, terribly wrong: a high temperature saves the log-loss only."""
-    odds = torch.full((2000,), 6.0, dtype=torch.float64) + 0.1 * torch.randn(2000, generator=torch.manual_seed(0))
-    odds[::100] = -60.0
-    samples = Predictions.from_binary_logits(odds, torch.ones(2000, dtype=torch.int64))
-    found = compare(samples[:1000], samples[1000:], [], resamples=200)
-    assert found.recommended.name == "temperature"
-    said = comparison_verdict(found).findings
-    assert any("disagrees: that of temperature is" in line and "by it, uncalibrated is best" in line for line in said)
-
-
-@pytest.mark.parametrize(("own", "said"), [("alike", True), ("better", False)])
-def test_another_choice_by_the_brier_score_is_said_where_it_is_beyond_noise(board, own, said):
-    def entry(name, brier, side):
-        metrics = {**board.best.metrics, "brier": replace(board.best.metrics["brier"], value=brier)}
-        changes = {metric: replace(CHANGE, side="better") for metric in metrics}
-        against = {"uncalibrated": changes, "temperature": {**changes, "brier": replace(CHANGE, side=side)}}
-        return MethodResult(name, name, metrics=metrics, differences=against, changed=0.0)
-
-    first, other = entry("first", 0.2, own), entry("other", 0.1, "better")
-    rest = [each for each in board.methods if each.name in {"uncalibrated", "temperature"}]
-    found = replace(board, methods=(first, other, *rest))
-    assert found.recommended is first
-    assert any("would choose other" in line for line in comparison_verdict(found).findings) == said
-
-
-def with_nll_and_ece(entry, nll, ece, **changed):
-    metrics = {**entry.metrics}
-    for name, value in (("nll", nll), ("ece", ece)):
-        metrics[name] = replace(metrics[name], value=value)
-    return replace(entry, metrics=metrics, **changed)
-
-
-@pytest.mark.parametrize(
-    ("nll", "said"),
-    [
-        (0.7, "whose log-loss is 0.2000 higher: choose by the log-loss, because"),
-        (0.3, "whose log-loss is 0.2000 lower too."),
-        (0.5, "whose log-loss is the same."),
-    ],
-)
-def test_the_log_loss_is_advised_only_against_a_higher_one(board, nll, said):
-    chosen = with_nll_and_ece(board.find("temperature"), 0.5, 0.2)
-    other = with_nll_and_ece(board.find("bias(by=0.1)"), nll, 0.1, differences={})
-    nothing = with_nll_and_ece(board.find("uncalibrated"), 0.9, 0.3)
-    found = replace(board, methods=tuple(sorted((chosen, other, nothing), key=lambda entry: entry.nll)))
-    assert found.recommended is chosen
-    words = " ".join(comparison_verdict(found).findings)
-    assert f"ECE ranks bias(by=0.1) first (0.1000), {said}" in words
-    assert ("choose by" in words) == (nll > 0.5)
-
-
 def test_trying_more_methods_does_not_change_what_is_said_of_a_temperature():
     # A gain that one test finds and twenty corrected ones would not.
     calibration, test = rows(400, scale=1.5, seed=65), rows(120, scale=1.5, seed=15)
@@ -363,16 +361,6 @@ def test_the_planned_comparison_is_neither_corrected_nor_counted():
 # Why nothing is recommended.
 
 
-@pytest.mark.parametrize("count", [1, 2, 10])
-def test_a_few_test_rows_are_too_few_to_tell(count):
-    found = compare(rows(500, scale=1.5, seed=3), rows(count, scale=1.5, seed=5), [Bias(by=0.5)], resamples=200)
-    assert found.recommended.name == "uncalibrated"
-    words = comparison_verdict(found)
-    assert words.headline.startswith("Too few test samples to decide whether any method helps: none of 2 methods")
-    assert words.next_steps == ["Compare on more test samples; until then use no calibration."]
-    assert "nan" not in text_of(found)
-
-
 def test_one_row_marks_nobody():
     found = compare(CALIBRATION, TEST[:1], [Bias(by=3.0)], resamples=100)
     assert {change.side for entry in found.fitted for by in entry.differences.values() for change in by.values()} == {
@@ -381,44 +369,7 @@ def test_one_row_marks_nobody():
     assert "The test samples show no spread" in " ".join(comparison_verdict(found).findings)
 
 
-def test_enough_rows_to_rule_a_gain_out_say_that_nothing_helps():
-    found = compare(rows(2000, seed=3), rows(2000, seed=4), [], resamples=200)
-    assert comparison_verdict(found).next_steps == ["Leave the model uncalibrated: recalibrating could only add noise."]
-
-
-@pytest.mark.usefixtures("no_temperature")
-def test_where_nothing_can_be_fitted_that_is_said():
-    found = compare(CALIBRATION, TEST, [], resamples=100)
-    words = comparison_verdict(found)
-    assert words.headline == "Nothing to compare: no method could be fitted on the calibration samples."
-    assert words.next_steps[0].startswith("Fit on other samples")
-
-
 # What must hold of the two sets.
-
-
-def test_sets_of_different_accuracy_are_warned_of_wherever_the_words_go():
-    other = rows(600, scale=2.0, seed=8)
-    worse = Predictions.from_logits(other.logits, (other.labels + (torch.arange(600) % 3 == 0)) % 4)
-    with pytest.warns(CalibrantWarning, match="may not be drawn alike"):
-        found = compare(CALIBRATION, worse, [], resamples=100)
-    words = comparison_verdict(found)
-    assert words.findings[0].startswith("The two sets may not be drawn alike")
-    assert words.next_steps[0].startswith("Resolve the warning above first")
-    assert not any("add noise" in step for step in words.next_steps)
-    assert "may not be drawn alike" in to_markdown(comparison_page(found))
-
-
-def test_sets_of_different_accuracy_do_not_advise_to_leave_things_as_they_are():
-    logits = torch.randn(400, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    perfect = Predictions.from_logits(logits, logits.argmax(1))
-    with pytest.warns(CalibrantWarning, match="may not be drawn alike"):
-        found = compare(perfect, TEST, [Bias(by=3.0)], resamples=100)
-    assert found.recommended.name == "uncalibrated"
-    assert comparison_verdict(found).headline.startswith("No advice can be based on these two sets")
-    assert comparison_verdict(found).next_steps == [
-        "Resolve the warning above first, then compare again: the answer may change."
-    ]
 
 
 def test_accuracies_of_sets_drawn_alike_lie_less_than_four_standard_errors_apart():
@@ -457,46 +408,6 @@ def test_a_model_with_few_different_answers_is_not_suspected():
 
 def text_of(board, width=120):
     return to_terminal(comparison_page(board), width=width, full=True).plain
-
-
-def many(board, count=30):
-    """The same board with many methods of long names."""
-    entry = board.find("bias(by=0.1)")
-    more = [replace(entry, name=f"temperature(criterion=ece-neural-clamping)+method_{i}") for i in range(count)]
-    return replace(board, methods=(*board.fitted, *more, *board.methods[len(board.fitted) :]))
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_the_table_fits_a_page_with_three_and_with_thirty_methods(board, width):
-    for found in (board, many(board)):
-        shown = text_of(found, width)
-        assert max(len(line) for line in shown.splitlines()) <= width
-        assert all(f"{method.nll:.4f}" in shown for method in found.fitted)
-        assert "nan" not in shown
-
-
-def test_the_page_has_every_number_with_its_interval(board):
-    page = to_markdown(comparison_page(board))
-    tables = [block.splitlines() for block in page.split("\n\n") if block.startswith("|")]
-    assert len(tables) == 4
-    for table in tables:
-        assert len({line.count("|") for line in table}) == 1
-    assert len(tables[0]) == 2 + len(board.methods)
-    assert len(tables[1]) == 2 + len(board.fitted)
-    assert "nan" not in page
-
-
-def test_the_document_is_plain_and_versioned(board):
-    document = comparison_page(board).data()
-    again = json.loads(json.dumps(document, allow_nan=False))
-    assert again["schema"] == "calibrant.comparison/1"
-    assert again["recommended"] == board.recommended.name
-    assert [method["name"] for method in again["methods"]] == [entry.name for entry in board.methods]
-    best = again["methods"][0]
-    assert set(best["metrics"]) == {"nll", "brier", "ece", "ace", "sce", "auroc", "aurc", "accuracy"}
-    change = best["differences"]["uncalibrated"]["nll"]
-    assert set(change) == {"baseline", "candidate", "value", "low", "high", "p", "corrected_p", "side", "covers_seeds"}
-    assert again["methods"][-1]["failure"] == "it must not be asked to."
 
 
 def test_a_handful_of_rows_and_right_answers_only_are_survived():
