@@ -49,14 +49,14 @@ def page_of(records: Sequence[Record], *, images: Path | None) -> str:
 
 <!-- Written by `python -m experiments table dark-side` from its records.jsonl. -->
 
-Fig. 1a to c of "On the Dark Side of Calibration" shows three hypothetical classifiers, half of whose answers are right.
-The paper prints their numbers and not how they were made. These were **built to have those numbers**, so that they
-agree says only that such classifiers exist: confidences of right answers have a Beta(q + d, q) distribution, those of
-wrong ones its mirror image, and d = 1 is calibrated. ECE of the draws has 15 bins.
+Fig. 1a to c of "On the Dark Side of Calibration" shows three hypothetical classifiers with an accuracy of one
+half. The paper prints their numbers, but not how they were made. Ours were **built to have those numbers**; that they
+agree shows only that such classifiers exist. Confidences of right predictions have a Beta(q + d, q) distribution, those
+of wrong ones its mirror image, and d = 1 is calibrated. ECE of the draws has 15 bins.
 
 {provenance(records)}
 
-![Densities of the confidence of right and wrong answers](images/dark-side-hypothetical.png)
+![Densities of the confidence of right and wrong predictions](images/dark-side-hypothetical.png)
 """
     lines = ["| panel | d | q | ECE | AUROC | equation 9 |", "|---" * 6 + "|"]
     for record in toys:

@@ -12,16 +12,16 @@ from experiments.page import joined
 __all__ = ["page_of"]
 
 INTRODUCTION = """\
-# Thirteen ways to train: as they are, after a map, and under shift
+# Thirteen ways to train: uncalibrated, after a map, and under shift
 
 <!-- Written by `python -m experiments table meta` from its records.jsonl. -->
 """
 ABOUT = """\
 ResNet-18 on CIFAR-100, trained by `calibrant.training` with the division of *Towards Unbiased Calibration using
 Meta-Regularization* (Wang & Golebiowski 2024): 40,000 images train, 5,000 tune the losses that are learned, 5,000
-calibrate, 10,000 judge. {epochs} epochs in batches of {batch_size} (the paper: at most 350 in batches of 128), {seeds}
-seeds, bfloat16 on one GPU, the last epoch's network. No public code of the paper exists; what it leaves open is told in
-[the losses' own documentation](losses.md). Means ± standard deviations over seeds, in percent but for log-loss and T;
+calibrate, 10,000 test. {epochs} epochs in batches of {batch_size} (the paper: at most 350 in batches of 128), {seeds}
+seeds, bfloat16 on one GPU, the last epoch's network. No public code of the paper exists; what it leaves open is in
+[the losses' documentation](losses.md). Means ± standard deviations over seeds, in percent but for log-loss and T;
 15 bins.
 """
 TITLES = {
@@ -56,32 +56,32 @@ PUBLISHED = {
     "flg-sece": "23.69, .877, 1.94, 7.48, 1.94, .192",
 }
 COLUMNS = {"error": 2, "nll": 3, "ece": 2, "mce": 2, "ace": 2, "sce": 3}  # and digits
-MAPS = {"none": "as it is", "temperature": "temperature", "histogram": "histogram", "svs": "SVS"}
+MAPS = {"none": "uncalibrated", "temperature": "temperature", "histogram": "histogram", "svs": "SVS"}
 _WHOLE_WORDS: dict[str, bool] = {"break_long_words": False, "break_on_hyphens": False}
 MARKS = {"better": " ✓", "worse": " ✗", "alike": "", "higher": " ▲", "lower": " ▼"}
 
 AFTER_A_MAP = """\
 ## What a map leaves
 
-The same networks by `calibrant diagnose`: ECE as it is and after maps fitted on each network's own 5,000 calibration
-rows; the lowest that any temperature has on the test rows (an oracle, and no method); AUROC of right against wrong
-answers; and the log-loss that no temperature mends. ✓ better, ✗ worse than cross-entropy on the same rows beyond the
-noise of rows and of seeds, corrected for twelve comparisons (Holm).
+The same networks by `calibrant diagnose`: ECE uncalibrated and after maps fitted on each network's own 5,000
+calibration samples; the lowest ECE of any temperature on the test samples (an oracle, not a method); AUROC of right
+against wrong predictions; and the log-loss that no temperature removes. ✓ better, ✗ worse than cross-entropy on the
+same samples beyond the noise of samples and of seeds, corrected for twelve comparisons (Holm).
 
 ![ECE after temperature scaling across, AUROC upwards: most ways stay near cross-entropy, label smoothing and inverse
 focal lie to its right](images/meta-study/two_sided.png)
 """
 GAMMAS = """\
-## What became of γ
+## Course of γ
 
-Mean and standard deviation of γ over the calibration rows of each run, which have no part in the training.
+Mean and standard deviation of γ over the calibration samples of each run, which have no part in the training.
 
 """
 SHIFT = """\
 ## Under shift
 
 Test images with noise, blur, contrast, brightness and JPEG artefacts, made by the library; means over the five at each
-severity. Each network keeps the temperature that its clean calibration rows gave. "gap" is mean confidence minus
+severity. Each network keeps the temperature fitted on its clean calibration samples. "gap" is mean confidence minus
 accuracy. ▲ higher, ▼ lower than cross-entropy by a t-test over seeds at .05, not corrected.
 
 ![ECE, accuracy and AUROC by severity, a column a way to train](images/meta-study/shift.png)
@@ -90,7 +90,7 @@ CONFIDENCE = """\
 ## Other confidences
 
 On the networks trained with cross-entropy: the softmax against [ConfidNet and TrustScore](confidence.md), which read
-the features before the last layer. ConfidNet's head learned for 40 epochs from the rows that had trained the network,
+the features before the last layer. ConfidNet's head learned for 40 epochs from the samples that trained the network,
 or for 200 from the 5,000 that tune learned losses, which it had not seen; the epoch was chosen on a tenth of them.
 
 | confidence | fitted on | networks | AUROC | AUPR of errors | AURC |
@@ -120,7 +120,7 @@ cross-entropy, at {mmce_accuracy:.1f} points of accuracy. {auroc_sides} of {othe
 cross-entropy's beyond noise, that of eq. 2. Where a temperature is not enough, bins are: after histogram binning no
 way differs from cross-entropy beyond noise, between {histogram_least:.1f} and {histogram_most:.1f}.
 
-![ECE of each way as it is, after each map and at the best temperature, with its place among
+![ECE of each way uncalibrated, after each map and at the best temperature, with its place among
 all](images/meta-study/calibratability.png)
 """,
     "gamma": """\
@@ -131,7 +131,7 @@ limit](images/meta-study/learned_loss.png)
 ({gamma_least:.2f} to {gamma_most:.2f}), and ECE goes with it: the smaller γ, the higher (rank correlation
 {gamma_correlation:.2f} over {gamma_runs} runs). So the objective hardly holds γ to a place. By the paper's eq. 2 to
 the letter, where the calibration error alone tunes γ and no cross-entropy is beside it, the mean γ ends at
-{gamma_alone} (the limit is 20): the network learns less and is far underconfident. The paper does not tell how γ-Net
+{gamma_alone} (the limit is 20): the network learns less and is far underconfident. The paper does not say how γ-Net
 is made to begin at 1, nor how fast it learns; other choices than ours may end elsewhere.
 """,
     "shift": """\
@@ -236,7 +236,7 @@ def _shifts(lines_of: list[dict[str, Any]]) -> str:
 
 def _confidences(lines_of: list[dict[str, Any]]) -> str:
     methods = {"softmax": "softmax", "trust_score": "TrustScore", "confidnet": "ConfidNet"}
-    rows = {"none": "", "train": "the training rows", "meta": "unseen rows"}
+    rows = {"none": "", "train": "training samples", "meta": "unseen samples"}
     lines = []
     for key in dict.fromkeys((each["method"], each["rows"]) for each in lines_of):
         mine = [each for each in lines_of if (each["method"], each["rows"]) == key]
