@@ -42,13 +42,8 @@ __all__ = [
 class RowDraws:
     """Random numbers for some samples, from a generator that is seeded anew for each of them.
 
-    They are drawn on the CPU and then moved, because a GPU's generator would give others. The numbers of a sample
-    depend on the shape of an image and on these alone:
-
-    Args:
-        name: Name of the corruption.
-        seed: Random seed, at least 0.
-        first_row: Number of the first sample.
+    The numbers of a sample depend on the shape of an image, the corruption, the seed and the sample's number alone.
+    They are drawn on the CPU and then moved, because a GPU's generator would give others.
 
     Example:
         >>> draws = RowDraws("gaussian_noise", seed=0, first_row=0)
@@ -107,26 +102,17 @@ class Corruption(ABC):
 
     @abstractmethod
     def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
-        """Return the images at one strength; the result for an image must not depend on the other images.
+        """Return the images at one strength, (n, c, h, w) float32; values outside 0..1 are clipped afterwards.
 
-        Args:
-            pixels: In 0..1, (n, c, h, w) float32 with one or three channels; not to be written to.
-            strength: One of ``strengths``.
-            draws: Source of random numbers.
-
-        Returns:
-            (n, c, h, w) float32; values outside 0..1 are clipped afterwards.
+        The result for an image must not depend on the other images. ``pixels`` lie in 0..1, have one or three channels,
+        and must not be written to.
         """
 
 
 def weighted_shifts(pixels: Tensor, kernel: Tensor) -> Tensor:
-    """Replace every pixel by the weighted mean of those around it.
+    """Replace every pixel, (n, c, h, w), by the weighted mean of those around it; the kernel has odd sides.
 
     The mean of an image does not change if the kernel is symmetric and sums to 1, because edges are mirrored.
-
-    Args:
-        pixels: (n, c, h, w).
-        kernel: Weights, (rows, columns), both odd, the middle one for the pixel itself.
 
     Example:
         >>> weighted_shifts(torch.tensor([[[[1.0, 2.0, 6.0]]]]), torch.tensor([[0.25, 0.5, 0.25]]))
@@ -290,10 +276,7 @@ class MotionBlur(Corruption):
 @final
 @dataclass(frozen=True)
 class Brightness(Corruption):
-    """The brightest channel of every pixel is raised by so much, at most to full; hue and saturation stay.
-
-    So the other channels rise in proportion, and black becomes grey: adding to the value in the HSV colour space.
-    """
+    """The value in the HSV colour space is raised, at most to full; hue and saturation stay, and black becomes grey."""
 
     name = "brightness"
     title = "Brightness"
@@ -310,7 +293,7 @@ class Brightness(Corruption):
 @final
 @dataclass(frozen=True)
 class Contrast(Corruption):
-    """Every channel of an image is drawn towards its mean."""
+    """Every channel of an image moves towards its mean."""
 
     name = "contrast"
     title = "Contrast"
@@ -328,8 +311,7 @@ class Pixelate(Corruption):
     """Made smaller by a box filter, then as large as before by repeating pixels.
 
     A box takes the mean of the whole pixels whose middle it covers, as Pillow's does. Sizes are whole numbers, so that
-    on very small images, of 8 x 8 pixels say, severities may be the same or even change places, and on a single pixel
-    nothing happens.
+    on very small images severities may be the same or even change places.
     """
 
     name = "pixelate"

@@ -18,13 +18,14 @@ from calibrant.datasets.dataset import Dataset, DatasetReader, RemoteFile, Sampl
 from calibrant.datasets.publisher_files import (
     UNCHECKED,
     FileLayout,
+    Member,
     check_file,
     find_files,
     missing_files,
     open_file,
     read_to_end,
 )
-from calibrant.errors import FileError, InputError, UnknownNameError
+from calibrant.errors import FileError, InputError, UnknownNameError, check_expansion, reading
 from calibrant.paper import Paper
 
 __all__ = ["Headers", "Newsgroups", "Vocabulary", "words_of"]
@@ -221,7 +222,7 @@ class Newsgroups(DatasetReader):
                 f"headers must be left at 'subject' for JSON lines, whose texts are taken as they are; got "
                 f"{self.headers!r}. Read {_ARCHIVE} to choose."
             )
-        return [_json_part(files.paths[name]) for name in _JSON]
+        return [_json_part(member) for member in files.members()]
 
     def _unpacked_parts(self, folder: Path, *, checked: bool) -> list[_Part]:
         parts = [_part(str(folder / name), _unpacked(folder / name), self.headers) for name in _PUBLISHED]
@@ -269,23 +270,26 @@ def _unpacked(folder: Path) -> Iterator[_Message]:
 
 def _archived(archive: Path, headers: Headers) -> list[_Part]:
     parts: dict[str, list[_Message]] = {part: [] for part in _PUBLISHED}
+    size = 0
     # Unpacked outside tarfile, which may take a compressed stream that was cut short for one that has ended.
     with open_file(archive) as unzipped, tarfile.open(fileobj=unzipped, mode="r|") as tar:
         for entry in tar:
             part, category, file = ("", "", *PurePosixPath(entry.name).parts)[-3:]
             stream = tar.extractfile(entry) if part in parts and not file.startswith(".") else None
             if stream is not None:
+                size += entry.size
+                check_expansion(archive, size)
                 parts[part].append(_Message(category, file, stream.read()))
         read_to_end(unzipped)  # where the checksum is
     return [_part(f"{archive}:{name}", messages, headers) for name, messages in parts.items()]
 
 
-def _json_part(path: Path) -> _Part:
-    part = _Part(str(path), [], [])
-    with open_file(path) as stream:
-        for number, line in enumerate(stream, start=1):
+def _json_part(member: Member) -> _Part:
+    part = _Part(member.where, [], [])
+    with reading(member.where, "file of JSON lines"):
+        for number, line in enumerate(member.stream, start=1):
             if line.strip():
-                label, text = _record(line, f"{path}, line {number}")
+                label, text = _record(line, f"{member.where}, line {number}")
                 part.labels.append(label)
                 part.texts.append(text)
     return part

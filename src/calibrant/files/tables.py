@@ -167,16 +167,16 @@ def open_arrow(path: Path) -> Content:
     def table(names: list[str] | None) -> Any:
         with reading(path, form), pa.OSFile(str(path)) as file:
             start = 8 if file.read(6) == b"ARROW1" else 0
-            listed = None
-            if start:
-                file.seek(0)
-                with pa.ipc.open_file(file) as reader:
-                    listed = reader.num_record_batches
             file.seek(start)
             with pa.ipc.open_stream(file) as reader:
                 schema = reader.schema
             if names is None:
                 return schema
+            listed = None
+            if start:
+                file.seek(0)
+                with pa.ipc.open_file(file) as reader:
+                    listed = reader.num_record_batches
             _check_arrow_buffers(path, start)
             file.seek(start)
             fields = [schema.get_field_index(name) for name in names]
