@@ -302,6 +302,40 @@ class TestExtremeNumbers:
             assert all(math.isfinite(part) for part in split)
 
 
+class TestEdgeCases:
+    """Samples at the edge of what is allowed give finite numbers, or NaN if all predictions are right or all wrong."""
+
+    LOGITS = np.array([[2.0, 0.0, -1.0], [0.5, 1.5, 0.0], [0.0, 0.0, 3.0]])
+    CASES = (
+        Predictions.from_logits([[2.0, 0.0, 1.0]], [0]),
+        Predictions.from_logits([[2.0, 0.0, 1.0]], [1]),
+        Predictions.from_logits(LOGITS, LOGITS.argmax(1)),
+        Predictions.from_logits(LOGITS, (LOGITS.argmax(1) + 1) % 3),
+        Predictions.from_logits(np.zeros((6, 3)), [0, 1, 2, 0, 1, 2]),
+        Predictions.from_logits(np.array([[1e4, -1e4, 0.0], [-1e4, 1e4, 1e4]]), [0, 2]),
+        Predictions.from_logits(torch.tensor([[1e4, -1e4, 0.0], [-1e4, -1e4, 1e4]]), [0, 0]),
+        Predictions.from_logits(torch.tensor([[65504.0, -65504.0]] * 2).half(), [0, 1]),
+        Predictions.from_probs([[1.0, 0.0], [0.0, 1.0]], [0, 1]),
+        Predictions.from_logits(np.eye(4), [0, 0, 1, 1]),
+    )
+    TOP_CASES = (
+        TopLabel([0.0, 1.0, 0.0, 1.0], [True, True, False, False]),
+        TopLabel([1.0, 1.0], [True, True]),
+        TopLabel([1.0, 1.0], [False, False]),
+        TopLabel([0.0], [True]),
+    )
+    NEED_BOTH = frozenset({"auroc", "aupr_success", "aupr_error", "fpr95"})
+
+    @each(ALL)
+    def test_every_metric_has_a_value(self, metric):
+        for rows in (*self.CASES, *(self.TOP_CASES if metric in TOP else ())):
+            value = metric(rows)
+            if metric.name in self.NEED_BOTH and rows.top.accuracy in {0.0, 1.0}:
+                assert math.isnan(value) or 0 <= value <= 1
+            else:
+                assert math.isfinite(value)
+
+
 class TestAdditivity:
     @each(ALL)
     @given(data=st.data())
