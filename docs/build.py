@@ -8,6 +8,7 @@ from pathlib import Path
 from calibrator_pages import calibrator_pages
 from loss_page import loss_page
 from metric_page import metric_page
+from papers_page import PAGE, page
 
 from calibrant.cli.listing import INDEX, write_index
 
@@ -26,6 +27,7 @@ def main() -> None:
     for old in (DOCS / "calibrators").glob("*.md"):
         if old not in written:
             old.unlink()
+    written[PAGE] = page()
     for path, text in written.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

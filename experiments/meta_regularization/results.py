@@ -175,15 +175,19 @@ def _table(records: Sequence[Record], numbers: dict[str, Number]) -> str:
 
 
 def _gammas(records: Sequence[Record]) -> str:
-    lines = ["## γ over the epochs", "", "Mean ± standard deviation over the calibration samples.", ""]
+    lines = ["## γ over the epochs", "", "Mean ± standard deviation over the samples named.", ""]
     for record in records:
         described = [each for each in record["numbers"]["epochs"] if "gamma_mean" in each]
         if described:
             picked = described[:: max(1, len(described) // 8)]
-            words = "; ".join(f"{each['epoch']}: {each['gamma_mean']:.2f} ± {each['gamma_std']:.2f}" for each in picked)
-            lines.append(
-                f"- {record['cell']['method']}, {record['cell']['length']}, seed {record['cell']['seed']}: {words}."
-            )
+            cell = record["cell"]
+            for part, prefix in (("calibration", ""), ("test", "test_")):
+                if f"{prefix}gamma_mean" in picked[0]:
+                    words = "; ".join(
+                        f"{each['epoch']}: {each[f'{prefix}gamma_mean']:.2f} ± {each[f'{prefix}gamma_std']:.2f}"
+                        for each in picked
+                    )
+                    lines.append(f"- {cell['method']}, {cell['length']}, seed {cell['seed']}, {part}: {words}.")
     return "\n".join(lines) if len(lines) > 4 else ""
 
 

@@ -16,10 +16,12 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.datasets import CIFAR100, Dataset, DigitsReader, split_dataset
 from calibrant.errors import FitError, InputError
 from calibrant.evidence import estimate
+from calibrant.losses import MetaLoss
 from calibrant.metrics import ACE, AUROC, ECE, MCE, NLL, SCE, Accuracy, Metric
 from calibrant.models import build_model
 from calibrant.predictions import Predictions
 from calibrant.training import RECIPES, EpochRecord, Session, Speed, TrainingData
+from calibrant.training.record import features_of
 from calibrant.training.session import selected_epoch
 from experiments.meta_regularization.results import numbers_of, page_of
 from experiments.numbers import Number
@@ -114,6 +116,7 @@ class _Trainer:
         """Report each cell's numbers: of every selection rule, uncalibrated and after a temperature; and its epochs."""
         sessions = {self._session(cell): place for place, cell in enumerate(cells)}
         kept: dict[Session, dict[str, _Snapshot]] = {session: {} for session in sessions}
+        gammas: dict[Session, list[dict[str, float]]] = {session: [] for session in sessions}  # of test samples
         labels = {name: part.labels.cpu() for name, part in self._data.held_out.items()}
 
         def after_epoch(session: Session, record: EpochRecord) -> None:
@@ -127,12 +130,14 @@ class _Trainer:
             if chosen:
                 logits = {name: each.cpu() for name, each in session.held_out_logits.items()}
                 kept[session] |= dict.fromkeys(chosen, _Snapshot(record.epoch, logits))
+            gammas[session].append(_gammas(session))
             # Of a training of minutes or hours.
             name, test = cells[sessions[session]]["method"], record.held_out["test"]
             print(f"{name} epoch {record.epoch} {record.seconds:.2f} s {test} {dict(record.learned)}", flush=True)
             if session.is_finished:
                 rules = {rule: _evaluated(snapshot, labels) for rule, snapshot in kept[session].items()}
-                epochs = [_in_short(record) for record in session.records if record.held_out]
+                judged = [record for record in session.records if record.held_out]
+                epochs = [_in_short(record) | gamma for record, gamma in zip(judged, gammas[session], strict=True)]
                 report(sessions[session], {"rules": rules, "epochs": epochs})
 
         def after_failure(session: Session, error: FitError) -> None:
@@ -174,6 +179,14 @@ def _evaluated(snapshot: _Snapshot, labels: Mapping[str, Tensor]) -> dict[str, A
             for name, row in rows.items()
         },
     }
+
+
+def _gammas(session: Session) -> dict[str, float]:
+    """Return how a learned loss lies on the test samples; nothing for other losses."""
+    if not isinstance(session.loss, MetaLoss):
+        return {}
+    found = session.loss.describe(features_of(session.model, session.data.held_out["test"]))
+    return {f"test_{name}": _rounded(value) for name, value in found.items()}
 
 
 def _in_short(record: EpochRecord) -> dict[str, Any]:

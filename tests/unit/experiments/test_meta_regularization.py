@@ -15,7 +15,8 @@ def test_the_quick_grid_runs_from_the_command_line_to_a_page(tmp_path, capfd):
     assert main(["table", "meta-regularization", "--quick", "--records", records, "--out", str(tmp_path)]) == 0
     page = (tmp_path / "meta-regularization-study.md").read_text(encoding="utf-8")
     assert "| FLγ-SECE | quick | 1 | best error: " in page
-    assert "## γ over the epochs" in page
+    assert "- FLγ-SECE, quick, seed 0, calibration: 2: " in page
+    assert "- FLγ-SECE, quick, seed 0, test: 2: " in page
     assert (tmp_path / "images" / "meta-regularization-epochs.png").exists()
     assert "2 cells done" in capfd.readouterr().out
 
