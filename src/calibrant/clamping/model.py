@@ -123,7 +123,7 @@ def caveats_of(warned: Sequence[CalibrantWarning]) -> tuple[Caveat, ...]:
 
 @final
 class ClampedModel(nn.Module):
-    """Inputs in, calibrated logits out: ``head(model(x + δ))``, where the head of Neural Clamping is a division by T.
+    """Inputs in, calibrated logits out: ``head(model(x + δ))``; the paper's head (section 3.1) is a division by T.
 
     The same δ is added to every input, in the units of the network's inputs. Unlike a map of logits alone it can change
     predictions, and so the accuracy. With δ = 0, also if it becomes 0 later, it is ``nn.Sequential(model, head)`` to
@@ -151,9 +151,6 @@ class ClampedModel(nn.Module):
         True
         >>> clamped.temperature
         2.0
-
-    Reference:
-        Neural Clamping, section 3.1.
     """
 
     delta: Tensor

@@ -247,9 +247,8 @@ class NeuralClamping:
             FitError: If the head has no optimum (for example because every prediction is right), or a fit diverges.
 
         Warns:
-            CalibrantWarning: If the optimum was not reached in the passes allowed, the start is 0 where it should not
-                be, the network is in training mode or mixes the samples of a batch, or a stochastic solver cannot
-                shuffle the samples.
+            CalibrantWarning: If the optimum was not reached, a data-driven start is 0, the network is in training mode
+                or mixes the samples of a batch, or a stochastic solver cannot shuffle the samples.
         """
         if folder is not None and not isinstance(folder, str | os.PathLike):
             raise InputError(f"folder must be a path, or None for no journal; got {folder!r}.", argument="folder")

@@ -111,10 +111,10 @@ class RandomStart(Start):
 class DataDrivenStart(Start):
     """δ̃ = sign(g) ⊙ η: along the gradient g of the entropy, as far as the range lets all samples go.
 
-    ``theorem`` is the paper's: among all δ that keep every sample inside the range, δ̃ has the largest first-order gain
-    of entropy, δ̃ᵀg. Entropy is not calibration, and a first-order gain holds for small δ only: with few samples, or
-    pixels that are black in all of them, the range lets δ̃ be large, and the network may hardly recognise anything. With
-    many samples every pixel is black somewhere and white somewhere, so that η and δ̃ are 0, which raises a warning.
+    ``theorem`` is the paper's (Theorem 3.2): among all δ that keep every sample inside the range, δ̃ has the largest
+    first-order gain of entropy, δ̃ᵀg. Entropy is not calibration, and a first-order gain holds for small δ only: with few
+    samples, or pixels that are black in all of them, the range lets δ̃ be large, and the network may hardly recognise
+    anything. With many samples every pixel is black somewhere and white somewhere, so η and δ̃ are 0, with a warning.
 
     Args:
         eta: How far each entry goes. ``theorem``: until the first sample touches the edge of the range. Not in the
@@ -129,9 +129,6 @@ class DataDrivenStart(Start):
         >>> with_delta = inputs + DataDrivenStart().delta(nn.Linear(3, 2), inputs, space=InputSpace())
         >>> bool((with_delta > -1e-6).all() and (with_delta < 1 + 1e-6).all())
         True
-
-    Reference:
-        Neural Clamping, Theorem 3.2.
     """
 
     name: ClassVar[str] = "data-driven"

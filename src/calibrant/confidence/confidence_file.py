@@ -77,10 +77,7 @@ def load_confidence(path: str | os.PathLike[str], model: nn.Module | None = None
     Args:
         path: File written by :func:`save_confidence`.
         model: The classifier that it was fitted for, with the weights it had, which is not copied; for what
-            ``ConfidNet.fit`` made.
-
-    Returns:
-        What was saved; on the device of the classifier if there is one, else on the CPU.
+            ``ConfidNet.fit`` made. Its device becomes that of the result, which is else on the CPU.
 
     Raises:
         FileError: If the file is cut short or was altered, holds something else, or was written by a newer version.

@@ -93,16 +93,10 @@ def _check_features_lead_to_logits(model: nn.Module, inputs: Tensor) -> None:
 
 
 def split_samples(correct: Tensor, share: float, *, criterion: ChooseEpochBy, seed: int) -> tuple[Tensor, Tensor]:
-    """Hold out a share of the correct and of the wrong predictions, at least one of each where there are two.
+    """Return indices of the samples to fit on and of those held out, rising, on the CPU.
 
-    Wrong predictions are rare on samples that a network was trained on: a tenth of all samples may have none.
-
-    Returns:
-        Indices of the samples to fit on and of those held out, rising, on the CPU.
-
-    Raises:
-        InputError: If there are fewer than two samples.
-        SeparableError: If the criterion ranks predictions, and fewer than two are correct or fewer than two wrong.
+    The share is that of the correct and of the wrong predictions, at least one of each where there are two: wrong ones
+    are rare on samples that a network was trained on, and a tenth of all samples may have none.
     """
     correct = correct.cpu()
     if len(correct) < 2:
