@@ -112,9 +112,9 @@ class DataDrivenStart(Start):
     """δ̃ = sign(g) ⊙ η: along the gradient g of the entropy, as far as the range lets all samples go.
 
     ``theorem`` is the paper's (Theorem 3.2): among all δ that keep every sample inside the range, δ̃ has the largest
-    first-order gain of entropy, δ̃ᵀg. Entropy is not calibration, and a first-order gain holds for small δ only: with few
-    samples, or pixels that are black in all of them, the range lets δ̃ be large, and the network may hardly recognise
-    anything. With many samples every pixel is black somewhere and white somewhere, so η and δ̃ are 0, with a warning.
+    first-order gain of entropy, δ̃ᵀg. Entropy is not calibration, and a first-order gain holds for small δ only: with
+    few samples, or pixels that are black in all of them, the range lets δ̃ be large, and the network may hardly
+    recognise anything. With many samples every pixel is black somewhere and white somewhere, so δ̃ is 0, with a warning.
 
     Args:
         eta: How far each entry goes. ``theorem``: until the first sample touches the edge of the range. Not in the
