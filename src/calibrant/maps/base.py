@@ -46,7 +46,12 @@ class FittedModule(nn.Module):
     would move and samples would get the probability of another step, so such casts leave these buffers unchanged.
     """
 
+    kind: ClassVar[str]  # its name in files
     may_be_infinite: ClassVar[tuple[str, ...]] = ()  # names of buffers
+
+    def settings(self) -> dict[str, Setting]:
+        """Return what the constructor needs beside buffers and parts."""
+        return {}
 
     @final
     def keep(self, **values: Tensor) -> None:
@@ -102,14 +107,10 @@ def rises(values: Tensor) -> Tensor:
 
 
 def with_predicted_ahead(values: Tensor, logits: Tensor) -> Tensor:
-    """Return the values with the class of the largest logit, the first on a tie, as the first largest value.
+    """Return a map's values, (..., k), with the class of the largest logit (the first on a tie) as the first largest.
 
     Samples in which it is stay unchanged. In the others, where rounding made it tie with an earlier class, it is put
     ahead of the largest value by the least that the type can hold, and beside small numbers by its ``eps``.
-
-    Args:
-        values: What a map makes of the logits, (..., k), finite, in the type it is returned in.
-        logits: Shape (..., k).
     """
     if _is_plain(values) and _is_plain(logits):
         shape = (-1, values.shape[-1])
@@ -161,7 +162,6 @@ class Map(FittedModule, ABC):
         keeps_predicted: Whether the class of the largest logit, the first on a tie, stays that.
     """
 
-    kind: ClassVar[str]  # its name in files
     # Attributes beside what the constructor takes: plain values, buffers or modules, or None. They are saved in files
     # where they are not None, and set after the construction when a file is read.
     extras: ClassVar[tuple[str, ...]] = ("uniform_share",)
@@ -195,10 +195,6 @@ class Map(FittedModule, ABC):
     @abstractmethod
     def calibrated(self, logits: Tensor) -> Tensor:
         """Return the calibrated logits, (..., k) in float32 or float64 -> the same."""
-
-    def settings(self) -> dict[str, Setting]:
-        """Return what the constructor needs beside buffers and parts."""
-        return {}
 
     @final  # type: ignore[misc]  # torch declares it as an attribute
     def forward(self, logits: Tensor) -> Tensor:
@@ -292,12 +288,7 @@ class Identity(Map):
 
 @final
 class ChainMap(Map):
-    """Maps applied one after the other.
-
-    Args:
-        maps: At least one, all for the same classes.
-        n_classes: Number of classes.
-    """
+    """Maps for the same classes, at least one, applied one after the other."""
 
     kind: ClassVar[str] = "chain"
     keeps_by_construction: ClassVar[bool] = True  # each map has seen to it
@@ -326,12 +317,7 @@ _SHORT = 16
 
 @final
 class Scale(Map):
-    """Logits divided by a temperature: above 1 it softens, below 1 it sharpens, infinity gives equal probabilities.
-
-    Args:
-        temperature: Above 0, a single number.
-        n_classes: Number of classes.
-    """
+    """Logits divided by a temperature above 0: above 1 it softens, below 1 it sharpens, infinity equalises."""
 
     kind: ClassVar[str] = "scale"
     may_be_infinite: ClassVar[tuple[str, ...]] = ("temperature",)
@@ -382,7 +368,6 @@ class Affine(Map):
     Args:
         weight: One number, a diagonal (k,) or a matrix (k, k) whose row j makes the j-th logit.
         bias: Shape (k,).
-        n_classes: Number of classes.
         of_log_probs: Whether x is the log-probabilities. They differ from the logits by a number per sample, which
             matters to a matrix or a diagonal, and makes the result independent of it.
     """
@@ -425,7 +410,6 @@ class Mixture(Map):
     Args:
         weights: One per map, not negative, summing to one, (m,).
         maps: The maps, all for the same classes.
-        n_classes: Number of classes.
         keeps_predicted: Whether the predicted class is kept ahead of all others, where a mean of maps that all keep it
             would end in a tie: because of rounding, or because all weight is on equal probabilities.
     """
@@ -459,12 +443,8 @@ class Mixture(Map):
 class LogMixture(Map):
     """Mean of the log-probabilities of several maps, normalised: the geometric mean of their probabilities.
 
-    Unlike a mean of probabilities it is no flatter than the maps are where they agree.
-
-    Args:
-        weights: One per map, not negative, summing to one, (m,).
-        maps: The maps, all for the same classes.
-        n_classes: Number of classes.
+    Unlike a mean of probabilities it is no flatter than the maps are where they agree. Arguments are as for
+    :class:`Mixture`.
     """
 
     kind: ClassVar[str] = "log_mixture"

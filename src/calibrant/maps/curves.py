@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from calibrant.maps.base import FittedModule, Map, Setting, require, rises
+from calibrant.maps.base import FittedModule, Map, require, rises
 from calibrant.numerics.binning import bin_index
 from calibrant.numerics.softmax import logaddexp
 
@@ -93,8 +93,6 @@ def _held_back(log_shares: Tensor, log_odds: Tensor) -> Tensor:
 class Curve(FittedModule, ABC):
     """A function of log-odds for each of c columns; a single one serves any number of columns. Built as maps are."""
 
-    kind: ClassVar[str]  # its name in files
-
     @abstractmethod
     def forward(self, log_odds: Tensor) -> Tensor:
         """Return new log-odds, (..., c) -> (..., c)."""
@@ -104,15 +102,11 @@ class Curve(FittedModule, ABC):
         most = torch.finfo(log_odds.dtype).max / 4  # differences of such are finite
         return logsigmoid(self(log_odds).clamp(-most, most))
 
-    @property
-    @abstractmethod
-    def columns(self) -> int:
-        """Number of columns it has a function for, c."""
-
     @final
-    def settings(self) -> dict[str, Setting]:
-        """Return no settings: the buffers are all that the constructor takes."""
-        return {}
+    @property
+    def columns(self) -> int:
+        """Number of columns it has a function for, c: the length of every buffer."""
+        return len(next(self.buffers()))
 
 
 @final
@@ -132,10 +126,6 @@ class Steps(Curve):
     def __init__(self, edges: Tensor, values: Tensor) -> None:
         super().__init__()
         self.keep(edges=edges, values=values)
-
-    @property
-    def columns(self) -> int:
-        return len(self.edges)
 
     def check_numbers(self) -> None:
         matrix = self.edges.ndim == 2 and len(self.edges) > 0
@@ -157,12 +147,7 @@ class Steps(Curve):
 
 @final
 class Line(Curve):
-    """Linear between knots, constant beyond the first and the last.
-
-    Args:
-        knots: Rising, (c, b), b >= 2.
-        values: Log-odds at the knots, (c, b).
-    """
+    """Linear between rising knots (c, b), b >= 2, with log-odds ``values`` (c, b); constant beyond the ends."""
 
     kind: ClassVar[str] = "line"
     knots: Tensor
@@ -171,10 +156,6 @@ class Line(Curve):
     def __init__(self, knots: Tensor, values: Tensor) -> None:
         super().__init__()
         self.keep(knots=knots, values=values)
-
-    @property
-    def columns(self) -> int:
-        return len(self.knots)
 
     def check_numbers(self) -> None:
         matrix = self.knots.ndim == 2 and len(self.knots) > 0 and self.knots.shape[1] > 1
@@ -193,11 +174,7 @@ class Line(Curve):
 
 @final
 class Polynomial(Curve):
-    """``c0 + c1 s + c2 s² + …`` of the log-odds s.
-
-    Args:
-        coefficients: Lowest power first, (c, degree + 1).
-    """
+    """``c0 + c1 s + c2 s² + …`` of the log-odds s; coefficients (c, degree + 1), the lowest power first."""
 
     kind: ClassVar[str] = "polynomial"
     coefficients: Tensor
@@ -205,10 +182,6 @@ class Polynomial(Curve):
     def __init__(self, coefficients: Tensor) -> None:
         super().__init__()
         self.keep(coefficients=coefficients)
-
-    @property
-    def columns(self) -> int:
-        return len(self.coefficients)
 
     def check_numbers(self) -> None:
         filled = self.coefficients.ndim == 2 and self.coefficients.numel() > 0
@@ -237,10 +210,6 @@ class BetaCurve(Curve):
         super().__init__()
         self.keep(a=a, b=b, c=c)
 
-    @property
-    def columns(self) -> int:
-        return len(self.a)
-
     def check_numbers(self) -> None:
         sized = self.a.ndim == 1 and len(self.a) > 0 and self.a.shape == self.b.shape == self.c.shape
         require(sized, "a, b and c must be one number per column each, at least one", self.a)
@@ -264,13 +233,9 @@ def _as_before(columns: Tensor, shape: torch.Size) -> Tensor:
 
 @final
 class TopLabelMap(Map):
-    """A new confidence for the predicted class; the other classes share the rest as before.
+    """A new confidence for the predicted class, by a curve of one column; the other classes share the rest as before.
 
     The prediction never changes: a confidence below 1/k is raised to it, see :func:`with_top_log_odds`.
-
-    Args:
-        curve: Curve of one column.
-        n_classes: Number of classes.
     """
 
     kind: ClassVar[str] = "top_label"
@@ -290,12 +255,7 @@ class TopLabelMap(Map):
 
 @final
 class OneVsRest(Map):
-    """A new probability for every class against the rest, then normalised.
-
-    Args:
-        curve: Curve with one column per class, or one for all classes.
-        n_classes: Number of classes.
-    """
+    """A new probability for every class against the rest, by a curve per class or one for all, then normalised."""
 
     kind: ClassVar[str] = "one_vs_rest"
 
@@ -312,12 +272,7 @@ class OneVsRest(Map):
 
 @final
 class TwoClassMap(Map):
-    """New log-odds of class 1 against class 0.
-
-    Args:
-        curve: Curve of one column.
-        n_classes: Must be 2.
-    """
+    """New log-odds of class 1 against class 0, by a curve of one column."""
 
     kind: ClassVar[str] = "two_class"
 
@@ -342,13 +297,9 @@ def check_columns(curve: Curve, *allowed: int) -> None:
 
 @final
 class PooledMap(Map):
-    """A new probability for every class against the rest, all by one rising curve, then normalised.
+    """A new probability for every class against the rest, all by one non-decreasing curve, then normalised.
 
     The classes of a sample keep their order, or become equal; only the predicted one stays ahead of all others.
-
-    Args:
-        curve: Non-decreasing curve of one column.
-        n_classes: Number of classes.
     """
 
     kind: ClassVar[str] = "pooled"
@@ -376,11 +327,8 @@ class PooledMap(Map):
 class ClassBins(Map):
     """A new probability for every class by the equal-width bin of its old one, then normalised.
 
-    :class:`OneVsRest` with steps of equal width, whose bins need no search.
-
-    Args:
-        values: Log-odds in each bin (lo, hi] of 0..1, (k, b).
-        n_classes: Number of classes.
+    :class:`OneVsRest` with steps of equal width, whose bins need no search. ``values`` are the log-odds in each bin
+    (lo, hi] of 0..1, (k, b).
     """
 
     kind: ClassVar[str] = "class_bins"

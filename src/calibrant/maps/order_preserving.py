@@ -34,7 +34,6 @@ class OrderPreservingMap(Map):
         hidden_bias: Shape (h,).
         out_weight: Shape (k - 1, h); row j is for the gap below the (j + 1)-th largest logit.
         out_bias: A single number.
-        n_classes: Number of classes.
         sees: The log-probabilities of class 0, 1, … ("given"), or the largest, the second largest, … ("sorted"): the
             names of the classes then play no part.
     """
@@ -104,7 +103,6 @@ class MonotoneMap(Map):
         beta: Inverse temperature, a single number.
         knots: Rising, (b,), b >= 1.
         slopes: Below the first knot, between each two, above the last; all above 0, (b + 1,).
-        n_classes: Number of classes.
     """
 
     kind: ClassVar[str] = "monotone"

@@ -19,16 +19,9 @@ from calibrant.predictions import Predictions
 class Surface(FittedModule, ABC):
     """New log-odds of the predicted class, given the old ones and the sample's proximity in 0..1. Built as maps are."""
 
-    kind: ClassVar[str]  # its name in files
-
     @abstractmethod
     def forward(self, log_odds: Tensor, proximity: Tensor) -> Tensor:
         """Return new log-odds, (...) and (...) -> (...)."""
-
-    @final
-    def settings(self) -> dict[str, Setting]:
-        """Return no settings: the buffers are all that the constructor takes."""
-        return {}
 
 
 @final
@@ -133,7 +126,6 @@ class ProximityMap(FittedModule):
     Args:
         reference: Features of the calibration samples, of length one, (r, d).
         surface: From log-odds and proximity to log-odds.
-        n_classes: Number of classes.
         neighbours: Number of neighbours.
         closeness: How their distances become a proximity.
     """

@@ -83,17 +83,13 @@ def pool_falling(count: Floats, total: Floats) -> Index:
             starts, count, total = starts[kept], _sums(count, kept), _sums(total, kept)
         if slow:
             break
-    return starts[_pool_one_by_one(count, total)]
-
-
-def _pool_one_by_one(count: Floats, total: Floats) -> Index:
     mean = total / count
     if bool((mean[1:] > mean[:-1]).all()):
-        return np.arange(len(count))
+        return starts
     from scipy.optimize import isotonic_regression
 
-    starts: Index = isotonic_regression(mean, weights=count).blocks[:-1]
-    return starts
+    pooled: Index = starts[isotonic_regression(mean, weights=count).blocks[:-1]]
+    return pooled
 
 
 def _tied(scores: Tensor, hit: Tensor) -> tuple[Floats, Index, Floats, Floats]:
@@ -192,7 +188,8 @@ def _with_hit(count: Array, hits: Array) -> Array:
     run, first = _runs(count, hits)
     across, up = (np.concatenate([[0.0], np.add.reduceat(column, first).cumsum()]) for column in (count, hits))
     left_part = _Corners(across - 1, up - 1, _next_to_the_left(across, up))
-    right_part = _Corners(across, up, _next_to_the_right(across, up))
+    # The next corner of the lower hull of points j.., for every j, is the previous one in the reversed order.
+    right_part = _Corners(across, up, len(across) - 1 - _next_to_the_left(-across[::-1], up[::-1])[::-1])
     starts = np.arange(len(first))
     slope, right = _touching(left_part, right_part, starts, starts + 1)
     fit = slope[run]
@@ -227,11 +224,6 @@ def _next_to_the_left(across: Array, up: Array) -> Indices:
             corner = earlier
         previous[j] = corner
     return np.array(previous)
-
-
-def _next_to_the_right(across: Array, up: Array) -> Indices:
-    """The next corner of the lower hull of points j.., for every j; the last is its own."""
-    return len(across) - 1 - _next_to_the_left(-across[::-1], up[::-1])[::-1]
 
 
 def _touching(left_part: _Corners, right_part: _Corners, left: Indices, right: Indices) -> tuple[Array, Indices]:

@@ -236,10 +236,6 @@ class Layout:
         """Return one number per sample, shaped to broadcast with a block."""
         return rows if self.sideways else rows[:, None]
 
-    def by_rows(self, block: Tensor) -> Tensor:
-        """Return the block as (n, k), whatever its layout."""
-        return block.T if self.sideways else block
-
     def sum_classes(self, block: Tensor, out: Tensor) -> None:
         """Sum over the classes of every sample, into (n,)."""
         if self.sideways:
@@ -255,10 +251,6 @@ class Layout:
             row_products(first, second, out=out)
         else:
             self.sum_classes(torch.mul(first, second, out=memory), out)
-
-    def sum_rows(self, block: Tensor, weights: Tensor) -> Tensor:
-        """Return the weighted sum over the samples for every class, (k,)."""
-        return block @ weights if self.sideways else weights @ block
 
 
 # Numbers in a block: few enough for a processor's last cache, many beside the cost of a call; on a GPU blocks bound
@@ -347,8 +339,9 @@ class SoftmaxRows:
         rest = self.rest[rows]
         layout.sum_classes(others, rest)
         if self._normalised:
-            _trust_the_top(rest, highest)
-        _log_odds(rest, layout.by_rows(gaps), top, out=self.log_odds[rows])
+            odds_against = torch.expm1(-highest)  # of the given confidence, where it has enough digits
+            torch.where(odds_against > _DIGITS_LEFT, odds_against, rest, out=rest)
+        _log_odds(rest, gaps.T if layout.sideways else gaps, top, out=self.log_odds[rows])
         if self.wanted.entropy:
             layout.sum_products(others, gaps, memory=scratch, out=self._weighted_gap[rows])
         if self.wanted.squares:
@@ -359,7 +352,7 @@ class SoftmaxRows:
     def _list_above(self, others: Tensor, rest: Tensor, layout: Layout, first_row: int) -> None:
         total = rest + 1
         confidence = total.reciprocal()
-        self.other_sums += layout.sum_rows(others, confidence)
+        self.other_sums += others @ confidence if layout.sideways else confidence @ others
         places = positions_above(others, layout.beside(total.mul_(self.wanted.above)))
         rows, classes = layout.of_places(places)
         probabilities = others.view(-1).index_select(0, places).mul_(confidence.index_select(0, rows))
@@ -399,12 +392,6 @@ class SoftmaxRows:
             rows, classes, probabilities = (torch.cat(column) for column in zip(*self._others_above, strict=True))
             self._others_above = [(rows, classes, probabilities)]
         return self._others_above[0]
-
-
-def _trust_the_top(rest: Tensor, log_confidence: Tensor) -> None:
-    """Replace the summed odds by those of the given confidence, where that has enough digits."""
-    odds_against = torch.expm1(-log_confidence)
-    torch.where(odds_against > _DIGITS_LEFT, odds_against, rest, out=rest)
 
 
 def _log_odds(rest: Tensor, gaps: Tensor, top: Tensor, *, out: Tensor) -> None:
