@@ -39,7 +39,6 @@ class OrderPreservingMap(Map):
     """
 
     kind: ClassVar[str] = "order_preserving"
-    keeps_by_construction: ClassVar[bool] = True
     beta: Tensor
     centre: Tensor
     hidden_weight: Tensor
@@ -106,7 +105,6 @@ class MonotoneMap(Map):
     """
 
     kind: ClassVar[str] = "monotone"
-    keeps_by_construction: ClassVar[bool] = True
     beta: Tensor
     knots: Tensor
     slopes: Tensor
