@@ -12,7 +12,7 @@ from benchmarks.training import random_images
 from calibrant import catalogue
 from calibrant.losses import NeedsSamples
 from calibrant.models import build_model
-from calibrant.training import Recipe, Session, Speed
+from calibrant.training import Recipe, RuntimeOptions, Session
 from calibrant.training.data import DeviceData
 from calibrant.training.device import CapturedStep
 
@@ -102,7 +102,7 @@ def _added_on_gpu(place: Place) -> tuple[float, dict[str, float]]:
 
 
 def _session(loss: nn.Module, data: DeviceData) -> Session:
-    return Session(build_model(NETWORK, n_classes=CLASSES), loss, data, RECIPE, Speed(traced=False))
+    return Session(build_model(NETWORK, n_classes=CLASSES), loss, data, RECIPE, RuntimeOptions(traced=False))
 
 
 def _advance(session: Session) -> None:

@@ -12,7 +12,7 @@ from benchmarks.timing import in_turns
 from calibrant.datasets.dataset import PixelScale, Samples
 from calibrant.losses import CrossEntropyLoss
 from calibrant.models import build_model
-from calibrant.training import Recipe, Session, Speed, TrainingData, train_together
+from calibrant.training import Recipe, RuntimeOptions, Session, TrainingData, train_together
 
 __all__ = ["one_epoch_each", "random_images", "report"]
 
@@ -77,7 +77,9 @@ def _measure(network: str, size: _Size, place: Place) -> list[str]:
     data = random_images(size.images, CLASSES)
     stored = data.on(place.device)
     models = [build_model(network, n_classes=CLASSES, seed=seed) for seed in range(max(size.at_once))]
-    sessions = [Session(model, CrossEntropyLoss(), stored, size.recipe, Speed(traced=False)) for model in models]
+    sessions = [
+        Session(model, CrossEntropyLoss(), stored, size.recipe, RuntimeOptions(traced=False)) for model in models
+    ]
     counts = {"plain": 1} | {f"session {count}": count for count in size.at_once}
     tasks = {"plain": _plain_loop(network, data.training, size.recipe, place)}
     tasks |= {f"session {count}": one_epoch_each(sessions[:count]) for count in size.at_once}

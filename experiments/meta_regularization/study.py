@@ -20,7 +20,7 @@ from calibrant.losses import MetaLoss
 from calibrant.metrics import ACE, AUROC, ECE, MCE, NLL, SCE, Accuracy, Metric
 from calibrant.models import build_model
 from calibrant.predictions import Predictions
-from calibrant.training import RECIPES, EpochRecord, Session, Speed, TrainingData
+from calibrant.training import RECIPES, EpochRecord, RuntimeOptions, Session, TrainingData
 from calibrant.training.record import features_of
 from calibrant.training.session import selected_epoch
 from experiments.meta_regularization.results import numbers_of, page_of
@@ -157,7 +157,7 @@ class _Trainer:
             catalogue.parse_any_loss(str(cell["loss"])),
             self._data,
             RECIPES["meta-regularization"].changed(changes),
-            Speed(judge_every=int(cell["judge_every"])),
+            RuntimeOptions(evaluate_every=int(cell["judge_every"])),
             name=str(cell["method"]),
         )
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,8 +14,8 @@ from calibrant.errors import FileError, FitError, InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from calibrant.training import EpochRecord, Recipe, Run
-    from calibrant.training.device import Peers
+    from calibrant.training import EpochRecord, Recipe, Run, RunMetrics
+    from calibrant.training.device import ProcessGroup
 
 __all__ = ["EXAMPLES", "train"]
 
@@ -106,8 +106,8 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     from calibrant.datasets import all_splits
     from calibrant.datasets import download as download_dataset
     from calibrant.models import all_models
-    from calibrant.training import RECIPES, Speed, train_runs
-    from calibrant.training.device import joined_peers
+    from calibrant.training import RECIPES, RuntimeOptions, train_runs
+    from calibrant.training.device import init_distributed
     from calibrant.training.folder import RunFolder
 
     check_known(recipe, RECIPES, "--recipe")
@@ -145,10 +145,10 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
                 download_dataset(reader, data or Path())
             stage(f"reading {reader.title}")
             samples = reader.read(data or Path(), checked=not unchecked)
-        with joined_peers(chosen) as peers:
+        with init_distributed(chosen) as processes:
             finished = [run for run in runs if RunFolder(run.folder).is_finished]
             try:
-                with _progress_bars(runs, err, is_shown=peers.is_first) as after_epoch:
+                with _progress_bars(runs, err, is_shown=processes.is_first) as after_epoch:
                     train_runs(
                         runs,
                         samples,
@@ -156,21 +156,21 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
                         split_seed=split_seed,
                         device=chosen,
                         train_samples=train_samples,
-                        speed=Speed(compiled=not no_compile, traced=trace, judge_every=evaluate_every),
-                        peers=peers,
+                        runtime=RuntimeOptions(compiled=not no_compile, traced=trace, evaluate_every=evaluate_every),
+                        processes=processes,
                         after_epoch=after_epoch,
                     )
             except FitError:  # one of several diverged: the others may be finished
-                _print_results(runs, peers)
+                _print_results(runs, processes)
                 raise
             except KeyboardInterrupt:
-                _print_results(runs, peers)
+                _print_results(runs, processes)
                 err.print("Stopped. The same command resumes from the last checkpoint.")
                 raise
             # Only now is it known that a folder holds this very run.
-            for run in finished if peers.is_first else ():
+            for run in finished if processes.is_first else ():
                 err.print(f"{run.folder} holds a finished run: nothing is trained there.")
-            _print_results(runs, peers)
+            _print_results(runs, processes)
 
 
 def _epochs(text: str | None) -> tuple[int, ...] | None:
@@ -246,15 +246,16 @@ def _progress_bars(
         yield show
 
 
-def _print_results(runs: "Sequence[Run]", peers: "Peers") -> None:
+def _print_results(runs: "Sequence[Run]", processes: "ProcessGroup") -> None:
     """Print the metrics of finished runs, before and after temperature scaling on their calibration samples."""
     from rich.table import Table
 
     from calibrant.cli.output import standard_output
+    from calibrant.training import run_metrics
     from calibrant.training.folder import RunFolder
 
     folders = [run.folder for run in runs if RunFolder(run.folder).is_finished]
-    if not folders or not peers.is_first:
+    if not folders or not processes.is_first:
         return
     console = standard_output()
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -262,7 +263,7 @@ def _print_results(runs: "Sequence[Run]", peers: "Peers") -> None:
     for heading in ("accuracy", "nll", "ece", "auroc", "T", "nll at T", "ece at T"):
         table.add_column(heading, justify="right", no_wrap=True)
     for folder in folders:
-        table.add_row(folder.name, *_numbers(folder))
+        table.add_row(folder.name, *_numbers(run_metrics(folder)))
     console.print(table)
     console.print(f"calibrant evaluate {folders[0] / 'test.npz'}", style="dim")
     console.print(f"calibrant compare {folders[0] / 'calibration.npz'} {folders[0] / 'test.npz'}", style="dim")
@@ -270,22 +271,7 @@ def _print_results(runs: "Sequence[Run]", peers: "Peers") -> None:
         console.print(f"calibrant diagnose {folders[0].parent}", style="dim")
 
 
-def _numbers(folder: Path) -> list[str]:
-    """Return the metrics of a run as texts."""
-    from calibrant.calibrators import TemperatureScaling
-    from calibrant.files import load
-    from calibrant.maps import Scale
-    from calibrant.metrics import accuracy, auroc, ece, nll
-    from calibrant.predictions import Predictions
-
-    calibration, test = (load(folder / f"{part}.npz") for part in ("calibration", "test"))
-    assert isinstance(calibration, Predictions)
-    assert isinstance(test, Predictions)
-    before = [f"{float(number):.4f}" for number in (accuracy(test), nll(test), ece(test), auroc(test))]
-    try:
-        fitted = TemperatureScaling().fit(calibration)
-    except FitError:  # a few samples that are all predicted correctly have no best temperature
-        return [*before, "none", "", ""]
-    assert isinstance(fitted, Scale)
-    scaled = fitted.transform(test)
-    return [*before, *(f"{float(number):.4f}" for number in (fitted.temperature, nll(scaled), ece(scaled)))]
+def _numbers(metrics: "RunMetrics") -> list[str]:
+    """Return the metrics of a run as texts; those after calibration are empty if no temperature could be fitted."""
+    numbers = ["" if number is None else f"{number:.4f}" for number in astuple(metrics)]
+    return numbers if metrics.temperature is not None else [*numbers[:4], "none", "", ""]

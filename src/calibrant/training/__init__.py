@@ -1,11 +1,19 @@
-"""Training networks whose confidence is then judged."""
+"""Training of networks, whose predictions are then evaluated and calibrated."""
 
 from calibrant.training.data import MixedBatch, Mixup, TrainingData
 from calibrant.training.meta import MetaRegulariser, features_in_evaluation
 from calibrant.training.recipe import RECIPES, Recipe
 from calibrant.training.record import EpochRecord, HeldOutRecord, learned_epochs, predict
-from calibrant.training.run import Run, load_learned_loss, load_network, train_runs, train_together
-from calibrant.training.session import Session, Speed
+from calibrant.training.run import (
+    Run,
+    RunMetrics,
+    load_learned_loss,
+    load_network,
+    run_metrics,
+    train_runs,
+    train_together,
+)
+from calibrant.training.session import RuntimeOptions, Session
 
 __all__ = [
     "RECIPES",
@@ -16,14 +24,16 @@ __all__ = [
     "Mixup",
     "Recipe",
     "Run",
+    "RunMetrics",
+    "RuntimeOptions",
     "Session",
-    "Speed",
     "TrainingData",
     "features_in_evaluation",
     "learned_epochs",
     "load_learned_loss",
     "load_network",
     "predict",
+    "run_metrics",
     "train_runs",
     "train_together",
 ]

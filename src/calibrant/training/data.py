@@ -24,84 +24,80 @@ __all__ = [
     "Mixup",
     "PlainStore",
     "Standardise",
-    "StoredExamples",
+    "StoredSamples",
     "TrainingData",
-    "generator_of",
+    "epoch_generator",
     "plan_epoch",
     "store_of",
 ]
 
-PADDING = 4  # pixels by which a crop may be off, to each side
+PADDING = 4  # largest shift of a crop, in pixels to each side
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
-    """Of each row of each step: which example it is, and what is done to it. Also the buffers that steps read."""
+    """The samples of each step of an epoch and their augmentation; also the buffers that steps read."""
 
-    rows: Tensor  # (steps, b) int64
+    samples: Tensor  # (steps, b) int64
     shifts: Tensor  # (steps, b, 2) int64, down and right, 0 to twice the padding
     mirrored: Tensor  # (steps, b) bool
-    partners: Tensor  # (steps, b) int64, a permutation of each step's places
-    shares: Tensor  # (steps,) float32, of the row itself where it is mixed with its partner
-    judges: Tensor  # (steps, m) int64, which held-out rows judge a loss that is learned; m is 0 if there are none
+    partners: Tensor  # (steps, b) int64, a permutation of the positions in each step
+    shares: Tensor  # (steps,) float32, weight of the sample itself where it is mixed with its partner
+    meta_samples: Tensor  # (steps, m) int64, held-out samples that tune a meta-learned loss; m is 0 if there are none
 
     def to(self, device: torch.device) -> "EpochPlan":
         return EpochPlan(*(field.to(device, non_blocking=True) for field in self.fields()))
 
     def fields(self) -> tuple[Tensor, ...]:
-        return self.rows, self.shifts, self.mirrored, self.partners, self.shares, self.judges
+        return self.samples, self.shifts, self.mirrored, self.partners, self.shares, self.meta_samples
 
     def copy_(self, other: "EpochPlan") -> None:
-        """Take over another epoch's plan, in the place that captured steps read."""
+        """Copy the plan of another epoch into the memory that captured steps read."""
         for mine, theirs in zip(self.fields(), other.fields(), strict=True):
             mine.copy_(theirs, non_blocking=True)
 
 
-def generator_of(seed: int, epoch: int) -> torch.Generator:
-    """The one source of chance in an epoch: neighbours in seed or epoch have nothing in common."""
+def epoch_generator(seed: int, epoch: int) -> torch.Generator:
+    """Return the generator of everything random in an epoch; those of other seeds and epochs are unrelated."""
     digest = hashlib.sha256(f"calibrant epoch {seed}/{epoch}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
 
 
-def plan_epoch(n: int, batch_size: int, *, seed: int, epoch: int, mixup: float = 0.0, n_judges: int = 0) -> EpochPlan:
+def plan_epoch(n: int, batch_size: int, *, seed: int, epoch: int, mixup: float = 0.0, n_meta: int = 0) -> EpochPlan:
     """Draw an epoch.
 
     Args:
-        n: Training rows, at least ``batch_size``; what is left over after the last full step is not used.
-        batch_size: Rows a step.
+        n: Number of training samples, at least ``batch_size``; those after the last full step are not used.
+        batch_size: Samples in a step.
         seed: Random seed of the run.
         epoch: Counted from 0.
-        mixup: The α of the Beta distribution that shares are drawn from; 0 leaves every row whole.
-        n_judges: Held-out rows that a batch of judges is drawn from in each step, as large as the training batch if
-            there are as many; 0 draws none.
+        mixup: The α of the Beta distribution of the shares; 0 mixes nothing.
+        n_meta: Number of held-out samples that tune the loss. Each step draws as many as there are in a batch, or all,
+            in turns, so that each is used equally often.
     """
-    chance = generator_of(seed, epoch)
+    generator = epoch_generator(seed, epoch)
     steps = n // batch_size
     shape = (steps, batch_size)
-    rows = torch.randperm(n, generator=chance)[: steps * batch_size].view(shape)
-    shifts = torch.randint(2 * PADDING + 1, (*shape, 2), generator=chance)
-    mirrored = torch.rand(shape, generator=chance) < 0.5
-    partners = torch.rand(shape, generator=chance).argsort(dim=1)
-    shares = mixing_shares(steps, mixup, chance)
-    return EpochPlan(rows, shifts, mirrored, partners, shares, _judges(n_judges, batch_size, steps, chance))
+    samples = torch.randperm(n, generator=generator)[: steps * batch_size].view(shape)
+    shifts = torch.randint(2 * PADDING + 1, (*shape, 2), generator=generator)
+    mirrored = torch.rand(shape, generator=generator) < 0.5
+    partners = torch.rand(shape, generator=generator).argsort(dim=1)
+    shares = mixing_shares(steps, mixup, generator)
+    size = min(batch_size, n_meta)
+    rounds = -(-steps * size // n_meta) if n_meta else 0
+    turns = [torch.randperm(n_meta, generator=generator) for _ in range(rounds)] or [torch.zeros(0, dtype=torch.int64)]
+    meta_samples = torch.cat(turns)[: steps * size].view(steps, size)
+    return EpochPlan(samples, shifts, mirrored, partners, shares, meta_samples)
 
 
-def _judges(n: int, batch_size: int, steps: int, chance: torch.Generator) -> Tensor:
-    """As many rows a step as there are in a batch, or all; each as often as any other, in turns, (steps, m)."""
-    size = min(batch_size, n)
-    rounds = -(-steps * size // n) if n else 0
-    order = [torch.randperm(n, generator=chance) for _ in range(rounds)] or [torch.zeros(0, dtype=torch.int64)]
-    return torch.cat(order)[: steps * size].view(steps, size)
-
-
-def mixing_shares(n: int, alpha: float, chance: torch.Generator) -> Tensor:
-    """Draws from Beta(α, α), (n,) float32; all 1 where α is 0."""
+def mixing_shares(n: int, alpha: float, generator: torch.Generator) -> Tensor:
+    """Draw from Beta(α, α), (n,) float32; all 1 where α is 0."""
     if alpha == 0:
         return torch.ones(n)
-    both = torch._standard_gamma(torch.full((n, 2), alpha, dtype=torch.float64), generator=chance)
-    # For a tiny α both draws can be too small to be told apart, which stands for all of one or all of the other. Torch
-    # then gives the smallest number there is, not 0.
+    both = torch._standard_gamma(torch.full((n, 2), alpha, dtype=torch.float64), generator=generator)
+    # For a tiny α both draws can be too small to compare, which stands for a share of 1 or 0. Torch then gives the
+    # smallest positive number, not 0.
     return torch.where(both.sum(1) > 1e-300, both[:, 0] / both.sum(1), 1.0).float()
 
 
@@ -123,40 +119,39 @@ class Standardise(nn.Module):
 
 
 class InputStore(Protocol):
-    """Gives a batch of network inputs by the rows' numbers."""
+    """Inputs on a device, of which batches are taken by the numbers of the samples."""
 
-    def augmented(self, rows: Tensor, shifts: Tensor, mirrored: Tensor) -> Tensor: ...
+    def augmented(self, samples: Tensor, shifts: Tensor, mirrored: Tensor) -> Tensor: ...
 
-    def plain(self, rows: Tensor) -> Tensor: ...
+    def plain(self, samples: Tensor) -> Tensor: ...
 
 
 @final
 class PlainStore:
-    """Inputs that are used as they are: texts, or numbers that are scaled already."""
+    """Inputs without augmentation: texts, or numbers that are scaled already."""
 
     def __init__(self, inputs: Tensor) -> None:
         self._inputs = inputs
 
-    def augmented(self, rows: Tensor, shifts: Tensor, mirrored: Tensor) -> Tensor:  # noqa: ARG002  # nothing to move
-        return self._inputs.index_select(0, rows)
+    def augmented(self, samples: Tensor, shifts: Tensor, mirrored: Tensor) -> Tensor:  # noqa: ARG002  # nothing moves
+        return self._inputs.index_select(0, samples)
 
-    def plain(self, rows: Tensor) -> Tensor:
-        return self._inputs.index_select(0, rows)
+    def plain(self, samples: Tensor) -> Tensor:
+        return self._inputs.index_select(0, samples)
 
 
 @final
 class ImageStore:
-    """Images with a black border, as the papers' code has it, pixel by pixel with the channels last.
+    """Images with a black border, as in the papers' code, one pixel after the other with the channels last.
 
-    A crop is one gather of whole pixels, and what it gives is already laid out as fast convolutions want it.
+    A crop is one gather of whole pixels, and its result has the memory layout of fast convolutions.
     """
 
     def __init__(self, images: Tensor, standardise: Standardise, augmentation: Augmentation) -> None:
         self._standardise = standardise
         self._moves, self._mirrors = augmentation != "none", augmentation == "crop-flip"
-        self._border = PADDING if self._moves else 0
+        self._border = border = PADDING if self._moves else 0
         n, channels, self._height, self._width = images.shape
-        border = self._border
         self._wide = self._width + 2 * border
         self._area = (self._height + 2 * border) * self._wide
         pixels = images.new_zeros(n, self._height + 2 * border, self._wide, channels)
@@ -165,27 +160,27 @@ class ImageStore:
         self._down = torch.arange(self._height, device=images.device)
         self._right = torch.arange(self._width, device=images.device)
 
-    def augmented(self, rows: Tensor, shifts: Tensor, mirrored: Tensor) -> Tensor:
+    def augmented(self, samples: Tensor, shifts: Tensor, mirrored: Tensor) -> Tensor:
         if not self._moves:
-            return self.plain(rows)
+            return self.plain(samples)
         right = self._right
         if self._mirrors:
             right = torch.where(mirrored[:, None], self._width - 1 - right, right)
-        return self._gather(rows, self._down + shifts[:, :1], right + shifts[:, 1:])
+        return self._gather(samples, self._down + shifts[:, :1], right + shifts[:, 1:])
 
-    def plain(self, rows: Tensor) -> Tensor:
-        return self._gather(rows, (self._down + self._border)[None], (self._right + self._border)[None])
+    def plain(self, samples: Tensor) -> Tensor:
+        return self._gather(samples, (self._down + self._border)[None], (self._right + self._border)[None])
 
-    def _gather(self, rows: Tensor, down: Tensor, right: Tensor) -> Tensor:
-        """Pixels at the given places of the given images, standardised, (n, c, h, w)."""
-        places = (rows * self._area)[:, None, None] + (down * self._wide)[:, :, None] + right[:, None, :]
-        shape = (len(rows), self._height, self._width, -1)
-        pixels = self._pixels.index_select(0, places.view(-1)).view(shape).permute(0, 3, 1, 2)
+    def _gather(self, samples: Tensor, down: Tensor, right: Tensor) -> Tensor:
+        """The pixels at these positions of these images, standardised, (n, c, h, w)."""
+        positions = (samples * self._area)[:, None, None] + (down * self._wide)[:, :, None] + right[:, None, :]
+        shape = (len(samples), self._height, self._width, -1)
+        pixels = self._pixels.index_select(0, positions.view(-1)).view(shape).permute(0, 3, 1, 2)
         return self._standardise(pixels)
 
 
 def store_of(inputs: Tensor, scale: PixelScale | None, augmentation: Augmentation, device: torch.device) -> InputStore:
-    """The store that suits the inputs: images are those with a pixel scale."""
+    """Store inputs on a device; those with a pixel scale are images."""
     inputs = inputs.to(device)
     return PlainStore(inputs) if scale is None else ImageStore(inputs, Standardise(scale).to(device), augmentation)
 
@@ -193,45 +188,45 @@ def store_of(inputs: Tensor, scale: PixelScale | None, augmentation: Augmentatio
 @final
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Rows to train on, and held-out rows by what they are for."""
+    """Samples to train on, and held-out samples by their use."""
 
     training: Samples
     held_out: Mapping[str, Samples]  # "calibration", "test"
     class_names: tuple[str, ...]
     pixel_scale: PixelScale | None = None
     augmentation: Augmentation = "none"  # the usual one
-    meta: Samples | None = None  # rows that tune a loss which is learned
+    meta: Samples | None = None  # samples that tune a meta-learned loss
 
     def __post_init__(self) -> None:
-        if self.pixel_scale is None and self.augmentation != "none":
-            raise InputError(
-                f"augmentation must be 'none' for inputs without a pixel scale; got {self.augmentation!r}."
-            )
+        self._check_augmentation(self.augmentation)
 
     @classmethod
     def of(cls, dataset: Dataset, split: Split) -> "TrainingData":
-        """A data set divided by one of the named protocols."""
+        """Return the data of a split of a data set."""
         held_out = {"calibration": split.calibration, "test": split.test}
         return cls(split.training, held_out, dataset.class_names, dataset.pixel_scale, dataset.augmentation, split.meta)
 
     def on(self, device: torch.device, augmentation: Augmentation | None = None) -> "DeviceData":
-        """Move everything to a device, once for all networks that train there."""
+        """Copy everything to a device, once for all networks that train there."""
         chosen = self.augmentation if augmentation is None else augmentation
-        if self.pixel_scale is None and chosen != "none":
-            raise InputError(f"augmentation must be 'none' for inputs that are no images; got {chosen!r}.")
+        self._check_augmentation(chosen)
 
-        def stored(examples: Samples, moved: Augmentation) -> StoredExamples:
+        def stored(examples: Samples, moved: Augmentation) -> StoredSamples:
             store = store_of(examples.inputs, self.pixel_scale, moved, device)
-            return StoredExamples(store, examples.labels.to(device))
+            return StoredSamples(store, examples.labels.to(device))
 
         held_out = {name: stored(part, "none") for name, part in self.held_out.items()}
         meta = None if self.meta is None else stored(self.meta, "none")
         return DeviceData(stored(self.training, chosen), held_out, device, meta)
 
+    def _check_augmentation(self, augmentation: Augmentation) -> None:
+        if self.pixel_scale is None and augmentation != "none":
+            raise InputError(f"augmentation must be 'none' for inputs without a pixel scale; got {augmentation!r}.")
+
 
 @final
 @dataclass(frozen=True, eq=False)
-class StoredExamples:
+class StoredSamples:
     """Inputs and labels on a device."""
 
     inputs: InputStore
@@ -244,18 +239,18 @@ class StoredExamples:
 @final
 @dataclass(frozen=True, eq=False)
 class DeviceData:
-    """Training and held-out rows on one device."""
+    """Training and held-out samples on one device."""
 
-    training: StoredExamples
-    held_out: Mapping[str, StoredExamples]
+    training: StoredSamples
+    held_out: Mapping[str, StoredSamples]
     device: torch.device
-    meta: StoredExamples | None = None
+    meta: StoredSamples | None = None
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class MixedBatch:
-    """Blended inputs, and the two labels of each with their shares."""
+    """Mixed inputs, and the two labels of each with their shares."""
 
     inputs: Tensor  # (n, ...)
     labels: Tensor  # (n,)
@@ -264,33 +259,33 @@ class MixedBatch:
 
     @classmethod
     def of(cls, inputs: Tensor, labels: Tensor, partners: Tensor, share: Tensor) -> "MixedBatch":
-        """Blend each row with its partner.
+        """Mix each sample with its partner.
 
         Args:
             inputs: Shape (n, ...), floating.
             labels: Shape (n,).
-            partners: The place of each row's partner, (n,).
+            partners: Position of each sample's partner, (n,).
             share: Weight of the first sample of each pair; a single number.
         """
         return cls(torch.lerp(inputs[partners], inputs, share.to(inputs.dtype)), labels, labels[partners], share)
 
     def loss(self, loss: Loss, logits: Tensor) -> Tensor:
-        """The same blend of two losses; works with any loss, as none sees a soft label."""
+        """Return the same mixture of two losses; works with any loss, as none gets a soft label."""
         return self.share * loss(logits, self.labels) + (1 - self.share) * loss(logits, self.partner_labels)
 
 
 @final
 @dataclass(frozen=True)
 class Mixup:
-    """Blend every row of a batch with another by one share drawn from Beta(α, α). At test time, do nothing.
+    """Mix every sample of a batch with another, with a share drawn from Beta(α, α). In training only.
 
-    It raises accuracy and tames overconfidence. The confidence of an unmixed input is then often too low, and it tells
-    right from wrong less well: look at AUROC beside the calibration error.
+    It raises accuracy and reduces overconfidence. The confidence of an unmixed input is then often too low, and
+    separates correct from incorrect predictions less well: look at AUROC as well as the calibration error.
 
     Formula: x̃ = λ x + (1 - λ) x_π; loss = λ L(z̃, y) + (1 - λ) L(z̃, y_π)
 
     Args:
-        alpha: 0.2 leaves most rows nearly whole; 1 draws shares evenly.
+        alpha: 0.2 leaves most samples nearly whole; 1 draws shares evenly.
 
     Example:
         >>> from calibrant.losses import FocalLoss
@@ -312,14 +307,14 @@ class Mixup:
         check_positive(self.alpha, "alpha")
 
     def __call__(self, inputs: Tensor, labels: Tensor, *, generator: torch.Generator | None = None) -> MixedBatch:
-        """Blend a batch.
+        """Mix a batch.
 
         Args:
             inputs: Shape (n, ...), floating.
             labels: Shape (n,).
-            generator: The source of chance, on the CPU; None takes torch's own.
+            generator: Random generator on the CPU; torch's own if None.
         """
-        chance = torch.default_generator if generator is None else generator
-        partners = torch.randperm(len(inputs), generator=chance).to(inputs.device)
-        share = mixing_shares(1, self.alpha, chance)[0].to(inputs.device)
+        generator = torch.default_generator if generator is None else generator
+        partners = torch.randperm(len(inputs), generator=generator).to(inputs.device)
+        share = mixing_shares(1, self.alpha, generator)[0].to(inputs.device)
         return MixedBatch.of(inputs, labels, partners, share)

@@ -1,15 +1,15 @@
-"""The folder of a run: what it is, where it stands, and what it left. Nothing in it can be half written.
+"""The folder of a run: settings, records, checkpoint and results. Every file is written atomically.
 
 ::
 
-    settings.json            what decides the result, and on what it ran
-    epochs.jsonl             a record an epoch
-    checkpoint.safetensors   while it runs: everything that the rest depends on
-    weights.safetensors      in the end: the network's weights, of the epoch that the recipe selects
-    loss.safetensors         in the end: the parameters of a loss that is learned, after the same epoch
-    calibration.npz          in the end: logits and labels of the rows set apart to calibrate
-    test.npz                 in the end: the same of the rows that judge
-    learning.npz             in the end: when each training row was learned, and its top logit
+    settings.json            everything that decides the result, and the machine and versions
+    epochs.jsonl             one record per epoch
+    checkpoint.safetensors   during the run: the state to resume from
+    weights.safetensors      at the end: weights of the network, of the epoch that the recipe selects
+    loss.safetensors         at the end: parameters of a meta-learned loss, after the same epoch
+    calibration.npz          at the end: logits and labels of the calibration samples
+    test.npz                 at the end: logits and labels of the test samples
+    learning.npz             at the end, if traced: when each training sample was learned, and its largest logit
 """
 
 import json
@@ -37,15 +37,12 @@ from calibrant.training.session import Session
 __all__ = ["RunFolder"]
 
 _FORMAT = "calibrant.run/1"
+_DAMAGED = (SafetensorError, CalibrantError, LookupError, TypeError, ValueError, OSError, RuntimeError)
 
 
 @final
 class RunFolder:
-    """One run's folder.
-
-    Args:
-        path: Made when the run begins.
-    """
+    """The folder of one run; it is created when the run begins."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,33 +50,32 @@ class RunFolder:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run has come to its end."""
+        """Whether the run is finished."""
         return (self.path / "weights.safetensors").exists()
 
     @property
     def has_answers(self) -> bool:
-        """Whether it says what the trained network makes of the test rows; a finished run does, also without weights.
+        """Whether it holds the predictions of the trained network; a finished run does, also without its weights.
 
         Raises:
-            FileError: If this is no run's folder.
+            FileError: If this is not the folder of a run.
         """
         if self.is_finished:
             return True
         return (self.path / "test.npz").exists() and len(self.records()) == self.settings().recipe.epochs
 
     def begin(self, settings: RunSettings, device: torch.device) -> None:
-        """Make the folder, or see that it holds this very run.
+        """Create the folder, or check that it holds this very run.
 
         Raises:
             FileError: If it holds another run or other files, or cannot be written.
         """
         self._folder.check()
         if self._folder.is_begun:
-            told = settings.differences(self.settings())
-            if told:
+            if different := settings.differences(self.settings()):
                 raise FileError(
-                    f"{self.path} must hold a run of the same settings to go on with it; here they are "
-                    f"{'; '.join(told)}. Name another folder, or delete this one."
+                    f"{self.path} must hold a run of the same settings to resume it; here they are "
+                    f"{'; '.join(different)}. Name another folder, or delete this one."
                 )
             return
         ran_on = {
@@ -91,20 +87,20 @@ class RunFolder:
         self._folder.begin({"settings": settings.as_dict(), "ran_on": ran_on})
 
     def settings(self) -> RunSettings:
-        """What decided the result.
+        """Read the settings of the run.
 
         Raises:
-            FileError: If this is no run's folder.
+            FileError: If this is not the folder of a run.
         """
         document = self._folder.document()
         try:
             return RunSettings.from_dict(document["settings"])
         except (InputError, KeyError, TypeError, ValueError, AttributeError) as error:
             path = self._folder.settings
-            raise FileError(f"{path} must be the settings of a run; something in it is not right ({error}).") from error
+            raise FileError(f"{path} must be the settings of a run; a value is wrong ({error}).") from error
 
     def records(self) -> list[EpochRecord]:
-        """A record an epoch, as far as the run has come.
+        """Read the records of the epochs so far.
 
         Raises:
             FileError: If they cannot be read.
@@ -117,13 +113,13 @@ class RunFolder:
             return [EpochRecord.from_dict(json.loads(line)) for line in lines]
 
     def checkpoint(self, session: Session) -> None:
-        """Write where a run stands, so that it can go on from here."""
+        """Write the state of a run to resume from."""
         document = {"format": _FORMAT, "records": [record.as_dict() for record in session.records]}
         self._write_records(session.records)
         _write_tensors(session.state(), self.path / "checkpoint.safetensors", document)
 
     def resume(self, session: Session) -> None:
-        """Put a run where its last checkpoint stood; a run without one starts from the beginning.
+        """Restore the last checkpoint; a run without one starts from the beginning.
 
         Raises:
             FileError: If the checkpoint is damaged, or of another run.
@@ -134,23 +130,14 @@ class RunFolder:
         try:
             document, state = _read_tensors(path)
             session.restore(state, [EpochRecord.from_dict(record) for record in document["records"]])
-        except (
-            SafetensorError,
-            CalibrantError,
-            LookupError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            OSError,
-            RuntimeError,
-        ) as error:
+        except (*_DAMAGED, AttributeError) as error:
             raise FileError(
                 f"{path} must be a checkpoint of this run; it is damaged or another's ({error}). "
-                "Delete it to start the run anew."
+                "Delete it to restart the run."
             ) from error
 
     def finish(self, session: Session, class_names: Sequence[str]) -> None:
-        """Write what the run leaves; the weights last, as they say that all else is there."""
+        """Write the results; the weights last, as they mark a finished run."""
         self._write_records(session.records)
         epoch = session.selected_epoch
         session.select()
@@ -170,20 +157,20 @@ class RunFolder:
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
     def weights(self) -> dict[str, Tensor]:
-        """The trained network's weights.
+        """Read the weights of the trained network.
 
         Raises:
-            FileError: If the run has not come to its end, or the file is damaged.
+            FileError: If the run is not finished, or the file is damaged.
         """
         return self._tensors("weights.safetensors", "a network's weights")
 
     def loss_parameters(self) -> dict[str, Tensor]:
-        """The parameters of the learned loss, after the same epoch as the weights.
+        """Read the parameters of the meta-learned loss, after the same epoch as the weights.
 
         Raises:
-            FileError: If the run has not come to its end, its loss is not learned, or the file is damaged.
+            FileError: If the run is not finished, its loss is not meta-learned, or the file is damaged.
         """
-        return self._tensors("loss.safetensors", "the parameters of a learned loss")
+        return self._tensors("loss.safetensors", "the parameters of a meta-learned loss")
 
     def _tensors(self, name: str, words: str) -> dict[str, Tensor]:
         path = self.path / name
@@ -191,7 +178,7 @@ class RunFolder:
             raise FileError(f"{self.path} must be the folder of a finished run; it has no {name}, and so not {words}.")
         try:
             return _read_tensors(path)[1]
-        except (SafetensorError, CalibrantError, LookupError, TypeError, ValueError, OSError, RuntimeError) as error:
+        except _DAMAGED as error:
             raise FileError(f"{path} must hold {words}; it is damaged ({error}).") from error
 
     def _write_records(self, records: Sequence[EpochRecord]) -> None:
@@ -201,12 +188,12 @@ class RunFolder:
 
 def _write_tensors(tensors: dict[str, Tensor], path: Path, document: dict[str, Any]) -> None:
     with atomic_path(path) as file:
-        # The document says that there is a digest, so that one that was lost is missed; earlier files have none.
+        # The document declares the digest, so that its loss is noticed; earlier files have none.
         save_tensors(tensors, file, contents_metadata({**document, "has_digest": True}, tensors))
 
 
 def _read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The document and the tensors of a file.
+    """Read the document and the tensors of a file.
 
     Raises:
         InputError: If they are not those that were written.
@@ -219,7 +206,7 @@ def _read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not isinstance(document, dict):
         raise InputError("its document must be a mapping")
     if ("has_digest" in document or "sha256" in document) and not digest_fits(text, tensors):
-        raise InputError("its contents are not those that its digest is of")
+        raise InputError("its contents do not match its digest")
     return document, tensors
 
 

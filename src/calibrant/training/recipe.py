@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import check_at_least, check_known, check_positive, check_real_number
-from calibrant.datasets.dataset import Augmentation, Samples
+from calibrant.datasets.dataset import Augmentation
 from calibrant.errors import InputError
 from calibrant.training.data import TrainingData
 
@@ -25,28 +25,28 @@ Selection: TypeAlias = Literal["last", "best", "best-nll"]
 @final
 @dataclass(frozen=True)
 class Recipe:
-    """Momentum SGD with a schedule; everything that decides the weights, beside network, data and loss.
+    """Everything that decides the weights apart from network, data and loss: momentum SGD with a schedule.
 
     Args:
-        epochs: Passes over the training rows.
-        batch_size: Rows a step. What is left over at the end of an epoch's shuffled order is not used in that epoch.
-        learning_rate: The highest one.
+        epochs: Passes over the training samples.
+        batch_size: Samples in a step. Those after the last full batch of an epoch are not used in that epoch.
+        learning_rate: Highest learning rate.
         momentum: Momentum of the gradient.
-        nesterov: Whether to look ahead along the momentum.
-        weight_decay: Pull of every weight towards 0.
-        schedule: ``cosine`` falls to 0 along half a wave; ``steps`` multiplies by ``decay`` at each milestone;
-            ``constant`` stays.
+        nesterov: Whether to use Nesterov momentum.
+        weight_decay: Weight decay.
+        schedule: ``cosine`` decays to 0 along half a wave; ``steps`` multiplies by ``decay`` at each milestone;
+            ``constant`` does not change.
         milestones: Epochs (counted from 0) at whose start the rate falls, for ``steps``.
-        decay: What the rate is multiplied by at each milestone.
-        warmup: Epochs in which the rate rises from 0 in a straight line.
+        decay: Factor of the rate at each milestone.
+        warmup: Epochs in which the rate rises linearly from 0.
         augmentation: ``none``, ``crop`` (shifted by up to 4 pixels) or ``crop-flip`` (and mirrored half of the time);
             None takes the usual one of the data set.
         mixup: The α of mixup's Beta(α, α); 0 mixes nothing.
-        clip: The largest norm of a step's gradient; None clips nothing.
-        precision: ``auto`` is bfloat16 where a GPU computes, and float32 elsewhere.
-        select: Which epoch's weights are kept: the ``last``; the ``best`` by the error on the calibration samples, as
-            some papers do; or ``best-nll``, by their log-loss. Those samples then choose as well as calibrate. Of
-            several equal epochs the first is kept; only epochs after which held-out samples were looked at count.
+        clip: Largest norm of a step's gradient; None clips nothing.
+        precision: ``auto`` is bfloat16 on a GPU, and float32 elsewhere.
+        select: Epoch whose weights are kept: the ``last``; the ``best`` by the error on the calibration samples, as in
+            some papers; or ``best-nll``, by their log-loss. Those samples are then used for selection as well as
+            calibration. Of several equal epochs the first is kept; only epochs with an evaluation count.
         seed: Random seed of the weights, the order of the samples and the augmentation.
 
     Raises:
@@ -95,10 +95,18 @@ class Recipe:
             raise InputError("nesterov needs a momentum above 0; got 0.")
         if self.warmup >= self.epochs:
             raise InputError(f"warmup must be shorter than the {self.epochs} epochs; got {self.warmup}.")
-        self._check_milestones()
+        for milestone in self.milestones:
+            check_at_least(milestone, 1, "a milestone")
+        if list(self.milestones) != sorted(set(self.milestones)):
+            raise InputError(f"milestones must rise; got {self.milestones}.")
+        if (self.schedule == "steps") != bool(self.milestones):
+            raise InputError(
+                f"milestones must be given with schedule='steps', and only then; got {self.milestones} "
+                f"with {self.schedule!r}."
+            )
 
     def multiplies_in(self, device_type: str) -> Literal["float32", "bfloat16"]:
-        """What numbers are multiplied in on a device of this type, ``auto`` decided.
+        """Return the precision of products on a device of this type, with ``auto`` resolved.
 
         Example:
             >>> Recipe().multiplies_in("cpu"), Recipe().multiplies_in("cuda")
@@ -109,9 +117,9 @@ class Recipe:
         return self.precision
 
     def changed(self, changes: Mapping[str, Any]) -> "Recipe":
-        """Return the recipe with other numbers.
+        """Return the recipe with other options.
 
-        With other epochs, milestones and warm-up keep their share of them. Given milestones make the schedule ``steps``
+        With other epochs, milestones and warm-up move in proportion. Given milestones make the schedule ``steps``
         unless another is given, and a given schedule without steps drops the milestones.
 
         Raises:
@@ -135,24 +143,13 @@ class Recipe:
         }
         return replace(self, **{**moved, **changes})
 
-    def _check_milestones(self) -> None:
-        for milestone in self.milestones:
-            check_at_least(milestone, 1, "a milestone")
-        if list(self.milestones) != sorted(set(self.milestones)):
-            raise InputError(f"milestones must rise; got {self.milestones}.")
-        if (self.schedule == "steps") != bool(self.milestones):
-            raise InputError(
-                f"milestones must be given with schedule='steps', and only then; got {self.milestones} "
-                f"with {self.schedule!r}."
-            )
 
-
-# The papers' own settings, by a word of the paper's title, and ours.
+# The settings of the papers, named after a word of the title, and ours.
 RECIPES: dict[str, Recipe] = {
     "default": Recipe(nesterov=True),
     "overconfidence": Recipe(epochs=200, batch_size=512, weight_decay=1e-4, schedule="steps", milestones=(100, 150)),
     # The paper divides by 10 for label smoothing and focal loss, by 5 for cross-entropy, its entropy-regularised form
-    # and mixup, and does not say batch or weight decay.
+    # and mixup, and gives neither batch size nor weight decay.
     "dark-side": Recipe(epochs=300, schedule="steps", milestones=(150, 225), decay=0.1),
     "dark-side-by-5": Recipe(epochs=300, schedule="steps", milestones=(150, 225), decay=0.2),
     "meta-regularization": Recipe(epochs=350, schedule="steps", milestones=(150, 250)),
@@ -160,12 +157,7 @@ RECIPES: dict[str, Recipe] = {
 
 
 def learning_rates(recipe: Recipe, epoch: int, steps: int) -> Tensor:
-    """The rate at each step of an epoch, (steps,), float32.
-
-    Args:
-        recipe: Gives rate, schedule and warm-up.
-        epoch: Counted from 0.
-        steps: In each epoch.
+    """Return the learning rate at each step of an epoch (counted from 0), (steps,), float32.
 
     Example:
         >>> rates = learning_rates(Recipe(epochs=2, learning_rate=1.0), 1, 4)
@@ -181,7 +173,7 @@ def learning_rates(recipe: Recipe, epoch: int, steps: int) -> Tensor:
     else:
         share = torch.ones_like(at)
     if recipe.warmup:
-        # The first step is not at 0, which would do nothing.
+        # The first step is not at 0, which would be a step of length 0.
         share = share * ((at + 1 / steps) / recipe.warmup).clamp(max=1)
     return (recipe.learning_rate * share).float()
 
@@ -192,7 +184,7 @@ class RunSettings:
     """The network, the data, the loss and the recipe of a run."""
 
     dataset: str
-    data_digest: str  # of training and held-out rows as they were divided
+    data_digest: str  # of training and held-out samples after the split
     split: str
     split_seed: int
     model: str
@@ -202,19 +194,19 @@ class RunSettings:
     n_words: int | None
     class_names: tuple[str, ...]
     pixel_scale: dict[str, Any] | None
-    train_samples: int | None = None  # how many were drawn to train on; None: all
+    train_samples: int | None = None  # number drawn to train on; None for all
 
     def as_dict(self) -> dict[str, Any]:
-        """As a file can hold it."""
+        """Return plain data to write to a file."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "RunSettings":
-        """As read from a file.
+        """Read :meth:`as_dict`.
 
         Raises:
-            InputError: If a size is none, or something is of another type.
+            InputError: If a value has the wrong type, or a size is below 1.
         """
         recipe = dict(values["recipe"])
         recipe["milestones"] = tuple(recipe["milestones"])
@@ -229,9 +221,9 @@ class RunSettings:
                 raise InputError(f"{name} must be text; got {getattr(self, name)!r}.")
         check_at_least(self.split_seed, 0, "split_seed")
         if not isinstance(self.loss, dict):
-            raise InputError(f"loss must be options under names; got {self.loss!r}.")
+            raise InputError(f"loss must be a mapping of options; got {self.loss!r}.")
         if not self.input_shape:
-            raise InputError("input_shape must have a size; got none.")
+            raise InputError("input_shape must have at least one size; got none.")
         for size in self.input_shape:
             check_at_least(size, 1, "every size in input_shape")
         if self.n_words is not None:
@@ -257,30 +249,24 @@ class RunSettings:
         check_positive(scale["peak"], "peak")
 
     def differences(self, other: "RunSettings") -> list[str]:
-        """What is not the same, in words."""
+        """Describe the settings that differ."""
         mine, theirs = self.as_dict(), other.as_dict()
-        told = []
+        lines = []
         for field in fields(self):
             ours, others = mine[field.name], theirs[field.name]
             if isinstance(ours, dict) and isinstance(others, dict):
                 names = [name for name in {**ours, **others} if ours.get(name) != others.get(name)]
-                told += [f"{field.name}.{name} {ours.get(name)!r}, not {others.get(name)!r}" for name in names]
+                lines += [f"{field.name}.{name} {ours.get(name)!r}, not {others.get(name)!r}" for name in names]
             elif ours != others:
-                told.append(f"{field.name} {ours!r}, not {others!r}")
-        return told
+                lines.append(f"{field.name} {ours!r}, not {others!r}")
+        return lines
 
 
 def data_digest(data: TrainingData) -> str:
-    """A fingerprint of all rows, in their order."""
+    """Return a digest of all samples, in their order."""
     digest = hashlib.sha256()
-    parts = (data.training, *(data.held_out[name] for name in sorted(data.held_out)), data.meta)
-    for part in parts:
-        if part is not None:
-            _feed(digest, part)
+    for part in (data.training, *(data.held_out[name] for name in sorted(data.held_out)), data.meta):
+        for values in () if part is None else (part.inputs, part.labels):
+            digest.update(str((tuple(values.shape), values.dtype)).encode())
+            digest.update(values.contiguous().numpy().data)
     return digest.hexdigest()[:16]
-
-
-def _feed(digest: "hashlib._Hash", part: Samples) -> None:
-    for values in (part.inputs, part.labels):
-        digest.update(str((tuple(values.shape), values.dtype)).encode())
-        digest.update(values.contiguous().numpy().data)

@@ -1,4 +1,4 @@
-"""Train one network or several side by side, in folders, resumable after a stop."""
+"""Train one network or several side by side, in folders, resumable after a stop; and load their results."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,20 +10,26 @@ import torch
 from torch import nn
 
 from calibrant import catalogue
+from calibrant.calibrators import TemperatureScaling
 from calibrant.checks import check_at_least
 from calibrant.datasets.dataset import Dataset, PixelScale, Split, split_dataset
 from calibrant.errors import CalibrantError, FileError, FitError, InputError
+from calibrant.files import load
 from calibrant.inference import with_features
 from calibrant.losses import Loss, MetaLoss, loss_settings
-from calibrant.models.zoo import build_model, model_shapes
+from calibrant.maps import Scale
+from calibrant.metrics import accuracy, auroc, ece, nll
+from calibrant.models import build_model
+from calibrant.models.zoo import model_shapes
+from calibrant.predictions import Predictions
 from calibrant.training.data import Standardise, TrainingData
-from calibrant.training.device import ALONE, Peers
+from calibrant.training.device import SINGLE_PROCESS, ProcessGroup
 from calibrant.training.folder import RunFolder
 from calibrant.training.recipe import Recipe, RunSettings, data_digest
 from calibrant.training.record import EpochRecord
-from calibrant.training.session import Session, Speed
+from calibrant.training.session import RuntimeOptions, Session
 
-__all__ = ["Run", "load_learned_loss", "load_network", "train_runs", "train_together"]
+__all__ = ["Run", "RunMetrics", "load_learned_loss", "load_network", "run_metrics", "train_runs", "train_together"]
 
 
 def train_together(
@@ -32,22 +38,27 @@ def train_together(
     after_epoch: Callable[[Session, EpochRecord], None] = lambda _session, _record: None,
     after_failure: Callable[[Session, FitError], None] | None = None,
 ) -> None:
-    """Train all networks to their last epoch, an epoch of each in turn. Torch's random state is left as it was.
+    """Train all networks to their last epoch, an epoch of each in turn. Torch's random state is restored.
 
-    A network whose loss or logits are no longer finite is given up, and the others go on.
+    A network whose loss or logits are no longer finite is stopped, and the others continue.
 
     Args:
         sessions: Some may be finished, or further than others.
         after_epoch: Called after each epoch of each network.
-        after_failure: Called when a network is given up. None raises the first such error once the others are done.
+        after_failure: Called when a network is stopped. None raises the first such error once the others are done.
 
     Raises:
-        FitError: If a network was given up, and nobody was to be told of it.
+        FitError: If a network was stopped, and ``after_failure`` is None.
     """
     failed: dict[Session, FitError] = {}
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         while unfinished := [session for session in sessions if not (session.is_finished or session in failed)]:
-            _take_an_epochs_steps(unfinished)
+            for session in unfinished:
+                session.begin_epoch()
+            for at in range(max(session.steps_an_epoch for session in unfinished)):
+                for session in unfinished:
+                    if at < session.steps_an_epoch:
+                        session.advance()
             for session in unfinished:
                 try:
                     record = session.end_epoch()
@@ -61,19 +72,10 @@ def train_together(
         raise next(iter(failed.values()))
 
 
-def _take_an_epochs_steps(sessions: Sequence[Session]) -> None:
-    for session in sessions:
-        session.begin_epoch()
-    for at in range(max(session.steps_an_epoch for session in sessions)):
-        for session in sessions:
-            if at < session.steps_an_epoch:
-                session.advance()
-
-
 @final
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A network to train, and the folder it is to leave."""
+    """A network to train, and the folder of its results."""
 
     folder: Path
     model: str
@@ -81,44 +83,7 @@ class Run:
     recipe: Recipe
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class _Begun:
-    """A run with its folder, and with everything settled that decides its result."""
-
-    run: Run
-    folder: RunFolder
-    settings: RunSettings
-
-    @classmethod
-    def of(
-        cls,
-        run: Run,
-        dataset: Dataset,
-        data: TrainingData,
-        device: torch.device,
-        division: tuple[str, int, int | None, str],
-    ) -> "_Begun":
-        """Settle it; the division is its name, its seed, how many train if not all, and the digest of what it gave."""
-        split, split_seed, train_samples, digest = division
-        settings = RunSettings(
-            dataset=dataset.name,
-            data_digest=digest,
-            split=split,
-            split_seed=split_seed,
-            model=run.model,
-            loss=loss_settings(run.loss),
-            recipe=_settled(run.recipe, data, device),
-            input_shape=tuple(data.training.inputs.shape[1:]),
-            n_words=dataset.n_words,
-            class_names=dataset.class_names,
-            pixel_scale=None if data.pixel_scale is None else asdict(data.pixel_scale),
-            train_samples=train_samples,
-        )
-        return cls(run, RunFolder(run.folder), settings)
-
-
-def train_runs(  # noqa: PLR0913  # two of them are callers' business alone
+def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
     runs: Sequence[Run],
     dataset: Dataset,
     *,
@@ -126,22 +91,22 @@ def train_runs(  # noqa: PLR0913  # two of them are callers' business alone
     split_seed: int = 0,
     device: torch.device,
     train_samples: int | None = None,
-    speed: Speed | None = None,
-    peers: Peers = ALONE,
+    runtime: RuntimeOptions | None = None,
+    processes: ProcessGroup = SINGLE_PROCESS,
     after_epoch: Callable[[Run, EpochRecord], None] = lambda _run, _record: None,
 ) -> None:
-    """Train networks side by side on one data set; each goes on from its folder's checkpoint, if there is one.
+    """Train networks side by side on one data set; each resumes from its folder's checkpoint, if there is one.
 
     Args:
-        runs: With different folders; finished ones are left as they are.
-        dataset: As its publisher divides it.
+        runs: With different folders; finished ones are left unchanged.
+        dataset: Data set with the publisher's own parts.
         split: How to divide it; see :func:`~calibrant.datasets.all_splits`.
         split_seed: Random seed of the split.
         device: Where to compute.
-        train_samples: How many of the training samples to train on, drawn by ``split_seed``; fewer are among more. None
-            takes all.
-        speed: What is allowed to make it fast.
-        peers: Other processes that train the same weights; only the first writes.
+        train_samples: Number of training samples, drawn by ``split_seed``; a smaller number draws a subset. None takes
+            all.
+        runtime: How the networks are run.
+        processes: The processes that train the same weights; only the first writes.
         after_epoch: Called after each epoch of each run.
 
     Raises:
@@ -149,53 +114,104 @@ def train_runs(  # noqa: PLR0913  # two of them are callers' business alone
         InputError: If there are fewer training samples than ``train_samples``.
         FitError: If the loss or the logits of a run are no longer finite; the others are finished first.
     """
-    speed = speed or Speed()
-    data = TrainingData.of(dataset, _thinned(split_dataset(dataset, split, seed=split_seed), train_samples, split_seed))
-    digest = data_digest(data)
-    division = (split, split_seed, train_samples, digest)
-    begun = [_Begun.of(run, dataset, data, device, division) for run in runs]
-    unfinished = [each for each in begun if not each.folder.is_finished]
-    kinds = dict.fromkeys(each.settings.recipe.augmentation for each in unfinished)
-    placed = {kind: data.on(device, kind) for kind in kinds}
-    sessions: dict[Session, _Begun] = {}
-    for each in unfinished:
-        model, recipe = _built(each.settings), each.settings.recipe
-        name, rows = str(each.folder.path), placed[recipe.augmentation]
-        sessions[Session(model, each.run.loss, rows, recipe, speed, peers, name=name)] = each
-    # Not before all networks stand: a run that is refused leaves no folder in the way of the next try.
-    for each in begun if peers.is_first else ():
-        each.folder.begin(each.settings, device)
-    for session, each in sessions.items():
-        each.folder.resume(session)
+    runtime = runtime or RuntimeOptions()
+    data = TrainingData.of(dataset, _subset(split_dataset(dataset, split, seed=split_seed), train_samples, split_seed))
+    shared: dict[str, Any] = {
+        "dataset": dataset.name, "data_digest": data_digest(data), "split": split, "split_seed": split_seed,
+        "input_shape": tuple(data.training.inputs.shape[1:]), "n_words": dataset.n_words,
+        "class_names": dataset.class_names, "train_samples": train_samples,
+        "pixel_scale": None if data.pixel_scale is None else asdict(data.pixel_scale),
+    }  # fmt: skip
+    settings = {
+        run: RunSettings(
+            model=run.model, loss=loss_settings(run.loss), recipe=_resolved(run.recipe, data, device), **shared
+        )
+        for run in runs
+    }
+    folders = {run: RunFolder(run.folder) for run in runs}
+    unfinished = [run for run in runs if not folders[run].is_finished]
+    augmentations = dict.fromkeys(settings[run].recipe.augmentation for run in unfinished)
+    stored = {augmentation: data.on(device, augmentation) for augmentation in augmentations}
+    sessions: dict[Session, Run] = {}
+    for run in unfinished:
+        recipe = settings[run].recipe
+        session = Session(
+            _built(settings[run]), run.loss, stored[recipe.augmentation], recipe, runtime, processes,
+            name=str(run.folder),
+        )  # fmt: skip
+        sessions[session] = run
+    # Only after all networks are built: a run that is refused leaves no folder behind.
+    for run in runs if processes.is_first else ():
+        folders[run].begin(settings[run], device)
+    for session, run in sessions.items():
+        folders[run].resume(session)
     written = dict.fromkeys(sessions, time.monotonic())
     failures: list[str] = []
 
     def ended(session: Session, record: EpochRecord) -> None:
-        folder = sessions[session].folder
-        if peers.is_first:
+        run = sessions[session]
+        if processes.is_first:
             if session.is_finished:
-                folder.finish(session, dataset.class_names)
-            elif time.monotonic() - written[session] >= speed.checkpoint_seconds:
-                folder.checkpoint(session)
+                folders[run].finish(session, dataset.class_names)
+            elif time.monotonic() - written[session] >= runtime.checkpoint_seconds:
+                folders[run].checkpoint(session)
                 written[session] = time.monotonic()
-        after_epoch(sessions[session].run, record)
+        after_epoch(run, record)
 
     def failed(session: Session, error: FitError) -> None:
-        failures.append(f"{sessions[session].folder.path}: {error}")
+        failures.append(f"{sessions[session].folder}: {error}")
 
     train_together(list(sessions), after_epoch=ended, after_failure=failed)
     if failures:
         raise FitError(" ".join(failures))
 
 
-def load_learned_loss(folder: Path) -> MetaLoss:
-    """The loss that a run learned, with its parameters: of γ-Net, γ of any samples from their features.
+@final
+@dataclass(frozen=True)
+class RunMetrics:
+    """Metrics of a finished run on its test samples, and at the temperature fitted on its calibration samples."""
+
+    accuracy: float
+    nll: float
+    ece: float
+    auroc: float
+    temperature: float | None = None  # None if none is best, as where a few samples are all predicted correctly
+    nll_at_temperature: float | None = None
+    ece_at_temperature: float | None = None
+
+
+def run_metrics(folder: Path) -> RunMetrics:
+    """Evaluate a finished run before and after temperature scaling.
 
     Args:
-        folder: Left by :func:`train_runs` or ``calibrant train``.
+        folder: Written by :func:`train_runs` or ``calibrant train``.
+    """
+    calibration, test = (load(folder / f"{part}.npz") for part in ("calibration", "test"))
+    assert isinstance(calibration, Predictions)
+    assert isinstance(test, Predictions)
+    metrics = RunMetrics(float(accuracy(test)), float(nll(test)), float(ece(test)), float(auroc(test)))
+    try:
+        fitted = TemperatureScaling().fit(calibration)
+    except FitError:
+        return metrics
+    assert isinstance(fitted, Scale)
+    scaled = fitted.transform(test)
+    return replace(
+        metrics,
+        temperature=float(fitted.temperature),
+        nll_at_temperature=float(nll(scaled)),
+        ece_at_temperature=float(ece(scaled)),
+    )
+
+
+def load_learned_loss(folder: Path) -> MetaLoss:
+    """Load the meta-learned loss of a run with its parameters: with γ-Net, γ of any samples from their features.
+
+    Args:
+        folder: Written by :func:`train_runs` or ``calibrant train``.
 
     Raises:
-        FileError: If it is no folder of a finished run, or its loss is not learned.
+        FileError: If it is not the folder of a finished run, or its loss is not meta-learned.
     """
     opened = RunFolder(folder)
     settings = opened.settings()
@@ -203,9 +219,9 @@ def load_learned_loss(folder: Path) -> MetaLoss:
     try:
         loss = _loss_of(settings.loss)
     except (CalibrantError, LookupError, TypeError, ValueError) as error:
-        raise FileError(f"{folder} must say which loss was learned; its settings do not ({error}).") from error
+        raise FileError(f"{folder} must name a known loss in its settings; it does not ({error}).") from error
     if not isinstance(loss, MetaLoss):
-        raise FileError(f"{folder} must be a run whose loss is learned; its loss is {loss.name}.")
+        raise FileError(f"{folder} must be a run with a meta-learned loss; its loss is {loss.name}.")
     head = with_features(_built(settings)).head
     loss.build(head.in_features, head.out_features, seed=settings.recipe.seed)
     try:
@@ -216,18 +232,18 @@ def load_learned_loss(folder: Path) -> MetaLoss:
 
 
 def load_network(folder: Path) -> nn.Module:
-    """The trained network of a run, from stored pixels (or word numbers) to logits, in evaluation mode.
+    """Load the trained network of a run, from stored pixels (or word numbers) to logits, in evaluation mode.
 
     Args:
-        folder: Left by :func:`train_runs` or ``calibrant train``.
+        folder: Written by :func:`train_runs` or ``calibrant train``.
 
     Raises:
-        FileError: If it is no folder of a finished run.
+        FileError: If it is not the folder of a finished run.
     """
     opened = RunFolder(folder)
     settings, weights = opened.settings(), opened.weights()
     try:
-        # Compared before the network is made, which could be of any size.
+        # Compared before the network is built, which could be of any size.
         fits = model_shapes(settings.model, **_sizes(settings)) == {n: tuple(t.shape) for n, t in weights.items()}
         model = _built(settings) if fits else None
     except (InputError, RuntimeError, ArithmeticError) as error:
@@ -247,15 +263,14 @@ def load_network(folder: Path) -> nn.Module:
 
 
 def _loss_of(settings: Mapping[str, Any]) -> Loss | MetaLoss:
-    """The loss that these settings are of."""
-    known: dict[str, Any] = {**catalogue.losses, **catalogue.meta_losses}
-    options = {name: _loss_of(each) if isinstance(each, Mapping) else each for name, each in settings.items()}
-    made: Loss | MetaLoss = type(known[str(options.pop("loss"))])(**options)
-    return made
+    known: dict[str, Any] = {**catalogue.losses.kinds, **catalogue.meta_losses.kinds}
+    options = {name: _loss_of(value) if isinstance(value, Mapping) else value for name, value in settings.items()}
+    loss: Loss | MetaLoss = known[str(options.pop("loss"))](**options)
+    return loss
 
 
-def _thinned(split: Split, n: int | None, seed: int) -> Split:
-    """The split with so many of its training samples, in their own order."""
+def _subset(split: Split, n: int | None, seed: int) -> Split:
+    """The split with a number of its training samples, in their own order."""
     if n is None:
         return split
     check_at_least(n, 1, "train_samples")
@@ -265,14 +280,14 @@ def _thinned(split: Split, n: int | None, seed: int) -> Split:
     return replace(split, training=split.training[chosen.sort().values])
 
 
-def _settled(recipe: Recipe, data: TrainingData, device: torch.device) -> Recipe:
-    """The recipe with what it leaves open decided, so that the folder tells it."""
+def _resolved(recipe: Recipe, data: TrainingData, device: torch.device) -> Recipe:
+    """The recipe with precision and augmentation decided, so that the settings record them."""
     precision = recipe.multiplies_in(device.type)
     return replace(recipe, precision=precision, augmentation=recipe.augmentation or data.augmentation)
 
 
 def _built(settings: RunSettings) -> nn.Module:
-    """The network with the weights it starts from."""
+    """The network with its initial weights."""
     return build_model(settings.model, seed=settings.recipe.seed, **_sizes(settings))
 
 

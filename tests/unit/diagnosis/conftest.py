@@ -23,7 +23,7 @@ from calibrant.diagnosis import (
     read_runs,
 )
 from calibrant.predictions import TopLabel
-from calibrant.training import EpochRecord, HeldOutRecord, Recipe, Run, Speed, train_runs
+from calibrant.training import EpochRecord, HeldOutRecord, Recipe, Run, RuntimeOptions, train_runs
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +43,7 @@ def trained(tmp_path_factory):
         for loss in ("ce", "label_smoothing(smoothing=0.1)")
         for seed in (0, 1)
     ]
-    train_runs(runs, digits, split="half-test", device=CPU, speed=Speed(traced=True))
+    train_runs(runs, digits, split="half-test", device=CPU, runtime=RuntimeOptions(traced=True))
     return {run.folder.name: run.folder for run in runs}
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from calibrant import catalogue
 from calibrant.datasets import Dataset, DigitsReader, split_dataset
 from calibrant.models import build_model
-from calibrant.training import Recipe, Run, Session, Speed, TrainingData, train_runs
+from calibrant.training import Recipe, Run, RuntimeOptions, Session, TrainingData, train_runs
 
 CPU = torch.device("cpu")
 SMALL = {"epochs": 4, "batch_size": 32, "learning_rate": 0.05, "nesterov": True}
@@ -38,10 +38,10 @@ def placed(data):
 def session_of(placed):
     """A network in training, with its loss and recipe told in a few words."""
 
-    def make(loss="ce", *, model=None, speed=None, **recipe):
+    def make(loss="ce", *, model=None, runtime=None, **recipe):
         chosen = Recipe(**{**SMALL, **recipe})
         network = build_model("digits_cnn", n_classes=10, in_channels=1, image_size=8, seed=chosen.seed)
-        return Session(network if model is None else model, catalogue.losses.parse(loss), placed, chosen, speed)
+        return Session(network if model is None else model, catalogue.losses.parse(loss), placed, chosen, runtime)
 
     return make
 
@@ -63,11 +63,13 @@ def changing_network():
 def train_in(digits):
     """Train in a folder, as ``train_runs`` does; ``after_epoch`` may stop it."""
 
-    def train(folder, loss="ce", *, dataset=None, after_epoch=None, speed=None, **recipe):
+    def train(folder, loss="ce", *, dataset=None, after_epoch=None, runtime=None, **recipe):
         run = Run(Path(folder), "digits_cnn", catalogue.losses.parse(loss), Recipe(**{**SMALL, **recipe}))
         told = {} if after_epoch is None else {"after_epoch": after_epoch}
         rows = digits if dataset is None else dataset
-        train_runs([run], rows, split="half-test", device=CPU, speed=speed or Speed(checkpoint_seconds=0), **told)
+        train_runs(
+            [run], rows, split="half-test", device=CPU, runtime=runtime or RuntimeOptions(checkpoint_seconds=0), **told
+        )
         return run.folder
 
     return train

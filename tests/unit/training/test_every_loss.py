@@ -10,7 +10,7 @@ from calibrant.datasets import DigitsReader, split_dataset
 from calibrant.errors import InputError
 from calibrant.losses import AvUCLoss, NeedsSamples
 from calibrant.models import build_model
-from calibrant.training import Recipe, Session, Speed, TrainingData, train_together
+from calibrant.training import Recipe, RuntimeOptions, Session, TrainingData, train_together
 
 NAMES = list(catalogue.losses)
 MIXABLE = [name for name, loss in catalogue.losses.items() if not isinstance(loss, NeedsSamples)]
@@ -29,9 +29,9 @@ def all_digits():
 def sessions_of(names, data, recipe):
     """A network each, all with the same weights at first."""
     # In so few epochs the penalty of avuc would not begin.
-    losses, speed = {**catalogue.losses, "avuc": AvUCLoss(from_epoch=2)}, Speed(judge_every=2)
+    losses, runtime = {**catalogue.losses, "avuc": AvUCLoss(from_epoch=2)}, RuntimeOptions(evaluate_every=2)
     networks = {name: build_model("digits_cnn", n_classes=10, in_channels=1, image_size=8) for name in names}
-    return {name: Session(network, losses[name], data, recipe, speed) for name, network in networks.items()}
+    return {name: Session(network, losses[name], data, recipe, runtime) for name, network in networks.items()}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_the_network_learns_to_read(trained, name):
 def test_avuc_at_its_defaults_leaves_a_network_accurate_and_calibrated(all_digits):
     network = build_model("digits_cnn", n_classes=10, in_channels=1, image_size=8)
     recipe = Recipe(epochs=20, batch_size=64, learning_rate=0.02, seed=2)
-    session = Session(network, AvUCLoss(), all_digits, recipe, Speed(judge_every=20))
+    session = Session(network, AvUCLoss(), all_digits, recipe, RuntimeOptions(evaluate_every=20))
     train_together([session])
     judged = session.records[-1].held_out["test"]
     # With the penalty from the first epoch on: .88 and .58.
@@ -111,5 +111,5 @@ def test_it_trains_on_mixed_rows(mixed, name):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in MIXABLE])
 def test_mixed_rows_are_refused_where_single_ones_are_followed(all_digits, name):
-    with pytest.raises(InputError, match=f"mixup must be 0 with {name}, which follows single rows; got 0.2"):
+    with pytest.raises(InputError, match=f"mixup must be 0 with {name}, which follows single samples"):
         sessions_of([name], all_digits, RECIPE.changed({"mixup": 0.2}))

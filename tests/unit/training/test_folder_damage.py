@@ -8,19 +8,19 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from calibrant.errors import FileError
-from calibrant.training import Speed
+from calibrant.training import RuntimeOptions
 from calibrant.training.folder import RunFolder
 
 NO_SETTINGS = {
     "{": "it cannot be read",
     "[]": "by calibrant train; it is not",
     '{"format": "calibrant.run/9"}': "by calibrant train; it is not",
-    '{"format": "calibrant.run/1"}': "something in it is not right",
-    '{"format": "calibrant.run/1", "settings": {"model": "x"}}': "something in it is not right",
+    '{"format": "calibrant.run/1"}': "must be the settings of a run",
+    '{"format": "calibrant.run/1", "settings": {"model": "x"}}': "must be the settings of a run",
 }
 
 
-def test_settings_that_are_damaged_are_told(train_in, begun):
+def test_damaged_settings_are_refused(train_in, begun):
     for text, said in NO_SETTINGS.items():
         (begun / "settings.json").write_text(text)
         with pytest.raises(FileError, match=said):
@@ -51,7 +51,7 @@ def test_a_checkpoint_that_is_damaged_or_anothers_is_told_and_can_be_deleted(tra
     for damage in (_cut_short, _emptied, _without_words, _of_another_network):
         checkpoint.write_bytes(whole)
         damage(checkpoint)
-        with pytest.raises(FileError, match=r"must be a checkpoint of this run; .* Delete it to start the run anew"):
+        with pytest.raises(FileError, match=r"must be a checkpoint of this run; .* Delete it to restart"):
             train_in(begun)
     checkpoint.unlink()
     train_in(begun)
@@ -59,9 +59,9 @@ def test_a_checkpoint_that_is_damaged_or_anothers_is_told_and_can_be_deleted(tra
 
 
 def test_a_trace_cannot_begin_in_the_middle(train_in, begun):
-    with pytest.raises(FileError, match="the state must hold a trace to go on with one; it was made without"):
-        train_in(begun, speed=Speed(traced=True))
-    train_in(begun, speed=Speed(traced=False))
+    with pytest.raises(FileError, match="the state must hold a trace"):
+        train_in(begun, runtime=RuntimeOptions(traced=True))
+    train_in(begun, runtime=RuntimeOptions(traced=False))
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from calibrant.errors import FitError
 from calibrant.metrics import accuracy, ece, nll
 from calibrant.numerics.binning import lowest_error
 from calibrant.predictions import Predictions
-from calibrant.training import EpochRecord, Speed, learned_epochs, train_together
-from calibrant.training.record import LearningTrace, judge
+from calibrant.training import EpochRecord, RuntimeOptions, learned_epochs, train_together
+from calibrant.training.record import LearningTrace, evaluate_held_out
 
 
 def predictions(n=800, k=5, sharper=2.0, seed=0):
@@ -53,7 +53,7 @@ def test_a_trace_remembers_every_row_of_every_epoch_and_comes_back(n):
 
 
 def test_a_session_traces_its_training_rows_unaugmented_after_each_epoch(session_of):
-    session = session_of(epochs=3, speed=Speed(traced=True))
+    session = session_of(epochs=3, runtime=RuntimeOptions(traced=True))
     expected = []
 
     def look(session, _record):
@@ -72,7 +72,7 @@ def test_a_session_traces_its_training_rows_unaugmented_after_each_epoch(session
 
 def test_the_numbers_are_those_of_the_metrics():
     logits, labels = predictions()
-    record, given = judge(logits, labels), Predictions.from_logits(logits, labels)
+    record, given = evaluate_held_out(logits, labels), Predictions.from_logits(logits, labels)
     assert record.accuracy == float(accuracy(given))
     assert record.nll == float(nll(given))
     assert record.ece == float(ece(given))
@@ -82,7 +82,7 @@ def test_the_numbers_are_those_of_the_metrics():
 def test_the_temperature_is_that_of_temperature_scaling_on_the_same_rows():
     logits, labels = predictions(sharper=3.0)
     fitted = TemperatureScaling().fit(Predictions.from_logits(logits, labels))
-    record = judge(logits, labels)
+    record = evaluate_held_out(logits, labels)
     assert record.temperature == pytest.approx(float(fitted.temperature), rel=1e-5)
     assert record.temperature == pytest.approx(3.0, rel=0.15)
 
@@ -90,7 +90,7 @@ def test_the_temperature_is_that_of_temperature_scaling_on_the_same_rows():
 @pytest.mark.parametrize("sharper", [0.3, 1.0, 4.0])
 def test_the_oracles_error_is_no_higher_than_that_of_any_temperature_near(sharper):
     logits, labels = predictions(sharper=sharper)
-    record = judge(logits, labels)
+    record = evaluate_held_out(logits, labels)
     tried = [record.temperature * 2 ** (step / 50) for step in range(-50, 51)]
     errors = [float(ece(Predictions.from_logits(logits.double() / t, labels))) for t in tried]
     # Up to the rounding of float32 confidences.
@@ -100,7 +100,7 @@ def test_the_oracles_error_is_no_higher_than_that_of_any_temperature_near(sharpe
 
 def test_a_network_that_has_died_has_no_temperature_but_a_record():
     labels = torch.arange(90) % 3
-    record = judge(torch.full((90, 3), 0.7), labels)
+    record = evaluate_held_out(torch.full((90, 3), 0.7), labels)
     assert record.temperature is None
     assert record.accuracy == pytest.approx(1 / 3)
     assert record.nll == pytest.approx(math.log(3))
@@ -110,7 +110,7 @@ def test_a_network_that_has_died_has_no_temperature_but_a_record():
 
 def test_rows_that_are_all_right_or_all_wrong_have_a_finite_record():
     for labels in (torch.arange(4), (torch.arange(4) + 1) % 4):
-        record = judge(5 * torch.eye(4), labels)
+        record = evaluate_held_out(5 * torch.eye(4), labels)
         told = json.dumps(EpochRecord(1, 0.0, 0.1, 0.5, 0.9, {"test": record}).as_dict(), allow_nan=False)
         assert json.loads(told)["held_out"]["test"]["temperature"] > 0
 
@@ -118,11 +118,11 @@ def test_rows_that_are_all_right_or_all_wrong_have_a_finite_record():
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_logits_that_are_not_finite_are_told(bad):
     with pytest.raises(FitError, match=r"logits must stay finite; they are not\. Lower the learning rate"):
-        judge(torch.tensor([[0.0, bad], [1.0, 0.0]]), torch.tensor([0, 1]))
+        evaluate_held_out(torch.tensor([[0.0, bad], [1.0, 0.0]]), torch.tensor([0, 1]))
 
 
 def test_a_record_comes_back_from_a_file():
-    record = EpochRecord(3, 1.5, 0.1, 0.7, 0.8, {"test": judge(*predictions())})
+    record = EpochRecord(3, 1.5, 0.1, 0.7, 0.8, {"test": evaluate_held_out(*predictions())})
     assert EpochRecord.from_dict(json.loads(json.dumps(record.as_dict()))) == record
     traced = replace(record, training_accuracy=0.9)
     assert EpochRecord.from_dict(json.loads(json.dumps(traced.as_dict()))) == traced

@@ -7,12 +7,12 @@ from scipy import stats
 from calibrant.errors import InputError
 from calibrant.losses import FocalLoss
 from calibrant.training import MixedBatch, Mixup
-from calibrant.training.data import PADDING, generator_of, mixing_shares, plan_epoch
+from calibrant.training.data import PADDING, epoch_generator, mixing_shares, plan_epoch
 
 
 @pytest.mark.parametrize(("n", "batch_size"), [(320, 32), (333, 32), (7, 7), (5, 1)])
 def test_every_row_is_used_at_most_once_an_epoch(n, batch_size):
-    rows = plan_epoch(n, batch_size, seed=0, epoch=3).rows
+    rows = plan_epoch(n, batch_size, seed=0, epoch=3).samples
     assert rows.shape == (n // batch_size, batch_size)
     used = rows.flatten().sort().values
     assert torch.equal(used, used.unique())
@@ -21,30 +21,30 @@ def test_every_row_is_used_at_most_once_an_epoch(n, batch_size):
 
 
 def test_rows_that_are_left_over_change_from_epoch_to_epoch():
-    left = [set(range(100)) - set(plan_epoch(100, 30, seed=0, epoch=epoch).rows.flatten().tolist()) for epoch in (0, 1)]
+    left = [set(range(100)) - set(plan_epoch(100, 30, seed=0, epoch=epoch).samples.flatten().tolist()) for epoch in (0, 1)]
     assert [len(rows) for rows in left] == [10, 10]
     assert left[0] != left[1]
 
 
 def test_seed_and_epoch_alone_decide_the_plan():
     torch.manual_seed(1)
-    first = plan_epoch(200, 20, seed=4, epoch=7, mixup=0.3, n_judges=70)
+    first = plan_epoch(200, 20, seed=4, epoch=7, mixup=0.3, n_meta=70)
     torch.manual_seed(2)
-    again = plan_epoch(200, 20, seed=4, epoch=7, mixup=0.3, n_judges=70)
+    again = plan_epoch(200, 20, seed=4, epoch=7, mixup=0.3, n_meta=70)
     assert all(torch.equal(one, other) for one, other in zip(first.fields(), again.fields(), strict=True))
 
 
 @pytest.mark.parametrize(("seed", "epoch"), [(4, 8), (5, 7), (7, 4), (47, 0)])
 def test_another_seed_or_epoch_is_another_plan_in_every_part(seed, epoch):
-    first, other = (plan_epoch(200, 20, seed=s, epoch=e, mixup=0.3, n_judges=70) for s, e in ((4, 7), (seed, epoch)))
+    first, other = (plan_epoch(200, 20, seed=s, epoch=e, mixup=0.3, n_meta=70) for s, e in ((4, 7), (seed, epoch)))
     assert not any(torch.equal(one, two) for one, two in zip(first.fields(), other.fields(), strict=True))
 
 
 def test_a_plan_draws_nothing_from_torchs_own_chance():
     before = torch.random.get_rng_state()
-    plan_epoch(200, 20, seed=4, epoch=7, mixup=0.3, n_judges=70)
+    plan_epoch(200, 20, seed=4, epoch=7, mixup=0.3, n_meta=70)
     assert torch.equal(torch.random.get_rng_state(), before)
-    assert generator_of(0, 1).initial_seed() != generator_of(1, 0).initial_seed()
+    assert epoch_generator(0, 1).initial_seed() != epoch_generator(1, 0).initial_seed()
 
 
 def test_partners_are_a_permutation_of_each_steps_places():
@@ -113,14 +113,14 @@ def test_mixup_can_be_repeated_and_refuses_an_alpha_of_zero():
 
 @pytest.mark.parametrize(("n", "size"), [(70, 20), (20, 20), (7, 7)])
 def test_held_out_rows_judge_in_turns(n, size):
-    judges = plan_epoch(2000, 20, seed=0, epoch=0, n_judges=n).judges
+    judges = plan_epoch(2000, 20, seed=0, epoch=0, n_meta=n).meta_samples
     assert judges.shape == (100, size)
     counts = torch.bincount(judges.flatten(), minlength=n)
     assert int(counts.max()) - int(counts.min()) <= 1
 
 
 def test_drawing_judges_changes_nothing_else():
-    with_judges, without = (plan_epoch(200, 20, seed=4, epoch=7, mixup=0.3, n_judges=n) for n in (70, 0))
+    with_judges, without = (plan_epoch(200, 20, seed=4, epoch=7, mixup=0.3, n_meta=n) for n in (70, 0))
     pairs = zip(with_judges.fields()[:-1], without.fields()[:-1], strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
-    assert without.judges.shape == (10, 0)
+    assert without.meta_samples.shape == (10, 0)

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from calibrant import catalogue
 from calibrant.datasets import DigitsReader, Samples, split_dataset
 from calibrant.models import build_model
-from calibrant.training import Recipe, Run, Session, Speed, TrainingData, train_runs, train_together
-from calibrant.training.device import ALONE
+from calibrant.training import Recipe, Run, RuntimeOptions, Session, TrainingData, train_runs, train_together
+from calibrant.training.device import SINGLE_PROCESS
 from calibrant.training.folder import RunFolder
 
 CPU = torch.device("cpu")
@@ -29,23 +29,23 @@ from safetensors.torch import save_file
 from calibrant import catalogue
 from calibrant.datasets import DigitsReader
 from calibrant.training import Recipe, Run, train_runs, train_together
-from calibrant.training.device import joined_peers
+from calibrant.training.device import init_distributed
 torch.set_num_threads(1)
 tests, out = runpy.run_path(sys.argv[1]), Path(sys.argv[2])
-with joined_peers(torch.device("cpu")) as peers:
-    assert peers.count == 2
-    sessions = tests["precise_sessions"](peers)
+with init_distributed(torch.device("cpu")) as processes:
+    assert processes.count == 2
+    sessions = tests["precise_sessions"](processes)
     train_together(list(sessions.values()))
     for name, session in sessions.items():
-        save_file(session.state(), out / f"{name} {peers.rank}.safetensors")
+        save_file(session.state(), out / f"{name} {processes.rank}.safetensors")
     # Both go on with the run that has begun; of the new one the second is told another folder, to see what it writes.
-    folders = out / "begun", out / f"new of {peers.rank}"
+    folders = out / "begun", out / f"new of {processes.rank}"
     runs = [Run(folder, "digits_cnn", catalogue.losses.parse("ce"), Recipe(**tests["STEADY"])) for folder in folders]
-    train_runs(runs, DigitsReader().read(), device=torch.device("cpu"), peers=peers)
+    train_runs(runs, DigitsReader().read(), device=torch.device("cpu"), processes=processes)
 """
 
 
-def precise_sessions(peers=ALONE):
+def precise_sessions(processes=SINGLE_PROCESS):
     """In float64, where what the order of adding up changes stays small.
 
     In float32 it does not: at a kink (of ReLU, of a maximum, of MMCE's |c - c'|) a last digit decides between two
@@ -58,7 +58,7 @@ def precise_sessions(peers=ALONE):
     for name, (loss, options) in RUNS.items():
         network = build_model("digits_cnn", n_classes=10, in_channels=1, image_size=8).double()
         recipe = Recipe(**{"epochs": 2, "nesterov": True, **options})
-        sessions[name] = Session(network, catalogue.losses.parse(loss), placed, recipe, peers=peers)
+        sessions[name] = Session(network, catalogue.losses.parse(loss), placed, recipe, processes=processes)
     return sessions
 
 
@@ -72,7 +72,9 @@ def _stop(_run, _record):
 
 def _run_in(folder, after_epoch=lambda _run, _record: None):
     run = Run(folder, "digits_cnn", catalogue.losses.parse("ce"), Recipe(**STEADY))
-    train_runs([run], DigitsReader().read(), device=CPU, speed=Speed(checkpoint_seconds=0), after_epoch=after_epoch)
+    train_runs(
+        [run], DigitsReader().read(), device=CPU, runtime=RuntimeOptions(checkpoint_seconds=0), after_epoch=after_epoch
+    )
 
 
 @pytest.fixture(scope="module")

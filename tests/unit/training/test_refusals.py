@@ -8,8 +8,8 @@ from calibrant.datasets import Dataset, Samples
 from calibrant.errors import FitError, InputError, UnknownNameError
 from calibrant.losses import CrossEntropyLoss
 from calibrant.models import build_model
-from calibrant.training import Recipe, Run, Session, Speed, train_runs, train_together
-from calibrant.training.device import Peers
+from calibrant.training import Recipe, Run, RuntimeOptions, Session, train_runs, train_together
+from calibrant.training.device import ProcessGroup
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def network():
 @pytest.mark.parametrize(
     ("loss", "recipe", "said"),
     [
-        ("ce", {"batch_size": 321}, "batch_size must be at most the 320 training rows; got 321"),
-        ("crl", {"mixup": 0.2}, "mixup must be 0 with crl, which follows single rows; got 0.2"),
+        ("ce", {"batch_size": 321}, "batch_size must be at most the 320 training samples; got 321"),
+        ("crl", {"mixup": 0.2}, "mixup must be 0 with crl, which follows single samples"),
         ("ce(reduction=none)", {}, "the reduction of a loss must be mean or sum to train with it; got none"),
     ],
 )
@@ -32,8 +32,8 @@ def test_loss_recipe_and_data_must_go_together(session_of, loss, recipe, said):
 
 def test_a_batch_must_be_shared_evenly_among_processes(placed, network):
     with pytest.raises(InputError, match="batch_size must be a multiple of the 3 processes; got 32"):
-        Session(network, CrossEntropyLoss(), placed, Recipe(batch_size=32), peers=Peers(3, 0))
-    assert [Peers(4, rank).part_of(32) for rank in range(4)] == [slice(8 * i, 8 * i + 8) for i in range(4)]
+        Session(network, CrossEntropyLoss(), placed, Recipe(batch_size=32), processes=ProcessGroup(3, 0))
+    assert [ProcessGroup(4, rank).part_of(32) for rank in range(4)] == [slice(8 * i, 8 * i + 8) for i in range(4)]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_texts_cannot_be_mixed(tmp_path):
     texts = Samples(torch.randint(1, 9, (40, 5)), torch.arange(40) % 2)
     dataset = Dataset("texts", ("a", "b"), texts, texts, n_words=9)
     run = Run(tmp_path / "run", "text_cnn", catalogue.losses.parse("ce"), Recipe(epochs=1, batch_size=4, mixup=0.2))
-    with pytest.raises(InputError, match=r"mixup must be 0 for texts, whose words have no blend; got 0\.2"):
+    with pytest.raises(InputError, match="mixup must be 0 for texts"):
         train_runs([run], dataset, split="half-test", device=torch.device("cpu"))
 
 
@@ -78,10 +78,10 @@ def test_clipping_and_a_warmup_help_a_rate_that_is_too_high(session_of):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"judge_every": 0}, "judge_every must be at least 1"),
+        ({"evaluate_every": 0}, "evaluate_every must be at least 1"),
         ({"checkpoint_seconds": -1}, "checkpoint_seconds must be"),
     ],
 )
 def test_a_speed_that_cannot_be_is_refused(options, said):
     with pytest.raises(InputError, match=said):
-        Speed(**options)
+        RuntimeOptions(**options)

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from calibrant import catalogue
-from calibrant.training import Recipe, Run, Speed, train_runs, train_together
+from calibrant.training import Recipe, Run, RuntimeOptions, train_runs, train_together
 from calibrant.training.folder import RunFolder
 
-TRACED = Speed(traced=True, checkpoint_seconds=0)
+TRACED = RuntimeOptions(traced=True, checkpoint_seconds=0)
 
 # Every epoch is written down. Torch on one thread, as in these tests, adds up in the same order.
 SCRIPT = """
@@ -25,15 +25,15 @@ from pathlib import Path
 import torch
 from calibrant import catalogue
 from calibrant.datasets import Dataset, DigitsReader
-from calibrant.training import Recipe, Run, Speed, train_runs
+from calibrant.training import Recipe, Run, RuntimeOptions, train_runs
 torch.set_num_threads(1)
 all_of = DigitsReader().read()
 scale = all_of.pixel_scale
 digits = Dataset("few digits", all_of.class_names, all_of.training[:320], all_of.test[:200], pixel_scale=scale)
 recipe = Recipe(epochs=10, batch_size=32, augmentation="crop")
 run = Run(Path(sys.argv[1]), "digits_cnn", catalogue.losses.parse("crl"), recipe)
-speed = Speed(traced=True, checkpoint_seconds=0)
-train_runs([run], digits, split="half-test", device=torch.device("cpu"), speed=speed)
+runtime = RuntimeOptions(traced=True, checkpoint_seconds=0)
+train_runs([run], digits, split="half-test", device=torch.device("cpu"), runtime=runtime)
 """
 
 
@@ -51,7 +51,7 @@ def epochs(session, count):
 
 @pytest.mark.parametrize("loss", ["ce", "crl", "focal_schedule(gammas=[5,1],starts=[0,4])"])
 def test_three_epochs_and_three_more_are_six_to_the_last_bit(session_of, changing_network, loss):
-    sessions = [session_of(loss, model=changing_network(), epochs=6, seed=3, speed=TRACED) for _ in range(3)]
+    sessions = [session_of(loss, model=changing_network(), epochs=6, seed=3, runtime=TRACED) for _ in range(3)]
     straight, first, second = sessions
     with torch.random.fork_rng():
         epochs(straight, 6)
@@ -82,14 +82,14 @@ def test_training_leaves_torchs_chance_as_it_was(session_of, changing_network):
 
 def test_a_folder_goes_on_where_it_was_stopped(train_in, tmp_path, stop_after, stopped):
     loss, broken = "crl", tmp_path / "broken"
-    straight = train_in(tmp_path / "straight", loss, speed=TRACED)
+    straight = train_in(tmp_path / "straight", loss, runtime=TRACED)
     for epoch in (1, 3):
         with pytest.raises(stopped):
-            train_in(broken, loss, speed=TRACED, after_epoch=stop_after(epoch))
+            train_in(broken, loss, runtime=TRACED, after_epoch=stop_after(epoch))
         assert len(RunFolder(broken).records()) == epoch
         assert not RunFolder(broken).is_finished
     seen = []
-    train_in(broken, loss, speed=TRACED, after_epoch=lambda _run, record: seen.append(record.epoch))
+    train_in(broken, loss, runtime=TRACED, after_epoch=lambda _run, record: seen.append(record.epoch))
     assert seen == [4]
     for name in ("weights.safetensors", "calibration.npz", "test.npz"):
         assert (broken / name).read_bytes() == (straight / name).read_bytes(), name
@@ -101,12 +101,12 @@ def test_a_folder_goes_on_where_it_was_stopped(train_in, tmp_path, stop_after, s
 
 
 def test_without_a_checkpoint_yet_a_run_starts_from_the_beginning(train_in, tmp_path, stop_after, stopped):
-    rarely = Speed(checkpoint_seconds=1000)
+    rarely = RuntimeOptions(checkpoint_seconds=1000)
     with pytest.raises(stopped):
-        train_in(tmp_path / "run", speed=rarely, after_epoch=stop_after(2))
+        train_in(tmp_path / "run", runtime=rarely, after_epoch=stop_after(2))
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["settings.json"]
     seen = []
-    train_in(tmp_path / "run", speed=rarely, after_epoch=lambda _run, record: seen.append(record.epoch))
+    train_in(tmp_path / "run", runtime=rarely, after_epoch=lambda _run, record: seen.append(record.epoch))
     assert seen == [1, 2, 3, 4]
 
 
@@ -120,7 +120,7 @@ def test_a_run_killed_twice_ends_with_the_weights_of_one_that_was_not(digits, tm
         run = Run(
             folder, "digits_cnn", catalogue.losses.parse("crl"), Recipe(epochs=10, batch_size=32, augmentation="crop")
         )
-        train_runs([run], digits, split="half-test", device=torch.device("cpu"), speed=TRACED)
+        train_runs([run], digits, split="half-test", device=torch.device("cpu"), runtime=TRACED)
     assert (killed / "weights.safetensors").read_bytes() == (straight / "weights.safetensors").read_bytes()
     assert (killed / "test.npz").read_bytes() == (straight / "test.npz").read_bytes()
     records = [without_time(RunFolder(folder).records()) for folder in (killed, straight)]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from calibrant.training import Speed
+from calibrant.training import RuntimeOptions
 from calibrant.training.data import plan_epoch
 from calibrant.training.recipe import learning_rates
 
@@ -33,8 +33,8 @@ def by_hand(session, network, epochs, *, mixed=False):
     norms, losses, right = [], [], 0
     for epoch in range(epochs):
         plan = plan_epoch(len(stored), recipe.batch_size, seed=recipe.seed, epoch=epoch, mixup=recipe.mixup)
-        rates = learning_rates(recipe, epoch, len(plan.rows))
-        for rows, partners, share, rate in zip(plan.rows, plan.partners, plan.shares, rates, strict=True):
+        rates = learning_rates(recipe, epoch, len(plan.samples))
+        for rows, partners, share, rate in zip(plan.samples, plan.partners, plan.shares, rates, strict=True):
             inputs, labels = stored.inputs.plain(rows), stored.labels[rows]
             if mixed:
                 logits = network(share * inputs + (1 - share) * inputs[partners])
@@ -147,14 +147,15 @@ def test_the_history_of_a_ranking_loss_counts_each_row_once_an_epoch(session_of)
 
 
 def test_held_out_rows_are_judged_every_so_often_and_at_the_end(session_of):
-    session = session_of(epochs=5, speed=Speed(judge_every=2))
+    session = session_of(epochs=5, runtime=RuntimeOptions(evaluate_every=2))
     assert [bool(trained(session, 1).held_out) for _ in range(5)] == [False, True, False, True, True]
     assert session.is_finished
 
 
 def test_looking_at_held_out_rows_changes_nothing(session_of, changing_network):
     seen, unseen = (
-        session_of(model=changing_network(), speed=Speed(judge_every=every, traced=every == 1)) for every in (1, 4)
+        session_of(model=changing_network(), runtime=RuntimeOptions(evaluate_every=every, traced=every == 1))
+        for every in (1, 4)
     )
     trained(seen, 4)
     trained(unseen, 4)

@@ -17,15 +17,15 @@ from calibrant.models import build_model
 from calibrant.training import (
     Recipe,
     Run,
+    RuntimeOptions,
     Session,
-    Speed,
     TrainingData,
     load_learned_loss,
     load_network,
     train_runs,
     train_together,
 )
-from calibrant.training.device import Peers
+from calibrant.training.device import ProcessGroup
 from calibrant.training.folder import RunFolder
 
 CPU = torch.device("cpu")
@@ -60,7 +60,7 @@ def data(digits):
 
 def session_of(data, loss, *, model=None, **recipe):
     torch.manual_seed(0)
-    return Session(model or Dropping(), loss, data.on(CPU), Recipe(**{**SMALL, **recipe}), Speed(traced=True))
+    return Session(model or Dropping(), loss, data.on(CPU), Recipe(**{**SMALL, **recipe}), RuntimeOptions(traced=True))
 
 
 def epochs(session, count):
@@ -150,7 +150,7 @@ def test_it_learns_the_digits(data):
     }
     recipe = Recipe(**{**SMALL, "epochs": 8, "learning_rate": 0.1})
     sessions = {
-        name: Session(network, catalogue.parse_any_loss(name), data.on(CPU), recipe, Speed(judge_every=8))
+        name: Session(network, catalogue.parse_any_loss(name), data.on(CPU), recipe, RuntimeOptions(evaluate_every=8))
         for name, network in networks.items()
     }
     train_together(list(sessions.values()))
@@ -173,7 +173,7 @@ class TestRefusals:
 
     def test_batches_too_small_to_hold_several_classes_are_told_what_to_do(self, data):
         session = session_of(data, MetaFocalLoss(), batch_size=2)
-        with torch.random.fork_rng(), pytest.warns(CalibrantWarning, match="of 2 rows is all of .* larger batch_size"):
+        with torch.random.fork_rng(), pytest.warns(CalibrantWarning, match="of 2 samples has class .* larger batch_size"):
             epochs(session, 1)
 
     def test_data_without_rows_to_tune_on(self, digits):
@@ -192,7 +192,7 @@ class TestRefusals:
 
     def test_several_processes(self, data):
         with pytest.raises(InputError, match="one process"):
-            Session(Dropping(), MetaFocalLoss(), data.on(CPU), Recipe(**SMALL), None, Peers(2, 0))
+            Session(Dropping(), MetaFocalLoss(), data.on(CPU), Recipe(**SMALL), None, ProcessGroup(2, 0))
 
     def test_a_network_without_features(self, data):
         network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))

@@ -253,7 +253,7 @@ class TestWarnings:
         regulariser, _ = regulariser_of(MetaFocalLoss)
         regulariser.initialise(rows[0])
         before = [each.detach().clone() for each in regulariser.meta_loss.parameters()]
-        with pytest.warns(CalibrantWarning, match="gradient of the learned loss is not finite"):
+        with pytest.warns(CalibrantWarning, match="gradient of the meta-learned loss is not finite"):
             regulariser.learn(*rows, rate=torch.tensor(math.nan))
         regulariser.learn(*rows, rate=torch.tensor(math.nan))
         assert all(map(torch.equal, before, regulariser.meta_loss.parameters()))
@@ -283,13 +283,13 @@ class TestRefusals:
 
     def test_one_held_out_row_cannot_judge(self, rows):
         regulariser, _ = regulariser_of(MetaFocalLoss)
-        with pytest.raises(InputError, match="two rows or more"):
+        with pytest.raises(InputError, match="two samples or more"):
             regulariser.learn(rows[0], rows[1], rows[2][:1], rows[3][:1], rate=0.1)
 
     def test_held_out_rows_of_one_class_are_warned_of_once(self, rows):
         regulariser, _ = regulariser_of(MetaFocalLoss)
         alike = torch.zeros_like(rows[3])
-        with pytest.warns(CalibrantWarning, match="all of class 0"):
+        with pytest.warns(CalibrantWarning, match="has class 0 only"):
             regulariser.learn(*rows[:3], alike, rate=0.1)
         regulariser.learn(*rows[:3], alike, rate=0.1)
 
