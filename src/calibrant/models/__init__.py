@@ -1,4 +1,4 @@
-"""Networks, each exposing ``features(x)`` and ``head``."""
+"""Networks, each with ``features(x)`` and a linear ``head``."""
 
 from calibrant.models.convolutional import VGG, DenseNet, DigitsCNN
 from calibrant.models.layers import Network

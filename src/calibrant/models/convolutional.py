@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from calibrant.checks import check_at_least
 from calibrant.errors import InputError
-from calibrant.models.layers import ConvUnit, he_init
+from calibrant.models.layers import Classifier, ConvUnit, check_sizes, he_init
 from calibrant.paper import Paper
 
 __all__ = ["VGG", "DenseBlock", "DenseLayer", "DenseNet", "DigitsCNN", "Transition", "VGGStage"]
@@ -21,37 +21,28 @@ _LENGTHS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (
 
 @final
 class VGGStage(nn.Module):
-    """Some 3 x 3 convolutions, each with batch normalisation, unless it is left out, and ReLU, and a max pool.
-
-    Args:
-        in_channels: Channels of the input, (n, in_channels, h, w).
-        out_channels: Channels of the output.
-        length: How many convolutions.
-        normalised: Whether there is batch normalisation.
-    """
+    """Several 3 x 3 convolutions, each with optional batch normalisation and ReLU, and a max pool."""
 
     def __init__(self, in_channels: int, out_channels: int, length: int, *, normalised: bool = True) -> None:
         super().__init__()
         # With the biases of the published network, though a normalisation subtracts them.
         inputs = (in_channels, *(out_channels,) * (length - 1))
-        self.units = nn.Sequential(*(ConvUnit(each, out_channels, bias=True, normalised=normalised) for each in inputs))
+        self.units = nn.Sequential(*(ConvUnit(size, out_channels, bias=True, normalised=normalised) for size in inputs))
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Maps of half the size, (n, out_channels, h / 2, w / 2)."""
         # Rounded up, so that 28 x 28 images keep a pixel to the end; the same as rounding down where sides are even.
         return F.max_pool2d(self.units(maps), 2, ceil_mode=True)
 
 
 @final
-class VGG(nn.Module):
+class VGG(Classifier):
     """Five stages of convolutions, 64 to 512 wide, and one linear layer: 15 million parameters at depth 16.
 
-    It can learn CIFAR's training set by heart, and is overconfident then.
+    It can memorise CIFAR's training set, and is overconfident then.
 
     Args:
         depth: 11, 13, 16 or 19.
-        n_classes: How many classes there are.
-        in_channels: Channels of the images, (n, in_channels, h, w), of any size from 16 x 16.
+        in_channels: Channels of the images, of any size from 16 x 16.
         normalised: Whether every convolution has batch normalisation. Without it, a learning rate of 0.1 is too high.
 
     Raises:
@@ -72,12 +63,11 @@ class VGG(nn.Module):
     )
 
     # Differs from the paper: batch normalisation after every convolution, unless it is left out; and one linear layer
-    # instead of three, as one pixel is left of a 32 x 32 image. Of larger images the pixels left are averaged.
+    # instead of three, as a 32 x 32 image is reduced to one pixel. The pixels of larger images are averaged.
 
     def __init__(self, *, depth: int = 16, n_classes: int = 10, in_channels: int = 3, normalised: bool = True) -> None:
         super().__init__()
-        check_at_least(n_classes, 2, "n_classes")
-        check_at_least(in_channels, 1, "in_channels")
+        check_sizes(n_classes=n_classes, in_channels=in_channels)
         if depth not in _LENGTHS:
             raise InputError(f"depth must be one of {', '.join(map(str, _LENGTHS))}; got {depth!r}.")
         inputs = (in_channels, *_WIDTHS)
@@ -86,18 +76,10 @@ class VGG(nn.Module):
         self.head = nn.Linear(512, n_classes)
         he_init(self)
 
-    def blocks(self) -> Iterator[nn.Module]:
-        yield from self.body
-
     def features(self, images: Tensor) -> Tensor:
         """Activations before the last layer, (n, 512)."""
         maps: Tensor = self.body(images)
         return maps.mean((2, 3))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits, (n, k)."""
-        logits: Tensor = self.head(self.features(images))
-        return logits
 
 
 # Layers in each of the four blocks (table 1).
@@ -106,12 +88,7 @@ _BLOCK_LENGTHS = {121: (6, 12, 24, 16), 169: (6, 12, 32, 32), 201: (6, 12, 48, 3
 
 @final
 class DenseLayer(nn.Module):
-    """A 1 x 1 convolution to four times the growth and a 3 x 3 one to the growth, each on normalised maps.
-
-    Args:
-        in_channels: Channels of the input, (n, in_channels, h, w).
-        growth: Channels that the layer adds.
-    """
+    """A 1 x 1 convolution to four times the growth and a 3 x 3 one to the growth, each on normalised maps."""
 
     def __init__(self, in_channels: int, growth: int) -> None:
         super().__init__()
@@ -121,7 +98,6 @@ class DenseLayer(nn.Module):
         self.conv2 = nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """What the layer adds, (n, growth, h, w)."""
         out = self.conv1(F.relu(self.norm1(maps), inplace=True))
         added: Tensor = self.conv2(F.relu(self.norm2(out), inplace=True))
         return added
@@ -129,20 +105,13 @@ class DenseLayer(nn.Module):
 
 @final
 class DenseBlock(nn.Module):
-    """Layers that each read everything before them and append what they find.
-
-    Args:
-        in_channels: Channels of the input, (n, in_channels, h, w).
-        growth: Channels that each layer adds.
-        length: How many layers.
-    """
+    """Layers that each take all maps before them and append ``growth`` channels."""
 
     def __init__(self, in_channels: int, growth: int, length: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(DenseLayer(in_channels + i * growth, growth) for i in range(length))
 
     def forward(self, maps: Tensor) -> Tensor:
-        """The input and all that was added, (n, in_channels + length * growth, h, w)."""
         for layer in self.layers:
             maps = torch.cat((maps, layer(maps)), dim=1)
         return maps
@@ -158,19 +127,17 @@ class Transition(nn.Module):
         self.conv = nn.Conv2d(in_channels, in_channels // 2, 1, bias=False)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Maps of half the size, rounding down, and half the channels."""
         return F.avg_pool2d(self.conv(F.relu(self.norm(maps), inplace=True)), 2)
 
 
 @final
-class DenseNet(nn.Module):
+class DenseNet(Classifier):
     """Four dense blocks with transitions between them: 7 million parameters at depth 121.
 
     Args:
         depth: 121, 169 or 201.
         growth: Channels that each layer adds.
-        n_classes: How many classes there are.
-        in_channels: Channels of the images, (n, in_channels, h, w), of any size from 8 x 8.
+        in_channels: Channels of the images, of any size from 8 x 8.
 
     Raises:
         InputError: If the depth is none of these.
@@ -187,13 +154,11 @@ class DenseNet(nn.Module):
 
     def __init__(self, *, depth: int = 121, growth: int = 32, n_classes: int = 10, in_channels: int = 3) -> None:
         super().__init__()
-        check_at_least(growth, 1, "growth")
-        check_at_least(n_classes, 2, "n_classes")
-        check_at_least(in_channels, 1, "in_channels")
+        check_sizes(n_classes=n_classes, in_channels=in_channels, growth=growth)
         if depth not in _BLOCK_LENGTHS:
-            raise InputError(f"depth must be one of {', '.join(map(str, _LENGTHS))}; got {depth!r}.")
+            raise InputError(f"depth must be one of {', '.join(map(str, _BLOCK_LENGTHS))}; got {depth!r}.")
         # Differs from the paper: its stem, a 7 x 7 convolution of stride 2 and a max pool, would leave 8 x 8 of a
-        # 32 x 32 image. Papers on CIFAR take one 3 x 3 convolution of stride 1, and normalise in the first layer.
+        # 32 x 32 image. Papers on CIFAR have one 3 x 3 convolution of stride 1, and normalise in the first layer.
         channels = 2 * growth
         self.stem = nn.Conv2d(in_channels, channels, 3, padding=1, bias=False)
         parts: list[nn.Module] = []
@@ -217,20 +182,13 @@ class DenseNet(nn.Module):
         maps = F.relu(self.norm(self.body(self.stem(images))), inplace=True)
         return maps.mean((2, 3))
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits, (n, k)."""
-        logits: Tensor = self.head(self.features(images))
-        return logits
-
 
 @final
-class DigitsCNN(nn.Module):
+class DigitsCNN(Classifier):
     """Two convolutions and a hidden layer: 20,100 parameters, trained in seconds on a CPU.
 
     Args:
-        n_classes: How many classes there are.
-        in_channels: Channels of the images, (n, in_channels, image_size, image_size).
-        image_size: The side of the images; the hidden layer grows with its square.
+        image_size: Side of the images; the hidden layer grows with its square.
 
     Example:
         >>> import torch
@@ -240,8 +198,7 @@ class DigitsCNN(nn.Module):
 
     def __init__(self, *, n_classes: int = 10, in_channels: int = 1, image_size: int = 8) -> None:
         super().__init__()
-        check_at_least(n_classes, 2, "n_classes")
-        check_at_least(in_channels, 1, "in_channels")
+        check_sizes(n_classes=n_classes, in_channels=in_channels)
         check_at_least(image_size, 4, "image_size")
         self.body = nn.Sequential(
             nn.Conv2d(in_channels, 16, 3, padding=1),
@@ -263,8 +220,3 @@ class DigitsCNN(nn.Module):
         """Activations before the last layer, (n, 110)."""
         activations: Tensor = self.body(images)
         return activations
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits, (n, k)."""
-        logits: Tensor = self.head(self.features(images))
-        return logits

@@ -1,6 +1,5 @@
 """Networks on image patches: the vision transformer and the MLP-Mixer."""
 
-from collections.abc import Iterator
 from typing import ClassVar, final
 
 import torch
@@ -9,24 +8,47 @@ from torch.nn import functional as F
 
 from calibrant.checks import check_at_least
 from calibrant.errors import InputError
-from calibrant.models.layers import PatchEmbedding
+from calibrant.models.layers import Classifier, check_sizes
 from calibrant.paper import Paper
 
 __all__ = ["MLPMixer", "MixerBlock", "TransformerBlock", "VisionTransformer"]
 
-# Of the authors' code; torch's own default is 1e-5.
+# In the code of both papers; torch's own default is 1e-5.
 _EPSILON = 1e-6
 
 
 @final
-class TransformerBlock(nn.Module):
-    """Attention between tokens, then two linear layers on each, both on normalised tokens and added to the input.
+class PatchEmbedding(nn.Module):
+    """One linear map, the same for every patch; the patches must cover the image exactly."""
 
-    Args:
-        width: Length of a token.
-        heads: How many attentions look at the tokens at once.
-        hidden: Width between the two linear layers.
-    """
+    def __init__(self, in_channels: int, image_size: int, patch_size: int, width: int) -> None:
+        super().__init__()
+        check_at_least(in_channels, 1, "in_channels")
+        check_at_least(patch_size, 1, "patch_size")
+        check_at_least(image_size, patch_size, "image_size")
+        if image_size % patch_size:
+            raise InputError(
+                f"image_size must be a multiple of patch_size; got {image_size} and {patch_size}. "
+                "Take another patch size, or resize the images."
+            )
+        self.n_patches = (image_size // patch_size) ** 2
+        self.image_size = image_size
+        self.project = nn.Conv2d(in_channels, width, patch_size, stride=patch_size)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the vectors of the patches, line by line, (n, patches, width)."""
+        if images.shape[2:] != (self.image_size, self.image_size):
+            raise InputError(
+                f"images must be {self.image_size} x {self.image_size}, as the network was built; "
+                f"got {tuple(images.shape[2:])}. Build it with that image_size."
+            )
+        patches: Tensor = self.project(images)
+        return patches.flatten(2).transpose(1, 2)
+
+
+@final
+class TransformerBlock(nn.Module):
+    """Attention between tokens, then two linear layers on each, both on normalised tokens and added to the input."""
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()
@@ -39,7 +61,6 @@ class TransformerBlock(nn.Module):
         self.contract = nn.Linear(hidden, width)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Tokens that have looked at each other, (n, tokens, width)."""
         tokens = tokens + self._attention(self.norm1(tokens))
         hidden: Tensor = self.contract(F.gelu(self.expand(self.norm2(tokens))))
         return tokens + hidden
@@ -54,21 +75,19 @@ class TransformerBlock(nn.Module):
 
 
 @final
-class VisionTransformer(nn.Module):
-    """Patches and a class token through transformer blocks; the class token's last state is what is classified.
+class VisionTransformer(Classifier):
+    """Patches and a class token through transformer blocks; the final state of the class token is classified.
 
     The default is ViT-Lite-7/4, 3.7 million parameters, which Hassani et al. (2021, arXiv:2104.05704) made for CIFAR
     and trained to 91 % on CIFAR-10 from scratch. Expect less without strong augmentation: a transformer has to learn
-    that neighbouring pixels belong together. ``image_size=224, patch_size=16, width=384, depth=12, heads=6,
+    that neighbouring pixels are related. ``image_size=224, patch_size=16, width=384, depth=12, heads=6,
     hidden=1536`` is ViT-S/16.
 
     Args:
-        n_classes: How many classes there are.
-        in_channels: Channels of the images, (n, in_channels, image_size, image_size).
-        image_size: The side of the images, a multiple of the patches'.
-        patch_size: The side of a patch.
+        image_size: Side of the images, a multiple of the patches'.
+        patch_size: Side of a patch.
         width: Length of a token.
-        depth: How many blocks.
+        depth: Number of blocks.
         heads: Attentions in a block; the width must be a multiple.
         hidden: Width between the two linear layers of a block.
 
@@ -103,10 +122,7 @@ class VisionTransformer(nn.Module):
         hidden: int = 512,
     ) -> None:
         super().__init__()
-        sizes = {"width": width, "depth": depth, "heads": heads, "hidden": hidden}
-        for name, size in sizes.items():
-            check_at_least(size, 1, name)
-        check_at_least(n_classes, 2, "n_classes")
+        check_sizes(n_classes=n_classes, width=width, depth=depth, heads=heads, hidden=hidden)
         if width % heads:
             raise InputError(f"width must be a multiple of heads; got {width} and {heads}.")
         self.patches = PatchEmbedding(in_channels, image_size, patch_size, width)
@@ -117,9 +133,6 @@ class VisionTransformer(nn.Module):
         self.head = nn.Linear(width, n_classes)
         self._init_weights()
 
-    def blocks(self) -> Iterator[nn.Module]:
-        yield from self.body
-
     def features(self, images: Tensor) -> Tensor:
         """Activations before the last layer, (n, width): the normalised class token."""
         patches = self.patches(images)
@@ -128,11 +141,6 @@ class VisionTransformer(nn.Module):
         # Normalised token by token, so only the one that is read.
         features: Tensor = self.norm(tokens[:, 0])
         return features
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits, (n, k)."""
-        logits: Tensor = self.head(self.features(images))
-        return logits
 
     def _init_weights(self) -> None:
         """Normal of deviation 0.02, as in the transformers for text; biases 0."""
@@ -144,32 +152,20 @@ class VisionTransformer(nn.Module):
                 nn.init.zeros_(module.bias)
 
 
-# Of the authors' code; torch's own default is 1e-5.
-_MIXER_EPSILON = 1e-6
-
-
 @final
 class MixerBlock(nn.Module):
-    """Two linear layers across the patches, then two across the channels, each pair added to its input.
-
-    Args:
-        n_patches: How many patches an image has.
-        width: Length of a patch's vector.
-        token_hidden: Width between the layers across the patches.
-        channel_hidden: Width between the layers across the channels.
-    """
+    """Two linear layers across the patches, then two across the channels, each pair added to its input."""
 
     def __init__(self, n_patches: int, width: int, token_hidden: int, channel_hidden: int) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(width, eps=_MIXER_EPSILON)
+        self.norm1 = nn.LayerNorm(width, eps=_EPSILON)
         self.token_expand = nn.Linear(n_patches, token_hidden)
         self.token_contract = nn.Linear(token_hidden, n_patches)
-        self.norm2 = nn.LayerNorm(width, eps=_MIXER_EPSILON)
+        self.norm2 = nn.LayerNorm(width, eps=_EPSILON)
         self.channel_expand = nn.Linear(width, channel_hidden)
         self.channel_contract = nn.Linear(channel_hidden, width)
 
     def forward(self, patches: Tensor) -> Tensor:
-        """Patches that know of each other, (n, patches, width)."""
         columns = self.norm1(patches).transpose(1, 2)
         patches = patches + self.token_contract(F.gelu(self.token_expand(columns))).transpose(1, 2)
         hidden: Tensor = self.channel_contract(F.gelu(self.channel_expand(self.norm2(patches))))
@@ -177,20 +173,18 @@ class MixerBlock(nn.Module):
 
 
 @final
-class MLPMixer(nn.Module):
-    """Patches through mixer blocks; their average is what is classified.
+class MLPMixer(Classifier):
+    """Patches through mixer blocks; their average is classified.
 
     The default is the paper's Mixer-S with patches of 4 x 4 for 32 x 32 images: 17 million parameters, many for a
     small data set, which it overfits without strong augmentation. ``image_size=224, patch_size=16, width=768, depth=12,
     token_hidden=384, channel_hidden=3072`` is Mixer-B/16.
 
     Args:
-        n_classes: How many classes there are.
-        in_channels: Channels of the images, (n, in_channels, image_size, image_size).
-        image_size: The side of the images, a multiple of the patches'.
-        patch_size: The side of a patch.
+        image_size: Side of the images, a multiple of the patches'.
+        patch_size: Side of a patch.
         width: Length of a patch's vector.
-        depth: How many blocks.
+        depth: Number of blocks.
         token_hidden: Width between the layers across the patches.
         channel_hidden: Width between the layers across the channels.
 
@@ -220,29 +214,20 @@ class MLPMixer(nn.Module):
         channel_hidden: int = 2048,
     ) -> None:
         super().__init__()
-        sizes = {"width": width, "depth": depth, "token_hidden": token_hidden, "channel_hidden": channel_hidden}
-        for name, size in sizes.items():
-            check_at_least(size, 1, name)
-        check_at_least(n_classes, 2, "n_classes")
+        check_sizes(
+            n_classes=n_classes, width=width, depth=depth, token_hidden=token_hidden, channel_hidden=channel_hidden
+        )
         self.patches = PatchEmbedding(in_channels, image_size, patch_size, width)
         parts = (MixerBlock(self.patches.n_patches, width, token_hidden, channel_hidden) for _ in range(depth))
         self.body = nn.Sequential(*parts)
-        self.norm = nn.LayerNorm(width, eps=_MIXER_EPSILON)
+        self.norm = nn.LayerNorm(width, eps=_EPSILON)
         self.head = nn.Linear(width, n_classes)
         for module in self.body.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
 
-    def blocks(self) -> Iterator[nn.Module]:
-        yield from self.body
-
     def features(self, images: Tensor) -> Tensor:
         """Activations before the last layer, (n, width): the average of the normalised patches."""
         patches: Tensor = self.norm(self.body(self.patches(images)))
         return patches.mean(1)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits, (n, k)."""
-        logits: Tensor = self.head(self.features(images))
-        return logits

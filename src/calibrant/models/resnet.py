@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from calibrant.checks import check_at_least, check_real_number
 from calibrant.errors import InputError
-from calibrant.models.layers import ConvUnit, he_init
+from calibrant.models.layers import Classifier, ConvUnit, check_sizes, he_init
 from calibrant.paper import Paper
 
 __all__ = ["BasicBlock", "BottleneckBlock", "CifarBlock", "CifarResNet", "ResNet", "WideBlock", "WideResNet"]
@@ -22,13 +22,7 @@ _WIDTHS = (64, 128, 256, 512)
 
 @final
 class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions and a shortcut.
-
-    Args:
-        in_channels: Channels of the input, (n, in_channels, h, w).
-        width: Channels inside, and of the output.
-        stride: 1 keeps the size; 2 halves it, rounding up.
-    """
+    """Two 3 x 3 convolutions and a shortcut; stride 2 halves the size, rounding up."""
 
     expansion: ClassVar[int] = 1
 
@@ -41,7 +35,6 @@ class BasicBlock(nn.Module):
         self.shortcut = _shortcut(in_channels, width, stride)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """The sum of both ways, (n, width, h / stride, w / stride)."""
         out = F.relu(self.norm1(self.conv1(maps)), inplace=True)
         out = self.norm2(self.conv2(out))
         return F.relu(out + self.shortcut(maps), inplace=True)
@@ -49,13 +42,7 @@ class BasicBlock(nn.Module):
 
 @final
 class BottleneckBlock(nn.Module):
-    """A 1 x 1 convolution to fewer channels, a 3 x 3 one, a 1 x 1 one back to four times as many, and a shortcut.
-
-    Args:
-        in_channels: Channels of the input, (n, in_channels, h, w).
-        width: Channels inside; the output has four times as many.
-        stride: 1 keeps the size; 2 halves it, rounding up.
-    """
+    """A 1 x 1 convolution to fewer channels, a 3 x 3 one, a 1 x 1 one to four times as many, and a shortcut."""
 
     expansion: ClassVar[int] = 4
 
@@ -73,7 +60,6 @@ class BottleneckBlock(nn.Module):
         self.shortcut = _shortcut(in_channels, out_channels, stride)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """The sum of both ways, (n, 4 width, h / stride, w / stride)."""
         out = F.relu(self.norm1(self.conv1(maps)), inplace=True)
         out = F.relu(self.norm2(self.conv2(out)), inplace=True)
         out = self.norm3(self.conv3(out))
@@ -81,13 +67,12 @@ class BottleneckBlock(nn.Module):
 
 
 @final
-class ResNet(nn.Module):
+class ResNet(Classifier):
     """Four stages of residual blocks, 64 to 512 wide, after one 3 x 3 convolution: 11 million parameters at depth 18.
 
     Args:
         depth: 18 or 34, of basic blocks; 50, 101 or 152, of bottleneck blocks.
-        n_classes: How many classes there are.
-        in_channels: Channels of the images, (n, in_channels, h, w), of any size from 8 x 8.
+        in_channels: Channels of the images, of any size from 8 x 8.
 
     Raises:
         InputError: If the depth is none of these.
@@ -104,8 +89,7 @@ class ResNet(nn.Module):
 
     def __init__(self, *, depth: int, n_classes: int = 10, in_channels: int = 3) -> None:
         super().__init__()
-        check_at_least(n_classes, 2, "n_classes")
-        check_at_least(in_channels, 1, "in_channels")
+        check_sizes(n_classes=n_classes, in_channels=in_channels)
         lengths = _BASIC | _BOTTLENECK
         if depth not in lengths:
             raise InputError(f"depth must be one of {', '.join(map(str, lengths))}; got {depth!r}.")
@@ -131,14 +115,9 @@ class ResNet(nn.Module):
         maps: Tensor = self.body(self.stem(images))
         return maps.mean((2, 3))
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits, (n, k)."""
-        logits: Tensor = self.head(self.features(images))
-        return logits
-
 
 def _shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Module:
-    """The input as it is, or a projection where the shapes differ ("option B")."""
+    """The identity, or a projection where the shapes differ ("option B")."""
     if stride == 1 and in_channels == out_channels:
         return nn.Identity()
     projection = nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False)
@@ -150,16 +129,6 @@ class CifarBlock(nn.Module):
     """Two 3 x 3 convolutions, and a shortcut without parameters ("option A").
 
     Where the size halves, the shortcut takes every second pixel and fills the new channels with zeros.
-
-    Args:
-        in_channels: Channels of the input, (n, in_channels, h, w).
-        out_channels: Channels of the output.
-        stride: 1 keeps the size; 2 halves it, rounding up.
-
-    Example:
-        >>> import torch
-        >>> tuple(CifarBlock(16, 32, 2)(torch.zeros(1, 16, 8, 8)).shape)
-        (1, 32, 4, 4)
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
@@ -173,7 +142,6 @@ class CifarBlock(nn.Module):
         self.padding = (0, 0, 0, 0, before, out_channels - in_channels - before)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """The sum of both ways, (n, out_channels, h / stride, w / stride)."""
         out = F.relu(self.norm1(self.conv1(maps)), inplace=True)
         out = self.norm2(self.conv2(out))
         if self.stride > 1 or any(self.padding):
@@ -182,16 +150,15 @@ class CifarBlock(nn.Module):
 
 
 @final
-class CifarResNet(nn.Module):
+class CifarResNet(Classifier):
     """Three stages of n blocks with 16, 32 and 64 channels, depth 6n + 2: 0.27 million parameters at depth 20.
 
-    Small for its accuracy, and a usual test bed of calibration. The deep ones can learn CIFAR-10's training set by
-    heart, and are overconfident then.
+    Small for its accuracy, and a usual test bed of calibration. The deep ones can memorise CIFAR-10's training set, and
+    are overconfident then.
 
     Args:
         depth: 6n + 2: 20, 32, 44, 56, 110, ...
-        n_classes: How many classes there are.
-        in_channels: Channels of the images, (n, in_channels, h, w), of any size from 4 x 4.
+        in_channels: Channels of the images, of any size from 4 x 4.
 
     Raises:
         InputError: If the depth is not 6n + 2.
@@ -210,8 +177,7 @@ class CifarResNet(nn.Module):
     def __init__(self, *, depth: int, n_classes: int = 10, in_channels: int = 3) -> None:
         super().__init__()
         check_at_least(depth, 8, "depth")
-        check_at_least(n_classes, 2, "n_classes")
-        check_at_least(in_channels, 1, "in_channels")
+        check_sizes(n_classes=n_classes, in_channels=in_channels)
         if (depth - 2) % 6:
             raise InputError(f"depth must be 6n + 2; got {depth}. Take 20, 32, 44, 56 or 110.")
         self.stem = ConvUnit(in_channels, 16)
@@ -232,23 +198,13 @@ class CifarResNet(nn.Module):
         maps: Tensor = self.body(self.stem(images))
         return maps.mean((2, 3))
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits, (n, k)."""
-        logits: Tensor = self.head(self.features(images))
-        return logits
-
 
 @final
 class WideBlock(nn.Module):
     """Normalise, ReLU, 3 x 3 convolution, twice, and a shortcut.
 
-    Where the shape changes, the shortcut is a 1 x 1 convolution of what the first ReLU lets through.
-
-    Args:
-        in_channels: Channels of the input, (n, in_channels, h, w).
-        out_channels: Channels of the output.
-        stride: 1 keeps the size; 2 halves it, rounding up.
-        dropout: Share of the activations between the convolutions that are dropped in training.
+    Where the shape changes, the shortcut is a 1 x 1 convolution of the output of the first ReLU. Dropout, if any, is
+    between the convolutions.
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int, dropout: float) -> None:
@@ -263,7 +219,6 @@ class WideBlock(nn.Module):
             self.projection = nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """The sum of both ways, (n, out_channels, h / stride, w / stride), which may be below zero."""
         active = F.relu(self.norm1(maps), inplace=True)
         shortcut = maps if self.projection is None else self.projection(active)
         out = F.relu(self.norm2(self.conv1(active)), inplace=True)
@@ -272,14 +227,13 @@ class WideBlock(nn.Module):
 
 
 @final
-class WideResNet(nn.Module):
+class WideResNet(Classifier):
     """Three stages of n blocks, 16, 32 and 64 times the width, depth 6n + 4: 56 million parameters for WRN-40-10.
 
     Args:
         depth: 6n + 4: 16, 22, 28, 40, ...
-        width: How many times wider than the thin network.
-        n_classes: How many classes there are.
-        in_channels: Channels of the images, (n, in_channels, h, w), of any size from 4 x 4.
+        width: Factor of the widths of the thin network.
+        in_channels: Channels of the images, of any size from 4 x 4.
         dropout: Share of the activations inside blocks that are dropped in training; the paper tries 0 and 0.3.
 
     Raises:
@@ -300,9 +254,7 @@ class WideResNet(nn.Module):
     ) -> None:
         super().__init__()
         check_at_least(depth, 10, "depth")
-        check_at_least(width, 1, "width")
-        check_at_least(n_classes, 2, "n_classes")
-        check_at_least(in_channels, 1, "in_channels")
+        check_sizes(n_classes=n_classes, in_channels=in_channels, width=width)
         check_real_number(dropout, "dropout", least=0, most=0.99)
         if (depth - 4) % 6:
             raise InputError(f"depth must be 6n + 4; got {depth}. Take 16, 22, 28 or 40.")
@@ -319,15 +271,7 @@ class WideResNet(nn.Module):
         self.head = nn.Linear(before, n_classes)
         he_init(self)
 
-    def blocks(self) -> Iterator[nn.Module]:
-        yield from self.body
-
     def features(self, images: Tensor) -> Tensor:
         """Activations before the last layer, (n, 64 width)."""
         maps = F.relu(self.norm(self.body(self.stem(images))), inplace=True)
         return maps.mean((2, 3))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits, (n, k)."""
-        logits: Tensor = self.head(self.features(images))
-        return logits

@@ -1,6 +1,5 @@
-"""A network for texts: words as vectors, eight convolutions along the text, the strongest answer of each filter."""
+"""A network for texts: word vectors, eight convolutions along the text, and the maximum of each filter."""
 
-from collections.abc import Iterator
 from typing import ClassVar, final
 
 import torch
@@ -8,20 +7,68 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant.checks import check_at_least
-from calibrant.models.layers import MaskedBatchNorm
+from calibrant.models.layers import Classifier, check_sizes
 from calibrant.paper import Paper
 
 __all__ = ["TextBlock", "TextCNN"]
 
 
 @final
-class TextBlock(nn.Module):
-    """A convolution over three neighbouring words, batch normalisation, ReLU; zero where there is no word.
+class MaskedBatchNorm(nn.Module):
+    """Batch normalisation over the words of the batch, without the padding.
 
-    Args:
-        in_channels: Channels of the input, (n, in_channels, length).
-        out_channels: Channels of the output.
+    Without padding it is ``nn.BatchNorm1d``, which would count the zeros of the padding. It is not synchronised when
+    several processes share a batch.
+
+    Example:
+        >>> words = torch.tensor([[[1.0, 3.0, 0.0]]])
+        >>> MaskedBatchNorm(1)(words, torch.tensor([[[1.0, 1.0, 0.0]]]))[0, 0, :2].detach().round().tolist()
+        [-1.0, 1.0]
     """
+
+    # Torch's own defaults.
+    momentum: ClassVar[float] = 0.1
+    epsilon: ClassVar[float] = 1e-5
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+
+    def forward(self, words: Tensor, present: Tensor) -> Tensor:
+        """Normalise the words; the result is undefined where there is none.
+
+        Args:
+            words: Shape (n, channels, length).
+            present: One where there is a word, else zero, (n, 1, length).
+        """
+        words = words.to(self.weight.dtype)  # half precision cannot sum over a batch
+        present = present.to(words.dtype)
+        mean, variance = self.running_mean, self.running_var
+        if self.training:
+            mean, variance = self._over_the_batch(words, present)
+        scale = self.weight * torch.rsqrt(variance + self.epsilon)
+        return (words - mean[:, None]) * scale[:, None] + self.bias[:, None]
+
+    def _over_the_batch(self, words: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        n = present.sum().clamp(min=1)
+        mean = (words * present).sum((0, 2)) / n
+        variance = ((words - mean[:, None]).square() * present).sum((0, 2)) / n
+        with torch.no_grad():
+            unbiased = variance * n / (n - 1).clamp(min=1)
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(unbiased, self.momentum)
+        return mean, variance
+
+
+@final
+class TextBlock(nn.Module):
+    """A convolution over three neighbouring words, batch normalisation, ReLU; zero where there is no word."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
@@ -29,25 +76,18 @@ class TextBlock(nn.Module):
         self.norm = MaskedBatchNorm(out_channels)
 
     def forward(self, words: Tensor, present: Tensor) -> Tensor:
-        """Words that know their neighbours, (n, out_channels, length).
-
-        Args:
-            words: Shape (n, in_channels, length), zero where there is no word.
-            present: One where there is a word, else zero, (n, 1, length).
-        """
         normed = self.norm(self.conv(words), present)
         return F.relu(normed) * present.to(normed.dtype)
 
 
 @final
-class TextCNN(nn.Module):
+class TextCNN(Classifier):
     """Four pairs of convolutions with a halving of the text between them, then each filter's maximum over the text.
 
-    Padding changes nothing, in training neither.
+    Padding does not change the result, not even in training.
 
     Args:
-        n_words: Word numbers run from 0 (no word) to this, exclusive.
-        n_classes: How many classes there are.
+        n_words: Size of the vocabulary; word numbers run from 0 (no word) to n_words - 1.
         embedding: Length of a word's vector.
         width: Filters of each convolution.
 
@@ -72,11 +112,9 @@ class TextCNN(nn.Module):
     def __init__(self, *, n_words: int, n_classes: int = 20, embedding: int = 128, width: int = 256) -> None:
         super().__init__()
         check_at_least(n_words, 2, "n_words")
-        check_at_least(n_classes, 2, "n_classes")
-        check_at_least(embedding, 1, "embedding")
-        check_at_least(width, 1, "width")
+        check_sizes(n_classes=n_classes, embedding=embedding, width=width)
         self.embedding = nn.Embedding(n_words, embedding, padding_idx=0)
-        # Torch's own deviation of 1 is so far from zero that steps of gradient descent hardly turn a word's vector.
+        # With torch's own deviation of 1, steps of gradient descent hardly turn a word's vector.
         nn.init.normal_(self.embedding.weight, std=0.1)
         with torch.no_grad():
             self.embedding.weight[0] = 0
@@ -85,9 +123,6 @@ class TextCNN(nn.Module):
         for block in self.body.modules():
             if isinstance(block, nn.Conv1d):
                 nn.init.kaiming_normal_(block.weight, nonlinearity="relu")
-
-    def blocks(self) -> Iterator[nn.Module]:
-        yield from self.body
 
     def features(self, texts: Tensor) -> Tensor:
         """Activations before the last layer, (n, width).
@@ -99,12 +134,7 @@ class TextCNN(nn.Module):
         present = (texts != 0).to(words.dtype).unsqueeze(1)
         for i, block in enumerate(self.body):
             if i in {2, 4, 6}:
-                # Nothing is below zero, so the zeros of the padding never win against a word.
-                words, present = (F.max_pool1d(each, 2, ceil_mode=True) for each in (words, present))
+                # No activation is below zero, so the zeros of the padding are never the maximum beside a word.
+                words, present = (F.max_pool1d(values, 2, ceil_mode=True) for values in (words, present))
             words = block(words, present)
         return torch.amax(words, dim=2)
-
-    def forward(self, texts: Tensor) -> Tensor:
-        """Logits, (n, k)."""
-        logits: Tensor = self.head(self.features(texts))
-        return logits

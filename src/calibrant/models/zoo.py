@@ -1,8 +1,8 @@
-"""Every network by its short name, with the sizes its paper used."""
+"""Every network by its short name, with the sizes of its paper."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 import torch
 from torch import nn
@@ -23,7 +23,7 @@ InputKind: TypeAlias = Literal["image", "text"]
 @final
 @dataclass(frozen=True)
 class Sizes:
-    """What a network must fit: the classes, and the images or the words."""
+    """Sizes of the data that a network is built for."""
 
     n_classes: int
     in_channels: int = 3
@@ -41,43 +41,61 @@ class ModelSpec:
     paper: Paper | None  # None for a network of our own
     input_kind: InputKind
     build: Callable[[Sizes], nn.Module]
-    smallest_side: int  # of the images; 0 for texts
+    smallest_side: int  # smallest side of the images; 0 for texts
 
 
 def all_models() -> dict[str, ModelSpec]:
-    """Every network, by name.
+    """Return every network, by name.
 
     Example:
         >>> all_models()["resnet110"].title
         'ResNet-110'
     """
-    specs = [_cifar_resnet(depth) for depth in (20, 32, 56, 110)]
-    specs += [_resnet(depth) for depth in (18, 50)]
+    specs = [
+        ModelSpec(f"resnet{depth}", f"ResNet-{depth}", CifarResNet.paper, "image", _image(CifarResNet, depth=depth), 4)
+        for depth in (20, 32, 56, 110)
+    ]
     specs += [
-        ModelSpec("wrn40_10", "WRN-40-10", WideResNet.paper, "image", _wide_resnet, smallest_side=4),
-        ModelSpec("densenet121", "DenseNet-121", DenseNet.paper, "image", _densenet, smallest_side=8),
-        ModelSpec("vgg16_bn", "VGG-16-BN", VGG.paper, "image", _vgg_bn, smallest_side=16),
-        ModelSpec("vgg16", "VGG-16", VGG.paper, "image", _vgg, smallest_side=16),
-        ModelSpec("vit_small", "ViT-Lite-7/4", VisionTransformer.paper, "image", _vit, smallest_side=4),
-        ModelSpec("mixer_small", "Mixer-S/4", MLPMixer.paper, "image", _mixer, smallest_side=4),
-        ModelSpec("text_cnn", "8-layer 1-D CNN", TextCNN.paper, "text", _text_cnn, smallest_side=0),
-        ModelSpec("digits_cnn", "Small CNN", None, "image", _digits_cnn, smallest_side=4),
+        ModelSpec(f"resnet{depth}", f"ResNet-{depth}", ResNet.paper, "image", _image(ResNet, depth=depth), 8)
+        for depth in (18, 50)
+    ]
+    specs += [
+        ModelSpec("wrn40_10", "WRN-40-10", WideResNet.paper, "image", _image(WideResNet, depth=40, width=10), 4),
+        ModelSpec("densenet121", "DenseNet-121", DenseNet.paper, "image", _image(DenseNet, depth=121), 8),
+        ModelSpec("vgg16_bn", "VGG-16-BN", VGG.paper, "image", _image(VGG, depth=16), 16),
+        ModelSpec("vgg16", "VGG-16", VGG.paper, "image", _image(VGG, depth=16, normalised=False), 16),
+        ModelSpec("vit_small", "ViT-Lite-7/4", VisionTransformer.paper, "image", _sized(VisionTransformer), 4),
+        ModelSpec("mixer_small", "Mixer-S/4", MLPMixer.paper, "image", _sized(MLPMixer), 4),
+        ModelSpec("text_cnn", "8-layer 1-D CNN", TextCNN.paper, "text", _text_cnn, 0),
+        ModelSpec("digits_cnn", "Small CNN", None, "image", _sized(DigitsCNN), 4),
     ]
     return {spec.name: spec for spec in specs}
+
+
+def _image(kind: Callable[..., nn.Module], **options: Any) -> Callable[[Sizes], nn.Module]:
+    return lambda sizes: kind(n_classes=sizes.n_classes, in_channels=sizes.in_channels, **options)
+
+
+def _sized(kind: Callable[..., nn.Module]) -> Callable[[Sizes], nn.Module]:
+    return lambda sizes: _image(kind, image_size=sizes.image_size)(sizes)
+
+
+def _text_cnn(sizes: Sizes) -> nn.Module:
+    return TextCNN(n_words=sizes.n_words, n_classes=sizes.n_classes)
 
 
 def build_model(
     name: str, *, n_classes: int, in_channels: int = 3, image_size: int = 32, n_words: int | None = None, seed: int = 0
 ) -> nn.Module:
-    """Make a network with random weights that depend on nothing but the seed.
+    """Build a network with random weights that depend on the seed alone.
 
-    It is made on the CPU, whatever torch's default device is, and torch's random state stays as it was.
+    It is built on the CPU, whatever torch's default device is, and torch's random state is restored.
 
     Args:
         name: One of :func:`all_models`.
-        n_classes: How many classes there are.
+        n_classes: Number of classes.
         in_channels: Channels of the images, (n, in_channels, image_size, image_size); texts have none.
-        image_size: The side of the images; texts have none.
+        image_size: Side of the images; texts have none.
         n_words: Size of the vocabulary of texts, (n, length), with word numbers 0 (no word) to n_words - 1; None for
             images.
         seed: Random seed of the weights.
@@ -96,7 +114,7 @@ def build_model(
     """
     sizes = Sizes(n_classes, in_channels, image_size, n_words or 0)
     spec = _checked_spec(name, sizes, n_words)
-    # torch.manual_seed would also seed the GPUs, whose state fork_rng does not keep here.
+    # torch.manual_seed would also seed the GPUs, whose state fork_rng does not restore here.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)
         return spec.build(sizes)
@@ -105,7 +123,7 @@ def build_model(
 def model_shapes(
     name: str, *, n_classes: int, in_channels: int = 3, image_size: int = 32, n_words: int | None = None
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes of what :func:`build_model` would make, by their names in the ``state_dict``; it takes no memory.
+    """Return the shapes of the ``state_dict`` that :func:`build_model` would make, without allocating it.
 
     Raises:
         UnknownNameError: If there is no such network.
@@ -122,66 +140,19 @@ def model_shapes(
 
 
 def _checked_spec(name: str, sizes: Sizes, n_words: int | None) -> ModelSpec:
-    """The network of a name, if it can take such inputs."""
     known = all_models()
     check_known(name, known, "a network")
     spec = known[name]
     if spec.input_kind == "text" and n_words is None:
         raise InputError(
-            f"{name} reads texts, and the data are images (n_words is None). Take a network that looks at images, such "
-            "as resnet20; or, if they are texts, give n_words."
+            f"{name} takes texts, and the data are images (n_words is None). Take a network for images, such as "
+            "resnet20; or, if they are texts, give n_words."
         )
     if spec.input_kind == "image" and n_words is not None:
         raise InputError(
-            f"{name} looks at images, and the data are texts (n_words is {n_words}). Take a network that reads texts, "
-            "such as text_cnn; or, if they are images, leave n_words out."
+            f"{name} takes images, and the data are texts (n_words is {n_words}). Take a network for texts, such as "
+            "text_cnn; or, if they are images, leave n_words out."
         )
     if spec.input_kind == "image":
         check_at_least(sizes.image_size, spec.smallest_side, f"image_size for {name}")
     return spec
-
-
-def _cifar_resnet(depth: int) -> ModelSpec:
-    def build(sizes: Sizes) -> nn.Module:
-        return CifarResNet(depth=depth, n_classes=sizes.n_classes, in_channels=sizes.in_channels)
-
-    return ModelSpec(f"resnet{depth}", f"ResNet-{depth}", CifarResNet.paper, "image", build, smallest_side=4)
-
-
-def _resnet(depth: int) -> ModelSpec:
-    def build(sizes: Sizes) -> nn.Module:
-        return ResNet(depth=depth, n_classes=sizes.n_classes, in_channels=sizes.in_channels)
-
-    return ModelSpec(f"resnet{depth}", f"ResNet-{depth}", ResNet.paper, "image", build, smallest_side=8)
-
-
-def _wide_resnet(sizes: Sizes) -> nn.Module:
-    return WideResNet(depth=40, width=10, n_classes=sizes.n_classes, in_channels=sizes.in_channels)
-
-
-def _densenet(sizes: Sizes) -> nn.Module:
-    return DenseNet(depth=121, n_classes=sizes.n_classes, in_channels=sizes.in_channels)
-
-
-def _vgg_bn(sizes: Sizes) -> nn.Module:
-    return VGG(depth=16, n_classes=sizes.n_classes, in_channels=sizes.in_channels)
-
-
-def _vgg(sizes: Sizes) -> nn.Module:
-    return VGG(depth=16, n_classes=sizes.n_classes, in_channels=sizes.in_channels, normalised=False)
-
-
-def _vit(sizes: Sizes) -> nn.Module:
-    return VisionTransformer(n_classes=sizes.n_classes, in_channels=sizes.in_channels, image_size=sizes.image_size)
-
-
-def _mixer(sizes: Sizes) -> nn.Module:
-    return MLPMixer(n_classes=sizes.n_classes, in_channels=sizes.in_channels, image_size=sizes.image_size)
-
-
-def _text_cnn(sizes: Sizes) -> nn.Module:
-    return TextCNN(n_words=sizes.n_words, n_classes=sizes.n_classes)
-
-
-def _digits_cnn(sizes: Sizes) -> nn.Module:
-    return DigitsCNN(n_classes=sizes.n_classes, in_channels=sizes.in_channels, image_size=sizes.image_size)

@@ -98,7 +98,7 @@ _VARIANTS = 64  # compiled versions of one block that torch may keep: for each s
 
 
 def compile_blocks(model: nn.Module) -> None:
-    """Compile each block of a network; equal blocks share the compiled code. A network without ``blocks`` is unchanged."""
+    """Compile each block of a network, if it has any; equal blocks share the compiled code."""
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _VARIANTS)
     # Logs dozens of harmless failed guesses about shapes.
     logging.getLogger("torch.utils._sympy.interp").setLevel(logging.ERROR)

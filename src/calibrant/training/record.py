@@ -126,7 +126,7 @@ class LearningTrace:
 
 
 def learned_epochs(correct: Tensor) -> Tensor:
-    """Return the first epoch from which each sample is correct to the end; the number of epochs plus 1 if there is none.
+    """Return the first epoch from which each sample is correct to the end; one more than there are if it never is.
 
     Args:
         correct: Whether each sample was correct after each epoch, (epochs, n).

@@ -53,12 +53,7 @@ def train_together(
     failed: dict[Session, FitError] = {}
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         while unfinished := [session for session in sessions if not (session.is_finished or session in failed)]:
-            for session in unfinished:
-                session.begin_epoch()
-            for at in range(max(session.steps_an_epoch for session in unfinished)):
-                for session in unfinished:
-                    if at < session.steps_an_epoch:
-                        session.advance()
+            _take_steps_of_an_epoch(unfinished)
             for session in unfinished:
                 try:
                     record = session.end_epoch()
@@ -70,6 +65,15 @@ def train_together(
                     after_epoch(session, record)
     if failed and after_failure is None:
         raise next(iter(failed.values()))
+
+
+def _take_steps_of_an_epoch(sessions: Sequence[Session]) -> None:
+    for session in sessions:
+        session.begin_epoch()
+    for at in range(max(session.steps_an_epoch for session in sessions)):
+        for session in sessions:
+            if at < session.steps_an_epoch:
+                session.advance()
 
 
 @final

@@ -7,8 +7,8 @@ from torch.nn import functional as F
 
 from calibrant.errors import InputError
 from calibrant.models import MLPMixer, TextCNN, VisionTransformer
-from calibrant.models.layers import MaskedBatchNorm, PatchEmbedding
-from calibrant.models.patch_networks import MixerBlock, TransformerBlock
+from calibrant.models.patch_networks import MixerBlock, PatchEmbedding, TransformerBlock
+from calibrant.models.text_cnn import MaskedBatchNorm
 
 
 class TestPatches:

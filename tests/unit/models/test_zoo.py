@@ -156,9 +156,9 @@ class TestBuildModel:
             build_model("resnet-110", n_classes=10)
 
     def test_refuses_texts_for_networks_of_images_and_images_for_those_of_texts(self):
-        with pytest.raises(InputError, match=r"text_cnn reads texts, and the data are images.*such as resnet20"):
+        with pytest.raises(InputError, match=r"text_cnn takes texts, and the data are images.*such as resnet20"):
             build_model("text_cnn", n_classes=20)
-        with pytest.raises(InputError, match=r"resnet20 looks at images, and the data are texts.*such as text_cnn"):
+        with pytest.raises(InputError, match=r"resnet20 takes images, and the data are texts.*such as text_cnn"):
             build_model("resnet20", n_classes=20, n_words=100)
 
     @pytest.mark.parametrize("name", ["resnet20", "vit_small", "text_cnn", "digits_cnn"])

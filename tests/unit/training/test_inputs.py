@@ -92,7 +92,9 @@ def test_texts_cannot_be_cropped():
     texts = Samples(torch.randint(100, (20, 7)), torch.zeros(20, dtype=torch.int64))
     with pytest.raises(InputError, match="augmentation must be 'none' for inputs without a pixel scale; got 'crop'"):
         TrainingData(texts, {}, ("a",), augmentation="crop")
-    with pytest.raises(InputError, match="augmentation must be 'none' for inputs without a pixel scale; got 'crop-flip'"):
+    with pytest.raises(
+        InputError, match="augmentation must be 'none' for inputs without a pixel scale; got 'crop-flip'"
+    ):
         TrainingData(texts, {}, ("a",)).on(CPU, "crop-flip")
 
 

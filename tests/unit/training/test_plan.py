@@ -21,7 +21,9 @@ def test_every_row_is_used_at_most_once_an_epoch(n, batch_size):
 
 
 def test_rows_that_are_left_over_change_from_epoch_to_epoch():
-    left = [set(range(100)) - set(plan_epoch(100, 30, seed=0, epoch=epoch).samples.flatten().tolist()) for epoch in (0, 1)]
+    left = [
+        set(range(100)) - set(plan_epoch(100, 30, seed=0, epoch=epoch).samples.flatten().tolist()) for epoch in (0, 1)
+    ]
     assert [len(rows) for rows in left] == [10, 10]
     assert left[0] != left[1]
 

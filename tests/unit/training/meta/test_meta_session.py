@@ -173,7 +173,10 @@ class TestRefusals:
 
     def test_batches_too_small_to_hold_several_classes_are_told_what_to_do(self, data):
         session = session_of(data, MetaFocalLoss(), batch_size=2)
-        with torch.random.fork_rng(), pytest.warns(CalibrantWarning, match="of 2 samples has class .* larger batch_size"):
+        with (
+            torch.random.fork_rng(),
+            pytest.warns(CalibrantWarning, match="of 2 samples has class .* larger batch_size"),
+        ):
             epochs(session, 1)
 
     def test_data_without_rows_to_tune_on(self, digits):
