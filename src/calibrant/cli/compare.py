@@ -23,7 +23,9 @@ calibrant compare calibration.csv test.csv --methods all --json methods.json
 calibrant compare calibration.npz test.npz --methods svs,temperature+isotonic"""
 
 _CALIBRATION = "Predictions to fit on, for samples that the model was not trained on."
-_METHODS = "default (chosen by the numbers of samples and classes), all, or names as for `calibrant fit`, with commas."
+_METHODS = (
+    "default (by the numbers of samples and classes), all, or names as for `calibrant fit`, with commas between them."
+)
 
 
 def compare(  # noqa: PLR0913, PLR0917  # a command line has many options

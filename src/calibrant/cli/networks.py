@@ -90,7 +90,7 @@ def _made_by(text: str) -> nn.Module:
     if isinstance(factory, nn.Module):
         return factory
     if not callable(factory):
-        raise InputError(f"{text} must be a function that makes the network; it is a {type(factory).__name__}.")
+        raise InputError(f"{text} must be a function that makes the network; it is of type {type(factory).__name__}.")
     try:
         made = factory()
     except Exception as error:

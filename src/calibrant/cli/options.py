@@ -168,7 +168,7 @@ def choose_device(name: str | None) -> "torch.device":
 
 
 class CommandWithExamples(TyperCommand):
-    """A command whose ``--help`` groups its options and ends with examples, a line each in ``epilog``."""
+    """A command whose ``--help`` groups its options and ends with the examples in ``epilog``."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line, without braces around required arguments."""

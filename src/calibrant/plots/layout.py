@@ -149,7 +149,7 @@ def horizontal_lines(ax: Axes, theme: Theme) -> None:
 
 
 def title(ax: Axes, theme: Theme, heading: str, *details: str) -> None:
-    """Write what the plot is, and under it its numbers, a line each, all from the left edge."""
+    """Write what the plot is, and below it one line for every detail, all from the left edge."""
     lines = [line for line in details if line]
     ax.set_title(
         heading, loc="left", color=theme.ink, fontsize=SIZES["title"], fontweight="bold", pad=10 + 15 * len(lines)

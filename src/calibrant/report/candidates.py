@@ -95,7 +95,7 @@ def direction_text(direction: Direction) -> str:
 def verdict_words(verdict: CandidateVerdict, candidate: str, baseline: str) -> str:
     """Return one sentence about a candidate against the baseline; a second if their accuracies differ.
 
-    If there is one run of each, the sentence says so: another seed may reverse it.
+    If both have a single run, the sentence says so: another seed may reverse it.
 
     Args:
         verdict: The differences.
@@ -115,7 +115,7 @@ def verdict_words(verdict: CandidateVerdict, candidate: str, baseline: str) -> s
     else:
         separation = f"; there is {undefined}" if undefined else _auroc_words(raw, scaled, auroc)
         text = f"{_ece_words(candidate, baseline, raw, scaled)}{separation}."
-    text = sentence(text) if raw.covers_seeds else f"In one run each, {text}"
+    text = sentence(text) if raw.covers_seeds else f"In single runs, {text}"
     if accuracy.side == "alike":
         return text
     return f"{text} Its accuracy is {'higher' if accuracy.side == 'better' else 'lower'}: {_pair(accuracy, 3)}."
@@ -141,7 +141,7 @@ def basis_words(verdict: CandidateVerdict, n: int) -> str:
     runs, others, candidates = verdict.runs, verdict.baseline_runs, verdict.n_compared
     samples = f"on the same {counted(n, 'test sample')}"
     if runs == others == 1:
-        basis = f"One run each, {samples}: the noise of samples is known, that of seeds is not."
+        basis = f"Single runs, {samples}: the noise of samples is known, that of seeds is not."
     elif 1 in {runs, others}:
         basis = (
             f"{counted(runs, 'run')} against {counted(others, 'run')}, {samples}: the noise of samples and of seeds, "

@@ -246,7 +246,7 @@ def difference_text(change: Difference) -> str:
 
 
 def p_text(p: float | None, *, resampled: bool = True) -> str:
-    """Return a p-value as exactly as it is known: resamples leave a lower limit.
+    """Return a p-value with the digits that are known: resamples leave a lower limit.
 
     Example:
         >>> p_text(0.0312), p_text(4e-6), p_text(4e-6, resampled=False)

@@ -73,7 +73,7 @@ def test_everything_can_be_written_at_once(calibrant, trained, tmp_path, monkeyp
     assert [(each["shift"], each["severity"]) for each in found["shift"]["sets"]] == [
         ("clean", None), ("contrast", 1), ("contrast", 5), ("brightness", 1), ("brightness", 5), ("moved", None),
     ]  # fmt: skip
-    assert found["verdicts"][0]["words"].startswith("In one run each, label smoothing 0.1")
+    assert found["verdicts"][0]["words"].startswith("In single runs, label smoothing 0.1")
     assert " ".join(found["verdict"]["headline"].split()[:8]) in out
     for title in ("Calibratability", "Refinement", "Direction", "How many calibration samples", "Under a shift"):
         assert title in out
@@ -101,7 +101,7 @@ def test_runs_may_be_named_one_by_one(calibrant, made):
     code, out, err = calibrant("diagnose", made / "runs/ls-0", made / "runs/ce-0", *QUICK)
     assert code == 0, err
     assert "ls-0, ce-0 (2 runs, 120 test samples)" in out
-    assert "One run each, on the same 120 test samples" in out
+    assert "Single runs, on the same 120 test samples" in out
 
 
 def test_a_run_alone_has_nothing_to_be_held_against(calibrant, made):

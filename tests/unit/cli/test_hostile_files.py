@@ -311,7 +311,7 @@ def test_numbers_of_half_a_byte_are_refused(tmp_path):
 def test_tensors_that_are_not_stored_as_they_are_are_refused(tmp_path):
     path = tmp_path / "rows.pt"
     torch.save({"logits": torch.zeros(1, 1).expand(10**10, 3), "labels": torch.zeros(3, dtype=torch.int64)}, path)
-    with pytest.raises(FileError, match="must be stored as it is"):
+    with pytest.raises(FileError, match="must be stored whole"):
         load(path)
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     torch.save({"logits": nested, "labels": torch.zeros(2, dtype=torch.int64)}, path)
