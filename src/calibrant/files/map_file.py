@@ -170,13 +170,8 @@ _TRIED = 1 << 12  # most classes of a map that is tried on a few rows
 _MOST_PARTS = 10_000
 _TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 # Keys of the fields of FitSummary in a document; any other field has the key "fit_" + its name.
-_FIT_KEYS = {
-    "method": "method",
-    "settings": "method_settings",
-    "rows": "rows",
-    "seconds": "seconds",
-    "certificate": "certificate",
-    "notes": "notes",
+_FIT_KEYS = {name: name for name in ("method", "rows", "seconds", "certificate", "notes")} | {
+    "settings": "method_settings"
 }
 
 
