@@ -226,7 +226,7 @@ def names_of(candidates: Sequence[Options]) -> list[CandidateName]:
     candidates of that loss; and whatever else differs and is not switched off: the network before it, the rest behind.
 
     Args:
-        candidates: The options of each, no two the same.
+        candidates: Options of every candidate, no two the same.
 
     Example:
         >>> [name.short for name in names_of([{"loss.loss": "focal", "loss.gamma": gamma} for gamma in (1.0, 3.0)])]

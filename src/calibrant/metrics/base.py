@@ -371,7 +371,10 @@ class BinMetric(Metric):
 
 
 class GridMetric(Metric):
-    """A metric of smoothed confidences, on evenly spaced nodes."""
+    """A calibration error of smoothed confidences, on evenly spaced nodes."""
+
+    family: ClassVar[Family] = "calibration"
+    lower_is_better: ClassVar[bool | None] = True
 
     @property
     def statistic(self) -> Gridded:
@@ -382,6 +385,8 @@ class GridMetric(Metric):
 class RankMetric(Metric):
     """A metric of ranked confidences: exact, or with ``ranks=RankedCells()`` in bounded memory."""
 
+    family: ClassVar[Family] = "refinement"
+    lower_is_better: ClassVar[bool | None] = True
     ranks: RankedSamples | RankedCells = field(default=EXACT, kw_only=True)
 
     @property

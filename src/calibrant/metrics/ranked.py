@@ -41,7 +41,6 @@ class ACE(RankMetric):
     title: ClassVar[str] = "Adaptive calibration error"
     family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _NGUYEN
-    lower_is_better: ClassVar[bool | None] = True
     n_bins: int = 15
 
     def __post_init__(self) -> None:
@@ -73,7 +72,6 @@ class KS(RankMetric):
     title: ClassVar[str] = "Kolmogorov-Smirnov error"
     family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _GUPTA
-    lower_is_better: ClassVar[bool | None] = True
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
@@ -96,7 +94,6 @@ class MMCE(RankMetric):
     title: ClassVar[str] = "Maximum mean calibration error"
     family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _MMCE
-    lower_is_better: ClassVar[bool | None] = True
     width: float = 0.4
 
     def __post_init__(self) -> None:
@@ -179,7 +176,6 @@ class AUROC(RankMetric):
 
     name: ClassVar[str] = "auroc"
     title: ClassVar[str] = "AUROC of correctness"
-    family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _SINGH
     lower_is_better: ClassVar[bool | None] = False
 
@@ -205,7 +201,6 @@ class AUPRSuccess(RankMetric):
 
     name: ClassVar[str] = "aupr_success"
     title: ClassVar[str] = "AUPR, right answers"
-    family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _CORBIERE
     lower_is_better: ClassVar[bool | None] = False
 
@@ -230,7 +225,6 @@ class AUPRError(RankMetric):
 
     name: ClassVar[str] = "aupr_error"
     title: ClassVar[str] = "AUPR, wrong answers"
-    family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _CORBIERE
     lower_is_better: ClassVar[bool | None] = False
 
@@ -256,9 +250,7 @@ class FPR95(RankMetric):
 
     name: ClassVar[str] = "fpr95"
     title: ClassVar[str] = "FPR at 95 % TPR"
-    family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _CORBIERE
-    lower_is_better: ClassVar[bool | None] = True
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
@@ -324,9 +316,7 @@ class AURC(RankMetric):
 
     name: ClassVar[str] = "aurc"
     title: ClassVar[str] = "Area under risk-coverage"
-    family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _GEIFMAN
-    lower_is_better: ClassVar[bool | None] = True
 
     def value(self, state: TopState) -> Tensor:
         return _aurc(state.ranked)
@@ -346,9 +336,7 @@ class EAURC(RankMetric):
 
     name: ClassVar[str] = "e_aurc"
     title: ClassVar[str] = "Excess AURC"
-    family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _GEIFMAN
-    lower_is_better: ClassVar[bool | None] = True
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
@@ -373,9 +361,7 @@ class AUGRC(RankMetric):
 
     name: ClassVar[str] = "augrc"
     title: ClassVar[str] = "Area under generalised risk-coverage"
-    family: ClassVar[Family] = "refinement"
     paper: ClassVar[Paper] = _TRAUB
-    lower_is_better: ClassVar[bool | None] = True
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked

@@ -59,9 +59,7 @@ class SmECE(GridMetric):
 
     name: ClassVar[str] = "smece"
     title: ClassVar[str] = "Smooth calibration error"
-    family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _BLASIOK
-    lower_is_better: ClassVar[bool | None] = True
 
     def value(self, state: Grid) -> Tensor:
         coefficients = cosine_transform(_residual(state))
@@ -97,9 +95,7 @@ class KDEECE(GridMetric):
 
     name: ClassVar[str] = "kde_ece"
     title: ClassVar[str] = "Kernel-density calibration error"
-    family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _ZHANG
-    lower_is_better: ClassVar[bool | None] = True
 
     def value(self, state: Grid) -> Tensor:
         t, n = _nodes(state), state.total.sum(-1)
@@ -127,9 +123,7 @@ class SECE(GridMetric):
 
     name: ClassVar[str] = "sece"
     title: ClassVar[str] = "Smooth ECE of meta-regularisation"
-    family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _WANG
-    lower_is_better: ClassVar[bool | None] = True
     width: float = 0.01
 
     def __post_init__(self) -> None:

@@ -130,7 +130,7 @@ class Grid(Sums):
 
     @classmethod
     def gather(cls, confidence: Tensor, right: Tensor, total: Tensor, nodes: int) -> Self:
-        """Gather from confidences (m,) with the correct samples and all samples at each, (..., m)."""
+        """Gather from confidences (m,) with the numbers of correct samples and of all samples there, (..., m)."""
         position = confidence * (nodes - 1)
         lower = position.long().clamp_(max=nodes - 2)
         share = position - lower
