@@ -1,4 +1,4 @@
-"""One page a calibrator from its docstring, and a table of all of them."""
+"""One page per calibrator from its docstring, and a table of all of them."""
 
 import dataclasses
 import inspect
@@ -10,16 +10,16 @@ from calibrant.calibrators import Calibrator, FeatureCalibrator
 NOTE = "<!-- Written by `make docs` from the docstrings; edit those. -->"
 
 EXPLANATION = """\
-Which one to take is in [choosing a calibrator](../choosing.md). *Keeps predictions*: the predicted class of a row never
-changes. *Keeps order*: of two rows, the more confident never becomes the less confident one."""
+[Choosing a calibrator](../choosing.md) says which one to use. *Keeps predictions*: the predicted class of a sample
+never changes. *Keeps order*: of two samples, the more confident never becomes the less confident one."""
 
 # In the order in which a reader should meet them.
 FAMILIES = {
     "baseline": "Baseline",
     "scaling": "Scaling: a formula whose numbers are fitted",
-    "binning": "Binning: one value for all rows of a bin",
+    "binning": "Binning: one value for all samples of a bin",
     "curve": "Curves: any rising or smooth function",
-    "composition": "Compositions and choice",
+    "composition": "Compositions and selection",
 }
 
 Kind = type[Calibrator] | type[FeatureCalibrator]
@@ -33,7 +33,7 @@ def calibrator_pages() -> dict[str, str]:
 
 def _kinds() -> list[Kind]:
     exported = (getattr(calibrators, name) for name in calibrators.__all__)
-    classes = (thing for thing in exported if inspect.isclass(thing) and not inspect.isabstract(thing))
+    classes = (kind for kind in exported if inspect.isclass(kind) and not inspect.isabstract(kind))
     return [kind for kind in classes if issubclass(kind, Calibrator | FeatureCalibrator)]
 
 
@@ -52,10 +52,10 @@ def _table(kinds: list[Kind]) -> str:
 
 
 def _page(kind: Kind) -> str:
-    text = inspect.cleandoc(kind.__doc__ or "")
+    text = _as_markdown(inspect.cleandoc(kind.__doc__ or ""))
     body, *arguments = re.split(r"^(?:Args|Raises|Example|Returns):\n", text, flags=re.MULTILINE)
-    prose, *fields = re.split(r"^(Formula|Rows): ", body, flags=re.MULTILINE)
-    told = dict(zip(fields[::2], (" ".join(value.split()) for value in fields[1::2]), strict=True))
+    prose, *fields = re.split(r"^(Formula|Samples): ", body, flags=re.MULTILINE)
+    sections = dict(zip(fields[::2], (" ".join(value.split()) for value in fields[1::2]), strict=True))
     summary, _, rest = prose.strip().partition("\n\n")
     predictions, order = _facts(kind)
     paper, where = kind.paper, f", {kind.paper.where}" if kind.paper.where else ""
@@ -63,8 +63,8 @@ def _page(kind: Kind) -> str:
     for paragraph in rest.split("\n\n"):
         lines += [" ".join(paragraph.split()), ""] if paragraph.strip() else []
     lines += [
-        f"- **Formula**: `{told['Formula']}`",
-        f"- **Rows it needs**: {told['Rows']}",
+        f"- **Formula**: `{sections['Formula']}`",
+        f"- **Samples it needs**: {sections['Samples']}",
         f"- **Keeps predictions**: {predictions}",
         f"- **Keeps the order of confidences**: {order}",
         f"- **From**: {paper.short}, {paper.link}{where}",
@@ -74,6 +74,11 @@ def _page(kind: Kind) -> str:
         f"Command line: `calibrant fit {_command(kind)} -o map.safetensors`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _as_markdown(text: str) -> str:
+    """Cross-references and literals of a docstring as Markdown code."""
+    return re.sub(r":\w+:`~?(?:\w+\.)*(\w+)`", r"`\1`", text).replace("``", "`")
 
 
 def _facts(kind: Kind) -> tuple[str, str]:
@@ -91,7 +96,7 @@ def _command(kind: Kind) -> str:
 
 
 def _options(kind: Kind, arguments: str) -> list[str]:
-    """A table of the options, their defaults and what the docstring says of them."""
+    """A table of the options, their defaults and their descriptions."""
     options = dataclasses.fields(kind)
     if not options:
         return []
@@ -105,7 +110,7 @@ def _options(kind: Kind, arguments: str) -> list[str]:
 
 
 def _default(value: object) -> object:
-    """A method by its name, several by theirs, anything else as Python writes it."""
+    """Methods by their names, everything else as Python writes it."""
     if isinstance(value, Calibrator):
         return value.name
-    return ", ".join(str(_default(each)) for each in value) if isinstance(value, tuple) else repr(value)
+    return ", ".join(str(_default(item)) for item in value) if isinstance(value, tuple) else repr(value)

@@ -82,13 +82,13 @@ def check_held_out(calibration: Predictions, test: Predictions) -> tuple[Caution
             f"calibration and test samples must name the classes alike, in the same order; class {place} is "
             f"{names[place]!r} in one and {others[place]!r} in the other."
         )
-    cautions = (*_shared(calibration, test), *_unlike(calibration, test))
+    cautions = tuple(_cautions(calibration, test))
     for caution in cautions:
         warnings.warn(str(caution), CalibrantWarning, stacklevel=3)
     return cautions
 
 
-def _shared(calibration: Predictions, test: Predictions) -> Iterator[Caution]:
+def _cautions(calibration: Predictions, test: Predictions) -> Iterator[Caution]:
     common = samples_in_both(calibration, test)
     if common > _BY_CHANCE * len(test):
         yield Caution(
@@ -96,9 +96,6 @@ def _shared(calibration: Predictions, test: Predictions) -> Iterator[Caution]:
             "methods are evaluated on what they were fitted on, which favours flexible ones. Use different samples for "
             "one of the two.",
         )
-
-
-def _unlike(calibration: Predictions, test: Predictions) -> Iterator[Caution]:
     right, other_right = (int(samples.correct.sum()) for samples in (calibration, test))
     if z_between(right, len(calibration), other_right, len(test)) > _UNLIKE:
         accuracy, other = right / len(calibration), other_right / len(test)
@@ -139,21 +136,17 @@ def samples_in_both(first: Predictions, second: Predictions) -> int:
     """
     if first.n_classes != second.n_classes:
         return 0
-    ours, theirs = (_occurring_once(_fingerprints(samples)) for samples in (first, second))
-    return len(np.intersect1d(ours, theirs, assume_unique=True))
-
-
-def _occurring_once(values: np.ndarray) -> np.ndarray:
-    distinct, counts = np.unique(values, return_counts=True)
-    return distinct[counts == 1]
+    return len(np.intersect1d(_fingerprints(first), _fingerprints(second), assume_unique=True))
 
 
 def _fingerprints(samples: Predictions) -> np.ndarray:
-    """One number per sample that no other sample has by chance."""
+    """One number per sample that no other sample has by chance; those that occur once."""
     direction = torch.rand(samples.n_classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     parts = [block.logits.double() @ direction.to(samples.logits.device) for block in samples.blocks()]
     # Rounded, because products of matrices of other shapes differ in their last digits.
-    return np.round((torch.cat(parts) + torch.pi * samples.labels).cpu().numpy(), 9)
+    values = np.round((torch.cat(parts) + torch.pi * samples.labels).cpu().numpy(), 9)
+    distinct, counts = np.unique(values, return_counts=True)
+    return distinct[counts == 1]
 
 
 UNCALIBRATED, TEMPERATURE = Uncalibrated.name, TemperatureScaling.name
@@ -291,7 +284,7 @@ def comparison_metrics(n_bins: int = 15) -> tuple[Metric, ...]:
 
 
 def default_methods(calibration: Predictions) -> tuple[Calibrator, ...]:
-    """Return the candidates of ``auto`` for these samples, and three methods that many know.
+    """Return the candidates of ``auto`` for these samples, and three well-known methods.
 
     Args:
         calibration: Samples to fit on; their number and that of their classes decide.
@@ -399,14 +392,14 @@ def _with_differences(
     def differences_from(baseline: str) -> dict[str, dict[str, Difference]]:
         # In either direction, temperature scaling against the uncalibrated model is the same planned test.
         planned = {UNCALIBRATED: TEMPERATURE, TEMPERATURE: UNCALIBRATED}.get(baseline)
-        found = {
+        changes = {
             name: bootstrap.differences(drawn[baseline], values) for name, values in drawn.items() if name != baseline
         }
         corrected = {
-            metric.name: correct(metric, {name: by[metric.name] for name, by in found.items()}, planned=planned)
+            metric.name: correct(metric, {name: by[metric.name] for name, by in changes.items()}, planned=planned)
             for metric in bootstrap.metrics
         }
-        return {name: {metric: by_name[name] for metric, by_name in corrected.items()} for name in found}
+        return {name: {metric: by_name[name] for metric, by_name in corrected.items()} for name in changes}
 
     by_baseline = {name: differences_from(name) for name in (UNCALIBRATED, TEMPERATURE) if name in drawn}
     to_best = differences_from(ordered[0].name)
@@ -414,7 +407,7 @@ def _with_differences(
         replace(
             method,
             differences={
-                baseline: found[method.name] for baseline, found in by_baseline.items() if method.name in found
+                baseline: changes[method.name] for baseline, changes in by_baseline.items() if method.name in changes
             },
             to_best=to_best[method.name]["nll"] if method.name in to_best else None,
         )

@@ -159,7 +159,7 @@ class TestFacts:
     def test_each_documents_its_formula_and_the_rows_it_needs(self, calibrator):
         text = inspect.cleandoc(type(calibrator).__doc__)
         assert re.search(r"^Formula: \S", text, flags=re.MULTILINE)
-        assert re.search(r"^Rows: \S", text, flags=re.MULTILINE)
+        assert re.search(r"^Samples: \S", text, flags=re.MULTILINE)
 
     @each_calibrator
     def test_each_is_a_frozen_record_of_its_options(self, calibrator):

@@ -68,7 +68,7 @@ def test_a_class_without_calibration_rows_keeps_its_column():
     probs, labels = sample(400, 4, 2)
     seen = labels != 3
     theirs, _ = predict_proba_prefitted_va(probs[seen], labels[seen], probs, va_tpe="one_vs_rest")
-    with pytest.warns(CalibrantWarning, match="no calibration rows of class 3"):
+    with pytest.warns(CalibrantWarning, match="no calibration samples of class 3"):
         ours = VennAbers().fit(Predictions.from_probs(probs[seen], labels[seen]))
     given = ours.transform(Predictions.from_probs(probs, labels)).probs
     assert given.shape == (400, 4)

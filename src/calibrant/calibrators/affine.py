@@ -1,14 +1,14 @@
 """Affine functions of the logits: temperature, bias-corrected, vector, matrix and structured scaling; the identity."""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Literal, TypeAlias, final, get_args
+from typing import Literal, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor
 
-from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, some_names, warn_of_absent
+from calibrant.calibrators.base import Calibrator, Fitted, class_names, warn_of_absent
 from calibrant.checks import check_bins, check_known, check_positive
 from calibrant.errors import CalibrantWarning, Caveat, FitError, InputError, SeparableError
 from calibrant.maps import Affine, ChainMap, Identity, Scale
@@ -20,11 +20,12 @@ from calibrant.numerics.inverse_temperature import (
     focal_loss,
 )
 from calibrant.numerics.softmax import working
-from calibrant.numerics.softmax_regression import Ridge, WeightShape, fit_affine
+from calibrant.numerics.softmax_regression import AffineFit, Ridge, WeightShape, fit_affine
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
 __all__ = [
+    "GUO",
     "BiasCorrectedTemperature",
     "MatrixScaling",
     "StructuredMatrixScaling",
@@ -34,35 +35,30 @@ __all__ = [
     "Uncalibrated",
     "VectorScaling",
     "check_every_class_seen",
-    "check_strengths",
-    "finite_temperature_fit",
-    "fit_structured",
     "log_probs_at",
     "temperature_fit",
-    "warn_of_few_rows",
 ]
+
+GUO = Paper("Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "Section 4.2")
 
 
 def temperature_fit(predictions: Predictions, name: str) -> InverseTemperatureFit:
-    """The inverse temperature to begin from.
+    """Fit the inverse temperature that the method of this name starts from.
 
     Raises:
-        FitError: If there is none, because the label has the largest logit in almost every row.
+        FitError: If there is none, because the label has the largest logit in almost every sample.
     """
     best = fit_inverse_temperature(predictions.logits, predictions.labels, span=predictions.span)
     if best.end == "cold":
         raise SeparableError(
             f"{name} must have some wrong predictions to learn from; here the label has the largest logit in (almost) "
-            f"all {len(predictions)} rows, so larger weights are always better. Fit on more rows."
+            f"all {len(predictions)} samples, so larger weights are always better. Fit on more samples."
         )
     return best
 
 
-def finite_temperature_fit(predictions: Predictions) -> InverseTemperatureFit:
-    """Return the best inverse temperature; with a warning where only half an unseen mistake makes it finite.
-
-    For methods that have an optimum wherever a temperature has one.
-    """
+def _finite_temperature_fit(predictions: Predictions) -> InverseTemperatureFit:
+    """Fit the inverse temperature; warn where only half an unseen error makes it finite."""
     best = fit_inverse_temperature(predictions.logits, predictions.labels, span=predictions.span)
     if best.end == "cold":
         best = fit_with_half_an_error(predictions.logits, predictions.labels)
@@ -77,219 +73,54 @@ def finite_temperature_fit(predictions: Predictions) -> InverseTemperatureFit:
 
 
 def log_probs_at(predictions: Predictions, beta: float) -> Tensor:
-    """Log-probabilities of the logits times a number, (n, k), in float32, or in float64 if the logits are."""
+    """Log-probabilities at an inverse temperature, (n, k), in float32, or in float64 if the logits are."""
     return (working(predictions.logits) * beta).log_softmax(dim=1)
 
 
 def check_every_class_seen(predictions: Predictions, name: str, *, least: int = 1) -> None:
-    """Every class has calibration rows.
-
-    Args:
-        predictions: The calibration rows.
-        name: Name of the method, for the message.
-        least: How many rows each class must have.
+    """Check that every class has at least so many calibration samples.
 
     Raises:
         FitError: If not; the message names the classes.
     """
-    rows = torch.bincount(predictions.labels, minlength=predictions.n_classes)
-    lacking = (rows < least).nonzero()[:, 0]
+    counts = torch.bincount(predictions.labels, minlength=predictions.n_classes)
+    lacking = (counts < least).nonzero()[:, 0]
     if len(lacking):
-        wanted = "rows" if least == 1 else f"at least {least} rows"
+        wanted = "samples" if least == 1 else f"at least {least} samples"
         raise FitError(
             f"{name} must see {wanted} of every class, or its parameters for that class have no finite optimum; too "
-            f"few of class {some_names(lacking, predictions)}. Use temperature or ets, or gather rows of it."
-        )
-
-
-def warn_of_few_rows(predictions: Predictions, parameters: int, name: str) -> None:
-    """Say so where there are fewer rows than parameters."""
-    if len(predictions) < parameters:
-        warnings.warn(
-            f"{name} fits {parameters} parameters to {len(predictions)} rows, and will follow their noise. "
-            "Use svs or sms, which hold the parameters back, or more rows.",
-            CalibrantWarning,
-            stacklevel=3,
+            f"few of class {class_names(lacking, predictions)}. Use temperature or ets, or gather samples of it."
         )
 
 
 @final
 @dataclass(frozen=True)
 class Uncalibrated(Calibrator):
-    """Leave the predictions as they are.
+    """Leave the predictions unchanged.
 
-    A well-regularised or well-ensembled network can be calibrated already; with few held-out rows every fitted map
-    then adds more noise than it takes away. On large image benchmarks it beats vector scaling.
+    A well-regularised or well-ensembled network can be calibrated already; with few held-out samples every fitted map
+    then adds more noise than it removes. On large image benchmarks it beats vector scaling.
 
     Formula: q = softmax(z)
-    Rows: none.
+    Samples: none.
     """
 
-    name: ClassVar[str] = "uncalibrated"
-    aliases: ClassVar[tuple[str, ...]] = ("none",)  # the name in earlier versions, and in files that they wrote
-    title: ClassVar[str] = "Uncalibrated"
-    family: ClassVar[CalibratorFamily] = "baseline"
-    paper: ClassVar[Paper] = Paper(
-        "Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "the uncalibrated baseline"
-    )
-    preserves_accuracy: ClassVar[bool] = True
-    preserves_ranking: ClassVar[bool] = True
+    name = "uncalibrated"
+    aliases = ("none",)  # the name in earlier versions, and in files that they wrote
+    title = "Uncalibrated"
+    family = "baseline"
+    paper = replace(GUO, where="the uncalibrated baseline")
+    preserves_accuracy = True
+    preserves_ranking = True
 
     def _fit(self, predictions: Predictions) -> Fitted:
         return Fitted(Identity(n_classes=predictions.n_classes))
 
 
-@final
-@dataclass(frozen=True)
-class BiasCorrectedTemperature(Calibrator):
-    """Divide the logits by one number and add another to each class, so that the log-loss is smallest.
-
-    The shifts correct classes that are over- or underrated as a whole: afterwards the mean probability of each class
-    over the calibration samples is its share of them, which is what estimates of a shifted class balance rest on. It
-    cannot correct a class whose probabilities are too steep or too flat. Where shares differ between calibration and
-    use, the shifts carry the wrong ones over, and temperature scaling alone is the safer choice.
-
-    Formula: q = softmax(a z + b), Σ_j b_j = 0
-    Rows: about 20 of each class; a class without rows has no optimum.
-
-    Raises:
-        FitError: If a class has no rows, or all predictions are right.
-
-    Example:
-        >>> import torch
-        >>> logits = torch.randn(3000, 3, generator=torch.manual_seed(0), dtype=torch.float64)
-        >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
-        >>> fitted = BiasCorrectedTemperature().fit(Predictions.from_logits(2 * logits + torch.arange(3), labels))
-        >>> round(float(fitted.weight), 1), [round(number, 1) for number in fitted.bias.tolist()]
-        (0.5, [0.5, 0.0, -0.5])
-    """
-
-    name: ClassVar[str] = "bias_corrected"
-    title: ClassVar[str] = "Bias-corrected temperature scaling"
-    family: ClassVar[CalibratorFamily] = "scaling"
-    paper: ClassVar[Paper] = Paper(
-        "Alexandari et al.",
-        2020,
-        "Maximum Likelihood with Bias-Corrected Calibration is Hard-To-Beat at Label Shift Adaptation",
-        "arXiv:1901.06852",
-        "Section 2.3",
-    )
-    # The shifts move the thresholds between classes.
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_ranking: ClassVar[bool] = False
-
-    def _fit(self, predictions: Predictions) -> Fitted:
-        k = predictions.n_classes
-        check_every_class_seen(predictions, self.title)
-        warn_of_few_rows(predictions, k + 1, self.title)
-        beta = temperature_fit(predictions, self.title).beta
-        fit = fit_affine(predictions.logits, predictions.labels, shape="number", start=(beta, 0.0))
-        if fit.weight <= 0:
-            warnings.warn(
-                f"the best multiple of the logits is {float(fit.weight):.3g}, below zero: on these rows the network's "
-                "favourites are right less often than chance. Check that labels and logits belong together.",
-                CalibrantWarning,
-                stacklevel=3,
-            )
-        return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
-
-
-@final
-@dataclass(frozen=True)
-class VectorScaling(Calibrator):
-    """Scale and shift the logit of each class by numbers of its own, so that the log-loss is smallest.
-
-    It corrects classes that are over- or underrated, and classes that are more sure of themselves than others. The 2k
-    numbers follow noise: with fewer than a hundred rows a class it is often worse than temperature scaling on new rows,
-    and structured vector scaling (svs), the same with a penalty, is nearly always better. Logits are taken as they are:
-    a number added to all logits of a row, which no probability shows, changes its result.
-
-    Formula: q = softmax(w ⊙ z + b), Σ_j b_j = 0
-    Rows: about 100 of each class; a class without rows has no optimum.
-
-    Raises:
-        FitError: If a class has no rows, or the samples are separable.
-
-    Example:
-        >>> import torch
-        >>> logits = torch.randn(3000, 3, generator=torch.manual_seed(0), dtype=torch.float64)
-        >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
-        >>> steep = logits * torch.tensor([1.0, 2.0, 4.0])
-        >>> fitted = VectorScaling().fit(Predictions.from_logits(steep, labels))
-        >>> [round(number, 1) for number in fitted.weight.tolist()]
-        [1.0, 0.5, 0.3]
-    """
-
-    name: ClassVar[str] = "vector"
-    title: ClassVar[str] = "Vector scaling"
-    family: ClassVar[CalibratorFamily] = "scaling"
-    paper: ClassVar[Paper] = Paper(
-        "Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "Section 4.2"
-    )
-    # Each class has its own slope and shift.
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_ranking: ClassVar[bool] = False
-
-    def _fit(self, predictions: Predictions) -> Fitted:
-        k = predictions.n_classes
-        check_every_class_seen(predictions, self.title)
-        warn_of_few_rows(predictions, 2 * k, self.title)
-        beta = temperature_fit(predictions, self.title).beta
-        # Differs from the paper: an exact optimum, where its code takes steps of gradient descent.
-        fit = fit_affine(predictions.logits, predictions.labels, shape="diagonal", start=(beta, 0.0))
-        return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
-
-
-@final
-@dataclass(frozen=True)
-class MatrixScaling(Calibrator):
-    """A linear function of the logits, with a full matrix and no penalty, so that the log-loss is smallest.
-
-    It can undo any confusion between classes, and with ten classes and thousands of rows it does. Its k (k + 1) numbers
-    make it the first to overfit: with a hundred classes and 5,000 rows it tells the calibration rows apart almost
-    without error, which has no optimum and is refused here. (Papers that report it there stop gradient descent early;
-    the result is then that of the stopping.) Structured matrix scaling (sms) and ms_odir are the same with a penalty.
-
-    Formula: q = softmax(W z + b); the off-diagonal of each column of W sums to 0, as does b
-    Rows: about 20 (k + 1) of each class; a class without rows has no optimum.
-
-    Raises:
-        FitError: If a class has no rows, or the samples are separable.
-
-    Example:
-        >>> import torch
-        >>> logits = torch.randn(5000, 3, generator=torch.manual_seed(0), dtype=torch.float64)
-        >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
-        >>> swapped = logits[:, [1, 0, 2]]
-        >>> fitted = MatrixScaling().fit(Predictions.from_logits(swapped, labels))
-        >>> round(float((fitted(swapped).argmax(1) == logits.argmax(1)).float().mean()), 1)
-        1.0
-    """
-
-    name: ClassVar[str] = "matrix"
-    title: ClassVar[str] = "Matrix scaling"
-    family: ClassVar[CalibratorFamily] = "scaling"
-    paper: ClassVar[Paper] = Paper(
-        "Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "Section 4.2"
-    )
-    # Classes are mixed.
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_ranking: ClassVar[bool] = False
-
-    def _fit(self, predictions: Predictions) -> Fitted:
-        k = predictions.n_classes
-        check_every_class_seen(predictions, self.title)
-        warn_of_few_rows(predictions, k * (k + 1), self.title)
-        beta = temperature_fit(predictions, self.title).beta
-        # Differs from the paper: an exact optimum, where its code takes steps of gradient descent.
-        fit = fit_affine(predictions.logits, predictions.labels, shape="matrix", start=(beta, 0.0))
-        return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
-
-
 TemperatureCriterion: TypeAlias = Literal[
     "nll", "focal", "ece-neural-clamping", "ece-overconfidence", "ece-meta-regularization"
 ]
-# How many temperatures each paper tries, and how far apart they are.
+# Size of each paper's grid of temperatures, and temperatures per unit.
 _GRIDS = {
     "ece-neural-clamping": (5000, 1000),
     # Differs from the paper: its public code stops at 4.99; the text's 10 is used.
@@ -302,17 +133,17 @@ _GRIDS = {
 @final
 @dataclass(frozen=True)
 class TemperatureScaling(Calibrator):
-    """Divide the logits by the one number that minimises a loss on held-out rows.
+    """Divide the logits by the one number that minimises a loss on held-out samples.
 
-    One number cannot overfit, and no prediction changes; it is the baseline that everything else must beat. It corrects
-    over- and under-confidence that is the same everywhere, and nothing else: not a class that is overrated, not one
-    region of confidence. With more than two classes the order of confidences across rows can change a little, and so
-    can AUROC. The log-loss is convex in 1/T, so its minimum is found for certain; a calibration error jumps with T and
-    is searched on the papers' grids, only to reproduce them. Without a single wrong prediction the log-loss has no
-    minimum: half an unseen mistake is then counted, with a warning.
+    One number hardly overfits, and no prediction changes; it is the baseline that everything else must beat. It
+    corrects over- and underconfidence that is the same everywhere, and nothing else: neither an overrated class nor one
+    region of confidence. With more than two classes the order of confidences across samples can change a little, and so
+    can AUROC. The log-loss is convex in 1/T, so its minimum is certain; a calibration error jumps with T and is
+    searched on the papers' grids, only to reproduce them. Without a single wrong prediction the log-loss has no
+    minimum: half an unseen error is then counted, with a warning.
 
     Formula: q = softmax(z / T)
-    Rows: about 200; with 1,000 the temperature is known to about 3 %.
+    Samples: about 200; with 1,000 the temperature is known to about 3 %.
 
     Args:
         criterion: ``nll``; ``focal`` (the focal loss of Neural Clamping's ablation, which makes probabilities too
@@ -320,8 +151,8 @@ class TemperatureScaling(Calibrator):
             ``ece-overconfidence`` (0.01 to 10 by 0.01), ``ece-meta-regularization`` (0.1 to 10 by 0.1).
         gamma: Focusing parameter γ of the focal loss.
         n_bins: Number of bins of the calibration error.
-        value: T itself, where it is given and nothing is to be fitted, as papers that fix it at 1.5 do; only with the
-            criterion ``nll``, which then says nothing.
+        value: T itself, where it is given and nothing is fitted, as in papers that fix it at 1.5; only with the
+            criterion ``nll``, which then has no effect.
 
     Example:
         >>> logits = torch.randn(2000, 5, generator=torch.manual_seed(0), dtype=torch.float64)
@@ -331,14 +162,12 @@ class TemperatureScaling(Calibrator):
         3.0
     """
 
-    name: ClassVar[str] = "temperature"
-    title: ClassVar[str] = "Temperature scaling"
-    family: ClassVar[CalibratorFamily] = "scaling"
-    paper: ClassVar[Paper] = Paper(
-        "Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "Section 4.2"
-    )
-    preserves_accuracy: ClassVar[bool] = True
-    preserves_ranking: ClassVar[bool] = False  # only for two classes
+    name = "temperature"
+    title = "Temperature scaling"
+    family = "scaling"
+    paper = GUO
+    preserves_accuracy = True
+    preserves_ranking = False  # only for two classes
 
     criterion: TemperatureCriterion = "nll"
     gamma: float = 1.0
@@ -357,9 +186,9 @@ class TemperatureScaling(Calibrator):
 
     def _fit(self, predictions: Predictions) -> Fitted:
         if self.value is not None:
-            return Fitted(self._scale(predictions, self.value))
+            return Fitted(_scale(predictions, self.value))
         if self.criterion in _GRIDS:
-            return Fitted(self._scale(predictions, self._lowest_error(predictions.logits, predictions.labels)))
+            return Fitted(_scale(predictions, self._lowest_error(predictions.logits, predictions.labels)))
         # At γ = 0 the focal loss is the log-loss, which is convex.
         if self.criterion == "focal" and self.gamma > 0:
             loss = partial(focal_loss, gamma=self.gamma)
@@ -367,21 +196,22 @@ class TemperatureScaling(Calibrator):
             if best.end == "cold":
                 raise SeparableError(
                     "temperature must have a smallest focal loss above 0; here a smaller one is always better, because "
-                    "the label has the largest logit in (almost) every row. Fit on rows with some wrong predictions."
+                    "the label has the largest logit in (almost) every sample. Fit on samples with some wrong "
+                    "predictions."
                 )
         else:
-            best = finite_temperature_fit(predictions)
+            best = _finite_temperature_fit(predictions)
         if best.end == "hot":
             warnings.warn(
                 CalibrantWarning(
                     f"the predictions are no better than guessing, so the best temperature is the largest allowed "
                     f"({1 / best.beta:.3g}), which makes all classes equally likely. Check that the labels are not "
-                    "shifted by one class and belong to these rows.",
+                    "shifted by one class and belong to these samples.",
                     caveat=Caveat.no_better_than_guessing,
                 ),
                 stacklevel=3,
             )
-        return Fitted(self._scale(predictions, 1 / best.beta), best.certificate)
+        return Fitted(_scale(predictions, 1 / best.beta), best.certificate)
 
     def _lowest_error(self, logits: Tensor, labels: Tensor) -> float:
         size, per_unit = _GRIDS[self.criterion]
@@ -397,33 +227,166 @@ class TemperatureScaling(Calibrator):
             )
         return float(temperatures[best])
 
-    @staticmethod
-    def _scale(predictions: Predictions, temperature: float) -> Scale:
-        number = torch.tensor(temperature, dtype=torch.float64, device=predictions.logits.device)
-        return Scale(number, n_classes=predictions.n_classes)
+
+def _scale(predictions: Predictions, temperature: float) -> Scale:
+    number = torch.tensor(temperature, dtype=torch.float64, device=predictions.logits.device)
+    return Scale(number, n_classes=predictions.n_classes)
 
 
-def fit_structured(predictions: Predictions, name: str, *, shape: WeightShape, ridge: Ridge) -> Fitted:
-    """Temperature scaling, then an affine function of its log-probabilities that is held near the identity.
+def _unpenalised(predictions: Predictions, name: str, *, shape: WeightShape, parameters: int) -> AffineFit:
+    """Fit an affine function of the logits to the exact optimum of the log-loss, starting from a temperature."""
+    # Differs from Guo et al.: the optimum, where their code takes steps of gradient descent.
+    check_every_class_seen(predictions, name)
+    if len(predictions) < parameters:
+        warnings.warn(
+            f"{name} fits {parameters} parameters to {len(predictions)} samples, and will follow their noise. "
+            "Use svs or sms, which penalise the parameters, or more samples.",
+            CalibrantWarning,
+            stacklevel=3,
+        )
+    beta = temperature_fit(predictions, name).beta
+    return fit_affine(predictions.logits, predictions.labels, shape=shape, start=(beta, 0.0))
 
-    Args:
-        predictions: The calibration rows.
-        name: Name of the method, for messages.
-        shape: "diagonal" or "matrix".
-        ridge: Penalties of the mean log-loss.
+
+@final
+@dataclass(frozen=True)
+class BiasCorrectedTemperature(Calibrator):
+    """Divide the logits by one number and add another to each class, so that the log-loss is smallest.
+
+    The shifts correct classes that are over- or underrated as a whole: afterwards the mean probability of each class
+    over the calibration samples is its share of them, which estimates of a shifted class balance need. It cannot
+    correct a class whose probabilities are too steep or too flat. Where class shares differ between calibration and
+    use, the shifts carry the wrong ones over, and temperature scaling alone is the safer choice.
+
+    Formula: q = softmax(a z + b), Σ_j b_j = 0
+    Samples: about 20 of each class; a class without samples has no optimum.
+
+    Raises:
+        FitError: If a class has no samples, or all predictions are right.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.randn(3000, 3, generator=torch.manual_seed(0), dtype=torch.float64)
+        >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
+        >>> fitted = BiasCorrectedTemperature().fit(Predictions.from_logits(2 * logits + torch.arange(3), labels))
+        >>> round(float(fitted.weight), 1), [round(number, 1) for number in fitted.bias.tolist()]
+        (0.5, [0.5, 0.0, -0.5])
     """
+
+    name = "bias_corrected"
+    title = "Bias-corrected temperature scaling"
+    family = "scaling"
+    paper = Paper(
+        "Alexandari et al.",
+        2020,
+        "Maximum Likelihood with Bias-Corrected Calibration is Hard-To-Beat at Label Shift Adaptation",
+        "arXiv:1901.06852",
+        "Section 2.3",
+    )
+
+    def _fit(self, predictions: Predictions) -> Fitted:
+        k = predictions.n_classes
+        fit = _unpenalised(predictions, self.title, shape="number", parameters=k + 1)
+        if fit.weight <= 0:
+            warnings.warn(
+                f"the best multiple of the logits is {float(fit.weight):.3g}, below zero: on these samples the "
+                "network's favourites are right less often than chance. Check that labels and logits belong together.",
+                CalibrantWarning,
+                stacklevel=3,
+            )
+        return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
+
+
+@final
+@dataclass(frozen=True)
+class VectorScaling(Calibrator):
+    """Scale and shift the logit of each class by numbers of its own, so that the log-loss is smallest.
+
+    It corrects classes that are over- or underrated, and classes that are more confident than others. The 2k numbers
+    follow noise: with fewer than a hundred samples per class it is often worse than temperature scaling on new samples,
+    and structured vector scaling (svs), the same with a penalty, is nearly always better. A number added to all logits
+    of a sample, which no probability shows, changes its result.
+
+    Formula: q = softmax(w ⊙ z + b), Σ_j b_j = 0
+    Samples: about 100 of each class; a class without samples has no optimum.
+
+    Raises:
+        FitError: If a class has no samples, or the samples are separable.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.randn(3000, 3, generator=torch.manual_seed(0), dtype=torch.float64)
+        >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
+        >>> steep = logits * torch.tensor([1.0, 2.0, 4.0])
+        >>> fitted = VectorScaling().fit(Predictions.from_logits(steep, labels))
+        >>> [round(number, 1) for number in fitted.weight.tolist()]
+        [1.0, 0.5, 0.3]
+    """
+
+    name = "vector"
+    title = "Vector scaling"
+    family = "scaling"
+    paper = GUO
+
+    def _fit(self, predictions: Predictions) -> Fitted:
+        k = predictions.n_classes
+        fit = _unpenalised(predictions, self.title, shape="diagonal", parameters=2 * k)
+        return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
+
+
+@final
+@dataclass(frozen=True)
+class MatrixScaling(Calibrator):
+    """A linear function of the logits, with a full matrix and no penalty, so that the log-loss is smallest.
+
+    It can undo any confusion between classes, and with ten classes and thousands of samples it does. Its k (k + 1)
+    numbers make it the first to overfit: with a hundred classes and 5,000 samples the calibration samples are separable
+    almost without error, so there is no optimum and the fit is refused. (Papers that report it there stop gradient
+    descent early; the result is then that of the stopping.) Structured matrix scaling (sms) and ms_odir are the same
+    with a penalty.
+
+    Formula: q = softmax(W z + b); the off-diagonal of each column of W sums to 0, as does b
+    Samples: about 20 (k + 1) of each class; a class without samples has no optimum.
+
+    Raises:
+        FitError: If a class has no samples, or the samples are separable.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.randn(5000, 3, generator=torch.manual_seed(0), dtype=torch.float64)
+        >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
+        >>> swapped = logits[:, [1, 0, 2]]
+        >>> fitted = MatrixScaling().fit(Predictions.from_logits(swapped, labels))
+        >>> round(float((fitted(swapped).argmax(1) == logits.argmax(1)).float().mean()), 1)
+        1.0
+    """
+
+    name = "matrix"
+    title = "Matrix scaling"
+    family = "scaling"
+    paper = GUO
+
+    def _fit(self, predictions: Predictions) -> Fitted:
+        k = predictions.n_classes
+        fit = _unpenalised(predictions, self.title, shape="matrix", parameters=k * (k + 1))
+        return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
+
+
+_BERTA = Paper("Berta et al.", 2025, "Structured Matrix Scaling for Multi-Class Calibration", "arXiv:2511.03685")
+
+
+def _fit_structured(predictions: Predictions, name: str, *, shape: WeightShape, ridge: Ridge) -> Fitted:
+    """Fit a temperature, then an affine function of its log-probabilities that is penalised towards the identity."""
     warn_of_absent(predictions, name)
-    k, first = predictions.n_classes, finite_temperature_fit(predictions)
+    k, first = predictions.n_classes, _finite_temperature_fit(predictions)
     fit = fit_affine(log_probs_at(predictions, first.beta), predictions.labels, shape=shape, ridge=ridge)
-    temperature = torch.tensor(1 / first.beta, dtype=torch.float64, device=predictions.logits.device)
     # The log-probabilities at a temperature are not linear in those without it, so these stay two maps.
-    both = (Scale(temperature, n_classes=k), Affine(fit.weight, fit.bias, n_classes=k, of_log_probs=True))
+    both = (_scale(predictions, 1 / first.beta), Affine(fit.weight, fit.bias, n_classes=k, of_log_probs=True))
     certificate = fit.certificate._replace(passes=fit.certificate.passes + first.certificate.passes)
     return Fitted(ChainMap(both, n_classes=k), certificate)
 
 
-def check_strengths(**strengths: float) -> None:
-    """Strengths of penalties are positive: without them there may be no optimum."""
+def _check_strengths(**strengths: float) -> None:
     for name, strength in strengths.items():
         if not 0 < strength < float("inf"):
             raise InputError(
@@ -434,15 +397,15 @@ def check_strengths(**strengths: float) -> None:
 @final
 @dataclass(frozen=True)
 class StructuredVectorScaling(Calibrator):
-    """Temperature scaling, then a slope and a shift for every class, pulled towards no change.
+    """Temperature scaling, then a slope and a shift for every class, penalised towards no change.
 
-    The pull weakens as rows are gathered: with few it is temperature scaling, with many vector scaling, and in between
-    it is better than both. Of all methods it is the safest improvement on a temperature, up to a thousand classes.
-    It sees only each class's own log-probability; classes taken for one another want structured matrix scaling (sms).
-    With the same few rows for each class and a balance of classes that will change, the shifts carry the old one over.
+    The penalty weakens as samples are gathered: with few it is temperature scaling, with many vector scaling, and in
+    between it is better than both. Of all methods it is the safest improvement on a temperature, up to a thousand
+    classes. It sees only each class's own log-probability; classes that are confused with each other need structured
+    matrix scaling (sms). If the class balance changes after calibration, the shifts carry the old one over.
 
     Formula: q = softmax(w ⊙ x + b), x = log_softmax(z / T); w, b minimise NLL + λ_d k/n Σ(w_j − 1)² + λ_b k/n Σ b_j²
-    Rows: about 200, as for a temperature; every row beyond adds something. A class without rows is driven out, with a
+    Samples: about 200, as for a temperature; more samples always help. A class without samples is driven out, with a
         warning: use temperature or ets.
 
     Args:
@@ -458,41 +421,36 @@ class StructuredVectorScaling(Calibrator):
         True
     """
 
-    name: ClassVar[str] = "svs"
-    title: ClassVar[str] = "Structured vector scaling"
-    family: ClassVar[CalibratorFamily] = "scaling"
-    paper: ClassVar[Paper] = Paper(
-        "Berta et al.", 2025, "Structured Matrix Scaling for Multi-Class Calibration", "arXiv:2511.03685"
-    )
-    # Each class has its own slope and shift.
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_ranking: ClassVar[bool] = False
+    name = "svs"
+    title = "Structured vector scaling"
+    family = "scaling"
+    paper = _BERTA
 
     diagonal_strength: float = 1.0
     bias_strength: float = 1.0
 
     def __post_init__(self) -> None:
-        check_strengths(diagonal_strength=self.diagonal_strength, bias_strength=self.bias_strength)
+        _check_strengths(diagonal_strength=self.diagonal_strength, bias_strength=self.bias_strength)
 
     def _fit(self, predictions: Predictions) -> Fitted:
         share = predictions.n_classes / len(predictions)
         ridge = Ridge(diagonal=self.diagonal_strength * share, bias=self.bias_strength * share)
-        return fit_structured(predictions, self.title, shape="diagonal", ridge=ridge)
+        return _fit_structured(predictions, self.title, shape="diagonal", ridge=ridge)
 
 
 @final
 @dataclass(frozen=True)
 class StructuredMatrixScaling(Calibrator):
-    """Temperature scaling, then a linear function of the log-probabilities, pulled towards no change.
+    """Temperature scaling, then a linear function of the log-probabilities, penalised towards no change.
 
-    The diagonal, the shifts and, k times more strongly, the off-diagonal are pulled each by itself, ever less as rows
-    are gathered. It corrects what structured vector scaling (svs) does, and classes taken for one another; on networks
-    for images it has the lowest log-loss of all methods that see only the logits. It costs k times as much: a fraction
-    of a second at 100 classes, a minute at 1000.
+    The diagonal, the shifts and, k times more strongly, the off-diagonal have penalties of their own, which weaken as
+    samples are gathered. It corrects what structured vector scaling (svs) does, and classes that are confused with each
+    other; on networks for images it has the lowest log-loss of all methods that see only the logits. It costs k times
+    as much: a fraction of a second at 100 classes, a minute at 1000.
 
     Formula: q = softmax(W x + b), x = log_softmax(z / T); W, b minimise NLL + λ_d k/n Σ(w_jj − 1)²
         + λ_o k(k − 1)/n Σ_{j≠l} w_jl² + λ_b k/n Σ b_j²
-    Rows: about 200, as for a temperature; every row beyond adds something. A class without rows is driven out, with a
+    Samples: about 200, as for a temperature; more samples always help. A class without samples is driven out, with a
         warning: use temperature or ets.
 
     Args:
@@ -509,22 +467,17 @@ class StructuredMatrixScaling(Calibrator):
         True
     """
 
-    name: ClassVar[str] = "sms"
-    title: ClassVar[str] = "Structured matrix scaling"
-    family: ClassVar[CalibratorFamily] = "scaling"
-    paper: ClassVar[Paper] = Paper(
-        "Berta et al.", 2025, "Structured Matrix Scaling for Multi-Class Calibration", "arXiv:2511.03685"
-    )
-    # Classes are mixed.
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_ranking: ClassVar[bool] = False
+    name = "sms"
+    title = "Structured matrix scaling"
+    family = "scaling"
+    paper = _BERTA
 
     diagonal_strength: float = 1.0
     off_diagonal_strength: float = 1.0
     bias_strength: float = 1.0
 
     def __post_init__(self) -> None:
-        check_strengths(
+        _check_strengths(
             diagonal_strength=self.diagonal_strength,
             off_diagonal_strength=self.off_diagonal_strength,
             bias_strength=self.bias_strength,
@@ -537,4 +490,4 @@ class StructuredMatrixScaling(Calibrator):
             off_diagonal=self.off_diagonal_strength * k * (k - 1) / n,
             bias=self.bias_strength * k / n,
         )
-        return fit_structured(predictions, self.title, shape="matrix", ridge=ridge)
+        return _fit_structured(predictions, self.title, shape="matrix", ridge=ridge)

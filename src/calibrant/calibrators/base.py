@@ -37,19 +37,18 @@ __all__ = [
     "Compared",
     "Fitted",
     "Trial",
-    "about_floor",
     "absent_classes",
     "check_calibrators",
     "class_by_class",
     "class_map",
+    "class_names",
     "compare_on_own_samples",
     "deal_folds",
     "floored_log_odds",
-    "floored_probs",
+    "folds_of",
     "gathered_warnings",
     "log_odds_bounds",
     "prob_bounds",
-    "some_names",
     "top_label",
     "try_fit",
     "warn_of_absent",
@@ -59,29 +58,24 @@ __all__ = [
 
 
 def absent_classes(predictions: Predictions) -> Tensor:
-    """Numbers of the classes that no row belongs to."""
+    """Numbers of the classes without samples."""
     return (torch.bincount(predictions.labels, minlength=predictions.n_classes) == 0).nonzero()[:, 0]
 
 
 def warn_of_absent(predictions: Predictions, name: str) -> None:
-    """Say which classes have no calibration rows, if any.
-
-    Args:
-        predictions: The calibration rows.
-        name: Name of a method that fits every class separately.
-    """
+    """Warn about classes without calibration samples, in a method of this name that fits every class separately."""
     absent = absent_classes(predictions)
     if len(absent):
         warnings.warn(
-            f"{name}: no calibration rows of class {some_names(absent, predictions)}; all that is learned of it is "
-            "that it is rare, whatever the network says. Gather rows of it, or use a method that treats all classes "
-            "alike, such as temperature or ets.",
+            f"{name}: no calibration samples of class {class_names(absent, predictions)}; all that is learned about it "
+            "is that it is rare, whatever the network predicts. Gather samples of it, or use a method that treats all "
+            "classes alike, such as temperature or ets.",
             CalibrantWarning,
             stacklevel=2,
         )
 
 
-def some_names(classes: Tensor, predictions: Predictions, *, most: int = 5) -> str:
+def class_names(classes: Tensor, predictions: Predictions, *, most: int = 5) -> str:
     """Names, or else numbers, of classes for a message; the first few if they are many."""
     names = predictions.class_names
     shown = ", ".join(names[j] if names else str(j) for j in classes[:most].tolist())
@@ -89,18 +83,17 @@ def some_names(classes: Tensor, predictions: Predictions, *, most: int = 5) -> s
 
 
 def deal_folds(labels: Tensor, folds: int, seed: int) -> Tensor:
-    """The fold of every row, (n,): at random, of even sizes.
+    """Assign every sample to a fold, (n,): at random, in even sizes.
 
-    Not class by class: then the rows held out would have the very class counts that the map was fitted to, and methods
-    with a shift for every class would be rewarded for learning the noise in them. (Of 100 classes and 1,000 rows,
-    structured matrix scaling seemed .010 better than a temperature, and was .009 worse on new rows; dealt at random it
-    was told to be .012 worse.) A class of few rows may therefore be absent from a fit, as it would be from a smaller
-    sample.
+    Folds are not stratified by class: the held-out samples would then have the very class counts that the map was
+    fitted to, and methods with a shift for every class would be rewarded for learning the noise in them. (With 100
+    classes and 1,000 samples, structured matrix scaling seemed .010 better than a temperature and was .009 worse on new
+    samples; with random folds its estimate was .012 worse.) So a rare class may be absent from a fit.
 
     Args:
         labels: Shape (n,); only their number counts.
-        folds: How many.
-        seed: Random seed of the fold assignment.
+        folds: Number of folds.
+        seed: Random seed of the assignment.
 
     Example:
         >>> deal_folds(torch.zeros(7), 3, seed=0).bincount().tolist()
@@ -111,15 +104,22 @@ def deal_folds(labels: Tensor, folds: int, seed: int) -> Tensor:
     return torch.from_numpy(fold).to(labels.device)
 
 
+def folds_of(predictions: Predictions, folds: int, *, seed: int = 0) -> Iterator[tuple[Predictions, Predictions]]:
+    """The samples outside and inside each fold in turn, to fit on and to evaluate."""
+    fold = deal_folds(predictions.labels, folds, seed)
+    for number in range(folds):
+        yield predictions[(fold != number).nonzero()[:, 0]], predictions[(fold == number).nonzero()[:, 0]]
+
+
 def top_label(predictions: Predictions) -> tuple[Tensor, Tensor]:
-    """Log-odds of the predicted class and whether it is the label, (n,) each."""
+    """Log-odds of the predicted class, computed as the map computes them, and whether it is the label, (n,) each."""
     parts = [predicted_log_odds(working(block.logits)) for block in predictions.blocks()]
     predicted, log_odds = (torch.cat(column).squeeze(1) for column in zip(*parts, strict=True))
     return log_odds, predicted == predictions.labels
 
 
 def class_by_class(predictions: Predictions) -> tuple[Tensor, range]:
-    """Log-odds of every class against the rest, one class a line, (c, n), and which classes these are.
+    """Log-odds of every class against the rest, one class per row, (c, n), and the numbers of these classes.
 
     Two classes are one problem, that of class 1, since the other is its mirror image.
     """
@@ -132,46 +132,87 @@ def class_by_class(predictions: Predictions) -> tuple[Tensor, range]:
 
 def class_map(curve: Curve, n_classes: int) -> Map:
     """The map that applies a curve fitted on :func:`class_by_class`."""
-    if n_classes == 2:
-        return TwoClassMap(curve)
-    return OneVsRest(curve, n_classes=n_classes)
+    return TwoClassMap(curve) if n_classes == 2 else OneVsRest(curve, n_classes=n_classes)
 
 
-# Samples of the first look, and of a second one where the first shows something worse: those that hold so many numbers,
-# but no fewer and no more than these. Of very many samples a share is looked at from the start: little beside any fit.
+def prob_bounds(n: int, n_classes: int = 2) -> tuple[float, float]:
+    """Smallest and largest probability that a map may give to a class.
+
+    Args:
+        n: Number of calibration samples, not those of one bin.
+        n_classes: Number of classes among which the rest is shared, plus one; 2 for the predicted class.
+
+    Example:
+        >>> prob_bounds(8)
+        (0.1, 0.9)
+        >>> prob_bounds(8, n_classes=11)
+        (0.01, 0.9)
+    """
+    least = 1 / (n + 2)
+    return least / (n_classes - 1), 1 - least
+
+
+def log_odds_bounds(n: int, n_classes: int = 2) -> tuple[float, float]:
+    """The bounds of :func:`prob_bounds` as log-odds; -ln(n + 1) and ln(n + 1) for two classes."""
+    return -math.log((n + 2) * (n_classes - 1) - 1), math.log(n + 1)
+
+
+def floored_log_odds(probs: Tensor, n: int, n_classes: int = 2) -> Tensor:
+    """Log-odds of probabilities kept within :func:`prob_bounds`, any shape; always finite.
+
+    Example:
+        >>> floored_log_odds(torch.tensor([0.0, 0.5, 1.0]), n=2).exp()
+        tensor([0.3333, 1.0000, 3.0000], dtype=torch.float64)
+    """
+    # Clamped as log-odds, so that all values at a bound are equal.
+    return torch.logit(probs.double()).clamp(*log_odds_bounds(n, n_classes))
+
+
+def with_floor(predictions: Predictions, share: float) -> Predictions:
+    """The samples with a share of the uniform distribution mixed in; their confidences keep their order and ties."""
+    number = predictions.logits.new_tensor(share)
+    mixed = torch.cat([floored(block.logits, number) for block in predictions.blocks()])
+    return predictions.with_logits(mixed, normalised=True)
+
+
+def _about_floor(predictions: Predictions, share: float) -> str:
+    zeros = predictions.zero_cells
+    assert zeros is not None, "only given probabilities have a floor"
+    mixed = f"a share of {share:.2g} of equal probabilities is mixed in first, in the fit and in the map"
+    if not predictions.uniform_share:
+        return f"{mixed} (chosen by the method's own cross-validated log-loss)"
+    percent = f"{100 * zeros.cells / zeros.of_cells:.1f} %"
+    many = f"{percent} of the given probabilities are 0 or below {PROB_FLOOR:g}" if zeros.cells else "some are tiny"
+    return f"{many}: {mixed} (chosen by cross-validated log-loss)"
+
+
+# The map is first scored on as many samples as hold so many numbers, within bounds; on more if a score is worse there.
+# Of very many samples a share is scored from the start: little compared with any fit.
 _FIRST, _SECOND = (1 << 14, 100, 500), (1 << 16, 500, 10_000)
 _SHARE = 256
 _SURE = 2.0  # standard errors of the paired difference
-_ROUNDING = 1e-5  # relative rise of a score that is not worth a word
+_ROUNDING = 1e-5  # relative rise of a score that is not noted
 _WORSE = 1e-3  # relative rise of a score that is worth a warning
-_LOST_POINT = 0.01
+_POINT = 0.01  # of accuracy
 _TITLES = {"nll": "log-loss", "brier": "Brier score", "accuracy": "accuracy"}
 
 
 class Compared(NamedTuple):
-    """Scores before and after, and what to say about them.
+    """Scores of a map on the samples it was fitted on."""
 
-    Args:
-        samples: How many they are means over.
-        before: ``nll``, ``brier`` and ``accuracy`` without the map.
-        after: Scores with the map.
-        note: What became worse, or None.
-        is_serious: Whether that is beyond noise, so that it should be a warning.
-    """
-
-    samples: int
-    before: dict[str, float]
-    after: dict[str, float]
-    note: str | None
-    is_serious: bool
+    samples: int  # number of samples that were scored
+    before: dict[str, float]  # ``nll``, ``brier`` and ``accuracy`` without the map
+    after: dict[str, float]  # and with it
+    note: str | None  # the scores that became worse, in words
+    is_serious: bool  # whether they are worse beyond noise
 
 
 @torch.no_grad()
 def compare_on_own_samples(predictions: Predictions, apply: Callable[[Tensor, slice | Tensor], Tensor]) -> Compared:
     """Compare log-loss, Brier score and accuracy with and without a map.
 
-    Of many samples a few hundred are looked at first, and some thousands only if a score is worse on those. So the
-    comparison costs little beside the fit.
+    A few hundred of many samples are scored first, and some thousands only if a score is worse on those, so that the
+    comparison costs little compared with the fit.
 
     Args:
         predictions: The samples that the map was fitted on.
@@ -197,7 +238,7 @@ def _scores(
     """Log-loss, Brier score and correctness of some samples, without the map and with it, (2, 3, m)."""
     given, labels = predictions.logits[places], predictions.labels[places]
     logits = torch.stack([working(given), working(apply(given, places))])
-    correct = [argmax_rows(each) == labels for each in logits]  # the first class wins a tie
+    correct = [argmax_rows(values) == labels for values in logits]  # the first class wins a tie
     gaps = logits.sub_(logits.amax(dim=2, keepdim=True))
     label_gap = gaps.gather(2, labels.expand(2, -1)[:, :, None])[:, :, 0].double().cpu().numpy()
     powers = gaps.exp_()
@@ -212,101 +253,47 @@ def _scores(
     return scores
 
 
-def _spread(change: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Standard deviation of each line, (3, m) -> (3,), of numbers whose squares may overflow."""
-    largest = np.abs(change).max(axis=1, keepdims=True).clip(min=np.finfo(np.float64).tiny)
-    spread: NDArray[np.float64] = (change / largest).std(axis=1) * largest[:, 0]
-    return spread
-
-
 def _compared(scores: NDArray[np.float64]) -> Compared:
     change, n = scores[1] - scores[0], scores.shape[2]
-    was, now = (dict(zip(_TITLES, each.mean(axis=1).tolist(), strict=True)) for each in scores)
-    # One sample has no spread, and whatever it says is noise.
-    noise = dict(zip(_TITLES, _spread(change) / math.sqrt(n) if n > 1 else np.full(3, np.inf), strict=True))
-    rises = {key: now[key] - was[key] for key in ("nll", "brier")}
-    worse = [key for key, rise in rises.items() if rise > _ROUNDING * max(was[key], _LOST_POINT)]
-    serious = any(rise > max(_WORSE * was[key], _SURE * noise[key]) for key, rise in rises.items())
-    if now["accuracy"] < was["accuracy"] - _LOST_POINT:
+    before, after = (dict(zip(_TITLES, values.mean(axis=1).tolist(), strict=True)) for values in scores)
+    # Scaled first, because squares of large changes overflow. One sample has no spread, and shows nothing but noise.
+    largest = np.abs(change).max(axis=1, keepdims=True).clip(min=np.finfo(np.float64).tiny)
+    spread = (change / largest).std(axis=1) * largest[:, 0]
+    noise = dict(zip(_TITLES, spread / math.sqrt(n) if n > 1 else np.full(3, np.inf), strict=True))
+    rises = {key: after[key] - before[key] for key in ("nll", "brier")}
+    worse = [key for key, rise in rises.items() if rise > _ROUNDING * max(before[key], _POINT)]
+    serious = any(rise > max(_WORSE * before[key], _SURE * noise[key]) for key, rise in rises.items())
+    if after["accuracy"] < before["accuracy"] - _POINT:
         worse.append("accuracy")
         serious = True
     note = None
     if worse:
-        numbers = ", ".join(f"{_TITLES[key]} {was[key]:.4g} to {now[key]:.4g}" for key in worse)
+        numbers = ", ".join(f"{_TITLES[key]} {before[key]:.4g} to {after[key]:.4g}" for key in worse)
         note = f"the map is worse than no calibration on the samples it was fitted on: {numbers}."
         if serious:
             note += " Compare it with other methods on other samples before you use it."
-    return Compared(n, was, now, note, serious)
+    return Compared(n, before, after, note, serious)
 
 
-def prob_bounds(rows: int, n_classes: int = 2) -> tuple[float, float]:
-    """Smallest and largest probability that a map learned from so many rows may give to a class.
-
-    Args:
-        rows: All calibration rows, not those of one cell.
-        n_classes: Classes that stand against the one, plus it: leave it at 2 for the predicted class, whatever k is.
-
-    Example:
-        >>> prob_bounds(8)
-        (0.1, 0.9)
-        >>> prob_bounds(8, n_classes=11)
-        (0.01, 0.9)
-    """
-    least = 1 / (rows + 2)
-    return least / (n_classes - 1), 1 - least
+def with_comparison(summary: FitSummary, compared: Compared) -> FitSummary:
+    """The summary with the scores on its own samples; warns where one is worse beyond noise."""
+    notes = summary.notes
+    if compared.note is not None:
+        notes = (*notes, compared.note)
+        if compared.is_serious:
+            warnings.warn(compared.note, CalibrantWarning, stacklevel=3)
+    before, after = dict(compared.before), dict(compared.after)
+    return dataclasses.replace(summary, notes=notes, compared=compared.samples, before=before, after=after)
 
 
-def log_odds_bounds(rows: int, n_classes: int = 2) -> tuple[float, float]:
-    """The same bounds as log-odds; -ln(n + 1) and ln(n + 1) for two classes."""
-    return -math.log((rows + 2) * (n_classes - 1) - 1), math.log(rows + 1)
-
-
-def floored_probs(probs: Tensor, rows: int, n_classes: int = 2) -> Tensor:
-    """Probabilities kept within :func:`prob_bounds`, any shape."""
-    least, most = prob_bounds(rows, n_classes)
-    return probs.clamp(least, most)
-
-
-def floored_log_odds(probs: Tensor, rows: int, n_classes: int = 2) -> Tensor:
-    """Log-odds of probabilities kept within :func:`prob_bounds`, any shape; always finite.
-
-    Example:
-        >>> floored_log_odds(torch.tensor([0.0, 0.5, 1.0]), rows=2).exp()
-        tensor([0.3333, 1.0000, 3.0000], dtype=torch.float64)
-    """
-    # Clamped as log-odds, so that every floored cell has the very same number.
-    least, most = log_odds_bounds(rows, n_classes)
-    return torch.logit(probs.double()).clamp(least, most)
-
-
-def with_floor(predictions: Predictions, share: float) -> Predictions:
-    """The samples as a map with this uniform share sees them; their confidences keep their order and their ties."""
-    number = predictions.logits.new_tensor(share)
-    mixed = torch.cat([floored(block.logits, number) for block in predictions.blocks()])
-    return predictions.with_logits(mixed, normalised=True)
-
-
-def about_floor(predictions: Predictions, share: float) -> str:
-    """What was mixed in and why, in one sentence."""
-    zeros = predictions.zero_cells
-    assert zeros is not None, "only given probabilities have a floor"
-    mixed = f"a share of {share:.2g} of equal probabilities is mixed in first, in the fit and in the map"
-    if not predictions.uniform_share:
-        return f"{mixed} (chosen by the method's own cross-validated log-loss)"
-    percent = f"{100 * zeros.cells / zeros.of_cells:.1f} %"
-    many = f"{percent} of the given probabilities are 0 or below {PROB_FLOOR:g}" if zeros.cells else "some are tiny"
-    return f"{many}: {mixed} (chosen by cross-validated log-loss)"
-
-
-_POINT = 0.01  # of accuracy
-# The accuracy of bins is looked at in so many folds, of at most so many samples: with more there is no need.
+# The accuracy of bins is estimated in so many folds, of at most so many samples: with more there is no need.
 _FOLDS, _MOST_HELD_OUT = 5, 10_000
 
 CalibratorFamily: TypeAlias = Literal["baseline", "scaling", "binning", "curve", "composition"]
 
 
 class Fitted(NamedTuple):
-    """A map, how well its optimum is known (None where there was nothing to search), and what else to tell of it."""
+    """A map, the certificate of its optimum (None where nothing was searched), and notes for the summary."""
 
     map: Map
     certificate: Certificate | None = None
@@ -316,22 +303,22 @@ class Fitted(NamedTuple):
 class Calibrator(ABC):
     """A method of the literature with its options; concrete ones are frozen dataclasses.
 
-    ``preserves_accuracy``: the predicted class of a row never changes. ``preserves_ranking``: of two rows, the one with
-    the higher confidence never gets the lower (they may become equal). ``bins_every_class``: there are bins of every
-    class, so many that the accuracy on the samples of the fit says little about that on others.
+    ``preserves_accuracy``: the predicted class of a sample never changes. ``preserves_ranking``: of two samples, the
+    one with the higher confidence never gets the lower (they may become equal). ``bins_every_class``: there are bins of
+    every class, so many that the accuracy on the samples of the fit says little about that on others.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     family: ClassVar[CalibratorFamily]
     paper: ClassVar[Paper]
-    preserves_accuracy: ClassVar[bool]
-    preserves_ranking: ClassVar[bool]
+    preserves_accuracy: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False
     bins_every_class: ClassVar[bool] = False
 
     @abstractmethod
     def _fit(self, predictions: Predictions) -> Fitted:
-        """Find the map; called by :meth:`fit`.
+        """Fit the map; called by :meth:`fit`.
 
         Raises:
             FitError: If there is no optimum, or it was not reached; the message says why.
@@ -339,7 +326,7 @@ class Calibrator(ABC):
 
     def uniform_share(self, predictions: Predictions) -> float:
         """Return the share of the uniform distribution that is mixed in before the fit, and by the map; 0 for none."""
-        # What changes nothing by itself, or leaves it to others, needs none of its own.
+        # The baseline changes nothing, and the parts of a composition mix in their own.
         return 0.0 if self.family in ("baseline", "composition") else predictions.uniform_share
 
     @final
@@ -364,11 +351,11 @@ class Calibrator(ABC):
         """
         samples = self._checked(as_predictions(predictions, f"{type(self).__name__}().fit", arrays))
         fitted = self.fit_uncompared(samples)
-        found = compare_on_own_samples(samples, lambda logits, _: fitted(logits))
+        compared = compare_on_own_samples(samples, lambda logits, _: fitted(logits))
         assert fitted.summary is not None, "every fit leaves a summary"
-        # A method that was asked for another criterion than the log-loss does what it was asked for: noted, no more.
-        on_purpose = self.settings().get("criterion", "nll") != "nll"
-        fitted.summary = with_comparison(fitted.summary, found._replace(is_serious=found.is_serious and not on_purpose))
+        # A method with another criterion than the log-loss may raise it: a note, but no warning.
+        is_serious = compared.is_serious and self.settings().get("criterion", "nll") == "nll"
+        fitted.summary = with_comparison(fitted.summary, compared._replace(is_serious=is_serious))
         note = self._lost_accuracy(samples)
         if note is not None:
             warnings.warn(note, CalibrantWarning, stacklevel=2)
@@ -376,22 +363,17 @@ class Calibrator(ABC):
         return fitted
 
     def _lost_accuracy(self, predictions: Predictions) -> str | None:
-        """Return what the method costs in accuracy on samples held out in folds, if that is more than a point.
-
-        Bins of every class are fitted to few samples each, and can lose on new ones what they gain on their own.
-        """
-        n = len(predictions)
+        """Return a note if bins of every class cost more than a point of accuracy on held-out samples."""
+        n, right = len(predictions), 0
         if not self.bins_every_class or not 2 * _FOLDS <= n <= _MOST_HELD_OUT:
             return None
-        fold, right = deal_folds(predictions.labels, _FOLDS, seed=0), 0
         with without_our_warnings():
-            for number in range(_FOLDS):
-                held = predictions[(fold == number).nonzero()[:, 0]]
+            for others, held_out in folds_of(predictions, _FOLDS):
                 try:
-                    fitted = self.fit_uncompared(predictions[(fold != number).nonzero()[:, 0]])
+                    fitted = self.fit_uncompared(others)
                 except FitError:
                     return None
-                right += int(fitted.transform(held).correct.sum())
+                right += int(fitted.transform(held_out).correct.sum())
         before, after = float(predictions.correct.double().mean()), right / n
         if after >= before - _POINT:
             return None
@@ -408,23 +390,23 @@ class Calibrator(ABC):
 
     @final
     def fit_uncompared(self, predictions: Predictions) -> Map:
-        """As :meth:`fit`, without a look at what the map does to its own samples: for one of many fits, as in folds."""
+        """Fit as :meth:`fit` does, without scoring the map on its own samples: for one of many fits, as in folds."""
         self._checked(predictions)
         start = time.perf_counter()
         with gathered_warnings() as warned:
             share = self.uniform_share(predictions)
-            fitted, certificate, told = self._fit(with_floor(predictions, share) if share else predictions)
+            fitted, certificate, notes = self._fit(with_floor(predictions, share) if share else predictions)
         if share:
             fitted.mix_in(predictions.logits.new_tensor(share, dtype=torch.float64))
         if any(part.uniform_share is not None for part in fitted.modules() if isinstance(part, Map)):
-            told = (*told, about_floor(predictions, share or predictions.uniform_share))
+            notes = (*notes, _about_floor(predictions, share or predictions.uniform_share))
         fitted.summary = FitSummary(
             method=self.name,
             settings=self.settings(),
             rows=len(predictions),
             seconds=time.perf_counter() - start,
             certificate=certificate,
-            notes=(*told, *map(str, warned)),
+            notes=(*notes, *map(str, warned)),
         )
         return fitted
 
@@ -433,6 +415,13 @@ class Calibrator(ABC):
         """The options, as a file can hold them."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]  # concrete calibrators are dataclasses
         return {field.name: _plain(getattr(self, field.name)) for field in fields}
+
+
+def _plain(value: object) -> Any:
+    """Calibrators as their name and options, sequences as lists, and everything else unchanged."""
+    if isinstance(value, Calibrator):
+        return {"method": value.name, **value.settings()}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 class Trial(NamedTuple):
@@ -471,29 +460,19 @@ def try_fit(fit: Callable[[Predictions], Map], calibration: Predictions, test: P
 
 
 def check_calibrators(values: object, name: str) -> None:
-    """A tuple of methods, as the options of a composition are.
+    """Check an option that is a tuple of calibrators.
 
     Raises:
         InputError: If it is anything else, such as the names of methods.
     """
     if not isinstance(values, tuple):
         raise InputError(f"{name} must be a tuple of calibrators; got {values!r}. Of one method, write (method,).")
-    for each in values:
-        if not isinstance(each, Calibrator):
+    for value in values:
+        if not isinstance(value, Calibrator):
             raise InputError(
-                f"{name} must all be calibrators, such as TemperatureScaling(); got {each!r}. "
+                f"{name} must all be calibrators, such as TemperatureScaling(); got {value!r}. "
                 "catalogue.parse_calibrator builds one by its name."
             )
-
-
-def with_comparison(summary: FitSummary, found: Compared) -> FitSummary:
-    """The summary with the scores of its own samples before and after, and a warning where one has become worse."""
-    notes = summary.notes if found.note is None else (*summary.notes, found.note)
-    if found.note is not None and found.is_serious:
-        warnings.warn(found.note, CalibrantWarning, stacklevel=3)
-    return dataclasses.replace(
-        summary, notes=notes, compared=found.samples, before=dict(found.before), after=dict(found.after)
-    )
 
 
 @contextmanager
@@ -505,13 +484,6 @@ def gathered_warnings() -> Iterator[list[CalibrantWarning]]:
         with caught_warnings() as caught:
             yield warned
     finally:
-        warned += [each.message for each in caught if isinstance(each.message, CalibrantWarning)]
-        for each in caught:
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-
-
-def _plain(value: object) -> Any:
-    """Numbers and words as they are, calibrators as their name and options, sequences as lists of these."""
-    if isinstance(value, Calibrator):
-        return {"method": value.name, **value.settings()}
-    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+        warned += [warning.message for warning in caught if isinstance(warning.message, CalibrantWarning)]
+        for warning in caught:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)

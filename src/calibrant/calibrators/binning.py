@@ -1,22 +1,26 @@
-"""Step functions of the score: histogram binning, I-Max, Bayesian binning and isotonic regression."""
+"""Step functions of the score: histogram binning, I-Max, Bayesian binning and isotonic regression.
+
+Isotonic steps end midway between neighbouring calibration scores, and are level below the first and above the last. At
+the calibration scores this is the same function as scikit-learn's, which draws straight lines between the steps.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, TypeAlias, final, get_args
+from typing import Literal, NamedTuple, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from calibrant.calibrators.affine import GUO
 from calibrant.calibrators.base import (
     Calibrator,
-    CalibratorFamily,
     Fitted,
     class_by_class,
     class_map,
     floored_log_odds,
-    floored_probs,
+    prob_bounds,
     top_label,
     warn_of_absent,
 )
@@ -30,6 +34,7 @@ from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
 __all__ = [
+    "ZHANG",
     "BBQPrior",
     "BayesianBinning",
     "ClasswiseHistogramBinning",
@@ -42,12 +47,19 @@ __all__ = [
     "steps_of",
 ]
 
+ZHANG = Paper(
+    "Zhang et al.",
+    2020,
+    "Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in Deep Learning",
+    "arXiv:2003.07329",
+)
+
 
 def steps_of(lines: Sequence[tuple[Tensor, Tensor]]) -> Steps:
-    """One curve of all lines.
+    """Combine step functions into one curve.
 
     Args:
-        lines: Rising edges (b,) and the log-odds between them (b + 1,), a pair for each line.
+        lines: Rising edges (b,) and the log-odds between them (b + 1,), a pair for each function.
 
     Example:
         >>> one_edge, no_edge = (torch.zeros(1), torch.tensor([-1.0, 1.0])), (torch.zeros(0), torch.tensor([2.0]))
@@ -56,7 +68,7 @@ def steps_of(lines: Sequence[tuple[Tensor, Tensor]]) -> Steps:
         [[-1.0, 2.0], [1.0, 2.0]]
     """
     edges, values = zip(*lines, strict=True)
-    # No score lies above infinity, so what fills the values up is never read.
+    # No score lies above infinity, so the padding of the values is never read.
     return Steps(
         pad_sequence(list(edges), batch_first=True, padding_value=torch.inf),
         pad_sequence(list(values), batch_first=True),
@@ -65,48 +77,45 @@ def steps_of(lines: Sequence[tuple[Tensor, Tensor]]) -> Steps:
 
 BinKind: TypeAlias = Literal["equal_width", "equal_mass"]
 
-_ZADROZNY = Paper(
-    "Zadrozny & Elkan",
-    2001,
-    "Obtaining calibrated probability estimates from decision trees and naive Bayesian classifiers",
-    "ICML 2001, pages 609-616",
-)
-
 
 @final
 @dataclass(frozen=True)
 class HistogramBinning(Calibrator):
     """The accuracy of the predictions in a bin becomes the confidence of every prediction in it.
 
-    No shape is assumed, so with enough rows no shape of miscalibration is too odd; and the ECE over the same bins is 0
-    on the calibration rows, which says nothing about new ones. It hurts what comes after: at most ``n_bins`` different
-    confidences are left, so that rankings, selective risk and log-loss get worse, and neighbouring bins may swap order.
-    The prediction stays; the other classes share the rest as before.
+    No shape is assumed, so with enough samples it corrects any shape of miscalibration; the ECE over the same bins is 0
+    on the calibration samples, which says nothing about new ones. At most ``n_bins`` different confidences are left, so
+    that rankings, selective risk and log-loss get worse, and neighbouring bins may swap order. The prediction stays;
+    the other classes share the rest in proportion.
 
-    Formula: q = (hits in the bin of p) / (rows in it), within 1/(n + 2) of 0 and 1; an empty bin keeps its midpoint
-    Rows: about 50 a bin, 750 for 15 bins. With fewer a bin's share is noise of ±√(q (1 − q)/rows), and with fewer rows
-        than bins equal-mass bins hold a row each.
+    Formula: q = (hits in the bin of p) / (samples in it), within 1/(n + 2) of 0 and 1; an empty bin keeps its midpoint
+    Samples: about 50 per bin, 750 for 15 bins. With fewer a bin's share is noise of ±√(q (1 − q)/samples), and with
+        fewer samples than bins equal-mass bins hold a sample each.
 
     Args:
-        n_bins: Bins; with equal mass, ties can leave fewer.
-        bins: "equal_mass" (of equal numbers of rows), or "equal_width" (of confidence), as in most papers. Equal mass
-            unless said: confidences crowd near 1, so that of 15 equal widths the last bin often holds most rows, whose
-            differences are lost, while others hold too few to measure.
+        n_bins: Number of bins; with equal mass, ties can leave fewer.
+        bins: "equal_mass" (equal numbers of samples), or "equal_width" (of confidence), as in most papers. Confidences
+            crowd near 1, so that of 15 equal widths the last bin often holds most samples, whose differences are lost,
+            while others hold too few to measure.
     """
 
-    name: ClassVar[str] = "histogram"
-    title: ClassVar[str] = "Histogram binning"
-    family: ClassVar[CalibratorFamily] = "binning"
-    paper: ClassVar[Paper] = _ZADROZNY
-    preserves_accuracy: ClassVar[bool] = True
-    # The accuracy of a bin can be below that of the bin before.
-    preserves_ranking: ClassVar[bool] = False
+    name = "histogram"
+    title = "Histogram binning"
+    family = "binning"
+    paper = Paper(
+        "Zadrozny & Elkan",
+        2001,
+        "Obtaining calibrated probability estimates from decision trees and naive Bayesian classifiers",
+        "ICML 2001, pages 609-616",
+    )
+    preserves_accuracy = True
 
     n_bins: int = 15
     bins: BinKind = "equal_mass"
 
     def __post_init__(self) -> None:
-        _check(self.n_bins, self.bins)
+        check_bins(self.n_bins)
+        check_known(self.bins, get_args(BinKind), "bins")
 
     def _fit(self, predictions: Predictions) -> Fitted:
         edges, share = _binned(*top_label(predictions), self.n_bins, self.bins)
@@ -119,35 +128,32 @@ class HistogramBinning(Calibrator):
 class ClasswiseHistogramBinning(Calibrator):
     """Histogram binning of every class against the rest, divided by their sum.
 
-    It corrects each class by itself, and so can move the prediction where the top-label method cannot. It hurts with
-    many classes: most bins of most classes hold hardly a row, and the division by the sum undoes part of what was
+    It corrects each class separately, and so can change the prediction where the top-label method cannot. It hurts with
+    many classes: most bins of most classes hold hardly a sample, and the division by the sum undoes part of what was
     fitted. Two classes are one histogram, of class 1.
 
-    Formula: q_j ∝ (rows of class j in the bin of p_j) / (rows in it), at least 1/((n + 2)(k − 1)) before division
-    Rows: about 50 of each class in each bin that matters; 1000 of each class. A class without rows gets the smallest
-        probability everywhere, with a warning.
+    Formula: q_j ∝ (samples of class j in the bin of p_j) / (samples in it), at least 1/((n + 2)(k − 1)) before division
+    Samples: about 50 of each class in each bin that matters; 1000 of each class. A class without samples gets the
+        smallest probability everywhere, with a warning.
 
     Args:
-        n_bins: Bins of every class.
-        bins: "equal_width" (of probability) or "equal_mass". Equal width unless said: nearly all rows give a class a
-            probability near 0, so that of 15 equal masses 14 divide those, and the rows that matter share one bin.
+        n_bins: Number of bins of every class.
+        bins: "equal_width" (of probability) or "equal_mass". Nearly all samples give a class a probability near 0, so
+            that of 15 equal masses 14 divide those, and the samples that matter share one bin.
     """
 
-    name: ClassVar[str] = "histogram_classwise"
-    title: ClassVar[str] = "Histogram binning, classwise"
-    family: ClassVar[CalibratorFamily] = "binning"
-    paper: ClassVar[Paper] = Paper(
-        "Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "Section 4.2"
-    )
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_ranking: ClassVar[bool] = False
-    bins_every_class: ClassVar[bool] = True
+    name = "histogram_classwise"
+    title = "Histogram binning, classwise"
+    family = "binning"
+    paper = GUO
+    bins_every_class = True
 
     n_bins: int = 15
     bins: BinKind = "equal_width"
 
     def __post_init__(self) -> None:
-        _check(self.n_bins, self.bins)
+        check_bins(self.n_bins)
+        check_known(self.bins, get_args(BinKind), "bins")
 
     def _fit(self, predictions: Predictions) -> Fitted:
         n, k = len(predictions), predictions.n_classes
@@ -162,11 +168,6 @@ class ClasswiseHistogramBinning(Calibrator):
         return Fitted(class_map(steps_of(lines), k))
 
 
-def _check(n_bins: int, bins: str) -> None:
-    check_bins(n_bins)
-    check_known(bins, ("equal_width", "equal_mass"), "bins")
-
-
 def _binned(log_odds: Tensor, hit: Tensor, n_bins: int, bins: BinKind) -> tuple[Tensor, Tensor]:
     """Edges between bins, as log-odds, (b - 1,), and the share of hits in each, (b,)."""
     if bins == "equal_width":
@@ -177,27 +178,27 @@ def _binned(log_odds: Tensor, hit: Tensor, n_bins: int, bins: BinKind) -> tuple[
     up_to = ties.rows.cumsum(0)
     starts = equal_mass_starts(up_to, n_bins)
     last = torch.cat([starts[1:], starts.new_tensor([len(up_to)])]) - 1
-    rows, hits = (each[last].diff(prepend=each.new_zeros(1)) for each in (up_to, ties.hits.cumsum(0)))
-    return ties.edges[last[:-1]], hits / rows
+    count, hits = (sums[last].diff(prepend=sums.new_zeros(1)) for sums in (up_to, ties.hits.cumsum(0)))
+    return ties.edges[last[:-1]], hits / count
 
 
 def _class_shares(predictions: Predictions, n_bins: int) -> Tensor:
     """Share of every class in each bin of its probability, (k, b)."""
     k, device = predictions.n_classes, predictions.logits.device
     first = torch.arange(0, k * n_bins, n_bins, dtype=torch.int32, device=device)
-    rows, hits = torch.zeros(2, k * n_bins, dtype=torch.float64, device=device)
+    count, hits = torch.zeros(2, k * n_bins, dtype=torch.float64, device=device)
     for block in predictions.blocks():
         cells = bin_index(working(block.logits).softmax(dim=1), n_bins).add_(first)
-        rows += torch.bincount(cells.flatten(), minlength=k * n_bins)
+        count += torch.bincount(cells.flatten(), minlength=k * n_bins)
         hits += torch.bincount(cells.gather(1, block.labels[:, None])[:, 0], minlength=k * n_bins)
-    return _shares(rows.view(k, n_bins), hits.view(k, n_bins))
+    return _shares(count.view(k, n_bins), hits.view(k, n_bins))
 
 
-def _shares(rows: Tensor, hits: Tensor) -> Tensor:
-    """Share of hits in bins of equal width, (..., b); the midpoint where there are no rows."""
-    n_bins = rows.shape[-1]
-    middle = (torch.arange(n_bins, dtype=torch.float64, device=rows.device) + 0.5) / n_bins
-    return torch.where(rows > 0, hits / rows.clamp(min=1), middle)
+def _shares(count: Tensor, hits: Tensor) -> Tensor:
+    """Share of hits in bins of equal width, (..., b); the midpoint of an empty bin."""
+    n_bins = count.shape[-1]
+    middle = (torch.arange(n_bins, dtype=torch.float64, device=count.device) + 0.5) / n_bins
+    return torch.where(count > 0, hits / count.clamp(min=1), middle)
 
 
 IMaxSharing: TypeAlias = Literal["shared", "classwise"]
@@ -208,16 +209,16 @@ IMaxSharing: TypeAlias = Literal["shared", "classwise"]
 class IMax(Calibrator):
     """Histogram binning of every class against the rest, with edges that keep the most information about the label.
 
-    Bins of equal width or equal mass waste themselves on the many rows where a class is all but excluded; these lie
-    where the label is in doubt, so that few bins cost little accuracy. One histogram for all classes together makes
-    the most of few rows, and is blind to what is peculiar to a class. It hurts when two classes of a row fall into one
-    bin: their order is lost, and with it a little accuracy and log-loss. Edges trust the model's own probabilities;
-    scale badly overconfident ones first (``temperature+imax``). Of two classes, class 1 is binned.
+    Bins of equal width or equal mass are wasted on the many samples where a class is all but excluded; these lie where
+    the label is in doubt, so that few bins cost little accuracy. One histogram for all classes together makes the most
+    of few samples, and cannot see what is peculiar to a class. It hurts when two classes of a sample fall into one bin:
+    their order is lost, and with it a little accuracy and log-loss. Edges trust the model's own probabilities; scale
+    badly overconfident ones first (``temperature+imax``). Of two classes, class 1 is binned.
 
     Formula: q_j ∝ m_b/N_b, b the bin of class j's log-odds λ; edges g_b maximise I(y; b) =
-        H(y) − Σ_b N_b/n · H(mean of σ(λ) in bin b), with m_b of N_b rows in bin b of that class
-    Rows: 300 in all if shared; classwise 200 of every class, since with fewer a bin without a hit costs more log-loss
-        than all others gain.
+        H(y) − Σ_b N_b/n · H(mean of σ(λ) in bin b), with m_b of N_b samples in bin b of that class
+    Samples: 300 in all if shared; classwise 200 of every class, since with fewer a bin without a hit costs more
+        log-loss than all others gain.
 
     Args:
         n_bins: The most bins.
@@ -227,18 +228,16 @@ class IMax(Calibrator):
         InputError: If there are fewer than 2 bins, or the sharing is neither of the two.
     """
 
-    name: ClassVar[str] = "imax"
-    title: ClassVar[str] = "I-Max binning"
-    family: ClassVar[CalibratorFamily] = "binning"
-    paper: ClassVar[Paper] = Paper(
+    name = "imax"
+    title = "I-Max binning"
+    family = "binning"
+    paper = Paper(
         "Patel et al.",
         2021,
         "Multi-Class Uncertainty Calibration via Mutual Information Maximization-based Binning",
         "arXiv:2006.13092",
     )
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_ranking: ClassVar[bool] = False
-    bins_every_class: ClassVar[bool] = True
+    bins_every_class = True
 
     n_bins: int = 15
     sharing: IMaxSharing = "shared"
@@ -256,65 +255,64 @@ class IMax(Calibrator):
             warn_of_absent(predictions, self.title)
         bins = [informative_bins(sort_in_place(line.clone()).cpu().numpy(), self.n_bins) for line in scores]
         lines = []
-        for found, hits, every in zip(bins, of_class, scores, strict=True):
-            edges = torch.from_numpy(found.edges).to(scores.device)
-            share = _counts(edges, hits) / _counts(edges, every)
+        for best, hits, line in zip(bins, of_class, scores, strict=True):
+            edges = torch.from_numpy(best.edges).to(scores.device)
+            share = _counts(edges, hits) / _counts(edges, line)
             lines.append((edges, floored_log_odds(share, len(predictions), predictions.n_classes)))
         certificate = Certificate(
-            objective=-sum(found.information[-1] for found in bins) / len(bins),
-            gradient=max(0.0, *(found.information[-1] - found.information[-2] for found in bins)),
-            steps=max(len(found.information) - 1 for found in bins),
+            objective=-sum(best.information[-1] for best in bins) / len(bins),
+            gradient=max(0.0, *(best.information[-1] - best.information[-2] for best in bins)),
+            steps=max(len(best.information) - 1 for best in bins),
             passes=1.0,
         )
         return Fitted(class_map(steps_of(lines), predictions.n_classes), certificate)
 
 
 def _counts(edges: Tensor, scores: Tensor) -> Tensor:
-    """How many scores lie in each bin, (b,)."""
+    """Number of scores in each bin, (b,)."""
     return torch.bincount(torch.searchsorted(edges, scores.double()), minlength=len(edges) + 1).double()
 
 
 BBQPrior: TypeAlias = Literal["bin", "binning"]
 
-# Binnings of less posterior probability are left out: together they would move no answer by 1e-9.
+# Binnings of less posterior probability are left out: together they would change no probability by 1e-9.
 _NEGLIGIBLE = 1e-12
 
 
 @final
 @dataclass(frozen=True)
 class BayesianBinning(Calibrator):
-    """Histograms of the confidence with every sensible number of equally filled bins, averaged by how likely each is.
+    """Histograms of the confidence with every sensible number of equally filled bins, averaged by their probability.
 
-    Spares the choice that histogram binning hangs on, and smooths its steps: few bins win on little data, more on
-    plenty. The average still need not rise with the confidence, so a surer row can end below a less sure one. Only the
-    confidence of the predicted class is calibrated, of two classes too; the others share the rest as before, so that of
-    many classes the log-loss wants a temperature first (``temperature+bbq``).
+    It spares the choice that histogram binning depends on, and smooths its steps: few bins win on little data, more on
+    plenty. The average still need not rise with the confidence, so a more confident sample can end below a less
+    confident one. Only the confidence of the predicted class is calibrated, also with two classes; the others share the
+    rest in proportion, so with many classes the log-loss needs a temperature first (``temperature+bbq``).
 
     Formula: q = Σ_M P(M|D) (m_b + wp_b)/(N_b + w); P(M|D) ∝ Π_b β(m_b + wp_b, N_b − m_b + w − wp_b)/β(wp_b, w − wp_b),
         with the beta function β and p_b the middle of bin b, over n^⅓/C <= B <= C n^⅓ bins; w = N'/B in the paper
-    Rows: 200 or more; with fewer it falls back towards one or two bins, and does no harm at 10.
+    Samples: 200 or more; with fewer it falls back towards one or two bins, and does no harm at 10.
 
     Args:
-        range_factor: C: how far the number of bins may be from the cube root of the rows, as a factor.
-        prior_rows: How many rows the prior is worth.
-        prior_for: Whether w is that for every "bin" (as in the authors' program; safer with few rows), or is shared by
-            all bins of a "binning" (as the paper is mostly read: N' = 2).
+        range_factor: C: how far the number of bins may be from the cube root of the samples, as a factor.
+        prior_rows: How many samples the prior is worth.
+        prior_for: Whether w is that for every "bin" (as in the authors' program; safer with few samples), or is shared
+            by all bins of a "binning" (as the paper is mostly read: N' = 2).
 
     Raises:
         InputError: If a number is not above 0, or the prior is for neither of the two.
     """
 
-    name: ClassVar[str] = "bbq"
-    title: ClassVar[str] = "Bayesian binning into quantiles"
-    family: ClassVar[CalibratorFamily] = "binning"
-    paper: ClassVar[Paper] = Paper(
+    name = "bbq"
+    title = "Bayesian binning into quantiles"
+    family = "binning"
+    paper = Paper(
         "Naeini et al.",
         2015,
         "Obtaining Well Calibrated Probabilities Using Bayesian Binning",
         "doi:10.1609/aaai.v29i1.9602",
     )
-    preserves_accuracy: ClassVar[bool] = True
-    preserves_ranking: ClassVar[bool] = False
+    preserves_accuracy = True
 
     range_factor: float = 10.0
     prior_rows: float = 2.0
@@ -328,7 +326,7 @@ class BayesianBinning(Calibrator):
     def _fit(self, predictions: Predictions) -> Fitted:
         ties = tie_blocks(*top_label(predictions))
         binnings = self._binnings(ties, predictions.n_classes)
-        posterior = torch.stack([each.log_likelihood for each in binnings]).softmax(0)
+        posterior = torch.stack([binning.log_likelihood for binning in binnings]).softmax(0)
         # A mean of step functions is one step function: add up the jumps of each where its bins start.
         jumps = torch.zeros_like(ties.rows)
         for binning, weight in zip(binnings, posterior.tolist(), strict=True):
@@ -346,15 +344,15 @@ class BayesianBinning(Calibrator):
         fewest, most = max(1, math.floor(root / self.range_factor)), math.ceil(root * self.range_factor)
         distinct = {tuple(equal_mass_starts(up_to, n_bins).tolist()) for n_bins in range(fewest, max(fewest, most) + 1)}
         binnings = []
-        for starts in sorted(distinct, key=lambda each: (len(each), each)):
+        for starts in sorted(distinct, key=lambda places: (len(places), places)):
             first = torch.tensor(starts, device=up_to.device)
             last = torch.cat([first[1:], first.new_tensor([len(up_to)])]) - 1
-            rows, hits = (each[last].diff(prepend=each.new_zeros(1)) for each in (up_to, hits_up_to))
+            count, hits = (sums[last].diff(prepend=sums.new_zeros(1)) for sums in (up_to, hits_up_to))
             # Differs from the paper: the lowest bin starts at 1/k, not 0, as no confidence lies below.
             ends = torch.cat([up_to.new_tensor([1 / n_classes]), ties.edges[last[:-1]].sigmoid(), up_to.new_ones(1)])
-            prior = floored_probs((ends[1:] + ends[:-1]) / 2, int(up_to[-1]))
+            prior = ((ends[1:] + ends[:-1]) / 2).clamp(*prob_bounds(int(up_to[-1])))
             weight = self.prior_rows / (len(starts) if self.prior_for == "binning" else 1)
-            binnings.append(_Binning(first, *_beta_binomial(rows, hits, weight * prior, weight * (1 - prior))))
+            binnings.append(_Binning(first, *_beta_binomial(count, hits, weight * prior, weight * (1 - prior))))
         return binnings
 
 
@@ -366,15 +364,15 @@ class _Binning(NamedTuple):
     log_likelihood: Tensor  # of all hits and misses
 
 
-def _beta_binomial(rows: Tensor, hits: Tensor, prior_hits: Tensor, prior_misses: Tensor) -> tuple[Tensor, Tensor]:
+def _beta_binomial(count: Tensor, hits: Tensor, prior_hits: Tensor, prior_misses: Tensor) -> tuple[Tensor, Tensor]:
     """Mean of the posterior in each bin, (b,), and the log-likelihood of all bins together."""
     total = prior_hits + prior_misses
     log_likelihood = (
-        (torch.lgamma(total) - torch.lgamma(rows + total))
+        (torch.lgamma(total) - torch.lgamma(count + total))
         + (torch.lgamma(hits + prior_hits) - torch.lgamma(prior_hits))
-        + (torch.lgamma(rows - hits + prior_misses) - torch.lgamma(prior_misses))
+        + (torch.lgamma(count - hits + prior_misses) - torch.lgamma(prior_misses))
     )
-    return (hits + prior_hits) / (rows + total), log_likelihood.sum()
+    return (hits + prior_hits) / (count + total), log_likelihood.sum()
 
 
 _ISOTONIC = Paper(
@@ -388,23 +386,23 @@ _ISOTONIC = Paper(
 @final
 @dataclass(frozen=True)
 class IsotonicRegression(Calibrator):
-    """The never-falling function of the confidence that is nearest to who was right.
+    """The non-decreasing function of the confidence that is nearest to correctness in squared error.
 
-    Like histogram binning with bins that choose themselves, and never puts a less sure prediction above a surer one.
-    It beats temperature scaling where the error is no matter of scale and rows are many. With few rows it follows the
-    noise: the lowest and highest steps rest on a handful of rows. It makes ties, which blunts rankings. The prediction
-    stays; the other classes share the rest as before.
+    Like histogram binning with bins that choose themselves, and never puts a less confident prediction above a more
+    confident one. It beats temperature scaling where the error is no matter of scale and samples are many. With few
+    samples it follows the noise: the lowest and highest steps rest on a handful of samples. It makes ties, which blunts
+    rankings. The prediction stays; the other classes share the rest in proportion.
 
-    Formula: min Σ (q(p_i) − correct_i)² over q that never fall; q within 1/(n + 2) of 0 and 1
-    Rows: about 1000. With fewer prefer Platt or temperature scaling; ten rows work, and are mostly floor.
+    Formula: min Σ (q(p_i) − correct_i)² over non-decreasing q; q within 1/(n + 2) of 0 and 1
+    Samples: about 1000. With fewer prefer Platt or temperature scaling; ten samples work, and are mostly floor.
     """
 
-    name: ClassVar[str] = "isotonic"
-    title: ClassVar[str] = "Isotonic regression"
-    family: ClassVar[CalibratorFamily] = "binning"
-    paper: ClassVar[Paper] = _ISOTONIC
-    preserves_accuracy: ClassVar[bool] = True
-    preserves_ranking: ClassVar[bool] = True
+    name = "isotonic"
+    title = "Isotonic regression"
+    family = "binning"
+    paper = _ISOTONIC
+    preserves_accuracy = True
+    preserves_ranking = True
 
     def _fit(self, predictions: Predictions) -> Fitted:
         line = _isotonic(*top_label(predictions), len(predictions), 2)
@@ -416,20 +414,18 @@ class IsotonicRegression(Calibrator):
 class IsotonicOneVsRest(Calibrator):
     """Isotonic regression of every class against the rest, divided by their sum.
 
-    The way most libraries extend isotonic regression to many classes. It needs rows of every class, and with many
-    classes it is ruinous: at 1000 classes the log-loss can grow tenfold. Use temperature or vector scaling there, or
-    the pooled version, which has one function for all classes. Two classes are one regression, of class 1.
+    Most libraries extend isotonic regression to many classes in this way. It needs samples of every class, and with
+    many classes it is ruinous: at 1000 classes the log-loss can grow tenfold. Use temperature or vector scaling there,
+    or the pooled version, which has one function for all classes. Two classes are one regression, of class 1.
 
-    Formula: q_j ∝ the never-falling function of p_j nearest to 1[y = j], at least 1/((n + 2)(k − 1)) before division
-    Rows: about 1000 of each class. A class without rows gets the smallest probability everywhere, with a warning.
+    Formula: q_j ∝ the non-decreasing function of p_j nearest to 1[y = j], at least 1/((n + 2)(k − 1)) before division
+    Samples: about 1000 of each class. A class without samples gets the smallest probability everywhere, with a warning.
     """
 
-    name: ClassVar[str] = "isotonic_ovr"
-    title: ClassVar[str] = "Isotonic regression, one against the rest"
-    family: ClassVar[CalibratorFamily] = "binning"
-    paper: ClassVar[Paper] = _ISOTONIC
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_ranking: ClassVar[bool] = False
+    name = "isotonic_ovr"
+    title = "Isotonic regression, one against the rest"
+    family = "binning"
+    paper = _ISOTONIC
 
     def _fit(self, predictions: Predictions) -> Fitted:
         warn_of_absent(predictions, self.title)
@@ -446,26 +442,20 @@ class IsotonicOneVsRest(Calibrator):
 class IsotonicPooled(Calibrator):
     """One isotonic regression of all classes' probabilities together, divided by their sum (IRM).
 
-    All n·k pairs of a probability and whether it was the label's fit one function, so it needs k times fewer rows than
-    one for each class, and the predicted class stays. It cannot correct a class by itself, and it makes ties among the
-    classes of a row.
+    All n·k pairs of a probability and whether it was the label's fit one function, so it needs k times fewer samples
+    than one for each class, and the predicted class stays. It cannot correct a single class, and it makes ties among
+    the classes of a sample.
 
-    Formula: q_j ∝ f(p_j), f the never-falling function nearest to all pairs (p_ij, 1[y_i = j])
-    Rows: about 500, whatever the number of classes. With fewer the steps near 1 rest on a handful of rows.
+    Formula: q_j ∝ f(p_j), f the non-decreasing function nearest to all pairs (p_ij, 1[y_i = j])
+    Samples: about 500, whatever the number of classes. With fewer the steps near 1 rest on a handful of samples.
     """
 
-    name: ClassVar[str] = "irm"
-    title: ClassVar[str] = "Isotonic regression, classes pooled"
-    family: ClassVar[CalibratorFamily] = "binning"
-    paper: ClassVar[Paper] = Paper(
-        "Zhang et al.",
-        2020,
-        "Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in Deep Learning",
-        "arXiv:2003.07329",
-    )
-    preserves_accuracy: ClassVar[bool] = True
-    # Dividing by the sum brings the other classes in.
-    preserves_ranking: ClassVar[bool] = False
+    name = "irm"
+    title = "Isotonic regression, classes pooled"
+    family = "binning"
+    paper = ZHANG
+    preserves_accuracy = True
+    preserves_ranking = False  # the other classes enter by the division by the sum
 
     def _fit(self, predictions: Predictions) -> Fitted:
         # Differs from the paper: it makes f strictly rising by a tiny slope, which float32 rounds away; here ties stay,
@@ -474,13 +464,13 @@ class IsotonicPooled(Calibrator):
         scores, classes = class_by_class(predictions)
         hit = predictions.labels == torch.tensor(classes, device=scores.device)[:, None]
         if k == 2:
-            # The pairs of class 0 are those of class 1 seen in a mirror.
+            # The pairs of class 0 mirror those of class 1.
             scores, hit = torch.cat([scores, -scores]), torch.cat([hit, ~hit])
         line = _isotonic(scores.flatten(), hit.flatten(), n, k)
         return Fitted(PooledMap(steps_of([line]), n_classes=k))
 
 
-def _isotonic(scores: Tensor, hit: Tensor, rows: int, n_classes: int) -> tuple[Tensor, Tensor]:
+def _isotonic(scores: Tensor, hit: Tensor, n: int, n_classes: int) -> tuple[Tensor, Tensor]:
     """Edges between the steps, (b - 1,), and their log-odds, (b,)."""
     blocks = isotonic_blocks(scores, hit)
-    return blocks.edges, floored_log_odds(blocks.mean, rows, n_classes)
+    return blocks.edges, floored_log_odds(blocks.mean, n, n_classes)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, TypeAlias, final, get_args
+from typing import Literal, NamedTuple, TypeAlias, final, get_args
 
 import numpy as np
 import torch
@@ -11,7 +11,6 @@ from torch import Tensor
 
 from calibrant.calibrators.base import (
     Calibrator,
-    CalibratorFamily,
     Fitted,
     class_by_class,
     class_map,
@@ -25,57 +24,53 @@ from calibrant.checks import check_at_least, check_bins, check_known
 from calibrant.errors import FitError, InputError
 from calibrant.maps import Line, TopLabelMap
 from calibrant.numerics.isotonic import Blocks, equal_mass_edges, fits_with_one_more, tie_blocks
-from calibrant.numerics.logistic import LogisticFit, Targets, fit_logistic
+from calibrant.numerics.logistic import Targets, fit_logistic
 from calibrant.numerics.newton import Certificate
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
 __all__ = [
-    "BinnedPlatt",
     "ScalingBinning",
     "ScalingBinningMarginal",
     "ScalingBinningSplit",
     "SplineCalibration",
     "VennAbers",
     "VennAbersInterval",
-    "binned_platt",
     "venn_abers_interval",
 ]
 
-# The curve is straight between so many scores, spread evenly over the ranks; the spline bends a few times in all.
+# The curve is straight between so many scores, evenly spread over the ranks; the spline has only a few bends.
 _KNOTS_KEPT = 2048
 
 
 @final
 @dataclass(frozen=True)
 class SplineCalibration(Calibrator):
-    """Add to each confidence what a smooth curve says it lacks: right answers minus claimed ones at its rank.
+    """Add to each confidence the slope of a smooth curve: accuracy minus confidence at its rank.
 
-    The errors summed up from the least sure row to the surest form a curve that is flat for a calibrated model; a
-    natural cubic spline through it needs no bins, and its slope is the correction. It is smooth in the rank, not
-    forced to rise: a surer row can end below a less sure one, and the correction may overshoot where confidences crowd
-    near 1. Only the confidence of the predicted class is calibrated, of two classes too; the others share the rest as
-    before, so that of many classes the log-loss wants a temperature first (``temperature+spline``).
+    The errors summed from the least to the most confident sample form a curve that is flat for a calibrated model; a
+    natural cubic spline through it needs no bins, and its slope is the correction. It is smooth in the rank, but need
+    not rise: a more confident sample can end below a less confident one, and the correction may overshoot where
+    confidences crowd near 1. Only the confidence of the predicted class is calibrated, also with two classes; the
+    others share the rest in proportion, so with many classes the log-loss needs a temperature first
+    (``temperature+spline``).
 
-    Formula: q = s + h'(t); h least squares to t_i ↦ (1/n) Σ_{j<=i} (a_j − s_j), rows sorted by confidence s, t_i = i/n
-    Rows: 500 or more, at least one a knot; with fewer, use fewer knots.
+    Formula: q = s + h'(t); h least squares to t_i ↦ (1/n) Σ_{j<=i} (a_j − s_j), sorted by confidence s, t_i = i/n
+    Samples: 500 or more, at least one per knot; with fewer, use fewer knots.
 
     Args:
         n_knots: Knots of the spline, evenly spaced over the ranks, both ends included.
 
     Raises:
         InputError: If there are fewer than 2 knots.
-        FitError: If there are fewer rows than knots.
+        FitError: If there are fewer samples than knots.
     """
 
-    name: ClassVar[str] = "spline"
-    title: ClassVar[str] = "Spline fitting"
-    family: ClassVar[CalibratorFamily] = "curve"
-    paper: ClassVar[Paper] = Paper(
-        "Gupta et al.", 2021, "Calibration of Neural Networks using Splines", "arXiv:2006.12800"
-    )
-    preserves_accuracy: ClassVar[bool] = True
-    preserves_ranking: ClassVar[bool] = False
+    name = "spline"
+    title = "Spline fitting"
+    family = "curve"
+    paper = Paper("Gupta et al.", 2021, "Calibration of Neural Networks using Splines", "arXiv:2006.12800")
+    preserves_accuracy = True
 
     n_knots: int = 6
 
@@ -86,8 +81,8 @@ class SplineCalibration(Calibrator):
         n = len(predictions)
         if n < self.n_knots:
             raise FitError(
-                f"a spline of {self.n_knots} knots must have at least as many rows; got {n}. "
-                "Give it more rows or fewer knots, or use temperature scaling."
+                f"a spline of {self.n_knots} knots must have at least as many samples; got {n}. "
+                "Use more samples or fewer knots, or temperature scaling."
             )
         ties = tie_blocks(*top_label(predictions))
         scores = (ties.low + ties.high) / 2
@@ -99,22 +94,22 @@ class SplineCalibration(Calibrator):
 
     def _lacking(self, ties: Blocks, scores: Tensor) -> Tensor:
         """Slope of the smoothed error curve at each distinct score, (m,)."""
-        rows = ties.rows.long()
-        n = int(rows.sum())
-        # Rows that tie share their mean error, so that their order does not matter.
-        error = (ties.hits / ties.rows - scores.sigmoid()).repeat_interleave(rows).cumsum(0) / n
+        count = ties.rows.long()
+        n = int(count.sum())
+        # Tied samples share their mean error, so that their order does not matter.
+        error = (ties.hits / ties.rows - scores.sigmoid()).repeat_interleave(count).cumsum(0) / n
         rank = torch.arange(1, n + 1, dtype=torch.float64, device=error.device) / n
-        # Least squares by hand: the library's routine gives other last digits each time.
+        # Least squares by QR: the library's routine gives other last digits each time.
         orthogonal, triangle = torch.linalg.qr(_natural_cubic(rank, self.n_knots))
         coefficients = torch.linalg.solve_triangular(triangle, orthogonal.T @ error[:, None], upper=True)
-        # Differs from the paper: the mean slope over the ranks of the score, which for a lone row is the slope at it.
+        # Differs from the paper: the mean slope over the ranks of tied samples, the slope itself for one sample.
         ends = torch.cat([rank.new_zeros(1), ties.rows.cumsum(0) / n])
         smooth = (_natural_cubic(ends, self.n_knots) @ coefficients)[:, 0]
         return smooth.diff() / ends.diff()
 
 
 def _natural_cubic(t: Tensor, n_knots: int) -> Tensor:
-    """A basis of the cubic splines on 0..1 whose curvature vanishes at both ends, (m,) -> (m, n_knots)."""
+    """Basis of the cubic splines on 0..1 whose curvature vanishes at both ends, (m,) -> (m, n_knots)."""
     knots = torch.linspace(0, 1, n_knots, dtype=t.dtype, device=t.device)[:-1]
     # (t - 1)³₊ belongs to each but is zero on 0..1.
     powers = (t[:, None] - knots).clamp(min=0) ** 3 / (1 - knots)
@@ -122,7 +117,7 @@ def _natural_cubic(t: Tensor, n_knots: int) -> Tensor:
 
 
 def _even_ranks(count: Tensor) -> Tensor:
-    """Positions of at most so many scores, both ends among them, evenly spread over the rows; at least two."""
+    """Positions of scores evenly spread over the samples, both ends included; at least two."""
     if len(count) == 1:
         return torch.zeros(2, dtype=torch.int64, device=count.device)
     middle = count.cumsum(0) - count / 2
@@ -130,39 +125,37 @@ def _even_ranks(count: Tensor) -> Tensor:
     return torch.searchsorted(middle, wanted).clamp(max=len(count) - 1).unique()
 
 
-# A score this close to a calibration score is that score: rounding in float32 moves log-odds by less.
+# A score this close to a calibration score counts as equal: rounding in float32 moves log-odds by less.
 _SAME = 1e-6
-# Of many classes, log-odds are kept to this, or the map would hold two numbers for every calibration row and class.
+# With many classes log-odds are rounded to this, or the map would hold two numbers per calibration sample and class.
 _RESOLUTION = 0.01
 
 
 @final
 @dataclass(frozen=True)
 class VennAbers(Calibrator):
-    """Isotonic regression fitted twice for each new row, once as if it were a hit and once a miss, and the two merged.
+    """Isotonic regression fitted twice for each new sample, once as a hit and once as a miss, and the two merged.
 
-    Where plain isotonic regression answers 0 or 1 after a few rows, this one knows what one more label would change and
-    stays away from both, by just the rule of succession. Of two classes it needs no tuning, keeps the order of the
-    rows and is among the safest choices. With more, every class is calibrated against the rest and the results are
-    divided by their sum: it hurts when there are many classes and few rows, because each class keeps at least
-    1/(n + 2) and together they take k/(n + 2) from the class that deserves it.
+    Where plain isotonic regression gives 0 or 1 after a few samples, this one accounts for what one more label would
+    change and stays away from both, by the rule of succession. With two classes it needs no tuning, keeps the order of
+    the samples and is among the safest choices. With more, every class is calibrated against the rest and the results
+    are divided by their sum: it hurts with many classes and few samples, because each class keeps at least 1/(n + 2)
+    and together they take k/(n + 2) from the right class.
 
     Formula: q = p1/(1 − p0 + p1); p0 and p1 the isotonic fits at s with (s, 0) and (s, 1) added; q_j/Σ_i q_i if k > 2
-    Rows: about 100 for two classes; 50 a class beyond, or answers are far too cautious. A class
-        without rows gets the smallest probability everywhere, with a warning.
+    Samples: about 100 for two classes; 50 per class beyond, or probabilities are far too even. A class without samples
+        gets the smallest probability everywhere, with a warning.
     """
 
-    name: ClassVar[str] = "venn_abers"
-    title: ClassVar[str] = "Inductive Venn-Abers"
-    family: ClassVar[CalibratorFamily] = "curve"
-    paper: ClassVar[Paper] = Paper(
+    name = "venn_abers"
+    title = "Inductive Venn-Abers"
+    family = "curve"
+    paper = Paper(
         "Vovk, Petej & Fedorova",
         2015,
         "Large-scale probabilistic predictors with and without guarantees of validity",
         "arXiv:1511.00213",
     )
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_ranking: ClassVar[bool] = False
 
     def _fit(self, predictions: Predictions) -> Fitted:
         warn_of_absent(predictions, self.title)
@@ -179,9 +172,9 @@ class VennAbers(Calibrator):
 
 
 class VennAbersInterval(NamedTuple):
-    """What a class's probability would be had its row been a miss, and a hit, (n, c) each, float64.
+    """Probability of a class if the sample were a miss, and if it were a hit, (n, c) each, float64.
 
-    Of two classes c is 1 and both are about class 1; of more there is a column for each class, before normalisation.
+    With two classes c is 1 and both are of class 1; with more there is a column per class, before normalisation.
     """
 
     lower: Tensor
@@ -189,14 +182,14 @@ class VennAbersInterval(NamedTuple):
 
 
 def venn_abers_interval(calibration: Predictions, predictions: Predictions) -> VennAbersInterval:
-    """The pair that :class:`VennAbers` merges: wide where the calibration rows are few.
+    """Return the pair that :class:`VennAbers` merges: far apart where calibration samples are few.
 
-    One of the two is calibrated exactly, whatever the data, provided that rows are exchangeable; which one, nobody
-    knows.
+    One of the two is calibrated exactly, whatever the data, provided that samples are exchangeable; which one is
+    unknown.
 
     Args:
-        calibration: Held-out rows.
-        predictions: The rows asked about; their labels are not looked at.
+        calibration: Held-out samples.
+        predictions: Samples to compute the pair for; their labels are not used.
 
     Raises:
         InputError: If the two have different numbers of classes.
@@ -206,11 +199,11 @@ def venn_abers_interval(calibration: Predictions, predictions: Predictions) -> V
             f"both must have the same classes; got {calibration.n_classes} to calibrate and {predictions.n_classes}."
         )
     known, classes = class_by_class(calibration)
-    asked, _ = class_by_class(predictions)
-    lower, upper = torch.empty_like(asked, dtype=torch.float64), torch.empty_like(asked, dtype=torch.float64)
+    scores, _ = class_by_class(predictions)
+    lower, upper = (torch.empty_like(scores, dtype=torch.float64) for _ in range(2))
     for column, (line, label) in enumerate(zip(known, classes, strict=True)):
         cells = _cells(tie_blocks(line, calibration.labels == label))
-        place = torch.searchsorted(cells.edges, asked[column].double())
+        place = torch.searchsorted(cells.edges, scores[column].double())
         lower[column], upper[column] = cells.lower[place].to(lower), cells.upper[place].to(upper)
     return VennAbersInterval(lower.T, upper.T)
 
@@ -224,19 +217,19 @@ class _Cells(NamedTuple):
 
 
 def _cells(ties: Blocks) -> _Cells:
-    misses, hits = (torch.from_numpy(each) for each in fits_with_one_more(ties.rows.numpy(), ties.hits.numpy()))
+    misses, hits = (torch.from_numpy(fit) for fit in fits_with_one_more(ties.rows.numpy(), ties.hits.numpy()))
     # A hit between two scores counts as at the upper one, a miss as at the lower one.
     lower = torch.cat([misses.new_zeros(1), misses.repeat_interleave(2)])
     upper = torch.cat([hits.repeat_interleave(2), hits.new_ones(1)])
-    # A score itself is a cell of its own, made a hair wide, but never beyond halfway to its neighbours.
-    hair, end = _SAME * (1 + ties.high.abs()), ties.high.new_full((1,), math.inf)
-    below = torch.maximum(ties.low - hair, torch.cat([-end, ties.edges]))
-    above = torch.minimum(ties.high + hair, torch.cat([ties.edges, end]))
+    # A score is a cell of its own with a small width, but never beyond halfway to its neighbours.
+    width, end = _SAME * (1 + ties.high.abs()), ties.high.new_full((1,), math.inf)
+    below = torch.maximum(ties.low - width, torch.cat([-end, ties.edges]))
+    above = torch.minimum(ties.high + width, torch.cat([ties.edges, end]))
     return _Cells(torch.stack([below, above], dim=1).flatten(), lower, upper)
 
 
 def _merged(cells: _Cells, resolution: float) -> tuple[Tensor, Tensor]:
-    """Edges and log-odds of the two fits merged into one, cells of equal value joined."""
+    """Merge the two fits: edges and log-odds, with cells of equal value joined."""
     log_odds = cells.upper.log() - torch.log1p(-cells.lower)
     if resolution:
         log_odds = (log_odds / resolution).round() * resolution
@@ -244,60 +237,44 @@ def _merged(cells: _Cells, resolution: float) -> tuple[Tensor, Tensor]:
     return cells.edges[changes], torch.cat([log_odds[:1], log_odds[changes + 1]])
 
 
-class BinnedPlatt(NamedTuple):
-    """Steps of a Platt curve for each line of scores: edges (b - 1,) and probabilities (b,)."""
-
-    lines: list[tuple[Tensor, Tensor]]
-    certificate: Certificate
-
-
-def binned_platt(
-    scores: Tensor, labels: Tensor, classes: Sequence[int], parts: Sequence[Tensor], n_bins: int
-) -> BinnedPlatt:
-    """Fit a Platt curve to each line, cut its scores into bins, and take the mean of the curve in each.
+def _binned_platt(
+    scores: Tensor, labels: Tensor, classes: Tensor, parts: Sequence[Tensor], n_bins: int
+) -> tuple[list[tuple[Tensor, Tensor]], Certificate]:
+    """Fit a Platt curve to each line of scores, (c, n), and average it in bins: edges (b - 1,) and probabilities (b,).
 
     Args:
         scores: Log-odds, (c, n).
         labels: Shape (n,).
-        classes: Which label is a hit for each line.
-        parts: Rows for the curves, for the edges and for the means.
+        classes: The label that is a hit for each line, (c,).
+        parts: Samples for the curves, for the edges and for the means.
         n_bins: The most bins.
-
-    Raises:
-        FitError: If a curve has no optimum.
     """
     for_curve, for_edges, for_means = (part.to(scores.device) for part in parts)
-    fitted = _platt(scores[:, for_curve], labels[for_curve], torch.tensor(classes, device=scores.device))
+    # Differs from the paper: Platt's smoothed targets, so that there is an optimum even where every sample is right, or
+    # a class has none.
+    hits = (labels[for_curve] == classes[:, None]).sum(dim=1).double()
+    misses = len(for_curve) - hits
+    targets = Targets(labels[for_curve], classes, hit=(hits + 1) / (hits + 2), miss=1 / (misses + 2))
+    fit = fit_logistic(scores[:, for_curve], targets, lambda s: torch.stack([s, torch.ones_like(s)], dim=1))
+    if not fit.converged.all():
+        place = int((~fit.converged).nonzero()[0])
+        raise FitError(
+            f"the Platt curve of class {int(classes[place])} must have an optimum; none was reached in {fit.steps} "
+            f"steps (gradient {float(fit.gradient[place]):.2g}). Check the logits for extreme values."
+        )
     lines = []
-    for line, weights in zip(scores, fitted.weights, strict=True):
-        # Bins of equal mass of the curve are those of the score: the curve keeps the order or turns it round.
+    for line, weights in zip(scores, fit.weights, strict=True):
+        # Bins of equal mass of the curve are those of the score: the curve keeps the order or reverses it.
         edges = equal_mass_edges(line[for_edges], n_bins)
         means = _bin_means(edges, line[for_means], weights)
-        # A bin that none of the third part falls into has rows of the second.
+        # A bin without samples of the third part has samples of the second.
         spare = _bin_means(edges, line[for_edges], weights)
         lines.append((edges, torch.where(means.isnan(), spare, means)))
-    return BinnedPlatt(lines, fitted.certificate())
-
-
-def _platt(scores: Tensor, labels: Tensor, classes: Tensor) -> LogisticFit:
-    """A slope and a shift for each line, (c, 2)."""
-    hits = (labels == classes[:, None]).sum(dim=1).double()
-    misses = len(labels) - hits
-    # Differs from the paper: Platt's own targets, a little off 0 and 1, so that there is an optimum even where every
-    # row is right, or a class has none.
-    targets = Targets(labels, classes, hit=(hits + 1) / (hits + 2), miss=1 / (misses + 2))
-    fitted = fit_logistic(scores, targets, lambda s: torch.stack([s, torch.ones_like(s)], dim=1))
-    if not fitted.converged.all():
-        line = int((~fitted.converged).nonzero()[0])
-        raise FitError(
-            f"the Platt curve of class {int(classes[line])} must have an optimum; none was reached in "
-            f"{fitted.steps} steps (gradient {float(fitted.gradient[line]):.2g}). Look for scores of enormous size."
-        )
-    return fitted
+    return lines, fit.certificate()
 
 
 def _bin_means(edges: Tensor, scores: Tensor, weights: Tensor) -> Tensor:
-    """Mean of the curve in each bin, (b,); not a number where a bin is empty."""
+    """Mean of the curve in each bin, (b,); NaN where a bin is empty."""
     scores = scores.double()
     place = torch.searchsorted(edges, scores)
     sums = torch.bincount(place, weights=(weights[0] * scores + weights[1]).sigmoid(), minlength=len(edges) + 1)
@@ -311,36 +288,36 @@ _KUMAR = Paper("Kumar et al.", 2019, "Verified Uncertainty Calibration", "arXiv:
 @final
 @dataclass(frozen=True)
 class ScalingBinning(Calibrator):
-    """Platt scaling of the confidence, then in each bin of equal mass the mean of what it gives.
+    """Platt scaling of the confidence, then its mean in each bin of equal mass.
 
-    Platt scaling alone has an error that no amount of data can measure, because it gives every row another number; a
-    histogram's error can be measured, but its bins are noisy. Means of the fitted curve are few numbers, so that the
-    calibration error after it is known, and nearly as exact as the curve. It is worth the loss of detail where that
-    error must be guaranteed; where log-loss or ranking count, leave it. Only the confidence of the predicted class is
-    calibrated, of two classes too; the others share the rest as before, so that of many classes the log-loss wants a
-    temperature first (``temperature+scaling_binning``).
+    The error of Platt scaling alone cannot be measured with any amount of data, because every sample gets another
+    number; a histogram's error can be measured, but its bins are noisy. Means of the fitted curve are few numbers, so
+    the calibration error after it can be measured, and they are nearly as exact as the curve. That is worth the loss of
+    detail where the error must be guaranteed, and not where log-loss or ranking count. Only the confidence of the
+    predicted class is calibrated, also with two classes; the others share the rest in proportion, so with many classes
+    the log-loss needs a temperature first (``temperature+scaling_binning``).
 
-    Formula: q = mean of g over the rows of part 3 in the bin of g(s); g(s) = σ(w s + b) fitted on part 1, bins of equal
-        mass on part 2, s the log-odds of the predicted class
-    Rows: 50 a bin in each part, so 2,000 for 15 bins in three parts; fewer make bins coarse, not wrong.
+    Formula: q = mean of g over the samples of part 3 in the bin of g(s); g(s) = σ(w s + b) fitted on part 1, bins of
+        equal mass on part 2, s the log-odds of the predicted class
+    Samples: 50 per bin in each part, so 2,000 for 15 bins in three parts; fewer make bins coarse, not wrong.
 
     Args:
         n_bins: The most bins.
-        split: ``three_way``: curve, edges and means each from a third of the rows, as the paper's guarantee demands;
-            ``shared``: all from all rows, as the authors' program does.
+        split: ``three_way``: curve, edges and means each from a third of the samples, as the paper's guarantee
+            demands; ``shared``: all from all samples, as in the authors' program.
         seed: Random seed of the split into three parts.
 
     Raises:
         InputError: If there is no bin, or the split is neither of the two.
-        FitError: If there are fewer than three rows to split.
+        FitError: If there are fewer than three samples to split.
     """
 
-    name: ClassVar[str] = "scaling_binning"
-    title: ClassVar[str] = "Scaling-binning"
-    family: ClassVar[CalibratorFamily] = "binning"
-    paper: ClassVar[Paper] = _KUMAR
-    preserves_accuracy: ClassVar[bool] = True
-    preserves_ranking: ClassVar[bool] = False  # a model that is surer where it is wrong gets a falling curve
+    name = "scaling_binning"
+    title = "Scaling-binning"
+    family = "binning"
+    paper = _KUMAR
+    preserves_accuracy = True
+    preserves_ranking = False  # a model that is more confident where it is wrong gets a falling curve
 
     n_bins: int = 15
     split: ScalingBinningSplit = "three_way"
@@ -353,9 +330,10 @@ class ScalingBinning(Calibrator):
     def _fit(self, predictions: Predictions) -> Fitted:
         scores, correct = top_label(predictions)
         parts = _parts(len(predictions), self.split, self.seed)
-        means = binned_platt(scores[None], correct.long(), range(1, 2), parts, self.n_bins)
-        curve = steps_of([(edges, floored_log_odds(probs, len(predictions))) for edges, probs in means.lines])
-        return Fitted(TopLabelMap(curve, n_classes=predictions.n_classes), means.certificate)
+        hit = torch.ones(1, dtype=torch.int64, device=scores.device)
+        lines, certificate = _binned_platt(scores[None], correct.long(), hit, parts, self.n_bins)
+        curve = steps_of([(edges, floored_log_odds(probs, len(predictions))) for edges, probs in lines])
+        return Fitted(TopLabelMap(curve, n_classes=predictions.n_classes), certificate)
 
 
 @final
@@ -363,32 +341,30 @@ class ScalingBinning(Calibrator):
 class ScalingBinningMarginal(Calibrator):
     """Scaling-binning of every class against the rest, then divided by their sum.
 
-    As :class:`ScalingBinning`, but calibrates what is claimed of every class, not only of the predicted one; of two
-    classes it is the paper's method for one probability, that of class 1. Division by the sum undoes part of the
-    guarantee. It hurts with fewer bins than classes: the top bin of a class then holds mostly rows of other classes,
-    and the order of classes within a row is lost (100 classes and 15 bins: accuracy fell from .76 to .43). A class
-    without calibration rows is all but ruled out, with a warning.
+    As :class:`ScalingBinning`, but it calibrates the probability of every class, not only of the predicted one; with
+    two classes it is the paper's method for one probability, that of class 1. Division by the sum undoes part of the
+    guarantee. It hurts with fewer bins than classes: the top bin of a class then holds mostly samples of other classes,
+    and the order of classes within a sample is lost (100 classes and 15 bins: accuracy fell from .76 to .43). A class
+    without calibration samples is all but ruled out, with a warning.
 
-    Formula: q_j ∝ mean of g_j over the rows of part 3 in the bin of g_j(s_j); g_j(s) = σ(w_j s + b_j) fitted on part 1,
-        bins of equal mass on part 2, s_j the log-odds of class j
-    Rows: about 20 a class in each part.
+    Formula: q_j ∝ mean of g_j over the samples of part 3 in the bin of g_j(s_j); g_j(s) = σ(w_j s + b_j) fitted on part
+        1, bins of equal mass on part 2, s_j the log-odds of class j
+    Samples: about 20 per class in each part.
 
     Args:
         n_bins: The most bins for each class; None for 15, or twice as many as classes if that is more.
-        split: As of :class:`ScalingBinning`.
+        split: As for :class:`ScalingBinning`.
         seed: Random seed of the split into three parts.
 
     Raises:
         InputError: If there is no bin, or the split is neither of the two.
-        FitError: If there are fewer than three rows to split.
+        FitError: If there are fewer than three samples to split.
     """
 
-    name: ClassVar[str] = "scaling_binning_marginal"
-    title: ClassVar[str] = "Scaling-binning, class by class"
-    family: ClassVar[CalibratorFamily] = "binning"
-    paper: ClassVar[Paper] = _KUMAR
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_ranking: ClassVar[bool] = False
+    name = "scaling_binning_marginal"
+    title = "Scaling-binning, class by class"
+    family = "binning"
+    paper = _KUMAR
 
     n_bins: int | None = None
     split: ScalingBinningSplit = "three_way"
@@ -403,17 +379,18 @@ class ScalingBinningMarginal(Calibrator):
         warn_of_absent(predictions, self.title)
         n_bins = max(15, 2 * k) if self.n_bins is None else self.n_bins
         scores, classes = class_by_class(predictions)
-        means = binned_platt(scores, predictions.labels, classes, _parts(n, self.split, self.seed), n_bins)
-        curve = steps_of([(edges, floored_log_odds(probs, n, k)) for edges, probs in means.lines])
+        numbers, parts = torch.tensor(classes, device=scores.device), _parts(n, self.split, self.seed)
+        lines, certificate = _binned_platt(scores, predictions.labels, numbers, parts, n_bins)
+        curve = steps_of([(edges, floored_log_odds(probs, n, k)) for edges, probs in lines])
         # Differs from the paper: divided by their sum, so that they are probabilities.
-        return Fitted(class_map(curve, k), means.certificate)
+        return Fitted(class_map(curve, k), certificate)
 
 
 def _parts(n: int, split: ScalingBinningSplit, seed: int) -> list[Tensor]:
-    """Rows for the curve, for the edges and for the means."""
+    """Samples for the curve, for the edges and for the means."""
     if split == "shared":
         return [torch.arange(n)] * 3
     if n < 3:
-        raise FitError(f"a three-way split must have at least three rows; got {n}. Give more rows, or split='shared'.")
+        raise FitError(f"a three-way split must have at least three samples; got {n}. Use more, or split='shared'.")
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     return list(order.tensor_split(3))

@@ -3,29 +3,29 @@
 import math
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias, final, get_args
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, final, get_args
 
 import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
 from calibrant.calibrators.affine import temperature_fit
-from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted
+from calibrant.calibrators.base import Calibrator, Fitted
+from calibrant.calibrators.binning import ZHANG
 from calibrant.checks import check_known
 from calibrant.errors import CalibrantWarning
 from calibrant.maps import Identity, Mixture, Scale
 from calibrant.numerics.inverse_temperature import beta_range, temperature_derivatives
 from calibrant.numerics.simplex import Curved, minimise_on_simplex
-from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
 __all__ = ["EnsembleTemperatureScaling", "EtsCriterion"]
 
 EtsCriterion: TypeAlias = Literal["nll", "brier"]
-# Of the Brier score, which is not convex: the inverse temperatures tried first are this factor apart, on so many rows;
-# and how finely the best is found, as a logarithm.
-_APART, _FEW_ROWS, _FINE = 1.3, 500, 1e-11
+# The Brier score is not convex: the ratio of inverse temperatures of the first grid, the number of samples it is
+# computed on, and the precision of the best one, as a logarithm.
+_RATIO, _FEW_SAMPLES, _FINE = 1.3, 500, 1e-11
 
 
 @final
@@ -33,17 +33,17 @@ _APART, _FEW_ROWS, _FINE = 1.3, 500, 1e-11
 class EnsembleTemperatureScaling(Calibrator):
     """Mix three predictions, the temperature-scaled, the given and the uniform one, in the best shares.
 
-    No prediction changes. The uniform part puts a floor under every probability, which helps a network that is now and
-    then sure and wrong, and costs little elsewhere: shares that do not help come out as exactly 0, and what is left is
-    temperature scaling. Like it, it treats all classes and rows alike. The temperature is found first and then kept.
+    No prediction changes. The uniform part puts a floor under every probability, which helps a network that is
+    sometimes confident and wrong, and costs little elsewhere: shares that do not help become exactly 0, which leaves
+    temperature scaling. Like it, it treats all classes and samples alike. The temperature is fitted first and kept.
 
     Formula: q = w₁ softmax(z / T) + w₂ softmax(z) + w₃ / k, w on the simplex
-    Rows: about 300; four numbers can hardly overfit.
+    Samples: about 300; four numbers can hardly overfit.
 
     Args:
         criterion: What T and then w minimise. ``nll``, the log-loss, is the default, since it is what a floor under
-            the probabilities is for; on a DenseNet's CIFAR-100 logits it has the lower log-loss on new rows, by 0.0015,
-            and the same Brier score. ``brier`` is the paper's.
+            the probabilities is for; on a DenseNet's CIFAR-100 logits it has the lower log-loss on new samples, by
+            0.0015, and the same Brier score. ``brier`` is the paper's.
 
     Raises:
         FitError: If all predictions are right, so that no temperature is best.
@@ -56,18 +56,12 @@ class EnsembleTemperatureScaling(Calibrator):
         [0.0, 0.7, 0.3]
     """
 
-    name: ClassVar[str] = "ets"
-    title: ClassVar[str] = "Ensemble temperature scaling"
-    family: ClassVar[CalibratorFamily] = "scaling"
-    paper: ClassVar[Paper] = Paper(
-        "Zhang et al.",
-        2020,
-        "Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in Deep Learning",
-        "arXiv:2003.07329",
-        "eq. 8",
-    )
-    preserves_accuracy: ClassVar[bool] = True
-    preserves_ranking: ClassVar[bool] = False  # only for two classes
+    name = "ets"
+    title = "Ensemble temperature scaling"
+    family = "scaling"
+    paper = replace(ZHANG, where="eq. 8")
+    preserves_accuracy = True
+    preserves_ranking = False  # only for two classes
 
     criterion: EtsCriterion = "nll"
 
@@ -78,30 +72,30 @@ class EnsembleTemperatureScaling(Calibrator):
         k = predictions.n_classes
         if self.criterion == "brier":
             beta, slope, passes = _beta_by_brier(predictions)
-            found = minimise_on_simplex(_brier(predictions, beta), 3)
+            shares = minimise_on_simplex(_brier(predictions, beta), 3)
         else:
             best = temperature_fit(predictions, self.title)
             beta, slope, passes = best.beta, 0.0, best.certificate.passes  # its slope is bounded there
-            found = minimise_on_simplex(_log_loss(predictions, beta), 3)
+            shares = minimise_on_simplex(_log_loss(predictions, beta), 3)
         device = predictions.logits.device
         fitted, flat = torch.tensor([1 / beta, math.inf], dtype=torch.float64, device=device)
         parts = (Scale(fitted, n_classes=k), Identity(n_classes=k), Scale(flat, n_classes=k))
-        mixture = Mixture(found.shares.to(device), parts, n_classes=k, keeps_predicted=True)
-        gradient = max(found.certificate.gradient, slope)
-        return Fitted(mixture, found.certificate._replace(gradient=gradient, passes=passes + 2))
+        mixture = Mixture(shares.shares.to(device), parts, n_classes=k, keeps_predicted=True)
+        gradient = max(shares.certificate.gradient, slope)
+        return Fitted(mixture, shares.certificate._replace(gradient=gradient, passes=passes + 2))
 
 
 def _log_loss(predictions: Predictions, beta: float) -> Curved:
-    """Mean log-loss of the mixture in its shares; the label's probabilities are all it needs."""
+    """Mean log-loss of the mixture in its shares, which needs only the probabilities of the labels."""
     logs = [
         torch.cat(
-            [rows.log_prob.double() for rows in temperature_derivatives(predictions.logits, predictions.labels, each)]
+            [part.log_prob.double() for part in temperature_derivatives(predictions.logits, predictions.labels, at)]
         )
-        for each in (beta, 1.0)
+        for at in (beta, 1.0)
     ]
     logs.append(torch.full_like(logs[0], -math.log(predictions.n_classes)))
     label_logs = torch.stack(logs)  # (3, n)
-    # In units of the largest of each row, so that however small they are one of them is 1.
+    # Divided by the largest of each sample, so that one of them is 1 however small they are.
     largest = label_logs.amax(dim=0)
     parts, level = (label_logs - largest).exp_(), float(largest.mean())
 
@@ -135,12 +129,12 @@ def _brier(predictions: Predictions, beta: float) -> Curved:
 def _beta_by_brier(predictions: Predictions) -> tuple[float, float, float]:
     """The inverse temperature of the smallest Brier score, the slope there in its logarithm, and the passes it took.
 
-    A grid on a few rows says where to look, and all rows from there on.
+    A grid on a few samples brackets it; all samples refine it.
     """
     lowest, highest = (math.log(end) for end in beta_range(predictions.logits))
-    points = math.ceil((highest - lowest) / math.log(_APART)) + 1
+    points = math.ceil((highest - lowest) / math.log(_RATIO)) + 1
     width = (highest - lowest) / (points - 1)
-    few = predictions[:: max(1, len(predictions) // _FEW_ROWS)]
+    few = predictions[:: max(1, len(predictions) // _FEW_SAMPLES)]
     tried = [_brier_score(few, lowest + width * place)[0] for place in range(points)]
     place = min(range(points), key=tried.__getitem__)
     calls = 0
@@ -151,7 +145,7 @@ def _beta_by_brier(predictions: Predictions) -> tuple[float, float, float]:
         return _brier_score(predictions, at)[1]
 
     left, right = (min(max(lowest + width * each, lowest), highest) for each in (place - 1, place + 1))
-    while left > lowest and slope(left) > 0:  # all rows have their minimum elsewhere than the few
+    while left > lowest and slope(left) > 0:  # the minimum of all samples is outside the bracket
         left, right = max(left - width, lowest), left
     while right < highest and slope(right) < 0:
         left, right = right, min(right + width, highest)
@@ -159,9 +153,9 @@ def _beta_by_brier(predictions: Predictions) -> tuple[float, float, float]:
     at = left if flat else right if sharp else float(brentq(slope, left, right, xtol=_FINE))
     if flat or sharp:
         warnings.warn(
-            f"the Brier score falls on and on as the temperature {'rises' if flat else 'falls'}, so the last one tried "
+            f"the Brier score always falls as the temperature {'rises' if flat else 'falls'}, so the last one tried "
             f"is taken, {math.exp(-at):.3g}: {'equal probabilities are' if flat else 'naming one class is'} best for "
-            'these rows. Check that labels and logits belong together, or use criterion="nll".',
+            'these samples. Check that labels and logits belong together, or use criterion="nll".',
             CalibrantWarning,
             stacklevel=4,
         )
@@ -183,7 +177,7 @@ def _brier_score(predictions: Predictions, log_beta: float) -> tuple[float, floa
 
 
 def _blocks(predictions: Predictions) -> Iterator[tuple[Tensor, Tensor]]:
-    """Logits below the largest of their row, in float64, and labels."""
+    """Logits less the largest of their sample, in float64, and labels."""
     for block in predictions.blocks():
         logits = block.logits.double()
         yield logits - logits.amax(dim=1, keepdim=True), block.labels

@@ -1,4 +1,4 @@
-"""Calibrators that use features beside predictions: density ratio, and bin-mean-shift by proximity."""
+"""Calibrators that use features as well as predictions: density ratio, and bin-mean-shift by proximity."""
 
 import dataclasses
 import math
@@ -6,7 +6,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self, TypeAlias, final, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor
@@ -36,37 +36,39 @@ XIONG = Paper("Xiong et al.", 2023, "Proximity-Informed Calibration for Deep Neu
 
 
 class FeatureCalibrator(ABC):
-    """A method of the literature that sees features beside predictions; concrete ones are frozen dataclasses.
+    """A method of the literature that uses features as well as predictions; concrete ones are frozen dataclasses.
 
-    The features are those of the layer before the logits, one row for each prediction; they are divided by their
-    lengths. What ``preserves_accuracy`` and ``preserves_ranking`` mean is said at
-    :class:`~calibrant.calibrators.Calibrator`.
+    The features are those of the layer before the logits, one vector per sample, normalised to unit length. See
+    :class:`~calibrant.calibrators.Calibrator` for ``preserves_accuracy`` and ``preserves_ranking``.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     family: ClassVar[CalibratorFamily]
     paper: ClassVar[Paper]
-    preserves_accuracy: ClassVar[bool]
-    preserves_ranking: ClassVar[bool]
+    preserves_accuracy: ClassVar[bool] = False
+    preserves_ranking: ClassVar[bool] = False
 
     neighbours: int
     closeness: Closeness
 
     @abstractmethod
     def _fit(self, predictions: Predictions, nearness: Tensor) -> Surface:
-        """Find the new log-odds, given each row's proximity to the others (n,), float64; called by :meth:`fit`."""
+        """Fit the new log-odds, given each sample's proximity to the others (n,), float64; called by :meth:`fit`."""
 
     @final
     def fit(self, predictions: Predictions, features: object) -> ProximityMap:
-        """The map that suits these held-out predictions and features, with a summary of how it was found.
+        """Fit the map on held-out predictions and features.
 
         Args:
-            predictions: Rows the network was not trained on, and that will not judge the map.
+            predictions: Samples that the model was not trained on, and on which the map will not be evaluated.
             features: Features of the same samples, (n, d): the inputs of the last layer.
 
+        Returns:
+            The fitted map, with a summary of the fit.
+
         Raises:
-            FitError: If there are too few rows to have neighbours.
+            FitError: If there are too few samples to have neighbours.
             InputError: If the features do not belong to the predictions, or are not finite numbers.
         """
         if not isinstance(predictions, Predictions):
@@ -74,8 +76,8 @@ class FeatureCalibrator(ABC):
         given = as_features(features, rows=len(predictions)).to(predictions.logits.device)
         if len(predictions) <= self.neighbours:
             raise FitError(
-                f"{self.name} needs more rows than neighbours ({self.neighbours}), since no row is its own neighbour; "
-                f"got {len(predictions)}. Take more rows, or fewer neighbours."
+                f"{self.name} needs more samples than neighbours ({self.neighbours}), since no sample is its own "
+                f"neighbour; got {len(predictions)}. Use more samples, or fewer neighbours."
             )
         start = time.perf_counter()
         with gathered_warnings() as warned:
@@ -95,8 +97,8 @@ class FeatureCalibrator(ABC):
             seconds=time.perf_counter() - start,
             notes=tuple(map(str, warned)),
         )
-        found = compare_on_own_samples(predictions, lambda logits, places: fitted(logits, given[places]))
-        fitted.summary = with_comparison(fitted.summary, found)
+        compared = compare_on_own_samples(predictions, lambda logits, places: fitted(logits, given[places]))
+        fitted.summary = with_comparison(fitted.summary, compared)
         return fitted
 
     @final
@@ -111,35 +113,35 @@ CellRule: TypeAlias = Literal["shift", "replace"]
 @final
 @dataclass(frozen=True)
 class BinMeanShift(FeatureCalibrator):
-    """Rows are sorted into bands of proximity and cells of confidence; each cell's mean gap is taken off, in part.
+    """Sort samples into bands of proximity and cells of confidence, and subtract part of each cell's mean gap.
 
-    It removes what is wrong on average with rows that lie far from the others, and leaves the differences inside a
-    cell as they were; only part of the gap is taken, because a cell of few rows knows its gap badly. It can follow a
-    method whose confidences are few, where a density has no meaning. The prediction stays; the other classes share the
-    rest as before. It hurts with few rows, whose cells measure noise, and the result jumps at the edges of cells.
+    It removes the mean error of samples that lie far from the others, and keeps the differences inside a cell; only
+    part of the gap is removed, because a cell of few samples estimates it badly. It can follow a method that gives only
+    a few confidences, where a density has no meaning. The prediction stays; the other classes share the rest in
+    proportion. It hurts with few samples, whose cells measure noise, and the result jumps at the edges of cells.
 
     Formula: q = c + λ (accuracy of the cell − mean confidence of the cell), within 1/(n + 2) of 0 and 1
-    Rows: about 50 a cell, 2,500 for 5 bands of 10 cells. With fewer, take fewer bands and cells.
+    Samples: about 50 per cell, 2,500 for 5 bands of 10 cells. With fewer, use fewer bands and cells.
 
     Args:
-        bands: Bands of proximity, of equal numbers of rows.
-        cells: Cells of confidence in each band, of equal numbers of rows; ties can leave fewer.
+        bands: Bands of proximity, with equal numbers of samples.
+        cells: Cells of confidence in each band, with equal numbers of samples; ties can leave fewer.
         shrinkage: λ, above 0 and at most 1.
         rule: "shift", as in the paper's text, or "replace" the confidence by the accuracy of the cell, as its public
-            code does by histogram binning in each band; λ then plays no part.
-        neighbours: Nearest calibration rows whose distances make the proximity.
+            code does by histogram binning in each band; λ then has no effect.
+        neighbours: Number of nearest calibration samples whose distances give the proximity.
         closeness: "exp_mean_distance", as in the paper's text, or "mean_exp_square", as in its public code.
 
     Raises:
-        FitError: If there are no more rows than neighbours.
+        FitError: If there are no more samples than neighbours.
     """
 
-    name: ClassVar[str] = "bin_mean_shift"
-    title: ClassVar[str] = "Bin-mean-shift by proximity"
-    family: ClassVar[CalibratorFamily] = "binning"
-    paper: ClassVar[Paper] = replace(XIONG, where="eq. 5")
-    preserves_accuracy: ClassVar[bool] = True
-    preserves_ranking: ClassVar[bool] = False  # neighbouring cells may swap order
+    name = "bin_mean_shift"
+    title = "Bin-mean-shift by proximity"
+    family = "binning"
+    paper = replace(XIONG, where="eq. 5")
+    preserves_accuracy = True
+    preserves_ranking = False  # neighbouring cells may swap order
 
     bands: int = 5
     cells: int = 10
@@ -160,9 +162,9 @@ class BinMeanShift(FeatureCalibrator):
         log_odds, correct = top_label(predictions)
         edges = equal_mass_edges(nearness, self.bands)
         band = torch.searchsorted(edges, nearness)
-        lines = [self._line(log_odds[band == each], correct[band == each]) for each in range(len(edges) + 1)]
+        lines = [self._line(log_odds[band == number], correct[band == number]) for number in range(len(edges) + 1)]
         cell_edges, offsets = zip(*lines, strict=True)
-        # No confidence lies above infinity, so what fills the offsets up is never read.
+        # No confidence lies above infinity, so the padding of the offsets is never read.
         return Bands(
             edges,
             pad_sequence(list(cell_edges), batch_first=True, padding_value=torch.inf),
@@ -172,59 +174,59 @@ class BinMeanShift(FeatureCalibrator):
         )
 
     def _line(self, log_odds: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
-        """Edges of the cells of one band, (c,), and what is added in each, (c + 1,)."""
+        """Edges of the cells of one band, (c,), and the offset of each, (c + 1,)."""
         edges = equal_mass_edges(log_odds, self.cells)
-        # Exactly as the map will find them.
+        # Exactly as the map will search them.
         cell = (log_odds[:, None] > edges.to(log_odds)).sum(dim=1)
-        rows, right, sure = (
+        count, right, claimed = (
             torch.bincount(cell, weights, minlength=len(edges) + 1)
             for weights in (None, correct.double(), log_odds.double().sigmoid())
         )
-        rows = rows.clamp(min=1)
+        count = count.clamp(min=1)
         if self.rule == "replace":
-            return edges, right / rows
-        return edges, self.shrinkage * (right - sure) / rows
+            return edges, right / count
+        return edges, self.shrinkage * (right - claimed) / count
 
 
-# Nodes of the table: so many a bandwidth, within these numbers. The error of looking up in between stays below a
-# thousandth of the probability.
+# Nodes of the table per bandwidth, and bounds on their number. The error of interpolation stays below a thousandth of
+# the probability.
 _NODES_A_BANDWIDTH, _FEWEST, _MOST = 16, 32, 512
-# A bandwidth, where rows do not differ at all.
+# The bandwidth where samples do not differ at all.
 _LEAST_BANDWIDTH = 1e-3
-# With fewer rows on one side its density is hardly known.
+# With fewer right, or wrong, samples their density is hardly known.
 _FEW = 10
 
 
 @final
 @dataclass(frozen=True)
 class DensityRatioCalibration(FeatureCalibrator):
-    """The confidence becomes the share of right rows among those of like confidence and like proximity.
+    """The confidence becomes the accuracy among samples of similar confidence and proximity.
 
-    Networks are more overconfident on rows that lie far from the others, and a map of the confidence alone, such as a
-    temperature, cannot see which those are. Here the density of right and of wrong calibration rows in the plane of
-    confidence and proximity is estimated by Gaussian kernels, and their ratio is the new odds. The prediction stays;
-    the other classes share the rest as before, and so stay too sharp if they were. It hurts on raw predictions whose
-    confidences crowd near 1, where the kernels blur what matters: fit a temperature first, and this on what it gives
-    (on a CIFAR-100 network, with features that tell nothing, log-loss 1.02 alone, .866 after a temperature, .858 for
-    that by itself).
+    Networks are more overconfident on samples that lie far from the others, and a map of the confidence alone, such as
+    a temperature, cannot see which those are. Here the densities of right and of wrong calibration samples in the plane
+    of confidence and proximity are estimated by Gaussian kernels, and their ratio is the new odds. The prediction
+    stays; the other classes share the rest in proportion, and so stay too sharp if they were. It hurts on uncalibrated
+    predictions whose confidences crowd near 1, where the kernels blur what matters: fit a temperature first, and this
+    on its output (on a CIFAR-100 network, with features that carry no information, log-loss 1.02 alone, .866 after a
+    temperature, .858 for the temperature alone).
 
     Formula: q = p(c, D | right) N_right / (p(c, D | right) N_right + p(c, D | wrong) N_wrong), D = exp(−mean distance)
-    Rows: about 1,000, of which 100 wrong; with fewer than 10 right or wrong a warning tells.
+    Samples: about 1,000, of which 100 wrong; with fewer than 10 right or wrong there is a warning.
 
     Args:
-        neighbours: Nearest calibration rows whose distances make the proximity.
+        neighbours: Number of nearest calibration samples whose distances give the proximity.
         closeness: "exp_mean_distance", as in the paper's text, or "mean_exp_square", as in its public code.
 
     Raises:
-        FitError: If there are no more rows than neighbours.
+        FitError: If there are no more samples than neighbours.
     """
 
-    name: ClassVar[str] = "density_ratio"
-    title: ClassVar[str] = "Density-ratio calibration"
-    family: ClassVar[CalibratorFamily] = "curve"
-    paper: ClassVar[Paper] = replace(XIONG, where="Section 5.1")
-    preserves_accuracy: ClassVar[bool] = True
-    preserves_ranking: ClassVar[bool] = False  # the proximity has a say
+    name = "density_ratio"
+    title = "Density-ratio calibration"
+    family = "curve"
+    paper = replace(XIONG, where="Section 5.1")
+    preserves_accuracy = True
+    preserves_ranking = False  # it depends on the proximity as well
 
     neighbours: int = 10
     closeness: Closeness = "exp_mean_distance"
@@ -240,56 +242,40 @@ class DensityRatioCalibration(FeatureCalibrator):
         if fewest < _FEW:
             side = "right" if int(correct.sum()) == fewest else "wrong"
             warnings.warn(
-                f"the density of {side} predictions rests on {fewest} rows; with fewer than {_FEW} it is hardly known.",
+                f"the density of {side} predictions rests on {fewest} samples; below {_FEW} it is hardly known.",
                 CalibrantWarning,
                 stacklevel=3,
             )
-        sides = [_Side.of(confidence[chosen], nearness[chosen], confidence, nearness) for chosen in (correct, ~correct)]
-        axes = tuple(
-            _axis(values, min(side.bandwidths[place] for side in sides))
-            for place, values in enumerate((confidence, nearness))
+        sides = (correct, ~correct)
+        bandwidths = [
+            (_bandwidth(confidence[side], confidence), _bandwidth(nearness[side], nearness)) for side in sides
+        ]
+        across = _axis(confidence, min(first for first, _ in bandwidths))
+        along = _axis(nearness, min(second for _, second in bandwidths))
+        right, wrong = (
+            grid_density(confidence[side], nearness[side], (across, along), widths)
+            for side, widths in zip(sides, bandwidths, strict=True)
         )
-        return _table(sides, (axes[0], axes[1]), len(predictions))
+        # Differs from the paper: one more sample, calibrated, is spread evenly over the table. Where there are samples
+        # its effect is negligible; where there are none, 0/0, it keeps the confidence.
+        spread = 1 / ((across.high - across.low) * (along.high - along.low))
+        prior = across.points(right)[:, None]
+        odds = (right + prior * spread).log() - (wrong + (1 - prior) * spread).log()
+        ends = ([across.low, across.high], [along.low, along.high])
+        return Table(odds.clamp(*log_odds_bounds(len(predictions))), *(right.new_tensor(end) for end in ends))
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class _Side:
-    """The right rows, or the wrong ones."""
-
-    confidence: Tensor
-    nearness: Tensor
-    bandwidths: tuple[float, float]
-
-    @classmethod
-    def of(cls, confidence: Tensor, nearness: Tensor, *all_rows: Tensor) -> Self:
-        # Differs from the paper: it prints n^(-1/5), the rule for one variable; the library it names takes n^(-1/6).
-        spreads = (_spread(own, every) for own, every in zip((confidence, nearness), all_rows, strict=True))
-        across, along = (max(normal_reference(each, max(len(nearness), 1)), _LEAST_BANDWIDTH) for each in spreads)
-        return cls(confidence, nearness, (across, along))
-
-
-def _spread(own: Tensor, every: Tensor) -> float:
-    """Standard deviation of one side's rows, or of all where these do not differ."""
+def _bandwidth(own: Tensor, every: Tensor) -> float:
+    """Bandwidth of the right, or wrong, samples; from all samples where these do not differ."""
     deviation = float(own.std(correction=0)) if len(own) > 1 else 0.0
-    return deviation if deviation > 0 else float(every.std(correction=0))
+    spread = deviation if deviation > 0 else float(every.std(correction=0))
+    # Differs from the paper: it prints n^(-1/5), the rule for one variable; the library it names takes n^(-1/6).
+    return max(normal_reference(spread, max(len(own), 1)), _LEAST_BANDWIDTH)
 
 
 def _axis(values: Tensor, bandwidth: float) -> Axis:
-    """Nodes from the smallest to the largest of the rows, closer than the kernels are wide."""
+    """Nodes from the smallest to the largest value, closer than the kernels are wide."""
     low, high = (float(end) for end in values.aminmax())
     high = max(high, low + bandwidth)
     nodes = math.ceil((high - low) / bandwidth * _NODES_A_BANDWIDTH)
     return Axis(low, high, min(max(nodes, _FEWEST), _MOST))
-
-
-def _table(sides: list[_Side], axes: tuple[Axis, Axis], rows: int) -> Table:
-    right, wrong = (grid_density(side.confidence, side.nearness, axes, side.bandwidths) for side in sides)
-    across, along = axes
-    # Differs from the paper: one more row, as sure as it says, is spread evenly over the table. Where there are rows
-    # it changes nothing to speak of; where there are none, 0/0, it keeps the confidence.
-    spread = 1 / ((across.high - across.low) * (along.high - along.low))
-    confidence = across.points(right)[:, None]
-    log_odds = (right + confidence * spread).log() - (wrong + (1 - confidence) * spread).log()
-    ends = ([across.low, across.high], [along.low, along.high])
-    return Table(log_odds.clamp(*log_odds_bounds(rows)), *(right.new_tensor(each) for each in ends))

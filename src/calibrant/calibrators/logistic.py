@@ -3,7 +3,7 @@
 import math
 import warnings
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -11,12 +11,11 @@ from torch.nn.functional import softplus
 
 from calibrant.calibrators.base import (
     Calibrator,
-    CalibratorFamily,
     Fitted,
     class_by_class,
     class_map,
-    deal_folds,
-    some_names,
+    class_names,
+    folds_of,
     warn_of_absent,
     with_floor,
 )
@@ -31,7 +30,7 @@ __all__ = ["BetaCalibration", "PlattScaling", "QuadraticScaling", "TargetKind", 
 
 TargetKind: TypeAlias = Literal["smoothed", "plain"]
 
-# Log-odds whose fourth powers are numbers still: no probability differs beyond.
+# Log-odds whose fourth powers are still finite: no probability differs beyond.
 _FAR = 1e70
 
 
@@ -43,17 +42,17 @@ def fit_classes(
     targets: TargetKind = "plain",
     rising: tuple[int, ...] = (),
 ) -> LogisticFit:
-    """Weights of every class against the rest; of two classes, those of class 1.
+    """Fit the weights of every class against the rest; of two classes, those of class 1.
 
-    Where 0 and 1 as targets leave no finite optimum (the class has no rows, or its log-odds tell it apart without
-    error), two classes are an error, and of more classes that one gets smoothed targets, with a warning.
+    Where targets of 0 and 1 leave no finite optimum (the class has no samples, or is separable by its log-odds), two
+    classes are an error, and with more classes that one gets smoothed targets, with a warning.
 
     Args:
-        predictions: The calibration rows.
+        predictions: The calibration samples.
         features: Features of the log-odds.
         name: Name of the method, for messages.
         targets: "plain" for 0 and 1; "smoothed" for Platt's (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2), which always leave one.
-        rising: Features whose weights must not be negative. One that would be is left out and the rest fitted anew.
+        rising: Features whose weights must not be negative. One that would be is left out and the rest refitted.
 
     Raises:
         FitError: If there is no optimum, or it was not reached.
@@ -61,37 +60,37 @@ def fit_classes(
     scores, numbers = class_by_class(predictions)
     scores = scores.clamp(-_FAR, _FAR) if scores.dtype == torch.float64 else scores
     classes = torch.tensor(numbers, device=scores.device)
-    rows = torch.bincount(predictions.labels, minlength=predictions.n_classes).double()[classes]
-    smoothed = Targets(predictions.labels, classes, (rows + 1) / (rows + 2), 1 / (len(predictions) - rows + 2))
-    plain = smoothed._replace(hit=torch.ones_like(rows), miss=torch.zeros_like(rows))
+    count = torch.bincount(predictions.labels, minlength=predictions.n_classes).double()[classes]
+    smoothed = Targets(predictions.labels, classes, (count + 1) / (count + 2), 1 / (len(predictions) - count + 2))
+    plain = smoothed._replace(hit=torch.ones_like(count), miss=torch.zeros_like(count))
     fit = _fit(scores, plain if targets == "plain" else smoothed, features, rising)
     lost = (~fit.converged).nonzero()[:, 0]
     if len(lost) and targets == "plain" and len(classes) > 1:
         warnings.warn(
-            f"{name}: class {some_names(lost, predictions)} cannot be fitted by itself (no calibration rows, or told "
-            "apart from the rest without error); it was fitted with smoothed targets.",
+            f"{name}: class {class_names(lost, predictions)} cannot be fitted separately (no calibration samples, "
+            "or separable from the rest); it was fitted with smoothed targets.",
             CalibrantWarning,
             stacklevel=2,
         )
         fit = _with_lines(fit, lost, _fit(scores[lost], smoothed.lines(lost), features, rising))
     if not fit.converged.all():
-        raise _why_not(name, rows, len(predictions), fit)
+        raise _failure(name, count, len(predictions), fit)
     largest, most = float(fit.weights.abs().max()), torch.finfo(scores.dtype).max * torch.finfo(scores.dtype).eps
     if not largest < most:
         raise FitError(
             f"{name} needs log-odds of a size that {scores.dtype} can multiply back; here a weight would be "
-            f"{largest:.1g}. The logits are too small: multiply all of them by one number, so that those of a row "
-            "differ by 1 to 100."
+            f"{largest:.1g}. The logits are too small: multiply all of them by one number, so that those of a "
+            "sample differ by 1 to 100."
         )
     return fit
 
 
 def _fit(scores: Tensor, targets: Targets, features: Features, rising: tuple[int, ...]) -> LogisticFit:
-    """The best weights, those of the rising features not negative."""
+    """Fit the weights, with those of the rising features not negative."""
     fit = fit_logistic(scores, targets, features)
     active = torch.ones_like(fit.weights, dtype=torch.bool)
-    # The features rise together, so one that would be negative is 0 in the best fit without negative weights. Its being
-    # left out can turn another one negative.
+    # The features rise together, so one that would be negative is 0 in the best fit without negative weights. Leaving
+    # it out can turn another one negative.
     for feature in rising * 2:
         falling = (fit.weights[:, feature] < 0).nonzero()[:, 0]
         if len(falling):
@@ -102,35 +101,34 @@ def _fit(scores: Tensor, targets: Targets, features: Features, rising: tuple[int
 
 
 def _with_lines(fit: LogisticFit, lines: Tensor, again: LogisticFit) -> LogisticFit:
-    """The fit with some of its lines replaced."""
     for old, new in zip(fit.columns(), again.columns(), strict=True):
         old[lines] = new
     passes = fit.passes + again.passes * len(lines) / len(fit.converged)
     return fit._replace(steps=fit.steps + again.steps, passes=passes)
 
 
-def _why_not(name: str, rows: Tensor, n: int, fit: LogisticFit) -> FitError:
-    if len(rows) == 1 and float(rows[0]) in (0, n):
+def _failure(name: str, count: Tensor, n: int, fit: LogisticFit) -> FitError:
+    if len(count) == 1 and float(count[0]) in (0, n):
         return FitError(
-            f"{name} needs calibration rows of both classes; got {int(rows[0])} of class 1 among {n}. "
-            "Add rows of the other class, or use PlattScaling with its smoothed targets."
+            f"{name} needs calibration samples of both classes; got {int(count[0])} of class 1 among {n}. "
+            "Add samples of the other class, or use PlattScaling with its smoothed targets."
         )
     if not (fit.separable | fit.converged).all():
         return FitError(
-            f"{name} needs log-odds of about one size; on these {n} calibration rows its optimum was not reached in "
-            f"{fit.steps} steps (gradient {float(fit.gradient.max()):.2g}). Check the logits for extreme values, or "
-            "use isotonic, which knows only their order."
+            f"{name} needs log-odds of about one size; on these {n} calibration samples its optimum was not reached "
+            f"in {fit.steps} steps (gradient {float(fit.gradient.max()):.2g}). Check the logits for extreme values, or "
+            "use isotonic, which uses only their order."
         )
     return SeparableError(
-        f"{name} needs classes whose log-odds overlap; the {n} calibration rows can be told apart without error, so "
-        "the best weights are infinite. Add rows, or use PlattScaling with its smoothed targets."
+        f"{name} needs classes whose log-odds overlap; the {n} calibration samples are separable, so the best "
+        "weights are infinite. Add samples, or use PlattScaling with its smoothed targets."
     )
 
 
-# Shares of the uniform distribution that lead from log-odds to probabilities, with the last of which they are linear.
+# Shares of the uniform distribution; with the last, the score is linear in the probability.
 _SHARES = (0.01, 0.1, 0.3, 0.93)
 _FOLDS = 5
-# The share is chosen on so many numbers, but on no fewer and no more samples than these.
+# The share is chosen on samples that hold so many numbers, within bounds.
 _NUMBERS, _FEWEST, _MOST = 40_000, 1_000, 5_000
 
 
@@ -140,16 +138,16 @@ class PlattScaling(Calibrator):
     """Logistic regression on the log-odds: a slope and a shift.
 
     The method for two classes: the shift moves the threshold, which temperature scaling cannot, and two numbers hardly
-    overfit. Of more classes each is fitted against the rest and the results are divided by their sum; the fits know
-    nothing of each other, so vector scaling, which fits them together, is nearly always better there. It cannot bend:
-    a network sure of its mistakes on one side only wants beta or quadratic scaling.
+    overfit. With more classes each is fitted against the rest and the results are divided by their sum; the fits are
+    independent, so vector scaling, which fits them together, is nearly always better there. It has one slope: a network
+    that is overconfident on one side only needs beta or quadratic scaling.
 
-    With few samples a fit to log-odds hangs on the most confident ones. Where probabilities are given, a share of the
-    uniform distribution may be mixed in first, which draws those in: at the most, the score is linear in the
-    probability. The share is chosen by cross-validated log-loss.
+    With few samples a fit to log-odds depends on the most confident ones. Where probabilities are given, a share of the
+    uniform distribution may be mixed in first, which shrinks their log-odds; with the largest share, the score is
+    linear in the probability. The share is chosen by cross-validated log-loss.
 
     Formula: q = σ(a s + b), s = ln p/(1 − p); for k > 2 classes q_j ∝ σ(a_j s_j + b_j)
-    Rows: about 50 of each class. With fewer the smoothed targets pull towards one half; a class without rows gets
+    Samples: about 50 of each class. With fewer the smoothed targets pull towards one half; a class without samples gets
         1/(n + 2) everywhere, with a warning.
 
     Args:
@@ -157,28 +155,25 @@ class PlattScaling(Calibrator):
             for 1 and 0, the maximum of likelihood.
 
     Raises:
-        FitError: With plain targets and two classes, if the log-odds tell the classes apart without error. (Of more
-            classes that one gets smoothed targets, with a warning.)
+        FitError: With plain targets and two classes, if the classes are separable. (With more classes the separable
+            one gets smoothed targets, with a warning.)
 
     Example:
-        >>> rows = Predictions.from_binary_logits([-6.0, -4.0, -2.0, 2.0, 4.0, 6.0], [0, 0, 1, 0, 1, 1])
-        >>> fitted = PlattScaling().fit(rows)
-        >>> [round(number, 3) for number in fitted.transform(rows).probs[:, 1].tolist()]
+        >>> samples = Predictions.from_binary_logits([-6.0, -4.0, -2.0, 2.0, 4.0, 6.0], [0, 0, 1, 0, 1, 1])
+        >>> fitted = PlattScaling().fit(samples)
+        >>> [round(number, 3) for number in fitted.transform(samples).probs[:, 1].tolist()]
         [0.248, 0.323, 0.409, 0.591, 0.677, 0.752]
     """
 
-    name: ClassVar[str] = "platt"
-    title: ClassVar[str] = "Platt scaling"
-    family: ClassVar[CalibratorFamily] = "scaling"
-    paper: ClassVar[Paper] = Paper(
+    name = "platt"
+    title = "Platt scaling"
+    family = "scaling"
+    paper = Paper(
         "Platt",
         1999,
         "Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized Likelihood Methods",
         "Advances in Large Margin Classifiers, MIT Press",
     )
-    # The shift moves the threshold between the classes, and the slope may be negative.
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_ranking: ClassVar[bool] = False
 
     targets: TargetKind = "smoothed"
 
@@ -190,29 +185,28 @@ class PlattScaling(Calibrator):
         n, k = predictions.logits.shape
         if not predictions.given_as_probs or n < 2 * _FOLDS:
             return usual
-        # Differs from the paper: a margin has no scale of its own, a probability has two, and the samples choose.
+        # Differs from the paper: its score is a margin; here the samples choose between log-odds and probabilities.
         most = min(_MOST, max(_FEWEST, _NUMBERS // k))
         few = predictions[torch.randperm(n, generator=torch.Generator().manual_seed(0))[:most].to(predictions.labels)]
         shares = (usual, *(share for share in _SHARES if share > usual))
         return min(shares, key=lambda share: self._held_out_loss(with_floor(few, share) if share else few))
 
     def _held_out_loss(self, predictions: Predictions) -> float:
-        """Return the log-loss of samples, each from the fit on the other folds."""
-        fold, loss = deal_folds(predictions.labels, _FOLDS, seed=0), 0.0
+        """Return the log-loss of the samples of each fold under the fit on the others."""
+        loss = 0.0
         with without_our_warnings():
-            for number in range(_FOLDS):
-                held = predictions[(fold == number).nonzero()[:, 0]]
+            for others, held_out in folds_of(predictions, _FOLDS):
                 try:
-                    fitted = self._fit(predictions[(fold != number).nonzero()[:, 0]]).map
+                    fitted = self._fit(others).map
                 except FitError:
                     return math.inf
-                log_probs = fitted.transform(held).log_probs.double()
-                loss -= float(log_probs.gather(1, held.labels[:, None]).sum())
+                log_probs = fitted.transform(held_out).log_probs.double()
+                loss -= float(log_probs.gather(1, held_out.labels[:, None]).sum())
         return loss
 
     def _fit(self, predictions: Predictions) -> Fitted:
         warn_of_absent(predictions, self.title)
-        # Differs from the paper: the score is the log-odds, since a network has no margin; the sign of a is turned.
+        # Differs from the paper: the score is the log-odds, since a network has no margin; a has the other sign.
         fit = fit_classes(predictions, _line, name="Platt scaling", targets=self.targets)
         return Fitted(class_map(Polynomial(fit.weights), predictions.n_classes), fit.certificate())
 
@@ -226,42 +220,39 @@ def _line(log_odds: Tensor) -> Tensor:
 class BetaCalibration(Calibrator):
     """Logistic regression on ln p and ln(1 − p), each with its own slope.
 
-    Slopes of its own for either side let it be sigmoid, inverse sigmoid or neither, and unlike Platt's line it can
-    leave probabilities that were right alone (a = b = 1, c = 0). It never turns the order round. It hurts where little
-    is known of one side: of a class with few rows, ln p of those rows sets the whole slope. Of more than two classes
-    each is fitted against the rest and the results are divided by their sum.
+    Separate slopes for either side let it be sigmoid, inverse sigmoid or neither, and unlike Platt's line it can leave
+    calibrated probabilities unchanged (a = b = 1, c = 0). It never reverses the order. It hurts where little is known
+    about one side: with few samples of a class, ln p of those sets the whole slope. With more than two classes each is
+    fitted against the rest and the results are divided by their sum.
 
     Formula: q = σ(a ln p − b ln(1 − p) + c), a, b >= 0; for k > 2 classes q_j ∝ that of p_j
-    Rows: about 100 of each class. With fewer, "am" and "ab" have a parameter less.
+    Samples: about 100 of each class. With fewer, "am" and "ab" have a parameter less.
 
     Args:
-        parameters: Those that are free. "abm": all three; "ab": q(1/2) = 1/2, so c = (a − b) ln 2; "am": a = b, which
+        parameters: Free parameters. "abm": all three; "ab": q(1/2) = 1/2, so c = (a − b) ln 2; "am": a = b, which
             is Platt scaling with plain targets and a slope that is not negative.
 
     Raises:
-        FitError: For two classes, if the probabilities tell them apart without error. (Of more classes that one gets
-            Platt's smoothed targets, with a warning.)
+        FitError: For two classes, if they are separable. (With more classes the separable one gets Platt's smoothed
+            targets, with a warning.)
 
     Example:
-        >>> rows = Predictions.from_binary_logits([-6.0, -4.0, -2.0, 2.0, 4.0, 6.0], [0, 0, 1, 0, 1, 1])
-        >>> fitted = BetaCalibration().fit(rows)
-        >>> [round(number, 3) for number in fitted.transform(rows).probs[:, 1].tolist()]
+        >>> samples = Predictions.from_binary_logits([-6.0, -4.0, -2.0, 2.0, 4.0, 6.0], [0, 0, 1, 0, 1, 1])
+        >>> fitted = BetaCalibration().fit(samples)
+        >>> [round(number, 3) for number in fitted.transform(samples).probs[:, 1].tolist()]
         [0.1, 0.188, 0.325, 0.675, 0.812, 0.9]
     """
 
-    name: ClassVar[str] = "beta"
-    title: ClassVar[str] = "Beta calibration"
-    family: ClassVar[CalibratorFamily] = "scaling"
-    paper: ClassVar[Paper] = Paper(
+    name = "beta"
+    title = "Beta calibration"
+    family = "scaling"
+    paper = Paper(
         "Kull et al.",
         2017,
         "Beta calibration: a well-founded and easily implemented improvement on logistic calibration for binary "
         "classifiers",
         "PMLR 54:623-631",
     )
-    # The shift moves the threshold between the classes.
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_ranking: ClassVar[bool] = False
 
     parameters: Literal["abm", "ab", "am"] = "abm"
 
@@ -269,7 +260,7 @@ class BetaCalibration(Calibrator):
         check_known(self.parameters, ("abm", "ab", "am"), "parameters")
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        features, rising = {"abm": (_abm, (1, 2)), "ab": (_ab, (0, 1)), "am": (_am, (1,))}[self.parameters]
+        features, rising = {"abm": (_abm, (1, 2)), "ab": (_ab, (0, 1)), "am": (_line, (1,))}[self.parameters]
         # Differs from the paper: a slope that turns out negative is 0 for "ab" and "am", too.
         fit = fit_classes(predictions, features, name="beta calibration", rising=rising)
         if self.parameters == "abm":
@@ -292,12 +283,8 @@ def _ab(log_odds: Tensor) -> Tensor:
     return torch.stack([of_p + math.log(2), of_rest - math.log(2)], dim=1)  # both 0 at one half
 
 
-def _am(log_odds: Tensor) -> Tensor:
-    return torch.stack([torch.ones_like(log_odds), log_odds], dim=1)
-
-
 def _logarithms(log_odds: Tensor) -> tuple[Tensor, Tensor]:
-    """The features ln p and -ln(1 - p), from one logarithm; both are right to 1e-15."""
+    """The features ln p and -ln(1 - p), from one logarithm; both are accurate to 1e-15."""
     of_rest = softplus(log_odds, threshold=40)
     return log_odds - of_rest, of_rest
 
@@ -308,36 +295,31 @@ class QuadraticScaling(Calibrator):
     """Logistic regression on the log-odds and their square, without a penalty.
 
     The square lets the two sides bend differently, as they should where the log-odds of the classes are bell-shaped
-    with different widths; on two-class tables it is among the best. It hurts beyond the calibration rows: a parabola
-    turns, so a row surer than all of those can come out unsure, or sure of the other class. Of more classes each is
-    fitted against the rest and the results are divided by their sum.
+    with different widths; on two-class tables it is among the best. It hurts beyond the calibration samples: a parabola
+    turns, so a sample more confident than all of those can become unconfident, or confident in the other class. With
+    more classes each is fitted against the rest and the results are divided by their sum.
 
     Formula: q = σ(a + b s + c s²), s = ln p/(1 − p); for k > 2 classes q_j ∝ σ(a_j + b_j s_j + c_j s_j²)
-    Rows: about 100 of each class. With fewer the parabola follows single rows.
+    Samples: about 100 of each class. With fewer the parabola follows single samples.
 
     Raises:
-        FitError: For two classes, if log-odds and squares tell them apart without error. (Of more classes that one gets
+        FitError: For two classes, if log-odds and squares separate them. (With more classes the separable one gets
             Platt's smoothed targets, with a warning.)
 
     Example:
-        >>> rows = Predictions.from_binary_logits([-3.0, -1.0, 0.5, 1.0, 2.0, 4.0], [0, 0, 1, 0, 1, 0])
-        >>> fitted = QuadraticScaling().fit(rows)
-        >>> [round(number, 3) for number in fitted.transform(rows).probs[:, 1].tolist()]
+        >>> samples = Predictions.from_binary_logits([-3.0, -1.0, 0.5, 1.0, 2.0, 4.0], [0, 0, 1, 0, 1, 0])
+        >>> fitted = QuadraticScaling().fit(samples)
+        >>> [round(number, 3) for number in fitted.transform(samples).probs[:, 1].tolist()]
         [0.0, 0.021, 0.546, 0.688, 0.71, 0.035]
     """
 
-    name: ClassVar[str] = "quadratic"
-    title: ClassVar[str] = "Quadratic scaling"
-    family: ClassVar[CalibratorFamily] = "scaling"
-    paper: ClassVar[Paper] = Paper(
-        "Berta et al.", 2025, "Structured Matrix Scaling for Multi-Class Calibration", "arXiv:2511.03685"
-    )
-    # A parabola is not monotone.
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_ranking: ClassVar[bool] = False
+    name = "quadratic"
+    title = "Quadratic scaling"
+    family = "scaling"
+    paper = Paper("Berta et al.", 2025, "Structured Matrix Scaling for Multi-Class Calibration", "arXiv:2511.03685")
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        # Differs from the paper: it defines the method for two classes; one against the rest is ours.
+        # Differs from the paper: it defines the method for two classes; for more, each against the rest.
         fit = fit_classes(predictions, _parabola, name="quadratic scaling")
         return Fitted(class_map(Polynomial(fit.weights), predictions.n_classes), fit.certificate())
 

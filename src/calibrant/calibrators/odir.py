@@ -3,14 +3,14 @@
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, TypeAlias, final, get_args
+from typing import Literal, NamedTuple, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from calibrant.calibrators.affine import check_every_class_seen, log_probs_at, temperature_fit
-from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, deal_folds
+from calibrant.calibrators.base import Calibrator, Fitted, deal_folds
 from calibrant.checks import check_at_least, check_known, check_positive
 from calibrant.errors import FitError
 from calibrant.maps import Affine, Mixture
@@ -22,24 +22,24 @@ __all__ = ["Chosen", "DirichletODIR", "MatrixScalingODIR", "OdirSearch", "Streng
 
 OdirSearch: TypeAlias = Literal["stepwise", "neural-clamping", "kull"]
 
-# How often the held-out loss may rise, one strength after the other, before weaker ones are not tried.
-_PATIENCE = 2
-# What the held-out loss may be, as a multiple of the lowest, before weaker ones are not tried.
-_CLEARLY = 1.02
+# The path ends when the held-out loss has risen so often in a row, or is this multiple of the lowest.
+_PATIENCE, _CLEARLY = 2, 1.02
 # Gradient of fits whose held-out losses are only compared, and the share to which the losses are then known.
 _COMPARED, _KNOWN = 2e-6, 1e-6
+# The same for matrices of many classes: their fits are slow, and strengths ten times apart need no more.
 _MANY_CLASSES = 100
+_ROUGHLY_COMPARED, _ROUGHLY_KNOWN = 1e-4, 2e-4
 
 
 class Strengths(NamedTuple):
-    """λ of the off-diagonal, infinity for none of it, and μ of the bias."""
+    """λ of the off-diagonal, infinite for a diagonal matrix, and μ of the bias."""
 
     off_diagonal: float
     bias: float
 
 
 class Chosen(NamedTuple):
-    """The best strengths, the log-loss they had on rows held out, and the fits of all folds."""
+    """The best strengths, their mean log-loss on held-out samples, and the fits of all folds."""
 
     strengths: Strengths
     loss: float
@@ -54,7 +54,7 @@ def fit_odir(
     *,
     tolerance: float = 1e-8,
 ) -> AffineFit:
-    """Weight and bias at given strengths, to a gradient below the tolerance."""
+    """Fit weight and bias at given strengths, to a gradient below the tolerance."""
     k = inputs.shape[1]
     if math.isinf(strengths.off_diagonal):
         ridge = Ridge(bias=strengths.bias / k)
@@ -73,81 +73,76 @@ def search_strengths(
     fixed: tuple[float | None, float | None],
     start: float,
 ) -> Chosen:
-    """Strengths with the smallest log-loss on held-out rows.
+    """Search the strengths with the smallest log-loss on held-out samples.
 
     Args:
         inputs: Logits or log-probabilities, (n, k).
         labels: Shape (n,).
         fold: Fold of every sample, (n,).
         search: Which strengths are tried.
-        fixed: Those given, λ and μ; None for those to be searched.
-        start: Multiple of the identity to begin from.
+        fixed: λ and μ where they are given; None for those to be searched.
+        start: Multiple of the identity to start from.
 
     Raises:
         FitError: If none could be fitted in every fold; the message is that of the strongest.
     """
-    # The fits of the folds are what the search of Kull et al. keeps; the others' are only compared.
-    k, trial = inputs.shape[1], _Trial(inputs, labels, fold, start, tolerance=1e-8 if search == "kull" else _COMPARED)
+    # The search of Kull et al. keeps the fits of the folds; the others only compare them.
+    k, trials = inputs.shape[1], _FoldFits(inputs, labels, fold, start, exact=search == "kull")
     strength, bias_strength = fixed
     if search == "neural-clamping":
-        pairs = (Strengths(_or(strength, each), _or(bias_strength, each)) for each in _powers(4, -2))
-        return trial.best(dict.fromkeys(pairs))
+        pairs = (
+            Strengths(power if strength is None else strength, power if bias_strength is None else bias_strength)
+            for power in _powers(4, -2)
+        )
+        return trials.best(dict.fromkeys(pairs))
     weakest = -2 if k >= _MANY_CLASSES else -5
     if search == "kull":
-        by_strength = [each * share for each in _powers(6, weakest) for share in (1, 0.5, 0.25)]
+        by_strength = [power * share for power in _powers(6, weakest) for share in (1, 0.5, 0.25)]
         paths = (
-            trial.best([Strengths(each, of_bias) for each in _given(strength, by_strength)])
-            for of_bias in _given(bias_strength, _powers(6, weakest))
+            trials.best([Strengths(value, mu) for value in (by_strength if strength is None else [strength])])
+            for mu in (_powers(6, weakest) if bias_strength is None else [bias_strength])
         )
         return min(paths, key=lambda chosen: chosen.loss)
     diagonal = None
     if bias_strength is None:
-        diagonal = trial.best([Strengths(math.inf, each) for each in _powers(6, weakest)], patience=_PATIENCE)
+        diagonal = trials.best([Strengths(math.inf, power) for power in _powers(6, weakest)], patience=_PATIENCE)
         bias_strength = diagonal.strengths.bias
-    path = [Strengths(each, bias_strength) for each in _given(strength, _powers(6, weakest))]
-    return trial.best(path, patience=_PATIENCE, after=diagonal)
+    powers = _powers(6, weakest) if strength is None else [strength]
+    return trials.best([Strengths(power, bias_strength) for power in powers], patience=_PATIENCE, after=diagonal)
 
 
 def _powers(largest: int, smallest: int) -> Iterator[float]:
     return (10.0**power for power in range(largest, smallest - 1, -1))
 
 
-def _given(value: float | None, otherwise: Iterable[float]) -> Iterable[float]:
-    return otherwise if value is None else [value]
+class _FoldFits:
+    """Fits on all folds but one, evaluated on that one."""
 
+    def __init__(self, inputs: Tensor, labels: Tensor, fold: Tensor, start: float, *, exact: bool) -> None:
+        self._inputs, self._labels, self._start, self._exact = inputs, labels, start, exact
+        numbers = range(int(fold.max()) + 1)
+        self._folds = [((fold != number).nonzero()[:, 0], (fold == number).nonzero()[:, 0]) for number in numbers]
 
-def _or(value: float | None, otherwise: float) -> float:
-    return otherwise if value is None else value
+    def best(self, path: Iterable[Strengths], *, patience: int | None = None, after: Chosen | None = None) -> Chosen:
+        """Find the best strengths of a path from strong to weak, which starts where another ended.
 
-
-class _Trial:
-    """Fits on all folds but one, judged on that one."""
-
-    def __init__(self, inputs: Tensor, labels: Tensor, fold: Tensor, start: float, *, tolerance: float) -> None:
-        self._inputs, self._labels, self._fold, self._start = inputs, labels, fold, start
-        self._tolerance = tolerance
-        self._folds = range(int(fold.max()) + 1)
-
-    def best(
-        self, strengths: Iterable[Strengths], *, patience: int | None = None, after: Chosen | None = None
-    ) -> Chosen:
-        """The best of a path from strong to weak, which begins where another ended.
-
-        With patience the path ends when the loss has risen so often, or is clearly higher; the latter is seen on the
-        first folds, if these alone lose as much: fits at the weakest strengths are the slowest.
+        With patience the path ends when the loss has risen so often, or is clearly higher. The latter is decided on the
+        first folds if these alone lose as much: fits at the weakest strengths are the slowest.
         """
         starts: list[tuple[Tensor | float, Tensor | float]] = [(self._start, 0.0) for _ in self._folds]
         if after is not None:
             starts = [(fit.weight, fit.bias) for fit in after.fits]
         chosen, before, rises, failure, n = None, math.inf, 0, None, len(self._labels)
         lowest: list[float] = []  # losses of the folds at the chosen strengths
-        for each in strengths:
+        for strengths in path:
+            tolerance, known = self._precision(strengths)
             fits: list[AffineFit] = []
             losses: list[float] = []
             try:
-                for number in self._folds:
-                    fits.append(self._fit(number, each, starts[number]))
-                    losses.append(self._held_out(number, fits[-1]))
+                for (others, held_out), start in zip(self._folds, starts, strict=True):
+                    inputs, labels = self._inputs[others], self._labels[others]
+                    fits.append(fit_odir(inputs, labels, strengths, start, tolerance=tolerance))
+                    losses.append(self._loss(fits[-1], held_out))
                     if chosen is not None and patience is not None:
                         rise = sum(losses) - sum(lowest[: len(losses)])
                         if rise > (_CLEARLY - 1) * chosen.loss * n:
@@ -158,8 +153,8 @@ class _Trial:
             starts = [(fit.weight, fit.bias) for fit in fits]
             loss = sum(losses) / n
             if chosen is None or loss < chosen.loss:
-                chosen, lowest = Chosen(each, loss, tuple(fits)), losses
-            rises = rises + 1 if loss > before + _KNOWN * before else 0
+                chosen, lowest = Chosen(strengths, loss, tuple(fits)), losses
+            rises = rises + 1 if loss > before + known * before else 0
             before = loss
             if patience is not None and (rises >= patience or loss > _CLEARLY * chosen.loss):
                 break
@@ -168,16 +163,18 @@ class _Trial:
             raise failure
         return chosen
 
-    def _fit(self, number: int, strengths: Strengths, start: tuple[Tensor | float, Tensor | float]) -> AffineFit:
-        rows = (self._fold != number).nonzero()[:, 0]
-        return fit_odir(self._inputs[rows], self._labels[rows], strengths, start, tolerance=self._tolerance)
+    def _precision(self, strengths: Strengths) -> tuple[float, float]:
+        """Tolerance of the fits, and the share to which their losses are known."""
+        if self._exact:
+            return 1e-8, _KNOWN
+        is_slow = self._inputs.shape[1] >= _MANY_CLASSES and not math.isinf(strengths.off_diagonal)
+        return (_ROUGHLY_COMPARED, _ROUGHLY_KNOWN) if is_slow else (_COMPARED, _KNOWN)
 
-    def _held_out(self, number: int, fit: AffineFit) -> float:
-        """Sum of the log-losses of one fold."""
-        rows = (self._fold == number).nonzero()[:, 0]
-        inputs, weight = self._inputs[rows].double(), fit.weight
+    def _loss(self, fit: AffineFit, held_out: Tensor) -> float:
+        """Sum of the log-losses of held-out samples."""
+        inputs, weight = self._inputs[held_out].double(), fit.weight
         logits = (inputs @ weight.T if weight.ndim == 2 else inputs * weight) + fit.bias
-        return float(cross_entropy(logits, self._labels[rows], reduction="sum"))
+        return float(cross_entropy(logits, self._labels[held_out], reduction="sum"))
 
 
 _KULL = Paper(
@@ -195,27 +192,27 @@ class MatrixScalingODIR(Calibrator):
     """Matrix scaling of the logits, with penalties on the off-diagonal of the matrix and on the shifts.
 
     The diagonal is free, so that at large strengths the method is a slope for each class, and at small ones matrix
-    scaling. It all hangs on the strengths: with a hundred classes and 5,000 rows λ = 10³ can be better than a
-    temperature and λ = 10² ruin the predictions. Left to be searched they cost a fit for each fold and value: a second
-    at 10 classes, five at 100. Structured matrix scaling (sms) sets its strengths by a rule, penalises the diagonal,
-    too, and is mostly both faster and better.
+    scaling. The result depends on the strengths: with a hundred classes and 5,000 samples λ = 10³ can be better than a
+    temperature and λ = 10² ruin the predictions. Searching them costs a fit for each fold and value: a second at 10
+    classes, five at 100. Structured matrix scaling (sms) sets its strengths by a rule, penalises the diagonal as well,
+    and is mostly both faster and better.
 
     Formula: q = softmax(W z + b); W, b minimise NLL + λ/(k(k − 1)) Σ_{j≠l} w_jl² + μ/k Σ b_j²
-    Rows: about 50 of each class; a class without rows has no optimum, since the diagonal is not penalised.
+    Samples: about 50 of each class; a class without samples has no optimum, since the diagonal is not penalised.
 
     Args:
-        strength: λ; None for searched.
-        bias_strength: μ; None for searched.
-        search: Which strengths are tried, by the log-loss of held-out rows. ``stepwise``: first μ without an
+        strength: λ; None to search it.
+        bias_strength: μ; None to search it.
+        search: Which strengths are tried, by the log-loss of held-out samples. ``stepwise``: first μ without an
             off-diagonal, then λ, each from 10⁶ down by tens until the loss has risen twice, or by 2 %; then fitted on
-            all rows. ``neural-clamping``: λ = μ, the seven powers of ten from 10⁴ to 10⁻². ``kull``: all pairs of λ in
-            {1, ½, ¼} times, and μ in, the powers of ten from 10⁶ to 10⁻⁵ (10⁻² from 100 classes on), and then the mean
-            of the probabilities that the fits of the folds give: an hour at 100 classes.
-        folds: Parts that the rows are dealt into.
+            all samples. ``neural-clamping``: λ = μ, the seven powers of ten from 10⁴ to 10⁻². ``kull``: all pairs of λ
+            in {1, ½, ¼} times, and μ in, the powers of ten from 10⁶ to 10⁻⁵ (10⁻² from 100 classes on), and then the
+            mean of the probabilities that the fits of the folds give: an hour at 100 classes.
+        folds: Number of folds.
         seed: Random seed of the fold assignment.
 
     Raises:
-        FitError: If a class has fewer rows than needed (one; two where strengths are searched), or all predictions
+        FitError: If a class has fewer samples than needed (one; two where strengths are searched), or all predictions
             are right.
 
     Example:
@@ -226,13 +223,10 @@ class MatrixScalingODIR(Calibrator):
         True
     """
 
-    name: ClassVar[str] = "ms_odir"
-    title: ClassVar[str] = "Matrix scaling with ODIR"
-    family: ClassVar[CalibratorFamily] = "scaling"
-    paper: ClassVar[Paper] = _KULL
-    # Classes are mixed.
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_ranking: ClassVar[bool] = False
+    name = "ms_odir"
+    title = "Matrix scaling with ODIR"
+    family = "scaling"
+    paper = _KULL
 
     strength: float | None = None
     bias_strength: float | None = None
@@ -244,7 +238,7 @@ class MatrixScalingODIR(Calibrator):
         _check_options(self)
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        return _learn(self, predictions, of_log_probs=False)
+        return _fit(self, predictions, of_log_probs=False)
 
 
 @final
@@ -252,39 +246,36 @@ class MatrixScalingODIR(Calibrator):
 class DirichletODIR(Calibrator):
     """Dirichlet calibration: a linear function of the log-probabilities, penalised as in ODIR.
 
-    It is what turns one Dirichlet distribution for each class into probabilities. Beside :class:`MatrixScalingODIR`,
-    which takes the logits as they are, it does not depend on a number added to all logits of a row; otherwise all that
-    is said there holds here.
+    One Dirichlet distribution of the probabilities for each class leads to this map. Unlike
+    :class:`MatrixScalingODIR`, it does not depend on a number added to all logits of a sample; everything else said
+    there holds here.
 
     Formula: q = softmax(W ln p + b), p = softmax(z); W, b minimise NLL + λ/(k(k − 1)) Σ_{j≠l} w_jl² + μ/k Σ b_j²
-    Rows: about 50 of each class; a class without rows has no optimum, since the diagonal is not penalised.
+    Samples: about 50 of each class; a class without samples has no optimum, since the diagonal is not penalised.
 
     Args:
-        strength: λ; None for searched.
-        bias_strength: μ; None for searched.
+        strength: λ; None to search it.
+        bias_strength: μ; None to search it.
         search: Which strengths are tried, as for :class:`MatrixScalingODIR`.
-        folds: Parts that the rows are dealt into.
+        folds: Number of folds.
         seed: Random seed of the fold assignment.
 
     Raises:
-        FitError: If a class has fewer rows than needed (one; two where strengths are searched), or all predictions
+        FitError: If a class has fewer samples than needed (one; two where strengths are searched), or all predictions
             are right.
 
     Example:
         >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.2, 0.8], [0.1, 0.9]])
-        >>> rows = Predictions.from_probs(probs, [0, 1, 0, 1, 1])
-        >>> fitted = DirichletODIR(strength=1.0, bias_strength=1.0).fit(rows)
+        >>> samples = Predictions.from_probs(probs, [0, 1, 0, 1, 1])
+        >>> fitted = DirichletODIR(strength=1.0, bias_strength=1.0).fit(samples)
         >>> fitted.of_log_probs
         True
     """
 
-    name: ClassVar[str] = "dirichlet_odir"
-    title: ClassVar[str] = "Dirichlet calibration with ODIR"
-    family: ClassVar[CalibratorFamily] = "scaling"
-    paper: ClassVar[Paper] = _KULL
-    # Classes are mixed.
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_ranking: ClassVar[bool] = False
+    name = "dirichlet_odir"
+    title = "Dirichlet calibration with ODIR"
+    family = "scaling"
+    paper = _KULL
 
     strength: float | None = None
     bias_strength: float | None = None
@@ -296,7 +287,7 @@ class DirichletODIR(Calibrator):
         _check_options(self)
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        return _learn(self, predictions, of_log_probs=True)
+        return _fit(self, predictions, of_log_probs=True)
 
 
 def _check_options(method: MatrixScalingODIR | DirichletODIR) -> None:
@@ -307,10 +298,10 @@ def _check_options(method: MatrixScalingODIR | DirichletODIR) -> None:
     check_at_least(method.folds, 2, "folds")
 
 
-def _learn(method: MatrixScalingODIR | DirichletODIR, predictions: Predictions, *, of_log_probs: bool) -> Fitted:
+def _fit(method: MatrixScalingODIR | DirichletODIR, predictions: Predictions, *, of_log_probs: bool) -> Fitted:
     strength, bias_strength = method.strength, method.bias_strength
-    searched = strength is None or bias_strength is None
-    check_every_class_seen(predictions, method.title, least=2 if searched else 1)
+    is_searched = strength is None or bias_strength is None
+    check_every_class_seen(predictions, method.title, least=2 if is_searched else 1)
     start = temperature_fit(predictions, method.title).beta
     inputs, labels = log_probs_at(predictions, 1.0) if of_log_probs else predictions.logits, predictions.labels
 
@@ -320,9 +311,9 @@ def _learn(method: MatrixScalingODIR | DirichletODIR, predictions: Predictions, 
     if strength is not None and bias_strength is not None:
         fit = fit_odir(inputs, labels, Strengths(strength, bias_strength), (start, 0.0))
         return Fitted(as_map(fit), fit.certificate)
-    # Differs from Neural Clamping's paper: it takes the best "on the calibration dataset". On the rows fitted the loss
-    # is always smallest at the weakest penalty; the section of Kull et al. that it points to holds rows out.
-    fold = deal_folds(_first_rows(labels, inputs.shape[1]), method.folds, method.seed)
+    # Differs from Neural Clamping's paper: it takes the best "on the calibration dataset". On the samples of the fit
+    # the loss is always smallest at the weakest penalty; the section of Kull et al. that it cites holds samples out.
+    fold = deal_folds(labels, method.folds, method.seed)
     chosen = search_strengths(inputs, labels, fold, search=method.search, fixed=(strength, bias_strength), start=start)
     note = (
         f"strength {chosen.strengths.off_diagonal:g} and bias_strength {chosen.strengths.bias:g} have the smallest "
@@ -335,9 +326,3 @@ def _learn(method: MatrixScalingODIR | DirichletODIR, predictions: Predictions, 
         return Fitted(mean, worst, (note,))
     fit = fit_odir(inputs, labels, chosen.strengths, (chosen.fits[0].weight, chosen.fits[0].bias))
     return Fitted(as_map(fit), fit.certificate, (note,))
-
-
-def _first_rows(labels: Tensor, k: int) -> Tensor:
-    """Classes known by their first row instead of their number, on which nothing should depend, (n,)."""
-    rows = torch.arange(len(labels), device=labels.device)
-    return rows.new_full((k,), len(labels)).scatter_reduce(0, labels, rows, "amin")[labels]

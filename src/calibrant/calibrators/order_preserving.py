@@ -1,12 +1,12 @@
-"""Intra-order-preserving functions: more freedom than a temperature, and still no prediction changes."""
+"""Intra-order-preserving functions: more flexible than a temperature, without changing a prediction."""
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 from torch import Tensor
 
 from calibrant.calibrators.affine import TemperatureScaling
-from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, warn_of_absent
+from calibrant.calibrators.base import Calibrator, Fitted, warn_of_absent
 from calibrant.checks import check_at_least, check_positive
 from calibrant.errors import SeparableError
 from calibrant.maps import MonotoneMap, OrderPreservingMap, Sees
@@ -21,42 +21,42 @@ _RAHIMI = Paper(
     "Rahimi et al.", 2020, "Intra Order-preserving Functions for Calibration of Multi-Class Neural Networks",
     "arXiv:2003.06820",
 )  # fmt: skip
-# Log-probabilities of a class that hardly vary tell nothing; they must not be blown up until they seem to.
+# Log-probabilities of a class that hardly vary carry no information, and are not scaled up.
 _LEAST_SPREAD = 0.1
-# A slope is at least this; temperature scaling is 1 everywhere.
+# Least slope of the diagonal function; temperature scaling is 1 everywhere.
 _LEAST_SLOPE = 0.01
 
 
 @final
 @dataclass(frozen=True)
 class OrderPreserving(Calibrator):
-    """Stretch each gap between neighbouring logits by a number that a small network reads off the row (OP).
+    """Stretch each gap between neighbouring logits by a number that a small network computes from the sample (OP).
 
-    The full order of every row is kept, so that neither the accuracy nor any top-5 accuracy can change. The network
-    sees which class is which, and can so lower its trust in classes that are overrated, as vector scaling does. With
-    few rows it has little to learn from and stays at temperature scaling, to which a strong ``weight_decay`` leads. It
-    hurts where the calibration rows are not drawn like those to come: the network then answers for rows it never saw.
+    The order of all classes in a sample is kept, so that neither accuracy nor top-5 accuracy can change. The network
+    sees which class is which, and can lower the confidence in overrated classes, as vector scaling does. With few
+    samples it has little to learn from and stays at temperature scaling, to which a strong ``weight_decay`` leads. It
+    hurts where the calibration samples have another distribution than later ones: the network then extrapolates.
 
     Formula: q = softmax(S⁻¹(−Σ_{i<j} m_i(z) (z_(i) − z_(i+1)))), m = softplus(network(z)) > 0, S sorts z downwards
-    Rows: about 50 a class for more than temperature scaling; with fewer it is no better and, as regularised, no worse.
-        A class without rows is trusted less and less, with a warning.
+    Samples: about 50 per class to improve on temperature scaling; with fewer it is no better and, as regularised, no
+        worse. The confidence in a class without samples falls, with a warning.
 
     Args:
         hidden: Size of the hidden layer.
-        weight_decay: Penalty on the squared distance of the weights from their start, divided by the number of rows.
-            Below 1 it overfits a hundred classes with 5,000 rows; infinitely large it is temperature scaling.
+        weight_decay: Penalty on the squared distance of the weights from their start, divided by the number of samples.
+            Below 1 it overfits a hundred classes with 5,000 samples; infinitely large it is temperature scaling.
         seed: Random seed of the network's initial weights.
 
     Raises:
         FitError: If (almost) every prediction is right, so that no finite stretch is best; or no optimum is reached.
     """
 
-    name: ClassVar[str] = "order_preserving"
-    title: ClassVar[str] = "Order-preserving network"
-    family: ClassVar[CalibratorFamily] = "scaling"
-    paper: ClassVar[Paper] = _RAHIMI
-    preserves_accuracy: ClassVar[bool] = True
-    preserves_ranking: ClassVar[bool] = False  # rows are stretched differently
+    name = "order_preserving"
+    title = "Order-preserving network"
+    family = "scaling"
+    paper = _RAHIMI
+    preserves_accuracy = True
+    preserves_ranking = False  # samples are stretched differently
 
     hidden: int = 32
     weight_decay: float = 3.0
@@ -73,19 +73,19 @@ class OrderPreserving(Calibrator):
 @final
 @dataclass(frozen=True)
 class OrderInvariant(Calibrator):
-    """Stretch each gap between neighbouring logits by a number that a small network reads off the sorted row (OI).
+    """Stretch each gap between neighbouring logits by a number that a network computes from the sorted sample (OI).
 
     As :class:`OrderPreserving`, with a network that sees the largest logit, the second largest and so on, and not which
-    class is which: it learns from all classes at once, needs fewer rows, and can fix what depends on the shape of a
-    row (sure of one class, torn between two, lost among many), but not what is wrong with one class. The full order of
-    every row is kept. It hurts where the rows to come have shapes that the calibration rows had not.
+    class is which: it learns from all classes at once, needs fewer samples, and can correct what depends on the shape
+    of a sample (confident in one class, undecided between two, spread over many), but not a single class. The order of
+    all classes in a sample is kept. It hurts where later samples have shapes that the calibration samples had not.
 
     Formula: q = softmax(S⁻¹(−Σ_{i<j} m_i(Sz) (z_(i) − z_(i+1)))), m = softplus(network(Sz)) > 0, S sorts z downwards
-    Rows: about 1,000 for more than temperature scaling; with fewer it is no better and, as regularised, no worse.
+    Samples: about 1,000 to improve on temperature scaling; with fewer it is no better and, as regularised, no worse.
 
     Args:
         hidden: Size of the hidden layer.
-        weight_decay: Penalty on the squared distance of the weights from their start, divided by the number of rows;
+        weight_decay: Penalty on the squared distance of the weights from their start, divided by the number of samples;
             infinitely large it is temperature scaling.
         seed: Random seed of the network's initial weights.
 
@@ -93,12 +93,12 @@ class OrderInvariant(Calibrator):
         FitError: If (almost) every prediction is right, so that no finite stretch is best; or no optimum is reached.
     """
 
-    name: ClassVar[str] = "order_invariant"
-    title: ClassVar[str] = "Order-invariant network"
-    family: ClassVar[CalibratorFamily] = "scaling"
-    paper: ClassVar[Paper] = _RAHIMI
-    preserves_accuracy: ClassVar[bool] = True
-    preserves_ranking: ClassVar[bool] = False  # rows are stretched differently
+    name = "order_invariant"
+    title = "Order-invariant network"
+    family = "scaling"
+    paper = _RAHIMI
+    preserves_accuracy = True
+    preserves_ranking = False  # samples are stretched differently
 
     hidden: int = 32
     weight_decay: float = 3.0
@@ -117,27 +117,27 @@ class DiagonalOrderPreserving(Calibrator):
     """One rising function applied to every log-probability (DIAG).
 
     Temperature scaling is a straight line; this one may bend, so that large and small probabilities are sharpened or
-    softened to different degrees. A few numbers and a convex fit: the optimum is the only one. The full order of every
-    row is kept. It cannot fix a class, and where a temperature is all that is wrong it only adds a little noise.
+    softened to different degrees. It has a few numbers and a convex fit, with one optimum. The order of all classes in
+    a sample is kept. It cannot correct a single class, and where a temperature suffices it only adds a little noise.
 
     Formula: q = softmax(f(ln p_1), …, f(ln p_k)), p = softmax(z / T), f rising and straight between knots
-    Rows: about 500; with fewer the penalty keeps f close to a straight line.
+    Samples: about 500; with fewer the penalty keeps f close to a straight line.
 
     Args:
-        pieces: Straight pieces of the function, between equal shares of each row's ten largest log-probabilities.
-        weight_decay: Penalty on squared changes of slope, divided by the number of rows; infinitely large it is
+        pieces: Straight pieces of the function, between equal shares of each sample's ten largest log-probabilities.
+        weight_decay: Penalty on squared changes of slope, divided by the number of samples; infinitely large it is
             temperature scaling.
 
     Raises:
         FitError: If (almost) every prediction is right, so that no finite slope is best; or no optimum is reached.
     """
 
-    name: ClassVar[str] = "diagonal"
-    title: ClassVar[str] = "Diagonal order-preserving function"
-    family: ClassVar[CalibratorFamily] = "scaling"
-    paper: ClassVar[Paper] = _RAHIMI
-    preserves_accuracy: ClassVar[bool] = True
-    preserves_ranking: ClassVar[bool] = False  # the other classes' logits bend too
+    name = "diagonal"
+    title = "Diagonal order-preserving function"
+    family = "scaling"
+    paper = _RAHIMI
+    preserves_accuracy = True
+    preserves_ranking = False  # the logits of the other classes change too
 
     pieces: int = 16
     weight_decay: float = 5.0
@@ -148,7 +148,7 @@ class DiagonalOrderPreserving(Calibrator):
 
     # Differs from the paper: a piecewise straight function in place of the numerical integral of a positive network,
     # which makes the fit convex and the function exact; of log-probabilities after temperature scaling, so that adding
-    # a constant to a row of logits, or multiplying all of them, changes nothing; fitted to its optimum.
+    # a constant to the logits of a sample, or scaling all of them, changes nothing; fitted to its optimum.
     def _fit(self, predictions: Predictions) -> Fitted:
         beta = _fitted_beta(predictions)
         log_probs = (predictions.logits.double() * beta).log_softmax(dim=1)
@@ -159,9 +159,9 @@ class DiagonalOrderPreserving(Calibrator):
 
 
 # Differs from the paper: one hidden layer of tanh, whose start gives temperature scaling; it sees log-probabilities
-# after temperature scaling, so that adding a constant to a row of logits, or multiplying all of them, changes nothing;
-# weights decay towards the start, not towards 0, where the hidden layer would be lost; all rows are fitted at once and
-# to an optimum, where the paper takes some epochs of Adam.
+# after temperature scaling, so that adding a constant to the logits of a sample, or scaling all of them, changes
+# nothing; weights decay towards the start, not towards 0, where the hidden layer would be lost; all samples are fitted
+# at once and to an optimum, where the paper takes some epochs of Adam.
 def _stretched(predictions: Predictions, sees: Sees, hidden: int, weight_decay: float, seed: int) -> Fitted:
     beta = _fitted_beta(predictions)
     logits = predictions.logits.double() * beta
@@ -192,7 +192,7 @@ def _stretched(predictions: Predictions, sees: Sees, hidden: int, weight_decay: 
 
 
 def _fitted_beta(predictions: Predictions) -> Tensor:
-    """Return the inverse of the temperature that everything here starts from."""
+    """Return the inverse temperature that these methods start from."""
     if bool(predictions.correct.all()):
         raise SeparableError(
             f"order-preserving functions must have some wrong predictions to learn from; here all {len(predictions)} "

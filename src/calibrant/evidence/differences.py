@@ -6,54 +6,19 @@ A difference counts as better or worse if it is both beyond noise and large enou
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, final
+from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.evidence.resampling import LEVEL, bootstrap_interval, draw_groups, paired_p, values_of
+from calibrant.evidence.resampling import bootstrap_interval, draw_groups, paired_p, values_of
 from calibrant.metrics import Metric
+from calibrant.metrics.base import Side, is_beyond_noise, side_of, smallest_effect
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = ["Difference", "PairedBootstrap", "Side", "correct", "difference", "holm", "smallest_effect"]
-
-Side: TypeAlias = Literal["better", "worse", "alike"]
-
-# Smallest effects of interest, absolute: shares and areas that no reader would act on below this.
-_ABSOLUTE = {"auroc": 0.005, "aupr_error": 0.005, "aupr_success": 0.005, "fpr95": 0.005, "accuracy": 0.001}
-# The same for calibration errors, which are gaps between shares: a tenth of a percentage point.
-_CALIBRATION = 0.001
-# Relative to the baseline: for scores without a scale of their own (log-loss, Brier score, areas under risk), and for
-# calibration errors that are averaged over classes or squared, so that their size depends on the data.
-_RELATIVE = 0.01
-_RELATIVE_ERRORS = {"sce", "skce"}
-
-
-def smallest_effect(metric: Metric, baseline: float) -> float:
-    """Return the smallest difference from a baseline that matters in practice.
-
-    Enough samples make any difference significant, also one that changes no decision. The bounds: a tenth of a
-    percentage point for accuracy and calibration errors, which reports print with that precision; .005 for AUROC, AUPR
-    and FPR at 95 % TPR, about what another seed of the same training moves them by; 1 % of the baseline for log-loss,
-    Brier score and areas under risk-coverage curves, the gain below which :class:`~calibrant.report.Evaluation` does
-    not advise a temperature. Errors averaged over classes (``sce``) or squared (``skce``) are relative as well.
-
-    Args:
-        metric: The metric that is compared.
-        baseline: Its value for the baseline.
-
-    Example:
-        >>> from calibrant.metrics import AUROC, NLL
-        >>> smallest_effect(AUROC(), 0.9), smallest_effect(NLL(), 0.3)
-        (0.005, 0.003)
-    """
-    if metric.name in _ABSOLUTE:
-        return _ABSOLUTE[metric.name]
-    if metric.family == "calibration" and metric.name not in _RELATIVE_ERRORS:
-        return _CALIBRATION
-    return _RELATIVE * abs(baseline)
 
 
 @final
@@ -80,15 +45,12 @@ class Difference:
     @property
     def is_beyond_noise(self) -> bool:
         """Whether chance would rarely give as much, however little it is."""
-        return self.corrected_p <= LEVEL and not self.low <= 0 <= self.high
+        return is_beyond_noise(self.low, self.high, self.corrected_p)
 
     def with_correction(self, metric: Metric, corrected_p: float) -> "Difference":
         """Return the same difference with a corrected p-value and the side that follows from it."""
-        alike = replace(self, corrected_p=corrected_p, side="alike")
-        is_small = abs(self.value) < smallest_effect(metric, self.baseline)
-        if metric.lower_is_better is None or is_small or not alike.is_beyond_noise:
-            return alike
-        return replace(alike, side="better" if (self.value < 0) == metric.lower_is_better else "worse")
+        side = side_of(metric, baseline=self.baseline, value=self.value, low=self.low, high=self.high, p=corrected_p)
+        return replace(self, corrected_p=corrected_p, side=side)
 
 
 def difference(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from calibrant.metrics import AUGRC, AURC, AUROC, EAURC, FPR95, AUPRError, AUPRSuccess, Metric
-from calibrant.metrics.base import Statistic, TopStatistic
+from calibrant.metrics.base import LEVEL, Statistic, TopStatistic
 from calibrant.metrics.states import Ranked, State, Sums
 from calibrant.numerics.softmax import TOP_LABEL
 from calibrant.predictions import Predictions, TopLabel
@@ -147,9 +147,6 @@ def _join_ties(ranked: Ranked) -> Ranked:
     confidence.scatter_(0, index, ranked.confidence)
     return Ranked(distinct, confidence, right, wrong)
 
-
-LEVEL = 0.05
-"""Significance level of every test."""
 
 # Two-sided 95 %.
 _Z = 1.959963984540054

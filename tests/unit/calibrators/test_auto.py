@@ -122,7 +122,7 @@ def test_learning_the_noise_of_the_class_counts_is_not_rewarded():
     for seed in range(12):
         predictions, fresh = rows(300, 50, seed=seed), rows(3000, 50, seed=1000 + seed)
         gaps = rank(predictions, [Overfit()], seed=seed).standings
-        found.append(next(each for each in gaps if each.name == "overfit").to_nothing.value)
+        found.append(next(each for each in gaps if each.name == "overfit").to_uncalibrated.value)
         mapped = Overfit().fit(predictions).transform(fresh)
         true.append(float((fresh.log_probs - mapped.log_probs).gather(1, fresh.labels[:, None]).mean()))
     assert np.mean(true) > 0.1
@@ -187,7 +187,7 @@ def test_the_winner_is_fitted_on_all_rows():
 def test_the_summary_tells_who_won_and_by_how_much():
     notes = Auto((TemperatureScaling(), Picky())).fit(rows(500, scale=3.0)).summary.notes
     assert notes[0].startswith("chosen by 5-fold cross-validated nll: temperature (")
-    assert "against doing nothing" in notes[0]
+    assert "against no calibration" in notes[0]
     assert notes[1].startswith("ranking: temperature ")
     assert notes[2] == "picky was left out: picky takes 0 rows."
 
@@ -201,7 +201,7 @@ def test_a_candidate_that_cannot_be_fitted_is_dropped_with_its_reason():
 
 
 def test_a_candidate_that_fails_on_all_rows_gives_way_to_the_next():
-    with pytest.warns(CalibrantWarning, match="on every fold but not on all rows"):
+    with pytest.warns(CalibrantWarning, match="on every fold but not on all samples"):
         fitted = Auto((Picky(most=80), TemperatureScaling())).fit(rows(100, scale=3.0))
     assert isinstance(fitted, Scale)
     assert any("picky(most=80) could be fitted" in note for note in fitted.summary.notes)
@@ -407,7 +407,7 @@ def test_ten_rows_are_enough_and_nine_are_not():
         warnings.simplefilter("error")
         fitted = Auto((TemperatureScaling(),)).fit(rows(10))
     assert torch.isfinite(fitted(torch.randn(3, 4))).all()
-    with pytest.raises(FitError, match="two rows a fold; got 9 rows for 5 folds"):
+    with pytest.raises(FitError, match="two samples a fold; got 9 samples for 5 folds"):
         Auto((TemperatureScaling(),)).fit(rows(9))
     with pytest.raises(InputError, match="folds must be at least 2"):
         Auto((TemperatureScaling(),), folds=1).fit(rows(9))
@@ -467,7 +467,7 @@ class TestAClassWithoutRows:
         assert {each.name for each in Auto().rank(predictions).standings} == alike
 
     def test_it_is_told_and_noted(self):
-        with pytest.warns(CalibrantWarning, match="no calibration rows of class 2: .* were left out"):
+        with pytest.warns(CalibrantWarning, match="no calibration samples of class 2: .* were left out"):
             fitted = Auto().fit(self._without(4, 2))
         assert any("were left out" in note for note in fitted.summary.notes)
 
@@ -482,7 +482,7 @@ class TestAClassWithoutRows:
         assert names == {"uncalibrated", "temperature", "ets"}
 
     def test_candidates_that_were_asked_for_are_tried_and_warn_by_themselves(self):
-        with pytest.warns(CalibrantWarning, match="no calibration rows of class 2; all that is learned"):
+        with pytest.warns(CalibrantWarning, match="no calibration samples of class 2; all that is learned"):
             fitted = Auto(candidates=(StructuredVectorScaling(),)).fit(self._without(4, 2))
         assert "svs" in fitted.summary.notes[0]
 

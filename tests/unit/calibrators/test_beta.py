@@ -100,7 +100,7 @@ class TestNoOptimum:
         logits[:100, 2] += 50
         labels = torch.cat([torch.full((100,), 2), torch.randint(0, 2, (300,), generator=generator)])
         rows = Predictions.from_logits(logits, labels)
-        with pytest.warns(CalibrantWarning, match="class 2 cannot be fitted by itself"):
+        with pytest.warns(CalibrantWarning, match="class 2 cannot be fitted separately"):
             fitted = BetaCalibration().fit(rows)
         assert torch.isfinite(fitted(rows.logits)).all()
         assert "class 2" in fitted.summary.notes[0]

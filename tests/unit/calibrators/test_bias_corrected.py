@@ -41,7 +41,7 @@ def test_symmetric_rows_need_no_shift_and_get_the_temperature():
 def test_a_class_without_rows_is_named():
     rows = rows_of()
     seen = Predictions.from_logits(rows.logits, rows.labels, class_names=["ant", "bee", "cow", "dog"])
-    with pytest.raises(FitError, match=r"rows of every class.* of class cow\."):
+    with pytest.raises(FitError, match=r"samples of every class.* of class cow\."):
         BiasCorrectedTemperature().fit(seen[seen.labels != 2])
 
 

@@ -174,7 +174,7 @@ class TestClasswise:
     def test_a_class_without_rows_is_told_and_gets_the_smallest_probability(self):
         rows = network(400, 5)
         rows = rows[rows.labels != 3]
-        with pytest.warns(CalibrantWarning, match="no calibration rows of class 3"):
+        with pytest.warns(CalibrantWarning, match="no calibration samples of class 3"):
             made = ClasswiseHistogramBinning().fit(rows)
         assert made.summary.notes
         used = torch.bincount(bin_index(rows.probs[:, 3].clone(), 15), minlength=15) > 0

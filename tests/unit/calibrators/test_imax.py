@@ -61,7 +61,7 @@ def test_few_bins_cost_little_accuracy_and_take_overconfidence_away():
 def test_a_class_without_rows_is_all_but_ruled_out_and_never_impossible():
     cal = rows()
     absent = cal[cal.labels != 2]
-    with pytest.warns(CalibrantWarning, match="no calibration rows of class 2"):
+    with pytest.warns(CalibrantWarning, match="no calibration samples of class 2"):
         result = IMax(sharing="classwise").fit(absent).transform(cal)
     assert torch.isfinite(result.log_probs).all()
     assert float(result.probs[:, 2].max()) < 0.01

@@ -52,11 +52,14 @@ def test_a_class_without_rows_is_named():
 
 def test_fewer_rows_than_parameters_are_told_of():
     rows = rows_of(100, 12)
-    with pytest.warns(CalibrantWarning, match="156 parameters to 100 rows"):
+    with pytest.warns(CalibrantWarning, match="156 parameters to 100 samples"):
         MatrixScaling().fit(Predictions.from_logits(rows.logits, torch.arange(100) % 12))
 
 
 def test_rows_with_as_many_classes_that_can_be_told_apart_have_no_optimum():
     rows = rows_of(25, 12)
-    with pytest.warns(CalibrantWarning, match="156 parameters to 25 rows"), pytest.raises(FitError, match="separable"):
+    with (
+        pytest.warns(CalibrantWarning, match="156 parameters to 25 samples"),
+        pytest.raises(FitError, match="separable"),
+    ):
         MatrixScaling().fit(Predictions.from_logits(rows.logits, torch.arange(25) % 12))

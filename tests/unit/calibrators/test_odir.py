@@ -122,14 +122,14 @@ def test_a_strength_that_is_given_is_kept(kind):
 @each_kind
 def test_a_class_without_rows_is_named(kind):
     rows = rows_of()
-    with pytest.raises(FitError, match=r"must see rows of every class.* of class 2\."):
+    with pytest.raises(FitError, match=r"must see samples of every class.* of class 2\."):
         kind(strength=1.0, bias_strength=1.0).fit(rows[rows.labels != 2])
 
 
 def test_a_class_of_one_row_cannot_be_searched():
     rows = rows_of()
     only = torch.cat([(rows.labels != 2).nonzero()[:, 0], (rows.labels == 2).nonzero()[:1, 0]])
-    with pytest.raises(FitError, match="at least 2 rows of every class"):
+    with pytest.raises(FitError, match="at least 2 samples of every class"):
         DirichletODIR().fit(rows[only])
 
 

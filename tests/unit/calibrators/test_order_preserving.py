@@ -144,13 +144,13 @@ class TestTruths:
 class TestHardCases:
     @EACH
     @pytest.mark.parametrize(("n", "k"), [(10, 3), (10, 100), (200, 2), (60, 1000)])
-    @pytest.mark.filterwarnings("ignore:.*no calibration rows of class")
+    @pytest.mark.filterwarnings("ignore:.*no calibration samples of class")
     def test_few_rows_and_few_or_many_classes_are_fitted(self, method, n, k):
         cal = drawn(n, k, lambda logits: 3 * logits)
         assert nll(method.fit(cal).transform(cal)) < nll(cal)
 
     @EACH
-    @pytest.mark.filterwarnings("ignore:.*no calibration rows of class")
+    @pytest.mark.filterwarnings("ignore:.*no calibration samples of class")
     def test_a_class_without_rows_keeps_a_probability(self, method):
         cal = drawn(200, 4)
         cal = Predictions.from_logits(cal.logits, cal.labels.clamp(max=2))

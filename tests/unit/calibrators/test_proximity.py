@@ -233,7 +233,7 @@ class TestHardCases:
     @EACH
     def test_as_few_rows_as_neighbours_are_refused(self, method):
         cal, features, _ = biased(10)
-        with pytest.raises(FitError, match=r"more rows than neighbours \(10\).*fewer neighbours"):
+        with pytest.raises(FitError, match=r"more samples than neighbours \(10\).*fewer neighbours"):
             method.fit(cal, features)
         few = type(method)(neighbours=3)
         if method.name == "density_ratio":

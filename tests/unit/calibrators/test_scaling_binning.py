@@ -116,7 +116,7 @@ def test_many_classes_get_bins_enough_to_keep_the_predictions():
 
 def test_a_class_without_rows_is_told_of_and_never_impossible():
     cal = rows()
-    with pytest.warns(CalibrantWarning, match="no calibration rows of class 1"):
+    with pytest.warns(CalibrantWarning, match="no calibration samples of class 1"):
         fitted = ScalingBinningMarginal().fit(cal[cal.labels != 1])
     assert torch.isfinite(fitted.transform(cal).log_probs).all()
 
@@ -124,7 +124,7 @@ def test_a_class_without_rows_is_told_of_and_never_impossible():
 @pytest.mark.filterwarnings("ignore::calibrant.errors.CalibrantWarning")
 def test_two_rows_cannot_be_split_in_three():
     for method in (ScalingBinning, ScalingBinningMarginal):
-        with pytest.raises(FitError, match="three-way split must have at least three rows; got 2"):
+        with pytest.raises(FitError, match="three-way split must have at least three samples; got 2"):
             method().fit(rows(2))
 
 

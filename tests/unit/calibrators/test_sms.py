@@ -52,7 +52,7 @@ def test_classes_taken_for_one_another_are_told_apart_on_new_rows():
     assert matrix < vector - 0.02
 
 
-@pytest.mark.filterwarnings("ignore:.*no calibration rows of class")
+@pytest.mark.filterwarnings("ignore:.*no calibration samples of class")
 def test_more_parameters_than_rows_are_no_trouble():
     rows = rows_of(100, 30)
     assert StructuredMatrixScaling().fit(rows).summary.certificate.gradient <= 1e-8

@@ -85,7 +85,7 @@ def test_one_confidence_becomes_its_accuracy():
 
 
 def test_fewer_rows_than_knots_are_an_error():
-    with pytest.raises(FitError, match=r"6 knots must have at least as many rows; got 5"):
+    with pytest.raises(FitError, match=r"6 knots must have at least as many samples; got 5"):
         SplineCalibration().fit(rows(5))
 
 

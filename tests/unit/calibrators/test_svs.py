@@ -72,13 +72,13 @@ def test_a_number_added_to_all_logits_of_a_row_changes_nothing():
     assert torch.allclose(one, other, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:.*no calibration rows of class")
+@pytest.mark.filterwarnings("ignore:.*no calibration samples of class")
 def test_classes_without_rows_are_no_trouble():
     rows = rows_of()
     assert StructuredVectorScaling().fit(rows[rows.labels != 3]).summary.certificate.gradient <= 1e-8
 
 
-@pytest.mark.filterwarnings("ignore:.*no calibration rows of class")
+@pytest.mark.filterwarnings("ignore:.*no calibration samples of class")
 def test_ten_rows_are_enough_to_fit():
     rows = rows_of(500)
     wrong = rows.predicted != rows.labels
@@ -102,5 +102,5 @@ def test_strengths_must_be_positive(strength):
 
 def test_a_class_without_rows_is_told():
     rows = rows_of(500)
-    with pytest.warns(CalibrantWarning, match="no calibration rows of class 2.*such as temperature or ets"):
+    with pytest.warns(CalibrantWarning, match="no calibration samples of class 2.*such as temperature or ets"):
         StructuredVectorScaling().fit(rows[rows.labels != 2])

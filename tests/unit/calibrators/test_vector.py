@@ -48,7 +48,7 @@ def test_single_precision_logits_give_the_same_map():
 
 def test_a_class_without_rows_is_named():
     rows = rows_of()
-    with pytest.raises(FitError, match=r"Vector scaling must see rows of every class.* of class 1, 3\."):
+    with pytest.raises(FitError, match=r"Vector scaling must see samples of every class.* of class 1, 3\."):
         VectorScaling().fit(rows[(rows.labels == 0) | (rows.labels == 2)])
 
 
@@ -62,5 +62,5 @@ def test_a_class_that_can_be_told_apart_has_no_optimum():
 
 def test_fewer_rows_than_parameters_are_told_of():
     rows = Predictions.from_logits([[3.0, 1.0, 0.0]] * 5, [0, 0, 0, 1, 2])
-    with pytest.warns(CalibrantWarning, match="6 parameters to 5 rows"):
+    with pytest.warns(CalibrantWarning, match="6 parameters to 5 samples"):
         VectorScaling().fit(rows)

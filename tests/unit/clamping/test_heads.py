@@ -77,7 +77,7 @@ def test_where_delta_made_every_sample_right_a_larger_strength_is_advised(calibr
 
 def test_another_failure_of_a_head_is_not_called_that():
     logits, labels = samples()
-    with pytest.raises(FitError, match="must see rows of every class") as caught:
+    with pytest.raises(FitError, match="must see samples of every class") as caught:
         HeadFit(VectorScaling(), 0.0).fit(logits, labels.clamp(max=2), with_delta=True)
     assert not isinstance(caught.value, SeparableError)
     assert "larger strength" not in str(caught.value)
