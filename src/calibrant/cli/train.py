@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import astuple, replace
 from itertools import product
 from pathlib import Path
@@ -42,6 +42,7 @@ _MILESTONES = "Epochs at whose start the learning rate falls, as in 60,120. Impl
 _SELECT = "Epoch to keep: last, best (lowest error rate on the calibration samples) or best-nll (lowest log-loss)."
 _USUAL = "as usual for the data set"
 _COMPILE = "Do not compile the network on a GPU: starts at once, runs slower."
+_DETERMINISTIC = "On a GPU, the same weights in every run: slower, and not compiled."
 _TRACE = "Evaluate all training samples after each epoch, to record when each was learned."
 
 
@@ -90,6 +91,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     select: Annotated[str | None, option("NAME", _SELECT, _RECIPE)] = None,
     device: Device = None,
     no_compile: Annotated[bool, flag("--no-compile", _COMPILE, _RUNNING)] = False,
+    deterministic: Annotated[bool, flag("--deterministic", _DETERMINISTIC, _RUNNING)] = False,
     trace: Annotated[bool, flag("--trace", _TRACE, _RUNNING)] = False,
     evaluate_every: Annotated[
         int, option("N", "Epochs between evaluations of the held-out samples.", _RUNNING, min=1)
@@ -106,7 +108,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     from calibrant.datasets import all_splits
     from calibrant.datasets import download as download_dataset
     from calibrant.models import all_models
-    from calibrant.training import RECIPES, RuntimeOptions, train_runs
+    from calibrant.training import RECIPES, RuntimeOptions, deterministic_algorithms, train_runs
     from calibrant.training.device import init_distributed
     from calibrant.training.folder import RunFolder
 
@@ -145,7 +147,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
                 download_dataset(reader, data or Path())
             stage(f"reading {reader.title}")
             samples = reader.read(data or Path(), checked=not unchecked)
-        with init_distributed(chosen) as processes:
+        with init_distributed(chosen) as processes, deterministic_algorithms() if deterministic else nullcontext():
             finished = [run for run in runs if RunFolder(run.folder).is_finished]
             try:
                 with _progress_bars(runs, err, is_shown=processes.is_first) as after_epoch:
@@ -156,7 +158,9 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
                         split_seed=split_seed,
                         device=chosen,
                         train_samples=train_samples,
-                        runtime=RuntimeOptions(compiled=not no_compile, traced=trace, evaluate_every=evaluate_every),
+                        runtime=RuntimeOptions(
+                            compiled=not (no_compile or deterministic), traced=trace, evaluate_every=evaluate_every
+                        ),
                         processes=processes,
                         after_epoch=after_epoch,
                     )

@@ -1,6 +1,7 @@
 """Training of networks, whose predictions are then evaluated and calibrated."""
 
 from calibrant.training.data import MixedBatch, Mixup, TrainingData
+from calibrant.training.device import deterministic_algorithms
 from calibrant.training.meta import MetaRegulariser, features_in_evaluation
 from calibrant.training.recipe import RECIPES, Recipe
 from calibrant.training.record import EpochRecord, HeldOutRecord, learned_epochs, predict
@@ -28,6 +29,7 @@ __all__ = [
     "RuntimeOptions",
     "Session",
     "TrainingData",
+    "deterministic_algorithms",
     "features_in_evaluation",
     "learned_epochs",
     "load_learned_loss",

@@ -14,7 +14,15 @@ from torch.nn.parallel import DistributedDataParallel
 from calibrant.errors import InputError
 from calibrant.training.recipe import Recipe
 
-__all__ = ["SINGLE_PROCESS", "Autocast", "CapturedStep", "ProcessGroup", "compile_blocks", "init_distributed"]
+__all__ = [
+    "SINGLE_PROCESS",
+    "Autocast",
+    "CapturedStep",
+    "ProcessGroup",
+    "compile_blocks",
+    "deterministic_algorithms",
+    "init_distributed",
+]
 
 
 @final
@@ -137,3 +145,23 @@ class CapturedStep:
     def __call__(self) -> None:
         with torch.cuda.stream(self.stream):
             self._graph.replay()
+
+
+@contextmanager
+def deterministic_algorithms() -> Iterator[None]:
+    """Restrict torch to algorithms that give the same numbers in every run on the same kind of device.
+
+    Torch warns of an operation that has no such algorithm. Networks must not be compiled
+    (``RuntimeOptions(compiled=False)``): compiled code is chosen by timing. All settings are restored afterwards.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, products on a GPU may differ
+    cudnn = torch.backends.cudnn
+    algorithms = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    choice = cudnn.benchmark, cudnn.deterministic
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    cudnn.benchmark, cudnn.deterministic = False, True
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(algorithms[0], warn_only=algorithms[1])
+        cudnn.benchmark, cudnn.deterministic = choice

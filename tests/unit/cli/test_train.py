@@ -254,3 +254,14 @@ def test_a_folder_of_another_finished_run_is_refused_without_its_numbers(calibra
     assert (code, out) == (2, "")
     assert "must hold a run of the same settings" in err
     assert "nothing is trained there" not in err.replace("\n", " ")
+
+
+def test_a_deterministic_run_ends_on_a_cpu_as_any_other(calibrant, tmp_path):
+    for name, options in {"plain": (), "deterministic": ("--deterministic",)}.items():
+        code, _, _ = calibrant(*DIGITS, "--epochs", 1, *options, "-o", tmp_path / name)
+        assert code == 0
+    plain, deterministic = (
+        (tmp_path / name / "weights.safetensors").read_bytes() for name in ("plain", "deterministic")
+    )
+    assert plain == deterministic
+    assert not torch.are_deterministic_algorithms_enabled()
