@@ -210,15 +210,15 @@ def test_options_out_of_range_are_refused(calibrant, made, option):
     assert option[0] in err
 
 
-def test_a_run_without_rows_to_calibrate_is_refused(calibrant, made):
+def test_a_run_without_calibration_samples_is_refused(calibrant, made):
     (made / "runs/ce-1/calibration.npz").unlink()
     code, _, err = calibrant("diagnose", made / "runs", *QUICK)
     assert code == 2
-    assert "must have rows set apart to calibrate" in err
+    assert "must have calibration samples" in err
 
 
-def test_shifted_images_of_another_size_are_refused_before_anything_is_judged(calibrant, trained, monkeypatch):
-    monkeypatch.setattr("calibrant.diagnosis.diagnose", lambda *_, **__: pytest.fail("it was judged"))
+def test_shifted_images_of_another_size_are_refused_before_anything_is_evaluated(calibrant, trained, monkeypatch):
+    monkeypatch.setattr("calibrant.diagnosis.diagnose", lambda *_, **__: pytest.fail("it was evaluated"))
     code, _, err = calibrant("diagnose", trained / "runs", *QUICK, "--shift", trained / "wide.npz")
     assert code == 2
     assert "of the size and channels that the networks take" in err
