@@ -193,17 +193,14 @@ def differentiable_ece(
     bin_temperature: float = 0.01,
     accuracy_temperature: float = 100.0,
 ) -> Tensor:
-    """Return the penalty of :class:`DECELoss` alone, a single number with a gradient; the options are those.
+    """Return the penalty of :class:`DECELoss` alone, which documents the options: a single number with a gradient.
 
     Args:
         logits: Shape (n, k).
         labels: Shape (n,), whole numbers.
         n_bins: Number of bins.
-        bin_temperature: Temperature of the soft bins.
-        accuracy_temperature: Factor of the differences of probabilities in the soft accuracy.
-
-    Raises:
-        InputError: If the shapes do not fit, or a label or an option is out of range.
+        bin_temperature: Temperature of the bins.
+        accuracy_temperature: Temperature of the soft accuracy.
 
     Example:
         >>> float(differentiable_ece(torch.tensor([[9.0, -9.0]]), torch.tensor([0]))) < 1e-6
@@ -281,17 +278,14 @@ def differentiable_sece(
     accuracy: AccuracyKind = "soft",
     accuracy_temperature: float = 100.0,
 ) -> Tensor:
-    """Return the penalty of :class:`SECELoss` alone, a single number with a gradient; the options are those.
+    """Return the penalty of :class:`SECELoss` alone, which documents the options: a single number with a gradient.
 
     Args:
         logits: Shape (n, k).
         labels: Shape (n,), whole numbers.
         bandwidth: Width of the kernel.
         accuracy: ``soft`` or ``hard``.
-        accuracy_temperature: Factor of the differences of probabilities in the soft accuracy.
-
-    Raises:
-        InputError: If the shapes do not fit, or a label or an option is out of range.
+        accuracy_temperature: Temperature of the soft accuracy.
 
     Example:
         >>> import torch

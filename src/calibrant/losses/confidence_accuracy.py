@@ -163,11 +163,7 @@ class AvUCLoss(PenalisedLoss):
         self.register_buffer("switch", torch.tensor(float(self.from_epoch == 0)))
 
     def begin_epoch(self, epoch: int) -> None:
-        """Turn the penalty on or off for an epoch, counted from 0.
-
-        Raises:
-            InputError: If the epoch is not a whole number, or below 0.
-        """
+        """Turn the penalty on or off for an epoch, counted from 0."""
         check_at_least(epoch, 0, "epoch")
         self.switch.fill_(float(epoch >= self.from_epoch))
 

@@ -104,9 +104,6 @@ class SampleDependentFocalLoss(RowLoss):
         gammas: γ below each threshold, and one more from the last on.
         thresholds: Rising, each between 0 and 1. :func:`focal_gamma` gives the γ that the paper takes for one.
 
-    Raises:
-        InputError: If an option is out of range, or there is not one γ more than thresholds.
-
     Example:
         >>> logits = torch.tensor([[0.1, 0.9], [0.3, 0.7]]).log()
         >>> losses = SampleDependentFocalLoss(reduction="none")(logits, torch.tensor([0, 0]))
@@ -199,9 +196,6 @@ class ScheduledFocalLoss(RowLoss):
         gammas: γ of each stretch of epochs.
         starts: The first epoch of each, counted from 0: the first is 0, and they rise.
 
-    Raises:
-        InputError: If an option is out of range, or there are not as many of one as of the other.
-
     Example:
         >>> loss = ScheduledFocalLoss(gammas=(5.0, 1.0), starts=(0, 10))
         >>> loss.begin_epoch(10)
@@ -236,11 +230,7 @@ class ScheduledFocalLoss(RowLoss):
         self.register_buffer("gamma", torch.tensor(float(self.gammas[0])))
 
     def begin_epoch(self, epoch: int) -> None:
-        """Set γ for an epoch, counted from 0.
-
-        Raises:
-            InputError: If the epoch is not a whole number, or below 0.
-        """
+        """Set γ for an epoch, counted from 0."""
         check_at_least(epoch, 0, "epoch")
         self.gamma.fill_(self.gammas[bisect_right(self.starts, epoch) - 1])
 

@@ -40,9 +40,11 @@ class MetaLoss(NamedLoss, nn.Module, ABC):
     Args:
         objective: Objective on held-out samples: ``sece`` or ``dece``, two differentiable calibration errors, or
             ``ce``, the cross-entropy. A ``SECELoss`` or ``DECELoss`` is one of the first two with options of its own
-            (``sece(bandwidth=0.05)``, ``dece(n_bins=30)``); its weight and base are not used.
-        cross_entropy: Weight of the cross-entropy that is added to that error. The error alone is also low for a
-            network that has learned nothing and is not confident. Not with ``ce``.
+            (``sece(bandwidth=0.05)``, ``dece(n_bins=30)``); its weight and base are not used. ``dece`` is
+            meta-calibration's.
+        cross_entropy: Weight of the cross-entropy that is added to that error; meta-calibration's cross-entropy and
+            half an error are 2 here. The error alone is also low for a network that has learned nothing and is not
+            confident. Not with ``ce``.
         learning_rate: Learning rate of Adam for φ.
         schedule: ``constant``, or ``network``: φ's rate falls in the same proportion as the network's. Adam divides by
             the size of its gradients, so at a constant rate φ keeps moving after the training samples are learned.
@@ -387,9 +389,6 @@ class MetaL2Loss(MetaLoss):
     Formula: mean of -log p_y, + Σ_u exp(φ_u) ‖w_u‖²
 
     Args:
-        objective: See :class:`MetaLoss`; ``dece`` is meta-calibration's.
-        cross_entropy: See :class:`MetaLoss`. Meta-calibration's cross-entropy and half an error are 2 here. Not with
-            ``ce``.
         start: Initial value of every exp(φ). The logarithm is learned, so that none falls below 0.
         unit: What has a φ of its own: each ``class`` (a row of the weights), each ``feature`` (a column) or each
             ``weight``. The paper says unit-wise, which we read as the layer's units, its classes.
@@ -454,9 +453,6 @@ class MetaSmoothingLoss(MetaLoss):
     Formula: mean of (1 - ε_y) · -log p_y + ε_y/k Σ_j -log p_j, ε = σ(φ)/2
 
     Args:
-        objective: See :class:`MetaLoss`; ``dece`` is meta-calibration's.
-        cross_entropy: See :class:`MetaLoss`. Meta-calibration's cross-entropy and half an error are 2 here. Not with
-            ``ce``.
         start: Initial ε, between 0 and a half. The public code learns ε itself and clips it at 0 and a half, where it
             has no slope any more; here it cannot reach either end.
         unit: Whether ``all`` samples share one ε, or each ``class`` has its own.

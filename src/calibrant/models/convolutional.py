@@ -168,14 +168,11 @@ class DenseNet(Classifier):
                 channels //= 2
             parts.append(DenseBlock(channels, growth, length))
             channels += length * growth
+        # Compiled in whole blocks: no two of the 58 layers have the same shape, so as parts they would share nothing.
         self.body = nn.Sequential(*parts)
         self.norm = nn.BatchNorm2d(channels)
         self.head = nn.Linear(channels, n_classes)
         he_init(self)
-
-    def blocks(self) -> Iterator[nn.Module]:
-        # Whole blocks: no two of the 58 layers have the same shape, so as parts they would share nothing.
-        yield from self.body
 
     def features(self, images: Tensor) -> Tensor:
         """Activations before the last layer: (n, 1024) at depth 121."""

@@ -36,7 +36,3 @@ def test_a_sure_row_costs_its_own_small_square_and_never_less_than_nothing():
 def test_the_worst_that_a_row_can_cost_is_two():
     logits = torch.tensor([[1e4, -1e4]])
     assert BrierLoss()(logits, torch.tensor([1])).item() == 2
-
-
-def test_the_gradient_is_that_of_finite_differences():
-    assert torch.autograd.gradcheck(BrierLoss(reduction="none"), (LOGITS[:4].clone().requires_grad_(), LABELS[:4]))

@@ -35,12 +35,6 @@ def test_one_minus_p_is_told_of_rows_that_are_all_but_certain():
     assert loss.item() == pytest.approx(1e-18, rel=1e-5)
 
 
-@pytest.mark.parametrize("gamma", [0.3, 1.0, 2.5])
-def test_the_gradient_is_that_of_finite_differences(gamma):
-    loss = FocalLoss(gamma=gamma, reduction="none")
-    assert torch.autograd.gradcheck(loss, (LOGITS[:5].clone().requires_grad_(), LABELS[:5]))
-
-
 def test_the_second_derivative_is_that_of_finite_differences():
     loss = FocalLoss(gamma=2.0)
     assert torch.autograd.gradgradcheck(loss, (LOGITS[:4].clone().requires_grad_(), LABELS[:4]))

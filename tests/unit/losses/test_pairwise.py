@@ -68,11 +68,6 @@ def test_a_shift_of_all_logits_changes_nothing():
     assert torch.allclose(loss(LOGITS + 100, LABELS), loss(LOGITS, LABELS), rtol=1e-10)
 
 
-def test_the_gradient_is_that_of_finite_differences():
-    loss = PairwiseConstraintsLoss(reduction="none")
-    assert torch.autograd.gradcheck(loss, (LOGITS[:4].clone().requires_grad_(), LABELS[:4]))
-
-
 @pytest.mark.parametrize("option", ["discrimination_weight", "exclusion_weight"])
 def test_a_weight_below_zero_is_refused(option):
     with pytest.raises(InputError, match=f"{option} must be at least 0 and finite; got -1.0"):
