@@ -22,6 +22,7 @@ from calibrant.calibrators import (
 from calibrant.calibrators.auto import Auto
 from calibrant.calibrators.base import Fitted, deal_folds
 from calibrant.calibrators.selection import PairedDifference, Ranking, Standing, label, rank
+from calibrant.comparison import compare
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.maps import Affine, LogMixture, Scale, Steps, TopLabelMap
 from calibrant.metrics import nll
@@ -303,11 +304,13 @@ def test_few_samples_are_calibrated_by_a_mean_and_the_summary_says_so():
     assert "averaged, with weights" in notes
 
 
-def test_what_is_no_better_than_a_temperature_beyond_noise_is_called_that():
-    alike, better = rows(200, 3, scale=2.0), rows(2000, 3, scale=2.0, shift=[2.0, 0.0, -2.0])
+def test_auto_and_compare_agree_on_whether_a_temperature_is_enough():
+    alike, better = rows(1000, 3, scale=2.0), rows(4000, 3, scale=2.0, shift=[2.0, 0.0, -2.0])
     for predictions, enough in ((alike, True), (better, False)):
-        notes = Auto().fit(predictions).summary.notes
-        assert any("temperature scaling is enough" in note for note in notes) == enough
+        half = len(predictions) // 2
+        found = compare(predictions[:half], predictions[half:], [Auto()], resamples=200)
+        assert any("temperature scaling is enough" in note for note in found.find("auto").notes) == enough
+        assert (found.recommended.name == "temperature") == enough
 
 
 def test_a_candidate_s_own_outlier_is_no_excuse():
