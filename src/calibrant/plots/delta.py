@@ -29,7 +29,9 @@ def plot_delta(picture: DeltaPicture, *, figure: Figure | None = None, theme: Th
     figure = open_figure(figure, colours, width=width, height=_HEAD + body + 0.3)
     grid = figure.add_gridspec(2, 3, height_ratios=(_HEAD, body), width_ratios=(wide, _SCALE, side * inputs))
     _draw_head(figure.add_subplot(grid[0, :]), picture, colours)
-    scale, signed = Normalize(-picture.limit, picture.limit), _signed_colours(colours)
+    scale = Normalize(-picture.limit, picture.limit)
+    # The background is at 0, so that pixels that δ does not change are invisible.
+    signed = LinearSegmentedColormap.from_list("signed", [colours.under, colours.background, colours.over])
     places = grid[1, 0].subgridspec(maps, 1)
     for row, (values, name) in enumerate(zip(picture.maps, picture.map_names, strict=True)):
         ax = figure.add_subplot(places[row])
@@ -63,11 +65,6 @@ def _draw_scale(ax: Axes, signed: ScalarMappable, limit: float, theme: Theme) ->
     )
     bar.ax.tick_params(length=3, width=0.8, color=theme.muted, labelcolor=theme.muted, labelsize=SIZES["tick"])
     bar.outline.set(edgecolor=theme.muted, linewidth=0.8)
-
-
-def _signed_colours(theme: Theme) -> LinearSegmentedColormap:
-    """Return colours with the background at 0, so that pixels that δ leaves alone are invisible."""
-    return LinearSegmentedColormap.from_list("signed", [theme.under, theme.background, theme.over])
 
 
 def _frame(ax: Axes, theme: Theme, words: str) -> None:

@@ -128,22 +128,21 @@ def under_shifts(panel: ShiftPanel) -> list[UnderShift]:
         levels = [level for level in panel.levels if (level.source, level.severity) == (source, severity)]
         names = levels[0].shifts
         named = names[0] if len(names) == 1 else f"{len(names)} corruptions{' of files' * (source == 'file')}"
-        lines = {(one.candidate, one.map): _ShiftLine(clean[one.candidate, one.map], _level(one)) for one in levels}
+        lines = {(one.candidate, one.map): _ShiftLine(clean[one.candidate, one.map], _cells(one)) for one in levels}
         shifts.append(UnderShift(f"{named} at severity {severity}", lines))
     for summary in panel.sets:
         if summary.severity is None and summary.source != CLEAN:
             rows = [row for row in panel.rows if (row.shift, row.source) == (summary.shift, summary.source)]
-            lines = {(one.candidate, one.map): _ShiftLine(clean[one.candidate, one.map], _file(one)) for one in rows}
+            lines = {(one.candidate, one.map): _ShiftLine(clean[one.candidate, one.map], _cells(one)) for one in rows}
             shifts.append(UnderShift(f"{summary.shift} ({counted(summary.n, 'sample')})", lines))
     return shifts
 
 
-def _level(level: ShiftLevel) -> dict[str, SeedCell]:
-    return {name: SeedCell(spread, level.t_tests.get(name)) for name, spread in level.metrics.items()}
-
-
-def _file(row: ShiftRow) -> dict[str, SeedCell]:
-    return {name: SeedCell(spread, difference=row.differences.get(name)) for name, spread in row.metrics.items()}
+def _cells(one: ShiftLevel | ShiftRow) -> dict[str, SeedCell]:
+    """Return the metrics with their tests: a level has those of runs, a file those of samples."""
+    tests = one.t_tests if isinstance(one, ShiftLevel) else {}
+    differences = one.differences if isinstance(one, ShiftRow) else {}
+    return {name: SeedCell(spread, tests.get(name), differences.get(name)) for name, spread in one.metrics.items()}
 
 
 def brief_shift_sections(panel: ShiftPanel) -> list[Section]:
