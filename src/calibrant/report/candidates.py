@@ -96,11 +96,6 @@ def verdict_words(verdict: CandidateVerdict, candidate: str, baseline: str) -> s
     """Return one sentence about a candidate against the baseline; a second if their accuracies differ.
 
     If both have a single run, the sentence says so: another seed may reverse it.
-
-    Args:
-        verdict: The differences.
-        candidate: Name of the candidate within a sentence.
-        baseline: Name of the baseline within a sentence.
     """
     raw, scaled = verdict.raw_ece, verdict.ece_after_temperature
     auroc, accuracy = verdict.auroc, verdict.accuracy
@@ -132,12 +127,7 @@ def baseline_words(words: str) -> str:
 
 
 def basis_words(verdict: CandidateVerdict, n: int) -> str:
-    """Return the runs, test samples and kinds of noise behind a verdict.
-
-    Args:
-        verdict: The differences.
-        n: Number of test samples.
-    """
+    """Return the runs, test samples and kinds of noise behind a verdict."""
     runs, others, candidates = verdict.runs, verdict.baseline_runs, verdict.n_compared
     samples = f"on the same {counted(n, 'test sample')}"
     if runs == others == 1:

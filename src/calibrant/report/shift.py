@@ -167,12 +167,7 @@ def _moved(line: _ShiftLine, metric: str) -> Cell:
 
 
 def shift_sentences(panel: ShiftPanel, baseline: str) -> list[str]:
-    """Return a sentence for each shift: what it does to the baseline and, on files, who is better or worse there.
-
-    Args:
-        panel: The numbers.
-        baseline: Name of the baseline within a sentence.
-    """
+    """Return a sentence for each shift: what it does to the baseline and, on files, who is better or worse there."""
     sentences = []
     for under in under_shifts(panel):
         raw, scaled = (under.lines[panel.baseline, name] for name in (UNCALIBRATED, TEMPERATURE))
