@@ -41,7 +41,7 @@ DENSENET, RESNET = "DenseNet-BC-100", "ResNet-110"
 NETWORKS = {DENSENET: SPLITS, RESNET: range(1)}  # the ResNet comes with parts of its own
 # They want features, or steps that nobody named.
 NOT_BY_THEMSELVES = {"chain", "density_ratio", "bin_mean_shift", "auto"}
-ON_NETWORKS = ("none", "temperature", "svs", "sms", "order_invariant", "dirichlet_odir")
+ON_NETWORKS = ("uncalibrated", "temperature", "svs", "sms", "order_invariant", "dirichlet_odir")
 THEIRS = ("temperature", "sigmoid", "isotonic")
 
 

@@ -218,7 +218,7 @@ def _cases_table(cases: Sequence[Case]) -> str:
         theirs = min(mean(each["scikit-learn"][name] for each in case.splits) for name in PAIRS.values())
         picks = Counter(each["auto"]["pick"] for each in case.splits)
         lines.append(
-            f"| {case.data} | {case.model} | {means['none']:.4f} | {_number(means.get('temperature'))} | {auto} | "
+            f"| {case.data} | {case.model} | {means['uncalibrated']:.4f} | {_number(means.get('temperature'))} | {auto} | "
             f"{means[case.best]:.4f} | {case.best} | {theirs:.4f} | {case.side('temperature')} | "
             f"{', '.join(f'{name} {count}' if count > 1 else name for name, count in picks.most_common())} |"
         )
@@ -261,7 +261,7 @@ def _methods_table(cases: Sequence[Case]) -> str:
 
 
 def _networks_table(cases: Sequence[Case]) -> str:
-    names = ("none", "temperature", *NETWORK_METHODS)
+    names = ("uncalibrated", "temperature", *NETWORK_METHODS)
     lines = ["| network | " + " | ".join(names) + " | `auto` | `auto` took |", "|---" * (len(names) + 3) + "|"]
     for case in cases:
         means, picks = case.means(), Counter(each["auto"]["pick"] for each in case.splits)
@@ -295,7 +295,7 @@ def _ratio(case: Case, ours: str, theirs: str) -> float:
 
 def _silent(case: Case) -> list[str]:
     """Methods that lower the accuracy by more than a point in the mean, and never warn of it."""
-    before = case.means("accuracy")["none"]
+    before = case.means("accuracy")["uncalibrated"]
     return [
         name
         for name, value in case.means("accuracy").items()
