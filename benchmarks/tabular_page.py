@@ -218,8 +218,8 @@ def _cases_table(cases: Sequence[Case]) -> str:
         theirs = min(mean(each["scikit-learn"][name] for each in case.splits) for name in PAIRS.values())
         picks = Counter(each["auto"]["pick"] for each in case.splits)
         lines.append(
-            f"| {case.data} | {case.model} | {means['uncalibrated']:.4f} | {_number(means.get('temperature'))} | {auto} | "
-            f"{means[case.best]:.4f} | {case.best} | {theirs:.4f} | {case.side('temperature')} | "
+            f"| {case.data} | {case.model} | {means['uncalibrated']:.4f} | {_number(means.get('temperature'))} | "
+            f"{auto} | {means[case.best]:.4f} | {case.best} | {theirs:.4f} | {case.side('temperature')} | "
             f"{', '.join(f'{name} {count}' if count > 1 else name for name, count in picks.most_common())} |"
         )
     return "\n".join(lines) + "\n"
