@@ -226,10 +226,11 @@ class Comparison(Shown):
 
     @property
     def recommended(self) -> MethodResult:
-        """The lowest log-loss among the methods that beat both baselines.
+        """The method with the lowest log-loss among those that beat the uncalibrated model and temperature scaling.
 
-        If none does, temperature scaling, where that beats the uncalibrated model; else the uncalibrated model. With
-        many methods on one test set the lowest log-loss is partly luck, so the simpler get the benefit of doubt.
+        If none beats both: temperature scaling, if it beats the uncalibrated model; else the best of the methods that
+        do; else the uncalibrated model. With many methods on one test set the lowest log-loss is partly luck, so a
+        simpler method is preferred unless another is clearly better.
         """
         useful = [method for method in self.fitted if method.beats(UNCALIBRATED)]
         temperature = self.find(TEMPERATURE)

@@ -69,7 +69,7 @@ class NextStep(StrEnum):
 
     fit_temperature = "fit_temperature"
     compare_methods = "compare_methods"
-    recalibrate = "recalibrate"  # where only the top label is known, so that no method can be named
+    recalibrate = "recalibrate"  # by a method that the samples do not let us name
     more_samples = "more_samples"
     leave = "leave"
 
@@ -80,7 +80,7 @@ class Reason(StrEnum):
     temperature_helps = "temperature_helps"  # beyond noise, and by enough to matter
     scores_disagree = "scores_disagree"  # a temperature raises a proper score beyond noise, and lowers another
     not_by_temperature = "not_by_temperature"  # miscalibrated, and no useful gain by a temperature is left possible
-    top_label_only = "top_label_only"  # miscalibrated; nothing is known about what would help
+    gain_unknown = "gain_unknown"  # miscalibrated; only the top label, or too few samples, to tell what would help
     gain_open = "gain_open"  # the interval of the gain holds both none and one that would matter
     floor_high = "floor_high"  # an error that would matter could hide below the noise floor
     too_small = "too_small"  # miscalibrated beyond noise, but by too little to matter
@@ -273,7 +273,8 @@ def _beyond_noise(count: float, confidence: float, correct: float) -> bool:
 
 def is_beyond_noise(metrics: Mapping[str, Estimate]) -> bool:
     """Return whether the binned or the bin-free error exceeds what a calibrated model would show."""
-    return any((metrics[name].p or 0.0) <= _LEVEL for name in ("ece", "smece"))
+    p_values = [metrics[name].p for name in ("ece", "smece")]
+    return any(p is not None and p <= _LEVEL for p in p_values)
 
 
 def advise(n: int, metrics: Mapping[str, Estimate], splits: Mapping[str, ScoreSplit]) -> Advice:
@@ -305,7 +306,7 @@ def advise(n: int, metrics: Mapping[str, Estimate], splits: Mapping[str, ScoreSp
 
 def _without_splits(n: int, error: Estimate, *, beyond: bool, matters: bool) -> Advice:
     if matters:
-        return Advice(NextStep.recalibrate, Reason.top_label_only)
+        return Advice(NextStep.recalibrate, Reason.gain_unknown)
     if beyond:
         return Advice(NextStep.leave, Reason.too_small)
     if error.floor is not None and error.floor > _HIGH_FLOOR:  # it falls with the root of the samples

@@ -290,7 +290,7 @@ def _notes(ranking: Ranking, taken: Standing) -> list[str]:
         averaged = taken.calibrator.members
         weights = " and ".join(f"{weight:.2f}" for weight in taken.calibrator.weights)
         lines.append(f"the log-probabilities of {taken.name} are averaged, with weights {weights}")
-    if ranking.temperature_is_enough:
+    if taken is ranking.chosen and ranking.temperature_is_enough:
         lines.append(f"temperature scaling is enough: {taken.name} is not clearly better ({taken.to_temperature})")
     best, finalists = ranking.best, ranking.finalists
     if taken is not best and best.score < taken.score and best.calibrator not in averaged:

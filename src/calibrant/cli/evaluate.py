@@ -89,7 +89,7 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
         differences = None
         if others is not None:
             stage(f"comparing with {baseline}")
-            differences = difference(others, predictions, metrics, seed=seed)
+            differences = difference(others, predictions, metrics, resamples=resamples, seed=seed)
         with _threads_for(predictions):
             evaluation = evaluate_predictions(predictions, n_bins=bins, resamples=resamples, seed=seed, progress=stage)
 

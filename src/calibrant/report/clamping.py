@@ -126,7 +126,7 @@ def _document(
 ) -> dict[str, Any]:
     """Return the JSON report.
 
-    ``methods[i]`` has ``name``, ``title``, ``failure``, ``metrics.<name>`` as in an record,
+    ``methods[i]`` has ``name``, ``title``, ``failure``, ``metrics.<name>`` as in an evaluation,
     ``differences.<baseline>.<metric>`` as in a comparison, ``changed``, ``seconds`` and ``notes``; so have the
     ``parts``, which separate δ from T, and the ``failures``, which have no numbers. ``delta.effect`` names the two of
     these that differ in δ alone, ``with`` and ``without`` it, and has their ``changes``; it is None where δ is 0 or a

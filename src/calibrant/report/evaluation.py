@@ -62,7 +62,7 @@ _STEPS = {
         "One temperature has nothing useful to remove: look at the classes and bins above, and compare methods "
         "(calibrant compare)."
     ),
-    Reason.top_label_only: "Recalibrate the confidence on samples that are not used for testing, and evaluate again.",
+    Reason.gain_unknown: "Recalibrate the confidence on samples that are not used for testing, and evaluate again.",
     Reason.too_small: "Leave the confidence uncalibrated: its error is too small to matter.",
     Reason.calibrated: "Leave the confidence uncalibrated: recalibrating could only add noise.",
 }

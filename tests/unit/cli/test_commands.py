@@ -12,12 +12,13 @@ import pytest
 import torch
 import typer
 
-from calibrant import Predictions, TopLabel, save
+from calibrant import Predictions, TopLabel, load, save
 from calibrant.calibrators import HistogramBinning, TemperatureScaling
 from calibrant.checks import MOST_BINS
 from calibrant.cli.main import app
 from calibrant.errors import InputError
-from calibrant.metrics import ace, ece, sce
+from calibrant.evidence import difference
+from calibrant.metrics import NLL, ace, ece, sce
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,8 @@ def test_everything_can_be_written_at_once(calibrant, files, tmp_path):
     assert set(report["metrics"]["ece"]) == {"value", "low", "high", "floor", "p"}
     assert set(report["metrics"]["auroc"]) == {"value", "low", "high"}
     assert report["comparison"]["nll"]["low"] > 0  # the baseline is better
+    same = difference(load(files / "cooler.npz"), load(files / "model.npz"), [NLL()], resamples=200, seed=3)["nll"]
+    assert report["comparison"]["nll"]["low"] == pytest.approx(same.low)
     pictures = sorted(path.name for path in (tmp_path / "figures").iterdir())
     assert pictures == ["bins_sweep.svg", "classwise.svg", "density.svg", "reliability.svg", "risk_coverage.svg"]
     assert "(figures/reliability.svg)" in (tmp_path / "r.md").read_text()

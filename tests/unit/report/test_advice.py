@@ -6,7 +6,7 @@ import torch
 
 from calibrant import Predictions, TopLabel, compare, evaluate
 from calibrant.calibrators import TemperatureScaling, Uncalibrated
-from calibrant.evaluation import Advice, NextStep, Reason, advise
+from calibrant.evaluation import Advice, NextStep, Reason, advise, is_beyond_noise
 from calibrant.evidence import Estimate
 from calibrant.metrics import ScoreSplit
 from calibrant.report import evaluation_page, to_markdown, verdict
@@ -124,7 +124,7 @@ def test_the_samples_asked_for_grow_with_the_doubt_and_fall_with_the_gain():
 
 def test_of_top_labels_alone_no_method_is_named():
     top = TopLabel([0.9] * 400, [True] * 200 + [False] * 200)
-    assert judged(top).advice == Advice(NextStep.recalibrate, Reason.top_label_only)
+    assert judged(top).advice == Advice(NextStep.recalibrate, Reason.gain_unknown)
     few = judged(TopLabel(torch.linspace(0.6, 0.9, 60), torch.arange(60) % 4 > 0))
     assert few.advice.reason is Reason.floor_high
     assert few.advice.samples > 60
@@ -153,3 +153,14 @@ def test_what_a_temperature_leaves_is_not_said_to_need_a_better_model():
 )
 def test_a_change_that_is_nothing_when_rounded_is_not_called_a_rise(gain, said):
     assert said in _removed("log-loss", split(0.518, gain, 0.05))
+
+
+def test_few_predictions_of_all_classes_name_no_method_either():
+    confident = torch.tensor([[4.0, 0.0]]).repeat(40, 1)
+    assert judged(Predictions.from_logits(confident, torch.arange(40) % 2)).advice.reason is Reason.gain_unknown
+
+
+def test_an_error_without_a_p_value_is_no_evidence():
+    unknown, shown = Estimate(0.1, 0.05, 0.15), Estimate(0.1, 0.05, 0.15, floor=0.01, p=0.001)
+    assert not is_beyond_noise({"ece": unknown, "smece": unknown})
+    assert is_beyond_noise({"ece": unknown, "smece": shown})
