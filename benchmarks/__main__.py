@@ -41,7 +41,7 @@ def main(*asked: str) -> None:
         print(f"{name} …", flush=True)
         section = importlib.import_module(f"benchmarks.{name}").report()
         print(section, flush=True)
-        write([section], notes)
+        write([section], None if name in WITHOUT_PEERS else notes)
     print(f"written to {PAGE.name}")
 
 

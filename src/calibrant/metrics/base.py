@@ -370,8 +370,8 @@ def smallest_effect(metric: Metric, baseline: float) -> float:
     Enough samples make any difference significant, also one that changes no decision. The bounds: a tenth of a
     percentage point for accuracy and calibration errors, which reports print with that precision; .005 for AUROC, AUPR
     and FPR at 95 % TPR, about what another seed of the same training moves them by; 1 % of the baseline for log-loss,
-    Brier score and areas under risk-coverage curves, the gain below which :class:`~calibrant.evaluation.Evaluation` does
-    not advise a temperature. Errors averaged over classes (``sce``) or squared (``skce``) are relative as well.
+    Brier score and areas under risk-coverage curves, the gain below which an evaluation does not advise a
+    temperature. Errors averaged over classes (``sce``) or squared (``skce``) are relative as well.
 
     Args:
         metric: The metric that is compared.
