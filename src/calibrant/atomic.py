@@ -17,16 +17,6 @@ from torch import Tensor
 
 from calibrant.errors import FileError
 
-__all__ = [
-    "SettingsFolder",
-    "atomic_binary",
-    "atomic_path",
-    "atomic_text",
-    "is_temporary",
-    "save_tensors",
-    "temporary_folder",
-]
-
 _START, _END = ".calibrant-", ".tmp"
 _FORGOTTEN = 86_400  # seconds after which a lone file of such a name is nobody's; earlier versions wrote those
 _TRIES = 100

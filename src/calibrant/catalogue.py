@@ -42,25 +42,6 @@ if TYPE_CHECKING:
     from calibrant.losses import Loss, MetaLoss
     from calibrant.metrics import Metric
 
-__all__ = [
-    "AnyCalibrator",
-    "Registry",
-    "calibrators",
-    "corruptions",
-    "datasets",
-    "feature_calibrators",
-    "find_papers",
-    "losses",
-    "maps",
-    "meta_losses",
-    "metrics",
-    "parse_any_calibrator",
-    "parse_any_loss",
-    "parse_calibrator",
-    "plugins",
-    "split_list",
-]
-
 T = TypeVar("T")
 
 _LONGEST = 10_000  # characters of an expression; longer ones could exhaust the parser's stack

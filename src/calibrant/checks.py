@@ -16,31 +16,6 @@ from torch import Tensor
 
 from calibrant.errors import FileError, InputError, UnknownNameError, check_expansion, reading
 
-__all__ = [
-    "MOST_BINS",
-    "NumpyArchive",
-    "are_images",
-    "as_tensor",
-    "check_at_least",
-    "check_bins",
-    "check_bool",
-    "check_class_numbers",
-    "check_finite",
-    "check_known",
-    "check_labels",
-    "check_positive",
-    "check_real",
-    "check_real_number",
-    "check_rows",
-    "check_same_length",
-    "check_seed",
-    "check_unit_interval",
-    "existing_file",
-    "first_not_finite",
-    "numpy_archive",
-    "read_npy",
-]
-
 _INFINITE = float("inf")
 MOST_BINS = 1_000_000
 _MOST_SEED = 2**63 - 1  # that torch takes

@@ -30,21 +30,6 @@ from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, 
 from calibrant.notebook import Shown
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "TEMPERATURE",
-    "UNCALIBRATED",
-    "Caution",
-    "Comparison",
-    "MethodResult",
-    "WhyUncalibrated",
-    "check_held_out",
-    "compare",
-    "comparison_metrics",
-    "default_methods",
-    "samples_in_both",
-    "z_between",
-]
-
 # Share of the test samples that may be in both sets by chance.
 _BY_CHANCE = 0.01
 # Standard errors between the two accuracies; chance alone exceeds them in 6 of 100,000 cases.

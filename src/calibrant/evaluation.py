@@ -30,22 +30,6 @@ from calibrant.notebook import Shown
 from calibrant.numerics.softmax import row_products
 from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions
 
-__all__ = [
-    "WORTHWHILE",
-    "Advice",
-    "Evaluation",
-    "NextStep",
-    "Reason",
-    "WorstBin",
-    "WorstClass",
-    "advise",
-    "evaluate",
-    "is_beyond_noise",
-    "metrics_for",
-    "worst_bins",
-    "worst_classes",
-]
-
 # A misprint kept for study, not a calibration error: measured only where it is asked for by name.
 _LEFT_OUT = {"sece_printed"}
 _FOLDS = 5

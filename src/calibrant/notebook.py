@@ -10,8 +10,6 @@ from typing import Any
 
 from calibrant.errors import InputError
 
-__all__ = ["Shown"]
-
 
 class Shown(ABC):
     """Base class of records that have a page: see :func:`calibrant.report.page_of`."""

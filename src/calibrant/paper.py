@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from typing import final
 from urllib.parse import quote
 
-__all__ = ["Paper"]
-
 
 @final
 @dataclass(frozen=True)

@@ -23,17 +23,6 @@ from calibrant.errors import CalibrantWarning, InputError
 from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted
 from calibrant.numerics.uniform_share import choose_share
 
-__all__ = [
-    "LABEL_FLOOR",
-    "PROB_FLOOR",
-    "ROWS_AT_ONCE",
-    "Arrays",
-    "Predictions",
-    "TopLabel",
-    "ZeroCells",
-    "as_predictions",
-]
-
 # Samples in a block: what is kept per sample stays within a few megabytes, whatever the number of samples.
 ROWS_AT_ONCE = 1 << 17
 

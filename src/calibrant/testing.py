@@ -20,8 +20,6 @@ from calibrant.metrics import Metric
 from calibrant.metrics.states import merge
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = ["check_calibrator", "check_loss", "check_metric", "hard_logits", "overconfident"]
-
 
 def overconfident(
     n: int, k: int, *, seed: int = 0, sharpness: float = 2.0, dtype: torch.dtype = torch.float64

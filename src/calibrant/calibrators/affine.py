@@ -24,21 +24,6 @@ from calibrant.numerics.softmax_regression import AffineFit, Ridge, WeightShape,
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "GUO",
-    "BiasCorrectedTemperature",
-    "MatrixScaling",
-    "StructuredMatrixScaling",
-    "StructuredVectorScaling",
-    "TemperatureCriterion",
-    "TemperatureScaling",
-    "Uncalibrated",
-    "VectorScaling",
-    "check_every_class_seen",
-    "log_probs_at",
-    "temperature_fit",
-]
-
 GUO = Paper("Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "Section 4.2")
 
 

@@ -24,9 +24,6 @@ from calibrant.maps import Map
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = ["Auto", "Choice", "default_candidates", "steady_candidate", "steady_partner"]
-
-
 # Up to this n k² a fit of structured matrix scaling takes a few seconds; six of them are then half a minute.
 _MATRIX_WORK = 2e9
 # With fewer samples per weight the penalty dominates a matrix: then it is no better than a vector.

@@ -31,31 +31,6 @@ from calibrant.numerics.uniform_share import floored
 from calibrant.paper import Paper
 from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR, Arrays, Predictions, TopLabel, as_predictions
 
-__all__ = [
-    "Calibrator",
-    "CalibratorFamily",
-    "Compared",
-    "Fitted",
-    "Trial",
-    "absent_classes",
-    "check_calibrators",
-    "class_by_class",
-    "class_map",
-    "class_names",
-    "compare_on_own_samples",
-    "deal_folds",
-    "floored_log_odds",
-    "folds_of",
-    "gathered_warnings",
-    "log_odds_bounds",
-    "prob_bounds",
-    "top_label",
-    "try_fit",
-    "warn_of_absent",
-    "with_comparison",
-    "with_floor",
-]
-
 
 def absent_classes(predictions: Predictions) -> Tensor:
     """Numbers of the classes without samples."""

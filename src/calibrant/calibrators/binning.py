@@ -33,20 +33,6 @@ from calibrant.numerics.softmax import sort_in_place, working
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "ZHANG",
-    "BBQPrior",
-    "BayesianBinning",
-    "ClasswiseHistogramBinning",
-    "HistogramBinning",
-    "IMax",
-    "IMaxSharing",
-    "IsotonicOneVsRest",
-    "IsotonicPooled",
-    "IsotonicRegression",
-    "steps_of",
-]
-
 ZHANG = Paper(
     "Zhang et al.",
     2020,

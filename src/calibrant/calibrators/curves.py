@@ -29,16 +29,6 @@ from calibrant.numerics.newton import Certificate
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "ScalingBinning",
-    "ScalingBinningMarginal",
-    "ScalingBinningSplit",
-    "SplineCalibration",
-    "VennAbers",
-    "VennAbersInterval",
-    "venn_abers_interval",
-]
-
 # The curve is straight between so many scores, evenly spread over the ranks; the spline has only a few bends.
 _KNOTS_KEPT = 2048
 

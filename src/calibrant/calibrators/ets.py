@@ -20,8 +20,6 @@ from calibrant.numerics.inverse_temperature import beta_range, temperature_deriv
 from calibrant.numerics.simplex import Curved, minimise_on_simplex
 from calibrant.predictions import Predictions
 
-__all__ = ["EnsembleTemperatureScaling", "EtsCriterion"]
-
 EtsCriterion: TypeAlias = Literal["nll", "brier"]
 # The Brier score is not convex: the ratio of inverse temperatures of the first grid, the number of samples it is
 # computed on, and the precision of the best one, as a logarithm.

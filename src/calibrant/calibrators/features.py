@@ -30,8 +30,6 @@ from calibrant.numerics.neighbours import Closeness, as_features, proximity, uni
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = ["XIONG", "BinMeanShift", "CellRule", "DensityRatioCalibration", "FeatureCalibrator"]
-
 XIONG = Paper("Xiong et al.", 2023, "Proximity-Informed Calibration for Deep Neural Networks", "arXiv:2306.04590")
 
 

@@ -26,8 +26,6 @@ from calibrant.numerics.logistic import Features, LogisticFit, Targets, fit_logi
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = ["BetaCalibration", "PlattScaling", "QuadraticScaling", "TargetKind", "fit_classes"]
-
 TargetKind: TypeAlias = Literal["smoothed", "plain"]
 
 # Log-odds whose fourth powers are still finite: no probability differs beyond.

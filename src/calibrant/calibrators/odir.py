@@ -18,8 +18,6 @@ from calibrant.numerics.softmax_regression import AffineFit, Ridge, fit_affine
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = ["Chosen", "DirichletODIR", "MatrixScalingODIR", "OdirSearch", "Strengths", "fit_odir", "search_strengths"]
-
 OdirSearch: TypeAlias = Literal["stepwise", "neural-clamping", "kull"]
 
 # The path ends when the held-out loss has risen so often in a row, or is this multiple of the lowest.

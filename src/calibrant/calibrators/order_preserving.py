@@ -15,8 +15,6 @@ from calibrant.numerics.order_loss import GapStretchLoss, SlopeLoss, knots_for
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = ["DiagonalOrderPreserving", "OrderInvariant", "OrderPreserving"]
-
 _RAHIMI = Paper(
     "Rahimi et al.", 2020, "Intra Order-preserving Functions for Calibration of Multi-Class Neural Networks",
     "arXiv:2003.06820",

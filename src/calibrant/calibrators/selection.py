@@ -28,8 +28,6 @@ from calibrant.numerics.softmax import Wanted
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = ["Chain", "PairedDifference", "Pool", "Ranking", "Score", "Standing", "label", "rank"]
-
 
 @final
 @dataclass(frozen=True)

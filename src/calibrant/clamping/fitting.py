@@ -46,18 +46,6 @@ from calibrant.metrics import ece
 from calibrant.numerics.newton import Certificate, CurvatureMemory
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "FitRun",
-    "Journal",
-    "PathFollower",
-    "Progress",
-    "StrengthRule",
-    "fit_candidates",
-    "fit_cross_validated",
-    "fit_identity",
-    "samples_digest",
-]
-
 StrengthRule: TypeAlias = Literal["path", "tenth-of-loss", "tenth-as-term"]
 Progress: TypeAlias = Callable[[str, float], None]
 

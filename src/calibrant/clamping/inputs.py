@@ -15,19 +15,6 @@ from calibrant.errors import InputError
 from calibrant.inference import CalibrationSamples
 from calibrant.numerics.softmax import working
 
-__all__ = [
-    "Augmentation",
-    "Basis",
-    "DeltaShape",
-    "InputPreparation",
-    "InputSpace",
-    "LowFrequencies",
-    "PerChannel",
-    "PerEntry",
-    "add_delta",
-    "upgraded_settings",
-]
-
 # Rounding of a normalisation in float32, relative to the range's ends; far less than a step of 8 bits.
 _ROUNDING = 1e-5
 

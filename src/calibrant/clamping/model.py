@@ -25,16 +25,6 @@ from calibrant.maps import Map, Scale
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import working
 
-__all__ = [
-    "ClampedModel",
-    "ClampingOutcome",
-    "ClampingSummary",
-    "StrengthTrial",
-    "caveats_of",
-    "load_clamped",
-    "save_clamped",
-]
-
 _COARSE = 4  # bytes per number; fewer are too few digits for δ
 
 

@@ -37,8 +37,6 @@ from calibrant.inference import CalibrationSamples, check_network, first_inputs,
 from calibrant.numerics.softmax import working
 from calibrant.paper import Paper
 
-__all__ = ["GAMMA_POOL", "ChooseBy", "NeuralClamping"]
-
 ChooseBy: TypeAlias = Literal["cross-validated-nll", "calibration-ece"]
 
 # A larger clip would distort the loss that a temperature is solved for.

@@ -35,8 +35,6 @@ from calibrant.maps import ChainMap, Map, Mixture, Scale
 from calibrant.numerics.inverse_temperature import fit_inverse_temperature, focal_loss, log_loss
 from calibrant.predictions import Predictions
 
-__all__ = ["FirstTemperature", "HeadFit", "Objective", "Penalty", "follow_first_temperature", "own_penalty"]
-
 Penalty: TypeAlias = Literal["squared", "norm"]
 
 

@@ -21,8 +21,6 @@ from calibrant.inference import CalibrationSamples, device_of, logits_in
 from calibrant.maps import Map
 from calibrant.numerics.softmax import working
 
-__all__ = ["FirstLayer", "Passes", "Precision", "check_gradient", "find_first_layer"]
-
 Precision: TypeAlias = Literal["float32", "tensor-float32", "bfloat16"]
 
 

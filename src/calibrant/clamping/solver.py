@@ -34,8 +34,6 @@ from calibrant.maps import Map, Scale
 from calibrant.numerics.newton import Certificate, CurvatureMemory
 from calibrant.numerics.softmax import working
 
-__all__ = ["Descent", "ExactSolver", "ProfiledLoss", "StochasticSolver", "StochasticState", "descend_stochastically"]
-
 # The first step, before any curvature is known, aims to lower the objective by this fraction.
 _FIRST_GAIN = 0.2
 # Armijo's condition: a step must bring this fraction of the gradient's promise, or it is shortened.

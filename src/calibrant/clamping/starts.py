@@ -16,17 +16,6 @@ from calibrant.clamping.inputs import InputSpace
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.inference import CalibrationSamples, device_of, frozen, logits_in
 
-__all__ = [
-    "DataDrivenStart",
-    "EntropyGradient",
-    "Eta",
-    "RandomStart",
-    "Start",
-    "ZeroStart",
-    "entropy_gradient",
-    "samples_of",
-]
-
 Eta: TypeAlias = Literal["theorem", "quantile", "epsilon"]
 # Relative to the range's largest number: the rounding of a normalisation in float32, far less than a step of 8 bits.
 _ROUNDING = 1e-6

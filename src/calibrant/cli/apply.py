@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from calibrant.files.map_file import AnyMap
     from calibrant.files.save import Scores
 
-__all__ = ["EXAMPLES", "apply"]
-
 EXAMPLES = """\
 calibrant apply map.safetensors test.csv -o calibrated.csv
 calibrant apply 'temperature(value=1.5)' test.npz -o calibrated.npz"""

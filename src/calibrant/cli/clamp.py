@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from calibrant.inference import CalibrationSamples
     from calibrant.plots import ThemeName
 
-__all__ = ["EXAMPLES", "ClampFolder", "clamp", "input_space"]
-
 EXAMPLES = """\
 calibrant clamp --model nets:build --weights weights.safetensors \\
     --data calibration.npz --test test.npz -o clamped

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from calibrant.plots import ThemeName
     from calibrant.predictions import Predictions
 
-__all__ = ["EXAMPLES", "compare", "parse_methods"]
-
 EXAMPLES = """\
 calibrant compare calibration.csv test.csv
 calibrant compare calibration.csv test.csv --methods all --json methods.json

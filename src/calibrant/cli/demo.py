@@ -14,8 +14,6 @@ from calibrant.cli.options import Seed, option
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["EXAMPLES", "demo"]
-
 EXAMPLES = """\
 calibrant demo
 calibrant demo --out /tmp/demo --seed 1"""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from calibrant.diagnosis import DiagnosedRun, ShiftedSet
     from calibrant.plots import ThemeName
 
-__all__ = ["EXAMPLES", "diagnose"]
-
 EXAMPLES = """\
 calibrant diagnose runs
 calibrant diagnose runs/ce-seed0 runs/focal-seed0 --baseline ce

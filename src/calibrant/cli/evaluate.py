@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from calibrant.plots import ThemeName
     from calibrant.predictions import Predictions, TopLabel
 
-__all__ = ["EXAMPLES", "Gate", "evaluate"]
-
 EXAMPLES = """\
 calibrant evaluate test.csv
 calibrant evaluate test.csv --probs --scores p_ --labels y

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from calibrant.files.map_file import AnyMap
     from calibrant.maps import FitSummary
 
-__all__ = ["EXAMPLES", "fit"]
-
 EXAMPLES = """\
 calibrant fit auto calibration.csv -o map.safetensors
 calibrant fit temperature calibration.npz -o map.safetensors

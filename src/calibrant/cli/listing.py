@@ -17,11 +17,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 from calibrant.cli.options import argument
 from calibrant.paper import Paper
 
-__all__ = [
-    "CITE_EXAMPLES", "EXAMPLES", "INDEX", "LISTINGS", "Kind", "cite", "list_catalogue", "listed_papers", "listed_rows",
-    "other_papers", "write_index",
-]  # fmt: skip
-
 EXAMPLES = """\
 calibrant list
 calibrant list calibrators

@@ -14,8 +14,6 @@ from calibrant.cli import apply, clamp, compare, demo, diagnose, evaluate, fit, 
 from calibrant.cli.options import CommandWithExamples
 from calibrant.errors import Argument, CalibrantError
 
-__all__ = ["app", "run"]
-
 app = typer.Typer(
     name="calibrant",
     no_args_is_help=True,

@@ -23,8 +23,6 @@ from calibrant.inference import CalibrationSamples, put_weights, set_evaluating
 from calibrant.training import load_network
 from calibrant.training.folder import RunFolder
 
-__all__ = ["Network", "error_context", "read_network", "read_samples"]
-
 _KINDS = "package.module:factory, an archive of torch.export (.pt2), or a folder that calibrant train left"
 _PEAK = 255  # of a pixel in eight bits
 

@@ -12,13 +12,6 @@ if TYPE_CHECKING:
 
     from calibrant.predictions import Predictions
 
-__all__ = [
-    "INPUT", "REPORT", "Bins", "CommandWithExamples", "Device", "Features", "FigureFormat", "Figures", "Full", "Html",
-    "Json", "Logits", "Markdown", "PredictionsFile", "Probs", "Resamples", "ScoreNames", "Seed", "Theme", "TrueLabels",
-    "argument", "check_seed", "choose_device", "flag", "load_predictions", "names_in", "one_kind", "option",
-    "refuse_features",
-]  # fmt: skip
-
 ScoreKind: TypeAlias = Literal["logits", "probs", "top-label"]
 
 INPUT, REPORT = "Input", "Report"

@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from calibrant.plots import ThemeName
     from calibrant.report import Figure, Page
 
-__all__ = [
-    "Reports", "check_folder", "check_output", "print_warnings", "progress_bar", "spinner", "standard_error",
-    "standard_output",
-]  # fmt: skip
-
 _DPI = 110  # of figures inside an HTML page
 
 

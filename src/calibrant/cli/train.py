@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from calibrant.training import EpochRecord, Recipe, Run, RunMetrics
     from calibrant.training.device import ProcessGroup
 
-__all__ = ["EXAMPLES", "train"]
-
 EXAMPLES = """\
 calibrant train --dataset digits --model digits_cnn --epochs 5 -o runs
 calibrant train --dataset cifar10 --data ~/data --download -o runs/resnet20

@@ -27,8 +27,6 @@ from calibrant.errors import InputError, reading
 from calibrant.files.map_file import Container, describe_fit, read_fit
 from calibrant.inference import device_of, network_digest
 
-__all__ = ["AnyConfidence", "load_confidence", "save_confidence"]
-
 AnyConfidence: TypeAlias = ConfidenceHead | LearnedConfidence | NeighbourConfidence
 
 _CONTAINER = Container("calibrant.confidence", 2, "a confidence", "Make one with save_confidence.")

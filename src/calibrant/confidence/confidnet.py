@@ -32,8 +32,6 @@ from calibrant.numerics.softmax import working
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = ["BestEpoch", "ConfidNet", "held_out_value", "split_samples"]
-
 Progress: TypeAlias = Callable[[str, float], None]
 # From indices of samples to their log-odds, a batch at a time, in that order.
 _BatchedLogOdds: TypeAlias = Callable[[Tensor], Iterator[Tensor]]

@@ -31,19 +31,6 @@ from calibrant.numerics.neighbours import as_features
 from calibrant.numerics.softmax import sigmoid
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = [
-    "ChooseEpochBy",
-    "ChosenEpoch",
-    "ConfidenceHead",
-    "LearnedConfidence",
-    "check_head_sizes",
-    "encoder_copy",
-    "features_of",
-    "is_better",
-    "labelled_batches",
-    "sample_source",
-]
-
 ChooseEpochBy: TypeAlias = Literal["aupr_error", "auroc", "mse"]
 
 _ENOUGH_TO_WARN = 100  # held-out samples

@@ -17,8 +17,6 @@ from calibrant.numerics.softmax import sigmoid
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = ["NeighbourConfidence", "TrustScore", "dense_samples", "nearest_sample_distances"]
-
 
 def dense_samples(points: Tensor, *, neighbours: int, alpha: float) -> Tensor:
     """Mark all but the share ``alpha`` of one class's points, (n, d), that are farthest from their neighbours.

@@ -15,8 +15,6 @@ from calibrant.datasets.publisher_files import FileLayout, ImageArrays, Member, 
 from calibrant.errors import FileError, reading
 from calibrant.paper import Paper
 
-__all__ = ["CIFAR10", "CIFAR10_CLASSES", "CIFAR100", "CIFAR100_CLASSES", "read_pickled_batch"]
-
 CIFAR10_CLASSES = tuple("airplane automobile bird cat deer dog frog horse ship truck".split())  # noqa: SIM905  # as below
 
 CIFAR100_CLASSES = tuple(

@@ -14,18 +14,6 @@ from calibrant.checks import check_known, check_labels, check_same_length, check
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.paper import Paper
 
-__all__ = [
-    "Augmentation",
-    "Dataset",
-    "DatasetReader",
-    "PixelScale",
-    "RemoteFile",
-    "Samples",
-    "Split",
-    "all_splits",
-    "split_dataset",
-]
-
 Augmentation: TypeAlias = Literal["none", "crop", "crop-flip"]
 
 

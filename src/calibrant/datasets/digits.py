@@ -14,8 +14,6 @@ from calibrant.datasets.dataset import Dataset, DatasetReader, PixelScale, Remot
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
-__all__ = ["BundledPredictions", "Digits", "DigitsReader", "load_digits", "load_resnet110"]
-
 _PEAK = 16
 _N_TEST = 500
 

@@ -13,9 +13,6 @@ from calibrant.checks import check_at_least, check_known, existing_file, numpy_a
 from calibrant.datasets.dataset import Samples
 from calibrant.errors import FileError, InputError
 
-__all__ = ["ImageLayout", "as_images", "as_labels", "read_shifted"]
-
-
 ImageLayout: TypeAlias = Literal["auto", "channels_first", "channels_last"]
 
 _CHANNELS = {1, 3}

@@ -20,8 +20,6 @@ from calibrant.paper import Paper
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["PICTURE_ENDINGS", "ImageFolder", "TinyImageNet", "fit_square", "read_pictures", "same_size"]
-
 PICTURE_ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 _SHOWN = 3
 

@@ -15,8 +15,6 @@ from calibrant.datasets.publisher_files import check_file, find_file, missing_fi
 from calibrant.errors import FileError, InputError
 from calibrant.paper import Paper
 
-__all__ = ["MEDMNIST_FLAGS", "BloodMNIST", "MedMNIST", "MedMNISTFlag"]
-
 
 @final
 @dataclass(frozen=True)

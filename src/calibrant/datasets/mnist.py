@@ -12,8 +12,6 @@ from calibrant.datasets.publisher_files import FileLayout, ImageArrays, Member, 
 from calibrant.errors import FileError, reading
 from calibrant.paper import Paper
 
-__all__ = ["MNIST", "SVHN", "FashionMNIST"]
-
 _IMAGES, _LABELS = 0x803, 0x801  # bytes in three dimensions, bytes in one
 _FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 

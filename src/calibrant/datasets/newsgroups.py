@@ -28,8 +28,6 @@ from calibrant.datasets.publisher_files import (
 from calibrant.errors import FileError, InputError, UnknownNameError, check_expansion, reading
 from calibrant.paper import Paper
 
-__all__ = ["Headers", "Newsgroups", "Vocabulary", "words_of"]
-
 _WORD = re.compile("[a-z]+")
 
 

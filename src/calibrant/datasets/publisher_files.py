@@ -24,27 +24,6 @@ from calibrant.atomic import temporary_folder
 from calibrant.datasets.dataset import Augmentation, Dataset, DatasetReader, PixelScale, RemoteFile, Samples
 from calibrant.errors import FileError, InputError, check_expansion, reading
 
-__all__ = [
-    "UNCHECKED",
-    "FileLayout",
-    "FoundFiles",
-    "ImageArrays",
-    "Member",
-    "PublishedImages",
-    "check_digest",
-    "check_file",
-    "check_size",
-    "content_digest",
-    "download",
-    "file_digest",
-    "find_file",
-    "find_files",
-    "missing_files",
-    "open_file",
-    "read_to_end",
-    "unpack",
-]
-
 # The end of a message about files that are not the published ones.
 UNCHECKED = "Download it again, or, if it is your own data in the same layout, pass checked=False (--unchecked)."
 

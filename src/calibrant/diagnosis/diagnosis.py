@@ -39,8 +39,6 @@ from calibrant.diagnosis.summaries import (
     refinement,
 )
 
-__all__ = ["CandidateSummary", "Diagnosis", "diagnose"]
-
 
 @final
 @dataclass(frozen=True)

@@ -9,8 +9,6 @@ from torch import Tensor
 from calibrant.checks import are_images, check_known
 from calibrant.errors import InputError
 
-__all__ = ["Channels", "DeltaPicture", "delta_picture"]
-
 Channels: TypeAlias = Literal["each", "mean"]
 # Share of the range by which rounding may leave it, far less than a step of 8 bits.
 _ROUNDING = 1e-4

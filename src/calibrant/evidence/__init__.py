@@ -1,8 +1,8 @@
 """Uncertainty of metrics: intervals, noise floors, p-values and paired differences."""
 
-from calibrant.evidence.differences import Difference, PairedBootstrap, Side, correct, difference, holm, smallest_effect
+from calibrant.evidence.differences import Difference, PairedBootstrap, correct, difference, holm
 from calibrant.evidence.estimates import Estimate, estimate
-from calibrant.evidence.resampling import LEVEL
+from calibrant.metrics.base import LEVEL, Side, smallest_effect
 
 __all__ = [
     "LEVEL", "Difference", "Estimate", "PairedBootstrap", "Side", "correct", "difference", "estimate", "holm",

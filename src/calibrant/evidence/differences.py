@@ -15,10 +15,8 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.evidence.resampling import bootstrap_interval, draw_groups, paired_p, values_of
 from calibrant.metrics import Metric
-from calibrant.metrics.base import Side, is_beyond_noise, side_of, smallest_effect
+from calibrant.metrics.base import Side, is_beyond_noise, side_of
 from calibrant.predictions import Predictions, TopLabel
-
-__all__ = ["Difference", "PairedBootstrap", "Side", "correct", "difference", "holm", "smallest_effect"]
 
 
 @final

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from calibrant.evidence.resampling import (
     HAS_INFLUENCES,
-    LEVEL,
     GroupDraws,
     bootstrap_interval,
     bootstrap_ranked,
@@ -27,6 +26,7 @@ from calibrant.evidence.resampling import (
 )
 from calibrant.metrics import SECE, Accuracy, ECEL2Debiased, Metric, Tally
 from calibrant.metrics.base import (
+    LEVEL,
     Binned,
     BinnedMoments,
     Gridded,
@@ -37,8 +37,6 @@ from calibrant.metrics.base import (
 )
 from calibrant.metrics.states import Ranked, SampleKeys, Sums
 from calibrant.predictions import Predictions, TopLabel
-
-__all__ = ["Estimate", "estimate"]
 
 # With fewer samples a bootstrap interval is too narrow to be shown.
 _FEWEST = 10

@@ -16,16 +16,10 @@ import torch
 from torch import Tensor
 
 from calibrant.metrics import AUGRC, AURC, AUROC, EAURC, FPR95, AUPRError, AUPRSuccess, Metric
-from calibrant.metrics.base import LEVEL, Statistic, TopStatistic
+from calibrant.metrics.base import Statistic, TopStatistic
 from calibrant.metrics.states import Ranked, State, Sums
 from calibrant.numerics.softmax import TOP_LABEL
 from calibrant.predictions import Predictions, TopLabel
-
-__all__ = [
-    "HAS_INFLUENCES", "LEVEL", "GroupDraws", "bootstrap_interval", "bootstrap_ranked", "calibrated_labels",
-    "calibrated_ranked", "draw_groups", "influence_interval", "p_value", "paired_p", "states_by_group",
-    "t_quantile", "values_of", "wilson_interval",
-]  # fmt: skip
 
 # Enough that a group more or less does not show in an interval, few enough that their states fit in memory.
 _GROUPS = 256

@@ -19,18 +19,6 @@ from calibrant.files.tables import is_frame, open_arrow, open_csv, open_frame, o
 from calibrant.numerics.neighbours import as_features
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = [
-    "OPENERS",
-    "Choice",
-    "Kind",
-    "Loaded",
-    "Requested",
-    "has_meaning",
-    "load",
-    "load_features",
-    "load_with_choice",
-]
-
 Kind = Literal["logits", "probs", "top-label"]
 _ScoreNames: TypeAlias = tuple[
     tuple[str, ...], tuple[str, ...] | None

@@ -33,26 +33,6 @@ from calibrant.numerics.neighbours import as_features
 from calibrant.numerics.newton import Certificate
 from calibrant.predictions import Predictions
 
-__all__ = [
-    "MAP_CONTAINER",
-    "AnyMap",
-    "Container",
-    "MapFile",
-    "check_map",
-    "contents_metadata",
-    "describe",
-    "describe_fit",
-    "digest",
-    "digest_fits",
-    "heeds_offset",
-    "load_feature_map",
-    "load_map",
-    "read_fit",
-    "read_map_file",
-    "rebuild",
-    "save_map",
-]
-
 _KEY = "calibrant"
 _SEAL, _DIGITS, _NEXT = '{"sha256": "', 64, '", '  # how the text of a document with a digest begins
 _FIRST_WITH_DIGEST = 2  # version of a format

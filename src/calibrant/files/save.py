@@ -20,8 +20,6 @@ from calibrant.files.load import Kind, Requested, has_meaning, load_with_choice
 from calibrant.files.source import Column, Content, Words, suffix_of
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = ["WRITERS", "Scores", "load_scores", "save", "save_scores"]
-
 Arrays = dict[str, Column]
 Names = tuple[str, ...] | None
 

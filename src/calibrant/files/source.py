@@ -17,20 +17,6 @@ from torch import Tensor
 from calibrant.checks import as_tensor, numpy_archive
 from calibrant.errors import Argument, FileError, InputError, caught_warnings, check_expansion, reading
 
-__all__ = [
-    "SUFFIXES",
-    "Column",
-    "Content",
-    "Words",
-    "as_class_names",
-    "as_column",
-    "open_mapping",
-    "open_npz",
-    "open_safetensors",
-    "open_torch",
-    "suffix_of",
-]
-
 SUFFIXES = (".arrow", ".csv", ".csv.gz", ".feather", ".npz", ".parquet", ".pt", ".pth", ".safetensors")
 
 

@@ -15,8 +15,6 @@ from torch.utils.dlpack import from_dlpack
 from calibrant.errors import FileError, InputError, check_expansion, check_memory, reading
 from calibrant.files.source import Column, Content, Words, as_class_names
 
-__all__ = ["column_of", "is_frame", "open_arrow", "open_csv", "open_frame", "open_parquet"]
-
 
 def column_of(column: Any, name: str) -> Column:
     """Return a ``pyarrow.ChunkedArray`` as a tensor (n,), lists as a tensor (n, k), text or categories as words."""

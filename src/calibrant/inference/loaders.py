@@ -24,8 +24,6 @@ from torch.utils.data import (
 from calibrant.checks import as_tensor, check_class_numbers, check_same_length
 from calibrant.errors import InputError, in_a_line
 
-__all__ = ["LabelledBatch", "SampleSource", "StreamedSamples", "TensorSamples", "open_samples"]
-
 LabelledBatch: TypeAlias = tuple[Tensor, Tensor, Tensor]  # inputs (m, ...), labels (m,), positions (m,) on the CPU
 
 

@@ -17,26 +17,6 @@ from calibrant.inference.samples import CalibrationSamples
 if TYPE_CHECKING:
     from calibrant.models import Network
 
-__all__ = [
-    "HOW_TO_WRAP",
-    "check_network",
-    "device_of",
-    "evaluating",
-    "first_inputs",
-    "frozen",
-    "is_exported",
-    "is_training",
-    "logits_in",
-    "network_digest",
-    "network_state",
-    "put_weights",
-    "running_on",
-    "set_evaluating",
-    "state_digest",
-    "warn_if_training",
-    "with_features",
-]
-
 HOW_TO_WRAP = (
     "Wrap it: an nn.Module whose method features(x) gives the activations before the last layer, (n, d), and whose "
     "head is that layer, so that forward(x) is head(features(x))."

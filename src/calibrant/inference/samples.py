@@ -13,8 +13,6 @@ from calibrant.checks import check_at_least, check_class_numbers, first_not_fini
 from calibrant.errors import InputError
 from calibrant.inference.loaders import LabelledBatch, SampleSource, open_samples
 
-__all__ = ["CalibrationSamples", "check_batch_size", "default_batch_size", "read_checked", "to_device"]
-
 _NUMBERS = 2**20  # in the inputs of a batch: 341 images of 3 x 32 x 32
 _SAMPLES = 1024
 _TIMES_ON_CUDA = 4  # small batches leave a GPU idle

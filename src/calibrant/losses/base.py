@@ -27,25 +27,6 @@ from calibrant.checks import check_at_least, check_known, check_labels, check_re
 from calibrant.errors import InputError
 from calibrant.paper import Paper
 
-__all__ = [
-    "NO_LABEL",
-    "Batch",
-    "ChangesWithEpoch",
-    "CrossEntropyLoss",
-    "Loss",
-    "NamedLoss",
-    "NeedsSamples",
-    "PenalisedLoss",
-    "Reduction",
-    "RowLoss",
-    "TopPredictions",
-    "default_settings",
-    "entropies",
-    "full_precision",
-    "log_losses",
-    "loss_settings",
-]
-
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
 _TORCH_IGNORES = -100
 

@@ -9,19 +9,6 @@ from calibrant.checks import check_bins, check_known, check_positive
 from calibrant.losses.base import Batch, PenalisedLoss, TopPredictions, full_precision
 from calibrant.paper import Paper
 
-__all__ = [
-    "AccuracyKind",
-    "DECELoss",
-    "GapNorm",
-    "MMCELoss",
-    "MMCENormalisation",
-    "SBECELoss",
-    "SECELoss",
-    "differentiable_ece",
-    "differentiable_sece",
-    "soft_accuracy",
-]
-
 
 def _safe_sqrt(value: Tensor) -> Tensor:
     """The root of a number that is at least 0 but for rounding, with slope 0 instead of infinity at 0."""

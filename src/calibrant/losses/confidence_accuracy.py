@@ -12,16 +12,6 @@ from calibrant.errors import InputError
 from calibrant.losses.base import PenalisedLoss, TopPredictions, entropies
 from calibrant.paper import Paper
 
-__all__ = [
-    "AvUCLoss",
-    "CorrectnessNormalisation",
-    "CorrectnessRankingLoss",
-    "DCALoss",
-    "MDCALoss",
-    "RankedScore",
-    "SoftAvUCLoss",
-]
-
 
 @final
 class DCALoss(PenalisedLoss):

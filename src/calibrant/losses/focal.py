@@ -13,17 +13,6 @@ from calibrant.errors import InputError
 from calibrant.losses.base import RowLoss, log_losses
 from calibrant.paper import Paper
 
-__all__ = [
-    "LARGEST_GAMMA",
-    "DualFocalLoss",
-    "FocalLoss",
-    "InverseFocalLoss",
-    "SampleDependentFocalLoss",
-    "ScheduledFocalLoss",
-    "focal_gamma",
-    "focal_weighted",
-]
-
 
 def focal_weighted(losses: Tensor, gamma: float | Tensor, *, detach_weight: bool = False) -> Tensor:
     """Multiply the cross-entropy of each sample by ``(1 - p_y)^γ``.

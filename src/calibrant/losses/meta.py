@@ -15,17 +15,6 @@ from calibrant.losses.calibration_error import DECELoss, SECELoss
 from calibrant.losses.focal import focal_weighted
 from calibrant.paper import Paper
 
-__all__ = [
-    "GammaNet",
-    "L2Unit",
-    "MetaFocalLoss",
-    "MetaL2Loss",
-    "MetaLoss",
-    "MetaObjective",
-    "MetaSmoothingLoss",
-    "SmoothingUnit",
-]
-
 MetaObjective: TypeAlias = Literal["sece", "dece", "ce"]
 MetaSchedule: TypeAlias = Literal["constant", "network"]
 _CROSS_ENTROPY = 2.0  # default weight of the cross-entropy in the objective

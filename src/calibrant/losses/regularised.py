@@ -11,16 +11,6 @@ from calibrant.checks import check_known, check_real_number
 from calibrant.losses.base import NO_LABEL, RowLoss, entropies, log_losses
 from calibrant.paper import Paper
 
-__all__ = [
-    "BrierLoss",
-    "EntropyRegularisedLoss",
-    "LabelSmoothingLoss",
-    "LogitNormLoss",
-    "MarginLoss",
-    "OverClasses",
-    "PairwiseConstraintsLoss",
-]
-
 
 @final
 class BrierLoss(RowLoss):

@@ -34,14 +34,6 @@ from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted
 from calibrant.paper import Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
 
-__all__ = [
-    "EXACT", "LEVEL", "Averaged", "BinMetric", "Binned", "BinnedByPrediction", "BinnedClasswise", "BinnedMoments",
-    "Family",
-    "GridMetric", "Gridded", "LabelStatistic", "MeanMetric", "Metric", "RankMetric", "RankedCells", "RankedSamples",
-    "Side", "Statistic", "Tally", "TopStatistic", "full_predictions", "is_beyond_noise", "side_of",
-    "smallest_effect",
-]  # fmt: skip
-
 Family: TypeAlias = Literal["description", "proper", "calibration", "refinement"]
 
 

@@ -17,11 +17,6 @@ from calibrant.errors import InputError
 from calibrant.numerics.binning import bin_index, sums_by
 from calibrant.numerics.softmax import run_ends, sigmoid, sort_in_place
 
-__all__ = [
-    "Average", "BinMoments", "Bins", "Cells", "ClassBins", "Grid", "Ranked", "SampleKeys", "State", "Sums", "TopState",
-    "merge",
-]  # fmt: skip
-
 S = TypeVar("S", bound="State")
 _BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
 

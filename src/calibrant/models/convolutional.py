@@ -12,8 +12,6 @@ from calibrant.errors import InputError
 from calibrant.models.layers import Classifier, ConvUnit, check_sizes, he_init
 from calibrant.paper import Paper
 
-__all__ = ["VGG", "DenseBlock", "DenseLayer", "DenseNet", "DigitsCNN", "Transition", "VGGStage"]
-
 _WIDTHS = (64, 128, 256, 512, 512)
 # Convolutions in each of the five stages (table 1, columns A, B, D, E).
 _LENGTHS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}

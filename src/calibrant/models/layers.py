@@ -9,8 +9,6 @@ from torch.nn import functional as F
 
 from calibrant.checks import check_at_least
 
-__all__ = ["Classifier", "ConvUnit", "Network", "check_sizes", "he_init"]
-
 
 class Network(Protocol):
     """A classifier whose logits are a linear layer on features: ``forward(x) = head(features(x))``.

@@ -11,8 +11,6 @@ from calibrant.errors import InputError
 from calibrant.models.layers import Classifier, check_sizes
 from calibrant.paper import Paper
 
-__all__ = ["MLPMixer", "MixerBlock", "TransformerBlock", "VisionTransformer"]
-
 # In the code of both papers; torch's own default is 1e-5.
 _EPSILON = 1e-6
 

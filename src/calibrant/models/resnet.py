@@ -12,8 +12,6 @@ from calibrant.errors import InputError
 from calibrant.models.layers import Classifier, ConvUnit, check_sizes, he_init
 from calibrant.paper import Paper
 
-__all__ = ["BasicBlock", "BottleneckBlock", "CifarBlock", "CifarResNet", "ResNet", "WideBlock", "WideResNet"]
-
 # Blocks in each of the four stages (table 1).
 _BASIC = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 _BOTTLENECK = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}

@@ -10,8 +10,6 @@ from calibrant.checks import check_at_least
 from calibrant.models.layers import Classifier, check_sizes
 from calibrant.paper import Paper
 
-__all__ = ["TextBlock", "TextCNN"]
-
 
 @final
 class MaskedBatchNorm(nn.Module):

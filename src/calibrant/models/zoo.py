@@ -15,8 +15,6 @@ from calibrant.models.resnet import CifarResNet, ResNet, WideResNet
 from calibrant.models.text_cnn import TextCNN
 from calibrant.paper import Paper
 
-__all__ = ["InputKind", "ModelSpec", "Sizes", "all_models", "build_model", "model_shapes"]
-
 InputKind: TypeAlias = Literal["image", "text"]
 
 

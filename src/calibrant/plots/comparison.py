@@ -15,8 +15,6 @@ from calibrant.evidence import Side
 from calibrant.plots import layout
 from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
 
-__all__ = ["Panel", "dot_look", "draw_dots", "plot_comparison"]
-
 # Dots worse than a good one (a third of the way down) by more than this many times its distance from the best stand
 # at the edge: what matters is the difference between the good ones.
 _FAR = 3

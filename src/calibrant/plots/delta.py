@@ -10,8 +10,6 @@ from torch import Tensor
 from calibrant.diagrams import DeltaPicture
 from calibrant.plots.layout import SIZES, Theme, ThemeName, draw_head, open_figure, percent, theme_named
 
-__all__ = ["plot_delta"]
-
 # Inches: least width of an input; title; colour scale of δ with its numbers; a line of text.
 _SIDE, _HEAD, _SCALE, _WORDS = 1.3, 0.55, 0.75, 0.25
 _SMALLEST = 0.95  # inches: least width of a map of δ

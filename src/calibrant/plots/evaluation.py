@@ -27,8 +27,6 @@ from calibrant.plots.layout import SIZES, Corner, Look, Theme, ThemeName
 from calibrant.plots.reliability import plot_classwise, plot_reliability
 from calibrant.predictions import Predictions, TopLabel
 
-__all__ = ["figures", "plot_bins_sweep", "plot_density", "plot_risk_coverage"]
-
 _LONGEST_NAME = 56
 _LINE = 0.06  # of the height of the axes: a line of a label
 _BAND = 0.2  # opacity

@@ -26,13 +26,6 @@ from calibrant.calibrators import Chain
 from calibrant.catalogue import parse_any_calibrator
 from calibrant.errors import CalibrantError, FileError, InputError, UnknownNameError
 
-__all__ = [
-    "SIZES", "THEMES", "Corner", "Look", "MetricAxis", "Theme", "ThemeName", "bare_axes", "draw_head",
-    "horizontal_lines", "key", "method_title", "metric_axis", "name_axes", "new_axes", "new_figure", "open_axes",
-    "open_figure", "percent", "percent_ticks", "percent_with_interval", "save_figure", "save_figures", "theme_named",
-    "title", "without_middle", "wrapped",
-]  # fmt: skip
-
 ThemeName: TypeAlias = Literal["light", "dark"]
 Corner: TypeAlias = Literal["upper left", "upper right", "lower left", "lower right"]
 Look: TypeAlias = dict[str, Any]

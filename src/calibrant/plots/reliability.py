@@ -22,8 +22,6 @@ from calibrant.plots import layout
 from calibrant.plots.layout import SIZES, Corner, Look, Theme, ThemeName
 from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
 
-__all__ = ["plot_classwise", "plot_reliability"]
-
 _FEW_SAMPLES = 10  # bins of fewer are drawn faint
 _FAINT, _BAND = 0.35, 0.2  # opacity
 _MANY_BINS = 25

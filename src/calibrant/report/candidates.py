@@ -9,11 +9,6 @@ from calibrant.diagnosis.over_seeds import RunSide
 from calibrant.evidence import Difference, Side
 from calibrant.report.page import Cell, counted, sentence
 
-__all__ = [
-    "SeedCell", "baseline_words", "basis_words", "direction_text", "short_text", "signed_text",
-    "spread_text", "verdict_words",
-]  # fmt: skip
-
 _LONGEST_NAME = 40  # of a baseline that many sentences name
 _MOST_DIGITS = 5
 # Other than in a comparison, whose ▲ is better: here they are the paper's, higher and lower, and higher is worse.

@@ -43,8 +43,6 @@ from calibrant.report.page import (
     table,
 )
 
-__all__ = ["clamping_page", "clamping_verdict"]
-
 _BRIEF = ("accuracy", "nll", "ece", "auroc")
 _LEGEND = (
     "With 95 % intervals; the differences are paired. ▲ clearly better, ▼ clearly worse than the other: beyond noise "

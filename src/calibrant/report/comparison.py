@@ -45,11 +45,6 @@ from calibrant.report.page import (
 if TYPE_CHECKING:
     from calibrant.clamping import ClampingEvaluation
 
-__all__ = [
-    "accuracy_words", "comparison_page", "comparison_verdict", "difference_words", "held_out_facts", "held_out_fields",
-    "held_out_settings", "method_fields", "method_notes", "points_words", "separation_words",
-]  # fmt: skip
-
 _NAMES = {UNCALIBRATED: "the uncalibrated model", TEMPERATURE: "temperature scaling"}
 _MOST_NAMED = 6
 _SHOWN = 0.00005  # the least difference that four decimals show

@@ -45,8 +45,6 @@ from calibrant.report.page import (
 )
 from calibrant.report.shift import RUN_TEST, brief_shift_sections, shift_section, shift_sentences
 
-__all__ = ["candidate_words", "diagnosis_notes", "diagnosis_page", "diagnosis_verdict"]
-
 _DRAWN = ("confidence", "right", "wrong")  # of a density: hundreds of points that only a figure needs
 _FEW = 2  # runs whose deviation says little about their noise
 _ALL_EPOCHS, _MOST_EPOCHS = 10, 7  # columns: so many are shown without a gap, and so many of more

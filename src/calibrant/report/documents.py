@@ -11,8 +11,6 @@ from urllib.parse import quote
 from calibrant.errors import markdown_code, markdown_text, terminal_text
 from calibrant.report.page import Cell, Figure, Page, Section, Table, Tone
 
-__all__ = ["to_html", "to_html_fragment", "to_markdown"]
-
 
 def to_markdown(page: Page) -> str:
     """Return the full form of a page as Markdown; its figures are links to their files."""

@@ -30,8 +30,6 @@ from calibrant.report.page import (
     to_plain,
 )
 
-__all__ = ["FAMILIES", "evaluation_page", "plain_estimates", "verdict"]
-
 FAMILIES: dict[Family, str] = {
     "description": "What the predictions look like",
     "proper": "Proper scores (select by these)",

@@ -17,12 +17,6 @@ from typing import Any, Literal, Self, TypeAlias, final
 
 from calibrant.evidence import Difference, Estimate, Side
 
-__all__ = [
-    "Cell", "Column", "Figure", "Page", "Row", "Section", "Table", "Tone", "Verdict", "arrow", "code", "counted",
-    "difference_text", "document", "estimate_text", "interval_text", "marked", "number_text", "p_text", "percent_text",
-    "sentence", "table", "to_json", "to_plain",
-]  # fmt: skip
-
 Tone: TypeAlias = Literal["good", "bad", "open", "neutral"]
 
 _MARKS: dict[Side, str] = {"better": "▲", "worse": "▼", "alike": ""}

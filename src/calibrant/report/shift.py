@@ -11,8 +11,6 @@ from calibrant.evidence import Side
 from calibrant.report.candidates import SeedCell, direction_text, short_text, signed_text
 from calibrant.report.page import Cell, Row, Section, Table, code, counted, table
 
-__all__ = ["RUN_TEST", "brief_shift_sections", "shift_section", "shift_sentences", "under_shifts"]
-
 RUN_TEST = "a t-test of runs at .05, not corrected and without the noise of samples"
 
 _OVER_LEVELS = {"ece": "ECE", "gap": "Mean confidence − accuracy", "accuracy": "Accuracy", "auroc": "AUROC"}

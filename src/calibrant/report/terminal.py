@@ -16,8 +16,6 @@ from calibrant.errors import terminal_text
 from calibrant.evidence import Side
 from calibrant.report.page import Cell, Column, Page, Section, Table, Tone
 
-__all__ = ["show", "to_terminal"]
-
 _WIDEST, _NARROWEST = 120, 60
 _STYLES: dict[Side, str] = {"better": "green", "worse": "red", "alike": ""}
 _TONES: dict[Tone, tuple[str, str]] = {

@@ -14,23 +14,6 @@ from calibrant.errors import InputError
 from calibrant.losses import Loss
 from calibrant.paper import Paper
 
-__all__ = [
-    "PADDING",
-    "DeviceData",
-    "EpochPlan",
-    "ImageStore",
-    "InputStore",
-    "MixedBatch",
-    "Mixup",
-    "PlainStore",
-    "Standardise",
-    "StoredSamples",
-    "TrainingData",
-    "epoch_generator",
-    "plan_epoch",
-    "store_of",
-]
-
 PADDING = 4  # largest shift of a crop, in pixels to each side
 
 

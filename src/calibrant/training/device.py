@@ -14,16 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 from calibrant.errors import InputError
 from calibrant.training.recipe import Recipe
 
-__all__ = [
-    "SINGLE_PROCESS",
-    "Autocast",
-    "CapturedStep",
-    "ProcessGroup",
-    "compile_blocks",
-    "deterministic_algorithms",
-    "init_distributed",
-]
-
 
 @final
 @dataclass(frozen=True)

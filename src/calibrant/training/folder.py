@@ -34,8 +34,6 @@ from calibrant.training.recipe import RunSettings
 from calibrant.training.record import EpochRecord, learned_epochs
 from calibrant.training.session import Session
 
-__all__ = ["RunFolder"]
-
 _FORMAT = "calibrant.run/1"
 _DAMAGED = (SafetensorError, CalibrantError, LookupError, TypeError, ValueError, OSError, RuntimeError)
 

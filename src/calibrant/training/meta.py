@@ -19,8 +19,6 @@ from calibrant.training.device import Autocast, ProcessGroup
 from calibrant.training.recipe import Recipe
 from calibrant.training.record import features_of
 
-__all__ = ["MetaForward", "MetaRegulariser", "check_meta", "features_in_evaluation"]
-
 
 def check_meta(loss: MetaLoss, data: DeviceData, recipe: Recipe, processes: ProcessGroup) -> None:
     """Check that loss, data and recipe go together.

@@ -15,8 +15,6 @@ from calibrant.datasets.dataset import Augmentation
 from calibrant.errors import InputError
 from calibrant.training.data import TrainingData
 
-__all__ = ["RECIPES", "Precision", "Recipe", "RunSettings", "Schedule", "Selection", "data_digest", "learning_rates"]
-
 Precision: TypeAlias = Literal["auto", "float32", "bfloat16"]
 Schedule: TypeAlias = Literal["cosine", "steps", "constant"]
 Selection: TypeAlias = Literal["last", "best", "best-nll"]

@@ -18,17 +18,6 @@ from calibrant.numerics.inverse_temperature import fit_inverse_temperature
 from calibrant.predictions import Predictions
 from calibrant.training.data import StoredSamples
 
-__all__ = [
-    "EpochRecord",
-    "HeldOutRecord",
-    "LearningTrace",
-    "evaluate_held_out",
-    "features_of",
-    "learned_epochs",
-    "logits_of",
-    "predict",
-]
-
 _BATCH_SIZE = 2048
 
 

@@ -29,8 +29,6 @@ from calibrant.training.recipe import Recipe, RunSettings, data_digest
 from calibrant.training.record import EpochRecord
 from calibrant.training.session import RuntimeOptions, Session
 
-__all__ = ["Run", "RunMetrics", "load_learned_loss", "load_network", "run_metrics", "train_runs", "train_together"]
-
 
 def train_together(
     sessions: Sequence[Session],

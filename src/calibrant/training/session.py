@@ -19,8 +19,6 @@ from calibrant.training.meta import MetaForward, check_meta
 from calibrant.training.recipe import Recipe, Selection, learning_rates
 from calibrant.training.record import EpochRecord, HeldOutRecord, LearningTrace, evaluate_held_out, logits_of
 
-__all__ = ["RuntimeOptions", "Session", "Step", "selected_epoch"]
-
 
 @final
 class Step:

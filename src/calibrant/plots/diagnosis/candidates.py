@@ -30,8 +30,6 @@ from calibrant.plots.diagnosis import panels
 from calibrant.plots.diagnosis.panels import MapLook
 from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
 
-__all__ = ["plot_calibratability", "plot_densities", "plot_two_sided"]
-
 # Calibratability, in inches: a mark's lane, between candidates, the head, below; names, and an entry of the legend.
 _LANE, _GAP, _HEAD, _FOOT, _NAMES, _KEY = 0.115, 0.16, 0.8, 0.95, 2.5, 1.62
 _LONGEST_NAME = 28

@@ -20,8 +20,6 @@ from calibrant.plots.diagnosis import panels
 from calibrant.plots.diagnosis.panels import BAND, MapLook
 from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
 
-__all__ = ["plot_coefficients", "plot_learned_epochs", "plot_learned_loss", "plot_over_epochs", "plot_validation_sizes"]
-
 _WIDE, _TALL = 3.4, 2.4  # inches of a large panel
 _SIZE = 1.6  # inches: height of a panel over calibration samples
 _EPOCHS = (1.2, 0.7)  # inches: heights of the two panels over epochs

@@ -19,11 +19,6 @@ from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.summaries import ORACLE
 from calibrant.plots.layout import SIZES, Look, Theme, method_title, new_figure, percent_ticks, without_middle
 
-__all__ = [
-    "BAND", "TS", "MapLook", "PanelGrid", "are_wide", "band_of", "draw_range", "has_seeds", "known", "map_looks",
-    "panel_grid", "panel_title", "percents_across", "room_above", "seeds_words", "shortened", "values_across",
-]  # fmt: skip
-
 TS = "TS: temperature scaling"
 BAND = 0.16  # opacity of a range over runs
 _MOST_COLUMNS = 4

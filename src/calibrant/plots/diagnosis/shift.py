@@ -17,8 +17,6 @@ from calibrant.plots.diagnosis import panels
 from calibrant.plots.diagnosis.panels import MapLook
 from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
 
-__all__ = ["plot_shift", "plot_shifted_sets"]
-
 _HEIGHTS = {"ece": 1.1, "accuracy": 0.85, "auroc": 0.85}  # inches of the three panels over severity
 _ROOM = 0.08  # of the span of an axis, at both ends
 _LINE, _SET, _HEAD, _FOOT = 0.27, 0.5, 0.8, 0.6  # inches: a candidate, a set besides these, the head, below
