@@ -33,7 +33,7 @@ from calibrant.predictions import Predictions
 # Share of the test samples that may be in both sets by chance.
 _BY_CHANCE = 0.01
 # Standard errors between the two accuracies; chance alone exceeds them in 6 of 100,000 cases.
-_UNLIKE = 4.0
+_Z_DIFFERENT = 4.0
 
 
 class Caution(NamedTuple):
@@ -82,7 +82,7 @@ def _cautions(calibration: Predictions, test: Predictions) -> Iterator[Caution]:
             "one of the two.",
         )
     right, other_right = (int(samples.correct.sum()) for samples in (calibration, test))
-    if z_between(right, len(calibration), other_right, len(test)) > _UNLIKE:
+    if z_between(right, len(calibration), other_right, len(test)) > _Z_DIFFERENT:
         accuracy, other = right / len(calibration), other_right / len(test)
         yield Caution(
             "the two sets may not be drawn alike",
@@ -327,7 +327,7 @@ def compare(
         'temperature'
     """
     cautions = check_held_out(calibration, test)
-    # The method that auto chooses stands before auto, which would otherwise win by a tie.
+    # auto comes last: on a tie, the method that it chose ranks first.
     given = sorted(
         default_methods(calibration) if calibrators is None else calibrators,
         key=lambda method: isinstance(method, Auto),
@@ -336,7 +336,7 @@ def compare(
     metrics = comparison_metrics(n_bins)
     bootstrap = PairedBootstrap(test, metrics, resamples=resamples, seed=seed)
     results: list[MethodResult] = []
-    drawn: dict[str, dict[str, Tensor]] = {}
+    bootstrap_values: dict[str, dict[str, Tensor]] = {}
     for place, (name, method) in enumerate(methods.items()):
         progress(f"fitting {name}", place, len(methods))
         trial = try_fit(method.fit, calibration, test)
@@ -344,7 +344,7 @@ def compare(
             results.append(MethodResult(name, method.title, notes=trial.notes, failure=trial.failure))
             continue
         progress(f"evaluating {name}", place, len(methods))
-        drawn[name] = bootstrap.values(trial.transformed)
+        bootstrap_values[name] = bootstrap.values(trial.transformed)
         results.append(
             MethodResult(
                 name,
@@ -358,7 +358,7 @@ def compare(
         )
     progress("comparing", len(methods), len(methods))
     return Comparison(
-        _with_differences(results, bootstrap, drawn),
+        _with_differences(results, bootstrap, bootstrap_values),
         n_calibration=len(calibration),
         n_test=len(test),
         n_classes=test.n_classes,
@@ -370,7 +370,7 @@ def compare(
 
 
 def _with_differences(
-    results: Sequence[MethodResult], bootstrap: PairedBootstrap, drawn: dict[str, dict[str, Tensor]]
+    results: Sequence[MethodResult], bootstrap: PairedBootstrap, bootstrap_values: dict[str, dict[str, Tensor]]
 ) -> tuple[MethodResult, ...]:
     """The methods by log-loss, with their differences from both baselines and from the best."""
     ordered = sorted(results, key=lambda method: (method.failure is not None, math.isnan(method.nll), method.nll))
@@ -379,7 +379,9 @@ def _with_differences(
         # In either direction, temperature scaling against the uncalibrated model is the same planned test.
         planned = {UNCALIBRATED: TEMPERATURE, TEMPERATURE: UNCALIBRATED}.get(baseline)
         changes = {
-            name: bootstrap.differences(drawn[baseline], values) for name, values in drawn.items() if name != baseline
+            name: bootstrap.differences(bootstrap_values[baseline], values)
+            for name, values in bootstrap_values.items()
+            if name != baseline
         }
         corrected = {
             metric.name: correct(metric, {name: by[metric.name] for name, by in changes.items()}, planned=planned)
@@ -387,7 +389,7 @@ def _with_differences(
         }
         return {name: {metric: by_name[name] for metric, by_name in corrected.items()} for name in changes}
 
-    by_baseline = {name: differences_from(name) for name in (UNCALIBRATED, TEMPERATURE) if name in drawn}
+    by_baseline = {name: differences_from(name) for name in (UNCALIBRATED, TEMPERATURE) if name in bootstrap_values}
     to_best = differences_from(ordered[0].name)
     return tuple(
         replace(

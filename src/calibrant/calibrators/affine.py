@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, final, get_args
 import torch
 from torch import Tensor
 
-from calibrant.calibrators.base import Calibrator, Fitted, class_names, warn_of_absent
+from calibrant.calibrators.base import Calibrator, Fitted, class_names, warn_of_missing_classes
 from calibrant.checks import check_bins, check_known, check_positive
 from calibrant.errors import CalibrantWarning, Caveat, FitError, InputError, SeparableError
 from calibrant.maps import Affine, ChainMap, Identity, Scale
@@ -43,13 +43,13 @@ def temperature_fit(predictions: Predictions, name: str) -> InverseTemperatureFi
 
 
 def _finite_temperature_fit(predictions: Predictions) -> InverseTemperatureFit:
-    """Fit the inverse temperature; warn where only half an unseen error makes it finite."""
+    """Fit the inverse temperature; warn if only half a pseudo-error makes it finite."""
     best = fit_inverse_temperature(predictions.logits, predictions.labels, span=predictions.span)
     if best.end == "cold":
         best = fit_with_half_an_error(predictions.logits, predictions.labels)
         warnings.warn(
             f"(almost) all {len(predictions)} predictions are right, so that a smaller temperature always lowers the "
-            f"log-loss; T = {1 / best.beta:.3g} counts half an unseen mistake beside them. It is a guess: fit on "
+            f"log-loss; T = {1 / best.beta:.3g} is the optimum with half a pseudo-error added. It is a guess: fit on "
             "samples with some wrong predictions.",
             CalibrantWarning,
             stacklevel=3,
@@ -275,7 +275,7 @@ class BiasCorrectedTemperature(Calibrator):
         if fit.weight <= 0:
             warnings.warn(
                 f"the best multiple of the logits is {float(fit.weight):.3g}, below zero: on these samples the "
-                "network's favourites are right less often than chance. Check that labels and logits belong together.",
+                "predicted classes are right less often than chance. Check that labels and logits belong together.",
                 CalibrantWarning,
                 stacklevel=3,
             )
@@ -362,7 +362,7 @@ _BERTA = Paper("Berta et al.", 2025, "Structured Matrix Scaling for Multi-Class 
 
 def _fit_structured(predictions: Predictions, name: str, *, shape: WeightShape, ridge: Ridge) -> Fitted:
     """Fit a temperature, then an affine function of its log-probabilities that is penalised towards the identity."""
-    warn_of_absent(predictions, name)
+    warn_of_missing_classes(predictions, name)
     k, first = predictions.n_classes, _finite_temperature_fit(predictions)
     fit = fit_affine(log_probs_at(predictions, first.beta), predictions.labels, shape=shape, ridge=ridge)
     # The log-probabilities at a temperature are not linear in those without it, so these stay two maps.

@@ -38,7 +38,7 @@ _SAMPLES_PER_SEEN_CLASS = 50
 
 _POOLED_AFTER_TEMPERATURE = Chain((TemperatureScaling(), IsotonicPooled()))
 # They have no parameters for single classes, so that one without samples is not driven out.
-_ALIKE = (
+_CLASS_SYMMETRIC = (
     Uncalibrated(),
     TemperatureScaling(),
     EnsembleTemperatureScaling(),
@@ -75,7 +75,7 @@ def default_candidates(n: int, k: int, *, absent: int = 0) -> tuple[Calibrator, 
     matrix = (StructuredMatrixScaling(),) if n * k * k <= _MATRIX_WORK else ()
     steady = (Uncalibrated(), TemperatureScaling(), StructuredVectorScaling(), *matrix)
     candidates = (*steady, *(_challengers_of_two() if k == 2 else _challengers(n, k)))
-    return tuple(method for method in candidates if method in _ALIKE) if absent else candidates
+    return tuple(method for method in candidates if method in _CLASS_SYMMETRIC) if absent else candidates
 
 
 def steady_candidate(n: int, k: int, *, absent: int = 0) -> Calibrator:
@@ -233,7 +233,7 @@ class Auto(Calibrator):
         # The chosen one, then the others by score: the last resort, no calibration, can always be fitted.
         for standing in (ranking.chosen, *(other for other in ranking.fitted if other is not ranking.chosen)):
             try:
-                fitted = standing.calibrator.fit_uncompared(predictions)
+                fitted = standing.calibrator.fit_without_scores(predictions)
             except CalibrantError as error:
                 failures.append(f"{standing.name} could be fitted on every fold but not on all samples: {error}")
                 continue

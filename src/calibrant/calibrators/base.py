@@ -33,11 +33,11 @@ from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR, Arrays, Predictions, 
 
 
 def absent_classes(predictions: Predictions) -> Tensor:
-    """Numbers of the classes without samples."""
+    """Return the numbers of the classes without samples."""
     return (torch.bincount(predictions.labels, minlength=predictions.n_classes) == 0).nonzero()[:, 0]
 
 
-def warn_of_absent(predictions: Predictions, name: str) -> None:
+def warn_of_missing_classes(predictions: Predictions, name: str) -> None:
     """Warn about classes without calibration samples, in a method of this name that fits every class separately."""
     absent = absent_classes(predictions)
     if len(absent):
@@ -51,50 +51,45 @@ def warn_of_absent(predictions: Predictions, name: str) -> None:
 
 
 def class_names(classes: Tensor, predictions: Predictions, *, most: int = 5) -> str:
-    """Names, or else numbers, of classes for a message; the first few if they are many."""
+    """Return names, or else numbers, of classes for a message; the first few if they are many."""
     names = predictions.class_names
     shown = ", ".join(names[j] if names else str(j) for j in classes[:most].tolist())
     return shown + (f" and {len(classes) - most} others" if len(classes) > most else "")
 
 
-def deal_folds(labels: Tensor, folds: int, seed: int) -> Tensor:
-    """Assign every sample to a fold, (n,): at random, in even sizes.
+def assign_folds(n: int, folds: int, seed: int, device: torch.device | None = None) -> Tensor:
+    """Assign n samples to folds at random, in even sizes: the number of the fold of every sample, (n,).
 
     Folds are not stratified by class: the held-out samples would then have the very class counts that the map was
     fitted to, and methods with a shift for every class would be rewarded for learning the noise in them. (With 100
     classes and 1,000 samples, structured matrix scaling seemed .010 better than a temperature and was .009 worse on new
     samples; with random folds its estimate was .012 worse.) So a rare class may be absent from a fit.
 
-    Args:
-        labels: Shape (n,); only their number counts.
-        folds: Number of folds.
-        seed: Random seed of the assignment.
-
     Example:
-        >>> deal_folds(torch.zeros(7), 3, seed=0).bincount().tolist()
+        >>> assign_folds(7, 3, seed=0).bincount().tolist()
         [3, 2, 2]
     """
-    fold = np.empty(len(labels), dtype=np.int64)
-    fold[np.random.default_rng(seed).permutation(len(labels))] = np.arange(len(labels)) % folds
-    return torch.from_numpy(fold).to(labels.device)
+    fold = np.empty(n, dtype=np.int64)
+    fold[np.random.default_rng(seed).permutation(n)] = np.arange(n) % folds
+    return torch.from_numpy(fold).to(device)
 
 
-def folds_of(predictions: Predictions, folds: int, *, seed: int = 0) -> Iterator[tuple[Predictions, Predictions]]:
-    """The samples outside and inside each fold in turn, to fit on and to evaluate."""
-    fold = deal_folds(predictions.labels, folds, seed)
+def cross_validation_splits(predictions: Predictions, folds: int) -> Iterator[tuple[Predictions, Predictions]]:
+    """Yield the samples outside and inside each fold in turn, to fit on and to evaluate."""
+    fold = assign_folds(len(predictions), folds, 0, predictions.labels.device)
     for number in range(folds):
         yield predictions[(fold != number).nonzero()[:, 0]], predictions[(fold == number).nonzero()[:, 0]]
 
 
 def top_label(predictions: Predictions) -> tuple[Tensor, Tensor]:
-    """Log-odds of the predicted class, computed as the map computes them, and whether it is the label, (n,) each."""
+    """Return the log-odds of the predicted class, as the map computes them, and whether it is the label, (n,) each."""
     parts = [predicted_log_odds(working(block.logits)) for block in predictions.blocks()]
     predicted, log_odds = (torch.cat(column).squeeze(1) for column in zip(*parts, strict=True))
     return log_odds, predicted == predictions.labels
 
 
-def class_by_class(predictions: Predictions) -> tuple[Tensor, range]:
-    """Log-odds of every class against the rest, one class per row, (c, n), and the numbers of these classes.
+def one_vs_rest_log_odds(predictions: Predictions) -> tuple[Tensor, range]:
+    """Return log-odds of every class against the rest, one class per row, (c, n), and the numbers of these classes.
 
     Two classes are one problem, that of class 1, since the other is its mirror image.
     """
@@ -106,12 +101,12 @@ def class_by_class(predictions: Predictions) -> tuple[Tensor, range]:
 
 
 def class_map(curve: Curve, n_classes: int) -> Map:
-    """The map that applies a curve fitted on :func:`class_by_class`."""
+    """Return the map that applies a curve fitted on :func:`one_vs_rest_log_odds`."""
     return TwoClassMap(curve) if n_classes == 2 else OneVsRest(curve, n_classes=n_classes)
 
 
 def prob_bounds(n: int, n_classes: int = 2) -> tuple[float, float]:
-    """Smallest and largest probability that a map may give to a class.
+    """Return the smallest and largest probability that a map may give to a class.
 
     Args:
         n: Number of calibration samples, not those of one bin.
@@ -128,12 +123,12 @@ def prob_bounds(n: int, n_classes: int = 2) -> tuple[float, float]:
 
 
 def log_odds_bounds(n: int, n_classes: int = 2) -> tuple[float, float]:
-    """The bounds of :func:`prob_bounds` as log-odds; -ln(n + 1) and ln(n + 1) for two classes."""
+    """Return the bounds of :func:`prob_bounds` as log-odds; -ln(n + 1) and ln(n + 1) for two classes."""
     return -math.log((n + 2) * (n_classes - 1) - 1), math.log(n + 1)
 
 
 def floored_log_odds(probs: Tensor, n: int, n_classes: int = 2) -> Tensor:
-    """Log-odds of probabilities kept within :func:`prob_bounds`, any shape; always finite.
+    """Return log-odds of probabilities kept within :func:`prob_bounds`, any shape; always finite.
 
     Example:
         >>> floored_log_odds(torch.tensor([0.0, 0.5, 1.0]), n=2).exp()
@@ -144,7 +139,7 @@ def floored_log_odds(probs: Tensor, n: int, n_classes: int = 2) -> Tensor:
 
 
 def with_floor(predictions: Predictions, share: float) -> Predictions:
-    """The samples with a share of the uniform distribution mixed in; their confidences keep their order and ties."""
+    """Mix a share of the uniform distribution into the samples; their confidences keep their order and ties."""
     number = predictions.logits.new_tensor(share)
     mixed = torch.cat([floored(block.logits, number) for block in predictions.blocks()])
     return predictions.with_logits(mixed, normalised=True)
@@ -153,7 +148,7 @@ def with_floor(predictions: Predictions, share: float) -> Predictions:
 def _about_floor(predictions: Predictions, share: float) -> str:
     zeros = predictions.zero_cells
     assert zeros is not None, "only given probabilities have a floor"
-    mixed = f"a share of {share:.2g} of equal probabilities is mixed in first, in the fit and in the map"
+    mixed = f"probabilities are mixed with the uniform distribution (weight {share:.2g}) before the fit, and by the map"
     if not predictions.uniform_share:
         return f"{mixed} (chosen by the method's own cross-validated log-loss)"
     percent = f"{100 * zeros.cells / zeros.of_cells:.1f} %"
@@ -165,33 +160,35 @@ def _about_floor(predictions: Predictions, share: float) -> str:
 # Of very many samples a share is scored from the start: little compared with any fit.
 _FIRST, _SECOND = (1 << 14, 100, 500), (1 << 16, 500, 10_000)
 _SHARE = 256
-_SURE = 2.0  # standard errors of the paired difference
+_STANDARD_ERRORS = 2.0  # of the paired difference, beyond which a rise is no noise
 _ROUNDING = 1e-5  # relative rise of a score that is not noted
 _WORSE = 1e-3  # relative rise of a score that is worth a warning
 _POINT = 0.01  # of accuracy
 _TITLES = {"nll": "log-loss", "brier": "Brier score", "accuracy": "accuracy"}
 
 
-class Compared(NamedTuple):
-    """Scores of a map on the samples it was fitted on."""
+class OwnSampleScores(NamedTuple):
+    """The scores of a map on the samples it was fitted on."""
 
     samples: int  # number of samples that were scored
     before: dict[str, float]  # ``nll``, ``brier`` and ``accuracy`` without the map
-    after: dict[str, float]  # and with it
+    after: dict[str, float]  # the same with the map
     note: str | None  # the scores that became worse, in words
-    is_serious: bool  # whether they are worse beyond noise
+    is_significant: bool  # whether they are worse beyond noise
 
 
 @torch.no_grad()
-def compare_on_own_samples(predictions: Predictions, apply: Callable[[Tensor, slice | Tensor], Tensor]) -> Compared:
-    """Compare log-loss, Brier score and accuracy with and without a map.
+def score_on_fit_samples(
+    predictions: Predictions, apply: Callable[[Tensor, slice | Tensor], Tensor]
+) -> OwnSampleScores:
+    """Compute log-loss, Brier score and accuracy on the samples of a fit, without the map and with it.
 
-    A few hundred of many samples are scored first, and some thousands only if a score is worse on those, so that the
-    comparison costs little compared with the fit.
+    A few hundred of many samples are scored first, and some thousands only if a score is worse on those, so that this
+    costs little compared with the fit.
 
     Args:
         predictions: The samples that the map was fitted on.
-        apply: The map: logits (m, k), and the places of these samples among all, to logits.
+        apply: The map: logits (m, k), and the positions of these samples among all, to logits.
     """
     n, k = len(predictions), predictions.n_classes
     few, many = (min(most, max(fewest, numbers // k)) for numbers, fewest, most in (_FIRST, _SECOND))
@@ -204,13 +201,13 @@ def compare_on_own_samples(predictions: Predictions, apply: Callable[[Tensor, sl
             scores = _scores(predictions, slice(None), apply)
         else:
             scores = np.concatenate([scores, _scores(predictions, drawn[few:], apply)], axis=2)
-    return _compared(scores)
+    return _own_sample_scores(scores)
 
 
 def _scores(
     predictions: Predictions, places: slice | Tensor, apply: Callable[[Tensor, slice | Tensor], Tensor]
 ) -> NDArray[np.float64]:
-    """Log-loss, Brier score and correctness of some samples, without the map and with it, (2, 3, m)."""
+    """Return log-loss, Brier score and correctness of some samples, without the map and with it, (2, 3, m)."""
     given, labels = predictions.logits[places], predictions.labels[places]
     logits = torch.stack([working(given), working(apply(given, places))])
     correct = [argmax_rows(values) == labels for values in logits]  # the first class wins a tie
@@ -228,7 +225,7 @@ def _scores(
     return scores
 
 
-def _compared(scores: NDArray[np.float64]) -> Compared:
+def _own_sample_scores(scores: NDArray[np.float64]) -> OwnSampleScores:
     change, n = scores[1] - scores[0], scores.shape[2]
     before, after = (dict(zip(_TITLES, values.mean(axis=1).tolist(), strict=True)) for values in scores)
     # Scaled first, because squares of large changes overflow. One sample has no spread, and shows nothing but noise.
@@ -237,28 +234,28 @@ def _compared(scores: NDArray[np.float64]) -> Compared:
     noise = dict(zip(_TITLES, spread / math.sqrt(n) if n > 1 else np.full(3, np.inf), strict=True))
     rises = {key: after[key] - before[key] for key in ("nll", "brier")}
     worse = [key for key, rise in rises.items() if rise > _ROUNDING * max(before[key], _POINT)]
-    serious = any(rise > max(_WORSE * before[key], _SURE * noise[key]) for key, rise in rises.items())
+    significant = any(rise > max(_WORSE * before[key], _STANDARD_ERRORS * noise[key]) for key, rise in rises.items())
     if after["accuracy"] < before["accuracy"] - _POINT:
         worse.append("accuracy")
-        serious = True
+        significant = True
     note = None
     if worse:
         numbers = ", ".join(f"{_TITLES[key]} {before[key]:.4g} to {after[key]:.4g}" for key in worse)
         note = f"the map is worse than no calibration on the samples it was fitted on: {numbers}."
-        if serious:
+        if significant:
             note += " Compare it with other methods on other samples before you use it."
-    return Compared(n, before, after, note, serious)
+    return OwnSampleScores(n, before, after, note, significant)
 
 
-def with_comparison(summary: FitSummary, compared: Compared) -> FitSummary:
-    """The summary with the scores on its own samples; warns where one is worse beyond noise."""
+def with_scores(summary: FitSummary, scores: OwnSampleScores) -> FitSummary:
+    """Return the summary with the scores on its own samples; warn if one is worse beyond noise."""
     notes = summary.notes
-    if compared.note is not None:
-        notes = (*notes, compared.note)
-        if compared.is_serious:
-            warnings.warn(compared.note, CalibrantWarning, stacklevel=3)
-    before, after = dict(compared.before), dict(compared.after)
-    return dataclasses.replace(summary, notes=notes, compared=compared.samples, before=before, after=after)
+    if scores.note is not None:
+        notes = (*notes, scores.note)
+        if scores.is_significant:
+            warnings.warn(scores.note, CalibrantWarning, stacklevel=3)
+    before, after = dict(scores.before), dict(scores.after)
+    return dataclasses.replace(summary, notes=notes, compared=scores.samples, before=before, after=after)
 
 
 # The accuracy of bins is estimated in so many folds, of at most so many samples: with more there is no need.
@@ -325,12 +322,12 @@ class Calibrator(ABC):
                 point on samples held out in folds.
         """
         samples = self._checked(as_predictions(predictions, f"{type(self).__name__}().fit", arrays))
-        fitted = self.fit_uncompared(samples)
-        compared = compare_on_own_samples(samples, lambda logits, _: fitted(logits))
+        fitted = self.fit_without_scores(samples)
+        scores = score_on_fit_samples(samples, lambda logits, _: fitted(logits))
         assert fitted.summary is not None, "every fit leaves a summary"
         # A method with another criterion than the log-loss may raise it: a note, but no warning.
-        is_serious = compared.is_serious and self.settings().get("criterion", "nll") == "nll"
-        fitted.summary = with_comparison(fitted.summary, compared._replace(is_serious=is_serious))
+        is_significant = scores.is_significant and self.settings().get("criterion", "nll") == "nll"
+        fitted.summary = with_scores(fitted.summary, scores._replace(is_significant=is_significant))
         note = self._lost_accuracy(samples)
         if note is not None:
             warnings.warn(note, CalibrantWarning, stacklevel=2)
@@ -343,9 +340,9 @@ class Calibrator(ABC):
         if not self.bins_every_class or not 2 * _FOLDS <= n <= _MOST_HELD_OUT:
             return None
         with without_our_warnings():
-            for others, held_out in folds_of(predictions, _FOLDS):
+            for fit_part, held_out in cross_validation_splits(predictions, _FOLDS):
                 try:
-                    fitted = self.fit_uncompared(others)
+                    fitted = self.fit_without_scores(fit_part)
                 except FitError:
                     return None
                 right += int(fitted.transform(held_out).correct.sum())
@@ -364,7 +361,7 @@ class Calibrator(ABC):
         return predictions
 
     @final
-    def fit_uncompared(self, predictions: Predictions) -> Map:
+    def fit_without_scores(self, predictions: Predictions) -> Map:
         """Fit as :meth:`fit` does, without scoring the map on its own samples: for one of many fits, as in folds."""
         self._checked(predictions)
         start = time.perf_counter()
@@ -387,13 +384,13 @@ class Calibrator(ABC):
 
     @final
     def settings(self) -> dict[str, Any]:
-        """The options, as a file can hold them."""
+        """Return the options, as a file can hold them."""
         fields = dataclasses.fields(self)  # type: ignore[arg-type]  # concrete calibrators are dataclasses
         return {field.name: _plain(getattr(self, field.name)) for field in fields}
 
 
 def _plain(value: object) -> Any:
-    """Calibrators as their name and options, sequences as lists, and everything else unchanged."""
+    """Return calibrators as their name and options, sequences as lists, and everything else unchanged."""
     if isinstance(value, Calibrator):
         return {"method": value.name, **value.settings()}
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
@@ -413,7 +410,7 @@ def try_fit(fit: Callable[[Predictions], Map], calibration: Predictions, test: P
     """Fit a map and transform other samples with it; collect the library's errors and warnings instead of raising.
 
     Args:
-        fit: A calibrator's ``fit`` or ``fit_uncompared``.
+        fit: A calibrator's ``fit`` or ``fit_without_scores``.
         calibration: Samples to fit on.
         test: Samples to transform.
 
@@ -441,7 +438,7 @@ def check_calibrators(values: object, name: str) -> None:
         InputError: If it is anything else, such as the names of methods.
     """
     if not isinstance(values, tuple):
-        raise InputError(f"{name} must be a tuple of calibrators; got {values!r}. Of one method, write (method,).")
+        raise InputError(f"{name} must be a tuple of calibrators; got {values!r}. For one method, write (method,).")
     for value in values:
         if not isinstance(value, Calibrator):
             raise InputError(

@@ -17,12 +17,12 @@ from calibrant.calibrators.affine import GUO
 from calibrant.calibrators.base import (
     Calibrator,
     Fitted,
-    class_by_class,
     class_map,
     floored_log_odds,
+    one_vs_rest_log_odds,
     prob_bounds,
     top_label,
-    warn_of_absent,
+    warn_of_missing_classes,
 )
 from calibrant.checks import check_bins, check_known, check_positive
 from calibrant.maps import ClassBins, PooledMap, Steps, TopLabelMap
@@ -143,12 +143,12 @@ class ClasswiseHistogramBinning(Calibrator):
 
     def _fit(self, predictions: Predictions) -> Fitted:
         n, k = len(predictions), predictions.n_classes
-        warn_of_absent(predictions, self.title)
+        warn_of_missing_classes(predictions, self.title)
         if self.bins == "equal_width" and k > 2:
             values = floored_log_odds(_class_shares(predictions, self.n_bins), n, k)
             return Fitted(ClassBins(values, n_classes=k))
         lines = []
-        for log_odds, label in zip(*class_by_class(predictions), strict=True):
+        for log_odds, label in zip(*one_vs_rest_log_odds(predictions), strict=True):
             edges, share = _binned(log_odds, predictions.labels == label, self.n_bins, self.bins)
             lines.append((edges, floored_log_odds(share, n, k)))
         return Fitted(class_map(steps_of(lines), k))
@@ -233,12 +233,12 @@ class IMax(Calibrator):
         check_known(self.sharing, get_args(IMaxSharing), "sharing")
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        scores, classes = class_by_class(predictions)
+        scores, classes = one_vs_rest_log_odds(predictions)
         of_class = [line[predictions.labels == label] for line, label in zip(scores, classes, strict=True)]
         if self.sharing == "shared" and predictions.n_classes > 2:
             scores, of_class = scores.reshape(1, -1), [torch.cat(of_class)]
         else:
-            warn_of_absent(predictions, self.title)
+            warn_of_missing_classes(predictions, self.title)
         bins = [informative_bins(sort_in_place(line.clone()).cpu().numpy(), self.n_bins) for line in scores]
         lines = []
         for best, hits, line in zip(bins, of_class, scores, strict=True):
@@ -414,9 +414,9 @@ class IsotonicOneVsRest(Calibrator):
     paper = _ISOTONIC
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        warn_of_absent(predictions, self.title)
+        warn_of_missing_classes(predictions, self.title)
         n, k = len(predictions), predictions.n_classes
-        scores, classes = class_by_class(predictions)
+        scores, classes = one_vs_rest_log_odds(predictions)
         lines = [
             _isotonic(line, predictions.labels == label, n, k) for line, label in zip(scores, classes, strict=True)
         ]
@@ -447,7 +447,7 @@ class IsotonicPooled(Calibrator):
         # Differs from the paper: it makes f strictly rising by a tiny slope, which float32 rounds away; here ties stay,
         # and the map puts the predicted class ahead of those tied with it.
         n, k = len(predictions), predictions.n_classes
-        scores, classes = class_by_class(predictions)
+        scores, classes = one_vs_rest_log_odds(predictions)
         hit = predictions.labels == torch.tensor(classes, device=scores.device)[:, None]
         if k == 2:
             # The pairs of class 0 mirror those of class 1.

@@ -12,12 +12,12 @@ from torch import Tensor
 from calibrant.calibrators.base import (
     Calibrator,
     Fitted,
-    class_by_class,
     class_map,
     floored_log_odds,
     log_odds_bounds,
+    one_vs_rest_log_odds,
     top_label,
-    warn_of_absent,
+    warn_of_missing_classes,
 )
 from calibrant.calibrators.binning import steps_of
 from calibrant.checks import check_at_least, check_bins, check_known
@@ -148,8 +148,8 @@ class VennAbers(Calibrator):
     )
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        warn_of_absent(predictions, self.title)
-        scores, classes = class_by_class(predictions)
+        warn_of_missing_classes(predictions, self.title)
+        scores, classes = one_vs_rest_log_odds(predictions)
         resolution = 0.0 if predictions.n_classes == 2 else _RESOLUTION
         labels = predictions.labels.cpu()
         lines = [
@@ -188,8 +188,8 @@ def venn_abers_interval(calibration: Predictions, predictions: Predictions) -> V
         raise InputError(
             f"both must have the same classes; got {calibration.n_classes} to calibrate and {predictions.n_classes}."
         )
-    known, classes = class_by_class(calibration)
-    scores, _ = class_by_class(predictions)
+    known, classes = one_vs_rest_log_odds(calibration)
+    scores, _ = one_vs_rest_log_odds(predictions)
     lower, upper = (torch.empty_like(scores, dtype=torch.float64) for _ in range(2))
     for column, (line, label) in enumerate(zip(known, classes, strict=True)):
         cells = _cells(tie_blocks(line, calibration.labels == label))
@@ -366,9 +366,9 @@ class ScalingBinningMarginal(Calibrator):
 
     def _fit(self, predictions: Predictions) -> Fitted:
         n, k = len(predictions), predictions.n_classes
-        warn_of_absent(predictions, self.title)
+        warn_of_missing_classes(predictions, self.title)
         n_bins = max(15, 2 * k) if self.n_bins is None else self.n_bins
-        scores, classes = class_by_class(predictions)
+        scores, classes = one_vs_rest_log_odds(predictions)
         numbers, parts = torch.tensor(classes, device=scores.device), _parts(n, self.split, self.seed)
         lines, certificate = _binned_platt(scores, predictions.labels, numbers, parts, n_bins)
         curve = steps_of([(edges, floored_log_odds(probs, n, k)) for edges, probs in lines])

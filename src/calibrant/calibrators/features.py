@@ -14,12 +14,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from calibrant.calibrators.base import (
     CalibratorFamily,
-    compare_on_own_samples,
     gathered_warnings,
     log_odds_bounds,
     prob_bounds,
+    score_on_fit_samples,
     top_label,
-    with_comparison,
+    with_scores,
 )
 from calibrant.checks import check_at_least, check_known
 from calibrant.errors import CalibrantWarning, FitError, InputError
@@ -95,13 +95,13 @@ class FeatureCalibrator(ABC):
             seconds=time.perf_counter() - start,
             notes=tuple(map(str, warned)),
         )
-        compared = compare_on_own_samples(predictions, lambda logits, places: fitted(logits, given[places]))
-        fitted.summary = with_comparison(fitted.summary, compared)
+        scores = score_on_fit_samples(predictions, lambda logits, places: fitted(logits, given[places]))
+        fitted.summary = with_scores(fitted.summary, scores)
         return fitted
 
     @final
     def settings(self) -> dict[str, Any]:
-        """The options, as a file can hold them."""
+        """Return the options, as a file can hold them."""
         return dataclasses.asdict(self)  # type: ignore[call-overload]  # concrete calibrators are dataclasses
 
 

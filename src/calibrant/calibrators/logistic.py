@@ -12,11 +12,11 @@ from torch.nn.functional import softplus
 from calibrant.calibrators.base import (
     Calibrator,
     Fitted,
-    class_by_class,
     class_map,
     class_names,
-    folds_of,
-    warn_of_absent,
+    cross_validation_splits,
+    one_vs_rest_log_odds,
+    warn_of_missing_classes,
     with_floor,
 )
 from calibrant.checks import check_known
@@ -55,7 +55,7 @@ def fit_classes(
     Raises:
         FitError: If there is no optimum, or it was not reached.
     """
-    scores, numbers = class_by_class(predictions)
+    scores, numbers = one_vs_rest_log_odds(predictions)
     scores = scores.clamp(-_FAR, _FAR) if scores.dtype == torch.float64 else scores
     classes = torch.tensor(numbers, device=scores.device)
     count = torch.bincount(predictions.labels, minlength=predictions.n_classes).double()[classes]
@@ -193,9 +193,9 @@ class PlattScaling(Calibrator):
         """Return the log-loss of the samples of each fold under the fit on the others."""
         loss = 0.0
         with without_our_warnings():
-            for others, held_out in folds_of(predictions, _FOLDS):
+            for fit_part, held_out in cross_validation_splits(predictions, _FOLDS):
                 try:
-                    fitted = self._fit(others).map
+                    fitted = self._fit(fit_part).map
                 except FitError:
                     return math.inf
                 log_probs = fitted.transform(held_out).log_probs.double()
@@ -203,7 +203,7 @@ class PlattScaling(Calibrator):
         return loss
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        warn_of_absent(predictions, self.title)
+        warn_of_missing_classes(predictions, self.title)
         # Differs from the paper: the score is the log-odds, since a network has no margin; a has the other sign.
         fit = fit_classes(predictions, _line, name="Platt scaling", targets=self.targets)
         return Fitted(class_map(Polynomial(fit.weights), predictions.n_classes), fit.certificate())

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from calibrant.calibrators.affine import check_every_class_seen, log_probs_at, temperature_fit
-from calibrant.calibrators.base import Calibrator, Fitted, deal_folds
+from calibrant.calibrators.base import Calibrator, Fitted, assign_folds
 from calibrant.checks import check_at_least, check_known, check_positive
 from calibrant.errors import FitError
 from calibrant.maps import Affine, Mixture
@@ -311,7 +311,7 @@ def _fit(method: MatrixScalingODIR | DirichletODIR, predictions: Predictions, *,
         return Fitted(as_map(fit), fit.certificate)
     # Differs from Neural Clamping's paper: it takes the best "on the calibration dataset". On the samples of the fit
     # the loss is always smallest at the weakest penalty; the section of Kull et al. that it cites holds samples out.
-    fold = deal_folds(labels, method.folds, method.seed)
+    fold = assign_folds(len(labels), method.folds, method.seed, labels.device)
     chosen = search_strengths(inputs, labels, fold, search=method.search, fixed=(strength, bias_strength), start=start)
     note = (
         f"strength {chosen.strengths.off_diagonal:g} and bias_strength {chosen.strengths.bias:g} have the smallest "

@@ -6,7 +6,7 @@ from typing import final
 from torch import Tensor
 
 from calibrant.calibrators.affine import TemperatureScaling
-from calibrant.calibrators.base import Calibrator, Fitted, warn_of_absent
+from calibrant.calibrators.base import Calibrator, Fitted, warn_of_missing_classes
 from calibrant.checks import check_at_least, check_positive
 from calibrant.errors import SeparableError
 from calibrant.maps import MonotoneMap, OrderPreservingMap, Sees
@@ -64,7 +64,7 @@ class OrderPreserving(Calibrator):
         _check(self.hidden, self.weight_decay)
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        warn_of_absent(predictions, self.title)
+        warn_of_missing_classes(predictions, self.title)
         return _stretched(predictions, "given", self.hidden, self.weight_decay, self.seed)
 
 
@@ -196,7 +196,7 @@ def _fitted_beta(predictions: Predictions) -> Tensor:
             f"order-preserving functions must have some wrong predictions to learn from; here all {len(predictions)} "
             "are right, so steeper functions are always better. Fit on more samples."
         )
-    scale = TemperatureScaling().fit_uncompared(predictions)
+    scale = TemperatureScaling().fit_without_scores(predictions)
     return scale.get_buffer("temperature").reciprocal()
 
 

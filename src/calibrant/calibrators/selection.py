@@ -14,7 +14,7 @@ from calibrant.calibrators.affine import (
     TemperatureScaling,
     Uncalibrated,
 )
-from calibrant.calibrators.base import Calibrator, Fitted, check_calibrators, deal_folds, try_fit
+from calibrant.calibrators.base import Calibrator, Fitted, assign_folds, check_calibrators, try_fit
 from calibrant.calibrators.binning import ZHANG
 from calibrant.calibrators.odir import DirichletODIR
 from calibrant.calibrators.order_preserving import OrderInvariant, OrderPreserving
@@ -60,7 +60,7 @@ class Chain(Calibrator):
     def _fit(self, predictions: Predictions) -> Fitted:
         maps = []
         for step in self.steps:
-            maps.append(step.fit_uncompared(predictions))
+            maps.append(step.fit_without_scores(predictions))
             predictions = maps[-1].transform(predictions)
         return Fitted(ChainMap(maps, n_classes=predictions.n_classes))
 
@@ -85,7 +85,7 @@ class Pool(Calibrator):
     weights: tuple[float, ...]
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        maps = [member.fit_uncompared(predictions) for member in self.members]
+        maps = [member.fit_without_scores(predictions) for member in self.members]
         weights = torch.tensor(self.weights, dtype=torch.float64, device=predictions.logits.device)
         return Fitted(LogMixture(weights, maps, n_classes=predictions.n_classes))
 
@@ -333,7 +333,7 @@ def rank(
         predictions: The calibration samples, at least two per fold.
         candidates: From simple to complex: among those that are as good as the best, the first is chosen.
         score: "nll", the log-loss, or "brier", which weighs confident errors less.
-        folds: Number of folds (:func:`~calibrant.calibrators.base.deal_folds`).
+        folds: Number of folds (:func:`~calibrant.calibrators.base.assign_folds`).
         seed: Random seed of the fold assignment.
         steady: The candidate that is chosen when in doubt (:attr:`Ranking.chosen`); None for the simplest.
         partner: The candidate that the steady one may be averaged with.
@@ -358,7 +358,7 @@ def rank(
     if len(predictions) > _MOST:
         drawn = torch.randperm(len(predictions), generator=torch.Generator().manual_seed(seed))[:_MOST]
         predictions = predictions[drawn.to(predictions.labels.device)]
-    fold = deal_folds(predictions.labels, folds, seed)
+    fold = assign_folds(len(predictions), folds, seed, predictions.labels.device)
     averaged = () if partner is None else (steady, partner)
     tried = [
         _Tried(method, predictions, keeps=bool(averaged) and (method in averaged or isinstance(method, Uncalibrated)))
@@ -443,7 +443,7 @@ class _Tried:
         self.folds += 1
         self.seen[places] = True
         # Warnings of a fold are dropped: the fit on all samples warns again if there is still a reason.
-        trial = try_fit(self.calibrator.fit_uncompared, others, held_out)
+        trial = try_fit(self.calibrator.fit_without_scores, others, held_out)
         if (mapped := trial.transformed) is None:
             self._leave_unchanged(trial.failure or "", places, uncalibrated)
             return

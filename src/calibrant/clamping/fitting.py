@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from calibrant.atomic import atomic_path, save_tensors
 from calibrant.calibrators import Calibrator
-from calibrant.calibrators.base import deal_folds
+from calibrant.calibrators.base import assign_folds
 from calibrant.clamping.inputs import Basis, upgraded_settings
 from calibrant.clamping.model import StrengthTrial
 from calibrant.clamping.objective import HeadFit, Objective, Penalty
@@ -432,7 +432,8 @@ class PathFollower:
         passes = min(run.solver.max_passes, _FEWER_PASSES)
         self._solver = replace(run.solver, tolerance=_LOOSER * run.solver.tolerance, max_passes=passes)
         self._folds: list[_Fold] = []
-        fold_of = deal_folds(run.passes.samples.labels, folds, seed=run.passes.preparation.seed)
+        labels = run.passes.samples.labels
+        fold_of = assign_folds(len(labels), folds, run.passes.preparation.seed, labels.device)
         run.progress("cross-validation: δ = 0", 0.0)
         # All folds begin at the same δ, and one forward run serves all of them.
         at_zero = run.passes.logits(run.zero) if run.passes.are_plain else None

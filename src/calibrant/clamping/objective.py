@@ -146,7 +146,7 @@ class HeadFit:
                 f"{advice}"
             )
         try:
-            return calibrator.fit_uncompared(Predictions.from_logits(logits, labels))
+            return calibrator.fit_without_scores(Predictions.from_logits(logits, labels))
         except SeparableError as error:
             raise SeparableError(f"{problem}: {error}{advice}") from error
         except FitError as error:

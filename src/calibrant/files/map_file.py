@@ -175,7 +175,7 @@ def describe(module: nn.Module) -> dict[str, Any]:
 
 def _extras(module: nn.Module | type[nn.Module]) -> tuple[str, ...]:
     """Names of attributes that a map may have beside the arguments of its constructor."""
-    return tuple(getattr(module, "extras", ()))
+    return tuple(getattr(module, "optional_attributes", ()))
 
 
 def _describe_part(module: nn.Module) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def rises(values: Tensor) -> Tensor:
     return (values[..., 1:] >= values[..., :-1]).all()
 
 
-def with_predicted_ahead(values: Tensor, logits: Tensor) -> Tensor:
+def keep_argmax(values: Tensor, logits: Tensor) -> Tensor:
     """Return a map's values, (..., k), with the class of the largest logit (the first on a tie) as the first largest.
 
     Samples in which it is stay unchanged. In the others, where rounding made it tie with an earlier class, it is put
@@ -164,9 +164,9 @@ class Map(FittedModule, ABC):
 
     # Attributes beside what the constructor takes: plain values, buffers or modules, or None. They are saved in files
     # where they are not None, and set after the construction when a file is read.
-    extras: ClassVar[tuple[str, ...]] = ("uniform_share",)
+    optional_attributes: ClassVar[tuple[str, ...]] = ("uniform_share",)
     # Keeping the predicted class needs no check in float32 and float64: the map leaves a margin that they resolve.
-    keeps_by_construction: ClassVar[bool] = False
+    keeps_predicted_exactly: ClassVar[bool] = False
     uniform_share: Tensor | None
 
     def __init__(self, n_classes: int, *, gives_log_probs: bool | None = False, keeps_predicted: bool = False) -> None:
@@ -211,7 +211,7 @@ class Map(FittedModule, ABC):
 
     def _result(self, precise: Tensor, logits: Tensor) -> Tensor:
         """The calibrated logits in the type of the given ones, from logits of working precision."""
-        unchecked = self.keeps_by_construction and logits.dtype == precise.dtype
+        unchecked = self.keeps_predicted_exactly and logits.dtype == precise.dtype
         return as_result(self.calibrated(precise), logits, keeps_predicted=self.keeps_predicted and not unchecked)
 
     @final
@@ -256,7 +256,7 @@ class Map(FittedModule, ABC):
         return calibrated if isinstance(given[0], Tensor) else calibrated.numpy()
 
     def extra_repr(self) -> str:
-        """Return what stands inside the brackets of the module's name."""
+        """Return the text inside the brackets of ``repr``."""
         buffers = dict(self.named_buffers(recurse=False))
         shown = {name: f"{float(b):.6g}" if b.numel() == 1 else tuple(b.shape) for name, b in buffers.items()}
         return ", ".join([f"classes={self.n_classes}", *(f"{name}={value}" for name, value in shown.items())])
@@ -269,7 +269,7 @@ def as_result(calibrated: Tensor, logits: Tensor, *, keeps_predicted: bool) -> T
     """
     dtype = logits.dtype if logits.is_floating_point() else calibrated.dtype
     result = calibrated.clamp(torch.finfo(dtype).min, torch.finfo(dtype).max).to(dtype)
-    return with_predicted_ahead(result, logits) if keeps_predicted else result
+    return keep_argmax(result, logits) if keeps_predicted else result
 
 
 @final
@@ -277,7 +277,7 @@ class Identity(Map):
     """The logits unchanged."""
 
     kind: ClassVar[str] = "identity"
-    keeps_by_construction: ClassVar[bool] = True
+    keeps_predicted_exactly: ClassVar[bool] = True
 
     def __init__(self, *, n_classes: int) -> None:
         super().__init__(n_classes, gives_log_probs=None, keeps_predicted=True)
@@ -291,7 +291,7 @@ class ChainMap(Map):
     """Maps for the same classes, at least one, applied one after the other."""
 
     kind: ClassVar[str] = "chain"
-    keeps_by_construction: ClassVar[bool] = True  # each map has seen to it
+    keeps_predicted_exactly: ClassVar[bool] = True  # each map has seen to it
 
     def __init__(self, maps: Sequence[Map], *, n_classes: int) -> None:
         kinds_of_result = [part.gives_log_probs for part in maps if part.gives_log_probs is not None]
@@ -340,7 +340,7 @@ class Scale(Map):
         result = self.calibrated(logits)
         if self.temperature < 1:
             result = result.clamp(torch.finfo(result.dtype).min, torch.finfo(result.dtype).max)
-        return result if self._keeps_order(logits.detach(), result.detach()) else with_predicted_ahead(result, logits)
+        return result if self._keeps_order(logits.detach(), result.detach()) else keep_argmax(result, logits)
 
     def _keeps_order(self, logits: Tensor, result: Tensor) -> bool:
         """Whether surely no logit below the largest of its sample was rounded to the same quotient.
@@ -415,7 +415,7 @@ class Mixture(Map):
     """
 
     kind: ClassVar[str] = "mixture"
-    keeps_by_construction: ClassVar[bool] = True
+    keeps_predicted_exactly: ClassVar[bool] = True
     weights: Tensor
 
     def __init__(self, weights: Tensor, maps: Sequence[Map], *, n_classes: int, keeps_predicted: bool = False) -> None:

@@ -239,7 +239,7 @@ class TopLabelMap(Map):
     """
 
     kind: ClassVar[str] = "top_label"
-    keeps_by_construction: ClassVar[bool] = True
+    keeps_predicted_exactly: ClassVar[bool] = True
 
     def __init__(self, curve: Curve, *, n_classes: int) -> None:
         super().__init__(n_classes, gives_log_probs=True, keeps_predicted=True)
@@ -303,7 +303,7 @@ class PooledMap(Map):
     """
 
     kind: ClassVar[str] = "pooled"
-    keeps_by_construction: ClassVar[bool] = True
+    keeps_predicted_exactly: ClassVar[bool] = True
 
     def __init__(self, curve: Curve, *, n_classes: int) -> None:
         super().__init__(n_classes, gives_log_probs=True, keeps_predicted=True)

@@ -20,7 +20,7 @@ from calibrant.calibrators import (
     Uncalibrated,
 )
 from calibrant.calibrators.auto import Auto
-from calibrant.calibrators.base import Fitted, deal_folds
+from calibrant.calibrators.base import Fitted, assign_folds
 from calibrant.calibrators.selection import PairedDifference, Ranking, Standing, label, rank
 from calibrant.comparison import compare
 from calibrant.errors import CalibrantWarning, FitError, InputError
@@ -108,12 +108,11 @@ class Warns(Toy):
 
 
 def test_the_deal_is_even_and_by_chance():
-    labels = torch.zeros(203, dtype=torch.int64)
-    fold = deal_folds(labels, 5, seed=3)
+    fold = assign_folds(203, 5, seed=3)
     sizes = torch.bincount(fold)
     assert sizes.max() - sizes.min() <= 1
-    assert torch.equal(fold, deal_folds(labels, 5, seed=3))
-    assert not torch.equal(fold, deal_folds(labels, 5, seed=4))
+    assert torch.equal(fold, assign_folds(203, 5, seed=3))
+    assert not torch.equal(fold, assign_folds(203, 5, seed=4))
 
 
 @pytest.mark.filterwarnings("ignore:.*worse than no calibration")
@@ -132,7 +131,7 @@ def test_learning_the_noise_of_the_class_counts_is_not_rewarded():
 
 def test_the_scores_are_those_of_a_plain_loop_over_the_folds():
     predictions = rows(207, scale=2.0)
-    fold = deal_folds(predictions.labels, 4, seed=1)
+    fold = assign_folds(len(predictions), 4, seed=1)
     for score in ("nll", "brier"):
         expected = torch.zeros(len(predictions), dtype=torch.float64)
         for number in range(4):
@@ -419,7 +418,7 @@ def test_ten_rows_are_enough_and_nine_are_not():
 def test_rows_without_a_mistake_are_calibrated_with_half_an_unseen_one():
     logits = torch.randn(200, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     predictions = Predictions.from_logits(logits, logits.argmax(1))
-    with pytest.warns(CalibrantWarning, match="half an unseen mistake"):
+    with pytest.warns(CalibrantWarning, match="half a pseudo-error"):
         fitted = Auto((TemperatureScaling(),)).fit(predictions)
     assert 0 < float(fitted.temperature) < 0.5
 

@@ -88,7 +88,7 @@ def test_ten_rows_are_enough_to_fit():
 
 def test_predictions_that_are_all_right_are_fitted_with_half_an_unseen_mistake():
     rows = rows_of()
-    with pytest.warns(CalibrantWarning, match="half an unseen mistake"):
+    with pytest.warns(CalibrantWarning, match="half a pseudo-error"):
         fitted = StructuredVectorScaling().fit(Predictions.from_logits(rows.logits, rows.predicted))
     assert fitted.summary.certificate.gradient <= 1e-8
     assert float(fitted.transform(rows).confidence.mean()) < 1 - 1e-4

@@ -65,7 +65,7 @@ def test_mostly_wrong_predictions_get_a_positive_temperature():
 def test_without_a_mistake_half_an_unseen_one_is_counted_with_a_warning(size):
     logits = overconfident(300, dtype=torch.float64).logits
     labels, runner_up = logits.topk(2, dim=1).indices.unbind(1)
-    with pytest.warns(CalibrantWarning, match="half an unseen mistake.*some wrong predictions"):
+    with pytest.warns(CalibrantWarning, match="half a pseudo-error.*some wrong predictions"):
         fitted = TemperatureScaling().fit(Predictions.from_logits(size * logits, labels))
 
     def loss(log_beta):
@@ -78,7 +78,7 @@ def test_without_a_mistake_half_an_unseen_one_is_counted_with_a_warning(size):
     certificate = fitted.summary.certificate
     assert certificate.objective == pytest.approx(best.fun, rel=1e-9)
     assert certificate.gradient < 1e-8
-    assert any("half an unseen mistake" in note for note in fitted.summary.notes)
+    assert any("half a pseudo-error" in note for note in fitted.summary.notes)
 
 
 def test_without_a_mistake_the_focal_criterion_has_no_temperature():

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from calibrant.calibrators import TemperatureScaling
-from calibrant.calibrators.base import deal_folds
+from calibrant.calibrators.base import assign_folds
 from calibrant.clamping import ExactSolver, Objective, PerEntry, ZeroStart
 from calibrant.clamping.fitting import FitRun, Journal, PathFollower
 from calibrant.clamping.inputs import InputPreparation
@@ -84,7 +84,7 @@ def fitted_elsewhere(inputs, labels, strength):
 
 def test_a_trial_is_what_cross_validation_by_hand_gives():
     strength, (inputs, labels) = 0.03, data()
-    fold = deal_folds(labels, 3, seed=7)
+    fold = assign_folds(len(labels), 3, seed=7)
     changes, norms = [], []
     for element in range(3):
         train, held_out = fold != element, fold == element
@@ -171,14 +171,14 @@ def test_the_folds_share_one_forward_run_at_no_delta_and_begin_as_each_would_alo
     assert (without, behind) == (N, 2 * N)  # before: a run over all other samples for every fold, and over its own
     inputs, labels = data()
     for place, fold in enumerate(begun._folds):
-        chosen = torch.nonzero(deal_folds(labels, 3, seed=7) != place).flatten()
+        chosen = torch.nonzero(assign_folds(len(labels), 3, seed=7) != place).flatten()
         run = begun._run
         alone = run.descent(replace(run.passes, chosen=chosen), 0.0, run.zero)
         alone.begin(Objective())
         assert torch.equal(alone.here.head.temperature, fold.descent.here.head.temperature)
         assert alone.steepness == fold.descent.steepness
         known = F.cross_entropy(fold.descent.here.head(network()(inputs)), labels, reduction="none")
-        assert torch.allclose(fold.baseline, known[deal_folds(labels, 3, seed=7) == place])
+        assert torch.allclose(fold.baseline, known[assign_folds(len(labels), 3, seed=7) == place])
 
 
 class KilledError(Exception):

@@ -411,7 +411,7 @@ def test_parts_for_other_classes_and_records_of_fits_that_cannot_be_are_refused(
 
 
 def test_what_a_map_may_have_beside_its_constructor_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(Scale, "extras", ("remark", "mark", "inner", "absent"))
+    monkeypatch.setattr(Scale, "optional_attributes", ("remark", "mark", "inner", "absent"))
     fitted = Scale(torch.tensor(2.0), n_classes=3)
     fitted.remark, fitted.absent = "dry", None
     fitted.register_buffer("mark", torch.tensor([1.0, 2.0]))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from calibrant.maps import Scale
-from calibrant.maps.base import with_predicted_ahead
+from calibrant.maps.base import keep_argmax
 from calibrant.maps.curves import class_log_odds, top_log_odds, with_top_log_odds
 
 
@@ -72,7 +72,7 @@ def test_the_predicted_class_is_put_ahead_by_the_least_the_type_can_hold(dtype):
     logits = torch.tensor([[0.0, 1.0, 0.5]], dtype=dtype)
     for level in (-50.0, -1.0, -limits.eps, 0.0, 0.3, 7.0, limits.max):
         tied = torch.full((1, 3), level, dtype=dtype)
-        result = with_predicted_ahead(tied, logits)
+        result = keep_argmax(tied, logits)
         assert result.argmax(1).item() == 1
         assert torch.isfinite(result).all()
         moved = (result.double() - tied.double()).abs().max()
@@ -82,7 +82,7 @@ def test_the_predicted_class_is_put_ahead_by_the_least_the_type_can_hold(dtype):
 def test_rows_in_which_the_predicted_class_leads_are_left_alone():
     logits = some_logits(n=50)
     logits[:10, 3] = logits[:10].amax(dim=1)  # ties, of which the first counts
-    assert torch.equal(with_predicted_ahead(logits / 3, logits), logits / 3)
+    assert torch.equal(keep_argmax(logits / 3, logits), logits / 3)
 
 
 def test_a_large_number_added_to_all_logits_costs_no_digits():
@@ -111,10 +111,10 @@ def test_a_map_that_keeps_the_class_runs_under_vmap():
 def test_a_tie_that_rounding_made_is_broken_where_it_is_and_nothing_else_is_touched(dtype):
     logits = torch.tensor([[1.0, 2.0, 0.0], [3.0, 1.0, 2.0]], dtype=dtype)
     values = torch.tensor([[2.0, 2.0, 0.0], [3.0, 1.0, 2.0]], dtype=dtype)
-    ahead = with_predicted_ahead(values, logits)
+    ahead = keep_argmax(values, logits)
     assert ahead.argmax(1).tolist() == [1, 0]
     assert torch.equal(ahead[1], values[1])
-    assert with_predicted_ahead(logits.clone(), logits).equal(logits)
+    assert keep_argmax(logits.clone(), logits).equal(logits)
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.7, 2.0, 1e30, math.inf])
