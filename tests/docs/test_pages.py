@@ -62,7 +62,7 @@ def run_commands(code):
             continue  # what make does is what runs these tests
         assert command[0] == "calibrant", f"a console block may run calibrant and make; got {line!r}"
         done = subprocess.run(
-            [sys.executable, "-m", "calibrant.cli", *command[1:]],
+            [sys.executable, "-m", "calibrant", *command[1:]],
             capture_output=True,
             text=True,
             check=False,

@@ -415,7 +415,7 @@ def test_a_csv_whose_names_alone_fill_more_than_a_block_comes_back(tmp_path):
     assert load(tmp_path / "wide.csv").class_names == tuple(names)
 
 
-COMMAND = [sys.executable, "-m", "calibrant.cli"]
+COMMAND = [sys.executable, "-m", "calibrant"]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")

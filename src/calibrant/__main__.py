@@ -1,4 +1,4 @@
-"""``python -m calibrant.cli`` is the command ``calibrant``."""
+"""``python -m calibrant`` is the command ``calibrant``."""
 
 from calibrant.cli.main import run
 
