@@ -26,7 +26,7 @@ from calibrant.clamping import ExactSolver, HeadFit, NeuralClamping, Objective, 
 from calibrant.clamping.passes import Passes, Precision, find_first_layer
 from calibrant.clamping.solver import Descent
 from calibrant.datasets import load_digits
-from calibrant.inference import CalibrationSamples, check_network, first_inputs, frozen
+from calibrant.inference import LabelledInputs, check_network, first_inputs, frozen
 from calibrant.maps import Scale
 from calibrant.models import DigitsCNN, build_model
 
@@ -141,7 +141,7 @@ def _networks(place: Place) -> list[_Case]:
 def _pass(case: _Case, place: Place, bounds: list[Bound]) -> str:
     passes = _passes(case)
     zero = torch.zeros(passes.samples.input_shape, device=passes.device)
-    head = HeadFit(TemperatureScaling(), DEMO.gamma).fit(passes.precise_logits(zero), passes.labels)
+    head = HeadFit(TemperatureScaling(), DEMO.gamma).fit(passes.full_precision_logits(zero), passes.labels)
     descents: dict[str, Descent] = {}
 
     def before(name: str) -> None:
@@ -152,7 +152,7 @@ def _pass(case: _Case, place: Place, bounds: list[Bound]) -> str:
 
     def ours() -> None:
         for _ in range(PASSES):
-            passes.slope(zero, head, DEMO)
+            passes.logits_and_gradient(zero, head, DEMO)
 
     def step() -> None:
         minimum = descents["step"].minimise(DEMO, ExactSolver(tolerance=1e-12, max_passes=PASSES))
@@ -187,7 +187,7 @@ def _plain_passes(case: _Case) -> None:
 
 def _passes(case: _Case, precision: Precision = "float32") -> Passes:
     """The passes of ``NeuralClamping.fit`` over a network's samples; the network must be frozen."""
-    samples = CalibrationSamples.of((case.inputs, case.labels), batch_size=case.batch)
+    samples = LabelledInputs.of((case.inputs, case.labels), batch_size=case.batch)
     check_network(case.model, samples)
     first_layer = find_first_layer(case.model, first_inputs(case.model, samples))
     return Passes(case.model, samples, batch_size=case.batch, precision=precision, first_layer=first_layer)

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.checks import check_at_least, check_known
-from calibrant.clamping import ClampedModel, ForwardRuns, NeuralClamping, Progress
+from calibrant.clamping import ClampedModel, NetworkPredictions, NeuralClamping, Progress
 from calibrant.diagrams import Dot
 from calibrant.errors import InputError
 from calibrant.evidence import Difference, Estimate, PairedBootstrap, estimate
-from calibrant.inference import CalibrationSamples
+from calibrant.inference import LabelledInputs
 from calibrant.maps import Identity, Map, Scale
 from calibrant.metrics import ACE, AUROC, ECE, NLL, SCE, Accuracy, Entropy, Metric
 from calibrant.predictions import Predictions
@@ -236,8 +236,8 @@ def ablation(
         Neural Clamping, Section 4.3 and Table 4.
     """
     _check(metrics, resamples)
-    evaluated_on = ForwardRuns(model, test, space=method.space, batch_size=method.batch_size)
-    samples = CalibrationSamples.of(calibration, batch_size=method.batch_size)
+    evaluated_on = NetworkPredictions(model, test, space=method.space, batch_size=method.batch_size)
+    samples = LabelledInputs.of(calibration, batch_size=method.batch_size)
     clamped = method.fit(model, samples, progress=progress)
     return _evaluated(clamped, samples, evaluated_on, method.head, metrics=metrics, resamples=resamples, seed=seed)
 
@@ -273,7 +273,7 @@ def ablation_of(
             f"head must be the method that fitted the clamped model's head, {type(clamped.head).__name__}; got "
             f"{head.name}."
         )
-    evaluated_on = ForwardRuns(clamped.model, test, space=clamped.space)
+    evaluated_on = NetworkPredictions(clamped.model, test, space=clamped.space)
     return _evaluated(clamped, calibration, evaluated_on, head, metrics=metrics, resamples=resamples, seed=seed)
 
 
@@ -294,14 +294,14 @@ class _Part(NamedTuple):
 def _evaluated(
     clamped: ClampedModel,
     calibration: object,
-    evaluated_on: ForwardRuns,
+    evaluated_on: NetworkPredictions,
     head: Calibrator,
     *,
     metrics: Sequence[Metric],
     resamples: int,
     seed: int,
 ) -> Ablation:
-    fitted_on = ForwardRuns(clamped.model, calibration, space=clamped.space)
+    fitted_on = NetworkPredictions(clamped.model, calibration, space=clamped.space)
     zero = clamped.delta.new_zeros(clamped.delta.shape)
     gamma = (clamped.summary.gamma if clamped.summary else 0.0) or 1.0
     joint = copy.deepcopy(clamped.head).cpu()

@@ -22,8 +22,8 @@ from calibrant.clamping import (
     GAMMA_POOL,
     ClampedModel,
     DataDrivenStart,
-    ForwardRuns,
     InputSpace,
+    NetworkPredictions,
     NeuralClamping,
     RandomStart,
 )
@@ -136,8 +136,8 @@ class _Bench:
     def __init__(self, network: Network, resamples: int) -> None:
         self._network, self._resamples = network, resamples
         self._fast = Graphed(network.model) if network.calibration[0].is_cuda else network.model
-        self._calibration = ForwardRuns(network.model, network.calibration, space=network.space)
-        self._test = ForwardRuns(network.model, network.test, space=network.space)
+        self._calibration = NetworkPredictions(network.model, network.calibration, space=network.space)
+        self._test = NetworkPredictions(network.model, network.test, space=network.space)
 
     def run(self, cell: Mapping[str, Scalar]) -> dict[str, Any]:
         """Return a cell's numbers."""
@@ -184,7 +184,7 @@ class _Bench:
         _synchronise()
         seconds = time.perf_counter() - began
         ts = TemperatureScaling().fit(_first(self._calibration.at_zero(), images)).transform(self._test.at_zero())
-        after = self._test.behind(clamped)
+        after = self._test.predictions_of(clamped)
         return {
             "norm": _rounded(float(clamped.delta.double().norm())),
             "moved": _rounded(float((clamped.delta != 0).double().mean())),
@@ -212,7 +212,7 @@ class _Bench:
         parts = ablation_of(
             clamped, self._calibration.samples, self._test.samples, metrics=MEASURED, resamples=self._resamples, seed=0
         )
-        on_calibration = self._calibration.behind(clamped)
+        on_calibration = self._calibration.predictions_of(clamped)
         return {
             "seconds": _rounded(seconds),
             "T": _rounded(clamped.temperature),

@@ -15,8 +15,8 @@ from calibrant.clamping import (
     GAMMA_POOL,
     DataDrivenStart,
     ExactSolver,
-    ForwardRuns,
     HeadFit,
+    NetworkPredictions,
     NeuralClamping,
     Objective,
     Progress,
@@ -264,8 +264,8 @@ class _RepeatedFits:
     ) -> None:
         self._model, self._progress = model, progress or (lambda _what, _passes: None)
         size = method.batch_size
-        self._test = ForwardRuns(model, test, space=method.space, batch_size=size)
-        self._calibration = ForwardRuns(model, calibration, space=method.space, batch_size=size)
+        self._test = NetworkPredictions(model, test, space=method.space, batch_size=size)
+        self._calibration = NetworkPredictions(model, calibration, space=method.space, batch_size=size)
         self._strength: float | None = None
         several = method.strength == "path" or isinstance(method.strength, tuple)
         if several and method.choose_by == "cross-validated-nll":

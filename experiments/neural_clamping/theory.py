@@ -13,15 +13,15 @@ from calibrant.clamping import (
     ClampedModel,
     ClampingSummary,
     DataDrivenStart,
-    ForwardRuns,
     InputSpace,
+    NetworkPredictions,
     Start,
     caveats_of,
     entropy_gradient,
-    samples_of,
+    unlabelled_samples,
 )
 from calibrant.errors import InputError
-from calibrant.inference import CalibrationSamples, device_of, frozen, logits_in, warn_if_training
+from calibrant.inference import LabelledInputs, device_of, extract_logits, frozen, warn_if_training
 from calibrant.predictions import Predictions
 
 __all__ = ["EntropyGain", "efficient_clamping", "lemma_residual", "mean_entropy", "theorem_gain"]
@@ -57,11 +57,11 @@ def lemma_residual(model: nn.Module, data: object, *, delta: Tensor | None = Non
         Neural Clamping, eq. 7 and Lemma 3.1.
     """
     check_positive(temperature, "temperature")
-    samples = CalibrationSamples.of(data)
+    samples = LabelledInputs.of(data)
     delta = torch.zeros(samples.input_shape) if delta is None else delta
     _check_delta(delta, samples)
     total = torch.zeros((), dtype=torch.float64)
-    for block in ForwardRuns(model, samples).at(delta).blocks():
+    for block in NetworkPredictions(model, samples).at(delta).blocks():
         logits = block.logits.double()
         expected = (logits * (logits / temperature).softmax(dim=1)).sum(dim=1)
         total += (logits.gather(1, block.labels[:, None])[:, 0] - expected).sum()
@@ -99,7 +99,7 @@ def theorem_gain(model: nn.Module, data: object, *, delta: Tensor, temperature: 
     Reference:
         Neural Clamping, Theorem 3.2.
     """
-    samples = samples_of(data)
+    samples = unlabelled_samples(data)
     with_delta = mean_entropy(model, samples, delta=delta, temperature=temperature)
     without_delta = entropy_gradient(model, samples, temperature=temperature)
     predicted = float((delta.to(without_delta.gradient) * without_delta.gradient).sum()) / len(samples)
@@ -125,14 +125,14 @@ def mean_entropy(model: nn.Module, data: object, *, delta: Tensor, temperature: 
         0.6931
     """
     check_positive(temperature, "temperature")
-    samples = samples_of(data)
+    samples = unlabelled_samples(data)
     _check_delta(delta, samples)
     with frozen(model), torch.no_grad():
         device = device_of(model)
         entropies = torch.zeros(len(samples), dtype=torch.float64, device=device)
         for inputs, positions in samples.batches(device=device):
             # Not inputs + delta, by which -0 becomes 0.
-            logits = logits_in(model(inputs - (0 - delta.to(inputs)))).double()
+            logits = extract_logits(model(inputs - (0 - delta.to(inputs)))).double()
             log_probs = (logits / temperature).log_softmax(dim=1)
             entropies[positions.to(device)] = -(log_probs.exp() * log_probs).sum(dim=1)
     bad = (~entropies.isfinite()).nonzero()
@@ -193,10 +193,10 @@ def efficient_clamping(
     if space is not None and not isinstance(space, InputSpace):
         raise InputError(f"space must be an InputSpace or None; got {space!r}.")
     began = time.perf_counter()
-    samples = CalibrationSamples.of(data, batch_size=batch_size)
+    samples = LabelledInputs.of(data, batch_size=batch_size)
     with gathered_warnings() as warned:
         warn_if_training(model)
-        runs = ForwardRuns(model, samples, space=space)
+        runs = NetworkPredictions(model, samples, space=space)
         with frozen(model):
             delta = start.delta(model, samples, space=space, seed=seed)
         at_delta = runs.at(delta)
@@ -226,7 +226,7 @@ def efficient_clamping(
     return ClampedModel(model, delta, fitted, space=space, summary=summary)
 
 
-def _check_delta(delta: Tensor, samples: CalibrationSamples) -> None:
+def _check_delta(delta: Tensor, samples: LabelledInputs) -> None:
     if delta.shape != samples.input_shape:
         raise InputError(
             f"delta must have the shape of one input, {tuple(samples.input_shape)}, without a batch axis; "

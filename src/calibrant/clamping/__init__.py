@@ -4,13 +4,13 @@ from calibrant.clamping.evaluation import (
     CLAMPED,
     REFITTED,
     ClampingEvaluation,
-    ForwardRuns,
+    NetworkPredictions,
     clamping_metrics,
     evaluate_clamping,
     needs_refit,
 )
 from calibrant.clamping.fitting import Progress, StrengthRule, samples_digest
-from calibrant.clamping.inputs import DeltaShape, InputSpace, LowFrequencies, PerChannel, PerEntry, upgraded_settings
+from calibrant.clamping.inputs import DeltaShape, InputSpace, LowFrequencies, PerChannel, PerEntry
 from calibrant.clamping.model import (
     ClampedModel,
     ClampingOutcome,
@@ -18,12 +18,21 @@ from calibrant.clamping.model import (
     StrengthTrial,
     caveats_of,
     load_clamped,
+    migrate_settings,
     save_clamped,
 )
 from calibrant.clamping.neural_clamping import GAMMA_POOL, NeuralClamping
 from calibrant.clamping.objective import HeadFit, Objective
 from calibrant.clamping.solver import ExactSolver, StochasticSolver
-from calibrant.clamping.starts import DataDrivenStart, Eta, RandomStart, Start, ZeroStart, entropy_gradient, samples_of
+from calibrant.clamping.starts import (
+    DataDrivenStart,
+    Eta,
+    RandomStart,
+    Start,
+    ZeroStart,
+    entropy_gradient,
+    unlabelled_samples,
+)
 
 __all__ = [
     "CLAMPED",
@@ -37,10 +46,10 @@ __all__ = [
     "DeltaShape",
     "Eta",
     "ExactSolver",
-    "ForwardRuns",
     "HeadFit",
     "InputSpace",
     "LowFrequencies",
+    "NetworkPredictions",
     "NeuralClamping",
     "Objective",
     "PerChannel",
@@ -57,9 +66,9 @@ __all__ = [
     "entropy_gradient",
     "evaluate_clamping",
     "load_clamped",
+    "migrate_settings",
     "needs_refit",
     "samples_digest",
-    "samples_of",
     "save_clamped",
-    "upgraded_settings",
+    "unlabelled_samples",
 ]

@@ -18,7 +18,7 @@ from calibrant.clamping.passes import Passes
 from calibrant.comparison import TEMPERATURE, UNCALIBRATED, Caution, MethodResult, check_held_out
 from calibrant.errors import InputError
 from calibrant.evidence import Difference, PairedBootstrap, estimate
-from calibrant.inference import CalibrationSamples, check_network, frozen
+from calibrant.inference import LabelledInputs, check_network, frozen
 from calibrant.maps import Scale
 from calibrant.metrics import ACE, AUROC, ECE, NLL, Accuracy, Brier, Metric
 from calibrant.predictions import Predictions
@@ -28,7 +28,7 @@ REFITTED = "TS on δ*"  # name of the clamped network with T refitted for the lo
 
 
 @final
-class ForwardRuns:
+class NetworkPredictions:
     """Predictions of a network for the same samples at one δ after another, in full precision and on the CPU.
 
     However many heads are evaluated at one δ, the network runs once, and the logits of δ = 0 are kept. A few samples
@@ -51,7 +51,7 @@ class ForwardRuns:
         batch_size: int | None = None,
         class_names: Sequence[str] | None = None,
     ) -> None:
-        self.samples = CalibrationSamples.of(data, batch_size=batch_size)
+        self.samples = LabelledInputs.of(data, batch_size=batch_size)
         self._model, self._space, self._class_names = model, space, class_names
         self._without_delta: Predictions | None = None
         with frozen(model):
@@ -78,14 +78,14 @@ class ForwardRuns:
     def at_zero(self) -> Predictions:
         return self.at(torch.zeros(self.samples.input_shape))
 
-    def behind(self, clamped: ClampedModel) -> Predictions:
+    def predictions_of(self, clamped: ClampedModel) -> Predictions:
         """Return the calibrated logits of a clamped model around this network."""
         return copy.deepcopy(clamped.head).cpu().transform(self.at(clamped.delta))
 
     def _run(self, delta: Tensor, space: InputSpace | None) -> Predictions:
         with frozen(self._model), torch.no_grad():
             passes = Passes(self._model, self.samples, preparation=InputPreparation(space))
-            logits = passes.precise_logits(delta.to(passes.device)).cpu()
+            logits = passes.full_precision_logits(delta.to(passes.device)).cpu()
         return Predictions.from_logits(logits, self.samples.labels, class_names=self._class_names)
 
 

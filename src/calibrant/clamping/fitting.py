@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from calibrant.atomic import atomic_path, save_tensors
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base import assign_folds
-from calibrant.clamping.inputs import Basis, upgraded_settings
-from calibrant.clamping.model import StrengthTrial
+from calibrant.clamping.inputs import Basis
+from calibrant.clamping.model import StrengthTrial, migrate_settings
 from calibrant.clamping.objective import HeadFit, Objective, Penalty
 from calibrant.clamping.passes import Passes
 from calibrant.clamping.solver import Descent, ExactSolver, StochasticSolver, StochasticState, descend_stochastically
@@ -39,7 +39,7 @@ from calibrant.errors import (
     SeparableError,
     without_our_warnings,
 )
-from calibrant.inference import CalibrationSamples, network_digest, state_digest
+from calibrant.inference import LabelledInputs, network_digest, state_digest
 from calibrant.losses.base import log_losses
 from calibrant.maps import Map, Scale
 from calibrant.metrics import ece
@@ -53,7 +53,7 @@ _TENTH = 0.1
 _FORMAT, _EARLIER = "calibrant.clamping/3", "calibrant.clamping/2"
 
 
-def fit_identity(settings: Mapping[str, Any], model: nn.Module, samples: CalibrationSamples) -> dict[str, Any]:
+def fit_fingerprint(settings: Mapping[str, Any], model: nn.Module, samples: LabelledInputs) -> dict[str, Any]:
     """Return the fingerprint of a fit: options, weights and data; a fit is resumed only if it matches.
 
     The batch size is left out: after running out of memory, a fit resumes with smaller batches.
@@ -62,7 +62,7 @@ def fit_identity(settings: Mapping[str, Any], model: nn.Module, samples: Calibra
     return {"settings": decisive, "network": network_digest(model), "samples": samples_digest(samples)}
 
 
-def samples_digest(samples: CalibrationSamples) -> str:
+def samples_digest(samples: LabelledInputs) -> str:
     """Return a fingerprint of all inputs and labels, in their order."""
     digest = hashlib.sha256(f"{len(samples)} {samples.input_shape} {samples.input_dtype}".encode())
     for values in chain([samples.labels], (inputs for inputs, _ in samples.batches(device="cpu"))):
@@ -125,7 +125,7 @@ class Journal:
                 tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # not a mapping
         except (SafetensorError, OSError) as error:
             raise FileError(f"{path} cannot be read ({error}). Delete it, and that step is repeated.") from error
-        if _identity_in(metadata) != self._identity:
+        if _stored_fingerprint(metadata) != self._identity:
             raise FileError(
                 f"{path.parent} must be new, or hold the journal of this same fit; it holds that of another network, "
                 "data or settings. Name another folder, or delete its .journal files."
@@ -137,13 +137,13 @@ class Journal:
         return tensors
 
 
-def _identity_in(metadata: Mapping[str, str]) -> str | None:
+def _stored_fingerprint(metadata: Mapping[str, str]) -> str | None:
     """Return the fingerprint in an entry's metadata, under today's names; None if there is none."""
     if metadata.get("format") != _EARLIER or "identity" not in metadata:
         return metadata.get("identity") if metadata.get("format") == _FORMAT else None
     identity = json.loads(metadata["identity"])
     renamed = {
-        "settings": upgraded_settings(identity.get("settings", {})),
+        "settings": migrate_settings(identity.get("settings", {})),
         "network": identity.get("network"),
         "samples": identity.get("rows"),
     }
@@ -162,7 +162,7 @@ class FitResult(NamedTuple):
     notes: tuple[str, ...] = ()
     caveats: tuple[Caveat, ...] = ()
 
-    def noted(self, *first: str) -> "FitResult":
+    def with_notes(self, *first: str) -> "FitResult":
         """Return the result with other notes before its own."""
         return self._replace(notes=(*first, *self.notes))
 
@@ -175,7 +175,7 @@ class FitRun:
     passes: Passes
     basis: Basis
     head: Calibrator
-    zero: Tensor  # δ = 0, on the network's device
+    zero_delta: Tensor  # δ = 0, on the network's device
     solver: ExactSolver | StochasticSolver
     start: Start
     penalty: Penalty
@@ -186,22 +186,22 @@ class FitRun:
     def objective(self, gamma: float, strength: float = 1.0) -> Objective:
         return Objective(gamma, strength, self.penalty, self.clip)
 
-    def first_delta(self) -> Tensor:
+    def initial_delta(self) -> Tensor:
         """Return the first δ, of an input's shape, on the network's device."""
         space, seed = self.passes.preparation.space, self.passes.preparation.seed
-        return self.start.delta(self.passes.model, self.passes.samples, space=space, seed=seed).to(self.zero)
+        return self.start.delta(self.passes.model, self.passes.samples, space=space, seed=seed).to(self.zero_delta)
 
     def descent(self, passes: Passes, gamma: float, start: Tensor, known: CurvatureMemory | None = None) -> Descent:
         return Descent(passes, self.basis, HeadFit(self.head, gamma), start, known=known)
 
     def best_head(self, delta: Tensor, gamma: float) -> Map:
         """Fit the head to all samples at x + δ, without augmentation and in full precision."""
-        logits = self.passes.precise_logits(delta)
+        logits = self.passes.full_precision_logits(delta)
         return HeadFit(self.head, gamma).fit(logits, self.passes.labels, with_delta=bool(delta.any()))
 
     def head_alone(self, gamma: float) -> FitResult:
         """Return the result without δ, that of an infinite strength."""
-        return FitResult(self.zero, self.best_head(self.zero, gamma), math.inf, gamma, None)
+        return FitResult(self.zero_delta, self.best_head(self.zero_delta, gamma), math.inf, gamma, None)
 
 
 def fit_candidates(run: FitRun, gammas: Sequence[float], strengths: Sequence[float | StrengthRule]) -> FitResult:
@@ -213,7 +213,9 @@ def fit_candidates(run: FitRun, gammas: Sequence[float], strengths: Sequence[flo
     ]
     fit = _fit_stochastically if isinstance(run.solver, StochasticSolver) else _fit_exactly
     results = [
-        run.head_alone(gamma) if strength == math.inf else fit(run, gamma, strength, run.first_delta(), f"fit-{place}")
+        run.head_alone(gamma)
+        if strength == math.inf
+        else fit(run, gamma, strength, run.initial_delta(), f"fit-{place}")
         for place, (gamma, strength) in enumerate(candidates)
     ]
     if len(results) == 1:
@@ -221,7 +223,7 @@ def fit_candidates(run: FitRun, gammas: Sequence[float], strengths: Sequence[flo
     errors = []
     with torch.no_grad():
         for result in results:
-            calibrated = result.head(run.passes.precise_logits(result.delta))
+            calibrated = result.head(run.passes.full_precision_logits(result.delta))
             errors.append(float(ece(Predictions.from_logits(calibrated, run.passes.labels))))
     best = errors.index(min(errors))
     note = f"chosen of {len(results)} fits by calibration error on the calibration samples, {errors[best]:.4f}."
@@ -230,7 +232,7 @@ def fit_candidates(run: FitRun, gammas: Sequence[float], strengths: Sequence[flo
 
 def _strength_by_rule(run: FitRun, rule: StrengthRule, gamma: float) -> float:
     """Return the strength by either reading of the paper's rule: λ, or the whole term, is a tenth of the first loss."""
-    start = run.first_delta()
+    start = run.initial_delta()
     losses = run.objective(gamma).sample_losses(run.passes.logits(start), run.passes.labels)
     tenth = _TENTH * float(losses.double().mean())
     if rule == "tenth-of-loss":
@@ -273,7 +275,7 @@ def _fit_exactly(
             stacklevel=2,
         )
     run.journal.write(entry, descent.state(), final=True)
-    if run.passes.first_layer is not None and not descent.profiled.is_true(descent.here, objective):
+    if run.passes.first_layer is not None and not descent.profiled.agrees_with_full_network(descent.here, objective):
         # The network is not linear as far out as δ is, so the shortcut led to another network's optimum.
         without_shortcut = replace(run, passes=replace(run.passes, first_layer=None), journal=Journal(None, {}))
         return _fit_exactly(without_shortcut, gamma, strength, start, entry)
@@ -281,7 +283,7 @@ def _fit_exactly(
     result = FitResult(descent.delta, head, strength, gamma, minimum.certificate)
     if minimum.end != "stuck":
         return result
-    return result.noted(
+    return result.with_notes(
         "δ ended at a kink of the objective, where no step leads further down; without it the next would promise "
         f"{minimum.promised:.1e} less."
     )
@@ -315,8 +317,8 @@ def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tenso
     state = descend_stochastically(passes, objective, solver, first, after_epoch=after_epoch)
     note(state, final=True)
     head = Scale(state.temperature.double(), n_classes=logits.shape[1])
-    slope = passes.slope(state.delta, head, objective)
-    loss = objective.mean_loss(head, slope.logits, passes.seen_labels)
+    slope = passes.logits_and_gradient(state.delta, head, objective)
+    loss = objective.mean_loss(head, slope.logits, passes.view_labels)
     gradient = slope.gradient + objective.penalty_gradient(state.delta.double())
     certificate = Certificate(
         loss + objective.penalty_of(state.delta), float(gradient.abs().max()), solver.epochs, solver.epochs + 1.0
@@ -337,18 +339,18 @@ def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tenso
         with without_our_warnings():  # about a head that is not used
             best = run.best_head(state.delta, gamma)
     except SeparableError:
-        return result.noted(f"{reached} T = 0: every prediction is right there.")
+        return result.with_notes(f"{reached} T = 0: every prediction is right there.")
     assert isinstance(best, Scale)
-    return result.noted(f"{reached} T = {float(best.temperature):.4f}.")
+    return result.with_notes(f"{reached} T = {float(best.temperature):.4f}.")
 
 
 # Decrease of the fitted samples' log-loss promised by a first-order step, from strong to weak. In these terms the path
 # is the same for pixels of 0..1 and of 0..255.
-_PROMISED_GAINS = tuple(1e-4 * 10 ** (step / 2) for step in range(13))
+_PREDICTED_GAINS = tuple(1e-4 * 10 ** (step / 2) for step in range(13))
 # The path ends after so many strengths that are not better than a stronger one by this fraction of a standard error.
 _PATIENCE, _BETTER = 2, 0.1
 # Standard errors by which δ must be better than none.
-_MARGIN = 2.0
+_STANDARD_ERRORS = 2.0
 # Folds are solved less tightly than the final fit: they choose a strength, not a δ.
 _LOOSER, _FEWER_PASSES = 10.0, 20
 _ALL_RIGHT = "penalised so weakly, δ makes (almost) every prediction right in its folds, and the head has no optimum."
@@ -362,21 +364,21 @@ def fit_cross_validated(run: FitRun, gamma: float, strengths: Sequence[float] | 
             "samples, or a strength."
         )
     try:
-        follower = PathFollower(run, gamma, folds=folds)
+        follower = StrengthCrossValidation(run, gamma, folds=folds)
     except FitError as error:  # mostly because too few predictions are wrong to leave some in every fold
         note = f"δ was not tried: the head alone could not be fitted in every fold ({error}). It is 0."
-        return run.head_alone(gamma).noted(note)
+        return run.head_alone(gamma).with_notes(note)
     chosen = follower.choose(strengths)
     if math.isinf(chosen.strength):
-        result = run.head_alone(gamma).noted(_no_help_note(chosen.trials), *chosen.notes)
+        result = run.head_alone(gamma).with_notes(_no_help_note(chosen.trials), *chosen.notes)
     else:
-        start = run.basis.to_delta(chosen.start.reshape(run.basis.shape)).to(run.zero)
+        start = run.basis.to_delta(chosen.start.reshape(run.basis.shape)).to(run.zero_delta)
         result = _fit_exactly(run, gamma, chosen.strength, start, "final", known=chosen.known)
         if not chosen.notes and len(chosen.trials) > 1 and chosen.strength <= chosen.trials[-1].strength:
             weakest = "the weakest of the strengths tried is the best one, so a weaker one may be better still."
-            result = result.noted(f"{weakest} Give some below {chosen.strength:.3g} as well, as a tuple.")
+            result = result.with_notes(f"{weakest} Give some below {chosen.strength:.3g} as well, as a tuple.")
             result = result._replace(caveats=(*result.caveats, Caveat.weakest_strength))
-        result = result.noted(_help_note(chosen), *chosen.notes)
+        result = result.with_notes(_help_note(chosen), *chosen.notes)
     cut_short = (Caveat.path_cut_short,) if chosen.notes else ()
     return result._replace(trials=chosen.trials, caveats=(*result.caveats, *cut_short))
 
@@ -423,7 +425,7 @@ class _Fold(NamedTuple):
 
 
 @final
-class PathFollower:
+class StrengthCrossValidation:
     """Chooses the strength of a fit by the log-loss of held-out folds; the journal keeps those that are done."""
 
     def __init__(self, run: FitRun, gamma: float, *, folds: int) -> None:
@@ -436,10 +438,10 @@ class PathFollower:
         fold_of = assign_folds(len(labels), folds, run.passes.preparation.seed, labels.device)
         run.progress("cross-validation: δ = 0", 0.0)
         # All folds begin at the same δ, and one forward run serves all of them.
-        at_zero = run.passes.logits(run.zero) if run.passes.are_plain else None
+        at_zero = run.passes.logits(run.zero_delta) if run.passes.is_exact else None
         self._shared_passes = 0.0 if at_zero is None else 0.5
         for fold in range(folds):
-            self._folds.append(self._begun(fold_of == fold, at_zero))
+            self._folds.append(self._start_fold(fold_of == fold, at_zero))
 
     def choose(self, strengths: Sequence[float] | None = None) -> ChosenStrength:
         """Follow the path from strong to weak.
@@ -463,7 +465,7 @@ class PathFollower:
             trials.append(trial)
             is_better = trial.change < lowest - _BETTER * trial.standard_error
             lowest, worse = (trial.change, 0) if is_better else (lowest, worse + 1)
-            if is_better and trial.change + _MARGIN * trial.standard_error < 0:
+            if is_better and trial.change + _STANDARD_ERRORS * trial.standard_error < 0:
                 mean = torch.stack([fold.descent.coefficients for fold in self._folds]).mean(dim=0)
                 best = ChosenStrength(strength, mean, self._folds[0].descent.known_curvature(), ())
             if worse >= _PATIENCE and not given:
@@ -471,14 +473,14 @@ class PathFollower:
         return best._replace(trials=tuple(trials), notes=notes)
 
     def _default_strengths(self) -> list[float]:
-        square = sum(fold.descent.steepness**2 for fold in self._folds) / len(self._folds)
-        return [square / (4 * gain) for gain in _PROMISED_GAINS]
+        square = sum(fold.descent.initial_gradient_norm**2 for fold in self._folds) / len(self._folds)
+        return [square / (4 * gain) for gain in _PREDICTED_GAINS]
 
-    def _begun(self, is_held_out: Tensor, at_zero: Tensor | None) -> _Fold:
+    def _start_fold(self, is_held_out: Tensor, at_zero: Tensor | None) -> _Fold:
         """Return a fold at δ = 0, where the logits of all samples may be known."""
         fitted, others = (torch.nonzero(chosen).flatten() for chosen in (~is_held_out, is_held_out))
         training, held_out = (replace(self._run.passes, chosen=chosen) for chosen in (fitted, others))
-        descent = self._run.descent(training, self._objective.gamma, self._run.zero)
+        descent = self._run.descent(training, self._objective.gamma, self._run.zero_delta)
         descent.begin(self._objective, logits=None if at_zero is None else at_zero[fitted])
         losses = self._held_out_losses(held_out, descent, logits=None if at_zero is None else at_zero[others])
         self._run.progress("cross-validation: δ = 0", self._passes_taken() + descent.passes_taken)
@@ -512,7 +514,7 @@ class PathFollower:
 
     def _held_out_losses(self, held_out: Passes, descent: Descent, *, logits: Tensor | None = None) -> Tensor:
         """Return the log-loss of each held-out sample, (m,), float64; never the focal loss, which is not proper."""
-        head = descent.here.head if held_out.are_plain else descent.profiled.plain_head(descent.coefficients)
-        logits = held_out.precise_logits(descent.delta) if logits is None else logits
+        head = descent.here.head if held_out.is_exact else descent.profiled.plain_head(descent.coefficients)
+        logits = held_out.full_precision_logits(descent.delta) if logits is None else logits
         with torch.no_grad():
             return log_losses(head(logits).double(), held_out.labels)

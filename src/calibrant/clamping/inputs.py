@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from calibrant.checks import are_images, check_at_least, check_bool
 from calibrant.errors import InputError
-from calibrant.inference import CalibrationSamples
+from calibrant.inference import LabelledInputs
 from calibrant.numerics.softmax import working
 
 # Rounding of a normalisation in float32, relative to the range's ends; far less than a step of 8 bits.
@@ -95,7 +95,7 @@ class InputSpace:
             "these inputs."
         )
 
-    def check_samples(self, samples: CalibrationSamples) -> None:
+    def check_samples(self, samples: LabelledInputs) -> None:
         for inputs, positions in samples.batches(device="cpu"):
             self.check_inside(inputs, positions)
 
@@ -227,7 +227,7 @@ class Basis(NamedTuple):
 
     shape: tuple[int, ...]  # of the coefficients
     to_delta: Callable[[Tensor], Tensor]  # coefficients -> δ, of an input's shape
-    pull_back: Callable[[Tensor], Tensor]  # the transpose: gradient in δ -> gradient in the coefficients
+    transpose: Callable[[Tensor], Tensor]  # the transpose: gradient in δ -> gradient in the coefficients
 
 
 @final
@@ -293,13 +293,3 @@ def _cosines(n: int, size: int, device: torch.device) -> Tensor:
 
 
 DeltaShape: TypeAlias = PerEntry | PerChannel | LowFrequencies
-
-
-def upgraded_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a method's settings under today's names; earlier versions called the shape of δ ``freedom``."""
-    if "freedom" not in settings:
-        return dict(settings)
-    freedom = settings["freedom"]
-    kind = {"FullFreedom": "PerEntry", "ChannelFreedom": "PerChannel"}.get(freedom["kind"], freedom["kind"])
-    others = {name: value for name, value in settings.items() if name != "freedom"}
-    return others | {"delta_shape": {**freedom, "kind": kind}}

@@ -17,15 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from calibrant.checks import check_at_least, check_bool, existing_file
-from calibrant.clamping.inputs import InputSpace, add_delta, upgraded_settings
+from calibrant.clamping.inputs import InputSpace, add_delta
 from calibrant.errors import CalibrantWarning, Caveat, InputError, reading
 from calibrant.files.map_file import Container, check_map, describe, describe_fit, read_fit, rebuild
-from calibrant.inference import is_training, logits_in, network_digest, network_state, put_weights, state_digest
+from calibrant.inference import extract_logits, is_training, load_weights, network_digest, network_state, state_digest
 from calibrant.maps import Map, Scale
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import working
 
-_COARSE = 4  # bytes per number; fewer are too few digits for δ
+_MIN_BYTES = 4  # bytes per number; fewer are too few digits for δ
 
 
 class ClampingOutcome(StrEnum):
@@ -33,8 +33,8 @@ class ClampingOutcome(StrEnum):
 
     helps = "helps"
     no_help = "no_help"
-    untried = "untried"  # cross-validation was not possible, so δ is 0
-    not_asked = "not_asked"  # the strength was given, or chosen on the samples of the fit
+    cross_validation_failed = "cross_validation_failed"  # cross-validation was not possible, so δ is 0
+    not_cross_validated = "not_cross_validated"  # the strength was given, or chosen on the samples of the fit
 
 
 @final
@@ -69,9 +69,9 @@ class ClampingSummary:
         given = self.settings.get("strength")
         cross_validated = given == "path" or isinstance(given, list)
         if not cross_validated or self.settings.get("choose_by", "cross-validated-nll") != "cross-validated-nll":
-            return ClampingOutcome.not_asked
+            return ClampingOutcome.not_cross_validated
         if not self.trials:
-            return ClampingOutcome.untried
+            return ClampingOutcome.cross_validation_failed
         return ClampingOutcome.no_help if math.isinf(self.strength) else ClampingOutcome.helps
 
     def as_dict(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class ClampingSummary:
             if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
                 raise InputError(f"{name} must be a number from 0; got {value!r}.")
         return cls(
-            settings=upgraded_settings(plain["settings"]),
+            settings=migrate_settings(plain["settings"]),
             n_samples=check_at_least(plain["n_samples"], 0, "n_samples"),
             seconds=float(plain["seconds"]),
             certificate=None if certificate is None else Certificate(**certificate),
@@ -104,6 +104,16 @@ class ClampingSummary:
             notes=tuple(map(str, plain["notes"])),
             caveats=tuple(known[name] for name in plain.get("caveats", ()) if name in known),
         )
+
+
+def migrate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a method's settings under today's names; earlier versions called the shape of δ ``freedom``."""
+    if "freedom" not in settings:
+        return dict(settings)
+    freedom = settings["freedom"]
+    kind = {"FullFreedom": "PerEntry", "ChannelFreedom": "PerChannel"}.get(freedom["kind"], freedom["kind"])
+    others = {name: value for name, value in settings.items() if name != "freedom"}
+    return others | {"delta_shape": {**freedom, "kind": kind}}
 
 
 def caveats_of(warned: Sequence[CalibrantWarning]) -> tuple[Caveat, ...]:
@@ -127,7 +137,7 @@ class ClampedModel(nn.Module):
 
     Args:
         model: Any network that takes one tensor, (n, ...), and gives logits; see
-            :func:`~calibrant.inference.logits_in`.
+            :func:`~calibrant.inference.extract_logits`.
         delta: δ, of the shape of one input, without a batch axis; finite.
         head: A fitted map of the network's logits.
         space: Range of the inputs; if it clips, x + δ is clipped to it.
@@ -213,12 +223,12 @@ class ClampedModel(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return calibrated logits, (n, ...) -> (n, k), in the type of the network's."""
-        logits: Tensor = self.head(logits_in(self.model(self.perturbed(inputs))))
+        logits: Tensor = self.head(extract_logits(self.model(self.perturbed(inputs))))
         return logits
 
     def probs(self, inputs: Tensor) -> Tensor:
         """Return calibrated probabilities, (n, ...) -> (n, k), in float32 or float64 whatever the network's type."""
-        logits: Tensor = self.head(working(logits_in(self.model(self.perturbed(inputs)))))
+        logits: Tensor = self.head(working(extract_logits(self.model(self.perturbed(inputs)))))
         return logits.softmax(dim=1)
 
     def train(self, mode: bool = True) -> Self:
@@ -241,7 +251,7 @@ class ClampedModel(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, values in before.items():
             after = self.get_buffer(name)
-            if after.element_size() < _COARSE:
+            if after.element_size() < _MIN_BYTES:
                 setattr(self, name, values.to(after.device))
         return self
 
@@ -266,7 +276,7 @@ def save_clamped(clamped: ClampedModel, path: str | os.PathLike[str], *, with_we
     _CONTAINER.check_path(path)
     if not isinstance(clamped, ClampedModel):
         raise InputError(f"only a ClampedModel can be saved; got {type(clamped).__name__}. Call fit first.")
-    if isinstance(clamped.model, _Absent):
+    if isinstance(clamped.model, _MissingNetwork):
         raise InputError("a clamped model must have its network to be saved; this one was loaded without.")
     document = {
         "head": describe(clamped.head),
@@ -320,7 +330,7 @@ def load_clamped(path: str | os.PathLike[str], model: nn.Module | None = None) -
         )
     if given != fitted_for and weights is not None:
         try:
-            put_weights(model, weights, casts=False)
+            load_weights(model, weights, casts=False)
         except InputError as error:
             raise InputError(
                 f"{file} was fitted for another network: {error} Give a model built as that one was."
@@ -331,7 +341,7 @@ def load_clamped(path: str | os.PathLike[str], model: nn.Module | None = None) -
 
 
 @final
-class _Absent(nn.Module):
+class _MissingNetwork(nn.Module):
     """Placeholder of the network."""
 
     def forward(self, _inputs: Tensor) -> Never:
@@ -353,7 +363,7 @@ def _rebuilt(document: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[Clam
     head.summary = read_fit(document["head_fit"])
     space = None if document["space"] is None else InputSpace.from_settings(document["space"])
     summary = None if document["summary"] is None else ClampingSummary.from_dict(document["summary"])
-    clamped = ClampedModel(_Absent(), tensors["delta"], head, space=space, summary=summary)
+    clamped = ClampedModel(_MissingNetwork(), tensors["delta"], head, space=space, summary=summary)
     return clamped, weights if document["with_weights"] else None
 
 

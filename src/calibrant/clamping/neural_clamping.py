@@ -24,7 +24,7 @@ from calibrant.clamping.fitting import (
     StrengthRule,
     fit_candidates,
     fit_cross_validated,
-    fit_identity,
+    fit_fingerprint,
 )
 from calibrant.clamping.inputs import Augmentation, DeltaShape, InputPreparation, InputSpace, PerEntry
 from calibrant.clamping.model import ClampedModel, ClampingSummary, caveats_of
@@ -33,7 +33,7 @@ from calibrant.clamping.passes import Passes, find_first_layer
 from calibrant.clamping.solver import ExactSolver, StochasticSolver
 from calibrant.clamping.starts import RandomStart, Start, ZeroStart
 from calibrant.errors import Argument, Caveat, InputError
-from calibrant.inference import CalibrationSamples, check_network, first_inputs, frozen, warn_if_training
+from calibrant.inference import LabelledInputs, check_network, first_inputs, frozen, warn_if_training
 from calibrant.numerics.softmax import working
 from calibrant.paper import Paper
 
@@ -140,24 +140,24 @@ class NeuralClamping:
         gammas = tuple(check_real_number(gamma, "gamma", least=0) for gamma in self.gammas)
         for gamma in gammas:
             HeadFit(self.head, gamma)
-        self._keep("gamma", gammas if isinstance(self.gamma, tuple) else gammas[0])
+        self._set("gamma", gammas if isinstance(self.gamma, tuple) else gammas[0])
         if isinstance(self.strength, str):
             check_known(self.strength, get_args(StrengthRule), "strength")
         elif isinstance(self.strength, tuple):
-            self._keep("strength", tuple(map(_checked_strength, self.strength)))
+            self._set("strength", tuple(map(_checked_strength, self.strength)))
         else:
-            self._keep("strength", _checked_strength(self.strength))
+            self._set("strength", _checked_strength(self.strength))
         for name, known in {"choose_by": ChooseBy, "penalty": Penalty, "augmentation": Augmentation}.items():
             check_known(getattr(self, name), get_args(known), name)
-        self._keep("clip", check_real_number(self.clip, "clip", least=0, most=_MOST_CLIP))
-        self._keep("folds", check_at_least(self.folds, 2, "folds"))
-        self._keep("views", check_at_least(self.views, 1, "views"))
-        self._keep("seed", check_seed(self.seed))
+        self._set("clip", check_real_number(self.clip, "clip", least=0, most=_MOST_CLIP))
+        self._set("folds", check_at_least(self.folds, 2, "folds"))
+        self._set("views", check_at_least(self.views, 1, "views"))
+        self._set("seed", check_seed(self.seed))
         if self.batch_size is not None:
-            self._keep("batch_size", check_at_least(self.batch_size, 1, "batch_size"))
+            self._set("batch_size", check_at_least(self.batch_size, 1, "batch_size"))
         self._check_together()
 
-    def _keep(self, name: str, value: object) -> None:  # Python's own number, which JSON can hold, for a NumPy one
+    def _set(self, name: str, value: object) -> None:  # Python's own number, which JSON can hold, for a NumPy one
         object.__setattr__(self, name, value)
 
     @classmethod
@@ -253,12 +253,12 @@ class NeuralClamping:
         if progress is not None and not callable(progress):
             raise InputError(f"progress must be a function of a text and a number; got {progress!r}.")
         began = time.perf_counter()
-        samples = CalibrationSamples.of(data, batch_size=self.batch_size)
+        samples = LabelledInputs.of(data, batch_size=self.batch_size)
         with gathered_warnings() as warned:
             warn_if_training(model)
             with frozen(model):
                 path = None if folder is None else Path(folder)
-                run = self._run(model, samples, path, progress or (lambda _what, _passes: None))
+                run = self._prepare(model, samples, path, progress or (lambda _what, _passes: None))
                 result = self._fit(run)
                 if not keep_folder:
                     run.journal.clear()
@@ -278,7 +278,7 @@ class NeuralClamping:
     def settings(self) -> dict[str, Any]:
         return {option.name: _plain(getattr(self, option.name)) for option in dataclasses.fields(self)}
 
-    def _run(self, model: nn.Module, samples: CalibrationSamples, folder: Path | None, progress: Progress) -> FitRun:
+    def _prepare(self, model: nn.Module, samples: LabelledInputs, folder: Path | None, progress: Progress) -> FitRun:
         """Check that the network and the samples go together, and open the journal."""
         step = None if isinstance(self.solver, ExactSolver) else self.solver.batch_size
         if self.space is not None:
@@ -294,7 +294,7 @@ class NeuralClamping:
             precision=self.solver.precision if isinstance(self.solver, ExactSolver) else "float32",
             first_layer=None if clips else find_first_layer(model, inputs),
         )
-        journal = Journal(folder, {} if folder is None else fit_identity(self.settings(), model, samples))
+        journal = Journal(folder, {} if folder is None else fit_fingerprint(self.settings(), model, samples))
         basis, zero = self.delta_shape.basis(inputs[0]), torch.zeros_like(working(inputs[0]))
         return FitRun(
             passes, basis, self.head, zero, self.solver, self.start, self.penalty, self.clip, journal, progress
@@ -359,7 +359,7 @@ def _plain(value: object) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _size_note(delta: Tensor, samples: CalibrationSamples) -> str | None:
+def _size_note(delta: Tensor, samples: LabelledInputs) -> str | None:
     """Return a note on a δ that is so large that x + δ is hardly an input any more; usually None."""
     if not bool(delta.any()):
         return None

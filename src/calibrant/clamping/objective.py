@@ -67,9 +67,9 @@ class Objective:
 
     def penalty_gradient(self, coefficients: Tensor) -> Tensor:
         """Return the penalty's gradient, (p,); at 0, where the norm has none, it is 0."""
-        return self.ridge(coefficients) * coefficients
+        return self.penalty_curvature(coefficients) * coefficients
 
-    def ridge(self, coefficients: Tensor) -> float:
+    def penalty_curvature(self, coefficients: Tensor) -> float:
         """Return the penalty's curvature across its gradient, which is also its gradient divided by δ."""
         if self.penalty == "squared":
             return 2 * self.strength
@@ -89,7 +89,7 @@ _OTHER_LOSS = (
     QuadraticScaling,
 )
 # They begin with a temperature, and count half an unseen mistake where there is none.
-_OF_A_TEMPERATURE = (TemperatureScaling, StructuredVectorScaling, StructuredMatrixScaling)
+_TEMPERATURE_FIRST = (TemperatureScaling, StructuredVectorScaling, StructuredMatrixScaling)
 
 
 @final
@@ -138,7 +138,7 @@ class HeadFit:
             calibrator = TemperatureScaling(criterion="focal", gamma=self._gamma)
         problem = f"the head {calibrator.name} could not be fitted behind x + δ"
         advice = " Or penalise δ, which caused this, with a larger strength." if with_delta else ""
-        if isinstance(calibrator, _OF_A_TEMPERATURE) and bool((logits.argmax(dim=1) == labels).all()):
+        if isinstance(calibrator, _TEMPERATURE_FIRST) and bool((logits.argmax(dim=1) == labels).all()):
             # It would count half an unseen mistake, and no longer minimise the objective that δ follows.
             raise SeparableError(
                 f"{problem}: temperature must have a smallest loss above 0; here a smaller one is always better, "
@@ -209,9 +209,7 @@ class FirstTemperature(NamedTuple):
         return self.share * _beta_gradients(logits, labels, self.beta)
 
 
-def follow_first_temperature(
-    head: Map, logits: Tensor, labels: Tensor, objective: Objective
-) -> FirstTemperature | None:
+def temperature_sensitivity(head: Map, logits: Tensor, labels: Tensor, objective: Objective) -> FirstTemperature | None:
     """Return how the first temperature of a head that was fitted to these samples follows δ.
 
     None for a one-step head, or one whose first step is fixed.

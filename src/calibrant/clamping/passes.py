@@ -17,14 +17,14 @@ from calibrant.checks import are_images
 from calibrant.clamping.inputs import InputPreparation
 from calibrant.clamping.objective import FirstTemperature, Objective
 from calibrant.errors import InputError
-from calibrant.inference import CalibrationSamples, device_of, logits_in
+from calibrant.inference import LabelledInputs, device_of, extract_logits
 from calibrant.maps import Map
 from calibrant.numerics.softmax import working
 
 Precision: TypeAlias = Literal["float32", "tensor-float32", "bfloat16"]
 
 
-class Slope(NamedTuple):
+class LogitsAndGradient(NamedTuple):
     """Result of a pass with a gradient."""
 
     logits: Tensor  # (n, k), float32, or float64 for a network in float64
@@ -37,7 +37,7 @@ class Passes:
     """Runs a frozen network over some of the samples; :func:`dataclasses.replace` gives the same over others."""
 
     model: nn.Module  # in evaluation mode, its parameters frozen
-    samples: CalibrationSamples
+    samples: LabelledInputs
     chosen: Tensor | None = None  # positions of the samples to read; None for all
     preparation: InputPreparation = field(default_factory=InputPreparation)  # augments passes with a gradient only
     batch_size: int | None = None
@@ -48,7 +48,7 @@ class Passes:
         self.device = device_of(self.model)
         positions = torch.arange(len(self.samples)) if self.chosen is None else self.chosen
         self.labels = self.samples.labels[positions].to(self.device)
-        self.seen_labels = self.labels.repeat(self.preparation.n_views)  # in a pass with a gradient
+        self.view_labels = self.labels.repeat(self.preparation.n_views)  # in a pass with a gradient
         self._place = torch.full((len(self.samples),), -1)
         self._place[positions] = torch.arange(len(positions))
 
@@ -61,7 +61,7 @@ class Passes:
         return self.preparation.augmentation != "none"
 
     @property
-    def are_plain(self) -> bool:
+    def is_exact(self) -> bool:
         """Whether δ is learned without augmentation and in full precision."""
         return not self.augments and self.precision == "float32"
 
@@ -69,12 +69,12 @@ class Passes:
         """Return the logits of every sample, (n, k), never augmented."""
         return self._logits(delta, self._batches(), len(self))
 
-    def seen_logits(self, delta: Tensor) -> Tensor:
+    def view_logits(self, delta: Tensor) -> Tensor:
         """Return the logits of a pass with a gradient: those of every view of every sample, (views · n, k)."""
-        return self._logits(delta, self._views_of_batches(), len(self.seen_labels))
+        return self._logits(delta, self._views_of_batches(), len(self.view_labels))
 
     def check_finite(self, logits: Tensor) -> None:
-        """Check that logits of :meth:`logits` or :meth:`seen_logits` are finite; the message names the data's row."""
+        """Check that logits of :meth:`logits` or :meth:`view_logits` are finite; the message names the data's row."""
         broken = (~logits.isfinite().all(dim=1)).nonzero()
         if len(broken):
             place = int(broken[0]) % len(self)
@@ -85,14 +85,14 @@ class Passes:
                 argument="model",
             )
 
-    def precise_logits(self, delta: Tensor) -> Tensor:
+    def full_precision_logits(self, delta: Tensor) -> Tensor:
         """Return :meth:`logits` in full precision, whatever the precision of the passes."""
         return replace(self, precision="float32").logits(delta)
 
     @torch.enable_grad()  # also for callers who have it off
-    def slope(
+    def logits_and_gradient(
         self, delta: Tensor, head: Map, objective: Objective, *, following: FirstTemperature | None = None
-    ) -> Slope:
+    ) -> LogitsAndGradient:
         """Return the logits of every view of every sample, and the gradient of their mean loss in δ; the head is fixed.
 
         ``following`` is the one parameter of the head that follows δ, if there is one.
@@ -100,15 +100,15 @@ class Passes:
         all_logits: Tensor | None = None
         delta = delta.detach().clone().requires_grad_()
         with self._matmul_precision():
-            # Behind the first layer, the gradient in δ's share of its output is added up, and pulled back to δ once.
-            share = None if self.first_layer is None else self.first_layer.share(delta)
-            leaf = delta if share is None else share.detach().clone().requires_grad_()
-            added_to_input = delta if share is None else None
+            # With a first layer, the gradient in its output is summed, and passed back through the layer to δ once.
+            output_shift = None if self.first_layer is None else self.first_layer.output_shift(delta)
+            leaf = delta if output_shift is None else output_shift.detach().clone().requires_grad_()
+            added_to_input = delta if output_shift is None else None
             gradient = torch.zeros_like(leaf, dtype=torch.float64)
             with nullcontext() if self.first_layer is None else self.first_layer.adding(leaf):
                 for inputs, places in self._views_of_batches():
                     logits = self._call(inputs, added_to_input)
-                    labels = self.seen_labels[places]
+                    labels = self.view_labels[places]
                     losses = objective.sample_losses(head(working(logits)), labels)
                     check_gradient(logits)
                     if not losses.requires_grad:
@@ -120,12 +120,12 @@ class Passes:
                         losses = losses + following.sample_terms(working(logits), labels)
                     (change,) = torch.autograd.grad(losses.sum(), leaf)
                     gradient += change
-                    all_logits = _stored(all_logits, logits.detach(), places, len(self.seen_labels))
-            if share is not None:
-                (pulled_back,) = torch.autograd.grad(share, delta, gradient.to(share))
-                gradient = pulled_back.double()
+                    all_logits = _stored(all_logits, logits.detach(), places, len(self.view_labels))
+            if output_shift is not None:
+                (in_delta,) = torch.autograd.grad(output_shift, delta, gradient.to(output_shift))
+                gradient = in_delta.double()
         assert all_logits is not None
-        return Slope(all_logits, gradient / len(self.seen_labels))
+        return LogitsAndGradient(all_logits, gradient / len(self.view_labels))
 
     @torch.no_grad()
     def _logits(self, delta: Tensor, batches: Iterator[tuple[Tensor, Tensor]], n: int) -> Tensor:
@@ -138,7 +138,9 @@ class Passes:
 
     def _call(self, inputs: Tensor, delta: Tensor | None) -> Tensor:
         # A copy even without δ, for networks that write into their input.
-        return logits_in(self.model(inputs.clone() if delta is None else self.preparation.add_delta(inputs, delta)))
+        return extract_logits(
+            self.model(inputs.clone() if delta is None else self.preparation.add_delta(inputs, delta))
+        )
 
     def _views_of_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         for view in range(self.preparation.n_views):
@@ -194,7 +196,7 @@ def _stored(all_logits: Tensor | None, logits: Tensor, places: Tensor, n: int) -
 
 _LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _SAME = 1e-4  # largest difference of equivalent logits, relative to their range
-_TRIED = 2  # samples
+_TEST_SAMPLES = 2  # samples
 # Sizes of the perturbations tried, in standard deviations of the inputs: networks that clip do so far out.
 _SIZES = (0.1, 3.0, 30.0)
 
@@ -209,22 +211,22 @@ class _Reached(Exception):  # noqa: N818  # not an error
 
 @final
 class FirstLayer:
-    """A network's first layer, and an input by which δ's share of its output is computed."""
+    """A network's first layer, and an input at which the shift of its output by δ is computed."""
 
     def __init__(self, model: nn.Module, layer: nn.Module, probe: Tensor) -> None:
         self._model, self._layer, self._probe = model, layer, probe
 
-    def share(self, delta: Tensor) -> Tensor:
-        """Return the change of the layer's output by δ, (1, ...); differentiable in δ."""
+    def output_shift(self, delta: Tensor) -> Tensor:
+        """Return the change of the layer's output by δ, (1, ...), differentiable in δ."""
         with_delta = self._output(self._probe + delta.to(self._probe))
         with torch.no_grad():
             without_delta = self._output(self._probe)
         return with_delta - without_delta
 
     @contextmanager
-    def adding(self, share: Tensor) -> Iterator[None]:
-        """Add the share to every output of the layer within the block."""
-        handle = self._layer.register_forward_hook(lambda _layer, _inputs, output: output + share.to(output))
+    def adding(self, output_shift: Tensor) -> Iterator[None]:
+        """Add the shift to every output of the layer within the block."""
+        handle = self._layer.register_forward_hook(lambda _layer, _inputs, output: output + output_shift.to(output))
         try:
             yield
         finally:
@@ -266,7 +268,7 @@ def find_first_layer(model: nn.Module, inputs: Tensor) -> FirstLayer | None:
         return None
     first = FirstLayer(model, called[0], inputs[:1])
     try:
-        return first if _is_equivalent(first, model, inputs[:_TRIED]) else None
+        return first if _is_equivalent(first, model, inputs[:_TEST_SAMPLES]) else None
     except InputError:  # a network whose path depends on the input
         return None
 
@@ -277,9 +279,9 @@ def _is_equivalent(first: FirstLayer, model: nn.Module, inputs: Tensor) -> bool:
     scale = float(inputs.float().std()) or 1.0
     for size in _SIZES:
         delta = (size * scale * torch.randn(inputs.shape[1:], generator=generator)).to(inputs)
-        direct = logits_in(model(inputs + delta)).float()
-        with first.adding(first.share(delta)):
-            behind = logits_in(model(inputs.clone())).float()
+        direct = extract_logits(model(inputs + delta)).float()
+        with first.adding(first.output_shift(delta)):
+            behind = extract_logits(model(inputs.clone())).float()
         spread = float(direct.max() - direct.min())
         if not float((direct - behind).abs().max()) <= _SAME * spread:  # also if it is NaN
             return False

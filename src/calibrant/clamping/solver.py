@@ -26,10 +26,10 @@ from torch import Tensor
 
 from calibrant.checks import check_at_least, check_known, check_positive, check_real_number
 from calibrant.clamping.inputs import Basis
-from calibrant.clamping.objective import HeadFit, Objective, follow_first_temperature, own_penalty
+from calibrant.clamping.objective import HeadFit, Objective, own_penalty, temperature_sensitivity
 from calibrant.clamping.passes import Passes, Precision, check_gradient
 from calibrant.errors import CalibrantWarning, FitError, SeparableError, without_our_warnings
-from calibrant.inference import logits_in
+from calibrant.inference import extract_logits
 from calibrant.maps import Map, Scale
 from calibrant.numerics.newton import Certificate, CurvatureMemory
 from calibrant.numerics.softmax import working
@@ -39,7 +39,7 @@ _FIRST_GAIN = 0.2
 # Armijo's condition: a step must bring this fraction of the gradient's promise, or it is shortened.
 _ARMIJO = 1e-4
 # Factors by which a step is shortened at least and at most; the shortest step with known curvature, and without.
-_SHORTEN_LEAST, _SHORTEN_MOST = 0.5, 0.1
+_BACKTRACK_MAX, _BACKTRACK_MIN = 0.5, 0.1
 _SHORTEST, _SHORTEST_BLIND = 1e-2, 1e-8
 # A temperature this near the best one, in its logarithm, gives the same gradient.
 _LAG = 1e-6
@@ -73,7 +73,7 @@ class ExactSolver:
         check_known(self.precision, get_args(Precision), "precision")
 
 
-class Minimum(NamedTuple):
+class DescentResult(NamedTuple):
     """Where a descent ended."""
 
     # Of the mean loss and both penalties; its gradient is that in δ with the head following, behind the head returned.
@@ -92,12 +92,12 @@ class Descent:
     def __init__(
         self, passes: Passes, basis: Basis, head: HeadFit, start: Tensor, *, known: CurvatureMemory | None = None
     ) -> None:
-        self.profiled = ProfiledLoss(passes, basis, head, start.dtype)
+        self.profiled = ProfileLoss(passes, basis, head, start.dtype)
         self._memory = known or CurvatureMemory()
-        self.steepness = 0.0  # norm of the loss's gradient at the start
+        self.initial_gradient_norm = 0.0  # norm of the loss's gradient at the start
         self._begun_at = math.nan, math.nan  # a strength, and the objective where its descent began
-        self._here: ProfiledPoint | None = None
-        self._start = basis.pull_back(start.double()).flatten()
+        self._here: ProfilePoint | None = None
+        self._start = basis.transpose(start.double()).flatten()
 
     @property
     def passes_taken(self) -> float:
@@ -114,7 +114,7 @@ class Descent:
         return self.profiled.to_delta(self.coefficients)
 
     @property
-    def here(self) -> "ProfiledPoint":
+    def here(self) -> "ProfilePoint":
         """The current point: the best head for the current δ, and the loss there."""
         assert self._here is not None, "begin first"
         return self._here
@@ -129,14 +129,14 @@ class Descent:
         """Evaluate the start: its best head, and the gradient there; logits of a pass without gradient may be known."""
         if self._here is not None:
             return
-        here = self.profiled.at(self._start, None, objective, logits=logits)
+        here = self.profiled.evaluate(self._start, None, objective, logits=logits)
         if math.isinf(here.loss):
             raise FitError("logits must be finite at the first δ; some are not. Give another start, or full precision.")
-        self._here, self.steepness = here, self.steepness or float(here.gradient.norm())
+        self._here, self.initial_gradient_norm = here, self.initial_gradient_norm or float(here.gradient.norm())
 
     def minimise(
         self, objective: Objective, solver: ExactSolver, *, after_step: Callable[[], None] = lambda: None
-    ) -> Minimum:
+    ) -> DescentResult:
         """Descend to the minimum, or to a kink of the network from which no step leads further down."""
         self.begin(objective)
         before, steps = self.passes_taken, 0
@@ -146,7 +146,7 @@ class Descent:
         while True:
             here = self.here
             gradient = here.gradient + objective.penalty_gradient(here.coefficients)
-            ridge = objective.ridge(here.coefficients)
+            ridge = objective.penalty_curvature(here.coefficients)
             direction = self._memory.direction(gradient, ridge=ridge)
             if direction is None:
                 steepest = _FIRST_GAIN * here.value(objective) / max(float(gradient @ gradient), _TINY)
@@ -164,7 +164,7 @@ class Descent:
                 after_step()
             elif here.lag > _LAG:
                 # This gradient was that of another temperature: no step along it need lead down.
-                self._here = self.profiled.at(here.coefficients, here.head, objective)
+                self._here = self.profiled.evaluate(here.coefficients, here.head, objective)
             elif left > 0 and not is_near and len(self._memory):
                 # Curvature learned on the other side of a kink does not hold on this one.
                 self._memory = CurvatureMemory()
@@ -172,12 +172,12 @@ class Descent:
                 break
         passes = self.passes_taken - before
         certificate = Certificate(here.value(objective), float(gradient.abs().max()), steps, passes)
-        return Minimum(certificate, promised, "near" if is_near else "stuck" if left > 0 else "out of passes")
+        return DescentResult(certificate, promised, "near" if is_near else "stuck" if left > 0 else "out of passes")
 
     def state(self) -> dict[str, Tensor]:
         """Return what is needed to resume from here."""
         tensors = {"coefficients": self.coefficients, **self._memory.state()}
-        numbers = {"steepness": self.steepness, "passes": self.passes_taken, "begun_at": self._begun_at}
+        numbers = {"steepness": self.initial_gradient_norm, "passes": self.passes_taken, "begun_at": self._begun_at}
         if self._here is not None and isinstance(self._here.head, Scale):
             # Without them the gradient would be recomputed, and not lag: another path to the same optimum.
             tensors |= {"gradient": self._here.gradient, "temperature": self._here.head.temperature}
@@ -191,30 +191,30 @@ class Descent:
         if "gradient" in state:
             head = Scale(state["temperature"], n_classes=int(state["n_classes"]))
             lag, loss = float(state["lag"]), float(state["loss"])
-            self._here = ProfiledPoint(self._start, head, loss, state["gradient"], lag)
+            self._here = ProfilePoint(self._start, head, loss, state["gradient"], lag)
         self._memory.restore(state)
-        self.steepness, self.profiled.passes_taken = float(state["steepness"]), float(state["passes"])
+        self.initial_gradient_norm, self.profiled.passes_taken = float(state["steepness"]), float(state["passes"])
         self._begun_at = float(state["begun_at"][0]), float(state["begun_at"][1])
 
     def _step(
-        self, here: "ProfiledPoint", direction: Tensor, gradient: Tensor, objective: Objective, left: int
-    ) -> "ProfiledPoint | None":
+        self, here: "ProfilePoint", direction: Tensor, gradient: Tensor, objective: Objective, left: int
+    ) -> "ProfilePoint | None":
         """Return a lower point, or None if the line search ends without one."""
         value, slope, length = here.value(objective), float(gradient @ direction), 1.0
         shortest = _SHORTEST if len(self._memory) else _SHORTEST_BLIND
         for _ in range(left):
-            there = self.profiled.at(here.coefficients + length * direction, here.head, objective)
+            there = self.profiled.evaluate(here.coefficients + length * direction, here.head, objective)
             excess = there.value(objective) - value - length * slope
             if excess <= (_ARMIJO - 1) * length * slope:
                 return there
             # The minimum of the parabola through both values and the slope.
-            length *= min(max(-0.5 * length * slope / excess, _SHORTEN_MOST), _SHORTEN_LEAST)
+            length *= min(max(-0.5 * length * slope / excess, _BACKTRACK_MIN), _BACKTRACK_MAX)
             if length < shortest:
                 break
         return None
 
 
-class ProfiledPoint(NamedTuple):
+class ProfilePoint(NamedTuple):
     """The loss at one δ behind the best head."""
 
     coefficients: Tensor  # (p,), float64
@@ -229,25 +229,25 @@ class ProfiledPoint(NamedTuple):
 
 
 @final
-class ProfiledLoss:
+class ProfileLoss:
     """Evaluates the loss at one δ, of type ``dtype``, after another, and counts the passes."""
 
     def __init__(self, passes: Passes, basis: Basis, head: HeadFit, dtype: torch.dtype) -> None:
         self._passes, self._basis, self._head_fit, self._dtype = passes, basis, head, dtype
         self.passes_taken = 0.0
 
-    def at(
+    def evaluate(
         self, coefficients: Tensor, head: Map | None, objective: Objective, *, logits: Tensor | None = None
-    ) -> ProfiledPoint:
+    ) -> ProfilePoint:
         """Evaluate the loss at a δ, given by its coefficients (p,).
 
         ``head`` is the best head of a δ nearby; None for the first δ, where logits that are not finite are an error.
         ``logits`` are those that the pass for the first head would give, if they are known.
         """
-        behind = self._behind_last_temperature if self._head_fit.is_temperature else self._behind_solved_head
+        behind = self._with_last_temperature if self._head_fit.is_temperature else self._with_solved_head
         return behind(coefficients, head, objective, logits)
 
-    def is_true(self, point: ProfiledPoint, objective: Objective) -> bool:
+    def agrees_with_full_network(self, point: ProfilePoint, objective: Objective) -> bool:
         """Return whether the loss is the same when every sample passes through the whole network."""
         if self._passes.augments:
             return True
@@ -257,15 +257,15 @@ class ProfiledLoss:
 
     def plain_head(self, coefficients: Tensor) -> Map:
         """Return the best head without augmentation and in full precision."""
-        logits = self._passes.precise_logits(self.to_delta(coefficients))
+        logits = self._passes.full_precision_logits(self.to_delta(coefficients))
         return self._fitted(logits, self._passes.labels, coefficients)
 
     def to_delta(self, coefficients: Tensor) -> Tensor:
         return self._basis.to_delta(coefficients.reshape(self._basis.shape)).to(self._dtype)
 
-    def _behind_last_temperature(
+    def _with_last_temperature(
         self, coefficients: Tensor, head: Map | None, objective: Objective, logits: Tensor | None
-    ) -> ProfiledPoint:
+    ) -> ProfilePoint:
         delta = self.to_delta(coefficients)
         if head is None:
             if logits is None:
@@ -273,39 +273,39 @@ class ProfiledLoss:
                 self.passes_taken += 0.5
             self._passes.check_finite(logits)
             head = self._fitted(logits, self._passes.labels, coefficients)
-        slope = self._passes.slope(delta, head, objective)
+        slope = self._passes.logits_and_gradient(delta, head, objective)
         self.passes_taken += 1
         if not bool(slope.logits.isfinite().all()):
-            return _too_far(coefficients, head)
-        labels = self._passes.seen_labels
+            return _infinite_point(coefficients, head)
+        labels = self._passes.view_labels
         best = self._fitted(slope.logits, labels, coefficients, last=head)
         loss = objective.mean_loss(best, slope.logits, labels)
         lag = 0.0
         if isinstance(head, Scale) and isinstance(best, Scale):
             lag = abs(math.log(float(best.temperature) / float(head.temperature)))
-        return ProfiledPoint(coefficients, best, loss, self._basis.pull_back(slope.gradient).flatten(), lag)
+        return ProfilePoint(coefficients, best, loss, self._basis.transpose(slope.gradient).flatten(), lag)
 
-    def _behind_solved_head(
+    def _with_solved_head(
         self, coefficients: Tensor, last: Map | None, objective: Objective, logits: Tensor | None
-    ) -> ProfiledPoint:
-        delta, labels = self.to_delta(coefficients), self._passes.seen_labels
+    ) -> ProfilePoint:
+        delta, labels = self.to_delta(coefficients), self._passes.view_labels
         if logits is None:
-            logits = self._passes.seen_logits(delta)
+            logits = self._passes.view_logits(delta)
             self.passes_taken += 0.5
         if last is None:
             self._passes.check_finite(logits)
         elif not bool(logits.isfinite().all()):
-            return _too_far(coefficients, last)
+            return _infinite_point(coefficients, last)
         head = self._fitted(logits, labels, coefficients)
         penalty = own_penalty(head, logits, labels)
-        following = follow_first_temperature(head, logits, labels, objective)
-        slope = self._passes.slope(delta, head, objective, following=following)
+        following = temperature_sensitivity(head, logits, labels, objective)
+        slope = self._passes.logits_and_gradient(delta, head, objective, following=following)
         self.passes_taken += 1
         if not bool(slope.logits.isfinite().all()):
-            return _too_far(coefficients, head)
+            return _infinite_point(coefficients, head)
         loss = objective.mean_loss(head, slope.logits, labels) + penalty
-        gradient = self._basis.pull_back(slope.gradient).flatten()
-        return ProfiledPoint(coefficients, head, loss, gradient, head_penalty=penalty)
+        gradient = self._basis.transpose(slope.gradient).flatten()
+        return ProfilePoint(coefficients, head, loss, gradient, head_penalty=penalty)
 
     def _fitted(self, logits: Tensor, labels: Tensor, coefficients: Tensor, *, last: Map | None = None) -> Map:
         # Silent for intermediate heads; the final one is fitted again, and may warn.
@@ -313,9 +313,9 @@ class ProfiledLoss:
             return self._head_fit.fit(logits, labels, last=last, with_delta=bool(coefficients.any()))
 
 
-def _too_far(coefficients: Tensor, head: Map) -> ProfiledPoint:
+def _infinite_point(coefficients: Tensor, head: Map) -> ProfilePoint:
     """Return a point where logits are not finite: no step ends there."""
-    return ProfiledPoint(coefficients, head, math.inf, torch.full_like(coefficients, math.nan))
+    return ProfilePoint(coefficients, head, math.inf, torch.full_like(coefficients, math.nan))
 
 
 _MOST_MOMENTUM = 0.999
@@ -376,7 +376,7 @@ def descend_stochastically(
     Samples of an iterable data set come in an order and batches of their own, which raises a warning.
     """
     model, samples, preparation = passes.model, passes.samples, passes.preparation
-    if samples.are_streamed:
+    if samples.is_stream:
         warnings.warn(
             f"stochastic descent must see its samples in a new order in each epoch, {solver.batch_size} at a time; "
             "these come in an order and in batches of their own, so the result is not that of the same samples in "
@@ -391,7 +391,7 @@ def descend_stochastically(
         delta.requires_grad_(), temperature.requires_grad_()
         order = torch.randperm(len(samples), generator=generator)
         for inputs, places in samples.batches(order, device=passes.device, batch_size=solver.batch_size):
-            logits = logits_in(model(preparation.add_delta(preparation.augmented(inputs, generator), delta)))
+            logits = extract_logits(model(preparation.add_delta(preparation.augmented(inputs, generator), delta)))
             check_gradient(logits)
             losses = objective.sample_losses(working(logits) / temperature, passes.labels[places])
             size = len(places) if solver.reduction == "sum" else 1

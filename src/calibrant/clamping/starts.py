@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from calibrant.checks import check_known, check_positive, check_real_number, check_seed
 from calibrant.clamping.inputs import InputSpace
 from calibrant.errors import CalibrantWarning, InputError
-from calibrant.inference import CalibrationSamples, device_of, frozen, logits_in
+from calibrant.inference import LabelledInputs, device_of, extract_logits, frozen
 
 Eta: TypeAlias = Literal["theorem", "quantile", "epsilon"]
 # Relative to the range's largest number: the rounding of a normalisation in float32, far less than a step of 8 bits.
@@ -24,11 +24,11 @@ _SAMPLED, _SAMPLED_NUMBERS = 2000, 1 << 27
 _SORTED_NUMBERS = 1 << 24  # at once
 
 
-def samples_of(data: object) -> CalibrationSamples:
+def unlabelled_samples(data: object) -> LabelledInputs:
     """Return data as samples; inputs alone, (n, ...), get labels of zeros, which must not be used."""
     if isinstance(data, Tensor | np.ndarray):
-        return CalibrationSamples.of((data, torch.zeros(data.shape[:1], dtype=torch.int64)))
-    return CalibrationSamples.of(data)
+        return LabelledInputs.of((data, torch.zeros(data.shape[:1], dtype=torch.int64)))
+    return LabelledInputs.of(data)
 
 
 class Start(ABC):
@@ -49,12 +49,12 @@ class Start(ABC):
         Raises:
             InputError: If a start that needs the space has none or one that inputs lie outside of.
         """
-        samples = samples_of(data)
+        samples = unlabelled_samples(data)
         delta = self._delta(model, samples, space, check_seed(seed))
         return delta.to(device_of(model), torch.promote_types(samples.input_dtype, torch.float32))
 
     @abstractmethod
-    def _delta(self, model: nn.Module, samples: CalibrationSamples, space: InputSpace | None, seed: int) -> Tensor:
+    def _delta(self, model: nn.Module, samples: LabelledInputs, space: InputSpace | None, seed: int) -> Tensor:
         """Return δ on any device and in any type."""
 
     @final
@@ -69,7 +69,7 @@ class ZeroStart(Start):
 
     name: ClassVar[str] = "zero"
 
-    def _delta(self, _model: nn.Module, samples: CalibrationSamples, _space: InputSpace | None, _seed: int) -> Tensor:
+    def _delta(self, _model: nn.Module, samples: LabelledInputs, _space: InputSpace | None, _seed: int) -> Tensor:
         return torch.zeros(samples.input_shape)
 
 
@@ -90,7 +90,7 @@ class RandomStart(Start):
     def __post_init__(self) -> None:
         check_positive(self.scale, "scale")
 
-    def _delta(self, _model: nn.Module, samples: CalibrationSamples, _space: InputSpace | None, seed: int) -> Tensor:
+    def _delta(self, _model: nn.Module, samples: LabelledInputs, _space: InputSpace | None, seed: int) -> Tensor:
         drawn = torch.rand(samples.input_shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         return (2 * drawn - 1) * self.scale
 
@@ -132,7 +132,7 @@ class DataDrivenStart(Start):
         check_real_number(self.quantile, "quantile", least=0, most=0.5)
         check_positive(self.epsilon, "epsilon")
 
-    def _delta(self, model: nn.Module, samples: CalibrationSamples, space: InputSpace | None, seed: int) -> Tensor:
+    def _delta(self, model: nn.Module, samples: LabelledInputs, space: InputSpace | None, seed: int) -> Tensor:
         if space is None and self.eta == "theorem":
             raise InputError(
                 "space must give the range of the inputs, which Theorem 3.2 needs; got None. "
@@ -167,7 +167,7 @@ class DataDrivenStart(Start):
             step = torch.full_like(alpha, self.epsilon)
             step = step if ends is None else step.minimum(beta - alpha)
             return step, step
-        down, up = entropy.typical_low.double() - alpha, beta - entropy.typical_high.double()
+        down, up = entropy.low_quantile.double() - alpha, beta - entropy.high_quantile.double()
         share = max(_ROUNDING, 2 * torch.finfo(entropy.low.dtype).eps)
         rounding = share * torch.maximum(alpha.abs(), beta.abs())
         return torch.where(down > rounding, down, 0.0), torch.where(up > rounding, up, 0.0)
@@ -182,8 +182,8 @@ class EntropyGradient:
     entropy: float  # mean over the samples, in nats
     low: Tensor  # ℓ, the least value of each entry, in the inputs' type
     high: Tensor  # μ, the largest value of each entry
-    typical_low: Tensor  # the requested quantile of each entry, else ℓ
-    typical_high: Tensor  # the requested upper quantile of each entry, else μ
+    low_quantile: Tensor  # the requested quantile of each entry, else ℓ
+    high_quantile: Tensor  # the requested upper quantile of each entry, else μ
 
 
 def entropy_gradient(
@@ -198,9 +198,9 @@ def entropy_gradient(
         model: Network from inputs to logits.
         data: As :meth:`Start.delta` takes them.
         temperature: T, above 0.
-        quantile: Fraction of the samples, at most 0.5, that may lie beyond ``typical_low`` and beyond ``typical_high``,
-            entry by entry. For many samples it is estimated from 2,000 drawn at random (fewer where these hold more
-            than 2^27 numbers): a quantile of 0.01 is then truly one of 0.008 to 0.012 or so.
+        quantile: Fraction of the samples, at most 0.5, that may lie beyond ``low_quantile`` and beyond
+            ``high_quantile``, entry by entry. For many samples it is estimated from 2,000 drawn at random (fewer where
+            these hold more than 2^27 numbers): a quantile of 0.01 is then truly one of 0.008 to 0.012 or so.
         seed: Random seed of that draw.
 
     Raises:
@@ -208,7 +208,7 @@ def entropy_gradient(
     """
     check_positive(temperature, "temperature")
     check_real_number(quantile, "quantile", least=0, most=0.5)
-    samples = samples_of(data)
+    samples = unlabelled_samples(data)
     is_drawn = _drawn(samples, seed) if quantile else None
     ends: tuple[Tensor, ...] = ()
     drawn: list[Tensor] = []
@@ -224,7 +224,7 @@ def entropy_gradient(
             leaf = inputs.detach().requires_grad_()
             # The network gets a copy, as it may change its input in place. In float32 the entropy of a confident
             # network has few digits left.
-            log_probs = (logits_in(model(leaf.clone())).double() / temperature).log_softmax(dim=1)
+            log_probs = (extract_logits(model(leaf.clone())).double() / temperature).log_softmax(dim=1)
             of_batch = -(log_probs.exp() * log_probs).sum(dim=1)
             if not of_batch.requires_grad:
                 raise InputError(
@@ -246,7 +246,7 @@ def entropy_gradient(
     return EntropyGradient(gradient, float(entropies.mean()), *ends, *typical)
 
 
-def _drawn(samples: CalibrationSamples, seed: int) -> Tensor:
+def _drawn(samples: LabelledInputs, seed: int) -> Tensor:
     """Draw the samples behind the quantiles, (n,) bool, on the CPU and so the same on every device."""
     size = min(len(samples), _SAMPLED, max(1, _SAMPLED_NUMBERS // math.prod(samples.input_shape)))
     is_drawn = torch.zeros(len(samples), dtype=torch.bool)

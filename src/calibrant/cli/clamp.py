@@ -19,13 +19,13 @@ if TYPE_CHECKING:
         ClampedModel,
         ClampingEvaluation,
         DeltaShape,
-        ForwardRuns,
         InputSpace,
+        NetworkPredictions,
         NeuralClamping,
         Start,
     )
     from calibrant.cli.networks import Network
-    from calibrant.inference import CalibrationSamples
+    from calibrant.inference import LabelledInputs
     from calibrant.plots import ThemeName
 
 EXAMPLES = """\
@@ -162,13 +162,13 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
             raise
         stage("evaluating")
         with error_context(test):
-            after = test_runs.behind(clamped)
+            after = test_runs.predictions_of(clamped)
         evaluation = evaluate_clamping(
             clamped,
             calibration,
             before,
             after,
-            calibration_after=calibration_runs.behind(clamped) if needs_refit(clamped) else None,
+            calibration_after=calibration_runs.predictions_of(clamped) if needs_refit(clamped) else None,
             head=method.head,
             n_bins=bins,
             resamples=resamples,
@@ -347,11 +347,11 @@ def _runs(
     method: "NeuralClamping",
     data: Path,
     test: Path,
-    read: "Callable[[Path], CalibrationSamples]",
+    read: "Callable[[Path], LabelledInputs]",
     stage: Callable[[str], None],
-) -> "tuple[ForwardRuns, ForwardRuns]":
+) -> "tuple[NetworkPredictions, NetworkPredictions]":
     """Read the samples of both files, and try the network on them."""
-    from calibrant.clamping import ForwardRuns
+    from calibrant.clamping import NetworkPredictions
     from calibrant.cli.networks import error_context
 
     stage(f"reading {data}")
@@ -360,7 +360,11 @@ def _runs(
     test_samples = read(test)
     stage("trying the network")
     run = partial(
-        ForwardRuns, network.model, space=method.space, batch_size=method.batch_size, class_names=network.class_names
+        NetworkPredictions,
+        network.model,
+        space=method.space,
+        batch_size=method.batch_size,
+        class_names=network.class_names,
     )
     with error_context(data, unless="model"):
         calibration_runs = run(samples)
@@ -372,7 +376,7 @@ def _runs(
 
 
 def _settings(
-    network: "Network", calibration: "ForwardRuns", test: "ForwardRuns", method: "NeuralClamping"
+    network: "Network", calibration: "NetworkPredictions", test: "NetworkPredictions", method: "NeuralClamping"
 ) -> dict[str, Any]:
     """Return what decides the result, as JSON can hold it."""
     from calibrant.clamping import samples_digest
@@ -391,7 +395,7 @@ def _settings(
 
 def _clamped(
     network: "Network",
-    calibration: "ForwardRuns",
+    calibration: "NetworkPredictions",
     method: "NeuralClamping",
     folder: "ClampFolder",
     stage: Callable[[str], None],
@@ -436,7 +440,7 @@ def _save_predictions(evaluation: "ClampingEvaluation", out: Path) -> list[Path]
 def _figures(
     evaluation: "ClampingEvaluation",
     network: "Network",
-    test: "ForwardRuns",
+    test: "NetworkPredictions",
     clamped: "ClampedModel",
     n_bins: int,
     theme: "ThemeName",
@@ -506,9 +510,9 @@ class ClampFolder:
         # JSON turns tuples into lists, which must not count as a difference.
         settings = json.loads(json.dumps(settings))
         if self._folder.is_begun:
-            from calibrant.clamping import upgraded_settings
+            from calibrant.clamping import migrate_settings
 
-            theirs = upgraded_settings(self._folder.document()["settings"])
+            theirs = migrate_settings(self._folder.document()["settings"])
             differing = [name for name in {**settings, **theirs} if settings.get(name) != theirs.get(name)]
             if not differing:
                 return

@@ -19,7 +19,7 @@ from calibrant.checks import check_known, existing_file
 from calibrant.clamping import InputSpace
 from calibrant.errors import FileError, InputError, in_a_line, reading
 from calibrant.files.source import Words, open_npz
-from calibrant.inference import CalibrationSamples, put_weights, set_evaluating
+from calibrant.inference import LabelledInputs, load_weights, set_evaluating
 from calibrant.training import load_network
 from calibrant.training.folder import RunFolder
 
@@ -132,7 +132,7 @@ def _load_weights(model: nn.Module, path: Path) -> None:
         )
     file = existing_file(path, holding="a network's weights")
     with reading(file, "safetensors file"):
-        put_weights(model, load_file(file), casts=True)
+        load_weights(model, load_file(file), casts=True)
 
 
 def _exported(path: Path, device: torch.device) -> nn.Module:
@@ -182,7 +182,7 @@ def error_context(path: Path, *, unless: str | None = None) -> Iterator[None]:
 
 def read_samples(
     path: Path, network: Network, *, inputs: str, labels: str, pixels: bool, space: InputSpace | None
-) -> CalibrationSamples:
+) -> LabelledInputs:
     """Read inputs (n, ...) and labels (n,) from an ``.npz`` file, in the type that the network takes.
 
     With ``pixels``, inputs are stored as whole numbers 0..255, and are scaled into the range of ``space`` (0..1 if it
@@ -206,7 +206,7 @@ def read_samples(
         if isinstance(values, Words) or isinstance(classes, Words):
             name = inputs if isinstance(values, Words) else labels
             raise InputError(f"{name!r} must be numbers; it is text. Labels are class numbers from 0.")
-        return CalibrationSamples.of((_as_taken(values, network, pixels=pixels, space=space), classes))
+        return LabelledInputs.of((_as_taken(values, network, pixels=pixels, space=space), classes))
 
 
 def _as_taken(inputs: Tensor, network: Network, *, pixels: bool, space: InputSpace | None) -> Tensor:

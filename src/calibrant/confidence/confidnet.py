@@ -24,7 +24,7 @@ from calibrant.confidence.learned_confidence import (
     sample_source,
 )
 from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableError
-from calibrant.inference import HOW_TO_WRAP, SampleSource, device_of, frozen, running_on, to_device, with_features
+from calibrant.inference import HOW_TO_WRAP, SampleSource, device_of, forward_errors, frozen, to_device, with_features
 from calibrant.maps import FitSummary
 from calibrant.metrics import aupr_error, auroc
 from calibrant.numerics.neighbours import as_features
@@ -79,7 +79,7 @@ def _gathered_from_model(model: nn.Module, source: SampleSource, *, batch_size: 
 
 
 def _check_features_lead_to_logits(model: nn.Module, inputs: Tensor) -> None:
-    with running_on(model, inputs):
+    with forward_errors(model, inputs):
         features = as_features(features_of(model, inputs))
         through, whole = with_features(model).head(features), model(inputs)
     if not isinstance(whole, Tensor) or whole.ndim != 2 or whole.shape[1] < 2:

@@ -18,10 +18,10 @@ from calibrant.inference import (
     StreamedSamples,
     check_batch_size,
     device_of,
+    forward_errors,
     frozen,
     open_samples,
     read_checked,
-    running_on,
     set_evaluating,
     to_device,
     with_features,
@@ -199,7 +199,7 @@ class LearnedConfidence(nn.Module):
     @torch.no_grad()
     def confidence(self, inputs: Tensor) -> Tensor:
         """Return the confidence, (n, ...) -> (n,), float64."""
-        with running_on(self.model, inputs):
+        with forward_errors(self.model, inputs):
             return sigmoid(self(inputs)[1].double())
 
     def top_label(self, data: object, *, batch_size: int = 512) -> TopLabel:
@@ -213,7 +213,7 @@ class LearnedConfidence(nn.Module):
         source, device = sample_source(data), device_of(self.model)
         with frozen(self), torch.no_grad():
             for inputs, labels, _ in labelled_batches(source, device=device, batch_size=batch_size):
-                with running_on(self.model, inputs):
+                with forward_errors(self.model, inputs):
                     logits, batch = self(inputs)
                 log_odds.append(batch.double())
                 correct.append(Predictions.from_logits(logits, labels).correct)

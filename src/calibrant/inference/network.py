@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from calibrant.checks import check_labels
 from calibrant.errors import CalibrantError, CalibrantWarning, InputError, in_a_line
-from calibrant.inference.samples import CalibrationSamples
+from calibrant.inference.samples import LabelledInputs
 
 if TYPE_CHECKING:
     from calibrant.models import Network
@@ -114,7 +114,7 @@ def warn_if_training(model: nn.Module) -> None:
         )
 
 
-def logits_in(output: object) -> Tensor:
+def extract_logits(output: object) -> Tensor:
     """Return the logits, (n, k), in a network's output.
 
     A tensor is taken as logits. In a mapping or an output with names (Hugging Face's ModelOutput, torchvision's named
@@ -201,7 +201,7 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def put_weights(model: nn.Module, weights: Mapping[str, Tensor], *, casts: bool) -> None:
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], *, casts: bool) -> None:
     """Load weights into a network, which must take all of them and need no others; else it is unchanged.
 
     Of tensors that share memory one is enough. Tensors of another type are refused, unless ``casts``.
@@ -241,7 +241,7 @@ _ROUNDING, _ROUNDINGS = 1e-2, 8
 _DYNAMIC_EXPORT = "torch.export.export(..., dynamic_shapes=({0: torch.export.Dim('n')},))."
 
 
-def first_inputs(model: nn.Module, samples: CalibrationSamples) -> Tensor:
+def first_inputs(model: nn.Module, samples: LabelledInputs) -> Tensor:
     """Return a few inputs on the network's device, (m, ...): at least two if there are, at most a batch."""
     most = min(_FEW, max(samples.batch_size or _FEW, 2))
     few = samples.batches(torch.arange(min(most, len(samples))), device=device_of(model), batch_size=most)
@@ -249,7 +249,7 @@ def first_inputs(model: nn.Module, samples: CalibrationSamples) -> Tensor:
 
 
 @torch.no_grad()
-def check_network(model: nn.Module, samples: CalibrationSamples, *, batch_size: int | None = None) -> int:
+def check_network(model: nn.Module, samples: LabelledInputs, *, batch_size: int | None = None) -> int:
     """Check a frozen network on a few samples and return its number of classes.
 
     Args:
@@ -267,7 +267,7 @@ def check_network(model: nn.Module, samples: CalibrationSamples, *, batch_size: 
             argument="model",
         )
     inputs = first_inputs(model, samples)
-    with running_on(model, inputs):
+    with forward_errors(model, inputs):
         logits = _logits(model, inputs)
     if not bool(logits.isfinite().all()):
         raise InputError(
@@ -287,7 +287,7 @@ def check_network(model: nn.Module, samples: CalibrationSamples, *, batch_size: 
 
 
 def _logits(model: nn.Module, inputs: Tensor) -> Tensor:
-    logits = logits_in(model(inputs.clone()))  # a copy, for networks that write into their input
+    logits = extract_logits(model(inputs.clone()))  # a copy, for networks that write into their input
     if len(logits) != len(inputs):
         raise InputError(
             f"the network must give one row of logits per input; got {len(logits)} for {len(inputs)}.", argument="model"
@@ -296,7 +296,7 @@ def _logits(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 @contextmanager
-def running_on(model: nn.Module, inputs: Tensor) -> Iterator[None]:
+def forward_errors(model: nn.Module, inputs: Tensor) -> Iterator[None]:
     """Turn any error of a network that runs on these inputs within the block into an InputError with their shape."""
     try:
         yield
@@ -322,7 +322,7 @@ def running_on(model: nn.Module, inputs: Tensor) -> Iterator[None]:
 
 
 def _check_other_sizes(
-    model: nn.Module, samples: CalibrationSamples, few: Tensor, logits: Tensor, batch_size: int | None
+    model: nn.Module, samples: LabelledInputs, few: Tensor, logits: Tensor, batch_size: int | None
 ) -> None:
     """Check that one sample alone gets the same logits, and that the largest batch is taken."""
     if len(few) == 1:

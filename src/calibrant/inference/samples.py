@@ -59,7 +59,7 @@ def read_checked(source: SampleSource, batch_size: int | None) -> Iterator[Label
 
 @final
 @dataclass(frozen=True, eq=False)
-class CalibrationSamples:
+class LabelledInputs:
     """Inputs and labels to fit on, read in batches and in a fixed order.
 
     Made by ``of``. At most one batch of inputs is held in memory, unless the data are tensors. Labels are compared at
@@ -73,7 +73,7 @@ class CalibrationSamples:
     batch_size: int | None  # default of a pass; None to derive it from the size of an input
 
     @classmethod
-    def of(cls, data: object, *, batch_size: int | None = None) -> "CalibrationSamples":
+    def of(cls, data: object, *, batch_size: int | None = None) -> "LabelledInputs":
         """Read the user's data once and check them.
 
         Args:
@@ -113,7 +113,7 @@ class CalibrationSamples:
         return len(self.labels)
 
     @property
-    def are_streamed(self) -> bool:
+    def is_stream(self) -> bool:
         """Whether the source decides their order and batches, as an iterable data set does."""
         return self.source.n_samples is None
 
@@ -129,7 +129,7 @@ class CalibrationSamples:
         if batch_size is not None:
             batch_size = check_batch_size(batch_size)
         size = batch_size or self.batch_size
-        if size is None and not self.are_streamed:
+        if size is None and not self.is_stream:
             size = default_batch_size(self.input_shape, torch.device(device))
         return self._pass(chosen, torch.device(device), size)
 

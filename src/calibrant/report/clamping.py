@@ -359,7 +359,7 @@ def _answer_without_delta(record: ClampingEvaluation) -> str:
         though = f" By the log-loss it would be better: {best.nll:.4f} instead of {record.clamped.nll:.4f}."
     if record.summary.settings.get("strength") == math.inf:
         return f"δ was held at 0, as requested: this is {head}.{though}"
-    if record.summary.outcome is ClampingOutcome.untried:
+    if record.summary.outcome is ClampingOutcome.cross_validation_failed:
         return f"Whether δ helps is unknown, because it could not be tried: this is {head}, with δ = 0.{though}"
     if record.is_no_better_than_uncalibrated:
         return f"δ does not help here, and neither does {head} clearly.{though}"

@@ -30,7 +30,7 @@ def test_the_coefficients_have_the_norm_of_delta_and_come_back_from_it(freedom, 
     delta = basis.to_delta(coefficients)
     assert delta.shape == shape
     assert float(delta.norm()) == pytest.approx(float(coefficients.norm()), rel=1e-12)
-    assert torch.allclose(basis.pull_back(delta), coefficients, atol=1e-12)
+    assert torch.allclose(basis.transpose(delta), coefficients, atol=1e-12)
 
 
 @pytest.mark.parametrize(("freedom", "shape", "size"), CASES)
@@ -38,7 +38,7 @@ def test_gathering_is_the_transpose_of_spreading(freedom, shape, size):
     basis = freedom.basis(torch.zeros(shape))
     coefficients, gradient = drawn(size), drawn(shape, seed=1)
     along_delta = float((basis.to_delta(coefficients) * gradient).sum())
-    assert float((coefficients * basis.pull_back(gradient)).sum()) == pytest.approx(along_delta, rel=1e-12)
+    assert float((coefficients * basis.transpose(gradient)).sum()) == pytest.approx(along_delta, rel=1e-12)
 
 
 def test_one_number_a_channel_is_constant_within_it():
@@ -56,7 +56,7 @@ def test_low_frequencies_are_the_first_of_the_cosine_transform():
     )
     gradient = drawn((2, 6, 5), seed=1)
     transformed = torch.from_numpy(dctn(gradient.numpy(), axes=(1, 2), norm="ortho"))
-    assert torch.allclose(basis.pull_back(gradient), transformed[:, :3, :3])
+    assert torch.allclose(basis.transpose(gradient), transformed[:, :3, :3])
 
 
 def test_the_lowest_frequency_alone_is_one_number_a_channel():
@@ -67,7 +67,7 @@ def test_the_lowest_frequency_alone_is_one_number_a_channel():
 
 def test_all_frequencies_leave_every_delta_possible():
     basis, delta = LowFrequencies(9).basis(torch.zeros(2, 9, 7)), drawn((2, 9, 7))
-    assert torch.allclose(basis.to_delta(basis.pull_back(delta)), delta)
+    assert torch.allclose(basis.to_delta(basis.transpose(delta)), delta)
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.5, True])

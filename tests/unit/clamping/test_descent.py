@@ -19,7 +19,7 @@ from calibrant.clamping import ExactSolver, HeadFit, Objective, PerChannel, PerE
 from calibrant.clamping.passes import Passes
 from calibrant.clamping.solver import Descent
 from calibrant.errors import InputError
-from calibrant.inference import CalibrationSamples
+from calibrant.inference import LabelledInputs
 from calibrant.predictions import Predictions
 
 D, K, N = 6, 4, 300
@@ -43,7 +43,7 @@ def data(n=N):
 def descent(head=None, gamma=0.0, *, start=None, delta_shape=None, known=None, samples=None):
     nothing = torch.zeros(D, dtype=torch.float64) if start is None else start
     basis = (delta_shape or PerEntry()).basis(nothing)
-    passes = Passes(network(), CalibrationSamples.of(data() if samples is None else samples))
+    passes = Passes(network(), LabelledInputs.of(data() if samples is None else samples))
     return Descent(passes, basis, HeadFit(head or TemperatureScaling(), gamma), nothing, known=known)
 
 
@@ -195,7 +195,7 @@ def temperature_scaling():
 def test_a_norm_that_outweighs_every_gradient_keeps_delta_at_zero():
     running = descent()
     running.begin(Objective())
-    objective = Objective(strength=1.1 * running.steepness, penalty="norm")
+    objective = Objective(strength=1.1 * running.initial_gradient_norm, penalty="norm")
     minimum = running.minimise(objective, ExactSolver())
     assert minimum.end == "stuck"  # at the norm's own kink
     assert float(running.delta.norm()) < 1e-6
@@ -224,7 +224,7 @@ def test_a_basis_of_fewer_numbers_keeps_delta_within_it():
     model = nn.Sequential(nn.Flatten(), nn.Linear(6, K)).double().requires_grad_(False)
     labels = torch.multinomial(model(inputs + 0.7).softmax(1), 1, generator=torch.Generator().manual_seed(1))[:, 0]
     nothing = torch.zeros(2, 3, dtype=torch.float64)
-    passes = Passes(model, CalibrationSamples.of((inputs, labels)))
+    passes = Passes(model, LabelledInputs.of((inputs, labels)))
     running = Descent(passes, PerChannel().basis(nothing), HeadFit(TemperatureScaling(), 0.0), nothing)
     running.minimise(Objective(strength=0.01), TIGHT)
     assert running.coefficients.shape == (2,)
@@ -290,7 +290,7 @@ def test_after_a_kill_it_goes_on_to_the_last_bit(after):
     assert resumed.certificate.objective == minimum.certificate.objective
     assert resumed.certificate.steps == minimum.certificate.steps - after
     assert second.passes_taken == whole.passes_taken
-    assert second.steepness == whole.steepness
+    assert second.initial_gradient_norm == whole.initial_gradient_norm
 
 
 def test_with_another_head_it_looks_again_and_goes_on():
@@ -323,7 +323,7 @@ def test_no_step_goes_where_logits_are_no_longer_finite(head):
 
     inputs = 2 * torch.rand(200, D, generator=torch.Generator().manual_seed(0)).double() - 1
     labels = torch.where(torch.arange(200) % 3 == 0, torch.arange(200) % K, 0)
-    passes = Passes(Explodes(), CalibrationSamples.of((inputs, labels)))
+    passes = Passes(Explodes(), LabelledInputs.of((inputs, labels)))
     nothing = torch.zeros(D, dtype=torch.float64)
     running = Descent(passes, PerEntry().basis(nothing), HeadFit(head, 0.0), nothing)
     minimum = running.minimise(Objective(strength=1e-3), ExactSolver())
@@ -338,7 +338,7 @@ def test_logits_that_are_not_finite_to_begin_with_are_refused():
     broken[0][2].bias[1] = torch.inf
     nothing = torch.zeros(D, dtype=torch.float64)
     running = Descent(
-        Passes(broken, CalibrationSamples.of((inputs, labels))),
+        Passes(broken, LabelledInputs.of((inputs, labels))),
         PerEntry().basis(nothing),
         HeadFit(TemperatureScaling(), 0.0),
         nothing,

@@ -10,7 +10,7 @@ from torch import nn
 
 from calibrant.clamping import entropy_gradient, starts
 from calibrant.errors import InputError
-from calibrant.inference import CalibrationSamples
+from calibrant.inference import LabelledInputs
 
 SHAPE = (2, 3, 2)
 
@@ -25,13 +25,13 @@ def inputs_of(n=50, *, dtype=torch.float64):
     return torch.rand(n, *SHAPE, generator=torch.Generator().manual_seed(1), dtype=dtype)
 
 
-def samples_of(inputs, *, batch_size=None):
-    return CalibrationSamples.of((inputs, torch.arange(len(inputs)) % 4), batch_size=batch_size)
+def unlabelled_samples(inputs, *, batch_size=None):
+    return LabelledInputs.of((inputs, torch.arange(len(inputs)) % 4), batch_size=batch_size)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_the_gradient_is_that_of_finite_differences(temperature):
-    model, samples = smooth_network(), samples_of(inputs_of())
+    model, samples = smooth_network(), unlabelled_samples(inputs_of())
     result = entropy_gradient(model, samples, temperature=temperature)
     step = 1e-5
     slopes = []
@@ -50,7 +50,7 @@ def test_the_entropy_is_that_of_torchs_distribution():
     with torch.no_grad():
         known = torch.distributions.Categorical(logits=model(inputs) / 2).entropy().mean()
         moved = torch.distributions.Categorical(logits=model(inputs + 0.3) / 2).entropy().mean()
-    samples = samples_of(inputs)
+    samples = unlabelled_samples(inputs)
     assert entropy_gradient(model, samples, temperature=2).entropy == pytest.approx(float(known), rel=1e-12)
     delta = torch.full(SHAPE, 0.3)
     assert mean_entropy(model, samples, delta=delta.double(), temperature=2) == pytest.approx(float(moved), rel=1e-12)
@@ -59,53 +59,53 @@ def test_the_entropy_is_that_of_torchs_distribution():
 @pytest.mark.parametrize("batch_size", [1, 7, 50, 64])
 def test_any_batch_size_gives_the_same(batch_size):
     inputs, model = inputs_of(), smooth_network()
-    whole = entropy_gradient(model, samples_of(inputs), quantile=0.1)
-    result = entropy_gradient(model, samples_of(inputs, batch_size=batch_size), quantile=0.1)
+    whole = entropy_gradient(model, unlabelled_samples(inputs), quantile=0.1)
+    result = entropy_gradient(model, unlabelled_samples(inputs, batch_size=batch_size), quantile=0.1)
     torch.testing.assert_close(result.gradient, whole.gradient, rtol=1e-12, atol=1e-13)
     assert result.entropy == pytest.approx(whole.entropy, rel=1e-13)
-    for name in ("low", "high", "typical_low", "typical_high"):
+    for name in ("low", "high", "low_quantile", "high_quantile"):
         assert torch.equal(getattr(result, name), getattr(whole, name)), name
 
 
 def test_the_bounds_are_the_extremes_of_each_entry_in_the_inputs_own_type():
     inputs = inputs_of(dtype=torch.float32)
-    result = entropy_gradient(smooth_network().float(), samples_of(inputs, batch_size=9))
+    result = entropy_gradient(smooth_network().float(), unlabelled_samples(inputs, batch_size=9))
     assert torch.equal(result.low, inputs.amin(0))
     assert torch.equal(result.high, inputs.amax(0))
-    assert result.typical_low is result.low
-    assert result.typical_high is result.high
+    assert result.low_quantile is result.low
+    assert result.high_quantile is result.high
     assert result.gradient.dtype == torch.float64
 
 
 @pytest.mark.parametrize("quantile", [0.01, 0.1, 0.25, 0.5])
 def test_the_quantiles_of_few_samples_are_numpys(quantile):
     inputs = inputs_of()
-    result = entropy_gradient(smooth_network(), samples_of(inputs, batch_size=8), quantile=quantile)
+    result = entropy_gradient(smooth_network(), unlabelled_samples(inputs, batch_size=8), quantile=quantile)
     low = np.quantile(inputs.numpy(), quantile, axis=0, method="lower")
     high = np.quantile(inputs.numpy(), 1 - quantile, axis=0, method="higher")
-    np.testing.assert_array_equal(result.typical_low.numpy(), low)
-    np.testing.assert_array_equal(result.typical_high.numpy(), high)
+    np.testing.assert_array_equal(result.low_quantile.numpy(), low)
+    np.testing.assert_array_equal(result.high_quantile.numpy(), high)
 
 
 def test_the_quantiles_of_many_samples_come_from_a_draw_and_are_nearly_right():
     inputs = inputs_of(20_000)
-    result = entropy_gradient(smooth_network(), samples_of(inputs, batch_size=4096), quantile=0.1, seed=3)
-    share = (inputs < result.typical_low).double().mean(0)
+    result = entropy_gradient(smooth_network(), unlabelled_samples(inputs, batch_size=4096), quantile=0.1, seed=3)
+    share = (inputs < result.low_quantile).double().mean(0)
     assert (share - 0.1).abs().max() < 5 * (0.1 * 0.9 / 2000) ** 0.5
-    share = (inputs > result.typical_high).double().mean(0)
+    share = (inputs > result.high_quantile).double().mean(0)
     assert (share - 0.1).abs().max() < 5 * (0.1 * 0.9 / 2000) ** 0.5
-    again = entropy_gradient(smooth_network(), samples_of(inputs), quantile=0.1, seed=3)
-    assert torch.equal(again.typical_low, result.typical_low)
+    again = entropy_gradient(smooth_network(), unlabelled_samples(inputs), quantile=0.1, seed=3)
+    assert torch.equal(again.low_quantile, result.low_quantile)
 
 
 def test_of_large_inputs_fewer_samples_are_kept_for_the_quantiles(monkeypatch):
     monkeypatch.setattr(starts, "_SAMPLED_NUMBERS", 12 * 20)
-    assert int(starts._drawn(samples_of(inputs_of()), 0).sum()) == 20
+    assert int(starts._drawn(unlabelled_samples(inputs_of()), 0).sum()) == 20
     monkeypatch.setattr(starts, "_SORTED_NUMBERS", 60)  # and they are sorted in blocks of three entries
     inputs = inputs_of()
-    result = entropy_gradient(smooth_network(), samples_of(inputs), quantile=0.1)
-    sample = inputs[starts._drawn(samples_of(inputs), 0)]
-    np.testing.assert_array_equal(result.typical_low, np.quantile(sample.numpy(), 0.1, axis=0, method="lower"))
+    result = entropy_gradient(smooth_network(), unlabelled_samples(inputs), quantile=0.1)
+    sample = inputs[starts._drawn(unlabelled_samples(inputs), 0)]
+    np.testing.assert_array_equal(result.low_quantile, np.quantile(sample.numpy(), 0.1, axis=0, method="lower"))
 
 
 def test_the_network_and_the_inputs_are_as_they_were():
@@ -113,8 +113,8 @@ def test_the_network_and_the_inputs_are_as_they_were():
     model.train()
     model[1].bias.requires_grad_(False)
     before, kept = copy.deepcopy(model.state_dict()), inputs.clone()
-    entropy_gradient(model, samples_of(inputs))
-    mean_entropy(model, samples_of(inputs), delta=torch.ones(SHAPE))
+    entropy_gradient(model, unlabelled_samples(inputs))
+    mean_entropy(model, unlabelled_samples(inputs), delta=torch.ones(SHAPE))
     assert all(module.training for module in model.modules())
     assert [item.requires_grad for item in model.parameters()] == [True, False, True, True, True, True]
     assert all(item.grad is None for item in model.parameters())
@@ -124,7 +124,7 @@ def test_the_network_and_the_inputs_are_as_they_were():
 
 
 def test_dropout_and_batch_statistics_play_no_part():
-    model, samples = smooth_network(dropout=0.5), samples_of(inputs_of())
+    model, samples = smooth_network(dropout=0.5), unlabelled_samples(inputs_of())
     first, again = (entropy_gradient(model.train(), samples) for _ in range(2))
     still = entropy_gradient(model.eval(), samples)
     assert torch.equal(first.gradient, again.gradient)
@@ -135,18 +135,18 @@ def test_a_network_that_changes_its_input_in_place_does_not_change_the_data():
     model = nn.Sequential(nn.Threshold(0.5, 0.0, inplace=True), smooth_network())
     inputs = inputs_of()
     kept = inputs.clone()
-    result = entropy_gradient(model, samples_of(inputs))
-    mean_entropy(model, samples_of(inputs), delta=torch.zeros(SHAPE))
+    result = entropy_gradient(model, unlabelled_samples(inputs))
+    mean_entropy(model, unlabelled_samples(inputs), delta=torch.zeros(SHAPE))
     assert torch.equal(inputs, kept)
     apart = nn.Sequential(nn.Threshold(0.5, 0.0), model[1])
-    assert torch.equal(result.gradient, entropy_gradient(apart, samples_of(inputs)).gradient)
+    assert torch.equal(result.gradient, entropy_gradient(apart, unlabelled_samples(inputs)).gradient)
 
 
 def test_a_network_that_is_sure_beyond_doubt_has_no_entropy_and_no_nan():
     model = smooth_network()
     with torch.no_grad():
         model[5].weight.mul_(1e5)
-    result = entropy_gradient(model, samples_of(inputs_of()))
+    result = entropy_gradient(model, unlabelled_samples(inputs_of()))
     assert result.entropy < 1e-3
     assert result.gradient.isfinite().all()
 
@@ -163,7 +163,7 @@ class _Odd(nn.Module):
 
 
 def test_logits_in_a_tuple_are_found():
-    samples = samples_of(inputs_of())
+    samples = unlabelled_samples(inputs_of())
     odd = entropy_gradient(_Odd(lambda logits: (logits, None)), samples)
     assert torch.equal(odd.gradient, entropy_gradient(smooth_network(), samples).gradient)
 
@@ -174,8 +174,8 @@ def test_logits_that_are_not_finite_are_refused_with_their_sample():
     model = nn.Sequential(nn.Flatten(), _Odd(lambda logits: logits**2))
     model[1].inner = nn.Linear(12, 4).double()
     for call in (
-        lambda: entropy_gradient(model, samples_of(inputs, batch_size=8)),
-        lambda: mean_entropy(model, samples_of(inputs, batch_size=8), delta=torch.zeros(SHAPE)),
+        lambda: entropy_gradient(model, unlabelled_samples(inputs, batch_size=8)),
+        lambda: mean_entropy(model, unlabelled_samples(inputs, batch_size=8), delta=torch.zeros(SHAPE)),
     ):
         with pytest.raises(InputError, match=r"logits must be finite; they are not at row 31"):
             call()
@@ -183,11 +183,11 @@ def test_logits_that_are_not_finite_are_refused_with_their_sample():
 
 def test_a_network_without_a_gradient_is_refused():
     with pytest.raises(InputError, match="differentiable operations"):
-        entropy_gradient(_Odd(torch.Tensor.detach), samples_of(inputs_of()))
+        entropy_gradient(_Odd(torch.Tensor.detach), unlabelled_samples(inputs_of()))
 
 
 def test_what_is_out_of_range_is_refused():
-    model, samples = smooth_network(), samples_of(inputs_of())
+    model, samples = smooth_network(), unlabelled_samples(inputs_of())
     with pytest.raises(InputError, match="temperature must be above 0"):
         entropy_gradient(model, samples, temperature=0)
     with pytest.raises(InputError, match=r"quantile must be between 0 and 0\.5"):

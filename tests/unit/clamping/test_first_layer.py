@@ -8,7 +8,7 @@ from torch import nn
 
 from calibrant.clamping import Objective
 from calibrant.clamping.passes import FirstLayer, Passes, find_first_layer
-from calibrant.inference import CalibrationSamples
+from calibrant.inference import LabelledInputs
 from calibrant.maps import Scale
 from calibrant.models import DigitsCNN
 
@@ -123,10 +123,11 @@ def built(make, dtype=torch.float64):
 
 def slopes(model, inputs, first, delta):
     """The plain way, and the short one."""
-    data = CalibrationSamples.of((inputs, torch.arange(len(inputs)) % K))
+    data = LabelledInputs.of((inputs, torch.arange(len(inputs)) % K))
     head, objective = Scale(torch.tensor(0.6, dtype=torch.float64), n_classes=K), Objective(0.5)
     return tuple(
-        Passes(model, data, batch_size=4, first_layer=layer).slope(delta, head, objective) for layer in (None, first)
+        Passes(model, data, batch_size=4, first_layer=layer).logits_and_gradient(delta, head, objective)
+        for layer in (None, first)
     )
 
 
@@ -181,8 +182,8 @@ def test_in_half_precision_it_is_taken_or_not_but_works(dtype):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_the_share_of_a_delta_in_single_precision_is_found_in_any_network(dtype):
     model, inputs, delta = built(lambda: nn.Linear(6, K), dtype), drawn(1, 6).to(dtype), torch.full((6,), 0.5)
-    share = FirstLayer(model, model, inputs).share(delta)
-    assert torch.allclose(share[0].double(), model.weight.double() @ delta.double(), atol=0.05)
+    output_shift = FirstLayer(model, model, inputs).output_shift(delta)
+    assert torch.allclose(output_shift[0].double(), model.weight.double() @ delta.double(), atol=0.05)
 
 
 def test_one_sample_and_constant_inputs_are_enough_to_find_it():
@@ -207,10 +208,10 @@ def test_a_network_that_fails_half_way_keeps_no_hook_either():
     model = built(lambda: nn.Sequential(nn.Linear(6, 8), nn.Linear(8, K)))
     first = find_first_layer(model, drawn(5, 6))
     model[1] = nn.Linear(9, K).double()
-    data = CalibrationSamples.of((drawn(5, 6), torch.arange(5) % K))
+    data = LabelledInputs.of((drawn(5, 6), torch.arange(5) % K))
     passes = Passes(model, data, first_layer=first)
     with pytest.raises(RuntimeError):
-        passes.slope(torch.zeros(6).double(), Scale(torch.tensor(1.0), n_classes=K), Objective())
+        passes.logits_and_gradient(torch.zeros(6).double(), Scale(torch.tensor(1.0), n_classes=K), Objective())
     assert not any(module._forward_hooks for module in model.modules())
 
 

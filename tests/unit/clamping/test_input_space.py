@@ -8,7 +8,7 @@ import torch
 
 from calibrant.clamping import InputSpace
 from calibrant.errors import InputError
-from calibrant.inference import CalibrationSamples
+from calibrant.inference import LabelledInputs
 
 CIFAR = InputSpace(mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
 
@@ -137,14 +137,14 @@ class TestSamples:
         pixels = torch.arange(256).reshape(256, 1, 1, 1) / 255
         for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
             inputs = ((pixels - 0.4914) / 0.2023).to(dtype)
-            data = CalibrationSamples.of((inputs, torch.arange(256) % 2))
+            data = LabelledInputs.of((inputs, torch.arange(256) % 2))
             InputSpace(mean=(0.4914,), std=(0.2023,)).check_samples(data)
 
     @pytest.mark.parametrize("step", [-1, 1])
     def test_one_pixel_a_step_of_8_bits_outside_is_found_wherever_it_is(self, step):
         inputs = torch.rand(50, 3, 4, 4, generator=torch.Generator().manual_seed(0))
         inputs[37, 2, 1, 3] = 1 + 1 / 255 if step > 0 else -1 / 255
-        data = CalibrationSamples.of((inputs, torch.arange(50) % 2), batch_size=8)
+        data = LabelledInputs.of((inputs, torch.arange(50) % 2), batch_size=8)
         message = refusal(InputSpace(), data)
         value = "1.004" if step > 0 else "-0.003922"
         assert message == (
@@ -153,10 +153,10 @@ class TestSamples:
         )
 
     def test_inputs_that_were_not_normalised_are_refused(self):
-        data = CalibrationSamples.of((torch.rand(50, 3, 4, 4) * 255, torch.arange(50) % 2))
+        data = LabelledInputs.of((torch.rand(50, 3, 4, 4) * 255, torch.arange(50) % 2))
         assert "at row 0, entry" in refusal(InputSpace(), data)
 
     def test_a_normalisation_of_other_channels_is_refused(self):
-        data = CalibrationSamples.of((torch.rand(20, 4), torch.arange(20) % 3))
+        data = LabelledInputs.of((torch.rand(20, 4), torch.arange(20) % 3))
         message = refusal(InputSpace(mean=(0.1, 0.2, 0.3)), data)
         assert "must have the channels of the normalisation, 3, at dim 0; got 4" in message

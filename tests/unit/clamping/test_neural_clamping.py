@@ -35,7 +35,7 @@ from calibrant.clamping import (
 )
 from calibrant.datasets import load_digits
 from calibrant.errors import CalibrantWarning, InputError
-from calibrant.inference import CalibrationSamples
+from calibrant.inference import LabelledInputs
 from calibrant.metrics import ece
 from calibrant.models import DigitsCNN
 from calibrant.predictions import Predictions
@@ -254,7 +254,7 @@ class TestRules:
     def test_both_readings_of_the_papers_rule(self, penalty):
         samples, model = data(100), network()
         start = RandomStart(0.3)
-        first = start.delta(model, CalibrationSamples.of(samples), seed=5)
+        first = start.delta(model, LabelledInputs.of(samples), seed=5)
         with torch.no_grad():
             p = model(samples[0] + first).softmax(1)[range(len(samples[1])), samples[1]]
         initial = float((-(1 - p) * p.log()).mean())  # γ = 1, T = 1

@@ -11,7 +11,7 @@ from calibrant.clamping import ClampingOutcome, ClampingSummary, NeuralClamping,
 from calibrant.clamping.fitting import FitRun
 from calibrant.clamping.neural_clamping import _size_note
 from calibrant.errors import Caveat, FitError, SeparableError
-from calibrant.inference import CalibrationSamples
+from calibrant.inference import LabelledInputs
 
 D, K = 6, 4
 WEAKEST = "the weakest of the strengths tried is the best one"
@@ -66,7 +66,7 @@ def test_that_is_not_said_of_one_strength_nor_where_another_wins_nor_of_no_delta
         ((1.0, 0.1), 0.5, ClampingOutcome.helps, (Caveat.weakest_strength,)),
         ((0.1,), 0.5, ClampingOutcome.helps, ()),
         ((1.0, 0.1), 0.0, ClampingOutcome.no_help, ()),
-        (0.1, 0.5, ClampingOutcome.not_asked, ()),
+        (0.1, 0.5, ClampingOutcome.not_cross_validated, ()),
     ],
 )
 def test_a_summary_has_its_outcome_and_caveats_as_fields(strength, shift, outcome, caveats):
@@ -102,7 +102,7 @@ def test_a_temperature_that_cannot_be_found_is_put_down_to_its_own_reason(monkey
         assert method.fit(network(), data()).summary.notes[0].endswith(text)
 
 
-ROWS = CalibrationSamples.of((torch.rand(700, 1, 4, 4, generator=torch.manual_seed(0)) + 1, torch.arange(700) % 3))
+ROWS = LabelledInputs.of((torch.rand(700, 1, 4, 4, generator=torch.manual_seed(0)) + 1, torch.arange(700) % 3))
 
 
 @pytest.mark.parametrize("size", [0.0, 0.05, 0.3])

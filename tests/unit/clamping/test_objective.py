@@ -98,5 +98,5 @@ def test_the_ridge_is_the_curvature_across_delta(penalty):
     turned = objective.penalty_gradient(coefficients + step * across) - objective.penalty_gradient(
         coefficients - step * across
     )
-    assert float(turned[1]) / (2 * step) == pytest.approx(objective.ridge(coefficients), rel=1e-6)
-    assert math.isfinite(objective.ridge(torch.zeros(2)))
+    assert float(turned[1]) / (2 * step) == pytest.approx(objective.penalty_curvature(coefficients), rel=1e-6)
+    assert math.isfinite(objective.penalty_curvature(torch.zeros(2)))

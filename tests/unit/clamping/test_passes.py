@@ -10,7 +10,7 @@ from calibrant.clamping import InputSpace, LowFrequencies, Objective, PerChannel
 from calibrant.clamping.inputs import InputPreparation
 from calibrant.clamping.passes import Passes, find_first_layer
 from calibrant.errors import InputError
-from calibrant.inference import CalibrationSamples, device_of, frozen
+from calibrant.inference import LabelledInputs, device_of, frozen
 from calibrant.maps import Affine, Scale
 from calibrant.predictions import Predictions
 
@@ -32,7 +32,7 @@ def data(n=N):
 
 
 def samples(n=N, **options):
-    return CalibrationSamples.of(data(n), **options)
+    return LabelledInputs.of(data(n), **options)
 
 
 def temperature(value=0.7):
@@ -81,8 +81,8 @@ def test_the_gradient_is_that_of_equation_9_by_finite_differences(
     passes = Passes(
         model, samples(), preparation=InputPreparation(InputSpace(clips=clips)), batch_size=6, first_layer=first
     )
-    slope = passes.slope(basis.to_delta(coefficients), head, objective)
-    result = N * (basis.pull_back(slope.gradient) + objective.penalty_gradient(coefficients))
+    slope = passes.logits_and_gradient(basis.to_delta(coefficients), head, objective)
+    result = N * (basis.transpose(slope.gradient) + objective.penalty_gradient(coefficients))
 
     def value(at):
         return float(
@@ -105,11 +105,11 @@ def test_the_gradient_is_that_of_equation_9_by_finite_differences(
 def test_neither_logits_nor_gradient_depend_on_the_batch_size(batch_size):
     model, (inputs, labels), delta = network(), data(), 0.3 * drawn(*SHAPE)
     passes = Passes(model, samples(), batch_size=batch_size)
-    slope = passes.slope(delta, temperature(), Objective(1.0))
+    slope = passes.logits_and_gradient(delta, temperature(), Objective(1.0))
     assert torch.equal(passes.labels, labels)
-    for logits in (passes.logits(delta), passes.precise_logits(delta), slope.logits):
+    for logits in (passes.logits(delta), passes.full_precision_logits(delta), slope.logits):
         assert torch.allclose(logits, model(inputs + delta), rtol=1e-12)
-    whole = Passes(model, samples(), batch_size=N).slope(delta, temperature(), Objective(1.0)).gradient
+    whole = Passes(model, samples(), batch_size=N).logits_and_gradient(delta, temperature(), Objective(1.0)).gradient
     assert torch.allclose(slope.gradient, whole, rtol=1e-12)
 
 
@@ -120,19 +120,21 @@ def test_chosen_samples_come_in_the_order_asked_for():
     assert len(passes) == 4
     assert torch.equal(passes.labels, labels[chosen])
     assert torch.allclose(passes.logits(delta), model(inputs[chosen] + delta), rtol=1e-12)
-    few = Passes(model, CalibrationSamples.of((inputs[chosen], labels[chosen])))
-    gradients = [item.slope(delta, temperature(), Objective()).gradient for item in (passes, few)]
+    few = Passes(model, LabelledInputs.of((inputs[chosen], labels[chosen])))
+    gradients = [item.logits_and_gradient(delta, temperature(), Objective()).gradient for item in (passes, few)]
     assert torch.allclose(*gradients, rtol=1e-10)
 
 
 def test_a_half_or_single_network_gives_logits_in_single():
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         inputs, labels = data()
-        passes = Passes(network().to(dtype), CalibrationSamples.of((inputs.to(dtype), labels)))
-        slope = passes.slope(torch.zeros(SHAPE), temperature(), Objective())
+        passes = Passes(network().to(dtype), LabelledInputs.of((inputs.to(dtype), labels)))
+        slope = passes.logits_and_gradient(torch.zeros(SHAPE), temperature(), Objective())
         assert slope.logits.dtype == torch.float32
         assert slope.gradient.dtype == torch.float64
-        precise = Passes(network(), samples()).slope(torch.zeros(SHAPE).double(), temperature(), Objective())
+        precise = Passes(network(), samples()).logits_and_gradient(
+            torch.zeros(SHAPE).double(), temperature(), Objective()
+        )
         assert torch.allclose(slope.gradient, precise.gradient, atol=0.05 * float(precise.gradient.abs().max()))
 
 
@@ -150,9 +152,9 @@ class WritesIntoItsInput(nn.Module):
 def test_a_network_that_writes_into_its_input_leaves_the_data_alone(inner):
     model, (inputs, labels), delta = inner().eval(), data(), 0.3 * drawn(*SHAPE)
     before = inputs.clone()
-    passes = Passes(model, CalibrationSamples.of((inputs, labels)), batch_size=6)
+    passes = Passes(model, LabelledInputs.of((inputs, labels)), batch_size=6)
     known = model(inputs + delta)
-    slope = passes.slope(delta, temperature(), Objective(1.0))
+    slope = passes.logits_and_gradient(delta, temperature(), Objective(1.0))
     for logits in (passes.logits(delta), slope.logits):
         assert torch.allclose(logits, known, rtol=1e-12)
     assert torch.equal(inputs, before)
@@ -165,10 +167,12 @@ def test_a_network_that_writes_in_place_behind_its_first_layer_can_share_it():
     model.eval().requires_grad_(False)
     inputs, labels = data()
     delta, before = 0.3 * drawn(*SHAPE), inputs.clone()
-    calibration, first = CalibrationSamples.of((inputs, labels)), find_first_layer(model, inputs[:2])
+    calibration, first = LabelledInputs.of((inputs, labels)), find_first_layer(model, inputs[:2])
     assert first is not None
     plain, shared = (
-        Passes(model, calibration, batch_size=6, first_layer=layer).slope(delta, temperature(), Objective())
+        Passes(model, calibration, batch_size=6, first_layer=layer).logits_and_gradient(
+            delta, temperature(), Objective()
+        )
         for layer in (None, first)
     )
     assert torch.allclose(shared.logits, plain.logits, rtol=1e-10)
@@ -179,14 +183,14 @@ def test_a_network_that_writes_in_place_behind_its_first_layer_can_share_it():
 def test_no_weight_gets_a_gradient():
     model = network().requires_grad_(True)
     with frozen(model):
-        Passes(model, samples()).slope(torch.zeros(SHAPE).double(), temperature(), Objective())
+        Passes(model, samples()).logits_and_gradient(torch.zeros(SHAPE).double(), temperature(), Objective())
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_delta_and_head_are_left_alone():
     delta, head = drawn(*SHAPE), affine()
     before = delta.clone(), {name: tensor.clone() for name, tensor in head.state_dict().items()}
-    Passes(network(), samples()).slope(delta, head, Objective())
+    Passes(network(), samples()).logits_and_gradient(delta, head, Objective())
     assert torch.equal(delta, before[0])
     assert not delta.requires_grad
     assert all(torch.equal(tensor, before[1][name]) for name, tensor in head.state_dict().items())
@@ -206,11 +210,11 @@ class TestViews:
     def test_a_pass_with_a_gradient_sees_every_view_of_every_sample(self, batch_size):
         (inputs, labels), delta = self.images(), 0.1 * torch.randn(2, 8, 8, generator=torch.Generator().manual_seed(2))
         passes = Passes(
-            self.model(), CalibrationSamples.of((inputs, labels)), preparation=self.PREPARATION, batch_size=batch_size
+            self.model(), LabelledInputs.of((inputs, labels)), preparation=self.PREPARATION, batch_size=batch_size
         )
-        slope = passes.slope(delta, temperature(), Objective())
+        slope = passes.logits_and_gradient(delta, temperature(), Objective())
         views = [self.PREPARATION.augmented(inputs, self.PREPARATION.generator(view)) for view in range(3)]
-        assert torch.equal(passes.seen_labels, labels.repeat(3))
+        assert torch.equal(passes.view_labels, labels.repeat(3))
         assert torch.allclose(slope.logits, self.model()(torch.cat(views) + delta), atol=1e-5)
         leaf = delta.clone().requires_grad_()
         F.cross_entropy(self.model()(torch.cat(views) + leaf) / 0.7, labels.repeat(3)).backward()
@@ -218,15 +222,15 @@ class TestViews:
 
     def test_logits_are_never_those_of_augmented_samples(self):
         inputs, labels = self.images()
-        passes = Passes(self.model(), CalibrationSamples.of((inputs, labels)), preparation=self.PREPARATION)
+        passes = Passes(self.model(), LabelledInputs.of((inputs, labels)), preparation=self.PREPARATION)
         assert torch.allclose(passes.logits(torch.zeros(2, 8, 8)), self.model()(inputs), atol=1e-5)
 
 
 def test_a_caller_who_has_gradients_off_gets_the_same():
     passes, delta = Passes(network(), samples()), 0.3 * drawn(*SHAPE)
-    known = passes.slope(delta, temperature(), Objective()).gradient
+    known = passes.logits_and_gradient(delta, temperature(), Objective()).gradient
     with torch.no_grad():
-        assert torch.equal(passes.slope(delta, temperature(), Objective()).gradient, known)
+        assert torch.equal(passes.logits_and_gradient(delta, temperature(), Objective()).gradient, known)
 
 
 def test_a_network_that_lets_no_gradient_through_is_refused_with_what_to_do():
@@ -235,20 +239,20 @@ def test_a_network_that_lets_no_gradient_through_is_refused_with_what_to_do():
             return inputs.flatten(1)[:, :K].detach()
 
     with pytest.raises(InputError, match=r"must carry a gradient to its inputs.*detach from its forward"):
-        Passes(Detached(), samples()).slope(torch.zeros(SHAPE).double(), temperature(), Objective())
+        Passes(Detached(), samples()).logits_and_gradient(torch.zeros(SHAPE).double(), temperature(), Objective())
 
 
 def test_a_head_of_steps_is_refused_with_what_to_do():
     logits, labels = network()(data(200)[0]), data(200)[1]
     head = IsotonicOneVsRest().fit(Predictions.from_logits(logits, labels))
     with pytest.raises(InputError, match=r"the head must change smoothly.*Take a temperature"):
-        Passes(network(), samples()).slope(torch.zeros(SHAPE).double(), head, Objective())
+        Passes(network(), samples()).logits_and_gradient(torch.zeros(SHAPE).double(), head, Objective())
 
 
 def test_any_smooth_head_will_do():
     logits, labels = network()(data(200)[0]), data(200)[1]
     head = VectorScaling().fit(Predictions.from_logits(logits, labels))
-    gradient = Passes(network(), samples()).slope(torch.zeros(SHAPE).double(), head, Objective()).gradient
+    gradient = Passes(network(), samples()).logits_and_gradient(torch.zeros(SHAPE).double(), head, Objective()).gradient
     assert gradient.abs().sum() > 0
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from calibrant.clamping import DataDrivenStart, InputSpace, RandomStart, ZeroStart, entropy_gradient
 from calibrant.errors import CalibrantWarning, InputError
-from calibrant.inference import CalibrationSamples
+from calibrant.inference import LabelledInputs
 
 SHAPE = (3, 2, 2)
 SPACE = InputSpace(mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3))
@@ -40,18 +40,18 @@ def full_range_images(dtype=torch.float32):
     return normalised(pixels.to(dtype) / 255)
 
 
-def samples_of(inputs):
-    return CalibrationSamples.of((inputs, torch.arange(len(inputs)) % 4))
+def unlabelled_samples(inputs):
+    return LabelledInputs.of((inputs, torch.arange(len(inputs)) % 4))
 
 
 def start_of(start, inputs, *, model=None, space=SPACE, seed=0):
     model = smooth_network().to(inputs.dtype) if model is None else model
-    return start.delta(model, samples_of(inputs), space=space, seed=seed)
+    return start.delta(model, unlabelled_samples(inputs), space=space, seed=seed)
 
 
 def test_the_theorems_start_is_sign_times_eta_written_out():
     inputs = few_images()
-    gradient = entropy_gradient(smooth_network(), samples_of(inputs)).gradient
+    gradient = entropy_gradient(smooth_network(), unlabelled_samples(inputs)).gradient
     delta = start_of(DataDrivenStart(), inputs)
     edges = [((edge - torch.tensor(SPACE.mean).double()) / torch.tensor(SPACE.std).double()) for edge in (0, 1)]
     for place in torch.cartesian_prod(*map(torch.arange, SHAPE)).tolist():
@@ -66,7 +66,7 @@ def test_the_theorems_start_is_sign_times_eta_written_out():
 
 def test_no_feasible_perturbation_promises_more_entropy():
     inputs = few_images()
-    result = entropy_gradient(smooth_network(), samples_of(inputs))
+    result = entropy_gradient(smooth_network(), unlabelled_samples(inputs))
     best = start_of(DataDrivenStart(), inputs)
     alpha, beta = SPACE.bounds(inputs[0])
     promised = float((best * result.gradient).sum())
@@ -139,7 +139,7 @@ def test_the_quantile_start_moves_where_the_theorem_cannot_and_only_the_share_le
 def test_the_quantile_start_without_a_space_takes_the_range_of_the_samples_as_the_box():
     inputs = few_images()
     delta = start_of(DataDrivenStart("quantile", quantile=0.2), inputs, space=None)
-    gradient = entropy_gradient(smooth_network(), samples_of(inputs)).gradient
+    gradient = entropy_gradient(smooth_network(), unlabelled_samples(inputs)).gradient
     ordered = inputs.sort(dim=0).values
     beyond = int(0.2 * 29)
     known = torch.where(gradient < 0, ordered[0] - ordered[beyond], ordered[-1] - ordered[-1 - beyond])
@@ -148,7 +148,7 @@ def test_the_quantile_start_without_a_space_takes_the_range_of_the_samples_as_th
 
 def test_the_epsilon_start_is_a_step_along_the_sign_but_no_longer_than_the_box():
     inputs = full_range_images(torch.float64)
-    gradient = entropy_gradient(smooth_network(), samples_of(inputs)).gradient
+    gradient = entropy_gradient(smooth_network(), unlabelled_samples(inputs)).gradient
     for space in (SPACE, None):
         delta = start_of(DataDrivenStart("epsilon", epsilon=1e-9), inputs, space=space)
         assert torch.equal(delta, gradient.sign() * 1e-9)
@@ -160,7 +160,7 @@ def test_the_epsilon_start_is_a_step_along_the_sign_but_no_longer_than_the_box()
 def test_small_steps_of_the_other_options_raise_the_entropy(eta):
     inputs, model = full_range_images(torch.float64), smooth_network()
     delta = start_of(DataDrivenStart(eta, quantile=0.05), inputs)
-    still, moved = (mean_entropy(model, samples_of(inputs), delta=d) for d in (0 * delta, delta / 10))
+    still, moved = (mean_entropy(model, unlabelled_samples(inputs), delta=d) for d in (0 * delta, delta / 10))
     assert moved > still
 
 

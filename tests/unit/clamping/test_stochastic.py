@@ -14,7 +14,7 @@ from calibrant.clamping.inputs import InputPreparation
 from calibrant.clamping.passes import Passes
 from calibrant.clamping.solver import StochasticState, descend_stochastically
 from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableError
-from calibrant.inference import CalibrationSamples
+from calibrant.inference import LabelledInputs
 
 D, K, N = 6, 4, 1100
 
@@ -47,7 +47,7 @@ def with_epochs(method, epochs):
 def plain_loop(method, loss_of, *, lr, momentum=0.0, batch, epochs, dtype=torch.float64):
     """δ and T by hand; only the first δ and the order are the method's own."""
     model, (inputs, labels) = network(dtype), data(dtype)
-    samples = CalibrationSamples.of((inputs, labels))
+    samples = LabelledInputs.of((inputs, labels))
     delta = method.start.delta(model, samples, space=None, seed=method.seed).requires_grad_()
     temperature = torch.ones((), dtype=dtype, requires_grad=True)
     learned, speeds = (delta, temperature), [0.0, 0.0]
@@ -69,7 +69,7 @@ def test_paper_is_equation_9_by_plain_sgd_with_sums(gamma, rule):
     start = RandomStart(0.5 if rule == "tenth-as-term" else 0.01)
     method = with_epochs(NeuralClamping.paper(gamma=gamma, strength=rule, start=start, seed=4), 2)
     model, (inputs, labels) = network(), data()
-    first = start.delta(model, CalibrationSamples.of((inputs, labels)), space=None, seed=4)
+    first = start.delta(model, LabelledInputs.of((inputs, labels)), space=None, seed=4)
     initial = focal(model(inputs + first), labels, gamma).sum()
     lam = {"tenth-of-loss": 0.1 * initial, "tenth-as-term": 0.1 * initial / first.square().sum(), 0.02: N * 0.02}[rule]
 
@@ -147,7 +147,7 @@ def begin(dtype=torch.float64):
 def go(state, epochs, *, momentum=0.9, states=None, **options):
     solver = StochasticSolver(momentum=momentum, batch_size=300, epochs=epochs, **options)
     after = (lambda _state: None) if states is None else states.append
-    passes = Passes(network(), CalibrationSamples.of(data()), preparation=InputPreparation(seed=1))
+    passes = Passes(network(), LabelledInputs.of(data()), preparation=InputPreparation(seed=1))
     return descend_stochastically(passes, Objective(1.0, 0.01), solver, state, after_epoch=after)
 
 
@@ -179,7 +179,7 @@ def test_a_rate_that_drives_the_temperature_below_zero_is_an_error_that_says_wha
     inputs, _ = data()
     labels = network()(inputs).argmax(1)
     labels[0] = (labels[0] + 1) % K  # so that there is an optimum
-    samples = CalibrationSamples.of((inputs, labels))
+    samples = LabelledInputs.of((inputs, labels))
     with pytest.raises(FitError, match=r"T must stay above 0 and δ finite.*at rate 1 .*T = -.*use the exact solver"):
         descend_stochastically(Passes(network(), samples), Objective(), StochasticSolver(learning_rate=1.0), begin())
 
@@ -187,7 +187,7 @@ def test_a_rate_that_drives_the_temperature_below_zero_is_an_error_that_says_wha
 @pytest.mark.parametrize("rate", [0.003, 1.0])
 def test_where_all_samples_are_correct_the_rate_is_not_blamed(rate):
     inputs, _ = data()
-    samples = CalibrationSamples.of((inputs, network()(inputs).argmax(1)))
+    samples = LabelledInputs.of((inputs, network()(inputs).argmax(1)))
     with pytest.raises(SeparableError, match=r"some predictions must be wrong.*until T = 0, at any rate"):
         descend_stochastically(Passes(network(), samples), Objective(), StochasticSolver(learning_rate=rate), begin())
 
@@ -206,13 +206,13 @@ class Overflowing(nn.Module):
 
 def test_a_sample_without_logits_is_named_and_the_rate_is_not_blamed():
     inputs, labels = data()
-    model, samples = Overflowing(inputs[17]), CalibrationSamples.of((inputs, labels))
+    model, samples = Overflowing(inputs[17]), LabelledInputs.of((inputs, labels))
     with pytest.raises(InputError, match=r"logits must be finite; got NaN or infinity for row 17\."):
         descend_stochastically(Passes(model, samples), Objective(), StochasticSolver(), begin())
 
 
 def test_a_penalty_that_the_rate_cannot_bear_is_reported():
-    samples, solver = CalibrationSamples.of(data()), StochasticSolver(epochs=400)
+    samples, solver = LabelledInputs.of(data()), StochasticSolver(epochs=400)
     state = begin()._replace(delta=torch.ones(D, dtype=torch.float64))
     with pytest.raises(FitError, match=r"at rate 0\.001 and λ = 50 per sample they are not .*Lower the rate or λ"):
         descend_stochastically(Passes(network(), samples), Objective(strength=50.0), solver, state)
@@ -224,9 +224,7 @@ def test_a_network_that_lets_no_gradient_through_is_refused():
             return network()(inputs.detach())
 
     with pytest.raises(InputError, match=r"must carry a gradient to its inputs"):
-        descend_stochastically(
-            Passes(Detached(), CalibrationSamples.of(data())), Objective(), StochasticSolver(), begin()
-        )
+        descend_stochastically(Passes(Detached(), LabelledInputs.of(data())), Objective(), StochasticSolver(), begin())
 
 
 class Stream(IterableDataset):

@@ -13,11 +13,11 @@ from torch.nn import functional as F
 from calibrant.calibrators import TemperatureScaling
 from calibrant.calibrators.base import assign_folds
 from calibrant.clamping import ExactSolver, Objective, PerEntry, ZeroStart
-from calibrant.clamping.fitting import FitRun, Journal, PathFollower
+from calibrant.clamping.fitting import FitRun, Journal, StrengthCrossValidation
 from calibrant.clamping.inputs import InputPreparation
 from calibrant.clamping.passes import Passes
 from calibrant.errors import FitError, SeparableError
-from calibrant.inference import CalibrationSamples
+from calibrant.inference import LabelledInputs
 
 D, K, N = 6, 4, 300
 TIGHT = ExactSolver(tolerance=1e-8)
@@ -41,7 +41,7 @@ def follower(
     rows=None, model=None, *, solver=None, folds=3, journal=None, progress=lambda _what, _passes: None, gamma=0.0
 ):
     nothing = torch.zeros(D, dtype=torch.float64)
-    samples = CalibrationSamples.of(data() if rows is None else rows)
+    samples = LabelledInputs.of(data() if rows is None else rows)
     run = FitRun(
         Passes(model or network(), samples, preparation=InputPreparation(seed=7)),
         PerEntry().basis(nothing),
@@ -54,7 +54,7 @@ def follower(
         journal or Journal(None, {}),
         progress,
     )
-    return PathFollower(run, gamma, folds=folds)
+    return StrengthCrossValidation(run, gamma, folds=folds)
 
 
 @pytest.fixture(scope="module")
@@ -173,10 +173,10 @@ def test_the_folds_share_one_forward_run_at_no_delta_and_begin_as_each_would_alo
     for place, fold in enumerate(begun._folds):
         chosen = torch.nonzero(assign_folds(len(labels), 3, seed=7) != place).flatten()
         run = begun._run
-        alone = run.descent(replace(run.passes, chosen=chosen), 0.0, run.zero)
+        alone = run.descent(replace(run.passes, chosen=chosen), 0.0, run.zero_delta)
         alone.begin(Objective())
         assert torch.equal(alone.here.head.temperature, fold.descent.here.head.temperature)
-        assert alone.steepness == fold.descent.steepness
+        assert alone.initial_gradient_norm == fold.descent.initial_gradient_norm
         known = F.cross_entropy(fold.descent.here.head(network()(inputs)), labels, reduction="none")
         assert torch.allclose(fold.baseline, known[assign_folds(len(labels), 3, seed=7) == place])
 

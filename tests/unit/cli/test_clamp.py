@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_model
 from torch import nn
 
-from calibrant.clamping import ClampedModel, ForwardRuns, NeuralClamping, load_clamped, save_clamped
+from calibrant.clamping import ClampedModel, NetworkPredictions, NeuralClamping, load_clamped, save_clamped
 from calibrant.files import load
 from calibrant.metrics import nll
 from calibrant.predictions import Predictions
@@ -125,8 +125,8 @@ def test_a_shift_of_all_inputs_is_found_and_undone(clamp, tmp_path):
 def test_delta_is_judged_behind_the_best_temperature_and_refitted_only_where_that_is_needed(
     clamp, tmp_path, monkeypatch, more, judge, runs
 ):
-    counted, behind = [], ForwardRuns.behind
-    monkeypatch.setattr(ForwardRuns, "behind", lambda *given: counted.append(given) or behind(*given))
+    counted, behind = [], NetworkPredictions.behind
+    monkeypatch.setattr(NetworkPredictions, "behind", lambda *given: counted.append(given) or behind(*given))
     code, told, err = clamp(tmp_path / "out", *more)
     assert (code, len(counted)) == (0, runs), err
     effect = json.loads((tmp_path / "out" / "report.json").read_text())["delta"]["effect"]

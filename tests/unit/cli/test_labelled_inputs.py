@@ -9,7 +9,7 @@ from calibrant.clamping import InputSpace, samples_digest
 from calibrant.cli.clamp import ClampFolder, input_space
 from calibrant.cli.networks import Network, read_samples
 from calibrant.errors import FileError, InputError
-from calibrant.inference import CalibrationSamples
+from calibrant.inference import LabelledInputs
 
 PIXELS = np.arange(2 * 3 * 2 * 2, dtype=np.uint8).reshape(2, 3, 2, 2) * 10
 LABELS = np.array([0, 1])
@@ -71,10 +71,10 @@ def test_the_space_is_what_the_options_say_or_what_a_run_knows():
 
 def test_a_digest_tells_rows_apart_and_not_how_they_are_batched():
     inputs, labels = torch.randn(7, 3, generator=torch.manual_seed(0)), torch.arange(7)
-    digest = samples_digest(CalibrationSamples.of((inputs, labels)))
-    assert digest == samples_digest(CalibrationSamples.of((inputs, labels), batch_size=2))
-    assert digest != samples_digest(CalibrationSamples.of((inputs, labels.flip(0))))
-    assert digest != samples_digest(CalibrationSamples.of((inputs.flip(0), labels)))
+    digest = samples_digest(LabelledInputs.of((inputs, labels)))
+    assert digest == samples_digest(LabelledInputs.of((inputs, labels), batch_size=2))
+    assert digest != samples_digest(LabelledInputs.of((inputs, labels.flip(0))))
+    assert digest != samples_digest(LabelledInputs.of((inputs.flip(0), labels)))
 
 
 def test_a_folder_forgets_what_a_fit_left_and_nothing_else(tmp_path):

@@ -8,12 +8,12 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from calibrant.errors import CalibrantWarning, InputError
-from calibrant.inference import CalibrationSamples, check_network, first_inputs, frozen
+from calibrant.inference import LabelledInputs, check_network, first_inputs, frozen
 
 
 def samples(n=20, k=3, *, shape=(4,), dtype=torch.float32):
     generator = torch.Generator().manual_seed(0)
-    return CalibrationSamples.of((torch.rand(n, *shape, generator=generator).to(dtype), torch.arange(n) % k))
+    return LabelledInputs.of((torch.rand(n, *shape, generator=generator).to(dtype), torch.arange(n) % k))
 
 
 class Answering(nn.Module):
@@ -144,12 +144,12 @@ class TestFewRows:
             assert first_inputs(nn.Linear(4, 3), samples(n)).shape == (min(n, 16), 4)
 
     def test_they_are_as_many_of_a_loader_that_gives_one_at_a_time(self):
-        data = CalibrationSamples.of(DataLoader(Stream(), batch_size=1))
+        data = LabelledInputs.of(DataLoader(Stream(), batch_size=1))
         assert first_inputs(nn.Linear(4, 3), data).shape == (16, 4)
 
     @pytest.mark.parametrize(("batch_size", "few"), [(1, 2), (2, 2), (7, 7), (100, 16)])
     def test_they_are_no_more_than_a_batch_but_two(self, batch_size, few):
-        data = CalibrationSamples.of(samples(), batch_size=batch_size)
+        data = LabelledInputs.of(samples(), batch_size=batch_size)
         assert first_inputs(nn.Linear(4, 3), data).shape == (few, 4)
 
 
@@ -171,7 +171,7 @@ class TestBatches:
             InputError, match=r"for 16 it raised .*<= 8.*give a batch_size that it takes; else export it"
         ):
             count(network, samples())
-        assert count(network, CalibrationSamples.of(samples(), batch_size=8)) == 3
+        assert count(network, LabelledInputs.of(samples(), batch_size=8)) == 3
 
     def test_a_limit_beyond_the_few_samples_is_found_too(self):
         network, data = exported(nn.Linear(4, 3), min=1, max=64), samples(200)
@@ -179,7 +179,7 @@ class TestBatches:
             InputError, match=r"must take a batch of 200 samples; it takes 16, .*<= 64.*smaller batch_size"
         ):
             count(network, data)
-        small = CalibrationSamples.of(data, batch_size=64)
+        small = LabelledInputs.of(data, batch_size=64)
         assert count(network, small) == 3
         with pytest.raises(InputError, match=r"must take a batch of 100 samples"):
             count(network, small, batch_size=100)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.inference import logits_in
+from calibrant.inference import extract_logits
 
 LOGITS = torch.arange(6.0).reshape(3, 2)
 OTHER = torch.zeros(3, 7)
@@ -63,12 +63,12 @@ class ReadOnly(Mapping):
     ids=lambda output: type(output).__name__,
 )
 def test_the_logits_are_found_and_are_the_tensor_itself(output):
-    assert logits_in(output) is LOGITS
+    assert extract_logits(output) is LOGITS
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_every_floating_type_passes_as_it_is(dtype):
-    assert logits_in(LOGITS.to(dtype)).dtype == dtype
+    assert extract_logits(LOGITS.to(dtype)).dtype == dtype
 
 
 @pytest.mark.parametrize(
@@ -91,11 +91,11 @@ def test_every_floating_type_passes_as_it_is(dtype):
 )
 def test_what_holds_no_logits_is_reported_with_what_to_do(output, message):
     with pytest.raises(InputError, match=message) as raised:
-        logits_in(output)
+        extract_logits(output)
     assert str(raised.value).endswith("Wrap the network in a module that returns them.")
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 1)])
 def test_one_logit_a_sample_is_reported_how_to_become_two(shape):
     with pytest.raises(InputError, match="columns 0 and z"):
-        logits_in(torch.zeros(shape))
+        extract_logits(torch.zeros(shape))

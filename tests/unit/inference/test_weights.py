@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from calibrant.errors import InputError
-from calibrant.inference import network_digest, network_state, put_weights
+from calibrant.inference import load_weights, network_digest, network_state
 
 
 def some_network(seed=0):
@@ -20,7 +20,7 @@ def compiled(module):
 
 def test_the_digest_is_that_of_earlier_versions():
     layer = nn.Linear(1, 2)
-    put_weights(layer, {"weight": torch.ones(2, 1), "bias": torch.zeros(2)}, casts=False)
+    load_weights(layer, {"weight": torch.ones(2, 1), "bias": torch.zeros(2)}, casts=False)
     assert network_digest(layer).startswith("sha256:e3343ed185572")
 
 
@@ -50,7 +50,7 @@ def test_weights_go_in_whichever_of_the_two_was_compiled(wrapped):
     other = some_network(seed=1)
     for weights in (network_state(other), compiled(other).state_dict()):
         network = wrapped()
-        put_weights(network, weights, casts=False)
+        load_weights(network, weights, casts=False)
         assert network_digest(network) == network_digest(other)
 
 
@@ -58,15 +58,15 @@ def test_of_weights_that_share_memory_one_is_enough():
     network = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     network[1].weight = network[0].weight
     weights = {"0.weight": torch.eye(3), "0.bias": torch.ones(3), "1.bias": torch.zeros(3)}
-    put_weights(network, weights, casts=False)
+    load_weights(network, weights, casts=False)
     assert torch.equal(network[1].weight, torch.eye(3))
 
 
 def test_another_type_is_cast_only_where_that_is_asked_for():
     network, halves = nn.Linear(2, 3), {"weight": torch.ones(3, 2).half(), "bias": torch.ones(3)}
     with pytest.raises(InputError, match=r"network; 1 of another type \(weight\)\."):
-        put_weights(network, halves, casts=False)
-    put_weights(network, halves, casts=True)
+        load_weights(network, halves, casts=False)
+    load_weights(network, halves, casts=True)
     assert network.weight.dtype == torch.float32
     assert torch.equal(network.weight, torch.ones(3, 2))
 
@@ -78,7 +78,7 @@ def test_weights_of_another_network_are_refused_with_what_is_odd_and_nothing_is_
     with pytest.raises(
         InputError, match=r"1 missing \(bias\), 4 unknown \(a, b, c, …\), 1 of another shape \(weight\)"
     ):
-        put_weights(network, odd, casts=True)
+        load_weights(network, odd, casts=True)
     assert network_digest(network) == before
 
 
@@ -92,5 +92,5 @@ def test_what_a_state_holds_beside_tensors_is_no_hindrance():
 
     network = Odd(2, 3)
     assert set(network_state(network)) == {"weight", "bias"}
-    put_weights(network, {"weight": torch.ones(3, 2), "bias": torch.ones(3)}, casts=False)
+    load_weights(network, {"weight": torch.ones(3, 2), "bias": torch.ones(3)}, casts=False)
     assert torch.equal(network.bias, torch.ones(3))

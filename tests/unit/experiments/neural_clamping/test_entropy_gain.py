@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from calibrant.calibrators import TemperatureScaling
 from calibrant.clamping import ClampedModel, RandomStart, entropy_gradient
 from calibrant.errors import InputError
-from calibrant.inference import CalibrationSamples
+from calibrant.inference import LabelledInputs
 from calibrant.maps import Scale
 from calibrant.predictions import Predictions
 
@@ -80,7 +80,7 @@ def smooth():
     model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 5)).double()
     inputs = torch.randn(40, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     direction = torch.randn(6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    return model, CalibrationSamples.of((inputs, torch.arange(40) % 5)), direction
+    return model, LabelledInputs.of((inputs, torch.arange(40) % 5)), direction
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
@@ -115,9 +115,7 @@ def test_no_perturbation_gains_nothing(smooth):
 def test_the_gain_is_the_same_for_any_batch_size_and_leaves_the_network_alone(smooth):
     model, rows, direction = smooth
     before = copy.deepcopy(model.state_dict())
-    whole, parts = (
-        theorem_gain(model, CalibrationSamples.of(rows, batch_size=size), delta=direction) for size in (40, 7)
-    )
+    whole, parts = (theorem_gain(model, LabelledInputs.of(rows, batch_size=size), delta=direction) for size in (40, 7))
     assert whole == pytest.approx(parts, rel=1e-11)
     assert model.training
     assert all(each.requires_grad and each.grad is None for each in model.parameters())

@@ -9,7 +9,7 @@ from row_examples import INPUTS, KINDS, LABELS, Failing, Items, N, Stream, Tenso
 from torch.utils.data import DataLoader, TensorDataset
 
 from calibrant.errors import InputError
-from calibrant.inference import CalibrationSamples
+from calibrant.inference import LabelledInputs
 
 WAYS = ["tensors", "data set", "shuffling loader", "iterable"]  # all kinds are tried where they are opened
 
@@ -22,7 +22,7 @@ def read(samples, chosen=None, batch_size=None):
 @pytest.mark.parametrize("kind", WAYS)
 @given(batch_size=st.none() | st.integers(1, N + 3), made_with=st.none() | st.integers(1, N + 3))
 def test_every_kind_of_data_gives_the_same_samples_in_batches_of_any_size(kind, batch_size, made_with):
-    samples = CalibrationSamples.of(KINDS[kind](), batch_size=made_with)
+    samples = LabelledInputs.of(KINDS[kind](), batch_size=made_with)
     assert len(samples) == N
     assert samples.input_shape == (3, 4, 5)
     assert samples.input_dtype == torch.float32
@@ -39,13 +39,13 @@ def test_every_kind_of_data_gives_the_same_samples_in_batches_of_any_size(kind, 
 @pytest.mark.parametrize("kind", WAYS)
 @given(chosen=st.lists(st.integers(0, N - 1), unique=True), batch_size=st.none() | st.integers(1, N))
 def test_chosen_samples_come_in_the_order_asked_for_or_as_they_come(kind, chosen, batch_size):
-    samples = CalibrationSamples.of(KINDS[kind]())
+    samples = LabelledInputs.of(KINDS[kind]())
     wanted = torch.tensor(chosen, dtype=torch.int64)
     if not chosen:
         assert list(samples.batches(wanted, device="cpu")) == []
         return
     inputs, positions = read(samples, wanted, batch_size)
-    assert torch.equal(positions, wanted.sort().values if samples.are_streamed else wanted)
+    assert torch.equal(positions, wanted.sort().values if samples.is_stream else wanted)
     assert torch.equal(inputs, INPUTS[positions])
 
 
@@ -55,27 +55,27 @@ def test_chosen_samples_come_in_the_order_asked_for_or_as_they_come(kind, chosen
 @pytest.mark.parametrize("kind", [lambda *data: data, TensorDataset, TensorLabels])
 def test_a_batch_holds_about_a_million_numbers_by_default(shape, size, kind):
     inputs = torch.zeros(1, *shape).expand(1100 if size > 1 else 2, *shape)
-    samples = CalibrationSamples.of(kind(inputs, torch.zeros(len(inputs), dtype=torch.int64)))
+    samples = LabelledInputs.of(kind(inputs, torch.zeros(len(inputs), dtype=torch.int64)))
     assert len(next(samples.batches(device="cpu"))[0]) == size
 
 
 def test_a_loaders_own_batch_size_is_kept_unless_another_is_given():
-    assert CalibrationSamples.of(DataLoader(Items(), batch_size=5)).batch_size == 5
-    samples = CalibrationSamples.of(DataLoader(Items(), batch_size=5), batch_size=4)
+    assert LabelledInputs.of(DataLoader(Items(), batch_size=5)).batch_size == 5
+    samples = LabelledInputs.of(DataLoader(Items(), batch_size=5), batch_size=4)
     assert [len(positions) for _, positions in samples.batches(device="cpu")] == [4, 4, 4, 4, 4, 3]
-    assert CalibrationSamples.of(samples).batch_size == 4
-    assert CalibrationSamples.of(samples, batch_size=9).batch_size == 9
+    assert LabelledInputs.of(samples).batch_size == 4
+    assert LabelledInputs.of(samples, batch_size=9).batch_size == 9
 
 
 def test_a_stream_comes_in_its_own_batches_and_larger_ones_are_cut():
-    samples = CalibrationSamples.of(DataLoader(Stream(), batch_size=9))
+    samples = LabelledInputs.of(DataLoader(Stream(), batch_size=9))
     assert [len(positions) for _, positions in samples.batches(device="cpu")] == [9, 9, 5]
     assert [len(positions) for _, positions in samples.batches(device="cpu", batch_size=6)] == [6, 3, 6, 3, 5]
 
 
 def test_a_sample_is_read_once_to_be_checked_and_once_a_pass():
     data = Items()
-    samples = CalibrationSamples.of(data, batch_size=4)
+    samples = LabelledInputs.of(data, batch_size=4)
     assert data.reads == N
     list(samples.batches(torch.tensor([3, 8]), device="cpu"))
     assert data.reads == N + 2
@@ -84,27 +84,27 @@ def test_a_sample_is_read_once_to_be_checked_and_once_a_pass():
 def test_a_stream_whose_labels_change_is_refused():
     other = LABELS.clone()
     other[11] = LABELS[11] + 1
-    samples = CalibrationSamples.of(DataLoader(Stream(LABELS, other), batch_size=5))
+    samples = LabelledInputs.of(DataLoader(Stream(LABELS, other), batch_size=5))
     with pytest.raises(InputError, match=r"same order at every pass; the label of sample 11 was "):
         read(samples)
 
 
 @pytest.mark.parametrize(("later", "came"), [(LABELS[:-4], "19"), (LABELS[:0], "0")])
 def test_a_stream_that_cannot_start_again_is_refused(later, came):
-    samples = CalibrationSamples.of(DataLoader(Stream(LABELS, later), batch_size=5))
+    samples = LabelledInputs.of(DataLoader(Stream(LABELS, later), batch_size=5))
     with pytest.raises(InputError, match=f"the same samples at every pass; expected 23, got {came}"):
         list(samples.batches(device="cpu"))
 
 
 def test_a_stream_that_gives_more_than_at_first_is_refused():
-    samples = CalibrationSamples.of(DataLoader(Stream(LABELS[:8], LABELS), batch_size=4))
+    samples = LabelledInputs.of(DataLoader(Stream(LABELS[:8], LABELS), batch_size=4))
     with pytest.raises(InputError, match="expected 8, got 12 or more"):
         list(samples.batches(device="cpu"))
 
 
 def test_a_data_set_whose_labels_change_is_refused():
     data = Items(labels=LABELS.clone())
-    samples = CalibrationSamples.of(data)
+    samples = LabelledInputs.of(data)
     data.labels[6] += 1
     with pytest.raises(InputError, match="the label of sample 6 was"):
         read(samples)
@@ -147,13 +147,13 @@ BAD = {
 def test_data_that_cannot_be_fitted_on_are_refused(case):
     data, message = BAD[case]
     with pytest.raises(InputError, match=message):
-        CalibrationSamples.of(data)
+        LabelledInputs.of(data)
 
 
 @pytest.mark.parametrize("batch_size", [np.int64(5), np.uint8(5), 10**30])
 def test_a_batch_size_may_be_of_numpy_and_larger_than_anything(batch_size):
     for kind in ("tensors", "data set", "iterable"):
-        samples = CalibrationSamples.of(KINDS[kind](), batch_size=batch_size)
+        samples = LabelledInputs.of(KINDS[kind](), batch_size=batch_size)
         assert type(samples.batch_size) is int
         assert torch.equal(read(samples)[0], INPUTS)
         assert torch.equal(read(samples, batch_size=batch_size)[0], INPUTS)
@@ -162,7 +162,7 @@ def test_a_batch_size_may_be_of_numpy_and_larger_than_anything(batch_size):
 def test_inputs_made_under_inference_mode_can_take_part_in_a_gradient():
     with torch.inference_mode():
         data = INPUTS.clone(), LABELS.clone()
-    inputs, _ = next(CalibrationSamples.of(data).batches(device="cpu"))
+    inputs, _ = next(LabelledInputs.of(data).batches(device="cpu"))
     assert inputs.requires_grad_().square().sum().backward() is None
     assert torch.equal(inputs.grad, 2 * INPUTS)
 
@@ -170,6 +170,6 @@ def test_inputs_made_under_inference_mode_can_take_part_in_a_gradient():
 @pytest.mark.parametrize("batch_size", [0, -1, 2.5, True])
 def test_a_batch_size_that_is_none_is_refused(batch_size):
     with pytest.raises(InputError, match="batch_size must be"):
-        CalibrationSamples.of((INPUTS, LABELS), batch_size=batch_size)
+        LabelledInputs.of((INPUTS, LABELS), batch_size=batch_size)
     with pytest.raises(InputError, match="batch_size must be"):
-        CalibrationSamples.of((INPUTS, LABELS)).batches(device="cpu", batch_size=batch_size)
+        LabelledInputs.of((INPUTS, LABELS)).batches(device="cpu", batch_size=batch_size)

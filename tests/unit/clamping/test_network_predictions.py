@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from calibrant.clamping import ClampedModel, ForwardRuns, InputSpace
+from calibrant.clamping import ClampedModel, InputSpace, NetworkPredictions
 from calibrant.errors import InputError
 from calibrant.maps import Scale
 
@@ -23,15 +23,15 @@ def network():
 def test_behind_a_clamped_model_they_are_its_own(size, batch_size):
     head = Scale(torch.tensor(0.5, dtype=torch.float64), n_classes=3)
     clamped = ClampedModel(network(), torch.full((4,), size, dtype=torch.float64), head, space=SPACE)
-    runs = ForwardRuns(clamped.model, (INPUTS, LABELS), space=SPACE, batch_size=batch_size)
+    runs = NetworkPredictions(clamped.model, (INPUTS, LABELS), space=SPACE, batch_size=batch_size)
     with torch.no_grad():
-        assert torch.allclose(runs.behind(clamped).logits, clamped(INPUTS), atol=1e-12)
+        assert torch.allclose(runs.predictions_of(clamped).logits, clamped(INPUTS), atol=1e-12)
         assert torch.allclose(runs.at_zero().logits, network()(INPUTS), atol=1e-12)
 
 
 def test_without_delta_the_network_runs_once_and_classes_keep_their_names():
     model, ran = network(), []
-    runs = ForwardRuns(model, (INPUTS, LABELS), class_names=["ant", "bee", "cat"])
+    runs = NetworkPredictions(model, (INPUTS, LABELS), class_names=["ant", "bee", "cat"])
     model.register_forward_pre_hook(lambda _module, inputs: ran.append(len(inputs[0])))
     assert runs.at_zero() is runs.at(torch.zeros(4))
     assert sum(ran) == len(runs)
@@ -40,4 +40,4 @@ def test_without_delta_the_network_runs_once_and_classes_keep_their_names():
 
 def test_a_delta_of_another_shape_is_refused():
     with pytest.raises(InputError, match=r"must have the shape of δ, \(5,\); got \(4,\)"):
-        ForwardRuns(network(), (INPUTS, LABELS)).at(torch.zeros(5))
+        NetworkPredictions(network(), (INPUTS, LABELS)).at(torch.zeros(5))

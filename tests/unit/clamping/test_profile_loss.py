@@ -16,11 +16,11 @@ from calibrant.calibrators import (
 )
 from calibrant.clamping import HeadFit, InputSpace, Objective, PerEntry
 from calibrant.clamping.inputs import InputPreparation
-from calibrant.clamping.objective import follow_first_temperature
+from calibrant.clamping.objective import temperature_sensitivity
 from calibrant.clamping.passes import Passes
-from calibrant.clamping.solver import ProfiledLoss
+from calibrant.clamping.solver import ProfileLoss
 from calibrant.errors import InputError
-from calibrant.inference import CalibrationSamples
+from calibrant.inference import LabelledInputs
 from calibrant.predictions import Predictions
 
 D, K, N = 6, 4, 120
@@ -50,18 +50,18 @@ def data(wrong=0.0):
 
 
 def profiled(calibrator, samples=None, model=None, **options):
-    samples = CalibrationSamples.of(data() if samples is None else samples)
+    samples = LabelledInputs.of(data() if samples is None else samples)
     passes = Passes(model or network(), samples, **options)
     basis = PerEntry().basis(torch.zeros(samples.input_shape))
-    return ProfiledLoss(passes, basis, HeadFit(calibrator, 0.0), torch.float64)
+    return ProfileLoss(passes, basis, HeadFit(calibrator, 0.0), torch.float64)
 
 
 def gradients(loss, start):
     """As returned, behind a temperature that does not lag; and by central differences of the loss."""
     objective, start = Objective(), start.flatten()
-    here = loss.at(start, loss.at(start, None, objective).head, objective)
+    here = loss.evaluate(start, loss.evaluate(start, None, objective).head, objective)
     steps = STEP * torch.eye(len(start), dtype=torch.float64)
-    ends = [[loss.at(start + sign * step, here.head, objective).loss for sign in (1, -1)] for step in steps]
+    ends = [[loss.evaluate(start + sign * step, here.head, objective).loss for sign in (1, -1)] for step in steps]
     return here.gradient, (torch.tensor(ends, dtype=torch.float64) @ torch.tensor([0.5, -0.5]).double()) / STEP
 
 
@@ -96,7 +96,7 @@ def test_a_mixture_of_several_parts_is_followed_as_well():
 @pytest.mark.parametrize("calibrator", [StructuredVectorScaling(2.0, 3.0), StructuredMatrixScaling(2.0, 0.5, 3.0)])
 def test_the_loss_is_that_of_the_head_with_its_own_penalty(calibrator):
     (inputs, labels), delta = data(), torch.full((D,), 0.1, dtype=torch.float64)
-    result = profiled(calibrator).at(delta, None, Objective())
+    result = profiled(calibrator).evaluate(delta, None, Objective())
     weight, bias = result.head.maps[1].weight, result.head.maps[1].bias
     weight = torch.diag(weight) if weight.ndim == 1 else weight
     diagonal = weight.diagonal()
@@ -113,7 +113,7 @@ def test_a_first_temperature_at_the_edge_of_what_is_allowed_does_not_follow():
     logits = network()(data()[0])
     worst = logits.argmin(dim=1)
     head = StructuredVectorScaling().fit(Predictions.from_logits(logits, worst))
-    assert follow_first_temperature(head, logits, worst, Objective()) is None
+    assert temperature_sensitivity(head, logits, worst, Objective()) is None
 
 
 def test_behind_augmented_samples_the_head_is_that_of_the_samples_seen():
