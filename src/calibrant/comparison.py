@@ -27,7 +27,7 @@ from calibrant.errors import CalibrantWarning, InputError
 from calibrant.evidence import Difference, Estimate, PairedBootstrap, correct, estimate, smallest_effect
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
-from calibrant.notebook import Shown
+from calibrant.notebook import HasReport
 from calibrant.predictions import Predictions
 
 # Share of the test samples that may be in both sets by chance.
@@ -177,7 +177,7 @@ class MethodResult:
 
 @final
 @dataclass(frozen=True)
-class Comparison(Shown):
+class Comparison(HasReport):
     """Methods by their log-loss on the test samples, lowest first; those that could not be fitted come last."""
 
     methods: tuple[MethodResult, ...]

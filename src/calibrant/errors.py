@@ -41,10 +41,10 @@ __all__ = [
     "caught_warnings",
     "check_expansion",
     "check_memory",
-    "in_a_line",
     "is_out_of_memory",
     "markdown_code",
     "markdown_text",
+    "one_line",
     "ours_in",
     "reading",
     "terminal_text",
@@ -136,11 +136,11 @@ class CalibrantWarning(UserWarning):
         self.caveat = caveat
 
 
-def in_a_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """Return the kind and the most informative line of another library's error, to be quoted.
 
     Example:
-        >>> in_a_line(KeyError("label"))
+        >>> one_line(KeyError("label"))
         "KeyError: 'label'"
     """
     lines = str(error).strip().splitlines() or [""]

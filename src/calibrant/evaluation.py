@@ -1,7 +1,7 @@
 """Evaluate one set of predictions: every metric with its evidence, the worst bins and classes, and the next step.
 
 The next step keeps three cases apart: an effect that is shown, one that is shown to be too small to matter, and one
-that the samples leave open. What is open is never read as absent: the advice is then more samples.
+that the samples leave open. In the last case the advice is more samples.
 """
 
 import dataclasses
@@ -26,26 +26,26 @@ from calibrant.metrics import (
     refinement_terms,
 )
 from calibrant.metrics.base import Binned, BinnedByPrediction, TopStatistic
-from calibrant.notebook import Shown
+from calibrant.notebook import HasReport
 from calibrant.numerics.softmax import row_products
 from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions
 
-# A misprint kept for study, not a calibration error: measured only where it is asked for by name.
-_LEFT_OUT = {"sece_printed"}
+# Its paper misprints the formula, so it is not a calibration error; computed only when requested by name.
+_EXCLUDED_FROM_REPORTS = {"sece_printed"}
 _FOLDS = 5
-_ORDER = 1973  # seed of the order of the samples; no other seed of this library
-# Two tests say whether the confidence is off, so each is held to half of the usual 5 %.
+_PERMUTATION_SEED = 1973  # seed of the canonical order of the samples; not used elsewhere
+# Two tests decide whether the model is miscalibrated, so each has half of the usual level of 5 %.
 _LEVEL = 0.025
-# A change of a proper score by less than this share of it is not worth a step of its own.
+# A relative change of a proper score below this is not worth a step; as `smallest_effect` has it for compare.
 WORTHWHILE = 0.01
-# A calibration error below this matters to nobody, however sure it is.
+# A calibration error below this is too small to matter, even if significant.
 _SMALL_ERROR = 0.01
 # A noise floor above this hides errors that would matter.
 _HIGH_FLOOR = 0.02
-# Samples needed to show an effect in four of five cases, by those that just show it: ((1.96 + 0.84) / 1.96)².
+# Factor on the sample size for a power of 80 %: ((1.96 + 0.84) / 1.96)².
 _POWER = 2.04
-# Gaps smaller than this many standard errors are left to noise.
-_BEYOND_NOISE = 2.576
+# Standard errors beyond which a gap is significant, two-sided at 1 %.
+_Z_99 = 2.576
 
 
 class NextStep(StrEnum):
@@ -107,7 +107,7 @@ class WorstClass:
 
 @final
 @dataclass(frozen=True)
-class Evaluation(Shown):
+class Evaluation(HasReport):
     """Metrics of one set of predictions, each with its evidence. A notebook shows it as a report."""
 
     n: int
@@ -133,7 +133,7 @@ class Evaluation(Shown):
         return advise(self.n, self.metrics, self.splits)
 
     def frame_rows(self) -> list[dict[str, Any]]:
-        """One row per metric: name, family, value, interval, and for calibration errors noise floor and p-value."""
+        """Return a row per metric: name, family, value, interval; for calibration errors noise floor and p-value."""
         known = catalogue.metrics
         return [
             {"metric": name, "family": known[name].family, **vars(estimated)}
@@ -146,7 +146,7 @@ def metrics_for(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> lis
     chosen = []
     for metric in catalogue.metrics.values():
         needs_all_classes = not isinstance(metric.statistic, TopStatistic)
-        if metric.name in _LEFT_OUT or (needs_all_classes and isinstance(predictions, TopLabel)):
+        if metric.name in _EXCLUDED_FROM_REPORTS or (needs_all_classes and isinstance(predictions, TopLabel)):
             continue
         has_bins = any(option.name == "n_bins" for option in dataclasses.fields(metric))  # type: ignore[arg-type]
         chosen.append(dataclasses.replace(metric, n_bins=n_bins) if has_bins else metric)  # type: ignore[type-var]
@@ -161,7 +161,7 @@ def evaluate(
     progress: Callable[[str], None] = lambda _: None,
     **arrays: Unpack[Arrays],
 ) -> Evaluation:
-    """Evaluate predictions: every metric with its interval, the worst bins and classes, and the scores decomposed.
+    """Evaluate predictions: every metric with its interval, the worst bins and classes, and decompositions of scores.
 
     Args:
         predictions: Logits and labels, or confidence and correctness.
@@ -176,7 +176,7 @@ def evaluate(
         >>> evaluation.n, round(evaluation.gap, 3), evaluation.metrics["ece"].p < 0.01
         (80, 0.275, True)
     """
-    samples = _in_one_order(as_predictions(predictions, "evaluate", arrays))
+    samples = _canonical_order(as_predictions(predictions, "evaluate", arrays))
     metrics = metrics_for(samples, n_bins=n_bins)
     estimates = estimate(samples, metrics, resamples=resamples, seed=seed, progress=progress)
     progress("splitting the scores into calibration and refinement")
@@ -195,7 +195,7 @@ def evaluate(
     )
 
 
-def _in_one_order(predictions: Predictions | TopLabel) -> Predictions | TopLabel:
+def _canonical_order(predictions: Predictions | TopLabel) -> Predictions | TopLabel:
     """Sort the samples by their content, so that any permutation of them gives the same report.
 
     Folds and groups are assigned by position, and sums depend on the order in their last digits. Samples are sorted by
@@ -204,18 +204,18 @@ def _in_one_order(predictions: Predictions | TopLabel) -> Predictions | TopLabel
     if isinstance(predictions, TopLabel):
         key, second = predictions.log_odds, predictions.correct.long()
     else:
-        generator = torch.Generator().manual_seed(_ORDER)
+        generator = torch.Generator().manual_seed(_PERMUTATION_SEED)
         weights = torch.rand(1, predictions.n_classes, generator=generator, dtype=torch.float64)
         key = torch.cat([row_products(block.logits.double(), weights) for block in predictions.blocks()])
         second = predictions.labels
     order = second.argsort(stable=True)
     order = order[key[order].argsort(stable=True)]
-    shuffled = torch.randperm(len(order), generator=torch.Generator().manual_seed(_ORDER)).to(order.device)
+    shuffled = torch.randperm(len(order), generator=torch.Generator().manual_seed(_PERMUTATION_SEED)).to(order.device)
     return predictions[order[shuffled]]
 
 
 def _splits(predictions: Predictions | TopLabel, seed: int) -> dict[str, ScoreSplit]:
-    # A temperature needs right and wrong answers to balance, and enough samples for the folds.
+    # A temperature has an optimum only if there are correct and wrong predictions; folds need enough samples.
     if isinstance(predictions, TopLabel) or len(predictions) < 10 * _FOLDS or predictions.top.accuracy in (0.0, 1.0):
         return {}
     return calibration_refinement(predictions, folds=_FOLDS, seed=seed)
@@ -243,16 +243,16 @@ def worst_classes(predictions: Predictions, *, most: int = 5) -> list[WorstClass
 
 
 def _largest_gaps(count: Tensor, confidence: Tensor, correct: Tensor) -> list[tuple[int, float, float, float]]:
-    """Place, count, summed confidence and correct of the groups whose gap is beyond noise, largest first."""
+    """Return (index, count, summed confidence, correct) of the groups with a significant gap, largest first."""
     groups = zip(range(len(count)), count.tolist(), confidence.tolist(), correct.tolist(), strict=True)
-    beyond = [group for group in groups if group[1] and _beyond_noise(*group[1:])]
+    beyond = [group for group in groups if group[1] and _has_significant_gap(*group[1:])]
     return sorted(beyond, key=lambda group: -abs(group[2] - group[3]))
 
 
-def _beyond_noise(count: float, confidence: float, correct: float) -> bool:
-    """Return whether calibrated predictions of this mean confidence would hardly ever deviate as much."""
+def _has_significant_gap(count: float, confidence: float, correct: float) -> bool:
+    """Return whether calibrated predictions of this mean confidence would rarely deviate as much."""
     mean = confidence / count
-    return abs(correct - confidence) > _BEYOND_NOISE * max(mean * (1 - mean) * count, 1e-12) ** 0.5 + 0.5
+    return abs(correct - confidence) > _Z_99 * max(mean * (1 - mean) * count, 1e-12) ** 0.5 + 0.5
 
 
 def is_beyond_noise(metrics: Mapping[str, Estimate]) -> bool:
@@ -293,7 +293,7 @@ def _without_splits(n: int, error: Estimate, *, beyond: bool, matters: bool) -> 
         return Advice(NextStep.recalibrate, Reason.gain_unknown)
     if beyond:
         return Advice(NextStep.leave, Reason.too_small)
-    if error.floor is not None and error.floor > _HIGH_FLOOR:  # it falls with the root of the samples
+    if error.floor is not None and error.floor > _HIGH_FLOOR:  # the floor falls as 1/sqrt(n)
         return Advice(NextStep.more_samples, Reason.floor_high, _rounded(n * (error.floor / _HIGH_FLOOR) ** 2))
     return Advice(NextStep.leave, Reason.calibrated)
 

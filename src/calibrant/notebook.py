@@ -1,7 +1,6 @@
-"""Records that show themselves in a notebook and turn into Markdown or a data frame.
+"""Base class of records that have a report: shown in a notebook, and converted to Markdown or a data frame.
 
-A record belongs to the numbers, its page to the report, which stands above them. The report is therefore loaded by name
-when a page is asked for, and the numbers never depend on it.
+Records must not depend on ``calibrant.report``, which imports them, so it is imported by name when a page is needed.
 """
 
 from abc import ABC, abstractmethod
@@ -11,8 +10,8 @@ from typing import Any
 from calibrant.errors import InputError
 
 
-class Shown(ABC):
-    """Base class of records that have a page: see :func:`calibrant.report.page_of`."""
+class HasReport(ABC):
+    """Base class of records with a report: see :func:`calibrant.report.page_of`."""
 
     def to_markdown(self) -> str:
         """Return the full report as Markdown."""
@@ -20,7 +19,7 @@ class Shown(ABC):
         return str(report.to_markdown(report.page_of(self)))
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the report as HTML that changes nothing around it."""
+        """Return the report as an HTML fragment for a notebook; its styles apply to the fragment only."""
         report = import_module("calibrant.report")
         return str(report.to_html_fragment(report.page_of(self)))
 
@@ -38,4 +37,4 @@ class Shown(ABC):
 
     @abstractmethod
     def frame_rows(self) -> list[dict[str, Any]]:
-        """Return the rows of the data frame, each by column."""
+        """Return the rows of the data frame, each a dictionary by column."""

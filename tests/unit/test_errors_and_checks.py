@@ -36,7 +36,7 @@ from calibrant.errors import (
     InputError,
     UnknownNameError,
     caught_warnings,
-    in_a_line,
+    one_line,
     without_our_warnings,
 )
 from calibrant.predictions import Predictions
@@ -271,7 +271,7 @@ def test_a_seed_is_one_that_torch_takes():
     ],
 )
 def test_an_error_of_others_is_quoted_in_a_line(error, told):
-    assert in_a_line(error) == told
+    assert one_line(error) == told
 
 
 def test_warnings_of_threads_are_kept_apart_and_nothing_stays_changed():

@@ -116,7 +116,7 @@ def _check_map(saved: "MapFile", given: "Scores", *, map_file: Path, file: Path)
     Raises:
         InputError: If the number or the names of the classes differ.
     """
-    from calibrant.files.map_file import heeds_offset
+    from calibrant.files.map_file import depends_on_offset
     from calibrant.maps import Map
 
     predictions = given.predictions
@@ -134,7 +134,7 @@ def _check_map(saved: "MapFile", given: "Scores", *, map_file: Path, file: Path)
             f"one and {ours[place]!r} in the other ({same})."
         )
     fitted_on, now = saved.document.get("inputs"), _KINDS[given.kind]
-    if fitted_on not in {None, now} and isinstance(saved.map, Map) and heeds_offset(saved.map, predictions.logits):
+    if fitted_on not in {None, now} and isinstance(saved.map, Map) and depends_on_offset(saved.map, predictions.logits):
         warnings.warn(
             f"{map_file} was fitted on {fitted_on}, and {file} has {now}: its result depends on which, so "
             f"these are not the numbers that it was fitted to give. Apply it to {fitted_on}, or fit it on {now}.",

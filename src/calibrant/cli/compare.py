@@ -27,8 +27,8 @@ _METHODS = (
 
 
 def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
-    calibration: Annotated[Path, argument("CALIBRATION", _CALIBRATION)],
-    test: Annotated[Path, argument("TEST", "Predictions of the same model for other samples, to evaluate on.")],
+    calibration_file: Annotated[Path, argument("CALIBRATION", _CALIBRATION)],
+    test_file: Annotated[Path, argument("TEST", "Predictions of the same model for other samples, to evaluate on.")],
     methods: Annotated[str, option("NAMES", _METHODS)] = "default",
     full: options.Full = False,
     bins: options.Bins = 15,
@@ -56,21 +56,23 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     from calibrant.report.comparison import comparison_page
 
     kind = options.one_kind(logits=logits, probs=probs)
-    read = partial(options.load_predictions, kind=kind, scores=scores, labels=labels)
+    load_file = partial(options.load_predictions, kind=kind, scores=scores, labels=labels)
     named = parse_methods(methods)
     reports = Reports(json, markdown, html, figures, figure_format, theme)
-    reports.check([calibration, test])
+    reports.check([calibration_file, test_file])
     out, err = standard_output(), standard_error()
     with print_warnings(err), progress_bar(err) as progress:
-        progress(f"reading {calibration} and {test}", 0, 1)
-        fitting, testing = read(calibration), read(test)
-        chosen = named or default_methods(fitting)
+        progress(f"reading {calibration_file} and {test_file}", 0, 1)
+        calibration, test = load_file(calibration_file), load_file(test_file)
+        chosen = named or default_methods(calibration)
         comparison = compare_methods(
-            fitting, testing, chosen, n_bins=bins, resamples=resamples, seed=seed, progress=progress
+            calibration, test, chosen, n_bins=bins, resamples=resamples, seed=seed, progress=progress
         )
         progress("drawing", 1, 1)
-        drawn = reports.draw(lambda shown: _figures(comparison, testing, test.name, bins, shown))
-    reports.publish(comparison_page(comparison, calibration=calibration, test=test), drawn, out, full=full)
+        drawn = reports.draw(lambda theme: _figures(comparison, test, test_file.name, bins, theme))
+    reports.show_and_write(
+        comparison_page(comparison, calibration=calibration_file, test=test_file), drawn, out, full=full
+    )
 
 
 def parse_methods(text: str) -> "tuple[Calibrator, ...]":
@@ -86,7 +88,7 @@ def parse_methods(text: str) -> "tuple[Calibrator, ...]":
     """
     from calibrant import catalogue
 
-    names = options.names_in(text, "--methods", "default, all")
+    names = options.split_names(text, "--methods", "default, all")
     if names == ["default"]:
         return ()
     if names == ["all"]:

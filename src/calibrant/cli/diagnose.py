@@ -112,7 +112,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
         drawn = reports.draw(draw)
     titles = [path.resolve().name for path in runs]
     source = ", ".join(titles) if len(titles) <= _MOST_NAMED else f"{titles[0]} and {len(titles) - 1} more"
-    reports.publish(diagnosis_page(diagnosis, source=source), drawn, out, full=full)
+    reports.show_and_write(diagnosis_page(diagnosis, source=source), drawn, out, full=full)
 
 
 def _folders(given: Sequence[Path], err: "Console") -> Iterator[Path]:
@@ -143,7 +143,7 @@ def _calibrators(text: str | None) -> "tuple[Calibrator, ...]":
         return MAPS
     calibrators = [
         method
-        for name in options.names_in(text, "--maps", "paper")
+        for name in options.split_names(text, "--maps", "paper")
         for method in (PAPER_MAPS if name == "paper" else [catalogue.parse_calibrator(name)])
     ]
     check_maps(calibrators, "--maps")

@@ -51,7 +51,9 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     scores: options.ScoreNames = None,
     labels: options.TrueLabels = None,
     confidence: Annotated[str | None, option("NAME", "Column of the confidence, with --top-label.", INPUT)] = None,
-    correct: Annotated[str | None, option("NAME", "Column that says whether the prediction is correct.", INPUT)] = None,
+    correct: Annotated[
+        str | None, option("NAME", "Column of whether the prediction is correct, with --top-label.", INPUT)
+    ] = None,
     json: options.Json = None,
     markdown: options.Markdown = None,
     html: options.Html = None,
@@ -72,44 +74,44 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     from calibrant.report import evaluation_page
 
     kind = options.one_kind(logits=logits, probs=probs, top_label=top_label)
-    read = partial(load, kind=kind, scores=scores, labels=labels, confidence=confidence, correct=correct)
-    gates = [Gate.parse(text) for text in fail_if or ()]
+    load_file = partial(load, kind=kind, scores=scores, labels=labels, confidence=confidence, correct=correct)
+    conditions = [FailCondition.parse(text) for text in fail_if or ()]
     reports = Reports(json, markdown, html, figures, figure_format, theme)
     reports.check(path for path in (file, baseline) if path is not None)
     out, err = standard_output(), standard_error()
     with print_warnings(err), spinner(err) as stage:
         stage(f"reading {file}")
-        predictions = read(file)
-        others = None if baseline is None else read(baseline)
+        predictions = load_file(file)
+        baseline_predictions = None if baseline is None else load_file(baseline)
         metrics = metrics_for(predictions, n_bins=bins)
-        for gate in gates:
-            gate.check_measured(metrics)
+        for condition in conditions:
+            condition.check_is_reported(metrics)
         differences = None
-        if others is not None:
+        if baseline_predictions is not None:
             stage(f"comparing with {baseline}")
-            differences = difference(others, predictions, metrics, resamples=resamples, seed=seed)
+            differences = difference(baseline_predictions, predictions, metrics, resamples=resamples, seed=seed)
         with _threads_for(predictions):
             evaluation = evaluate_predictions(predictions, n_bins=bins, resamples=resamples, seed=seed, progress=stage)
 
-        def draw(chosen: "ThemeName") -> "dict[str, Figure]":
+        def draw(theme: "ThemeName") -> "dict[str, Figure]":
             from calibrant.plots import figures as draw_figures  # loads matplotlib
 
             stage("drawing")
             ece = evaluation.metrics["ece"]
-            return draw_figures(predictions, n_bins=bins, theme=chosen, seed=seed, name=file.name, ece=ece)
+            return draw_figures(predictions, n_bins=bins, theme=theme, seed=seed, name=file.name, ece=ece)
 
         drawn = reports.draw(draw)
-    other = None if baseline is None else baseline.name
-    page = evaluation_page(evaluation, source=file.name, comparison=differences, other=other)
-    reports.publish(page, drawn, out, full=full)
-    failed = [gate for gate in gates if gate.fails(evaluation.metrics)]
-    for gate in gates:
-        out.print(gate.describe(evaluation.metrics), style="bold red" if gate in failed else "green")
-    raise typer.Exit(int(bool(failed)))
+    baseline_name = None if baseline is None else baseline.name
+    page = evaluation_page(evaluation, source=file.name, comparison=differences, baseline=baseline_name)
+    reports.show_and_write(page, drawn, out, full=full)
+    holding = [condition for condition in conditions if condition.holds(evaluation.metrics)]
+    for condition in conditions:
+        out.print(condition.describe(evaluation.metrics), style="bold red" if condition in holding else "green")
+    raise typer.Exit(int(bool(holding)))
 
 
 # Below this many logits, threads spend more time waiting for each other than they save.
-_WORTH_THREADS = 1 << 22
+_MIN_LOGITS_FOR_THREADS = 1 << 22
 
 
 @contextmanager
@@ -118,7 +120,7 @@ def _threads_for(predictions: "Predictions | TopLabel") -> Iterator[None]:
     import torch
 
     threads, numbers = torch.get_num_threads(), len(predictions) * getattr(predictions, "n_classes", 1)
-    torch.set_num_threads(threads if numbers >= _WORTH_THREADS else 1)
+    torch.set_num_threads(threads if numbers >= _MIN_LOGITS_FOR_THREADS else 1)
     try:
         yield
     finally:
@@ -127,13 +129,13 @@ def _threads_for(predictions: "Predictions | TopLabel") -> Iterator[None]:
 
 @final
 @dataclass(frozen=True)
-class Gate:
-    """A bound on a metric that fails a build only if the whole interval is beyond it: noise alone never does.
+class FailCondition:
+    """A condition of ``--fail-if``; it holds only if the whole interval is beyond the bound.
 
     Example:
         >>> from calibrant.evidence import Estimate
-        >>> gate = Gate.parse("ece > 0.05")
-        >>> gate.fails({"ece": Estimate(0.07, 0.06, 0.08)}), gate.fails({"ece": Estimate(0.07, 0.04, 0.09)})
+        >>> condition = FailCondition.parse("ece > 0.05")
+        >>> condition.holds({"ece": Estimate(0.07, 0.06, 0.08)}), condition.holds({"ece": Estimate(0.07, 0.04, 0.09)})
         (True, False)
     """
 
@@ -159,7 +161,7 @@ class Gate:
                 raise
             raise InputError(f"--fail-if must read like 'ece>0.05' or 'auroc<0.8'; got {text!r}.") from error
 
-    def check_measured(self, metrics: "Iterable[Metric]") -> None:
+    def check_is_reported(self, metrics: "Iterable[Metric]") -> None:
         """Check that the metric is among those of the report.
 
         Raises:
@@ -167,29 +169,29 @@ class Gate:
         """
         if self.metric not in {metric.name for metric in metrics}:
             raise InputError(
-                f"--fail-if must name a metric that is measured; {self.metric} needs the probabilities of all classes, "
-                "or is left out of reports."
+                f"--fail-if must name a metric of the report; {self.metric} needs the probabilities of all classes, "
+                "or is excluded from reports."
             )
 
-    def fails(self, estimates: "Mapping[str, Estimate]") -> bool:
-        """Return whether the interval lies wholly beyond the bound.
+    def holds(self, estimates: "Mapping[str, Estimate]") -> bool:
+        """Return whether the whole interval is beyond the bound.
 
         Raises:
-            InputError: If there is no interval to decide by.
+            InputError: If the metric has no interval.
         """
-        edge = estimates[self.metric].low if self.above else estimates[self.metric].high
-        if math.isnan(edge):
+        nearest = estimates[self.metric].low if self.above else estimates[self.metric].high
+        if math.isnan(nearest):
             raise InputError(
                 f"--fail-if needs an interval; {self.metric} has none here (too few samples, or undefined)."
             )
-        return edge > self.bound if self.above else edge < self.bound
+        return nearest > self.bound if self.above else nearest < self.bound
 
     def describe(self, estimates: "Mapping[str, Estimate]") -> str:
-        """Return the outcome in one line."""
+        """Return the condition, whether it holds, and the estimate in one line."""
         estimate = estimates[self.metric]
-        verb = "failed" if self.fails(estimates) else "passed"
+        outcome = "holds" if self.holds(estimates) else "does not hold"
         sign = ">" if self.above else "<"
         return (
-            f"gate {self.metric} {sign} {self.bound:g}: {verb} "
+            f"--fail-if {self.metric} {sign} {self.bound:g}: {outcome} "
             f"({estimate.value:.4f}, interval {estimate.low:.4f} to {estimate.high:.4f})"
         )

@@ -20,10 +20,8 @@ calibrant fit temperature calibration.npz -o map.safetensors
 calibrant fit temperature+isotonic calibration.npz -o map.safetensors
 calibrant fit 'histogram(n_bins=20)' calibration.npz -o map.safetensors"""
 
-_FEW = 6  # parameters that are worth printing
-_SMALL = 1e-4  # largest gradient of a converged search
-
-
+_MAX_PRINTED = 6  # parameters are printed if there are at most so many
+_CONVERGED = 1e-4  # largest gradient of a converged search
 _METHOD = (
     "Name from `calibrant list calibrators`; with options, as in 'temperature(criterion=focal)'; or a chain, as in "
     "temperature+isotonic."
@@ -64,17 +62,17 @@ def fit(
     with print_warnings(err) as printed, spinner(err) as stage:
         stage(f"reading {file}")
         predictions = options.load_predictions(file, kind=kind, scores=scores, labels=labels)
-        values = None
+        feature_values = None
         if not isinstance(calibrator, Calibrator):
-            values = load_features(file, name=features or "features", rows=len(predictions))
+            feature_values = load_features(file, name=features or "features", rows=len(predictions))
         stage(f"fitting {method} on {len(predictions):,} samples")
         fitted: AnyMap
         if isinstance(calibrator, Calibrator):
             fitted = calibrator.fit(predictions)
         else:
-            fitted = calibrator.fit(predictions, values)
+            fitted = calibrator.fit(predictions, feature_values)
         stage(f"writing {out}")
-        save_map(fitted, out, fitted_on=predictions, features=values)
+        save_map(fitted, out, fitted_on=predictions, features=feature_values)
     console = standard_output()
     console.print(f"{calibrator.title} ({method}), fitted on {terminal_text(file.name)}", style="bold")
     console.print(_facts(calibrator, fitted))
@@ -114,7 +112,7 @@ def _facts(calibrator: "AnyCalibrator", fitted: "AnyMap") -> "Table":
     for name, summary in searches or [("optimum", fitted.summary)]:
         table.add_row(name, _optimum(summary))
     for name, values in fitted.state_dict().items():
-        if values.numel() <= _FEW:
+        if values.numel() <= _MAX_PRINTED:
             table.add_row(name, ", ".join(f"{value:.6g}" for value in values.reshape(-1).tolist()))
     return table
 
@@ -139,16 +137,16 @@ def _preserved(calibrator: "AnyCalibrator", fitted: "AnyMap") -> str:
         ),
     }
     kept, lost = ([what for what, is_kept in keeps.items() if is_kept is wanted] for wanted in (True, False))
-    return "; ".join([" and ".join(kept) or "nothing for sure"] + [f"may change {' and '.join(lost)}"] * bool(lost))
+    return "; ".join([" and ".join(kept) or "no guarantee"] + [f"may change {' and '.join(lost)}"] * bool(lost))
 
 
 def _optimum(summary: "FitSummary") -> str:
     """Return how the search for the optimum ended, in words."""
     certificate = summary.certificate
     if certificate is None:
-        return "computed, not searched for"
+        return "closed form, no search"
     passes = f"{certificate.passes:.1f} pass{'es' * (certificate.passes != 1)} over {summary.rows:,} samples"
     gradient = abs(certificate.gradient)
-    if gradient <= _SMALL:
+    if gradient <= _CONVERGED:
         return f"converged: gradient {gradient:.1g} after {passes}"
     return f"stopped at gradient {gradient:.1g} after {passes}" + ": see the note" * bool(summary.notes)

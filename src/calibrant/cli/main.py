@@ -45,8 +45,8 @@ def options(
     """Measure and calibrate the confidence of classifiers."""
 
 
-def _after_torch(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with torch loaded first, and without garbage collection among its modules.
+def _with_torch_imported(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with torch imported first, without garbage collection of its modules.
 
     Collections while torch loads, and of all its modules at the end, would take longer than a short command's work.
     """
@@ -78,7 +78,7 @@ for _name, _command, _examples in (
     ("cite", listing.cite, listing.CITE_EXAMPLES),
     ("demo", demo.demo, demo.EXAMPLES),
 ):
-    _run = _command if _name in _WITHOUT_TORCH else _after_torch(_command)
+    _run = _command if _name in _WITHOUT_TORCH else _with_torch_imported(_command)
     app.command(_name, cls=CommandWithExamples, epilog=_examples)(_run)
 
 
@@ -95,13 +95,13 @@ def _as_option(argument: Argument) -> str:
 
 
 def run() -> None:
-    """Run the command line: exit code 0 for success, 1 for a gate that failed, 2 for bad input."""
+    """Run the command line: exit code 0 for success, 1 if a ``--fail-if`` condition holds, 2 for bad input."""
     try:
         app(prog_name="calibrant")
     except Exception as error:
         # Only our own errors become one line; any other is a defect and shows its traceback.
         if isinstance(error, OSError) and error.filename is None:
-            _give_up(error)
+            _exit_unwritable(error)
         if not isinstance(error, CalibrantError):
             raise
         from calibrant.errors import terminal_text
@@ -110,17 +110,17 @@ def run() -> None:
         sys.exit(2)
     except SystemExit as stopped:
         if stopped.code == _INTERRUPTED:
-            print("calibrant: stopped; nothing was left half-written.", file=sys.stderr)
+            print("calibrant: interrupted; no partial files were left.", file=sys.stderr)
         try:
             sys.stdout.flush()
         except OSError as error:
-            _give_up(error)
+            _exit_unwritable(error)
         raise
 
 
-def _give_up(error: OSError) -> NoReturn:
-    """End a command whose output cannot be written, as when the disk is full."""
-    # Python would try again when it ends, and show a traceback.
+def _exit_unwritable(error: OSError) -> NoReturn:
+    """Exit with 2 because standard output cannot be written, as when the disk is full."""
+    # Python would flush again at exit, and show a traceback.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     print(f"calibrant: the output could not be written: {error.strerror}.", file=sys.stderr)
     sys.exit(2)

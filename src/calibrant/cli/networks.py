@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from calibrant.checks import check_known, existing_file
 from calibrant.clamping import InputSpace
-from calibrant.errors import FileError, InputError, in_a_line, reading
+from calibrant.errors import FileError, InputError, one_line, reading
 from calibrant.files.source import Words, open_npz
 from calibrant.inference import LabelledInputs, load_weights, set_evaluating
 from calibrant.training import load_network
@@ -93,7 +93,7 @@ def _made_by(text: str) -> nn.Module:
         made = factory()
     except Exception as error:
         raise InputError(
-            f"{text} must make the network when called without arguments; it raised {in_a_line(error)}. Wrap it in a "
+            f"{text} must make the network when called without arguments; it raised {one_line(error)}. Wrap it in a "
             "function that gives it what it needs."
         ) from error
     if not isinstance(made, nn.Module):
@@ -112,7 +112,7 @@ def _imported(module_name: str, name: str) -> object:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             where = f"neither in the folder {Path.cwd()} nor installed"
             raise InputError(f"--model must name a module that is there; {error.name} is {where}.") from error
-        raise InputError(f"the module {module_name} could not be imported: {in_a_line(error)}.") from error
+        raise InputError(f"the module {module_name} could not be imported: {one_line(error)}.") from error
     first = name.partition(".")[0]
     if not hasattr(module, first):
         own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module_name]

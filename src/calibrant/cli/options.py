@@ -1,8 +1,8 @@
-"""Options that several commands share, each declared once, and the layout of ``--help``."""
+"""Declare the options that several commands share, and lay out ``--help``."""
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from typer.core import TyperCommand
@@ -10,9 +10,8 @@ from typer.core import TyperCommand
 if TYPE_CHECKING:
     import torch
 
+    from calibrant.files.load import Kind
     from calibrant.predictions import Predictions
-
-ScoreKind: TypeAlias = Literal["logits", "probs", "top-label"]
 
 INPUT, REPORT = "Input", "Report"
 
@@ -30,7 +29,7 @@ def check_seed(value: Any) -> Any:
 
 
 def argument(metavar: str, text: str, **more: Any) -> Any:
-    """Return typer's positional argument: its name in the help, and help that stands by itself."""
+    """Return typer's positional argument with its name in the help and its help text."""
     return typer.Argument(metavar=metavar, help=text, **{"show_default": False} | more)
 
 
@@ -39,10 +38,10 @@ def option(metavar: str, text: str, panel: str | None = None, *, names: tuple[st
 
     Args:
         metavar: The value in the help, such as FILE.
-        text: Help that stands by itself.
+        text: Help text.
         panel: Group in the help.
         names: Names such as ``--out`` and ``-o``.
-        more: What else typer takes, such as ``min`` and ``show_default``.
+        more: Other arguments of typer, such as ``min`` and ``show_default``.
     """
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **more)
 
@@ -64,7 +63,7 @@ TrueLabels: TypeAlias = Annotated[str | None, option("NAME", "Column or array of
 _FEATURES = "Array or column prefix of the features, for methods that use them."
 Features: TypeAlias = Annotated[str | None, option("NAME", _FEATURES, INPUT, show_default="features")]
 Bins: TypeAlias = Annotated[int, option("N", "Number of bins of binned metrics.", min=1, max=1000000)]
-Resamples: TypeAlias = Annotated[int, option("N", "Bootstrap samples behind intervals and tests.", min=100)]
+Resamples: TypeAlias = Annotated[int, option("N", "Number of bootstrap resamples for intervals and tests.", min=100)]
 Seed: TypeAlias = Annotated[int, option("N", "Random seed: equal seeds give equal numbers.", callback=check_seed)]
 _DEVICE = "cuda if there is a GPU, else cpu"
 Device: TypeAlias = Annotated[str | None, option("NAME", "cpu, cuda, cuda:1, …", show_default=_DEVICE)]
@@ -77,28 +76,28 @@ FigureFormat: TypeAlias = Annotated[str, option("NAME", "png, svg or pdf.", REPO
 Theme: TypeAlias = Annotated[str, option("NAME", "Colours of figures: light or dark.", REPORT)]
 
 
-def names_in(text: str, name: str, words: str) -> list[str]:
-    """Split names with commas between them; commas inside brackets do not count.
+def split_names(text: str, option: str, alternatives: str) -> list[str]:
+    """Split the names in the value of an option at commas outside brackets.
 
     Raises:
-        InputError: If one is empty; it says that the option ``name`` must be ``words``, or names.
+        InputError: If one is empty; it says that the option must be one of the ``alternatives``, or names.
     """
     from calibrant.catalogue import split_list
     from calibrant.errors import InputError
 
     names = [part.strip() for part in split_list(text)]
     if not all(names):
-        raise InputError(f"{name} must be {words}, or names with commas between them; got {text!r}.")
+        raise InputError(f"{option} must be {alternatives}, or names with commas between them; got {text!r}.")
     return names
 
 
-def one_kind(*, logits: bool, probs: bool, top_label: bool = False) -> ScoreKind | None:
+def one_kind(*, logits: bool, probs: bool, top_label: bool = False) -> "Kind | None":
     """Return what the scores are according to the flags; None without a flag.
 
     Raises:
         BadParameter: If more than one flag is set.
     """
-    flags: tuple[tuple[ScoreKind, bool], ...] = (("logits", logits), ("probs", probs), ("top-label", top_label))
+    flags: tuple[tuple[Kind, bool], ...] = (("logits", logits), ("probs", probs), ("top-label", top_label))
     kinds = [kind for kind, is_set in flags if is_set]
     if len(kinds) > 1:
         given = " and ".join(f"--{kind}" for kind in kinds)
@@ -106,7 +105,7 @@ def one_kind(*, logits: bool, probs: bool, top_label: bool = False) -> ScoreKind
     return kinds[0] if kinds else None
 
 
-def load_predictions(path: Path, *, kind: ScoreKind | None, scores: str | None, labels: str | None) -> "Predictions":
+def load_predictions(path: Path, *, kind: "Kind | None", scores: str | None, labels: str | None) -> "Predictions":
     """Load the scores of every class, and the labels.
 
     Raises:
@@ -134,7 +133,7 @@ def refuse_features(name: str | None, method: str) -> None:
     from calibrant.errors import InputError
 
     if name is not None:
-        raise InputError(f"--features must be left out: {method} does not look at features.")
+        raise InputError(f"--features must be left out: {method} does not use features.")
 
 
 def choose_device(name: str | None) -> "torch.device":
@@ -187,6 +186,6 @@ class CommandWithExamples(TyperCommand):
                     formatter.write_dl(records)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # click's signature
-        """Write the examples as they are."""
+        """Write the examples unchanged."""
         if self.epilog:
             formatter.write("\nExamples:\n" + "".join(f"  {line}\n" for line in self.epilog.splitlines()))

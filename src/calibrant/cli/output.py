@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from calibrant.plots import ThemeName
     from calibrant.report import Figure, Page
 
-_DPI = 110  # of figures inside an HTML page
+_DPI = 110  # resolution of figures in an HTML page
 
 
 @final
 class _SafeConsole(Console):
-    """A console that writes control characters in names out, instead of sending them to the terminal."""
+    """A console that escapes control characters in names."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -40,7 +40,7 @@ class _SafeConsole(Console):
 def standard_output() -> Console:
     """Return the console of results: as wide as the terminal or ``COLUMNS``, and 120 columns into a pipe.
 
-    Square brackets in names are no mark-up.
+    Square brackets in names are not markup.
     """
     console = _SafeConsole(markup=False)
     if not (console.is_terminal or os.environ.get("COLUMNS", "").isdigit()):
@@ -91,7 +91,7 @@ def print_warnings(console: Console) -> Iterator[list[str]]:
         The messages printed so far.
     """
     printed: list[str] = []
-    others: list[warnings.WarningMessage] = []
+    foreign: list[warnings.WarningMessage] = []
 
     def show(*given: Any, **options: Any) -> None:
         warning = warnings.WarningMessage(*given, **options)
@@ -101,29 +101,29 @@ def print_warnings(console: Console) -> Iterator[list[str]]:
             printed.append(str(warning.message))
             console.print(f"note: {terminal_text(warning.message)}", style="yellow")
         else:
-            others.append(warning)
+            foreign.append(warning)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = show
         yield printed
-    for other in others:
-        warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+    for warning in foreign:
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
 
 
-def check_output(out: Path, read: Iterable[Path]) -> None:
-    """Check that a file can be written, and that it is none of those that are read.
+def check_output(out: Path, inputs: Iterable[Path]) -> None:
+    """Check that a file can be written, and that it is not an input file.
 
     Raises:
-        FileError: If its folder does not exist, it is a folder, or it is read.
+        FileError: If its folder does not exist, it is a folder, or it is an input file.
     """
     if not out.parent.is_dir():
         raise FileError(f"{out} could not be written: there is no folder {out.parent}. Make it first.")
     if out.is_dir():
         raise FileError(f"{out} could not be written: it is a folder. Name a file.")
-    for path in read:
+    for path in inputs:
         if out.exists() and path.exists() and out.samefile(path):
-            raise FileError(f"{out} must not be written to: it is a file that is read. Name another.")
+            raise FileError(f"{out} must not be written to: it is an input file. Name another.")
 
 
 def check_folder(folder: Path) -> None:
@@ -163,13 +163,13 @@ class Reports:
             if given not in known:
                 raise InputError(f"{option} must be one of {', '.join(known)}; got {given!r}.")
 
-    def check(self, read: Iterable[Path]) -> None:
-        """Check that all reports can be written, and overwrite none of the files that are read.
+    def check(self, inputs: Iterable[Path]) -> None:
+        """Check that all reports can be written, and overwrite no input file.
 
         Raises:
-            FileError: If one cannot be written, or is among the files that are read.
+            FileError: If one cannot be written, or is an input file.
         """
-        files = list(read)
+        files = list(inputs)
         for target in (self.json, self.markdown, self.html):
             if target is not None:
                 check_output(target, files)
@@ -195,7 +195,7 @@ class Reports:
             figures.append(Figure(name.replace("_", " "), path, content.getvalue()))
         return figures
 
-    def publish(self, page: "Page", figures: "Sequence[Figure]", console: Console, *, full: bool) -> None:
+    def show_and_write(self, page: "Page", figures: "Sequence[Figure]", console: Console, *, full: bool) -> None:
         """Print the page, write it, and print the paths of the files."""
         from calibrant.report.terminal import show
 
@@ -204,7 +204,7 @@ class Reports:
             console.print("Wrote " + ", ".join(map(str, written)), style="dim")
 
     def write(self, page: "Page", figures: "Sequence[Figure]") -> list[Path]:
-        """Write the page in every form that was asked for, and to the summary of a GitHub job.
+        """Write the page in every form requested, and to the summary of a GitHub job.
 
         Returns:
             The paths written, figures first.
@@ -230,7 +230,7 @@ class Reports:
             try:
                 with Path(summary).open("a", encoding="utf-8") as stream:
                     stream.write(to_markdown(page))
-            except OSError as error:  # the reports asked for are written
+            except OSError as error:  # the requested reports are written
                 standard_error().print(
                     f"note: the job's summary, {terminal_text(summary)}, could not be written: {error.strerror}.",
                     style="yellow",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from calibrant.checks import check_at_least
-from calibrant.errors import InputError, in_a_line
+from calibrant.errors import InputError, one_line
 from calibrant.inference import (
     HOW_TO_WRAP,
     SampleSource,
@@ -228,7 +228,7 @@ def encoder_copy(model: nn.Module, *, trained: bool) -> nn.Module:
         encoder = copy.deepcopy(getattr(model, "_orig_mod", model))
     except Exception as error:
         raise InputError(
-            f"a network that is fine-tuned must let itself be copied; copying raised {in_a_line(error)}. Give "
+            f"a network that is fine-tuned must let itself be copied; copying raised {one_line(error)}. Give "
             "fine_tune_epochs=0, or a network without what cannot be copied."
         ) from error
     encoder.head = nn.Identity()

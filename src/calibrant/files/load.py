@@ -1,4 +1,7 @@
-"""Load predictions and features. Names decide what the numbers are; values are never looked at to find out."""
+"""Load predictions and features.
+
+Column names decide whether scores are logits or probabilities; values never do.
+"""
 
 import os
 import re
@@ -20,9 +23,8 @@ from calibrant.numerics.neighbours import as_features
 from calibrant.predictions import Predictions, TopLabel
 
 Kind = Literal["logits", "probs", "top-label"]
-_ScoreNames: TypeAlias = tuple[
-    tuple[str, ...], tuple[str, ...] | None
-]  # of the scores and, if these say so, the classes
+# Names of the score columns, and the class names in them, if they are words.
+_ScoreNames: TypeAlias = tuple[tuple[str, ...], tuple[str, ...] | None]
 
 _LABELS = ("labels", "label", "targets", "ground_truth")
 _SCORES: dict[Kind, tuple[str, ...]] = {
@@ -54,7 +56,7 @@ def load(
     confidence: str | None = None,
     correct: str | None = None,
 ) -> Predictions | TopLabel:
-    """Load predictions. Their names, or you, say what the numbers are; never their values.
+    """Load predictions. Names or options decide whether scores are logits or probabilities; values never do.
 
     Without options: ``logits`` (or ``logit_0``, ``logit_1``, ...) with ``labels``, else ``probs`` (or ``prob_0``, ...)
     with ``labels``, else ``confidence`` with ``correct``. ``logit``, ``prob``, ``probabilities``, ``label``,
@@ -63,13 +65,13 @@ def load(
 
     Args:
         source: The path of a ``.npz``, ``.safetensors``, ``.pt``, ``.csv``, ``.csv.gz``, ``.parquet``, ``.feather`` or
-            ``.arrow`` file; or a data frame (pandas, polars, pyarrow, anything that speaks Arrow); or a mapping of
+            ``.arrow`` file; or a data frame (pandas, polars, pyarrow, any with ``__arrow_c_stream__``); or a mapping of
             names to arrays.
-        kind: What the scores are: "logits", "probs" or "top-label".
+        kind: Kind of the scores: "logits", "probs" or "top-label".
         scores: Name of the array or column of scores, or the start of the names of their columns (``"p_"``).
         labels: Name of the labels. They are class numbers, or words where the source has class names.
         confidence: Name of the confidence, for "top-label".
-        correct: Name of the column that says whether the prediction was right, for "top-label".
+        correct: Name of the column of whether the prediction is correct, for "top-label".
 
     Returns:
         TopLabel for "top-label", else Predictions.
@@ -85,13 +87,13 @@ def load(
         >>> load({"p": [[0.9, 0.1], [0.2, 0.8]], "y": [0, 1]}, kind="probs", scores="p", labels="y").predicted.tolist()
         [0, 1]
     """
-    return load_with_choice(source, Requested(kind, scores, labels, confidence, correct)).record
+    return load_detailed(source, LoadOptions(kind, scores, labels, confidence, correct)).record
 
 
 @final
 @dataclass(frozen=True)
-class Requested:
-    """What the caller asked for; None where the names in the source decide."""
+class LoadOptions:
+    """Options of :func:`load`; None where the names in the source decide."""
 
     kind: Kind | None = None
     scores: str | None = None
@@ -103,25 +105,25 @@ class Requested:
 
 @final
 @dataclass(frozen=True)
-class Choice:
-    """The names to read, and what they hold."""
+class ColumnChoice:
+    """The names of the columns or arrays to read, and the kind of their scores."""
 
     kind: Kind
     scores: tuple[str, ...]  # one, or one per class in the order of the classes; for the top label, the confidence
-    labels: str | None  # for the top label, whether it was right; None if there are none and none are needed
+    labels: str | None  # for the top label, whether it is correct; None if there are none and none are needed
     class_names: tuple[str, ...] | None = None  # the words in the names of the scores, if they are words
 
 
 class Loaded(NamedTuple):
-    """Predictions, the names they were read from, and the source."""
+    """Predictions, the names of the columns they were read from, and the source."""
 
     record: Predictions | TopLabel
-    choice: Choice
+    choice: ColumnChoice
     content: Content
 
 
-def load_with_choice(source: Any, requested: Requested) -> Loaded:
-    """Load predictions, and say where they come from; see :func:`load`."""
+def load_detailed(source: Any, options: LoadOptions) -> Loaded:
+    """Load predictions, and return them with the names they were read from; see :func:`load`."""
     if isinstance(source, str | os.PathLike):
         path = existing_file(source)
         content = OPENERS[suffix_of(path)](path)
@@ -134,58 +136,58 @@ def load_with_choice(source: Any, requested: Requested) -> Loaded:
             "the source must be the path of a file, a data frame or a mapping of names to arrays; "
             f"got {type(source).__name__}. For arrays, use Predictions.from_logits or Predictions.from_probs."
         )
-    choice = choose(content, requested)
+    choice = choose(content, options)
     try:
         return Loaded(assemble(content, choice), choice, content)
     except InputError as error:
-        if content.where is None or isinstance(error, FileError):
+        if content.path is None or isinstance(error, FileError):
             raise
         raise FileError(f"{content.title}: ", *error.args) from error
 
 
-def choose(content: Content, requested: Requested) -> Choice:
+def choose(content: Content, options: LoadOptions) -> ColumnChoice:
     """Decide by name what to read from a source; exactly one complete set of names must be there."""
-    kinds = _kinds(requested)
-    begun: list[tuple[Kind, bool]] = []  # the kinds of which one half is there, and whether that is the scores
+    kinds = _kinds(options)
+    partial_matches: list[tuple[Kind, bool]] = []  # kinds of which only one half is present; True: the scores
     for kind in kinds:
         names: _ScoreNames
         if kind == "top-label":
-            confidence = _one(content, ("confidence",), requested.confidence, "confidence")
-            correct = _one(content, ("correct",), requested.correct, "correct")
+            confidence = _find_column(content, ("confidence",), options.confidence, "confidence")
+            correct = _find_column(content, ("correct",), options.correct, "correct")
             names = ((confidence,) if confidence else (), None)
         else:
-            names = _score_names(content, kind, requested.scores)
-            correct = _one(content, _LABELS, requested.labels, "labels")
+            names = _score_names(content, kind, options.scores)
+            correct = _find_column(content, _LABELS, options.labels, "labels")
         scores, class_names = names
-        if scores and (correct or not requested.labels_needed):
-            return Choice(kind, scores, correct, class_names)
+        if scores and (correct or not options.labels_needed):
+            return ColumnChoice(kind, scores, correct, class_names)
         if scores or (correct and kind == "top-label"):
-            begun.append((kind, bool(scores)))
-    if begun:
-        kind, has_scores = begun[0]
-        raise _missing(content, (kind,), lacks_scores=not has_scores, lacks_labels=has_scores)
-    lacks_labels = requested.labels_needed and _one(content, _LABELS, requested.labels, "labels") is None
-    raise _missing(content, kinds, lacks_labels=lacks_labels, labels_needed=requested.labels_needed)
+            partial_matches.append((kind, bool(scores)))
+    if partial_matches:
+        kind, has_scores = partial_matches[0]
+        raise _missing_columns_error(content, (kind,), lacks_scores=not has_scores, lacks_labels=has_scores)
+    lacks_labels = options.labels_needed and _find_column(content, _LABELS, options.labels, "labels") is None
+    raise _missing_columns_error(content, kinds, lacks_labels=lacks_labels, labels_needed=options.labels_needed)
 
 
-def has_meaning(name: str) -> bool:
-    """Return whether a name stands for scores or labels of some kind.
+def is_reserved_name(name: str) -> bool:
+    """Return whether a column name is reserved for scores or labels.
 
     Example:
-        >>> has_meaning("prob_cat"), has_meaning("features")
+        >>> is_reserved_name("prob_cat"), is_reserved_name("features")
         (True, False)
     """
     known = {*_LABELS, "predictions", "confidence", "correct"}.union(*_SCORES.values())
     return name in known or name.startswith(tuple(_PREFIXES.values()))
 
 
-def _kinds(requested: Requested) -> tuple[Kind, ...]:
-    """The kinds that may be meant, in order of preference."""
-    kind = requested.kind
+def _kinds(options: LoadOptions) -> tuple[Kind, ...]:
+    """Return the kinds that the options allow, in order of preference."""
+    kind = options.kind
     if kind is not None and kind not in get_args(Kind):
         raise UnknownNameError(f"kind must be 'logits', 'probs' or 'top-label'; got {kind!r}.")
-    top = requested.confidence is not None or requested.correct is not None
-    full = requested.scores is not None or requested.labels is not None
+    top = options.confidence is not None or options.correct is not None
+    full = options.scores is not None or options.labels is not None
     if (top and full) or (top and kind not in {None, "top-label"}) or (full and kind == "top-label"):
         raise InputError(
             *(Argument("confidence"), " and ", Argument("correct"), " belong to ", Argument("kind", "top-label"), ", "),
@@ -196,25 +198,26 @@ def _kinds(requested: Requested) -> tuple[Kind, ...]:
         return (kind,)
     if top:
         return ("top-label",)
-    if requested.scores is not None:
+    if options.scores is not None:
         for named, prefix in _PREFIXES.items():
-            if requested.scores in _SCORES[named] or requested.scores == prefix:
+            if options.scores in _SCORES[named] or options.scores == prefix:
                 return (named,)
         raise InputError(
-            Argument("scores", requested.scores),
-            " must come with what they are, because the name does not say; add ",
-            *(Argument("kind", "logits"), " or ", Argument("kind", "probs"), "."),
+            Argument("scores", options.scores),
+            *(" needs ", Argument("kind", "logits"), " or ", Argument("kind", "probs")),
+            ", because the name does not tell which.",
         )
-    return ("logits", "probs") if full or not requested.labels_needed else ("logits", "probs", "top-label")
+    return ("logits", "probs") if full or not options.labels_needed else ("logits", "probs", "top-label")
 
 
-def _one(content: Content, known: tuple[str, ...], asked: str | None, option: str) -> str | None:
-    """The one name asked for or known, or None if there is none."""
-    if asked is not None and asked not in content.names:
+def _find_column(content: Content, known: tuple[str, ...], requested: str | None, option: str) -> str | None:
+    """Return the name that was requested or is known, or None if it is not in the source."""
+    if requested is not None and requested not in content.names:
         raise UnknownNameError(
-            Argument(option, asked), f" must be among the {content.noun}s of {content.title}; found {_shown(content)}."
+            Argument(option, requested),
+            f" must be among the {content.noun}s of {content.title}; found {_shown(content)}.",
         )
-    names = [name for name in content.names if (name in known if asked is None else name == asked)]
+    names = [name for name in content.names if (name in known if requested is None else name == requested)]
     if len(names) > 1:
         raise content.error(
             f"{content.title} must have one {content.noun} of {option}; found {', '.join(map(repr, names))}. ",
@@ -223,12 +226,12 @@ def _one(content: Content, known: tuple[str, ...], asked: str | None, option: st
     return names[0] if names else None
 
 
-def _score_names(content: Content, kind: Kind, asked: str | None) -> _ScoreNames:
-    if asked is not None and asked not in content.names:
-        group = _group(content, asked)
+def _score_names(content: Content, kind: Kind, requested: str | None) -> _ScoreNames:
+    if requested is not None and requested not in content.names:
+        group = _group(content, requested)
         if group is None:
             raise UnknownNameError(
-                Argument("scores", asked),
+                Argument("scores", requested),
                 f" must be among the {content.noun}s of {content.title}, or be what the names of at least two of them "
                 f"start with; found {_shown(content)}.",
             )
@@ -236,8 +239,8 @@ def _score_names(content: Content, kind: Kind, asked: str | None) -> _ScoreNames
     known = _SCORES[kind]
     if kind == "probs" and "ground_truth" in content.names:
         known = (*known, "predictions")
-    whole = _one(content, known, asked, "scores")
-    group = None if asked is not None else _group(content, _PREFIXES[kind])
+    whole = _find_column(content, known, requested, "scores")
+    group = None if requested is not None else _group(content, _PREFIXES[kind])
     if whole and group:
         raise content.error(
             f"{content.title} must have one set of {kind}; found {whole!r} and {group[0][0]!r}, {group[0][1]!r}, ... ",
@@ -248,7 +251,7 @@ def _score_names(content: Content, kind: Kind, asked: str | None) -> _ScoreNames
 
 
 def _group(content: Content, prefix: str) -> _ScoreNames | None:
-    """The names with a prefix, in the order of the classes; None if there are fewer than two."""
+    """Return the names with a prefix, in the order of the classes; None if there are fewer than two."""
     names = [name for name in content.names if name.startswith(prefix)]
     if len(names) < 2:
         return None
@@ -257,7 +260,7 @@ def _group(content: Content, prefix: str) -> _ScoreNames | None:
     if any(numbered) and not all(numbered):
         raise content.error(
             f"the {content.noun}s {prefix}* of {content.title} must end in numbers, or all in class names; found "
-            f"{names[numbered.index(True)]!r} and {names[numbered.index(False)]!r}. Rename or remove what is no score."
+            f"{names[numbered.index(True)]!r} and {names[numbered.index(False)]!r}. Rename or remove the wrong one."
         )
     classes = [int(suffix) for suffix in suffixes] if all(numbered) else suffixes
     twice, times = Counter(classes).most_common(1)[0]
@@ -288,7 +291,7 @@ _LIKE = {
 }
 
 
-def _missing(
+def _missing_columns_error(
     content: Content,
     kinds: Sequence[Kind],
     *,
@@ -296,7 +299,7 @@ def _missing(
     lacks_labels: bool = True,
     labels_needed: bool = True,
 ) -> InputError:
-    """The error for a source without a complete set of names; it suggests the likely ones, and takes none by itself."""
+    """Return the error for a source without a complete set of names; it suggests likely ones."""
     needed = ", or ".join(_NEEDED[kind] + " with 'labels'" * (labels_needed and kind != "top-label") for kind in kinds)
     options: list[str | Argument] = []
     if list(kinds) == ["top-label"]:
@@ -313,14 +316,14 @@ def _missing(
     hint = f" {content.hint}" if content.hint else ""
     return content.error(
         f"{content.title} must have {content.noun}s {needed}; found {_shown(content)}.{hint} ",
-        "Rename what is meant, or pass ",
+        "Rename the intended one, or pass ",
         *options[1:],
         ".",
     )
 
 
 def _shown(content: Content) -> str:
-    """The first names of a source, with their shapes where these are known."""
+    """Return the first names of a source, with their shapes where these are known."""
     listed = []
     for name in content.names[:_SHOWN]:
         shape = content.shape(name) if content.names.count(name) == 1 else (None,)  # a repeated name has no one shape
@@ -335,17 +338,17 @@ def _suggested(option: str, value: str | None) -> Argument:
 
 
 def _scores_like(content: Content) -> str | None:
-    """A single matrix, or a run of numbered names, that could be the scores."""
+    """Return the name of the only matrix, or the prefix of numbered names, that could be the scores."""
     ends = Counter(match[1] for name in content.names if (match := re.fullmatch(r"(.*\D)\d+", name)))
     if ends and ends.most_common(1)[0][1] > 1:
         prefix = ends.most_common(1)[0][0]
         return None if prefix in _PREFIXES.values() else prefix
     wide = [name for name in content.names[:_SHOWN] if content.names.count(name) == 1 and len(content.shape(name)) == 2]
-    return wide[0] if len(wide) == 1 and not has_meaning(wide[0]) else None
+    return wide[0] if len(wide) == 1 and not is_reserved_name(wide[0]) else None
 
 
 def _like(content: Content, option: str) -> str | None:
-    """A name that differs from a usual one in case or by a letter."""
+    """Return a name that differs from a usual one in case or by a letter."""
     lowered = {name.lower(): name for name in reversed(content.names)}
     for word in _LIKE[option]:
         if word in lowered:
@@ -354,11 +357,11 @@ def _like(content: Content, option: str) -> str | None:
     return lowered[close[0]] if close else None
 
 
-def assemble(content: Content, choice: Choice) -> Predictions | TopLabel:
+def assemble(content: Content, choice: ColumnChoice) -> Predictions | TopLabel:
     """Read the chosen names and build the record."""
     names = choice.scores if choice.labels is None else (*choice.scores, choice.labels)
     columns = content.read(names, choice.labels if choice.kind != "top-label" else None)
-    scores = _side_by_side([_numbers(columns[name], name) for name in choice.scores])
+    scores = _as_matrix([_numbers(columns[name], name) for name in choice.scores])
     if choice.kind == "top-label":
         assert choice.labels is not None
         return TopLabel(scores, _numbers(columns[choice.labels], choice.labels))
@@ -371,7 +374,7 @@ def assemble(content: Content, choice: Choice) -> Predictions | TopLabel:
     if choice.labels is not None:
         labels = _labels(columns[choice.labels], choice.labels, class_names)
     elif scores.ndim == 2 and scores.shape[1] > 1 and scores.dtype != torch.bool and not scores.is_complex():
-        labels = scores.argmax(dim=1)  # stand in for labels, and pass every check
+        labels = scores.argmax(dim=1)  # placeholder labels that pass the checks
     else:
         labels = torch.zeros(scores.shape[:1], dtype=torch.int64)
     if choice.kind == "probs":
@@ -381,8 +384,8 @@ def assemble(content: Content, choice: Choice) -> Predictions | TopLabel:
     return Predictions.from_logits(scores, labels, class_names=class_names)
 
 
-def _side_by_side(columns: Sequence[Tensor]) -> Tensor:
-    """Several columns as a matrix, in float64 if their types differ; a single one unchanged."""
+def _as_matrix(columns: Sequence[Tensor]) -> Tensor:
+    """Return several columns as a matrix, in float64 if their types differ; a single one unchanged."""
     if len(columns) == 1:
         return columns[0]
     if len({column.shape for column in columns}) > 1 or columns[0].ndim != 1:
@@ -396,11 +399,11 @@ def _side_by_side(columns: Sequence[Tensor]) -> Tensor:
 def _numbers(column: Column, name: str) -> Tensor:
     if isinstance(column, Tensor):
         return column
-    row, word = column.first(_is_no_number) or (0, column.distinct[0])
+    row, word = column.first(_is_not_numeric) or (0, column.distinct[0])
     raise InputError(f"{name!r} must hold numbers; got the text {word!r} at row {row}.")
 
 
-def _is_no_number(word: str) -> bool:
+def _is_not_numeric(word: str) -> bool:
     try:
         float(word)
     except ValueError:
@@ -409,7 +412,7 @@ def _is_no_number(word: str) -> bool:
 
 
 def _labels(column: Column, name: str, class_names: tuple[str, ...] | None) -> Tensor:
-    """Class numbers unchanged; words as the numbers of their classes."""
+    """Return class numbers unchanged, and words as the numbers of their classes."""
     if isinstance(column, Tensor):
         return column
     if class_names is None:
@@ -419,22 +422,22 @@ def _labels(column: Column, name: str, class_names: tuple[str, ...] | None) -> T
             f"got {word!r} at row {row}. Write class numbers, or give the class names: name the score columns "
             "prob_cat, prob_dog, ..., or add class_names."
         )
-    places = {class_name: place for place, class_name in enumerate(class_names)}
-    if len(places) < len(class_names):
+    numbers = {class_name: number for number, class_name in enumerate(class_names)}
+    if len(numbers) < len(class_names):
         raise InputError(f"{name!r} must hold class numbers, because two classes have the same name; got words.")
-    unknown = column.first(lambda word: word not in places)
+    unknown = column.first(lambda word: word not in numbers)
     if unknown is not None:
         raise InputError(
-            f"{name!r} must hold class names ({', '.join(map(repr, class_names[:5]))}{', ...' * (len(places) > 5)}) "
+            f"{name!r} must hold class names ({', '.join(map(repr, class_names[:5]))}{', ...' * (len(numbers) > 5)}) "
             f"or class numbers; got {unknown[1]!r} at row {unknown[0]}."
         )
-    return torch.tensor([places[word] for word in column.distinct])[column.codes]
+    return torch.tensor([numbers[word] for word in column.distinct])[column.codes]
 
 
 def load_features(path: str | os.PathLike[str], *, name: str = "features", rows: int | None = None) -> Tensor:
     """Load the features that predictions were made from, one row per prediction.
 
-    They can lie in the archive of the predictions themselves, or in one of their own. Nothing in the file is run.
+    They can be in the archive of the predictions, or in a separate one. No code in the file is run.
 
     Args:
         path: A ``.npz`` or ``.safetensors`` file.
@@ -466,7 +469,7 @@ def load_features(path: str | os.PathLike[str], *, name: str = "features", rows:
     content = OPENERS[suffix](file)
     if name not in content.names:
         raise UnknownNameError(
-            f"{file} must have an array {name!r}; found {_shown(content)}. Say which one is meant: ",
+            f"{file} must have an array {name!r}; found {_shown(content)}. Choose one: ",
             Argument("name", "NAME", is_literal=False),
             ".",
         )

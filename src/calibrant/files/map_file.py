@@ -43,15 +43,15 @@ _FIRST_WITH_DIGEST = 2  # version of a format
 class Container:
     """A kind of safetensors files with a document and a digest."""
 
-    name: str  # of the format, such as ``calibrant.map``
+    name: str  # name of the format, such as ``calibrant.map``
     number: int  # version of the format; newer ones are refused
-    thing: str  # what it holds, such as ``a map``
+    content: str  # what it holds, such as ``a map``
     advice: str  # how to make one, in a sentence
 
     def check_path(self, path: str | os.PathLike[str]) -> None:
         """Check that a name ends in ``.safetensors``."""
         if not Path(path).name.lower().endswith(".safetensors"):
-            raise FileError(f"the name of {self.thing}'s file must end in .safetensors; got {os.fspath(path)}.")
+            raise FileError(f"the name of {self.content}'s file must end in .safetensors; got {os.fspath(path)}.")
 
     def write(self, path: str | os.PathLike[str], document: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Write a document and tensors into one file, whole or not at all."""
@@ -72,7 +72,7 @@ class Container:
         with path.open("rb") as opened:
             if opened.read(9)[8:] != b"{":  # eight bytes of length, then JSON
                 raise FileError(
-                    f"{path} must be {self.thing} saved by calibrant; it is no safetensors file. {self.advice}"
+                    f"{path} must be {self.content} saved by calibrant; it is not a safetensors file. {self.advice}"
                 )
         with safe_open(str(path), framework="pt") as file:
             held = list(file.keys())
@@ -80,7 +80,7 @@ class Container:
             if text is None:
                 shown = ", ".join(map(repr, held[:5])) or "nothing"
                 raise FileError(
-                    f"{path} must be {self.thing} saved by calibrant; it is a safetensors file of something else "
+                    f"{path} must be {self.content} saved by calibrant; it is a safetensors file of something else "
                     f"(found {shown}). {self.advice}"
                 )
             document = json.loads(text)
@@ -88,7 +88,7 @@ class Container:
             ours = f"{self.name}/{self.number}"
             if form != self.name or not stated.isdecimal():
                 raise FileError(
-                    f"{path} must be {self.thing} ({ours}); it says it is {document['format']!r}. {self.advice}"
+                    f"{path} must be {self.content} ({ours}); it says it is {document['format']!r}. {self.advice}"
                 )
             if int(stated) > self.number:
                 raise FileError(
@@ -123,7 +123,7 @@ def _sealed(text: str, tensors: Mapping[str, Tensor]) -> str:
 
 
 @torch.no_grad()
-def heeds_offset(fitted: Map, logits: Tensor) -> bool:
+def depends_on_offset(fitted: Map, logits: Tensor) -> bool:
     """Return whether probabilities of a map change when a number is added to a row of logits, tried on a few rows.
 
     The softmax does not, and neither do most maps. Those with a weight for each class do; to them logits, and the
@@ -132,9 +132,9 @@ def heeds_offset(fitted: Map, logits: Tensor) -> bool:
     Example:
         >>> from calibrant.maps import Affine, Scale
         >>> rows = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
-        >>> heeds_offset(Scale(torch.tensor(2.0), n_classes=2), rows)
+        >>> depends_on_offset(Scale(torch.tensor(2.0), n_classes=2), rows)
         False
-        >>> heeds_offset(Affine(torch.tensor([2.0, 1.0]), torch.zeros(2), n_classes=2), rows)
+        >>> depends_on_offset(Affine(torch.tensor([2.0, 1.0]), torch.zeros(2), n_classes=2), rows)
         True
     """
     few = logits[:: max(1, len(logits) // 256)].double()
@@ -444,12 +444,12 @@ def load_map(path: str | os.PathLike[str]) -> Map:
     from the logarithms of the same probabilities. ``read_map_file(path).document["inputs"]`` has the kind.
 
     Raises:
-        FileError: If the file is cut short or was altered, is no map of ours, was written by a newer version, or holds
+        FileError: If the file is truncated or altered, is not a calibrant map, was written by a newer version, or holds
             a map that needs features (:func:`load_feature_map`); the message says which.
     """
     loaded = read_map_file(path).map
     if isinstance(loaded, ProximityMap):
-        raise FileError(f"{os.fspath(path)} holds a map that looks at features; read it with load_feature_map.")
+        raise FileError(f"{os.fspath(path)} holds a map that needs features; read it with load_feature_map.")
     return loaded
 
 
@@ -457,7 +457,7 @@ def load_feature_map(path: str | os.PathLike[str]) -> ProximityMap:
     """Load the map that needs features in a file; see :func:`load_map`."""
     loaded = read_map_file(path).map
     if isinstance(loaded, Map):
-        raise FileError(f"{os.fspath(path)} holds a map that looks at logits only; read it with load_map.")
+        raise FileError(f"{os.fspath(path)} holds a map that needs logits only; read it with load_map.")
     return loaded
 
 

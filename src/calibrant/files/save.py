@@ -1,4 +1,4 @@
-"""Save predictions, one writer per format; and load scores, to save them again calibrated beside all other columns."""
+"""Save predictions, one writer per format; load scores with all other columns, to save them again calibrated."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from calibrant.atomic import atomic_path, save_tensors
 from calibrant.errors import FileError, InputError
-from calibrant.files.load import Kind, Requested, has_meaning, load_with_choice
+from calibrant.files.load import Kind, LoadOptions, is_reserved_name, load_detailed
 from calibrant.files.source import Column, Content, Words, suffix_of
 from calibrant.predictions import Predictions, TopLabel
 
@@ -56,7 +56,7 @@ def _write_torch(arrays: Arrays, names: Names, file: Path) -> None:
 
 
 def _table(arrays: Arrays, names: Names) -> Any:
-    """A table with one column per class."""
+    """Return a table with one column per class."""
     import pyarrow as pa
 
     columns = {"label" if name == "labels" else name: array for name, array in arrays.items() if name not in _PREFIXES}
@@ -75,7 +75,7 @@ def _by_class(scores: Column, prefix: str) -> Arrays:
 
 
 def _column(array: Column) -> Any:
-    """An Arrow array over the same memory; Arrow's own way from NumPy would import pandas."""
+    """Return a zero-copy Arrow array; `pa.array` would import pandas."""
     import pyarrow as pa
 
     if isinstance(array, Words):
@@ -109,7 +109,7 @@ def _write_csv(arrays: Arrays, names: Names, file: Path, *, compressed: bool = F
 
 
 def _csv_table(arrays: Arrays, names: Names) -> Any:
-    """All numbers as float64, and the classes' names in those of the columns."""
+    """Return a table with all numbers as float64 and the class names in the names of the columns."""
     import pyarrow as pa
 
     # The digits of a float32 read as float64 would be another number; those of the same number as float64 are not.
@@ -130,7 +130,7 @@ def _csv_table(arrays: Arrays, names: Names) -> Any:
 
 
 def _check_words(names: tuple[str, ...]) -> None:
-    """Class names that are still class names when they stand in the names of columns."""
+    """Check that class names can be read back from the names of columns."""
     numbers = [name for name in names if not name or (name.isascii() and name.isdecimal())]
     if numbers or len(set(names)) < len(names):
         got = f"{numbers[0]!r}" if numbers else "the same name twice"
@@ -194,7 +194,7 @@ def _write_arrays(arrays: Mapping[str, Column], names: Names, path: str | os.Pat
 
 
 def _compact(array: Column) -> Column:
-    """A column on the CPU with a memory of its own: torch and safetensors would write the tensor it is a slice of."""
+    """Copy a slice to its own memory on the CPU: torch and safetensors would write the whole tensor behind it."""
     if isinstance(array, Words):
         return array
     array = array.detach().cpu().contiguous()
@@ -206,19 +206,19 @@ def _compact(array: Column) -> Column:
 class Scores:
     """Predictions that need no labels: a model in use has none yet."""
 
-    predictions: Predictions  # without labels, the predicted class stands in for them
-    kind: Literal["logits", "probs"]  # what the file held, and is to hold again
+    predictions: Predictions  # without labels, the predicted classes are placeholders
+    kind: Literal["logits", "probs"]  # kind of the scores in the file, and in the file to write
     labelled: bool  # whether the labels are the file's
     single: tuple[int, ...] | None = None  # shape of a row, () or (1,), if two classes had one logit
     others: Mapping[str, Column] = field(default_factory=dict)  # the other columns of the file, such as features
-    left: tuple[str, ...] = ()  # names in the file that are not to be written again
+    left: tuple[str, ...] = ()  # names in the file that are not written again
 
 
 def load_scores(
     path: str | os.PathLike[str], *, kind: Kind | None = None, scores: str | None = None, labels: str | None = None
 ) -> Scores:
     """Load logits or probabilities, labels if there are any, and the other columns; names as in :func:`load`."""
-    record, choice, content = load_with_choice(path, Requested(kind, scores, labels, labels_needed=False))
+    record, choice, content = load_detailed(path, LoadOptions(kind, scores, labels, labels_needed=False))
     if not isinstance(record, Predictions) or choice.kind == "top-label":
         raise FileError(f"{os.fspath(path)} must have logits or probabilities of every class; it has the top label's.")
     single = None
@@ -238,19 +238,19 @@ _TAKEN = {"class_names", "file", "allow_pickle"}  # the last two are arguments o
 
 
 def _read_others(content: Content, names: Sequence[str], n: int) -> dict[str, Column]:
-    """Columns with one entry per sample, such as features or identifiers.
+    """Read the columns with one entry per sample, such as features or identifiers.
 
     Left out: other scores and labels, which would stand uncalibrated beside the new ones; a repeated name, or one that
     leads out of an archive (``../``); what has another length, which is not even read; and everything in a CSV file,
     whose text could only be guessed at ("007" is an identifier).
     """
-    if content.where is not None and suffix_of(content.where).startswith(".csv"):
+    if content.path is not None and suffix_of(content.path).startswith(".csv"):
         return {}
     times = Counter(content.names)
     free = [
         name
         for name in names
-        if not has_meaning(name)
+        if not is_reserved_name(name)
         and name not in _TAKEN
         and times[name] == 1
         and _stays_inside(name)
@@ -264,14 +264,14 @@ def _read_others(content: Content, names: Sequence[str], n: int) -> dict[str, Co
 
 
 def _stays_inside(name: str) -> bool:
-    """Whether a file of that name, which it is in an archive, would lie where the archive is unpacked."""
+    """Return whether the name, used as a file name in an archive, stays inside the folder of unpacking."""
     path = PurePosixPath(name)
     outside = path.is_absolute() or ".." in path.parts or "\\" in name or PureWindowsPath(name).drive
     return name.isprintable() and not outside
 
 
 def _readable(content: Content, names: Sequence[str]) -> dict[str, Column]:
-    """All columns that can be read, by halves, so that an odd one costs few passes over the file."""
+    """Read all columns that can be read, by bisection, so that a bad one costs few passes over the file."""
     try:
         return content.read(names, None) if names else {}
     except InputError:

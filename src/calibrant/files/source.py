@@ -1,4 +1,4 @@
-"""A source of predictions before it is understood: names, and a way to read their values; and archives as sources."""
+"""Named columns and arrays that are read lazily, and the openers of .npz, .safetensors and .pt files."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def suffix_of(path: str | os.PathLike[str]) -> str:
 @final
 @dataclass(frozen=True, eq=False)
 class Words:
-    """A column of words: every distinct word once, and for every row the number of its word."""
+    """A column of text, encoded: the distinct words, and for every row the number of its word."""
 
     distinct: tuple[str, ...]
     codes: Tensor  # (n,) int64
@@ -66,24 +66,22 @@ Column = Tensor | Words
 class Content:
     """The named arrays of an archive or columns of a table, not read yet."""
 
-    where: Path | None  # None if the source is in memory
-    noun: str  # what a name stands for: "array" or "column"
+    path: Path | None  # None if the source is in memory
+    noun: str  # "array" or "column", for messages
     names: tuple[str, ...]  # in the source's order
     class_names: tuple[str, ...] | None
-    read: Callable[
-        [Sequence[str], str | None], dict[str, Column]
-    ]  # the second argument is the name that may hold words
+    read: Callable[[Sequence[str], str | None], dict[str, Column]]  # second argument: the column that may hold text
     shape: Callable[[str], tuple[int | None, ...]]  # for messages; None where it is not known
     hint: str = ""  # shown after a list of the names
 
     @property
     def title(self) -> str:
-        """Name of the source in messages."""
-        return "the source" if self.where is None else str(self.where)
+        """Return the name of the source in messages."""
+        return "the source" if self.path is None else str(self.path)
 
     def error(self, *parts: str | Argument) -> InputError:
         """Return a FileError if the source is a file, else an InputError."""
-        return InputError(*parts) if self.where is None else FileError(*parts)
+        return InputError(*parts) if self.path is None else FileError(*parts)
 
 
 def as_column(values: object, name: str) -> Column:
@@ -123,25 +121,23 @@ def as_class_names(names: object) -> tuple[str, ...] | None:
 _CLASS_NAMES = "class_names"
 
 
-def open_mapping(arrays: Mapping[str, Any], *, where: Path | None = None) -> Content:
-    """A mapping of names to arrays or tensors; ``class_names`` names the classes."""
+def open_mapping(arrays: Mapping[str, Any], *, path: Path | None = None) -> Content:
+    """Open a mapping of names to arrays or tensors; ``class_names`` names the classes."""
 
-    def read(wanted: Sequence[str], words: str | None) -> dict[str, Column]:
-        del words
+    def read(wanted: Sequence[str], _text_column: str | None) -> dict[str, Column]:
         return {name: as_column(arrays[name], name) for name in wanted}
 
     def shape(name: str) -> tuple[int | None, ...]:
         return tuple(getattr(arrays[name], "shape", (None,)))
 
     names = tuple(name for name in arrays if isinstance(name, str) and name != _CLASS_NAMES)
-    return Content(where, "array", names, as_class_names(arrays.get(_CLASS_NAMES)), read, shape)
+    return Content(path, "array", names, as_class_names(arrays.get(_CLASS_NAMES)), read, shape)
 
 
 def open_npz(path: Path) -> Content:
-    """NumPy's archive (``.npz``)."""
+    """Open an archive of NumPy (``.npz``)."""
 
-    def read(wanted: Sequence[str], words: str | None) -> dict[str, Column]:
-        del words
+    def read(wanted: Sequence[str], _text_column: str | None) -> dict[str, Column]:
         with numpy_archive(path) as archive:
             return {name: as_column(values, name) for name, values in zip(wanted, archive.read(wanted), strict=True)}
 
@@ -149,7 +145,7 @@ def open_npz(path: Path) -> Content:
         try:
             with numpy_archive(path) as archive:
                 return archive.shape(name)
-        except InputError:  # asked for a message about something else
+        except InputError:  # the shape is for a message about another error
             return (None,)
 
     with numpy_archive(path) as archive:
@@ -159,13 +155,12 @@ def open_npz(path: Path) -> Content:
 
 
 def open_safetensors(path: Path) -> Content:
-    """Safetensors; class names are a JSON list under ``class_names`` of its metadata."""
+    """Open a safetensors file; class names are a JSON list under ``class_names`` of its metadata."""
     from safetensors import safe_open
 
     form = "safetensors file"
 
-    def read(wanted: Sequence[str], words: str | None) -> dict[str, Column]:
-        del words
+    def read(wanted: Sequence[str], _text_column: str | None) -> dict[str, Column]:
         with reading(path, form), safe_open(str(path), framework="pt") as file:
             # A copy: the tensor is the file's own memory, which changes if the file is written to.
             return {name: file.get_tensor(name).clone() for name in wanted}
@@ -178,13 +173,13 @@ def open_safetensors(path: Path) -> Content:
 
 
 def open_torch(path: Path) -> Content:
-    """A dict of tensors saved by ``torch.save``; anything else in the pickle is refused before it can run."""
+    """Open a dict of tensors saved by ``torch.save``; anything else in the pickle is refused before it can run."""
     with reading(path, "file of tensors (.pt)"), caught_warnings():  # torch warns about how it was pickled
         sizes = _record_sizes(path)
         try:
             held = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:
-            # Torch's own advice is to read the file without this protection; an odd operand is merely a broken file.
+            # Torch's message suggests reading the file without this protection; an odd operand means a broken file.
             if not isinstance(error, UnpicklingError) or "operand" in str(error):
                 raise
             raise FileError(
@@ -195,17 +190,17 @@ def open_torch(path: Path) -> Content:
             raise FileError(f"{path} must hold a dict of tensors; it holds a {type(held).__name__}. {_TORCH_ADVICE}")
         kept = {name: value for name, value in held.items() if isinstance(value, Tensor) or name == _CLASS_NAMES}
         _check_storages(kept, sizes)
-        return open_mapping(kept, where=path)
+        return open_mapping(kept, path=path)
 
 
 def _record_sizes(path: Path) -> Counter[int] | None:
-    """Sizes of the records of torch's zip archive; None for the older format, which is none."""
+    """Return the sizes of the records of torch's zip archive; None for the older format, which is not a zip archive."""
     if not zipfile.is_zipfile(path):
         return None
     with zipfile.ZipFile(path) as archive:
         sizes = [record.file_size for record in archive.infolist()]
         check_expansion(path, sum(sizes))
-        if damaged := archive.testzip():  # torch itself does not look at the checksums
+        if damaged := archive.testzip():  # torch does not verify the checksums
             raise FileError(f"{path} must be as it was written; the checksum of {damaged!r} in it does not match.")
     return Counter(sizes)
 

@@ -1,4 +1,4 @@
-"""Read tables: ``.csv``, ``.parquet``, ``.feather``, ``.arrow``, and any data frame that speaks Arrow."""
+"""Read tables: ``.csv``, ``.parquet``, ``.feather``, ``.arrow``, and any data frame with ``__arrow_c_stream__``."""
 
 import gzip
 import io
@@ -24,11 +24,11 @@ def column_of(column: Any, name: str) -> Column:
         raise InputError(f"column {name!r} must have at least one row; got none.")
     if column.null_count:
         raise _no_value(name, _first(column.is_null()))
-    column = _plain(column)
+    column = _as_basic_type(column)
     if _is_list(column.type):
         return _matrix(column, name)
     if types.is_string(column.type) or types.is_large_string(column.type):
-        encoded = _one(column).dictionary_encode()
+        encoded = _combined(column).dictionary_encode()
         return Words(tuple(encoded.dictionary.to_pylist()), from_dlpack(encoded.indices).long())
     return _numbers(column, name)
 
@@ -39,16 +39,16 @@ def _is_list(kind: Any) -> bool:
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _plain(column: Any) -> Any:
-    """Tensor types as lists, categories as their values, text as one type, decimals as float64."""
+def _as_basic_type(column: Any) -> Any:
+    """Convert tensor types to lists, categories to their values, text to one type, decimals to float64."""
     import pyarrow as pa
 
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
-        return _plain(pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type))
+        return _as_basic_type(pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type))
     if pa.types.is_dictionary(kind):
-        values = [_plain(pa.chunked_array([chunk.dictionary])) for chunk in column.chunks]
-        taken = [_one(part).take(chunk.indices) for part, chunk in zip(values, column.chunks, strict=True)]
+        values = [_as_basic_type(pa.chunked_array([chunk.dictionary])) for chunk in column.chunks]
+        taken = [_combined(part).take(chunk.indices) for part, chunk in zip(values, column.chunks, strict=True)]
         return pa.chunked_array(taken) if taken else column.cast(kind.value_type)
     if pa.types.is_string_view(kind):
         return column.cast(pa.large_string())
@@ -58,14 +58,14 @@ def _plain(column: Any) -> Any:
 
 
 def _numbers(column: Any, name: str) -> Tensor:
-    """A tensor over the memory of the column, which nobody writes; Arrow's own way to NumPy would import pandas."""
+    """Return a zero-copy tensor, not to be written to; `to_numpy` would import pandas."""
     import pyarrow as pa
 
     if pa.types.is_boolean(column.type):
-        return from_dlpack(_one(column.cast(pa.uint8()))).bool()
+        return from_dlpack(_combined(column.cast(pa.uint8()))).bool()
     if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
         raise InputError(f"column {name!r} must hold numbers; its type is {column.type}.")
-    return from_dlpack(_one(column))
+    return from_dlpack(_combined(column))
 
 
 def _matrix(column: Any, name: str) -> Tensor:
@@ -84,11 +84,11 @@ def _matrix(column: Any, name: str) -> Tensor:
     values = pa.chunked_array([chunk.flatten() for chunk in column.chunks], column.type.value_type)
     if values.null_count:
         raise _no_value(name, _first(values.is_null()) // width)
-    return _numbers(_plain(values), name).reshape(len(column), width)
+    return _numbers(_as_basic_type(values), name).reshape(len(column), width)
 
 
-def _one(column: Any) -> Any:
-    """The whole column as one array; without a copy if it is one already."""
+def _combined(column: Any) -> Any:
+    """Return the column as one array, without a copy if it has one chunk."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
@@ -113,12 +113,12 @@ _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # kinds of Arrow messages
 
 
 def is_frame(source: object) -> bool:
-    """Return whether an object offers Arrow's interface."""
+    """Return whether an object has Arrow's C interface."""
     return hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")
 
 
 def open_frame(frame: Any) -> Content:
-    """A data frame of any library that speaks Arrow. The index of a pandas frame is not a column."""
+    """Open a data frame with Arrow's C interface. The index of a pandas frame is not a column."""
     import pyarrow as pa
 
     try:
@@ -134,7 +134,7 @@ def open_frame(frame: Any) -> Content:
 
 
 def open_parquet(path: Path) -> Content:
-    """A Parquet file; page checksums are verified where it has them."""
+    """Open a Parquet file; page checksums are verified where it has them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -142,8 +142,8 @@ def open_parquet(path: Path) -> Content:
 
     def select(names: list[str]) -> Any:
         with reading(path, form), pq.ParquetFile(path, page_checksum_verification=True) as file:
-            # In batches, so that memory is not filled by what a small file claims to hold. (Its detailed metadata must
-            # not be asked for: of a damaged file the library answers by ending the process.)
+            # In batches, so that a small file that claims to be large does not fill the memory. (Do not read its
+            # detailed metadata: with a damaged file the library ends the process.)
             stored = file.schema_arrow
             schema = pa.schema([stored.field(name) for name in names])
             read = file.iter_batches(max(1024, _BATCH // max(1, len(names))), columns=names)
@@ -154,7 +154,7 @@ def open_parquet(path: Path) -> Content:
 
 
 def open_arrow(path: Path) -> Content:
-    """Arrow's file format (Feather version 2), or its stream format, which some libraries also call ``.arrow``.
+    """Open Arrow's file format (Feather version 2), or its stream format, which some libraries also call ``.arrow``.
 
     A file is a stream with a list of its batches at the end, and is read as one.
     """
@@ -191,7 +191,7 @@ def open_arrow(path: Path) -> Content:
 
 
 def _check_arrow_buffers(path: Path, start: int) -> None:
-    """Check what the compressed buffers of every message say that they expand to, before one is decompressed."""
+    """Check the stated sizes of all compressed buffers before one is decompressed."""
     with path.open("rb") as file:
         file.seek(start)
         while len(head := file.read(8)) == 8:
@@ -216,10 +216,10 @@ def _check_arrow_buffers(path: Path, start: int) -> None:
 
 
 def _compressed_buffers(metadata: bytes) -> tuple[int, list[int]]:
-    """The bytes of a message's body, and where its compressed buffers begin in it (format: Arrow's Message.fbs)."""
+    """Return the size of a message's body, and the offsets of its compressed buffers (format: Arrow's Message.fbs)."""
 
     def field(table: int, index: int) -> int | None:
-        """Position of a field of a FlatBuffers table."""
+        """Return the position of a field of a FlatBuffers table."""
         entries = table - struct.unpack_from("<i", metadata, table)[0]
         if 4 + 2 * index >= struct.unpack_from("<H", metadata, entries)[0]:
             return None
@@ -248,20 +248,20 @@ def _compressed_buffers(metadata: bytes) -> tuple[int, list[int]]:
 
 
 def open_csv(path: Path) -> Content:
-    """Comma-separated values with the names in the first row, plain or compressed (``.csv.gz``)."""
+    """Open comma-separated values with the names in the first row, plain or compressed (``.csv.gz``)."""
     import pyarrow as pa
     from pyarrow import csv
 
     form = "CSV file"
     quoted_lines = csv.ParseOptions(newlines_in_values=True)
 
-    def read(wanted: Sequence[str], words: str | None) -> dict[str, Column]:
-        # Labels are read as text first: a class called "true", "nan" or "2024-01-01" is not to be taken for a value.
-        types = {} if words is None else {words: pa.string()}
+    def read(wanted: Sequence[str], text_column: str | None) -> dict[str, Column]:
+        # Labels are read as text first: a class called "true", "nan" or "2024-01-01" must stay a word.
+        types = {} if text_column is None else {text_column: pa.string()}
         convert = csv.ConvertOptions(include_columns=list(wanted), column_types=types)
         with reading(path, form), _csv_text(path) as text:
             table = csv.read_csv(text, read_options=options, parse_options=quoted_lines, convert_options=convert)
-        return {name: column_of(_labels(table[name]) if name == words else table[name], name) for name in wanted}
+        return {name: column_of(_labels(table[name]) if name == text_column else table[name], name) for name in wanted}
 
     with reading(path, form), gzip.open(path) if _is_gzip(path) else path.open("rb") as file:
         # A block must hold a whole line, and those of many classes are long.
@@ -279,7 +279,7 @@ def open_csv(path: Path) -> Content:
 
 
 def _labels(column: Any) -> Any:
-    """A column of text as int64 if every row is a whole number, else unchanged."""
+    """Return a column of text as int64 if every row is a whole number, else unchanged."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -295,7 +295,7 @@ def _is_gzip(path: Path) -> bool:
 
 @contextmanager
 def _csv_text(path: Path) -> Iterator[Any]:
-    """The bytes of a CSV file, decompressed in bounded steps."""
+    """Open the bytes of a CSV file, decompressed in bounded steps."""
     import pyarrow as pa
 
     if _is_gzip(path):
@@ -308,7 +308,7 @@ def _csv_text(path: Path) -> Iterator[Any]:
 
 @final
 class _BoundedFile(io.BufferedIOBase):
-    """A decompressed file that raises once it has given more than the file can have held."""
+    """A decompressed file that raises once more bytes were decompressed than is plausible."""
 
     def __init__(self, file: gzip.GzipFile, path: Path) -> None:
         super().__init__()
@@ -322,14 +322,14 @@ class _BoundedFile(io.BufferedIOBase):
         self._given += len(given)
         if self._given - self._checked >= _CHECKED_EVERY:
             self._checked = self._given
-            # A number takes about as many bytes in memory as it has digits, and stands there more than once.
+            # A number takes about as many bytes in memory as it has digits, and is held more than once.
             check_expansion(self._path, self._given)
             check_memory(self._path, 2 * self._given)
         return given
 
 
 def _bounded(path: Path, batches: Iterable[Any]) -> Iterator[Any]:
-    """The batches of a file, unless they are more than the file can have held."""
+    """Yield the batches of a file; raise if they are larger than is plausible for its size."""
     size = 0
     for batch in batches:
         size += batch.get_total_buffer_size()
@@ -338,7 +338,7 @@ def _bounded(path: Path, batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _content(path: Path | None, schema: Any, select: Callable[[list[str]], Any]) -> Content:
-    """The content of a table whose columns have types."""
+    """Return the content of a table whose columns have types."""
     metadata = schema.metadata or {}
     index = _pandas_index(metadata)
     names = tuple(name for name in schema.names if name not in index)
@@ -346,8 +346,7 @@ def _content(path: Path | None, schema: Any, select: Callable[[list[str]], Any])
         f"(A pandas index is not a column: {', '.join(map(repr, index))}; reset_index() makes it one.)" if index else ""
     )
 
-    def read(wanted: Sequence[str], words: str | None) -> dict[str, Column]:
-        del words  # known by its type
+    def read(wanted: Sequence[str], _text_column: str | None) -> dict[str, Column]:
         table = select(list(wanted))
         return {name: column_of(table[name], name) for name in wanted}
 
@@ -370,9 +369,9 @@ def _class_names(metadata: dict[bytes, bytes], path: Path | None) -> tuple[str, 
 
 
 def _pandas_index(metadata: dict[bytes, bytes]) -> tuple[str, ...]:
-    """Columns that pandas added for a frame's index, which it lists in the metadata."""
+    """Return the columns that pandas added for a frame's index, which it lists in the metadata."""
     try:
         noted = json.loads(metadata.get(b"pandas", b"{}")).get("index_columns", [])
         return tuple(name for name in noted if isinstance(name, str))
     except (ValueError, AttributeError, TypeError):
-        return ()  # something else under pandas' key
+        return ()  # another library's metadata under pandas' key

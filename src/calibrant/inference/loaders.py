@@ -22,7 +22,7 @@ from torch.utils.data import (
 )
 
 from calibrant.checks import as_tensor, check_class_numbers, check_same_length
-from calibrant.errors import InputError, in_a_line
+from calibrant.errors import InputError, one_line
 
 LabelledBatch: TypeAlias = tuple[Tensor, Tensor, Tensor]  # inputs (m, ...), labels (m,), positions (m,) on the CPU
 
@@ -287,7 +287,7 @@ def _pairs(loader: DataLoader[Any]) -> Iterator[tuple[Tensor, Tensor]]:
         if loader.num_workers:
             error.with_traceback(None)  # the traceback would keep the workers alive
         raise InputError(
-            f"every sample of the data must be readable; the data set or its loader raised {in_a_line(error)}. Fix "
+            f"every sample of the data must be readable; the data set or its loader raised {one_line(error)}. Fix "
             "that sample, or leave it out."
         ) from error
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from calibrant.checks import check_labels
-from calibrant.errors import CalibrantError, CalibrantWarning, InputError, in_a_line
+from calibrant.errors import CalibrantError, CalibrantWarning, InputError, one_line
 from calibrant.inference.samples import LabelledInputs
 
 if TYPE_CHECKING:
@@ -316,7 +316,7 @@ def forward_errors(model: nn.Module, inputs: Tensor) -> Iterator[None]:
                 f"If it was exported for fewer, give a batch_size that it takes; else export it by {_DYNAMIC_EXPORT}"
             )
         raise InputError(
-            f"the network must take inputs of shape {shape}; for {len(inputs)} it raised {in_a_line(error)}. {advice}",
+            f"the network must take inputs of shape {shape}; for {len(inputs)} it raised {one_line(error)}. {advice}",
             argument="model",
         ) from error
 
@@ -333,7 +333,7 @@ def _check_other_sizes(
         advice = _batch_norm_advice(model)
         raise InputError(
             f"the network must take any number of samples; it takes {len(few)}, and for one it raised "
-            f"{in_a_line(error)}. {advice or f'Name the axes that it squeezes; if it is exported, {_DYNAMIC_EXPORT}'}",
+            f"{one_line(error)}. {advice or f'Name the axes that it squeezes; if it is exported, {_DYNAMIC_EXPORT}'}",
             argument="model",
         ) from error
     tolerance = max(_ROUNDING, _ROUNDINGS * max(torch.finfo(tensor.dtype).eps for tensor in (logits, few)))
@@ -354,7 +354,7 @@ def _check_other_sizes(
         except Exception as error:
             raise InputError(
                 f"the network must take a batch of {len(batch)} samples; it takes {len(few)}, and for a batch it "
-                f"raised {in_a_line(error)}. Give a smaller batch_size.",
+                f"raised {one_line(error)}. Give a smaller batch_size.",
                 argument="model",
             ) from error
 

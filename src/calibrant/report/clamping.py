@@ -11,7 +11,7 @@ from calibrant.errors import Caveat
 from calibrant.evidence import Difference
 from calibrant.maps import Scale
 from calibrant.report.comparison import (
-    accuracy_words,
+    accuracy_sentences,
     difference_words,
     held_out_facts,
     held_out_fields,
@@ -31,11 +31,11 @@ from calibrant.report.page import (
     Verdict,
     arrow,
     code,
+    comparison_cell,
     counted,
     difference_text,
     document,
     estimate_text,
-    marked,
     number_text,
     p_text,
     percent_text,
@@ -87,7 +87,7 @@ def clamping_page(
         verdict=clamping_verdict(record),
         tone=_tone(record),
         brief=(Section("", (_brief(record),), legend=_LEGEND),),
-        more="All metrics and differences, δ and the head apart, the strengths tried, the fit",
+        full_hint="All metrics and differences, δ and the head apart, the strengths tried, the fit",
         sections=(
             Section("Metrics and differences", (_values(record), _differences(record)), legend=_LEGEND),
             *(
@@ -185,7 +185,7 @@ def _compared(record: ClampingEvaluation, pair: tuple[str, str], metric: str) ->
     method = record.find(pair[0])
     assert method is not None, "only methods with metrics are compared"
     change = method.differences[pair[1]][metric]
-    return [marked(difference_text(change), change.side), p_text(change.p)]
+    return [comparison_cell(difference_text(change), change.side), p_text(change.p)]
 
 
 def _values(record: ClampingEvaluation) -> Table:
@@ -434,7 +434,7 @@ def _gains(record: ClampingEvaluation) -> list[str]:
 def _changed(record: ClampingEvaluation) -> list[str]:
     """Return how many predictions change, and the accuracy where δ alone does something else to it."""
     if record.effect is None or record.without_delta not in {TEMPERATURE, UNCALIBRATED}:
-        return accuracy_words(record.clamped)
+        return accuracy_sentences(record.clamped)
     return [f"It changes the predicted class of {percent_text(record.clamped.changed)} of samples."]
 
 

@@ -30,11 +30,11 @@ from calibrant.report.page import (
     Verdict,
     arrow,
     code,
+    comparison_cell,
     counted,
     difference_text,
     document,
     estimate_text,
-    marked,
     number_text,
     p_text,
     percent_text,
@@ -73,10 +73,10 @@ def comparison_page(
         verdict=comparison_verdict(comparison),
         brief_findings=tuple(_main_findings(comparison, chosen)),
         tone=_tone(comparison),
-        brief=(Section("", (_board(comparison, is_brief=True),), legend=_legend(comparison, is_brief=True)),),
-        more="More findings, all metrics and differences" + (f", {counted(len(notes), 'note')}" if notes else ""),
+        brief=(Section("", (_leaderboard(comparison, is_brief=True),), legend=_legend(comparison, is_brief=True)),),
+        full_hint="More findings, all metrics and differences" + (f", {counted(len(notes), 'note')}" if notes else ""),
         sections=(
-            Section("Methods by log-loss", (_board(comparison),), legend=_legend(comparison)),
+            Section("Methods by log-loss", (_leaderboard(comparison),), legend=_legend(comparison)),
             Section("Every number with its 95 % interval", (_intervals(comparison),)),
             *(Section(f"Differences from {_NAMES[name]}", (_differences(comparison, name),)) for name in baselines),
         ),
@@ -103,7 +103,7 @@ def _tone(comparison: Comparison) -> Tone:
 # Numbers.
 
 
-def _board(comparison: Comparison, *, is_brief: bool = False) -> Table:
+def _leaderboard(comparison: Comparison, *, is_brief: bool = False) -> Table:
     """Return the methods in order, with the log-loss relative to the baseline and other metrics."""
     names = _BRIEF if is_brief else tuple(name for name in _LOWER if name != "accuracy")
     best = {name: _best(comparison, name) for name in names}
@@ -121,7 +121,7 @@ def _board(comparison: Comparison, *, is_brief: bool = False) -> Table:
         for metric in names:
             text = _digits(method.metrics[metric].value, metric)
             side = "alike" if against is None else against[metric].side
-            cells.append(marked(text, side, bold=text == best[metric]))
+            cells.append(comparison_cell(text, side, bold=text == best[metric]))
         cells.insert(1, "–" if against is None else difference_text(against["nll"]))
         change = method.differences[UNCALIBRATED]["accuracy"].value if UNCALIBRATED in method.differences else 0.0
         seconds = f"{method.seconds:.2f}" if method.seconds < 9.995 else f"{method.seconds:.0f}"
@@ -150,7 +150,7 @@ def _differences(comparison: Comparison, baseline: str) -> Table:
     for method in comparison.fitted:
         if baseline in method.differences:
             changes = method.differences[baseline]
-            first, *others = (marked(difference_text(change), change.side) for change in changes.values())
+            first, *others = (comparison_cell(difference_text(change), change.side) for change in changes.values())
             tests = [p_text(changes["nll"].p), p_text(changes["nll"].corrected_p)]
             rows.append([code(method.name), first, *tests, *others])
     first_name, *names = comparison.best.metrics
@@ -216,7 +216,7 @@ def _main_findings(comparison: Comparison, chosen: MethodResult) -> list[str]:
         *_undecided(comparison, chosen),
         *_gains(comparison, chosen),
         *_brier(comparison, chosen),
-        *accuracy_words(chosen),
+        *accuracy_sentences(chosen),
         *_failed(comparison),
     ]
 
@@ -365,21 +365,21 @@ def _listed(names: Sequence[str]) -> str:
 # Shared with the report of a clamped network.
 
 
-_HeldOut: TypeAlias = "Comparison | ClampingEvaluation"
+HeldOutRecord: TypeAlias = "Comparison | ClampingEvaluation"
 
 
-def held_out_facts(record: _HeldOut) -> str:
+def held_out_facts(record: HeldOutRecord) -> str:
     """Return the size of the data."""
     samples = counted(record.n_calibration, "calibration sample")
     return f"{samples}, {counted(record.n_test, 'test sample')}, {counted(record.n_classes, 'class', 'classes')}"
 
 
-def held_out_settings(record: _HeldOut) -> str:
+def held_out_settings(record: HeldOutRecord) -> str:
     """Return what decides the numbers, given the data."""
     return f"{record.n_bins} bins; {record.resamples} resamples; seed {record.seed}"
 
 
-def held_out_fields(record: _HeldOut, *, calibration: PurePath | None, test: PurePath | None) -> dict[str, Any]:
+def held_out_fields(record: HeldOutRecord, *, calibration: PurePath | None, test: PurePath | None) -> dict[str, Any]:
     """Return both for the JSON report."""
     return {
         "calibration": {"source": calibration and calibration.name, "n": record.n_calibration},
@@ -429,7 +429,7 @@ def points_words(change: Difference) -> str:
     return f"{value:+.2f} points ({low:+.2f} to {high:+.2f})"
 
 
-def accuracy_words(method: MethodResult) -> list[str]:
+def accuracy_sentences(method: MethodResult) -> list[str]:
     """Return what a method does to the predictions and their accuracy."""
     if method.name == UNCALIBRATED:
         return []

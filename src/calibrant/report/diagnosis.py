@@ -76,7 +76,7 @@ def diagnosis_page(record: Diagnosis, *, source: str | None = None) -> Page:
             Section("", (_brief(record),), legend=_brief_legend(record)),
             *([] if record.shift is None else brief_shift_sections(record.shift)),
         ),
-        more="All metrics, decompositions, curves and tests",
+        full_hint="All metrics, decompositions, curves and tests",
         sections=(
             Section("Calibratability: the ECE that a map leaves", (_calibratability(record),), legend=_legend(record)),
             Section(

@@ -19,10 +19,10 @@ from calibrant.report.page import (
     Verdict,
     arrow,
     code,
+    comparison_cell,
     counted,
     document,
     interval_text,
-    marked,
     number_text,
     p_text,
     percent_text,
@@ -37,9 +37,9 @@ FAMILIES: dict[Family, str] = {
     "refinement": "Refinement: does confidence separate right from wrong?",
 }
 
-# The numbers of the brief form, and what takes the place of those that top labels alone do not give.
-_SEVEN = ("accuracy", "confidence", "ece", "smece", "nll", "brier", "auroc")
-_INSTEAD = ("top_brier", "aurc")
+# Metrics of the brief form, and those in their place where only top labels are known.
+_BRIEF_METRICS = ("accuracy", "confidence", "ece", "smece", "nll", "brier", "auroc")
+_TOP_LABEL_FALLBACKS = ("top_brier", "aurc")
 
 _HEADER = ("value", "95 % interval", "noise floor", "p")
 
@@ -57,7 +57,7 @@ _STEPS = {
         "that are not used for testing before fitting one."
     ),
     Reason.not_by_temperature: (
-        "One temperature has nothing useful to remove: look at the classes and bins above, and compare methods "
+        "Temperature scaling would not help: look at the classes and bins above, and compare methods "
         "(calibrant compare)."
     ),
     Reason.gain_unknown: "Recalibrate the confidence on samples that are not used for testing, and evaluate again.",
@@ -72,7 +72,7 @@ def evaluation_page(
     *,
     source: str | None = None,
     comparison: Mapping[str, Difference] | None = None,
-    other: str | None = None,
+    baseline: str | None = None,
 ) -> Page:
     """Return the report of an evaluation.
 
@@ -80,9 +80,9 @@ def evaluation_page(
         evaluation: The numbers.
         source: Where the predictions came from.
         comparison: Differences to the predictions of a baseline for the same samples, by metric.
-        other: Where the baseline came from.
+        baseline: Where the baseline came from.
     """
-    against = _against(comparison, other)
+    differences = _baseline_section(comparison, baseline)
     return Page(
         title="Calibration report",
         source=source,
@@ -90,9 +90,9 @@ def evaluation_page(
         + (counted(evaluation.classes, "class", "classes") if evaluation.classes else "top label only"),
         verdict=verdict(evaluation),
         tone=_TONES.get(evaluation.advice.step, "bad"),
-        brief=(Section("", (_brief(evaluation),)), *against),
-        more=f"All {len(evaluation.metrics)} numbers and the decompositions of the scores",
-        sections=(*_families(evaluation), Section("Scores decomposed", items=tuple(_parts(evaluation))), *against),
+        brief=(Section("", (_brief(evaluation),)), *differences),
+        full_hint=f"All {len(evaluation.metrics)} numbers and the decompositions of the scores",
+        sections=(*_families(evaluation), Section("Scores decomposed", items=tuple(_parts(evaluation))), *differences),
         settings=f"{evaluation.n_bins} bins; seed {evaluation.seed}",
         footer="Noise floor: what a perfectly calibrated model with these confidences would score on average; p: how "
         "often such a model would score as much.",
@@ -141,8 +141,10 @@ def plain_estimates(metrics: Mapping[str, Estimate]) -> dict[str, dict[str, floa
 
 
 def _brief(evaluation: Evaluation) -> Table:
-    """Return the seven numbers that matter most."""
-    shown = [name for name in (*_SEVEN, *_INSTEAD) if name in evaluation.metrics][: len(_SEVEN)]
+    """Return the metrics that matter most."""
+    shown = [name for name in (*_BRIEF_METRICS, *_TOP_LABEL_FALLBACKS) if name in evaluation.metrics][
+        : len(_BRIEF_METRICS)
+    ]
     rows = [[Cell(catalogue.metrics[name].title), _arrow(name), *_cells(evaluation.metrics[name])] for name in shown]
     return table(["", "", *_HEADER], rows, text=(0, 1))
 
@@ -156,7 +158,7 @@ def _families(evaluation: Evaluation) -> list[Section]:
             [code(_arrow(name)), catalogue.metrics[name].title, *_cells(evaluation.metrics[name])] for name in names
         ]
         if rows:
-            sections.append(Section(title, (table(["metric", "", *_HEADER], rows, aside=1),)))
+            sections.append(Section(title, (table(["metric", "", *_HEADER], rows, description=1),)))
     return sections
 
 
@@ -189,17 +191,17 @@ def _parts(evaluation: Evaluation) -> list[str]:
     return lines
 
 
-def _against(comparison: Mapping[str, Difference] | None, other: str | None) -> list[Section]:
+def _baseline_section(comparison: Mapping[str, Difference] | None, baseline: str | None) -> list[Section]:
     """Return the paired differences to a second set of predictions, where there is one."""
     if comparison is None:
         return []
     rows = [
-        [code(name), number_text(d.baseline), number_text(d.candidate), marked(f"{d.value:+.4f}", d.side),
+        [code(name), number_text(d.baseline), number_text(d.candidate), comparison_cell(f"{d.value:+.4f}", d.side),
          f"{d.low:+.4f} … {d.high:+.4f}", p_text(d.p)]
         for name, d in comparison.items()
     ]  # fmt: skip
     header = ["metric", "baseline", "this", "this − baseline", "95 % interval", "p"]
-    return [Section(f"Compared with {other}" if other else "Comparison", (table(header, rows),))]
+    return [Section(f"Compared with {baseline}" if baseline else "Comparison", (table(header, rows),))]
 
 
 def verdict(evaluation: Evaluation) -> Verdict:
@@ -267,7 +269,7 @@ def _separation(auroc: Estimate, accuracy: float) -> str:
 
 
 def _split(evaluation: Evaluation) -> list[str]:
-    """Return what one temperature does to the proper scores: the Brier score only where it shows something else."""
+    """Return the effect of one temperature on the log-loss, and on the Brier score where its direction differs."""
     if not evaluation.splits:
         return []
     nll, brier = evaluation.splits["nll"], evaluation.splits["brier"]
@@ -293,9 +295,11 @@ def _removed(score: str, split: ScoreSplit) -> str:
         return f"{whole} remove less than {WORTHWHILE:.0%} (95 % interval {interval})."
     if round(split.calibration, 3) <= 0:
         change = f"raise it by {-split.calibration:.3f}" if round(split.calibration, 3) < 0 else "not change it"
-        estimated = f"The {score} is {split.total:.3f}: one temperature would {change}, but these samples do not decide"
+        estimated = (
+            f"The {score} is {split.total:.3f}: one temperature would {change}, but these samples are inconclusive"
+        )
         return f"{estimated} (95 % interval of what it removes {interval})."
-    removed = f"remove {split.calibration:.3f}, but these samples do not decide"
+    removed = f"remove {split.calibration:.3f}, but these samples are inconclusive"
     return f"{whole} {removed} (95 % interval {interval})."
 
 
@@ -325,7 +329,7 @@ def _step(evaluation: Evaluation) -> str:
 
 
 def _zeros(evaluation: Evaluation) -> list[str]:
-    """Return how many probabilities are 0, and what that means for the log-loss."""
+    """Return how many probabilities are 0, and the effect on the log-loss."""
     zeros = evaluation.zeros
     if zeros is None or not (zeros.cells or zeros.floored_labels):
         return []

@@ -1,4 +1,4 @@
-"""A report as data: what it says, apart from how it is shown.
+"""A report as data, independent of its layout.
 
 The function of each record (evaluation, comparison, clamping, diagnosis) returns a :class:`Page`; each renderer
 (terminal, Markdown, HTML, JSON) takes one. All text of a page is plain text: a renderer escapes every string, because
@@ -39,7 +39,7 @@ class Cell:
     """One cell of a table.
 
     Args:
-        text: What it says.
+        text: Content.
         side: Whether it is better or worse than the baseline beyond noise.
         mark: Sign of the side, shown after the text.
         bold: Whether it stands out, as the best of its column does.
@@ -62,12 +62,12 @@ Row: TypeAlias = Sequence[object]
 class Column:
     """A column of a table: its heading, and whether it is text (set from the left, may wrap) or numbers.
 
-    An ``aside`` explains the first column. Where there is no room for it, the terminal lists it below the table.
+    A description explains the first column. The terminal lists it below the table if the table is too wide.
     """
 
     heading: str
     is_text: bool = False
-    is_aside: bool = False
+    is_description: bool = False
 
 
 @final
@@ -81,7 +81,12 @@ class Table:
 
 
 def table(
-    header: Sequence[str], rows: Iterable[Row], *, text: Sequence[int] = (0,), aside: int | None = None, title: str = ""
+    header: Sequence[str],
+    rows: Iterable[Row],
+    *,
+    text: Sequence[int] = (0,),
+    description: int | None = None,
+    title: str = "",
 ) -> Table:
     """Build a table, without the columns that have a heading but no entry.
 
@@ -89,12 +94,12 @@ def table(
         header: Headings.
         rows: Cells, or their texts.
         text: Indices of the columns that hold text rather than numbers.
-        aside: Index of the column that explains the first.
+        description: Index of the column that explains the first.
         title: Title of the table, where a section has several.
     """
     lines = [tuple(cell if isinstance(cell, Cell) else Cell(str(cell)) for cell in row) for row in rows]
     kept = [i for i, name in enumerate(header) if not name or any(row[i].text for row in lines)]
-    columns = tuple(Column(header[i], i in text or i == aside, i == aside) for i in kept)
+    columns = tuple(Column(header[i], i in text or i == description, i == description) for i in kept)
     return Table(columns, tuple(tuple(row[i] for i in kept) for row in lines), title)
 
 
@@ -131,10 +136,10 @@ class Page:
         facts: Size of the data, such as "1,197 samples, 10 classes".
         verdict: The report in words.
         tone: Whether the verdict is good or bad news, or leaves the question open.
-        brief: The numbers that matter most, for a reader with half a minute.
+        brief: The numbers that matter most.
         brief_findings: The findings of the brief form, if not all.
         brief_notes: The notes of the brief form, if not all.
-        more: What the full form has beyond the brief one.
+        full_hint: What the full form has beyond the brief one.
         sections: All numbers.
         notes: Warnings of fits, and reasons why something is missing.
         settings: What decides the numbers, given the data, such as the seed.
@@ -152,7 +157,7 @@ class Page:
     brief: tuple[Section, ...] = ()
     brief_findings: tuple[str, ...] | None = None
     brief_notes: tuple[str, ...] | None = None
-    more: str = ""
+    full_hint: str = ""
     sections: tuple[Section, ...] = ()
     notes: tuple[str, ...] = ()
     settings: str = ""
@@ -165,9 +170,9 @@ class Page:
         """Return the same page with these pictures."""
         return dataclasses.replace(self, figures=tuple(figures))
 
-    def without_notes(self, read: Iterable[str]) -> Self:
-        """Return the same page without the notes that a person has read already."""
-        known = set(read)
+    def without_notes(self, shown: Iterable[str]) -> Self:
+        """Return the same page without the notes that were already shown."""
+        known = set(shown)
         return dataclasses.replace(self, notes=tuple(note for note in self.notes if note not in known))
 
     @property
@@ -187,8 +192,8 @@ def code(name: str, **look: Any) -> Cell:
     return Cell(name, code=True, **look)
 
 
-def marked(text: str, side: Side, *, bold: bool = False) -> Cell:
-    """Return a cell with the mark of its side."""
+def comparison_cell(text: str, side: Side, *, bold: bool = False) -> Cell:
+    """Return a cell marked ▲ or ▼ where it is better or worse than the baseline."""
     return Cell(text, side, _MARKS[side], bold)
 
 

@@ -1,7 +1,7 @@
 """Render a page for the terminal at any width: no column is dropped and no word is cut.
 
-A table that is too wide first wraps its headings, then moves its aside column below it, then wraps its text columns,
-and at last continues in a second block of columns below the first.
+A table that is too wide first wraps its headings, then moves its description column below it, then wraps its text
+columns, and finally continues in a second block of columns below the first.
 """
 
 import re
@@ -28,7 +28,7 @@ _TONES: dict[Tone, tuple[str, str]] = {
 _BREAKS = "/\\_+-(,=:;"
 _PIECE = re.compile(rf"[^{re.escape(_BREAKS)}]*[{re.escape(_BREAKS)}]|[^{re.escape(_BREAKS)}]+")
 # A number stays with its unit or sign.
-_TOGETHER = re.compile(r"(?<=\d) (?=%)|(?<=[=<>≤≥±−]) (?=[\d.])|(?<=\bp) (?=[<=])")
+_NO_BREAK = re.compile(r"(?<=\d) (?=%)|(?<=[=<>≤≥±−]) (?=[\d.])|(?<=\bp) (?=[<=])")
 
 
 def show(page: Page, *, full: bool = False, console: Console | None = None) -> None:
@@ -72,8 +72,8 @@ def to_terminal(page: Page, *, width: int = _WIDEST, full: bool = False) -> Text
         lines += _paragraph(step, width, first="→ ", style="green")
     for command in page.commands:
         lines.append(Text(f"  {terminal_text(command)}", style="bold"))  # in one piece, to be copied
-    if page.more and is_brief:
-        lines += _paragraph(f"{page.more}: --full", width, style="dim")
+    if page.full_hint and is_brief:
+        lines += _paragraph(f"{page.full_hint}: --full", width, style="dim")
     return Text("\n").join(lines)
 
 
@@ -100,7 +100,7 @@ def _paragraph(text: str, width: int, *, first: str = "", style: str = "", hangi
 def _wrap(text: str, width: int) -> list[str]:
     """Break text at spaces; a word that is longer than a line, such as a path, after a sign if there is one."""
     lines = [""]
-    for word in _TOGETHER.sub("\u00a0", text).split(" "):
+    for word in _NO_BREAK.sub("\u00a0", text).split(" "):
         gap = " " if lines[-1] else ""
         if cell_len(lines[-1] + gap + word) <= width:
             lines[-1] += gap + word
@@ -121,12 +121,12 @@ def _pieces(word: str, width: int) -> Iterable[str]:
 
 
 class _Layout(NamedTuple):
-    """How the tables of one header are set: blocks of column indices, the width of each column, and what is aside."""
+    """The layout of the tables of one header: blocks of column indices, widths of columns, and the description."""
 
     blocks: tuple[tuple[int, ...], ...]
     widths: tuple[int, ...]
     marks: tuple[int, ...]  # width of the mark after each number
-    aside: int | None
+    description: int | None
     gap: int
 
 
@@ -149,17 +149,17 @@ def _layout(columns: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]], width
     # Numbers are never broken: their columns are as narrow as the longest number, or word of the heading.
     words = [max(map(cell_len, heading.split(" "))) for heading in headings]
     least = [max(words[i], _longest_piece(texts[i]) + marks[i] if columns[i].is_text else bodies[i]) for i in places]
-    shown, aside, gap = list(places), None, 2
+    shown, description, gap = list(places), None, 2
     if _total(natural, shown, gap) > width:
-        aside = next((i for i in places if columns[i].is_aside), None)
-        shown = [i for i in places if i != aside]
+        description = next((i for i in places if columns[i].is_description), None)
+        shown = [i for i in places if i != description]
     if _total(natural, shown, gap) > width:
         natural = [max(bodies[i], words[i]) for i in places]
     if _total(natural, shown, gap) > width >= _total(least, shown, 1):
         gap = 1
     keys = [i for i in shown if columns[i].is_text and all(columns[j].is_text for j in range(i))]
     if _total(least, shown, gap) <= width:
-        return _Layout((tuple(shown),), _shrunk(natural, least, shown, width, gap), marks, aside, gap)
+        return _Layout((tuple(shown),), _shrunk(natural, least, shown, width, gap), marks, description, gap)
     # Continue in further blocks, each with the names of the rows.
     blocks: list[list[int]] = [[]]
     for i in (i for i in shown if i not in keys):
@@ -171,7 +171,7 @@ def _layout(columns: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]], width
     for block in full:
         shrunk = _shrunk(natural, least, block, width, gap)
         fitted = [min(fitted[i], shrunk[i]) if i in block else fitted[i] for i in places]
-    return _Layout(tuple(full), tuple(fitted), marks, aside, gap)
+    return _Layout(tuple(full), tuple(fitted), marks, description, gap)
 
 
 def _mark(cell: Cell, column: Column) -> str:
@@ -218,9 +218,11 @@ def _table(table: Table, layout: _Layout, width: int) -> list[Text]:
                 lines.append(_joined(parts, layout.gap))
         for row in table.rows:
             lines += _row(row, block, table.columns, layout)
-    if layout.aside is not None and table.rows:
+    if layout.description is not None and table.rows:
         known = [
-            f"{row[0].text.split(' ')[0]}: {row[layout.aside].text}" for row in table.rows if row[layout.aside].text
+            f"{row[0].text.split(' ')[0]}: {row[layout.description].text}"
+            for row in table.rows
+            if row[layout.description].text
         ]
         lines += _paragraph("; ".join(known), width, style="dim")
     return lines

@@ -215,7 +215,7 @@ def test_files_of_something_else_are_refused_with_what_they_are(tmp_path, saved)
     save_map(HEADS["scale"], tmp_path / "map.safetensors")
     (tmp_path / "empty.safetensors").touch()
     for name, message in (
-        ("text", "no safetensors file"),
+        ("text", "not a safetensors file"),
         ("weights", r"something else \(found 'weight'\)"),
         ("map", r"says it is 'calibrant\.map/2'"),
         ("empty", "a clamped model; it is empty"),

@@ -64,7 +64,7 @@ def test_everything_can_be_written_at_once(calibrant, files, tmp_path):
     assert summary.read_text().startswith("before\n# Calibration report: model.npz")
 
 
-def test_a_gate_fails_only_when_the_whole_interval_breaks_it(calibrant, files, json_of):
+def test_a_fail_if_condition_holds_only_if_the_whole_interval_is_beyond_the_bound(calibrant, files, json_of):
     value = json_of("model.npz")["metrics"]["ece"]
     between = (value["low"] + value["value"]) / 2
     quick = ["evaluate", files / "model.npz", "--resamples", 200, "--fail-if"]
@@ -141,7 +141,7 @@ def test_advice_is_given_in_the_words_of_the_command_line(calibrant, files, tmp_
     assert "=" not in err
 
 
-def test_too_few_rows_to_decide_a_gate_is_an_error_not_a_pass(calibrant, tmp_path):
+def test_too_few_samples_to_decide_a_fail_if_condition_are_an_error(calibrant, tmp_path):
     save(TopLabel([0.9, 0.8, 0.7], [True, False, True]), tmp_path / "three.csv")
     code, out, _ = calibrant("evaluate", tmp_path / "three.csv", "--resamples", 100)
     assert code == 0

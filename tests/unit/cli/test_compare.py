@@ -153,7 +153,7 @@ def test_stopping_it_leaves_no_broken_file(calibrant, files, tmp_path, monkeypat
         "--html", tmp_path / "b.html",
     )  # fmt: skip
     assert code == 130
-    assert "nothing was left half-written" in err
+    assert "no partial files were left" in err
     assert {path.name for path in tmp_path.iterdir()} == {"b.md", "b.json"}
     assert (tmp_path / "b.md").read_text() == "old"
 

@@ -82,7 +82,7 @@ def test_a_search_that_ends_at_its_bound_is_not_called_converged(calibrant, file
         ("auto(candidates=[none])", "cal.npz", "keeps the predicted class and the order of samples by confidence"),
         ("auto(candidates=[temperature])", "cal.npz", "keeps the predicted class; may change the order of samples"),
         ("auto(candidates=[temperature])+none", "binary.npz", "keeps the predicted class and the order of samples"),
-        ("vector", "cal.npz", "keeps nothing for sure; may change the predicted class"),
+        ("vector", "cal.npz", "keeps no guarantee; may change the predicted class"),
     ],
 )
 def test_what_is_kept_goes_by_the_map_that_was_fitted(calibrant, files, tmp_path, method, file, said):
@@ -272,7 +272,7 @@ def test_features_are_read_from_the_same_file(calibrant, files, tmp_path, name):
         (["apply", "map.safetensors", "test-features.npz", "--features", "layer", "-o", "OUT"], ["must be left out"]),
         (["apply", "missing.safetensors", "test.npz", "-o", "OUT"], ["missing.safetensors"]),
         (["apply", "short.safetensors", "test.npz", "-o", "OUT"], ["short.safetensors", "cut short"]),
-        (["apply", "test.npz", "test.npz", "-o", "OUT"], ["no safetensors file"]),
+        (["apply", "test.npz", "test.npz", "-o", "OUT"], ["not a safetensors file"]),
         (["apply", "map.safetensors", "six.npz", "-o", "OUT"], ["3 classes", "it has 6"]),
         (["apply", "map.safetensors", "turned.npz", "-o", "OUT"], ["'bird'", "'cat'", "another order"]),
         (["apply", "map.safetensors", "others.npz", "-o", "OUT"], ["class 0 is 'a'", "'cat'"]),
@@ -313,7 +313,7 @@ def test_stopping_leaves_the_old_file_and_no_other(calibrant, files, tmp_path, m
         monkeypatch.setattr(safetensors.torch, "save_file", stop)
     code, _, err = calibrant("fit", "temperature", files / "cal.npz", "-o", path)
     assert code == 130
-    assert "nothing was left half-written" in err
+    assert "no partial files were left" in err
     assert path.read_bytes() == b"the old one"
     assert list(tmp_path.iterdir()) == [path]
 

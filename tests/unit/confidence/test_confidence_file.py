@@ -159,7 +159,7 @@ def test_files_of_other_things_are_reported(path, tmp_path):
     with pytest.raises(FileError, match="there is none"):
         load_confidence(path)
     path.write_bytes(b"no such thing at all")
-    with pytest.raises(FileError, match="no safetensors file"):
+    with pytest.raises(FileError, match="not a safetensors file"):
         load_confidence(path)
     save_file({"a": torch.zeros(1)}, path)
     with pytest.raises(FileError, match="safetensors file of something else"):

@@ -137,7 +137,7 @@ def test_words_in_names_are_class_names_and_labels_may_be_those():
             "must have arrays 'confidence' with 'correct'; found...pass correct='is_correct'.",
         ),
         ({"logits": LOGITS}, {"labels": "y"}, UnknownNameError, "labels='y' must be among the arrays of the source"),
-        ({"a": LOGITS, "labels": LABELS}, {"scores": "a"}, InputError, "add kind='logits' or kind='probs'"),
+        ({"a": LOGITS, "labels": LABELS}, {"scores": "a"}, InputError, "needs kind='logits' or kind='probs'"),
         (
             {"a": LOGITS, "labels": LABELS},
             {"kind": "probs", "scores": "b"},

@@ -146,9 +146,9 @@ def test_what_a_temperature_leaves_is_not_said_to_need_a_better_model():
 @pytest.mark.parametrize(
     ("gain", "said"),
     [
-        (-0.0002, "one temperature would not change it, but these samples do not decide"),
-        (-0.004, "one temperature would raise it by 0.004, but these samples do not decide"),
-        (0.02, "one temperature would remove 0.020, but these samples do not decide"),
+        (-0.0002, "one temperature would not change it, but these samples are inconclusive"),
+        (-0.004, "one temperature would raise it by 0.004, but these samples are inconclusive"),
+        (0.02, "one temperature would remove 0.020, but these samples are inconclusive"),
     ],
 )
 def test_a_change_that_is_nothing_when_rounded_is_not_called_a_rise(gain, said):

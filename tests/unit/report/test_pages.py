@@ -41,7 +41,7 @@ from calibrant.report.terminal import to_terminal
 
 PAGES = {
     "evaluation": lambda: evaluation_page(
-        made_evaluation(), source="test.csv", comparison=made_differences(), other="old.csv"
+        made_evaluation(), source="test.csv", comparison=made_differences(), baseline="old.csv"
     ),
     "evaluation-calibrated": lambda: evaluation_page(made_evaluation(miscalibrated=False, zeros=False)),
     "clamping": lambda: clamping_page(
@@ -162,7 +162,7 @@ def hostile():
     shown = table([HOSTILE, HOSTILE], [[Cell(HOSTILE, code=True), Cell(HOSTILE, "better", "▲")]], title=HOSTILE)
     section = Section(HOSTILE, (shown,), (HOSTILE,), HOSTILE)
     return Page(
-        HOSTILE, HOSTILE, verdict, HOSTILE, brief=(section,), more=HOSTILE, sections=(section,), notes=(HOSTILE,),
+        HOSTILE, HOSTILE, verdict, HOSTILE, brief=(section,), full_hint=HOSTILE, sections=(section,), notes=(HOSTILE,),
         settings=HOSTILE, footer=HOSTILE, commands=(HOSTILE,), figures=(Figure(HOSTILE, content=b"x"),),
         data=lambda: {"name": HOSTILE},
     )  # fmt: skip

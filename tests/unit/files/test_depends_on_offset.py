@@ -5,7 +5,7 @@ import torch
 
 from calibrant import catalogue
 from calibrant.files import read_map_file, save_map
-from calibrant.files.map_file import heeds_offset
+from calibrant.files.map_file import depends_on_offset
 from calibrant.predictions import Predictions
 
 HEEDING = ("vector", "matrix", "ms_odir")
@@ -23,7 +23,7 @@ def test_only_maps_with_weights_of_classes_heed_an_added_number(name):
     fitted = catalogue.calibrators[name].fit(rows)
     as_log_probs = Predictions.from_probs(rows.probs, rows.labels)
     apart = (fitted.transform(rows).probs - fitted.transform(as_log_probs).probs).abs().max()
-    assert heeds_offset(fitted, rows.logits) == heeds_offset(fitted, as_log_probs.logits) == (name in HEEDING)
+    assert depends_on_offset(fitted, rows.logits) == depends_on_offset(fitted, as_log_probs.logits) == (name in HEEDING)
     if name in HEEDING:
         assert apart > 1e-3
 
