@@ -121,6 +121,33 @@ def check_real(values: Tensor, name: str) -> Tensor:
     return values if values.is_floating_point() else values.double()
 
 
+def as_features(values: object, *, rows: int | None = None, name: str = "features") -> Tensor:
+    """Return a matrix of finite numbers with one row per sample.
+
+    Raises:
+        InputError: If it is anything else; the message says where.
+    """
+    features = check_real(as_tensor(values, name), name)
+    if features.ndim != 2 or 0 in features.shape:
+        raise InputError(
+            f"{name} must have shape (n, d), one row per sample; "
+            f"got {tuple(features.shape)}. Flatten what the layer gives, for example features.flatten(1)."
+        )
+    if rows is not None and len(features) != rows:
+        raise InputError(
+            f"{name} must have as many rows as the predictions, {rows}; got {len(features)}. "
+            "Take both from one pass over the same data."
+        )
+    place = first_not_finite(features)
+    if place is not None:
+        row, column = place
+        raise InputError(
+            f"{name} must be finite; got {features[row, column].item()} at row {row}, column {column}. "
+            "Remove the sample from the predictions too."
+        )
+    return features
+
+
 def check_same_length(first: Tensor, first_name: str, second: Tensor, second_name: str) -> None:
     """Check that two columns have the same number of rows."""
     if first.shape[:1] != second.shape[:1]:

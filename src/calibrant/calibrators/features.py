@@ -21,12 +21,12 @@ from calibrant.calibrators.base import (
     top_label,
     with_scores,
 )
-from calibrant.checks import check_at_least, check_known
+from calibrant.checks import as_features, check_at_least, check_known
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.maps import Bands, FitSummary, ProximityMap, Surface, Table
 from calibrant.numerics.binning import Axis, grid_density, normal_reference
 from calibrant.numerics.isotonic import equal_mass_edges
-from calibrant.numerics.neighbours import Closeness, as_features, proximity, unit_rows
+from calibrant.numerics.neighbours import Closeness, proximity, unit_rows
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 

@@ -20,9 +20,9 @@ from calibrant.calibrators.odir import DirichletODIR
 from calibrant.calibrators.order_preserving import OrderInvariant, OrderPreserving
 from calibrant.checks import check_at_least
 from calibrant.errors import FitError, InputError
+from calibrant.evidence import side_of
 from calibrant.maps import ChainMap, LogMixture
 from calibrant.metrics import NLL, Brier
-from calibrant.metrics.base import side_of
 from calibrant.numerics.binning import bin_index, sums_by
 from calibrant.numerics.softmax import Wanted
 from calibrant.paper import Paper
@@ -250,7 +250,7 @@ class Ranking:
     def temperature_is_enough(self) -> bool:
         """Whether temperature scaling helps, and the candidate to take, another one, is not better than it.
 
-        Better by the rule of :func:`~calibrant.comparison.compare`, :func:`~calibrant.metrics.base.side_of`: beyond
+        Better by the rule of :func:`~calibrant.comparison.compare`, :func:`~calibrant.evidence.side_of`: beyond
         noise and by enough to matter.
         """
         taken = self.chosen

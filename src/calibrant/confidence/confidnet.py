@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from calibrant.checks import check_at_least, check_known, check_labels, check_positive, check_seed
+from calibrant.checks import as_features, check_at_least, check_known, check_labels, check_positive, check_seed
 from calibrant.confidence.learned_confidence import (
     ChooseEpochBy,
     ChosenEpoch,
@@ -27,7 +27,6 @@ from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableEr
 from calibrant.inference import HOW_TO_WRAP, SampleSource, device_of, forward_errors, frozen, to_device, with_features
 from calibrant.maps import FitSummary
 from calibrant.metrics import aupr_error, auroc
-from calibrant.numerics.neighbours import as_features
 from calibrant.numerics.softmax import working
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel

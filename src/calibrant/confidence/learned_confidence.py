@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from calibrant.checks import check_at_least
+from calibrant.checks import as_features, check_at_least
 from calibrant.errors import InputError, one_line
 from calibrant.inference import (
     HOW_TO_WRAP,
@@ -27,7 +27,6 @@ from calibrant.inference import (
     with_features,
 )
 from calibrant.maps import FitSummary
-from calibrant.numerics.neighbours import as_features
 from calibrant.numerics.softmax import sigmoid
 from calibrant.predictions import Predictions, TopLabel
 

@@ -9,10 +9,17 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import as_tensor, check_at_least, check_class_numbers, check_real_number, check_same_length
+from calibrant.checks import (
+    as_features,
+    as_tensor,
+    check_at_least,
+    check_class_numbers,
+    check_real_number,
+    check_same_length,
+)
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.maps import FitSummary
-from calibrant.numerics.neighbours import as_features, blocks_of, nearest_distances
+from calibrant.numerics.neighbours import blocks_of, nearest_distances
 from calibrant.numerics.softmax import sigmoid
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel

@@ -6,7 +6,7 @@ A difference counts as better or worse if it is both beyond noise and large enou
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Literal, TypeAlias, final
 
 import numpy as np
 import torch
@@ -15,8 +15,78 @@ from torch import Tensor
 from calibrant.errors import InputError
 from calibrant.evidence.resampling import bootstrap_interval, draw_groups, paired_p, values_of
 from calibrant.metrics import Metric
-from calibrant.metrics.base import Side, is_beyond_noise, side_of
 from calibrant.predictions import Predictions, TopLabel
+
+Side: TypeAlias = Literal["better", "worse", "alike"]
+
+# Smallest effects of interest, absolute: shares and areas that no reader would act on below this.
+_ABSOLUTE = {"auroc": 0.005, "aupr_error": 0.005, "aupr_success": 0.005, "fpr95": 0.005, "accuracy": 0.001}
+# The same for calibration errors, which are gaps between shares: a tenth of a percentage point.
+_CALIBRATION = 0.001
+# Relative to the baseline: for scores without a scale of their own (log-loss, Brier score, areas under risk), and for
+# calibration errors that are averaged over classes or squared, so that their size depends on the data.
+_RELATIVE = 0.01
+_RELATIVE_ERRORS = {"sce", "skce"}
+
+
+def smallest_effect(metric: Metric, baseline: float) -> float:
+    """Return the smallest difference from a baseline that matters in practice.
+
+    Enough samples make any difference significant, also one that changes no decision. The bounds: a tenth of a
+    percentage point for accuracy and calibration errors, which reports print with that precision; .005 for AUROC, AUPR
+    and FPR at 95 % TPR, about what another seed of the same training moves them by; 1 % of the baseline for log-loss,
+    Brier score and areas under risk-coverage curves, the gain below which an evaluation does not advise a
+    temperature. Errors averaged over classes (``sce``) or squared (``skce``) are relative as well.
+
+    Args:
+        metric: The metric that is compared.
+        baseline: Its value for the baseline.
+
+    Example:
+        >>> from calibrant.metrics import AUROC, NLL
+        >>> smallest_effect(AUROC(), 0.9), smallest_effect(NLL(), 0.3)
+        (0.005, 0.003)
+    """
+    if metric.name in _ABSOLUTE:
+        return _ABSOLUTE[metric.name]
+    if metric.family == "calibration" and metric.name not in _RELATIVE_ERRORS:
+        return _CALIBRATION
+    return _RELATIVE * abs(baseline)
+
+
+LEVEL = 0.05
+"""Significance level of every test."""
+
+
+def is_beyond_noise(low: float, high: float, p: float) -> bool:
+    """Whether chance would rarely give such a difference: its p-value is at most .05 and its interval excludes 0."""
+    return p <= LEVEL and not low <= 0 <= high
+
+
+def side_of(metric: Metric, *, baseline: float, value: float, low: float, high: float, p: float) -> Side:
+    """Return whether a difference from a baseline is better, worse or neither: the one rule of all comparisons.
+
+    It is better or worse if it is beyond noise and at least :func:`smallest_effect`; everything else is alike.
+
+    Args:
+        metric: The metric that is compared.
+        baseline: Its value for the baseline.
+        value: The difference from the baseline.
+        low: Lower end of its 95 % interval.
+        high: Upper end of its 95 % interval.
+        p: Its p-value, corrected for the number of comparisons.
+
+    Example:
+        >>> from calibrant.metrics import NLL
+        >>> side_of(NLL(), baseline=0.8, value=-0.02, low=-0.03, high=-0.01, p=0.001)
+        'better'
+        >>> side_of(NLL(), baseline=0.8, value=-0.002, low=-0.003, high=-0.001, p=0.001)
+        'alike'
+    """
+    is_small = abs(value) < smallest_effect(metric, baseline)
+    if metric.lower_is_better is None or is_small or not is_beyond_noise(low, high, p):
+        return "alike"
+    return "better" if (value < 0) == metric.lower_is_better else "worse"
 
 
 @final

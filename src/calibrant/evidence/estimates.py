@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibrant.evidence.differences import LEVEL
 from calibrant.evidence.resampling import (
     HAS_INFLUENCES,
     GroupDraws,
@@ -26,7 +27,6 @@ from calibrant.evidence.resampling import (
 )
 from calibrant.metrics import SECE, Accuracy, ECEL2Debiased, Metric, Tally
 from calibrant.metrics.base import (
-    LEVEL,
     Binned,
     BinnedMoments,
     Gridded,

@@ -15,11 +15,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias, final, get_args
 import torch
 from torch import Tensor
 
-from calibrant.checks import existing_file
+from calibrant.checks import as_features, existing_file
 from calibrant.errors import Argument, FileError, InputError, UnknownNameError
 from calibrant.files.source import Column, Content, open_mapping, open_npz, open_safetensors, open_torch, suffix_of
 from calibrant.files.tables import is_frame, open_arrow, open_csv, open_frame, open_parquet
-from calibrant.numerics.neighbours import as_features
 from calibrant.predictions import Predictions, TopLabel
 
 Kind = Literal["logits", "probs", "top-label"]

@@ -23,13 +23,12 @@ from torch import Tensor, nn
 
 from calibrant import catalogue
 from calibrant.atomic import atomic_path, save_tensors
-from calibrant.checks import existing_file
+from calibrant.checks import as_features, existing_file
 from calibrant.errors import FileError, InputError, reading
 from calibrant.files.source import as_class_names
 from calibrant.inference import state_digest
 from calibrant.maps import FitSummary, Map, ProximityMap
 from calibrant.metrics import ECE, NLL, Accuracy, Brier, Tally
-from calibrant.numerics.neighbours import as_features
 from calibrant.numerics.newton import Certificate
 from calibrant.predictions import Predictions
 

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from calibrant.checks import check_at_least, check_known
+from calibrant.checks import as_features, check_at_least, check_known
 from calibrant.errors import InputError
 from calibrant.maps.base import FitSummary, FittedModule, Setting, as_result, require, rises
 from calibrant.maps.curves import top_log_odds, with_top_log_odds
-from calibrant.numerics.neighbours import Closeness, as_features, blocks_of, closeness_of, nearest_distances, unit_rows
+from calibrant.numerics.neighbours import Closeness, blocks_of, closeness_of, nearest_distances, unit_rows
 from calibrant.numerics.softmax import working
 from calibrant.predictions import Predictions
 

@@ -6,7 +6,6 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from calibrant.checks import as_tensor, check_at_least, check_real
 from calibrant.errors import InputError
 from calibrant.numerics.softmax import working
 
@@ -14,34 +13,6 @@ Closeness: TypeAlias = Literal["exp_mean_distance", "mean_exp_square"]
 
 # Numbers that a block of samples may need at once.
 _BLOCK = 1 << 24
-
-
-def as_features(values: object, *, rows: int | None = None, name: str = "features") -> Tensor:
-    """Return a matrix of finite numbers with one row per sample.
-
-    Raises:
-        InputError: If it is anything else; the message says where.
-    """
-    features = check_real(as_tensor(values, name), name)
-    if features.ndim != 2 or 0 in features.shape:
-        raise InputError(
-            f"{name} must have shape (n, d), one row per sample; "
-            f"got {tuple(features.shape)}. Flatten what the layer gives, for example features.flatten(1)."
-        )
-    if rows is not None and len(features) != rows:
-        raise InputError(
-            f"{name} must have as many rows as the predictions, {rows}; got {len(features)}. "
-            "Take both from one pass over the same data."
-        )
-    if not torch.isfinite(features.sum()):  # one pass; the position is searched only if something is wrong
-        wrong = (~torch.isfinite(features)).nonzero()
-        if wrong.numel():
-            row, column = wrong[0].tolist()
-            raise InputError(
-                f"{name} must be finite; got {features[row, column].item()} at row {row}, column {column}. "
-                "Remove the sample from the predictions too."
-            )
-    return features
 
 
 def unit_rows(features: Tensor) -> Tensor:
@@ -86,7 +57,7 @@ def proximity(
     Args:
         features: Shape (m, d), finite.
         reference: Rows to search for neighbours, (r, d); by default the features themselves, each row without itself.
-        neighbours: Number of neighbours.
+        neighbours: Number of neighbours, at least 1.
         closeness: exp(−mean distance), as in the paper's text, or the mean of exp(−distance²), as in its public code.
 
     Raises:
@@ -97,7 +68,6 @@ def proximity(
         >>> [round(value, 4) for value in proximity(corners, neighbours=1).tolist()]  # the last is √2 from the others
         [1.0, 1.0, 0.2431]
     """
-    check_at_least(neighbours, 1, "neighbours")
     points = unit_rows(features)
     others = points if reference is None else unit_rows(reference).to(points)
     least = neighbours + (reference is None)

@@ -5,9 +5,10 @@ import pytest
 import torch
 from scipy.spatial.distance import cdist
 
+from calibrant.checks import as_features
 from calibrant.errors import InputError
 from calibrant.numerics import neighbours
-from calibrant.numerics.neighbours import as_features, nearest_distances, proximity, unit_rows
+from calibrant.numerics.neighbours import nearest_distances, proximity, unit_rows
 
 
 def some_features(n, d=8, *, seed=0, dtype=torch.float64):
@@ -80,8 +81,6 @@ def test_too_few_rows_are_refused():
         proximity(some_features(10))
     with pytest.raises(InputError, match="at least 10 rows"):
         proximity(some_features(5), some_features(9))
-    with pytest.raises(InputError, match="neighbours must be at least 1"):
-        proximity(some_features(5), neighbours=0)
 
 
 def test_features_are_a_finite_matrix_with_a_row_for_each_prediction():
