@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 from calibrant import catalogue
-from calibrant.clamping import ClampingEvaluation, ClampingSummary, StrengthTrial
+from calibrant.clamping import ClampingEvaluation, ClampingOutcome, ClampingSummary, StrengthTrial
 from calibrant.comparison import Comparison, MethodResult
 from calibrant.diagnosis import (
     Band,
@@ -178,9 +178,17 @@ def made_clamping(*, helps=True):
     clamped = method("clamped", after, losses if helps else {"uncalibrated": losses["uncalibrated"]}, seconds=12.0)
     parts = (method("T* only", 0.7303, {"temperature": 0.7028}),) if helps else ()
     trials = (StrengthTrial(1.0, -0.0123, 0.002, 0.4), StrengthTrial(0.1, -0.0311, 0.004, 1.2))
-    outcome = "δ helps: it was chosen" if helps else "δ does not help here: it was not chosen"
     summary = ClampingSummary(
-        {"strength": "path"}, 500, 12.0, None, 0.1 if helps else math.inf, 0.0, trials, (outcome, "T is at a bound")
+        {"strength": "path"},
+        500,
+        12.0,
+        None,
+        0.1 if helps else math.inf,
+        0.0,
+        trials,
+        ("T is at a bound",),
+        outcome=ClampingOutcome.helps if helps else ClampingOutcome.no_help,
+        outcome_note="δ helps: it was chosen" if helps else "δ does not help here: it was not chosen",
     )
     return ClampingEvaluation(
         (*methods, clamped),

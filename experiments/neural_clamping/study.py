@@ -222,7 +222,7 @@ class _Bench:
             "objective": _rounded(fitted.summary.certificate.objective),
             "captured_gradient_off": _rounded(self._fast.off) if isinstance(self._fast, Graphed) else None,
             "calibration": {"ece": _rounded(ece(on_calibration)), "nll": _rounded(nll(on_calibration))},
-            "notes": list(fitted.summary.notes),
+            "notes": list(fitted.summary.all_notes),
             "rows": self._parts(parts),
             "differences": {
                 f"{each.row} - {each.baseline}": _differences(each.differences)

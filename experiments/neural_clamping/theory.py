@@ -222,6 +222,7 @@ def efficient_clamping(
         gamma=gamma,
         notes=(note, *map(str, warned)),
         caveats=caveats_of(warned),
+        head_is_optimal=not isinstance(head, TemperatureScaling) or head.criterion == "nll",
     )
     return ClampedModel(model, delta, fitted, space=space, summary=summary)
 

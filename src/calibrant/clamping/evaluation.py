@@ -163,17 +163,9 @@ def clamping_metrics(n_bins: int = 15) -> tuple[Metric, ...]:
 
 
 def needs_refit(clamped: ClampedModel) -> bool:
-    """Whether T is not the optimum of the log-loss at δ, so that the effect of δ cannot be read off the clamped model.
-
-    This is so after a focal loss, and after a descent that need not have converged. Every other head is solved for the
-    log-loss.
-    """
-    if not isinstance(clamped.head, Scale) or not bool(clamped.delta.any()):
-        return False
-    summary = _summary(clamped)
-    solver, head = summary.settings.get("solver", {}), summary.settings.get("head", {})
-    is_exact = solver.get("kind", "ExactSolver") == "ExactSolver" and head.get("criterion", "nll") == "nll"
-    return summary.gamma > 0 or not is_exact
+    """Return whether T must be refitted to measure the effect of δ, because it does not minimise the log-loss at δ."""
+    is_temperature, has_delta = isinstance(clamped.head, Scale), bool(clamped.delta.any())
+    return is_temperature and has_delta and not _summary(clamped).head_is_optimal
 
 
 def evaluate_clamping(  # noqa: PLR0913  # two sets of samples, each before and after
@@ -234,7 +226,7 @@ def evaluate_clamping(  # noqa: PLR0913  # two sets of samples, each before and 
         results.add_trial(REFITTED, TemperatureScaling(), _refitted(clamped, calibration_after, after), [kind])
     # Without δ it is the head alone to the last digits, which a paired test would find; by a focal loss it is not.
     baselines = [name for name in (REFITTED, *methods) if has_delta or summary.gamma > 0 or name != kind]
-    result = MethodResult(CLAMPED, NeuralClamping.title, seconds=summary.seconds, notes=summary.notes)
+    result = MethodResult(CLAMPED, NeuralClamping.title, seconds=summary.seconds, notes=summary.all_notes)
     results.add(result, after, baselines)
     with_delta = REFITTED if is_refitted else CLAMPED
     is_known = has_delta and with_delta in results.known and kind in results.known

@@ -24,7 +24,7 @@ from calibrant.atomic import atomic_path, save_tensors
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base import assign_folds
 from calibrant.clamping.inputs import Basis
-from calibrant.clamping.model import StrengthTrial, migrate_settings
+from calibrant.clamping.model import ClampingOutcome, StrengthTrial, migrate_settings
 from calibrant.clamping.objective import HeadFit, Objective, Penalty
 from calibrant.clamping.passes import Passes
 from calibrant.clamping.solver import Descent, ExactSolver, StochasticSolver, StochasticState, descend_stochastically
@@ -161,6 +161,8 @@ class FitResult(NamedTuple):
     trials: tuple[StrengthTrial, ...] = ()
     notes: tuple[str, ...] = ()
     caveats: tuple[Caveat, ...] = ()
+    outcome: ClampingOutcome = ClampingOutcome.not_cross_validated
+    outcome_note: str = ""
 
     def with_notes(self, *first: str) -> "FitResult":
         """Return the result with other notes before its own."""
@@ -367,10 +369,11 @@ def fit_cross_validated(run: FitRun, gamma: float, strengths: Sequence[float] | 
         follower = StrengthCrossValidation(run, gamma, folds=folds)
     except FitError as error:  # mostly because too few predictions are wrong to leave some in every fold
         note = f"δ was not tried: the head alone could not be fitted in every fold ({error}). It is 0."
-        return run.head_alone(gamma).with_notes(note)
+        return run.head_alone(gamma)._replace(outcome=ClampingOutcome.cross_validation_failed, outcome_note=note)
     chosen = follower.choose(strengths)
     if math.isinf(chosen.strength):
-        result = run.head_alone(gamma).with_notes(_no_help_note(chosen.trials), *chosen.notes)
+        outcome = ClampingOutcome.no_help if chosen.trials else ClampingOutcome.cross_validation_failed
+        result, note = run.head_alone(gamma), _no_help_note(chosen.trials)
     else:
         start = run.basis.to_delta(chosen.start.reshape(run.basis.shape)).to(run.zero_delta)
         result = _fit_exactly(run, gamma, chosen.strength, start, "final", known=chosen.known)
@@ -378,9 +381,11 @@ def fit_cross_validated(run: FitRun, gamma: float, strengths: Sequence[float] | 
             weakest = "the weakest of the strengths tried is the best one, so a weaker one may be better still."
             result = result.with_notes(f"{weakest} Give some below {chosen.strength:.3g} as well, as a tuple.")
             result = result._replace(caveats=(*result.caveats, Caveat.weakest_strength))
-        result = result.with_notes(_help_note(chosen), *chosen.notes)
+        outcome, note = ClampingOutcome.helps, _help_note(chosen)
     cut_short = (Caveat.path_cut_short,) if chosen.notes else ()
-    return result._replace(trials=chosen.trials, caveats=(*result.caveats, *cut_short))
+    return result.with_notes(*chosen.notes)._replace(
+        trials=chosen.trials, caveats=(*result.caveats, *cut_short), outcome=outcome, outcome_note=note
+    )
 
 
 class ChosenStrength(NamedTuple):

@@ -25,26 +25,26 @@ from calibrant.maps import Map, Scale
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import working
 
-_MIN_BYTES = 4  # bytes per number; fewer are too few digits for δ
+_MIN_BYTES = 4  # per number of δ: fewer are too few digits
 
 
 class ClampingOutcome(StrEnum):
-    """Whether δ helps, on samples that δ had not seen."""
+    """Whether δ helps on held-out samples."""
 
     helps = "helps"
     no_help = "no_help"
-    cross_validation_failed = "cross_validation_failed"  # cross-validation was not possible, so δ is 0
+    cross_validation_failed = "cross_validation_failed"  # so δ is 0
     not_cross_validated = "not_cross_validated"  # the strength was given, or chosen on the samples of the fit
 
 
 @final
 @dataclass(frozen=True)
 class StrengthTrial:
-    """One strength λ of the penalty on δ, evaluated on held-out samples."""
+    """One strength of the penalty on δ, evaluated on held-out samples."""
 
-    strength: float  # λ, per mean loss; infinity is temperature scaling
-    change: float  # of the cross-validated log-loss against λ = ∞; below 0 is better
-    standard_error: float  # of the change
+    strength: float  # per sample, as in NeuralClamping; infinity: the head alone
+    change: float  # change of the cross-validated log-loss against the head alone; below 0 is better
+    standard_error: float  # standard error of the change
     norm: float  # ‖δ‖
 
 
@@ -54,37 +54,34 @@ class ClampingSummary:
     """Record of a fit of Neural Clamping."""
 
     settings: dict[str, Any]  # options of the method, as plain values and lists
-    n_samples: int  # that it was fitted on
+    n_samples: int  # number of calibration samples
     seconds: float
-    certificate: Certificate | None  # of the optimum over δ; None where there was nothing to minimise
-    strength: float  # the λ chosen; infinity if δ did not help
-    gamma: float  # of the focal loss; 0 is the log-loss
-    trials: tuple[StrengthTrial, ...] = ()  # every λ tried
-    notes: tuple[str, ...] = ()  # sentences; where strengths were cross-validated, the first states the outcome
+    certificate: Certificate | None  # where the descent in δ stopped; None where δ was not fitted
+    strength: float  # the chosen one, per sample; infinity: δ = 0
+    gamma: float  # γ of the focal loss; 0 is the log-loss
+    trials: tuple[StrengthTrial, ...] = ()  # every strength that was cross-validated
+    notes: tuple[str, ...] = ()  # sentences about the fit; the outcome has its own
     caveats: tuple[Caveat, ...] = ()  # kinds of the notes that change how the result is to be read
+    outcome: ClampingOutcome = ClampingOutcome.not_cross_validated
+    outcome_note: str = ""  # the outcome in words; empty where strengths were not cross-validated
+    head_is_optimal: bool = True  # whether the head minimises the log-loss at δ: not after a focal or stochastic fit
 
     @property
-    def outcome(self) -> ClampingOutcome:
-        """Whether δ helps, as far as the calibration samples show it."""
-        given = self.settings.get("strength")
-        cross_validated = given == "path" or isinstance(given, list)
-        if not cross_validated or self.settings.get("choose_by", "cross-validated-nll") != "cross-validated-nll":
-            return ClampingOutcome.not_cross_validated
-        if not self.trials:
-            return ClampingOutcome.cross_validation_failed
-        return ClampingOutcome.no_help if math.isinf(self.strength) else ClampingOutcome.helps
+    def all_notes(self) -> tuple[str, ...]:
+        """The outcome in words, if there is one, and the notes."""
+        return (self.outcome_note, *self.notes) if self.outcome_note else self.notes
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values; infinities stay numbers."""
         certificate = None if self.certificate is None else self.certificate._asdict()
         trials = [asdict(trial) for trial in self.trials]
         lists = {"trials": trials, "notes": list(self.notes), "caveats": [str(caveat) for caveat in self.caveats]}
-        return vars(self) | {"certificate": certificate} | lists
+        return vars(self) | {"certificate": certificate, "outcome": str(self.outcome)} | lists
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
         """Rebuild a summary from :meth:`as_dict`, also of earlier versions; numbers below 0 are refused."""
-        plain = {"n_samples": plain.get("rows"), **plain}  # the name in files of version 2 and before
+        plain = _migrate_summary(plain)
         certificate = plain["certificate"]
         known = {str(caveat): caveat for caveat in Caveat}  # earlier versions wrote none, later ones may write others
         trials = tuple(StrengthTrial(**trial) for trial in plain["trials"])
@@ -93,8 +90,9 @@ class ClampingSummary:
         for name, value in numbers:
             if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
                 raise InputError(f"{name} must be a number from 0; got {value!r}.")
+        check_bool(plain["head_is_optimal"], "head_is_optimal")
         return cls(
-            settings=migrate_settings(plain["settings"]),
+            settings=plain["settings"],
             n_samples=check_at_least(plain["n_samples"], 0, "n_samples"),
             seconds=float(plain["seconds"]),
             certificate=None if certificate is None else Certificate(**certificate),
@@ -103,7 +101,36 @@ class ClampingSummary:
             trials=trials,
             notes=tuple(map(str, plain["notes"])),
             caveats=tuple(known[name] for name in plain.get("caveats", ()) if name in known),
+            outcome=ClampingOutcome(plain["outcome"]),
+            outcome_note=str(plain["outcome_note"]),
+            head_is_optimal=plain["head_is_optimal"],
         )
+
+
+def _migrate_summary(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a summary with the fields of this version.
+
+    Earlier versions called the samples ``rows``. They wrote no outcome, which follows from the settings, and its
+    sentence as the first of the notes.
+    """
+    summary = {"n_samples": plain.get("rows"), **plain, "settings": migrate_settings(plain["settings"])}
+    if "outcome" in plain:
+        return summary
+    settings, outcome = summary["settings"], ClampingOutcome.not_cross_validated
+    is_chosen = settings.get("strength") == "path" or isinstance(settings.get("strength"), list)
+    if is_chosen and settings.get("choose_by", "cross-validated-nll") == "cross-validated-nll":
+        outcome = ClampingOutcome.no_help if math.isinf(plain["strength"]) else ClampingOutcome.helps
+        outcome = outcome if plain["trials"] else ClampingOutcome.cross_validation_failed
+    has_note = outcome is not ClampingOutcome.not_cross_validated and bool(plain["notes"])
+    is_exact = settings.get("solver", {}).get("kind", "ExactSolver") == "ExactSolver"
+    head = settings.get("head")
+    minimises_log_loss = not isinstance(head, Mapping) or head.get("criterion", "nll") == "nll"
+    return summary | {
+        "outcome": outcome,
+        "outcome_note": plain["notes"][0] if has_note else "",
+        "notes": plain["notes"][has_note:],
+        "head_is_optimal": is_exact and minimises_log_loss and plain["gamma"] == 0,
+    }
 
 
 def migrate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -272,6 +272,9 @@ class NeuralClamping:
             trials=result.trials,
             notes=(*result.notes, *map(str, warned)),
             caveats=(*result.caveats, *caveats_of(warned)),
+            outcome=result.outcome,
+            outcome_note=result.outcome_note,
+            head_is_optimal=isinstance(self.solver, ExactSolver) and result.gamma == 0,
         )
         return ClampedModel(model, result.delta, result.head, space=self.space, summary=summary)
 

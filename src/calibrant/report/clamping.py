@@ -258,9 +258,9 @@ def _facts(record: ClampingEvaluation) -> list[str]:
 
 
 def _fit_notes(summary: ClampingSummary) -> list[str]:
-    """Return the notes of the fit, without the outcome of cross-validation, which the verdict has."""
-    is_stated = summary.outcome in {ClampingOutcome.helps, ClampingOutcome.no_help}
-    return list(summary.notes[1:] if is_stated else summary.notes)
+    """Return the notes of the fit; the verdict has the outcome of cross-validation, but not why it failed."""
+    failed = summary.outcome is ClampingOutcome.cross_validation_failed
+    return list(summary.all_notes if failed else summary.notes)
 
 
 # Words.

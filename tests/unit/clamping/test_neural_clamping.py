@@ -128,7 +128,7 @@ class TestKnownTruth:
             alone = float(F.cross_entropy(scaled(samples)(network()(others[0])), others[1]))
             best = float(F.cross_entropy(network()(others[0] + 0.5) / 0.5, others[1]))
         assert nll(clamped, others) < alone - 0.8 * (alone - best)
-        assert clamped.summary.notes[0].startswith("δ helps: at λ = ")
+        assert clamped.summary.outcome_note.startswith("δ helps: at λ = ")
 
     def test_of_a_linear_network_the_shift_of_the_logits_is_recovered(self):
         torch.manual_seed(3)
@@ -154,8 +154,8 @@ class TestKnownTruth:
             answers.append(math.isinf(clamped.summary.strength))
             if answers[-1]:
                 assert not clamped.delta.any()
-                assert clamped.summary.notes[0].startswith("δ does not help here: of ")
-                assert clamped.summary.notes[0].endswith("The result is δ = 0, the head alone.")
+                assert clamped.summary.outcome_note.startswith("δ does not help here: of ")
+                assert clamped.summary.outcome_note.endswith("The result is δ = 0, the head alone.")
                 assert clamped.temperature == pytest.approx(float(scaled(samples, linear).temperature), rel=1e-6)
                 assert clamped.summary.trials
         assert sum(answers) >= 9

@@ -118,21 +118,21 @@ def test_a_shift_of_all_inputs_is_found_and_undone(clamp, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "judge", "runs"),
+    ("more", "with_delta", "runs"),
     [(("--strength", 0.01), "clamped", 1), (("--preset", "toolkit"), "TS on δ*", 2)],
     ids=["solved", "descended"],
 )
-def test_delta_is_judged_behind_the_best_temperature_and_refitted_only_where_that_is_needed(
-    clamp, tmp_path, monkeypatch, more, judge, runs
+def test_delta_is_evaluated_at_the_best_temperature_and_refitted_only_where_that_is_needed(
+    clamp, tmp_path, monkeypatch, more, with_delta, runs
 ):
-    counted, behind = [], NetworkPredictions.behind
-    monkeypatch.setattr(NetworkPredictions, "behind", lambda *given: counted.append(given) or behind(*given))
+    counted, run = [], NetworkPredictions.predictions_of
+    monkeypatch.setattr(NetworkPredictions, "predictions_of", lambda *given: counted.append(given) or run(*given))
     code, told, err = clamp(tmp_path / "out", *more)
     assert (code, len(counted)) == (0, runs), err
     effect = json.loads((tmp_path / "out" / "report.json").read_text())["delta"]["effect"]
-    assert (effect["with"], effect["without"]) == (judge, "temperature")
+    assert (effect["with"], effect["without"]) == (with_delta, "temperature")
     assert effect["changes"]["nll"]["side"] == "better"
-    assert f"{judge} − temperature" in told
+    assert f"{with_delta} − temperature" in told
 
 
 def test_where_inputs_are_as_they_should_be_the_answer_is_a_temperature(clamp, tmp_path):

@@ -14,6 +14,7 @@ from calibrant.calibrators import StructuredVectorScaling, TemperatureScaling, U
 from calibrant.calibrators.base import Trial
 from calibrant.clamping import (
     ClampedModel,
+    ClampingOutcome,
     ClampingSummary,
     ExactSolver,
     NeuralClamping,
@@ -37,9 +38,6 @@ def network():
     return nn.Linear(5, 3)
 
 
-STOCHASTIC = {"solver": {"kind": "StochasticSolver"}}
-
-
 def case(
     delta,
     temperature=1.0,
@@ -49,11 +47,10 @@ def case(
     gamma=0.0,
     strength=0.1,
     trials=(),
-    notes=(),
     n=600,
     head=None,
-    settings=None,
     truth=None,
+    **fields,
 ):
     """Labels drawn from softmax(f(x + shift) · heat); a given δ; all evaluated on other samples."""
     generator = torch.Generator().manual_seed(3)
@@ -63,9 +60,8 @@ def case(
         if truth is not None:
             labels[:n] = truth(model, inputs[:n])
         rows = Predictions.from_logits(model(inputs), labels)
-        summary = ClampingSummary(
-            {"strength": strength, **(settings or {})}, n, 1.0, None, strength, gamma, trials, notes
-        )
+        fields = {"head_is_optimal": gamma == 0} | fields
+        summary = ClampingSummary({"strength": strength}, n, 1.0, None, strength, gamma, trials, **fields)
         scale = Scale(torch.tensor(temperature, dtype=torch.float64), n_classes=3)
         clamped = ClampedModel(model, torch.full((5,), float(delta)), scale, summary=summary)
         after = Predictions.from_logits(clamped(inputs), labels)
@@ -98,7 +94,8 @@ def with_effect(found, effect):
 
 def searched(found):
     """The same evaluation as if the strength had been chosen."""
-    return replace(found, summary=replace(found.summary, settings={"strength": "path"}))
+    settings = {"strength": "path"}
+    return replace(found, summary=replace(found.summary, settings=settings, outcome=ClampingOutcome.no_help))
 
 
 def without_spread():
@@ -121,10 +118,10 @@ CASES = {
     "δ = 0 as chosen": lambda: searched(case(0.0, 0.5, shift=0.0, strength=math.inf, trials=TRIALS[:1])),
     "δ = 0 and T = 1": lambda: searched(case(0.0, 1.001, shift=0.0, heat=1.0, strength=math.inf, trials=TRIALS[:1])),
     "δ = 0 by the focal loss": lambda: case(0.0, 3.0, shift=0.0, gamma=3.0, strength=math.inf),
-    "T too high, δ too small to matter": lambda: case(1e-3, 3.0, shift=0.0, settings=STOCHASTIC),
-    "T right, δ too small to matter": lambda: case(1e-3, 0.5, shift=0.0, settings=STOCHASTIC),
-    "T much too high": lambda: case(SHIFT, 8.0, settings=STOCHASTIC),
-    "T a little too high": lambda: case(SHIFT, 0.8, settings=STOCHASTIC),
+    "T too high, δ too small to matter": lambda: case(1e-3, 3.0, shift=0.0, head_is_optimal=False),
+    "T right, δ too small to matter": lambda: case(1e-3, 0.5, shift=0.0, head_is_optimal=False),
+    "T much too high": lambda: case(SHIFT, 8.0, head_is_optimal=False),
+    "T a little too high": lambda: case(SHIFT, 0.8, head_is_optimal=False),
     "no spread in the test samples": without_spread,
     "accuracy lost": costly,
     "no head": lambda: fitted(NeuralClamping(head=Uncalibrated(), strength=0.01)),
@@ -154,7 +151,7 @@ def test_the_right_delta_is_compared_with_both_baselines():
     assert torch.equal(found.predictions["T* only"].logits, found.predictions["uncalibrated"].logits / 0.5)
 
 
-@pytest.mark.parametrize("how", [{"settings": STOCHASTIC}, {"gamma": 2.0}, {"gamma": 2.0, "settings": STOCHASTIC}])
+@pytest.mark.parametrize("how", [{"head_is_optimal": False}, {"gamma": 2.0}])
 def test_elsewhere_delta_is_evaluated_by_the_best_temperature_with_it_and_without(how):
     found = case(SHIFT, 4.0, **how)
     inputs, labels, model = torch.randn(1200, 5, generator=torch.Generator().manual_seed(3)), None, network()
@@ -173,7 +170,7 @@ def test_elsewhere_delta_is_evaluated_by_the_best_temperature_with_it_and_withou
 
 def test_where_no_temperature_can_be_refitted_the_effect_of_delta_is_unknown(monkeypatch):
     monkeypatch.setattr("calibrant.clamping.evaluation._refitted", lambda *_: Trial(failure="it has no optimum."))
-    found = case(SHIFT, 0.5, settings=STOCHASTIC)
+    found = case(SHIFT, 0.5, head_is_optimal=False)
     assert found.effect is None
     words = clamping_verdict(found)
     assert words.headline.startswith("Whether δ helps is unknown")
@@ -183,7 +180,7 @@ def test_where_no_temperature_can_be_refitted_the_effect_of_delta_is_unknown(mon
 
 
 def test_a_refit_without_its_samples_is_refused():
-    summary = ClampingSummary(STOCHASTIC, 9, 1.0, None, 0.1, 0.0)
+    summary = ClampingSummary({}, 9, 1.0, None, 0.1, 0.0, head_is_optimal=False)
     scale = Scale(torch.tensor(1.0, dtype=torch.float64), n_classes=3)
     clamped = ClampedModel(network(), torch.ones(5), scale, summary=summary)
     rows = Predictions.from_logits(torch.randn(40, 3, generator=torch.manual_seed(0)), torch.arange(40) % 3)
@@ -213,8 +210,9 @@ def test_caveats_of_a_fit_stand_in_the_headline(method, shift, words):
 
 
 def test_notes_of_the_fit_stand_once():
-    notes, trials = ("δ helps: at λ = 1 a row …", "T = 2 after 100 epochs."), (StrengthTrial(0.1, -0.01, 0.001, 0.1),)
-    found = case(SHIFT, 0.5, notes=notes, trials=trials, settings={"strength": [0.1]})
+    note, trials = "δ helps: at strength 1 per sample …", (StrengthTrial(0.1, -0.01, 0.001, 0.1),)
+    notes = ("T = 2 after 100 epochs.",)
+    found = case(SHIFT, 0.5, notes=notes, trials=trials, outcome=ClampingOutcome.helps, outcome_note=note)
     assert clamping_page(found).notes == ("T = 2 after 100 epochs.",)
     assert "## Notes\n\n- T = 2 after 100 epochs." in to_markdown(clamping_page(found))
 
