@@ -24,7 +24,7 @@ from calibrant.calibrators.auto import default_candidates
 from calibrant.calibrators.base import absent_classes, try_fit
 from calibrant.calibrators.selection import label
 from calibrant.errors import CalibrantWarning, InputError
-from calibrant.evidence import Difference, Estimate, PairedBootstrap, correct, estimate, smallest_effect
+from calibrant.evidence import Difference, Estimate, PairedBootstrap, apply_holm, estimate, smallest_effect
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
 from calibrant.notebook import HasReport
@@ -384,7 +384,7 @@ def _with_differences(
             if name != baseline
         }
         corrected = {
-            metric.name: correct(metric, {name: by[metric.name] for name, by in changes.items()}, planned=planned)
+            metric.name: apply_holm(metric, {name: by[metric.name] for name, by in changes.items()}, planned=planned)
             for metric in bootstrap.metrics
         }
         return {name: {metric: by_name[name] for metric, by_name in corrected.items()} for name in changes}

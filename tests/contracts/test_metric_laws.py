@@ -27,7 +27,7 @@ from calibrant.errors import InputError
 from calibrant.evaluation import evaluate
 from calibrant.metrics import Metric, RankedCells, RankedSamples, Tally
 from calibrant.metrics.base import Family, LabelStatistic, TopStatistic
-from calibrant.metrics.states import Ranked, SampleKeys, Sums, merge
+from calibrant.metrics.states import PackedSamples, Ranked, Sums, merge
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -525,14 +525,14 @@ class TestStatesSideBySide:
     @given(data=st.data())
     def test_ranked_answers_tell_what_the_rows_tell(self, metric, data):
         rows = data.draw(st.one_of(predictions(dtypes=(torch.float64,)), top_labels())).top
-        ranked = SampleKeys.gather(rows.log_odds, rows.correct).ranked
+        ranked = PackedSamples.gather(rows.log_odds, rows.correct).ranked
         assert_same(metric, metric.value(metric.statistic.of_ranked(ranked)), metric(rows))
 
     @each(TOP)
     @given(data=st.data())
     def test_resampled_ranked_answers_are_read_one_by_one(self, metric, data):
         rows = data.draw(st.one_of(predictions(), top_labels())).top
-        ranked = SampleKeys.gather(rows.log_odds, rows.correct).ranked
+        ranked = PackedSamples.gather(rows.log_odds, rows.correct).ranked
         rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
         drawn = torch.from_numpy(self.resampled(rng, ranked, (2, 2))).double()
         right, wrong = drawn.chunk(2, dim=-1)
@@ -546,7 +546,7 @@ class TestStatesSideBySide:
     @given(data=st.data())
     def test_a_resample_is_worth_its_rows_written_out(self, metric, data):
         rows = data.draw(top_labels())
-        ranked = SampleKeys.gather(rows.log_odds, rows.correct).ranked
+        ranked = PackedSamples.gather(rows.log_odds, rows.correct).ranked
         rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
         right, wrong = self.resampled(rng, ranked, ()).reshape(2, -1)
         value = metric.value(
@@ -570,7 +570,7 @@ class TestStatesSideBySide:
         rows = data.draw(predictions())
         rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
         labels = torch.from_numpy(rng.integers(0, rows.n_classes, (3, len(rows))))
-        values = metric.value(metric.statistic.relabelled(rows, labels))
+        values = metric.value(metric.statistic.states_for_labels(rows, labels))
         assert values.shape == (3,)
         for value, row in zip(values, labels, strict=True):
             assert_same(metric, value, metric(Predictions.from_logits(rows.logits, row)), absolute=1e-7)

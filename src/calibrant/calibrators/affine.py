@@ -16,10 +16,10 @@ from calibrant.numerics.binning import errors_at_temperatures
 from calibrant.numerics.inverse_temperature import (
     InverseTemperatureFit,
     fit_inverse_temperature,
-    fit_with_half_an_error,
+    fit_with_pseudo_error,
     focal_loss,
 )
-from calibrant.numerics.softmax import working
+from calibrant.numerics.softmax import to_working_precision
 from calibrant.numerics.softmax_regression import AffineFit, Ridge, WeightShape, fit_affine
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
@@ -34,7 +34,7 @@ def temperature_fit(predictions: Predictions, name: str) -> InverseTemperatureFi
         FitError: If there is none, because the label has the largest logit in almost every sample.
     """
     best = fit_inverse_temperature(predictions.logits, predictions.labels, span=predictions.span)
-    if best.end == "cold":
+    if best.end == "zero_temperature":
         raise SeparableError(
             f"{name} must have some wrong predictions to learn from; here the label has the largest logit in (almost) "
             f"all {len(predictions)} samples, so larger weights are always better. Fit on more samples."
@@ -45,8 +45,8 @@ def temperature_fit(predictions: Predictions, name: str) -> InverseTemperatureFi
 def _finite_temperature_fit(predictions: Predictions) -> InverseTemperatureFit:
     """Fit the inverse temperature; warn if only half a pseudo-error makes it finite."""
     best = fit_inverse_temperature(predictions.logits, predictions.labels, span=predictions.span)
-    if best.end == "cold":
-        best = fit_with_half_an_error(predictions.logits, predictions.labels)
+    if best.end == "zero_temperature":
+        best = fit_with_pseudo_error(predictions.logits, predictions.labels)
         warnings.warn(
             f"(almost) all {len(predictions)} predictions are right, so that a smaller temperature always lowers the "
             f"log-loss; T = {1 / best.beta:.3g} is the optimum with half a pseudo-error added. It is a guess: fit on "
@@ -59,7 +59,7 @@ def _finite_temperature_fit(predictions: Predictions) -> InverseTemperatureFit:
 
 def log_probs_at(predictions: Predictions, beta: float) -> Tensor:
     """Log-probabilities at an inverse temperature, (n, k), in float32, or in float64 if the logits are."""
-    return (working(predictions.logits) * beta).log_softmax(dim=1)
+    return (to_working_precision(predictions.logits) * beta).log_softmax(dim=1)
 
 
 def check_every_class_seen(predictions: Predictions, name: str, *, least: int = 1) -> None:
@@ -178,7 +178,7 @@ class TemperatureScaling(Calibrator):
         if self.criterion == "focal" and self.gamma > 0:
             loss = partial(focal_loss, gamma=self.gamma)
             best = fit_inverse_temperature(predictions.logits, predictions.labels, loss=loss, span=predictions.span)
-            if best.end == "cold":
+            if best.end == "zero_temperature":
                 raise SeparableError(
                     "temperature must have a smallest focal loss above 0; here a smaller one is always better, because "
                     "the label has the largest logit in (almost) every sample. Fit on samples with some wrong "
@@ -186,7 +186,7 @@ class TemperatureScaling(Calibrator):
                 )
         else:
             best = _finite_temperature_fit(predictions)
-        if best.end == "hot":
+        if best.end == "infinite_temperature":
             warnings.warn(
                 CalibrantWarning(
                     f"the predictions are no better than guessing, so the best temperature is the largest allowed "

@@ -26,7 +26,7 @@ from calibrant.errors import (
 from calibrant.maps import Curve, FitSummary, Map, OneVsRest, TwoClassMap
 from calibrant.maps.curves import class_log_odds, predicted_log_odds
 from calibrant.numerics.newton import Certificate
-from calibrant.numerics.softmax import argmax_rows, working
+from calibrant.numerics.softmax import argmax_rows, to_working_precision
 from calibrant.numerics.uniform_share import floored
 from calibrant.paper import Paper
 from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR, Arrays, Predictions, TopLabel, as_predictions
@@ -83,7 +83,7 @@ def cross_validation_splits(predictions: Predictions, folds: int) -> Iterator[tu
 
 def top_label(predictions: Predictions) -> tuple[Tensor, Tensor]:
     """Return the log-odds of the predicted class, as the map computes them, and whether it is the label, (n,) each."""
-    parts = [predicted_log_odds(working(block.logits)) for block in predictions.blocks()]
+    parts = [predicted_log_odds(to_working_precision(block.logits)) for block in predictions.blocks()]
     predicted, log_odds = (torch.cat(column).squeeze(1) for column in zip(*parts, strict=True))
     return log_odds, predicted == predictions.labels
 
@@ -94,9 +94,11 @@ def one_vs_rest_log_odds(predictions: Predictions) -> tuple[Tensor, range]:
     Two classes are one problem, that of class 1, since the other is its mirror image.
     """
     if predictions.n_classes == 2:
-        logits = working(predictions.logits)
+        logits = to_working_precision(predictions.logits)
         return (logits[:, 1] - logits[:, 0])[None], range(1, 2)
-    log_odds = torch.cat([class_log_odds(working(block.logits)).T for block in predictions.blocks()], dim=1)
+    log_odds = torch.cat(
+        [class_log_odds(to_working_precision(block.logits)).T for block in predictions.blocks()], dim=1
+    )
     return log_odds.contiguous(), range(predictions.n_classes)
 
 
@@ -209,7 +211,7 @@ def _scores(
 ) -> NDArray[np.float64]:
     """Return log-loss, Brier score and correctness of some samples, without the map and with it, (2, 3, m)."""
     given, labels = predictions.logits[places], predictions.labels[places]
-    logits = torch.stack([working(given), working(apply(given, places))])
+    logits = torch.stack([to_working_precision(given), to_working_precision(apply(given, places))])
     correct = [argmax_rows(values) == labels for values in logits]  # the first class wins a tie
     gaps = logits.sub_(logits.amax(dim=2, keepdim=True))
     label_gap = gaps.gather(2, labels.expand(2, -1)[:, :, None])[:, :, 0].double().cpu().numpy()

@@ -29,7 +29,7 @@ from calibrant.maps import ClassBins, PooledMap, Steps, TopLabelMap
 from calibrant.numerics.binning import bin_index, counts_by, inner_edges
 from calibrant.numerics.isotonic import Blocks, equal_mass_starts, informative_bins, isotonic_blocks, tie_blocks
 from calibrant.numerics.newton import Certificate
-from calibrant.numerics.softmax import sort_in_place, working
+from calibrant.numerics.softmax import sort_in_place, to_working_precision
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
@@ -174,7 +174,7 @@ def _class_shares(predictions: Predictions, n_bins: int) -> Tensor:
     first = torch.arange(0, k * n_bins, n_bins, dtype=torch.int32, device=device)
     count, hits = torch.zeros(2, k * n_bins, dtype=torch.float64, device=device)
     for block in predictions.blocks():
-        cells = bin_index(working(block.logits).softmax(dim=1), n_bins).add_(first)
+        cells = bin_index(to_working_precision(block.logits).softmax(dim=1), n_bins).add_(first)
         count += torch.bincount(cells.flatten(), minlength=k * n_bins)
         hits += torch.bincount(cells.gather(1, block.labels[:, None])[:, 0], minlength=k * n_bins)
     return _shares(count.view(k, n_bins), hits.view(k, n_bins))

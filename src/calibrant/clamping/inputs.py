@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from calibrant.checks import are_images, check_at_least, check_bool
 from calibrant.errors import InputError
 from calibrant.inference import LabelledInputs
-from calibrant.numerics.softmax import working
+from calibrant.numerics.softmax import to_working_precision
 
 # Rounding of a normalisation in float32, relative to the range's ends; far less than a step of 8 bits.
 _ROUNDING = 1e-5
@@ -110,7 +110,7 @@ class InputSpace:
                 f"inputs must be a batch, (n, c, ...); got shape {tuple(inputs.shape)}. For one input, pass "
                 "inputs[None]."
             )
-        precise = working(inputs)
+        precise = to_working_precision(inputs)
         mean, std = (values.to(precise) for values in self._broadcast(inputs, axis=1))
         return precise * std + mean
 

@@ -23,7 +23,7 @@ from calibrant.files.map_file import Container, check_map, describe, describe_fi
 from calibrant.inference import extract_logits, is_training, load_weights, network_digest, network_state, state_digest
 from calibrant.maps import Map, Scale
 from calibrant.numerics.newton import Certificate
-from calibrant.numerics.softmax import working
+from calibrant.numerics.softmax import to_working_precision
 
 _MIN_BYTES = 4  # per number of δ: fewer are too few digits
 
@@ -206,7 +206,7 @@ class ClampedModel(nn.Module):
         self.model, self.head = model, head.train(is_training(model))
         self._space, self.summary = space, summary
         # A copy in float32 or float64.
-        self.register_buffer("delta", working(delta.detach()).clone(memory_format=torch.contiguous_format))
+        self.register_buffer("delta", to_working_precision(delta.detach()).clone(memory_format=torch.contiguous_format))
         # Computed without clipping too, to check the normalisation's channels.
         low, high = (None, None) if space is None else space.bounds(self.delta)
         clips = space is not None and space.clips
@@ -255,7 +255,7 @@ class ClampedModel(nn.Module):
 
     def probs(self, inputs: Tensor) -> Tensor:
         """Return calibrated probabilities, (n, ...) -> (n, k), in float32 or float64 whatever the network's type."""
-        logits: Tensor = self.head(working(extract_logits(self.model(self.perturbed(inputs)))))
+        logits: Tensor = self.head(to_working_precision(extract_logits(self.model(self.perturbed(inputs)))))
         return logits.softmax(dim=1)
 
     def train(self, mode: bool = True) -> Self:

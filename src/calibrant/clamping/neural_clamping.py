@@ -34,7 +34,7 @@ from calibrant.clamping.solver import ExactSolver, StochasticSolver
 from calibrant.clamping.starts import RandomStart, Start, ZeroStart
 from calibrant.errors import Argument, Caveat, InputError
 from calibrant.inference import LabelledInputs, check_network, first_inputs, frozen, warn_if_training
-from calibrant.numerics.softmax import working
+from calibrant.numerics.softmax import to_working_precision
 from calibrant.paper import Paper
 
 ChooseBy: TypeAlias = Literal["cross-validated-nll", "calibration-ece"]
@@ -298,7 +298,7 @@ class NeuralClamping:
             first_layer=None if clips else find_first_layer(model, inputs),
         )
         journal = Journal(folder, {} if folder is None else fit_fingerprint(self.settings(), model, samples))
-        basis, zero = self.delta_shape.basis(inputs[0]), torch.zeros_like(working(inputs[0]))
+        basis, zero = self.delta_shape.basis(inputs[0]), torch.zeros_like(to_working_precision(inputs[0]))
         return FitRun(
             passes, basis, self.head, zero, self.solver, self.start, self.penalty, self.clip, journal, progress
         )

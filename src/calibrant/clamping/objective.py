@@ -130,7 +130,7 @@ class HeadFit:
         if isinstance(last, Scale) and self.is_temperature and 0 < float(last.temperature) < float("inf"):
             loss = partial(focal_loss, gamma=self._gamma) if self._gamma > 0 else log_loss
             best = fit_inverse_temperature(logits, labels, loss=loss, near=1 / float(last.temperature))
-            if best.end == "inside":
+            if best.end == "interior":
                 temperature = torch.tensor(1 / best.beta, dtype=torch.float64, device=logits.device)
                 return Scale(temperature, n_classes=logits.shape[1])
         calibrator = self._calibrator

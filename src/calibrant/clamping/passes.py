@@ -19,7 +19,7 @@ from calibrant.clamping.objective import FirstTemperature, Objective
 from calibrant.errors import InputError
 from calibrant.inference import LabelledInputs, device_of, extract_logits
 from calibrant.maps import Map
-from calibrant.numerics.softmax import working
+from calibrant.numerics.softmax import to_working_precision
 
 Precision: TypeAlias = Literal["float32", "tensor-float32", "bfloat16"]
 
@@ -109,7 +109,7 @@ class Passes:
                 for inputs, places in self._views_of_batches():
                     logits = self._call(inputs, added_to_input)
                     labels = self.view_labels[places]
-                    losses = objective.sample_losses(head(working(logits)), labels)
+                    losses = objective.sample_losses(head(to_working_precision(logits)), labels)
                     check_gradient(logits)
                     if not losses.requires_grad:
                         raise InputError(
@@ -117,7 +117,7 @@ class Passes:
                             f"{type(head).__name__} of steps. Take a temperature or another scaling."
                         )
                     if following is not None:
-                        losses = losses + following.sample_terms(working(logits), labels)
+                        losses = losses + following.sample_terms(to_working_precision(logits), labels)
                     (change,) = torch.autograd.grad(losses.sum(), leaf)
                     gradient += change
                     all_logits = _stored(all_logits, logits.detach(), places, len(self.view_labels))
@@ -185,7 +185,7 @@ def check_gradient(logits: Tensor) -> None:
 def _stored(all_logits: Tensor | None, logits: Tensor, places: Tensor, n: int) -> Tensor:
     """Put the logits of a batch into their places."""
     if all_logits is None:
-        all_logits = torch.empty(n, logits.shape[1], dtype=working(logits).dtype, device=logits.device)
+        all_logits = torch.empty(n, logits.shape[1], dtype=to_working_precision(logits).dtype, device=logits.device)
     all_logits[places] = logits.to(all_logits)
     return all_logits
 

@@ -32,7 +32,7 @@ from calibrant.errors import CalibrantWarning, FitError, SeparableError, without
 from calibrant.inference import extract_logits
 from calibrant.maps import Map, Scale
 from calibrant.numerics.newton import Certificate, CurvatureMemory
-from calibrant.numerics.softmax import working
+from calibrant.numerics.softmax import to_working_precision
 
 # The first step, before any curvature is known, aims to lower the objective by this fraction.
 _FIRST_GAIN = 0.2
@@ -393,7 +393,7 @@ def descend_stochastically(
         for inputs, places in samples.batches(order, device=passes.device, batch_size=solver.batch_size):
             logits = extract_logits(model(preparation.add_delta(preparation.augmented(inputs, generator), delta)))
             check_gradient(logits)
-            losses = objective.sample_losses(working(logits) / temperature, passes.labels[places])
+            losses = objective.sample_losses(to_working_precision(logits) / temperature, passes.labels[places])
             size = len(places) if solver.reduction == "sum" else 1
             changes = torch.autograd.grad(size * losses.mean(), (delta, temperature))
             with torch.no_grad():

@@ -27,7 +27,7 @@ from calibrant.errors import CalibrantWarning, FitError, InputError, SeparableEr
 from calibrant.inference import HOW_TO_WRAP, SampleSource, device_of, forward_errors, frozen, to_device, with_features
 from calibrant.maps import FitSummary
 from calibrant.metrics import aupr_error, auroc
-from calibrant.numerics.softmax import working
+from calibrant.numerics.softmax import to_working_precision
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 
@@ -52,7 +52,10 @@ def _gathered_from_predictions(predictions: Predictions, features: object) -> _G
     checked = as_features(features, rows=len(predictions))
     # Block by block: probabilities of all classes at once may not fit into memory.
     target = torch.cat(
-        [working(block.logits).softmax(dim=1).gather(1, block.labels[:, None])[:, 0] for block in predictions.blocks()]
+        [
+            to_working_precision(block.logits).softmax(dim=1).gather(1, block.labels[:, None])[:, 0]
+            for block in predictions.blocks()
+        ]
     )
     known = (target, predictions.correct, predictions.top.log_odds)
     return _Gathered(checked, *(part.to(checked.device) for part in known))

@@ -18,7 +18,7 @@ from calibrant.comparison import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.over_seeds import Noise, Record, Spread, interval_of, noise_of_seeds, spread
 from calibrant.diagnosis.runs import Candidate, DiagnosedRun
 from calibrant.errors import FitError, InputError
-from calibrant.evidence import Difference, PairedBootstrap, correct
+from calibrant.evidence import Difference, PairedBootstrap, apply_holm
 from calibrant.maps import Map, Scale
 from calibrant.metrics import (
     AURC,
@@ -290,7 +290,7 @@ def differences_from(
                     run: bootstrap.difference(metric, theirs[run], ours[run]) for run in ours if run in theirs
                 }
         for metric in metrics:
-            corrected = correct(metric, {name: by_map[map_name][metric.name] for name, by_map in means.items()})
+            corrected = apply_holm(metric, {name: by_map[map_name][metric.name] for name, by_map in means.items()})
             for name, difference in corrected.items():
                 means[name][map_name][metric.name] = difference
     return BaselineDifferences(means, by_seed)

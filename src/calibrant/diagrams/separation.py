@@ -195,8 +195,8 @@ def risk_coverage(predictions: Predictions | TopLabel) -> RiskCoverage:
 def _wrong_among(answered: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor]:
     """Return the wrong predictions expected among the most confident, and the confidence of the last of these."""
     total, wrong, confidence = (part.flip(-1).cpu() for part in (ranked.total, ranked.wrong, ranked.confidence))
-    total_up_to = total.cumsum(0)
-    last = torch.searchsorted(total_up_to, answered)
+    cumulative_total = total.cumsum(0)
+    last = torch.searchsorted(cumulative_total, answered)
     # Part of the last group of tied samples is held back; its wrong ones are expected in proportion.
-    held_back = (total_up_to[last] - answered) / total[last]
+    held_back = (cumulative_total[last] - answered) / total[last]
     return wrong.cumsum(0)[last] - held_back * wrong[last], confidence[last]

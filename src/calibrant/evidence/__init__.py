@@ -5,7 +5,7 @@ from calibrant.evidence.differences import (
     Difference,
     PairedBootstrap,
     Side,
-    correct,
+    apply_holm,
     difference,
     holm,
     side_of,
@@ -14,6 +14,6 @@ from calibrant.evidence.differences import (
 from calibrant.evidence.estimates import Estimate, estimate
 
 __all__ = [
-    "LEVEL", "Difference", "Estimate", "PairedBootstrap", "Side", "correct", "difference", "estimate", "holm",
+    "LEVEL", "Difference", "Estimate", "PairedBootstrap", "Side", "apply_holm", "difference", "estimate", "holm",
     "side_of", "smallest_effect",
 ]  # fmt: skip

@@ -58,7 +58,7 @@ LEVEL = 0.05
 """Significance level of every test."""
 
 
-def is_beyond_noise(low: float, high: float, p: float) -> bool:
+def is_significant(low: float, high: float, p: float) -> bool:
     """Whether chance would rarely give such a difference: its p-value is at most .05 and its interval excludes 0."""
     return p <= LEVEL and not low <= 0 <= high
 
@@ -84,7 +84,7 @@ def side_of(metric: Metric, *, baseline: float, value: float, low: float, high: 
         'alike'
     """
     is_small = abs(value) < smallest_effect(metric, baseline)
-    if metric.lower_is_better is None or is_small or not is_beyond_noise(low, high, p):
+    if metric.lower_is_better is None or is_small or not is_significant(low, high, p):
         return "alike"
     return "better" if (value < 0) == metric.lower_is_better else "worse"
 
@@ -111,9 +111,9 @@ class Difference:
     covers_seeds: bool = False  # whether the interval includes the noise of training with other seeds
 
     @property
-    def is_beyond_noise(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether chance would rarely give as much, however little it is."""
-        return is_beyond_noise(self.low, self.high, self.corrected_p)
+        return is_significant(self.low, self.high, self.corrected_p)
 
     def with_correction(self, metric: Metric, corrected_p: float) -> "Difference":
         """Return the same difference with a corrected p-value and the side that follows from it."""
@@ -207,7 +207,7 @@ class PairedBootstrap:
         return Difference(float(baseline[0]), float(candidate[0]), value, low, high, p).with_correction(metric, p)
 
 
-def correct(
+def apply_holm(
     metric: Metric, differences: Mapping[str, Difference], *, planned: str | None = None
 ) -> dict[str, Difference]:
     """Correct the differences of several candidates from one baseline for their number (Holm).

@@ -17,9 +17,9 @@ from calibrant.evidence.resampling import (
     GroupDraws,
     bootstrap_interval,
     bootstrap_ranked,
-    calibrated_labels,
-    calibrated_ranked,
+    draw_correctness,
     draw_groups,
+    draw_labels,
     influence_interval,
     p_value,
     states_by_group,
@@ -35,7 +35,7 @@ from calibrant.metrics.base import (
     Statistic,
     TopStatistic,
 )
-from calibrant.metrics.states import Ranked, SampleKeys, Sums
+from calibrant.metrics.states import PackedSamples, Ranked, Sums
 from calibrant.predictions import Predictions, TopLabel
 
 # With fewer samples a bootstrap interval is too narrow to be shown.
@@ -146,19 +146,19 @@ def _without_draws(metric: Metric, ranked: Ranked) -> tuple[float, float] | None
 
 
 def _by_draws(
-    sample: SampleKeys, metrics: Sequence[Metric], values: dict[str, float], draws: GroupDraws, seed: int
+    sample: PackedSamples, metrics: Sequence[Metric], values: dict[str, float], draws: GroupDraws, seed: int
 ) -> dict[str, Estimate]:
     n, exact = len(sample.keys), sample.ranked
     noise = float((exact.total * exact.confidence * (1 - exact.confidence)).sum()) / n**2
     statistics = {metric.name: _statistic(metric, noise) for metric in metrics}
     bins = {s.n_bins for s in statistics.values() if isinstance(s, Binned | BinnedMoments)}
     cell = exact.cells(_CELLS, bins=sorted(bins))
-    ranked, place = exact.joined(cell), cell[torch.searchsorted(exact.log_odds, sample.log_odds)]
+    ranked, place = exact.merged(cell), cell[torch.searchsorted(exact.log_odds, sample.log_odds)]
     errors = [metric for metric in metrics if metric.family == "calibration"]
     formulas = {metric.name: _without_draws(metric, exact) for metric in metrics}
     resampled = [metric for metric in metrics if formulas[metric.name] is None]
     drawn = _values_of(resampled, statistics, bootstrap_ranked(ranked, place, sample.correct, draws))
-    calibrated = _values_of(errors, statistics, calibrated_ranked(ranked, len(draws.weights), seed))
+    calibrated = _values_of(errors, statistics, draw_correctness(ranked, len(draws.weights), seed))
     # Compared with the value of the same coarsened samples, which can differ a little from the exact one.
     states = {statistic: statistic.of_ranked(ranked) for statistic in set(statistics.values())}
     estimates: dict[str, Estimate] = {}
@@ -250,10 +250,10 @@ def _states_if_calibrated(
     sums: dict[Statistic, Sums] = {}
     for part in subset.blocks(math.ceil(len(subset) / _PARTS)):
         part.softmax_rows(reduce(or_, (statistic.wanted for statistic in statistics)))  # one pass for all of them
-        labels = calibrated_labels(part, _LABELLINGS, rng)
+        labels = draw_labels(part, _LABELLINGS, rng)
         picked = torch.from_numpy(rng.integers(_LABELLINGS, size=_STATES)).to(labels.device)
         for statistic in statistics:
-            drawn = statistic.relabelled(part, labels)[picked]
+            drawn = statistic.states_for_labels(part, labels)[picked]
             if statistic in sums:
                 sums[statistic].add_(drawn)
             else:

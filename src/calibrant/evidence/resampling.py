@@ -72,7 +72,7 @@ def bootstrap_ranked(ranked: Ranked, place: Tensor, correct: Tensor, draws: Grou
         yield Ranked(ranked.log_odds, ranked.confidence, right, wrong)
 
 
-def calibrated_ranked(ranked: Ranked, resamples: int, seed: int) -> Iterator[Ranked]:
+def draw_correctness(ranked: Ranked, resamples: int, seed: int) -> Iterator[Ranked]:
     """Draw correctness from the confidences, some resamples at a time."""
     rng = np.random.default_rng([seed, 2])
     total, confidence = ranked.total.long().tolist(), ranked.confidence.double().clamp(0, 1).tolist()
@@ -82,7 +82,7 @@ def calibrated_ranked(ranked: Ranked, resamples: int, seed: int) -> Iterator[Ran
         yield Ranked(ranked.log_odds, ranked.confidence, right, ranked.total - right, shared_total=ranked.total)
 
 
-def calibrated_labels(block: Predictions, resamples: int, rng: np.random.Generator) -> Tensor:
+def draw_labels(block: Predictions, resamples: int, rng: np.random.Generator) -> Tensor:
     """Draw labels from the predicted probabilities, (resamples, n)."""
     cumulative = block.probs.double().cumsum(dim=1)
     # Scaled by the last entry, which rounding leaves a hair off one: no draw can fall past the last class.
@@ -299,7 +299,7 @@ def _share_interval(ranked: Ranked, value: float) -> tuple[float, float]:
     known threshold, and that of the threshold itself, which is estimated from the right samples.
     """
     n_right, n_wrong = float(ranked.n_right), float(ranked.n - ranked.n_right)
-    accepted_right = 1 - (ranked.right_up_to - ranked.right) / n_right
+    accepted_right = 1 - (ranked.cumulative_right - ranked.right) / n_right
     accepted_wrong = 1 - (ranked.wrong.cumsum(0) - ranked.wrong) / n_wrong
     reach = t_quantile(n_right) * math.sqrt(0.95 * 0.05 / n_right)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from calibrant.checks import check_bool
 from calibrant.errors import InputError
 from calibrant.numerics.newton import Certificate
-from calibrant.numerics.softmax import argmax_rows, positions, top_leads, working
+from calibrant.numerics.softmax import argmax_rows, positions, to_working_precision, top_leads
 from calibrant.numerics.uniform_share import floored
 from calibrant.predictions import Predictions
 
@@ -204,7 +204,7 @@ class Map(FittedModule, ABC):
                 f"this map was fitted for {self.n_classes} classes; got logits of {logits.shape[-1]}. "
                 "Fit it on predictions of the same model."
             )
-        precise = working(logits)
+        precise = to_working_precision(logits)
         if self.uniform_share is not None:
             precise = floored(precise, self.uniform_share.to(precise))
         return self._result(precise, logits)

@@ -12,7 +12,7 @@ from calibrant.errors import InputError
 from calibrant.maps.base import FitSummary, FittedModule, Setting, as_result, require, rises
 from calibrant.maps.curves import top_log_odds, with_top_log_odds
 from calibrant.numerics.neighbours import Closeness, blocks_of, closeness_of, nearest_distances, unit_rows
-from calibrant.numerics.softmax import working
+from calibrant.numerics.softmax import to_working_precision
 from calibrant.predictions import Predictions
 
 
@@ -186,7 +186,7 @@ class ProximityMap(FittedModule):
                 f"logits and features must describe the same samples; got shapes {tuple(logits.shape)} and "
                 f"{tuple(features.shape)}."
             )
-        precise = working(logits)
+        precise = to_working_precision(logits)
         top = top_log_odds(precise)
         changed = self.surface(top.log_odds.squeeze(-1), self.proximity(features).to(precise))
         return as_result(with_top_log_odds(top, changed.unsqueeze(-1)), logits, keeps_predicted=True)

@@ -23,8 +23,8 @@ from calibrant.metrics.states import (
     Cells,
     ClassBins,
     Grid,
+    PackedSamples,
     Ranked,
-    SampleKeys,
     State,
     Sums,
     merge,
@@ -66,8 +66,8 @@ class LabelStatistic(Statistic):
     """A statistic of all classes that can also be computed for other labels, without another pass over the logits."""
 
     @abstractmethod
-    def relabelled(self, samples: Predictions, labels: Tensor) -> Sums:
-        """Return the states under each line of labels, (r, n); their leading dimension is r."""
+    def states_for_labels(self, samples: Predictions, labels: Tensor) -> Sums:
+        """Return one state per row of labels, (r, n); their leading dimension is r."""
 
 
 class TopStatistic(Statistic):
@@ -83,16 +83,16 @@ class TopStatistic(Statistic):
 class Averaged(Statistic):
     """Sum over the samples of one number per sample."""
 
-    of: Callable[[SoftmaxRows], Tensor]
+    per_sample: Callable[[SoftmaxRows], Tensor]
     wanted: Wanted = TOP_LABEL
 
     def __call__(self, samples: Predictions | TopLabel) -> Average:
-        total = self.of(full_predictions(samples).softmax_rows(self.wanted)).sum(dtype=torch.float64)
+        total = self.per_sample(full_predictions(samples).softmax_rows(self.wanted)).sum(dtype=torch.float64)
         return Average(torch.full_like(total, len(samples)), total)
 
     def by_group(self, samples: Predictions, group: Tensor) -> Average:
         count = torch.bincount(group).double()
-        return Average(count, sums_by(group, self.of(samples.softmax_rows(self.wanted)).double(), len(count)))
+        return Average(count, sums_by(group, self.per_sample(samples.softmax_rows(self.wanted)).double(), len(count)))
 
 
 @final
@@ -161,8 +161,8 @@ class Gridded(TopStatistic):
 class RankedSamples(TopStatistic):
     """Exact ranks; the state grows with the samples."""
 
-    def __call__(self, samples: Predictions | TopLabel) -> SampleKeys:
-        return SampleKeys.gather(samples.top.log_odds, samples.top.correct)
+    def __call__(self, samples: Predictions | TopLabel) -> PackedSamples:
+        return PackedSamples.gather(samples.top.log_odds, samples.top.correct)
 
     def of_ranked(self, ranked: Ranked) -> Ranked:
         return ranked
@@ -182,7 +182,7 @@ class RankedCells(TopStatistic):
         top = samples.top
         reach = torch.finfo(top.log_odds.dtype).max / 4
         log_odds = top.log_odds.clamp(-reach, reach)
-        squashed = log_odds / (log_odds.abs() + Cells.HALFWAY)
+        squashed = log_odds / (log_odds.abs() + Cells.HALF_RANGE_LOG_ODDS)
         index = squashed.add_(1).mul_(self.cells / 2).clamp_(0, self.cells - 1).int()
         return Cells(*counts_by(index, top.correct, self.cells), sums_by(index, top.confidence, self.cells))
 
@@ -229,18 +229,18 @@ class BinnedClasswise(LabelStatistic):
 
         top_cells = self._cells(group, soft.top, soft.confidence, shape)
         other_cells = self._cells(other_group, other_classes, other_probability, shape)
-        total = _add_up(other_cells, shape, other_probability)
+        total = _sum_by_cell(other_cells, shape, other_probability)
         total[..., 0] += other_sums - total.sum(dim=-1)
-        count = _add_up(top_cells, shape) + _add_up(other_cells, shape)
+        count = _sum_by_cell(top_cells, shape) + _sum_by_cell(other_cells, shape)
         count[..., 0] += sizes[:, None] - count.sum(dim=-1)
-        hits = _add_up(self._cells(group, samples.labels, soft.label_probability, shape), shape)
-        return ClassBins(count, total + _add_up(top_cells, shape, soft.confidence), hits)
+        hits = _sum_by_cell(self._cells(group, samples.labels, soft.label_probability, shape), shape)
+        return ClassBins(count, total + _sum_by_cell(top_cells, shape, soft.confidence), hits)
 
-    def relabelled(self, samples: Predictions, labels: Tensor) -> ClassBins:
+    def states_for_labels(self, samples: Predictions, labels: Tensor) -> ClassBins:
         state = self(samples)  # only the hits depend on the labels
         probability = samples.probs.T.gather(0, labels)
         cell = labels * self.n_bins + bin_index(probability, self.n_bins)
-        hits = _count_lines(cell, samples.n_classes * self.n_bins).view(-1, *state.hits.shape)
+        hits = _count_by_row(cell, samples.n_classes * self.n_bins).view(-1, *state.hits.shape)
         return ClassBins(state.count.expand_as(hits), state.probability.expand_as(hits), hits)
 
     def _cells(self, group: Tensor | None, classes: Tensor, probability: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -270,21 +270,21 @@ class BinnedByPrediction(LabelStatistic):
         shape = (int(group.max()) + 1, samples.n_classes, self.n_bins)
         cells = torch.add(self._cells(samples), group, alpha=shape[1] * shape[2])
         columns = (None, samples.confidence, samples.correct)
-        return ClassBins(*(_add_up(cells, shape, column) for column in columns))
+        return ClassBins(*(_sum_by_cell(cells, shape, column) for column in columns))
 
-    def relabelled(self, samples: Predictions, labels: Tensor) -> ClassBins:
+    def states_for_labels(self, samples: Predictions, labels: Tensor) -> ClassBins:
         state = self(samples)  # only the hits depend on the labels
         size = samples.n_classes * self.n_bins
         # Wrong predictions are counted in one cell too many, which is then dropped.
         cell = torch.where(labels == samples.predicted, self._cells(samples), size)
-        hits = _count_lines(cell, size + 1)[:, :size].reshape(-1, *state.hits.shape)
+        hits = _count_by_row(cell, size + 1)[:, :size].reshape(-1, *state.hits.shape)
         return ClassBins(state.count.expand_as(hits), state.probability.expand_as(hits), hits)
 
     def _cells(self, samples: Predictions) -> Tensor:
         return samples.predicted * self.n_bins + bin_index(samples.confidence, self.n_bins)
 
 
-def _add_up(cells: Tensor, shape: tuple[int, ...], values: Tensor | None = None) -> Tensor:
+def _sum_by_cell(cells: Tensor, shape: tuple[int, ...], values: Tensor | None = None) -> Tensor:
     """Count the occurrences of each cell, or add up the values in it, in float64."""
     size = math.prod(shape)
     if values is None:
@@ -292,8 +292,8 @@ def _add_up(cells: Tensor, shape: tuple[int, ...], values: Tensor | None = None)
     return sums_by(cells, values.double(), size).view(shape)
 
 
-def _count_lines(cells: Tensor, size: int) -> Tensor:
-    """Count the occurrences of each cell number in each line of (r, n), giving (r, size) in float64."""
+def _count_by_row(cells: Tensor, size: int) -> Tensor:
+    """Count the occurrences of each cell number in each row of (r, n), giving (r, size) in float64."""
     offsets = torch.arange(0, len(cells) * size, size, device=cells.device)[:, None]
     return torch.bincount((cells + offsets).flatten(), minlength=len(cells) * size).double().view(-1, size)
 
@@ -431,7 +431,7 @@ class Tally:
         if isinstance(statistic, TopStatistic) and statistic not in self._parts:
             if statistic not in self._derived:
                 keys = self._merged(EXACT)
-                assert isinstance(keys, SampleKeys)
+                assert isinstance(keys, PackedSamples)
                 self._derived[statistic] = statistic.of_ranked(keys.ranked)
             return self._derived[statistic]
         return self._merged(statistic)

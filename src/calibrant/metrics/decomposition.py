@@ -117,7 +117,7 @@ def refinement_terms(
 
 
 # Temperatures beyond these only broken models need.
-_COLDEST, _HOTTEST = 1e-3, 1e3
+_MIN_TEMPERATURE, _MAX_TEMPERATURE = 1e-3, 1e3
 # Numbers computed at a time.
 _BLOCK = 1 << 18
 
@@ -193,11 +193,11 @@ def _beta_by_fold(predictions: Predictions, fold: Tensor, folds: int) -> Tensor:
         slope, curvature = slopes.sum(dim=1).tolist()
         return slope, curvature
 
-    find_root(slope_and_curvature, start=1.0, low=1 / _HOTTEST, high=1 / _COLDEST, tolerance=1e-4)
+    find_root(slope_and_curvature, start=1.0, low=1 / _MAX_TEMPERATURE, high=1 / _MIN_TEMPERATURE, tolerance=1e-4)
     # One Newton step from there without the fold's samples: the sums are additive, so leaving a fold out costs nothing.
     others = slopes.sum(dim=1, keepdim=True) - slopes
     step = others[0] / others[1].clamp(min=1e-300)
-    return (reached - step).clamp(1 / _HOTTEST, 1 / _COLDEST)
+    return (reached - step).clamp(1 / _MAX_TEMPERATURE, 1 / _MIN_TEMPERATURE)
 
 
 def _slopes(predictions: Predictions, beta: float, fold: Tensor, folds: int) -> Tensor:

@@ -48,7 +48,7 @@ class ACE(RankMetric):
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
-        rank = ranked.total_up_to
+        rank = ranked.cumulative_total
         drift = ranked.gap.cumsum(-1, dtype=torch.float64)
         # Inside a tie group the drift grows evenly: that is what exchangeable ties mean.
         steps = torch.arange(self.n_bins + 1, dtype=torch.float64, device=rank.device)
@@ -181,7 +181,7 @@ class AUROC(RankMetric):
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
-        above = (ranked.n_right[..., None] - ranked.right_up_to).add_(ranked.right, alpha=0.5)
+        above = (ranked.n_right[..., None] - ranked.cumulative_right).add_(ranked.right, alpha=0.5)
         pairs = ranked.n_right * (ranked.n - ranked.n_right)
         return above.mul_(ranked.wrong).sum(-1) / pairs
 
@@ -230,8 +230,8 @@ class AUPRError(RankMetric):
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
-        wrong_below = ranked.total_up_to - ranked.right_up_to
-        precision = wrong_below / ranked.total_up_to.clamp(min=1)
+        wrong_below = ranked.cumulative_total - ranked.cumulative_right
+        precision = wrong_below / ranked.cumulative_total.clamp(min=1)
         return (ranked.wrong * precision).sum(-1) / (ranked.n - ranked.n_right)
 
 
@@ -266,8 +266,8 @@ class FPR95(RankMetric):
 
 def _from_the_top(ranked: Ranked) -> tuple[Tensor, Tensor]:
     """Return the right predictions, and all samples, at this confidence or higher."""
-    right = ranked.n_right[..., None] - ranked.right_up_to + ranked.right
-    return right, ranked.n[..., None] - ranked.total_up_to + ranked.total
+    right = ranked.n_right[..., None] - ranked.cumulative_right + ranked.right
+    return right, ranked.n[..., None] - ranked.cumulative_total + ranked.total
 
 
 def auroc(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
@@ -371,8 +371,8 @@ class AUGRC(RankMetric):
 
 def _accepted_before(ranked: Ranked) -> tuple[Tensor, Tensor]:
     """Return the samples, and the wrong ones, that are more confident than each entry."""
-    accepted = ranked.n[..., None] - ranked.total_up_to
-    wrong = (ranked.right_up_to - ranked.n_right[..., None]).add_(accepted)
+    accepted = ranked.n[..., None] - ranked.cumulative_total
+    wrong = (ranked.cumulative_right - ranked.n_right[..., None]).add_(accepted)
     return accepted, wrong
 
 

@@ -20,7 +20,7 @@ from calibrant.numerics.binning import (
     sums_by,
     triweight_damping,
 )
-from calibrant.numerics.inverse_temperature import falling_root
+from calibrant.numerics.inverse_temperature import root_of_decreasing
 from calibrant.numerics.softmax import positions
 from calibrant.paper import Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel
@@ -71,7 +71,7 @@ class SmECE(GridMetric):
         least = torch.maximum(integrate_smoothed(coefficients, high), narrowest * _TINY)
         low = torch.maximum(least, narrowest)
         # Its logarithm is nearly a straight line in that of the width: few steps settle it.
-        log_root = falling_root(
+        log_root = root_of_decreasing(
             lambda log_width: integrate_smoothed(coefficients, log_width.exp()).clamp_(min=_TINY).log_() - log_width,
             low.log(),
             high.log(),
@@ -306,7 +306,7 @@ class KernelFeatures(LabelStatistic):
         product = torch.stack([some.T @ other for some, other in pairs])
         return FeatureSums(count.double(), sums_by(group, residual.square().sum(dim=1), len(sizes)), product)
 
-    def relabelled(self, samples: Predictions, labels: Tensor) -> FeatureSums:
+    def states_for_labels(self, samples: Predictions, labels: Tensor) -> FeatureSums:
         probs, features = self._probs_and_features(samples)
         expected = features.T @ probs
         lengths = probs.square().sum(dim=1) + 1

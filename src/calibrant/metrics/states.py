@@ -22,7 +22,7 @@ _BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 class State(ABC):
-    """What a metric remembers of some samples."""
+    """Sufficient statistics of a set of samples."""
 
     @classmethod
     @abstractmethod
@@ -151,7 +151,7 @@ class Ranked:
     confidence: Tensor  # (m,)
     right: Tensor  # (..., m)
     wrong: Tensor  # (..., m)
-    claimed: Tensor | None = None  # (..., m) summed confidence, where it is not count times confidence
+    confidence_sum: Tensor | None = None  # (..., m) summed confidence, where it is not count times confidence
     shared_total: Tensor | None = None  # (m,) right plus wrong, where it is the same in all leading dimensions
 
     @property
@@ -167,34 +167,34 @@ class Ranked:
     @property
     def gap(self) -> Tensor:
         """Right predictions minus summed confidence, at each confidence, (..., m)."""
-        return self.right - (self.total * self.confidence if self.claimed is None else self.claimed)
+        return self.right - (self.total * self.confidence if self.confidence_sum is None else self.confidence_sum)
 
     @cached_property
-    def right_up_to(self) -> Tensor:
+    def cumulative_right(self) -> Tensor:
         """Right predictions at this confidence or lower, (..., m)."""
         return self.right.cumsum(dim=-1, dtype=torch.float64)
 
     @cached_property
-    def total_up_to(self) -> Tensor:
+    def cumulative_total(self) -> Tensor:
         """Samples at this confidence or lower, (..., m)."""
         return self.total.cumsum(dim=-1, dtype=torch.float64)
 
     @property
     def n_right(self) -> Tensor:
         """Number of right predictions, (...)."""
-        return self.right_up_to[..., -1]
+        return self.cumulative_right[..., -1]
 
     @property
     def n(self) -> Tensor:
         """Number of samples, (...)."""
-        return self.total_up_to[..., -1]
+        return self.cumulative_total[..., -1]
 
     def coarsened(self, cells: int) -> Self:
         """Join neighbours in rank at their mean confidence, to about this many entries at most, in float64."""
-        return self.joined(self.cells(cells))
+        return self.merged(self.cells(cells))
 
     def cells(self, cells: int, *, bins: Iterable[int] = ()) -> Tensor:
-        """Return the number of the cell of each entry, (m,), for :meth:`joined`.
+        """Return the number of the cell of each entry, (m,), for :meth:`merged`.
 
         Args:
             cells: Number of cells, of about as many samples each.
@@ -203,12 +203,12 @@ class Ranked:
         """
         if len(self.confidence) <= cells:
             return torch.arange(len(self.confidence), device=self.confidence.device)
-        cell = ((self.total_up_to - 1) * cells / self.n).long().clamp_(0, cells - 1)
+        cell = ((self.cumulative_total - 1) * cells / self.n).long().clamp_(0, cells - 1)
         for n_bins in bins:
             cell = cell * n_bins + bin_index(self.confidence, n_bins)
         return torch.unique_consecutive(cell, return_inverse=True)[1]
 
-    def joined(self, cell: Tensor) -> Self:
+    def merged(self, cell: Tensor) -> Self:
         """Join the entries of each cell, in float64; cells are numbered in order, none of them empty."""
         exact = type(self)(*(field.double() for field in (self.log_odds, self.confidence, self.right, self.wrong)))
         size = int(cell[-1]) + 1
@@ -223,7 +223,7 @@ class Ranked:
 
 @final
 @dataclass(frozen=True, eq=False)
-class SampleKeys(State):
+class PackedSamples(State):
     """Every sample, for exact ranks: 4 bytes per sample from float32 logits, 8 from float64."""
 
     keys: Tensor  # (n,) log-odds whose lowest bit is the correctness
@@ -281,7 +281,7 @@ class Cells(Sums):
     right: Tensor  # (..., cells)
     confidence: Tensor  # (..., cells) sum, not mean
 
-    HALFWAY: ClassVar[float] = 8.0
+    HALF_RANGE_LOG_ODDS: ClassVar[float] = 8.0
 
     @property
     def ranked(self) -> Ranked:
@@ -289,7 +289,7 @@ class Cells(Sums):
         cells = self.total.shape[-1]
         seen = self.total.reshape(-1, cells).any(0).nonzero().flatten()
         squashed = (seen.double() + 0.5) * (2 / cells) - 1
-        log_odds = self.HALFWAY * squashed / (1 - squashed.abs())
+        log_odds = self.HALF_RANGE_LOG_ODDS * squashed / (1 - squashed.abs())
         right = self.right[..., seen]
         wrong = self.total[..., seen] - right
         return Ranked(log_odds, sigmoid(log_odds), right, wrong, self.confidence[..., seen])
@@ -302,5 +302,5 @@ class Cells(Sums):
         return (self.right * (self.total - self.right)).sum(-1) / (2 * n_right * n_wrong)
 
 
-TopState: TypeAlias = SampleKeys | Cells | Ranked
+TopState: TypeAlias = PackedSamples | Cells | Ranked
 """A state that can be read as ranked confidences."""

@@ -91,7 +91,7 @@ def _step(value: float, slope: float, third: float, x: float) -> tuple[float, fl
 _SETTLED = 1e-8
 
 
-def falling_root(
+def root_of_decreasing(
     function: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, *, at_high: Tensor | None = None, steps: int = 10
 ) -> Tensor:
     """Find the roots of many decreasing functions at once, by false position that halves a side kept twice (Illinois).
@@ -106,7 +106,7 @@ def falling_root(
         steps: Calls of the function at most; 10 reach 1e-7 for functions without sharp bends.
 
     Example:
-        >>> round(falling_root(lambda x: 2 - x * x, torch.tensor([0.0]), torch.tensor([2.0])).item(), 5)
+        >>> round(root_of_decreasing(lambda x: 2 - x * x, torch.tensor([0.0]), torch.tensor([2.0])).item(), 5)
         1.41421
     """
     at_low = function(low)
@@ -181,12 +181,12 @@ def _block_sums(
     layout = Layout.of(logits)
     gaps, powers, scratch = (layout.reuse(part) for part in memory)
     block = layout.lay_out(logits, out=scratch)
-    highest = block.amax(dim=0 if layout.sideways else 1)
+    highest = block.amax(dim=0 if layout.transposed else 1)
     label_gap = block.view(-1).index_select(0, layout.places(labels)).sub_(highest)
     if careful or float(highest.abs().max()) * scale > _LARGE:
-        torch.sub(block, layout.beside(highest), out=gaps).mul_(scale).clamp_(min=-_FAR)
+        torch.sub(block, layout.broadcastable(highest), out=gaps).mul_(scale).clamp_(min=-_FAR)
     else:  # in one go, which rounds the logits instead of their differences
-        torch.add(layout.beside(highest * -scale), block, alpha=scale, out=gaps)
+        torch.add(layout.broadcastable(highest * -scale), block, alpha=scale, out=gaps)
     torch.exp2(gaps, out=powers)
     sums = torch.empty(4, layout.n, dtype=block.dtype, device=block.device)
     layout.sum_classes(powers, out=sums[0])
@@ -252,7 +252,7 @@ class InverseTemperatureFit:
     certificate: Certificate
     low: float
     high: float
-    end: Literal["inside", "cold", "hot"]
+    end: Literal["interior", "zero_temperature", "infinite_temperature"]
 
 
 def fit_inverse_temperature(
@@ -287,7 +287,7 @@ def fit_inverse_temperature(
     return _in_the_unit_of(logits, best, power)
 
 
-def fit_with_half_an_error(logits: Tensor, labels: Tensor) -> InverseTemperatureFit:
+def fit_with_pseudo_error(logits: Tensor, labels: Tensor) -> InverseTemperatureFit:
     """Minimise the mean log-loss plus that of half a sample more, whose label is the runner-up.
 
     Where no prediction is wrong, the log-loss alone has no minimum. Half an unseen failure is what Jeffreys' prior adds
@@ -315,7 +315,7 @@ def fit_with_half_an_error(logits: Tensor, labels: Tensor) -> InverseTemperature
     root = find_root(slopes, start=math.log(2 * n + 1), low=1 / _REACH, high=max(_REACH, 2.0 * n * k), tolerance=_FINE)
     slope = abs(slopes(root.value)[0])  # at the answer, which is a step beyond the last point evaluated
     certificate = Certificate(columns[0], slope, root.calls, 2.0 * (root.calls + 1))
-    best = InverseTemperatureFit(root.value, certificate, root.low, root.high, "inside")
+    best = InverseTemperatureFit(root.value, certificate, root.low, root.high, "interior")
     return _in_the_unit_of(logits, best, -1 - math.log2(unit))
 
 
@@ -346,7 +346,7 @@ class _Search:
         if not low * _INSIDE < root.value < high / _INSIDE:
             return None
         certificate = self._certificate(root, root.calls)
-        return InverseTemperatureFit(root.value, certificate, root.low, root.high, "inside")
+        return InverseTemperatureFit(root.value, certificate, root.low, root.high, "interior")
 
     def between(self, low: float, high: float) -> InverseTemperatureFit:
         """The minimum within a bracket, from growing subsamples."""
@@ -370,11 +370,11 @@ class _Search:
         certificate = self._certificate(root, passes + root.calls)
         # A label that is not the top class has a probability of at most a half, however cold.
         one_wrong = float(loss(torch.tensor(math.log(0.5))).value) / len(logits)
-        end: Literal["inside", "cold", "hot"] = "inside"
+        end: Literal["interior", "zero_temperature", "infinite_temperature"] = "interior"
         if root.value * _INSIDE >= high or certificate.objective < one_wrong:
-            end = "cold"
+            end = "zero_temperature"
         elif root.value <= low * _INSIDE:
-            end = "hot"
+            end = "infinite_temperature"
         return InverseTemperatureFit(root.value, certificate, root.low, root.high, end)
 
 
@@ -431,9 +431,9 @@ def _in_the_unit_of(logits: Tensor, best: InverseTemperatureFit, power: float) -
     # Both the temperature and its inverse must be normal numbers.
     least, most = math.log2(max(limits.tiny, 1 / limits.max)), math.log2(min(limits.max, 1 / limits.tiny))
     sought = math.log2(best.beta) + power
-    if best.end == "hot":  # as hot as can be
+    if best.end == "infinite_temperature":  # as hot as can be
         sought = max(sought, least)
-    elif best.end == "cold":
+    elif best.end == "zero_temperature":
         sought = min(sought, most)
     elif not least <= sought <= most:
         size = "large" if sought < least else "small"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.numerics.softmax import working
+from calibrant.numerics.softmax import to_working_precision
 
 Closeness: TypeAlias = Literal["exp_mean_distance", "mean_exp_square"]
 
@@ -17,7 +17,7 @@ _BLOCK = 1 << 24
 
 def unit_rows(features: Tensor) -> Tensor:
     """Return rows of length one, (..., d) -> (..., d), in float32 or float64; a row of zeros stays zero."""
-    precise = working(features)
+    precise = to_working_precision(features)
     # Divided by the largest entry first: squares of very large or small numbers would overflow or underflow.
     largest = precise.abs().amax(dim=-1, keepdim=True)
     return torch.nn.functional.normalize(precise / torch.where(largest > 0, largest, 1.0), dim=-1)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 
-def working(values: Tensor) -> Tensor:
+def to_working_precision(values: Tensor) -> Tensor:
     """Return float64 unchanged, all else as float32: halves have too few digits, and integers none after the point."""
     return values if values.dtype == torch.float64 else values.float()
 
@@ -36,7 +36,7 @@ def columns_first(values: Tensor, *, out: Tensor) -> Tensor:
     return out
 
 
-def max_of_few(columns: Tensor) -> tuple[Tensor, Tensor]:
+def max_over_classes(columns: Tensor) -> tuple[Tensor, Tensor]:
     """Return each sample's largest entry and its class, the first on a tie, of (k, n) with k < 256 on a CPU."""
     highest = columns.amax(dim=0)
     differs = np.not_equal(columns.numpy(), highest.numpy())
@@ -180,7 +180,7 @@ _FEW = 32
 
 
 @lru_cache(maxsize=1)
-def _counting(n: int) -> Tensor:
+def _cached_arange(n: int) -> Tensor:
     """0, 1, …, n - 1 on the CPU, kept because most blocks have one size. Not to be changed."""
     return torch.arange(n)
 
@@ -188,11 +188,11 @@ def _counting(n: int) -> Tensor:
 @final
 @dataclass(frozen=True)
 class Layout:
-    """The memory layout of a block of n samples and k classes: (n, k), or (k, n) if sideways."""
+    """The memory layout of a block of n samples and k classes: (n, k), or (k, n) if transposed."""
 
     n: int
     k: int
-    sideways: bool
+    transposed: bool
 
     @classmethod
     def of(cls, logits: Tensor) -> Self:
@@ -202,50 +202,50 @@ class Layout:
 
     def lay_out(self, logits: Tensor, *, out: Tensor) -> Tensor:
         """Return the block in this layout; in ``out`` where it must be copied."""
-        if self.sideways:
+        if self.transposed:
             return columns_first(logits, out=out)
         return logits if logits.is_contiguous() else out.copy_(logits)
 
     def reuse(self, memory: Tensor) -> Tensor:
         """Return the start of flat memory as a block in this layout."""
-        return memory[: self.n * self.k].view((self.k, self.n) if self.sideways else (self.n, self.k))
+        return memory[: self.n * self.k].view((self.k, self.n) if self.transposed else (self.n, self.k))
 
     def largest(self, block: Tensor) -> tuple[Tensor, Tensor]:
         """Return the largest entry of every sample and its class, the first on a tie, (n,) each."""
-        if self.sideways:
-            return max_of_few(block)
+        if self.transposed:
+            return max_over_classes(block)
         top = argmax_rows(block)
         return block.view(-1).index_select(0, self.places(top)), top
 
     def places(self, classes: Tensor) -> Tensor:
         """Return flat positions of the entries of the given class of each sample, (n,)."""
-        if self.sideways:
-            return torch.add(_counting(self.n), classes, alpha=self.n)
+        if self.transposed:
+            return torch.add(_cached_arange(self.n), classes, alpha=self.n)
         starts = torch.arange(0, self.n * self.k, self.k, device=classes.device)
         return starts.add_(classes)
 
     def of_places(self, places: Tensor) -> tuple[Tensor, Tensor]:
         """Return samples and classes of flat positions, int32: the inverse of :meth:`places`."""
-        length = self.n if self.sideways else self.k
+        length = self.n if self.transposed else self.k
         # Exact integer division in floats: several times faster than dividing integers.
         line = places.double().add_(0.5).mul_(1 / length).int()
         column = torch.sub(places.int(), line, alpha=length)
-        return (column, line) if self.sideways else (line, column)
+        return (column, line) if self.transposed else (line, column)
 
-    def beside(self, rows: Tensor) -> Tensor:
+    def broadcastable(self, rows: Tensor) -> Tensor:
         """Return one number per sample, shaped to broadcast with a block."""
-        return rows if self.sideways else rows[:, None]
+        return rows if self.transposed else rows[:, None]
 
     def sum_classes(self, block: Tensor, out: Tensor) -> None:
         """Sum over the classes of every sample, into (n,)."""
-        if self.sideways:
+        if self.transposed:
             sum_columns(block, out=out)
         else:
             row_sums(block, out=out)
 
     def sum_products(self, first: Tensor, second: Tensor, *, memory: Tensor, out: Tensor) -> None:
         """Sum over the classes of the product of two blocks, into (n,)."""
-        if self.sideways:
+        if self.transposed:
             column_products(first, second, out=out)
         elif first.device.type == "cpu":
             row_products(first, second, out=out)
@@ -331,7 +331,7 @@ class SoftmaxRows:
 
         highest, top = layout.largest(block)
         self.top[rows] = top
-        torch.sub(block, layout.beside(highest), out=gaps)
+        torch.sub(block, layout.broadcastable(highest), out=gaps)
         torch.index_select(gaps.view(-1), 0, layout.places(labels), out=self.label_gap[rows])
         torch.exp(gaps, out=others)
         others.view(-1).index_fill_(0, layout.places(top), 0.0)
@@ -341,7 +341,7 @@ class SoftmaxRows:
         if self._normalised:
             odds_against = torch.expm1(-highest)  # of the given confidence, where it has enough digits
             torch.where(odds_against > _DIGITS_LEFT, odds_against, rest, out=rest)
-        _log_odds(rest, gaps.T if layout.sideways else gaps, top, out=self.log_odds[rows])
+        _log_odds(rest, gaps.T if layout.transposed else gaps, top, out=self.log_odds[rows])
         if self.wanted.entropy:
             layout.sum_products(others, gaps, memory=scratch, out=self._weighted_gap[rows])
         if self.wanted.squares:
@@ -352,8 +352,8 @@ class SoftmaxRows:
     def _list_above(self, others: Tensor, rest: Tensor, layout: Layout, first_row: int) -> None:
         total = rest + 1
         confidence = total.reciprocal()
-        self.other_sums += others @ confidence if layout.sideways else confidence @ others
-        places = positions_above(others, layout.beside(total.mul_(self.wanted.above)))
+        self.other_sums += others @ confidence if layout.transposed else confidence @ others
+        places = positions_above(others, layout.broadcastable(total.mul_(self.wanted.above)))
         rows, classes = layout.of_places(places)
         probabilities = others.view(-1).index_select(0, places).mul_(confidence.index_select(0, rows))
         self._others_above.append((rows.add_(first_row), classes, probabilities))

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from calibrant.errors import FitError, SeparableError
 from calibrant.numerics.newton import Certificate, Minimum, Point, Preconditioner, Settings, minimise
-from calibrant.numerics.softmax import columns_first, working
+from calibrant.numerics.softmax import columns_first, to_working_precision
 
 # Numbers in a block, and samples at least, so that matrix products stay efficient. On a GPU only memory matters.
 _BLOCK, _GPU_BLOCK, _LEAST_ROWS = 1 << 17, 1 << 26, 512
@@ -54,9 +54,9 @@ class AffineLoss(ABC):
 
     def __init__(self, inputs: Tensor, labels: Tensor, penalty: Tensor, centre: Tensor, level: Tensor) -> None:
         n, k = inputs.shape
-        inputs = working(inputs)
-        sideways = k <= _FEW and inputs.device.type == "cpu"
-        self._inputs = columns_first(inputs, out=inputs.new_empty(k, n)) if sideways else inputs.T
+        inputs = to_working_precision(inputs)
+        transposed = k <= _FEW and inputs.device.type == "cpu"
+        self._inputs = columns_first(inputs, out=inputs.new_empty(k, n)) if transposed else inputs.T
         self._labels, self._penalty, self._centre = labels, penalty, centre
         self._level = level / level.sum(dim=0).clamp(min=1e-300)
         self._free = not bool(penalty.any())
@@ -401,7 +401,7 @@ def _fit_matrix(
     centred = plain - mean
     variance, directions = torch.linalg.eigh(centred.T @ centred / len(plain))
     spread = variance.clamp(min=0).sqrt()
-    eps = torch.finfo(working(inputs).dtype).eps
+    eps = torch.finfo(to_working_precision(inputs).dtype).eps
     kept = spread > max(_ROUNDING * eps, _LEAST_SPREAD) * spread.max()
     inverse = torch.where(kept, 1 / spread, 0.0)
     initial = theta[:, :-1] * unit

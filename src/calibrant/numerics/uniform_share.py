@@ -1,7 +1,7 @@
 """The share of the uniform distribution that given probabilities need before their logarithms can be fitted.
 
 Forests, nearest neighbours, naive Bayes and underflowed softmaxes give probabilities of exactly 0. Such a zero says
-"rarer than the model resolves"; its logarithm, or that of the smallest float, would let a few cells decide every
+"rarer than the model resolves"; its logarithm, or that of the smallest float, would let a few entries decide every
 fit. How much of the uniform distribution to mix in, ``(1 - a) p + a / k``, depends on the model: more than half for
 nearest neighbours, 1e-24 for naive Bayes. (Near 1 the logarithm is all but linear in p: the shares lead from methods on
 log p to methods on p.) So it is chosen from the calibration samples, by the cross-validated log-loss of a
@@ -30,7 +30,7 @@ _DECADE = 0.3  # nats that a factor of ten from the expected share costs
 _NUMBERS, _FEWEST, _MOST = 120_000, 1_000, 10_000
 # Newton steps, and the relative step that ends them.
 _STEPS, _FINE = 30, 1e-2
-_HOTTEST, _COLDEST = 1e-4, 1e4  # inverse temperatures
+_MIN_BETA, _MAX_BETA = 1e-4, 1e4  # inverse temperatures
 _FOLD_RANGE = 4.0  # factor by which the inverse temperature of a fold may differ from that of all samples
 
 
@@ -107,7 +107,7 @@ def _cross_validated(columns: Tensor, labels: Tensor, start: Tensor, n: int) -> 
     label_gap = gaps.gather(0, labels[None])[0]
     fold = torch.arange(len(labels), device=labels.device) % _FOLDS  # the samples are in random order
     others = (fold != torch.arange(_FOLDS, device=labels.device)[:, None]).double()  # (folds, m)
-    of_all = _inverse_temperatures(gaps, label_gap, torch.ones_like(others[:1]), start, (_HOTTEST, _COLDEST))
+    of_all = _inverse_temperatures(gaps, label_gap, torch.ones_like(others[:1]), start, (_MIN_BETA, _MAX_BETA))
     # A fold without the only mistake would have none, and a temperature of 0.
     near = float(of_all) / _FOLD_RANGE, float(of_all) * _FOLD_RANGE
     beta = _inverse_temperatures(gaps, label_gap, others, of_all.expand(_FOLDS), near)

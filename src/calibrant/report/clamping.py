@@ -317,7 +317,7 @@ def _effect_headline(record: ClampingEvaluation, effect: Mapping[str, Difference
         return f"δ helps: it lowers the log-loss {numbers}."
     if change.side == "worse":
         return f"δ does harm here: it raises the log-loss {numbers}. Use {answer}."
-    by = "by enough to matter" if change.is_beyond_noise else "beyond noise"
+    by = "by enough to matter" if change.is_significant else "beyond noise"
     return f"δ does not change the log-loss {by}, {numbers}: use {answer}, which is simpler."
 
 
@@ -383,7 +383,7 @@ def _effect(record: ClampingEvaluation) -> list[str]:
     for name, title in (("nll", "log-loss"), ("ece", "ECE"), ("accuracy", "accuracy")):
         change = record.effect[name]
         by = points_words(change) if name == "accuracy" else difference_words(change)
-        doubt = ", too little to matter" if change.is_beyond_noise else ", noise"
+        doubt = ", too little to matter" if change.is_significant else ", noise"
         parts.append(f"{title} {by}{doubt if change.side == 'alike' else ''}")
     return [f"δ alone, {how}: {'; '.join(parts)}."]
 

@@ -438,7 +438,7 @@ def accuracy_sentences(method: MethodResult) -> list[str]:
     change = method.differences[UNCALIBRATED]["accuracy"]
     start = f"It changes the predicted class of {percent_text(method.changed)} of samples; accuracy"
     if change.side == "alike":
-        why = "too little to matter" if change.is_beyond_noise else "noise"
+        why = "too little to matter" if change.is_significant else "noise"
         if why == "noise" and not change.low <= 0 <= change.high:
             why = "noise, once corrected for the number of methods"
         return [f"{start} changes by {points_words(change)}: {why}."]
@@ -454,6 +454,6 @@ def separation_words(method: MethodResult) -> list[str]:
     if change is None or math.isnan(change.value):
         return [f"Confidence separates right from wrong with an AUROC of {value:.4f}."]
     difference = f"{change.value:+.4f} ({change.low:+.4f} to {change.high:+.4f}) against {_NAMES[UNCALIBRATED]}"
-    alike = "about as well" if change.is_beyond_noise else "as well, within noise"
+    alike = "about as well" if change.is_significant else "as well, within noise"
     words = {"better": "better", "worse": "worse", "alike": alike}[change.side]
     return [f"Confidence separates right from wrong {words}: AUROC {value:.4f}, {difference}."]

@@ -13,7 +13,7 @@ from calibrant.checks import check_real_number
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.inference import evaluating, with_features
 from calibrant.losses import MetaLoss
-from calibrant.numerics.softmax import working
+from calibrant.numerics.softmax import to_working_precision
 from calibrant.training.data import DeviceData, StoredSamples
 from calibrant.training.device import Autocast, ProcessGroup
 from calibrant.training.recipe import Recipe
@@ -117,7 +117,7 @@ class MetaRegulariser:
         self._head, self._name = head, name
         self._warned_of: set[str] = set()
         loss.build(head.in_features, head.out_features, seed=seed)
-        self.meta_loss = loss.to(head.weight.device, working(head.weight).dtype)
+        self.meta_loss = loss.to(head.weight.device, to_working_precision(head.weight).dtype)
         self._phi = list(self.meta_loss.parameters())
         on_gpu = head.weight.is_cuda
         # A number if constant; a tensor if it follows the network's, so that a captured step sees it change.
@@ -247,7 +247,9 @@ class MetaRegulariser:
         head = self._head
         # Copies, so that no gradient reaches the layer itself or those before it.
         layer = [
-            working(part).detach().clone().requires_grad_() for part in (head.weight, head.bias) if part is not None
+            to_working_precision(part).detach().clone().requires_grad_()
+            for part in (head.weight, head.bias)
+            if part is not None
         ]
         with torch.autocast(head.weight.device.type, enabled=False):
             inputs = features.detach().to(layer[0].dtype)

@@ -79,7 +79,7 @@ def test_a_difference_too_small_to_matter_is_alike_however_sure_it_is(metric, ba
 @pytest.mark.parametrize(("low", "high", "p"), [(-0.2, -0.1, 0.06), (-0.2, 0.01, 0.01), (-0.1, -0.1, math.nan)])
 def test_a_difference_within_noise_is_alike_however_large_it_is(low, high, p):
     found = Difference(0.5, 0.4, -0.1, low, high, p).with_correction(NLL(), p)
-    assert not found.is_beyond_noise
+    assert not found.is_significant
     assert found.side == "alike"
 
 

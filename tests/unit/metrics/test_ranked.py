@@ -12,7 +12,7 @@ from strategies import predictions, top_labels
 
 from calibrant.errors import InputError
 from calibrant.metrics import ACE, KS, MMCE, RankedCells, ace, ks, mmce
-from calibrant.metrics.states import Ranked, SampleKeys
+from calibrant.metrics.states import PackedSamples, Ranked
 from calibrant.predictions import Predictions, TopLabel
 
 many = settings(max_examples=60)
@@ -157,7 +157,7 @@ class TestBoundedMemory:
         generator = torch.Generator().manual_seed(0)
         confidence = torch.rand(5000, generator=generator, dtype=torch.float64)
         rows = TopLabel(confidence, torch.rand(5000, generator=generator) < confidence**2)
-        ranked = SampleKeys.gather(rows.log_odds, rows.correct).ranked
+        ranked = PackedSamples.gather(rows.log_odds, rows.correct).ranked
         coarse = ranked.coarsened(500)
         assert coarse.confidence.shape == (500,)
         assert float(metric().value(coarse)) == pytest.approx(float(metric().value(ranked)), abs=2e-3)

@@ -9,14 +9,14 @@ from strategies import predictions, top_labels
 
 from calibrant.errors import InputError
 from calibrant.metrics import AUROC, ECE, NLL, SCE, RankedCells
-from calibrant.metrics.states import Average, Bins, Cells, Ranked, SampleKeys, merge
+from calibrant.metrics.states import Average, Bins, Cells, PackedSamples, Ranked, merge
 from calibrant.predictions import Predictions, TopLabel
 
 many = settings(max_examples=60)
 
 
 def sample_of(rows):
-    return SampleKeys.gather(rows.top.log_odds, rows.top.correct)
+    return PackedSamples.gather(rows.top.log_odds, rows.top.correct)
 
 
 class TestSums:
@@ -90,7 +90,7 @@ class TestSample:
     def test_a_log_odds_keeps_whether_the_answer_was_right(self, dtype, right):
         for value in (0.0, -0.0, 1.0, -1.0, 1e-300, 3e38, -3e38, float("inf"), -float("inf"), 7e-46):
             log_odds = torch.tensor([value], dtype=dtype)
-            ranked = SampleKeys.gather(log_odds, torch.tensor([right])).ranked
+            ranked = PackedSamples.gather(log_odds, torch.tensor([right])).ranked
             assert float(ranked.right) == right
             assert float(ranked.wrong) == (not right)
             assert (
@@ -99,7 +99,7 @@ class TestSample:
             )
 
     def test_zero_and_minus_zero_tie(self):
-        ranked = SampleKeys.gather(torch.tensor([0.0, -0.0, -0.0]), torch.tensor([True, False, True])).ranked
+        ranked = PackedSamples.gather(torch.tensor([0.0, -0.0, -0.0]), torch.tensor([True, False, True])).ranked
         assert (ranked.right.tolist(), ranked.wrong.tolist()) == ([2.0], [1.0])
 
     @pytest.mark.parametrize("other", [torch.float64, "top label"])
@@ -168,7 +168,7 @@ class TestRanked:
         )
         assert ranked.ranked is ranked
         assert ranked.total.tolist() == [[1, 1, 2], [1, 3, 0]]
-        assert ranked.total_up_to.tolist() == [[1, 2, 4], [1, 4, 4]]
-        assert ranked.right_up_to.tolist() == [[1, 1, 3], [0, 3, 3]]
+        assert ranked.cumulative_total.tolist() == [[1, 2, 4], [1, 4, 4]]
+        assert ranked.cumulative_right.tolist() == [[1, 1, 3], [0, 3, 3]]
         assert ranked.n.tolist() == [4, 4]
         assert ranked.n_right.tolist() == [3, 3]

@@ -9,7 +9,7 @@ from calibrant.numerics.softmax import (
     Layout,
     argmax_rows,
     columns_first,
-    max_of_few,
+    max_over_classes,
     positions_above,
     run_ends,
     sort_in_place,
@@ -38,7 +38,7 @@ def turned(values):
 def test_argmax_takes_the_first_of_the_largest(values):
     expected = [row.index(max(row)) for row in values.tolist()]
     assert argmax_rows(values).tolist() == expected
-    highest, first = max_of_few(turned(values))
+    highest, first = max_over_classes(turned(values))
     assert first.tolist() == expected
     assert torch.equal(highest, values.amax(1))
     layout = Layout.of(values)
@@ -59,7 +59,7 @@ def test_argmax_of_other_types_is_left_to_torch(dtype):
 def test_the_largest_of_few_may_be_the_last_class(k):
     columns = torch.zeros(k, 3)
     columns[k - 1, 1] = 1
-    highest, first = max_of_few(columns)
+    highest, first = max_over_classes(columns)
     assert first.tolist() == [0, k - 1, 0]
     assert highest.tolist() == [0, 1, 0]
 
@@ -110,7 +110,7 @@ def test_a_layout_finds_every_entry_and_its_way_back(values):
     rows, back = layout.of_places(places)
     assert rows.tolist() == list(range(layout.n))
     assert back.tolist() == classes.tolist()
-    assert torch.equal(layout.by_rows(block), values)
+    assert torch.equal(block.T if layout.transposed else block, values)
     sums = torch.empty(layout.n, dtype=values.dtype)
     layout.sum_classes(block, sums)
     assert torch.allclose(sums, values.sum(1), atol=1e-2 if values.dtype == torch.float32 else 1e-9)
@@ -121,12 +121,12 @@ def test_a_layout_finds_every_entry_and_its_way_back(values):
 
 
 def test_the_way_back_is_exact_for_the_largest_blocks():
-    layout = Layout(n=1 << 20, k=64, sideways=False)
+    layout = Layout(n=1 << 20, k=64, transposed=False)
     places = torch.cat([torch.arange(row * 64, row * 64 + 64) for row in (0, 1, 12345, (1 << 20) - 1)])
     rows, classes = layout.of_places(places)
     assert rows.tolist() == (places // 64).tolist()
     assert classes.tolist() == (places % 64).tolist()
-    odd = Layout(n=1, k=999_983, sideways=False)
+    odd = Layout(n=1, k=999_983, transposed=False)
     places = torch.tensor([0, 999_982, 999_983, 999_983 * 67 - 1, 999_983 * 67])
     rows, classes = odd.of_places(places)
     assert rows.tolist() == [0, 0, 1, 66, 67]

@@ -63,7 +63,7 @@ class TestFitInverseTemperature:
         logits, labels = rows(3000, 5)
         plain, scaled = fit_inverse_temperature(logits, labels), fit_inverse_temperature(scale * logits, labels)
         assert scaled.beta * scale == pytest.approx(plain.beta, rel=1e-6)
-        assert scaled.end == "inside"
+        assert scaled.end == "interior"
 
     def test_many_rows_are_read_about_twice(self):
         logits, labels = rows(90_000, 4)
@@ -106,18 +106,18 @@ class TestFitInverseTemperature:
     @pytest.mark.parametrize("n", [1, 20, 300, 9000])
     def test_all_right_ends_at_the_cold_end(self, n, dtype):
         logits, _ = rows(n, 4, dtype=dtype)
-        assert fit_inverse_temperature(logits, logits.argmax(1)).end == "cold"
+        assert fit_inverse_temperature(logits, logits.argmax(1)).end == "zero_temperature"
 
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
     def test_one_wrong_row_is_enough(self, dtype):
         logits, _ = rows(300, 4, dtype=dtype)
         labels = logits.argmax(1)
         labels[7] = logits[7].argmin()
-        assert fit_inverse_temperature(logits, labels).end == "inside"
+        assert fit_inverse_temperature(logits, labels).end == "interior"
 
     def test_all_wrong_ends_at_the_hot_end(self):
         logits, _ = rows(300, 4)
-        assert fit_inverse_temperature(logits, logits.argmin(1)).end == "hot"
+        assert fit_inverse_temperature(logits, logits.argmin(1)).end == "infinite_temperature"
 
     @pytest.mark.parametrize("gamma", [0.0, 1.0])
     @pytest.mark.parametrize("share", [1e-3, 0.9, 1.0, 1.49, 1.51, 1e3])
@@ -129,7 +129,7 @@ class TestFitInverseTemperature:
         assert found.beta == pytest.approx(plain.beta, rel=5e-6)
         assert found.certificate.objective == pytest.approx(plain.certificate.objective, rel=2e-6)
         assert found.low <= found.beta <= found.high
-        assert found.end == "inside"
+        assert found.end == "interior"
 
     def test_near_the_minimum_few_rows_are_read_and_no_subsample(self):
         logits, labels = rows(6000, 7)
@@ -138,10 +138,18 @@ class TestFitInverseTemperature:
         assert found.certificate.passes <= 4
         assert found.certificate.passes == found.certificate.steps
 
-    @pytest.mark.parametrize(("near", "end"), [(1.0, "cold"), (1e3, "cold"), (1.0, "hot"), (1e-3, "hot")])
+    @pytest.mark.parametrize(
+        ("near", "end"),
+        [
+            (1.0, "zero_temperature"),
+            (1e3, "zero_temperature"),
+            (1.0, "infinite_temperature"),
+            (1e-3, "infinite_temperature"),
+        ],
+    )
     def test_an_end_is_still_an_end_where_another_place_was_said_to_be_near(self, near, end):
         logits, _ = rows(300, 4)
-        labels = logits.argmax(1) if end == "cold" else logits.argmin(1)
+        labels = logits.argmax(1) if end == "zero_temperature" else logits.argmin(1)
         assert fit_inverse_temperature(logits, labels, near=near).end == end
 
     def test_equal_logits_have_no_temperature(self):
@@ -178,7 +186,7 @@ class TestExtremeSizes:
         exact = brentq(partial(slope, logits.double(), labels), 1e-1, 1e4, xtol=1e-12)
         wider = torch.cat([logits, torch.full((300, 2), ruled_out, dtype=dtype)], dim=1)
         best = fit_inverse_temperature(wider, labels)
-        assert best.end == "inside"
+        assert best.end == "interior"
         assert best.beta == pytest.approx(exact, rel=3e-6)
 
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

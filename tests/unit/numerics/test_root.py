@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from calibrant.errors import FitError
-from calibrant.numerics.inverse_temperature import falling_root, find_root
+from calibrant.numerics.inverse_temperature import find_root, root_of_decreasing
 
 
 class TestFindRoot:
@@ -71,24 +71,26 @@ class TestFallingRoot:
         def function(x):
             return torch.exp(-3 * x) - torch.exp(-3 * target)
 
-        roots = falling_root(function, torch.zeros_like(target), torch.ones_like(target))
+        roots = root_of_decreasing(function, torch.zeros_like(target), torch.ones_like(target))
         assert torch.allclose(roots, target, atol=1e-8)
 
     def test_each_root_is_that_of_its_function_alone(self):
         factors = torch.tensor([[0.2, 1.0], [3.0, 9.0]], dtype=torch.float64)
-        roots = falling_root(lambda x: factors * (1 - x) ** 2 - x, torch.zeros_like(factors), torch.ones_like(factors))
+        roots = root_of_decreasing(
+            lambda x: factors * (1 - x) ** 2 - x, torch.zeros_like(factors), torch.ones_like(factors)
+        )
         for place in [(0, 0), (0, 1), (1, 0), (1, 1)]:
             alone = brentq(lambda x, f=float(factors[place]): f * (1 - x) ** 2 - x, 0, 1, xtol=1e-14)
             assert float(roots[place]) == pytest.approx(alone, abs=1e-8)
 
     def test_a_function_that_is_negative_from_the_start_has_its_root_put_there(self):
         low = torch.tensor([0.1, 0.1], dtype=torch.float64)
-        roots = falling_root(lambda x: torch.tensor([-1.0, 0.5]) - x, low, torch.ones_like(low))
+        roots = root_of_decreasing(lambda x: torch.tensor([-1.0, 0.5]) - x, low, torch.ones_like(low))
         assert roots.tolist() == pytest.approx([0.1, 0.5])
 
     def test_bends_are_found_too(self):
         # A kink such as |·| makes in an integral.
-        roots = falling_root(
+        roots = root_of_decreasing(
             lambda x: torch.maximum(1 - 8 * x, 0.1 - 0.11 * x) - x,
             torch.zeros(1, dtype=torch.float64),
             torch.ones(1, dtype=torch.float64),

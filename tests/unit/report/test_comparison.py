@@ -21,7 +21,7 @@ from calibrant.calibrators.base import Fitted
 from calibrant.comparison import Comparison, MethodResult, compare, comparison_metrics, samples_in_both, z_between
 from calibrant.diagrams import comparison_diagram
 from calibrant.errors import CalibrantWarning, FitError, InputError
-from calibrant.evidence import Difference, correct, difference, estimate, holm
+from calibrant.evidence import Difference, apply_holm, difference, estimate, holm
 from calibrant.maps import Affine, Scale
 from calibrant.metrics import NLL
 from calibrant.paper import Paper
@@ -351,11 +351,11 @@ def test_trying_more_methods_does_not_change_what_is_said_of_a_temperature():
 
 def test_the_planned_comparison_is_neither_corrected_nor_counted():
     found = {name: Difference(0.5, 0.4, -0.1, -0.2, -0.01, p) for name, p in (("a", 0.04), ("b", 0.02), ("c", 0.03))}
-    change = correct(NLL(), found, planned="a")
+    change = apply_holm(NLL(), found, planned="a")
     assert {name: (each.corrected_p, each.side) for name, each in change.items()} == {
         "a": (0.04, "better"), "b": (0.04, "better"), "c": (0.04, "better"),
     }  # fmt: skip
-    assert {each.corrected_p for each in correct(NLL(), found).values()} == {0.06}
+    assert {each.corrected_p for each in apply_holm(NLL(), found).values()} == {0.06}
 
 
 # Why nothing is recommended.
