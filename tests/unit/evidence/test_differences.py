@@ -72,7 +72,7 @@ def test_sets_resampled_once_differ_as_each_pair_does():
 )
 def test_a_difference_too_small_to_matter_is_alike_however_sure_it_is(metric, baseline, value, side):
     found = Difference(baseline, baseline + value, value, 0.9 * value, 1.1 * value, 1e-9)
-    assert found.with_correction(metric, 1e-9).is_beyond_noise
+    assert found.with_correction(metric, 1e-9).is_significant
     assert found.with_correction(metric, 1e-9).side == side
 
 
