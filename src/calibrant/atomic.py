@@ -18,18 +18,18 @@ from torch import Tensor
 from calibrant.errors import FileError
 
 _START, _END = ".calibrant-", ".tmp"
-_FORGOTTEN = 86_400  # seconds after which a lone file of such a name is nobody's; earlier versions wrote those
+_ABANDONED = 86_400  # seconds after which a single file of such a name, as earlier versions wrote, is abandoned
 _TRIES = 100
 
 
 @contextmanager
-def temporary_folder(beside: Path) -> Iterator[Path]:
-    """Lend a new folder inside an existing one; it is removed when the block ends.
+def temporary_folder(parent: Path) -> Iterator[Path]:
+    """Create a temporary folder inside an existing one; it is removed when the block ends.
 
-    Folders that killed writers have left there are removed first.
+    Folders that killed writers left there are removed first.
     """
-    _remove_abandoned(beside)
-    path, handle = _held(beside)
+    _remove_abandoned(parent)
+    path, handle = _create_locked(parent)
     try:
         yield path
     finally:
@@ -43,10 +43,10 @@ def is_temporary(path: Path) -> bool:
     return path.name.startswith(_START) and path.name.endswith(_END)
 
 
-def _held(beside: Path) -> tuple[Path, int | None]:
+def _create_locked(parent: Path) -> tuple[Path, int | None]:
     """Make a folder; return it and the handle that holds its lock, or None where there are no locks."""
     for _ in range(_TRIES):
-        path = beside / f"{_START}{secrets.token_hex(8)}{_END}"
+        path = parent / f"{_START}{secrets.token_hex(8)}{_END}"
         path.mkdir()
         handle = None
         # Until it is locked, another writer may take it for abandoned.
@@ -56,7 +56,7 @@ def _held(beside: Path) -> tuple[Path, int | None]:
                 return path, handle
         if handle is not None:
             os.close(handle)
-    raise OSError(f"a folder for unfinished files could not be kept in {beside}")
+    raise OSError(f"a folder for unfinished files could not be created in {parent}")
 
 
 def _remove_abandoned(folder: Path) -> None:
@@ -69,7 +69,7 @@ def _remove_abandoned(folder: Path) -> None:
 
 def _remove_if_abandoned(entry: os.DirEntry[str]) -> None:
     if entry.is_file(follow_symlinks=False):
-        if time.time() - entry.stat(follow_symlinks=False).st_mtime > _FORGOTTEN:
+        if time.time() - entry.stat(follow_symlinks=False).st_mtime > _ABANDONED:
             Path(entry.path).unlink()
     elif entry.is_dir(follow_symlinks=False) and (handle := _lock(Path(entry.path), wait=False)) is not None:
         shutil.rmtree(entry.path, ignore_errors=True)
@@ -85,7 +85,7 @@ else:
     import fcntl
 
     def _lock(path: Path, *, wait: bool) -> int | None:
-        """A handle that holds the only lock on a folder; None if another holds it, or there are no locks."""
+        """Lock a folder and return the handle; None if another process holds the lock, or there are no locks."""
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -97,43 +97,43 @@ else:
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Lend an empty file to write into; it becomes ``path`` if the block ends well, and vanishes if it raises.
+    """Yield the path of an empty file, which replaces ``path`` if the block succeeds and is deleted if it raises.
 
-    For libraries that want a path. The lent one ends in ``.tmp``, so name the format where it would be read off the
+    For libraries that need a path. It ends in ``.tmp``, so name the format where a library would infer it from the
     ending. A symbolic link is followed, and an existing file keeps its permissions.
 
     Raises:
-        FileError: If the target is no ordinary file, or the system refuses to write.
+        FileError: If the target is not an ordinary file, or cannot be written.
     """
     target = Path(os.path.realpath(path))
     try:
         kept = _mode_of(target)
         with temporary_folder(target.parent) as folder:
             partial = folder / "unfinished.tmp"
-            # Made here rather than by tempfile, so that a new file gets the permissions the person's umask gives.
+            # Not by tempfile, so that a new file gets the permissions of the user's umask.
             os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
             mode = stat.S_IMODE(partial.stat().st_mode) if kept is None else kept
             yield partial
-            partial.chmod(mode)  # also where a library has put a file of its own in the place of the lent one
+            partial.chmod(mode)  # also if a library has replaced the file by its own
             _flush(partial)
             partial.replace(target)
     except OSError as error:
         raise _refused(path, error) from error
-    # The new name is in place; some file systems cannot promise more than that.
+    # The file is in place; some file systems cannot flush folders.
     with contextlib.suppress(OSError):
         _flush(target.parent)
 
 
 @contextmanager
 def atomic_binary(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Lend an open binary file that becomes ``path`` if the block ends well; see :func:`atomic_path`."""
+    """Yield an open binary file that replaces ``path`` if the block succeeds; see :func:`atomic_path`."""
     with atomic_path(path) as partial, partial.open("wb") as file:
         yield file
 
 
 @contextmanager
 def atomic_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
-    r"""Lend an open text file (UTF-8, ``\n``) that becomes ``path`` if the block ends well; see :func:`atomic_path`.
+    r"""Yield an open text file (UTF-8, ``\n``) that replaces ``path`` if the block succeeds; see :func:`atomic_path`.
 
     Example:
         >>> import tempfile
@@ -148,7 +148,7 @@ def atomic_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
 
 
 def _mode_of(target: Path) -> int | None:
-    """Permissions of the file to replace; None if there is none."""
+    """Return the permissions of the file to replace; None if there is none."""
     if not target.exists():
         return None
     if not target.is_file():
@@ -175,7 +175,7 @@ def _refused(path: str | os.PathLike[str], error: OSError) -> FileError:
 
 
 def save_tensors(tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file; an OSError if the system refuses, also where the library has an error of its own."""
+    """Write a safetensors file; an OSError if it cannot be written, also where the library raises another error."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -187,7 +187,7 @@ def save_tensors(tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[st
 
 @final
 class SettingsFolder:
-    """A folder of one piece of work, new or begun before.
+    """The folder of a run or a fit, new or begun before.
 
     Args:
         path: Path of the folder, which :meth:`begin` makes.
@@ -247,5 +247,5 @@ class SettingsFolder:
                 "folder."
             )
         if not isinstance(document.get("settings"), dict):
-            raise FileError(f"{self.settings} must be the settings of a {self._work}; something in it is not right.")
+            raise FileError(f"{self.settings} must be the settings of a {self._work}; its settings are missing.")
         return document

@@ -52,7 +52,7 @@ class Registry(Mapping[str, T], Generic[T]):
     """Classes by the ``name`` they carry, or by one of their ``aliases``; indexing builds one with its default options.
 
     Args:
-        what: Name of one of them in messages, with its article.
+        noun: Name of one of them in messages, with its article.
         examples: Expressions that a message may show.
         module: Module of ``calibrant`` whose exports are searched, loaded on first use.
         bases: Names of the base classes there.
@@ -71,7 +71,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __init__(
         self,
-        what: str,
+        noun: str,
         examples: str,
         module: str,
         bases: tuple[str, ...],
@@ -81,8 +81,8 @@ class Registry(Mapping[str, T], Generic[T]):
         nested: Callable[[T], object] | None = None,
         key: str = "name",
     ) -> None:
-        self.what, self.examples, self._nested, self._key = what, examples, nested, key
-        self._aliases: dict[str, str] = {}  # other names, and the names they stand for
+        self.noun, self.examples, self._nested, self._key = noun, examples, nested, key
+        self._aliases: dict[str, str] = {}  # names by alias
         self._module, self._bases, self._group, self._combine = module, bases, group, combine
         self._kinds: dict[str, type[T]] = {}
 
@@ -121,11 +121,11 @@ class Registry(Mapping[str, T], Generic[T]):
 
         Raises:
             UnknownNameError: If there is no such name or option; the message names the closest.
-            InputError: If the text is no such expression, or a value does not suit its option.
+            InputError: If the text is not such an expression, or a value does not fit its option.
         """
         tree = _parsed(text)
         if tree is None:
-            raise InputError(f"{self.what} must read like {self.examples}; got {text.strip()!r}.")
+            raise InputError(f"{self.noun} must read like {self.examples}; got {text.strip()!r}.")
         return self._build(tree, text)
 
     def _build(self, node: ast.expr, text: str) -> T:
@@ -135,14 +135,14 @@ class Registry(Mapping[str, T], Generic[T]):
         call = node if isinstance(node, ast.Call) else None
         target = node if call is None else call.func
         if not isinstance(target, ast.Name) or len(steps) > 1:
-            raise InputError(f"{self.what} must read like {self.examples}; got {_source(node, text)!r}.")
+            raise InputError(f"{self.noun} must read like {self.examples}; got {_source(node, text)!r}.")
         kind = self._kind(target.id)
         return kind(**({} if call is None else self._options(target.id, kind, call, text)))
 
     def _kind(self, name: str) -> type[T]:
         kinds = self.kinds
         name = self._aliases.get(name, name)
-        check_known(name, kinds, self.what)
+        check_known(name, kinds, self.noun)
         return kinds[name]
 
     def _options(self, name: str, kind: type[T], call: ast.Call, text: str) -> dict[str, Any]:
@@ -229,8 +229,8 @@ def _is_concrete(kind: object, bases: tuple[type, ...]) -> bool:
 
 
 def _parsed(text: str) -> ast.expr | None:
-    """The expression tree of a text; None if it has none."""
-    split_list(text)  # refuses unbalanced brackets in words of their own
+    """Parse a text into an expression tree; None if it is not an expression."""
+    split_list(text)  # raises for unbalanced brackets
     try:
         return ast.parse(text.strip(), mode="eval").body if len(text) <= _LONGEST else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -238,7 +238,7 @@ def _parsed(text: str) -> ast.expr | None:
 
 
 def _steps(node: ast.expr) -> list[ast.expr]:
-    """The operands of ``a + b + c``, from left to right."""
+    """Return the operands of ``a + b + c``, from left to right."""
     steps: list[ast.expr] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         steps.insert(0, node.right)
@@ -251,7 +251,7 @@ def _source(node: ast.expr, text: str) -> str:
 
 
 def _read(text: str, node: ast.expr, hint: Any, build: Callable[[ast.expr], Any]) -> Any:
-    """Read the source text of an option as its type hint says; ValueError if it cannot be."""
+    """Convert the source text of an option to its type hint; ValueError if it cannot be converted."""
     form, parts = get_origin(hint), get_args(hint)
     if form in {Union, UnionType}:
         # "none" is None before it is a word, and every text is a word: these two are tried first and last.
@@ -319,7 +319,7 @@ def _without_features(method: "AnyCalibrator") -> "Calibrator":
 
     if not isinstance(method, Calibrator):
         raise InputError(
-            f"{method.name} needs features beside the predictions, so it cannot stand here: fit it by itself."
+            f"{method.name} needs features as well as predictions, so it cannot be used here: fit it by itself."
         )
     return method
 
@@ -418,7 +418,7 @@ def find_papers(text: str) -> tuple[Paper, ...]:
 
 
 def _papers_by_name() -> dict[str, tuple[Paper, ...]]:
-    """The papers of every name; two where a metric and a loss share a name but no paper."""
+    """Return the papers of every name; two where a metric and a loss share a name but not a paper."""
     registries = (metrics, _any_calibrators, _any_losses)
     named = [(name, kind.paper) for registry in registries for name, kind in registry.kinds.items()]
     # A metric that is a plain function, as it needs more than predictions; from the same paper as this calibrator.

@@ -1,4 +1,4 @@
-"""Checks of inputs (arrays, options, files) and the wording of their messages."""
+"""Check inputs: arrays, options and files."""
 
 import difflib
 import math
@@ -18,7 +18,7 @@ from calibrant.errors import FileError, InputError, UnknownNameError, check_expa
 
 _INFINITE = float("inf")
 MOST_BINS = 1_000_000
-_MOST_SEED = 2**63 - 1  # that torch takes
+_MOST_SEED = 2**63 - 1  # largest seed that torch accepts
 _IMAGES = 4  # axes of a batch of images
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -50,22 +50,22 @@ def as_tensor(values: object, name: str) -> Tensor:
 
 
 def first_not_finite(values: Tensor) -> list[int] | None:
-    """Return the place of the first number that is not finite; None if all are, in one pass."""
-    # The sum is the fastest pass; it can also overflow, and then the extremes decide, through which NaN passes.
+    """Return the index of the first number that is not finite; None if all are, in one pass."""
+    # The sum is fastest; it can overflow, and then minimum and maximum decide, which propagate NaN.
     if values.numel() == 0 or torch.isfinite(values.sum()) or all(torch.isfinite(end) for end in values.aminmax()):
         return None
-    place: list[int] = (~torch.isfinite(values)).nonzero()[0].tolist()
-    return place
+    index: list[int] = (~torch.isfinite(values)).nonzero()[0].tolist()
+    return index
 
 
 def check_finite(values: Tensor, name: str) -> None:
     """Check that every number is finite."""
-    place = first_not_finite(values)
-    if place is None:
+    index = first_not_finite(values)
+    if index is None:
         return
-    where = f"row {place[0]}" + (f", class {place[1]}" if len(place) > 1 else "")
+    where = f"row {index[0]}" + (f", class {index[1]}" if len(index) > 1 else "")
     raise InputError(
-        f"{name} must be finite; got {values[tuple(place)].item()} at {where}. "
+        f"{name} must be finite; got {values[tuple(index)].item()} at {where}. "
         "Remove the row, or replace an intended -inf by a large negative number such as -1e4."
     )
 
@@ -76,10 +76,10 @@ def check_unit_interval(values: Tensor, name: str) -> None:
     low, high = torch.aminmax(values)
     if low >= 0 and high <= 1:
         return
-    place = ((values < 0) | (values > 1)).nonzero()[0].tolist()
+    index = ((values < 0) | (values > 1)).nonzero()[0].tolist()
     raise InputError(
-        f"{name} must lie in 0..1; got {values[tuple(place)].item():.7g} at row {place[0]}. "
-        "If these are logits, say so."
+        f"{name} must lie in 0..1; got {values[tuple(index)].item():.7g} at row {index[0]}. "
+        "If these are logits, pass them as logits."
     )
 
 
@@ -116,7 +116,7 @@ def check_real(values: Tensor, name: str) -> Tensor:
     """Return real numbers, integers as float64."""
     if values.is_complex() or values.dtype == torch.bool:
         raise InputError(f"{name} must be real numbers; got {values.dtype}.")
-    if values.is_floating_point() and values.dtype not in _FLOATS:  # float8 and float4 can hardly be computed with
+    if values.is_floating_point() and values.dtype not in _FLOATS:  # torch lacks most operations on float8 and float4
         raise InputError(f"{name} must be float16, bfloat16, float32 or float64; got {values.dtype}. Convert them.")
     return values if values.is_floating_point() else values.double()
 
@@ -175,7 +175,7 @@ def check_real_number(value: object, name: str, *, least: float, most: float = f
 
 
 def _number(value: object) -> float:
-    """A Python number, which a file can hold; NaN if it is no number, or too large."""
+    """Convert to a Python number, which JSON can hold; NaN if it is not a number, or too large."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return float("nan")
     try:
@@ -201,7 +201,7 @@ def check_at_least(value: object, least: int, name: str) -> int:
 
 
 def check_bins(value: object, *, least: int = 1) -> int:
-    """Check a number of bins, which ``--bins`` and every ``n_bins`` follow: a whole number, at most 1,000,000."""
+    """Check a number of bins (``--bins``, ``n_bins``): a whole number, at most 1,000,000."""
     n_bins = check_at_least(value, least, "n_bins")
     if n_bins > MOST_BINS:
         raise InputError(f"n_bins must be at most {MOST_BINS:,}; got {n_bins}.", argument="n_bins")
@@ -235,17 +235,17 @@ def check_known(name: object, known: Iterable[str], what: str) -> None:
 
 
 def existing_file(path: str | os.PathLike[str], *, holding: str = "predictions") -> Path:
-    """Return the path of a file that exists and is not empty; ``holding`` says in a message what it should hold.
+    """Return the path of a file that exists and is not empty; ``holding`` names its content in messages.
 
     Raises:
-        FileError: If it is missing, a folder or empty, or the system refuses to look at it.
+        FileError: If it is missing, a folder or empty, or cannot be accessed.
     """
     file = Path(path)
     try:
         size = file.stat().st_size
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         reason = "there is none" if isinstance(error, FileNotFoundError) else str(error)
-        raise FileError(f"{file} must be an existing file; {reason}. Seen from the folder {Path.cwd()}.") from error
+        raise FileError(f"{file} must be an existing file; {reason}. The current folder is {Path.cwd()}.") from error
     if file.is_dir():
         raise FileError(f"{file} must be a file; it is a folder. Name one file in it.")
     if file.is_file() and size == 0:
@@ -255,7 +255,7 @@ def existing_file(path: str | os.PathLike[str], *, holding: str = "predictions")
 
 @final
 class NumpyArchive:
-    """An open ``.npz`` file. Nothing in it is run, and no array is allocated that is larger than what is stored."""
+    """An open ``.npz`` file. No code in it is run, and no array larger than the stored data is allocated."""
 
     def __init__(self, path: Path, archive: Any) -> None:
         self.names: tuple[str, ...] = tuple(archive.files)
@@ -279,14 +279,14 @@ class NumpyArchive:
         return arrays
 
     def _stored(self, name: str) -> zipfile.ZipInfo:
-        """What the archive's directory says about an array; more than it says is never unpacked."""
+        """Return the directory entry of an array; more than its stated size is never unpacked."""
         members: zipfile.ZipFile = self._archive.zip
         return members.getinfo(name if name in members.NameToInfo else f"{name}.npy")
 
 
 @contextmanager
 def numpy_archive(path: Path) -> Iterator[NumpyArchive]:
-    """Open a ``.npz`` file; whatever goes wrong in the block becomes a FileError about it."""
+    """Open a ``.npz`` file; any error in the block becomes a FileError that names it."""
     with (
         _numpy_file(path, b"PK", "NumPy archive (.npz)", "numpy.savez") as file,
         np.load(file, allow_pickle=False) as archive,
@@ -307,7 +307,7 @@ def read_npy(path: Path) -> Any:
 @contextmanager
 def _numpy_file(path: Path, start: bytes, form: str, maker: str) -> Iterator[IO[bytes]]:
     with reading(path, form), path.open("rb") as file:
-        # NumPy takes anything that starts like nothing it knows for a pickle, and says so.
+        # NumPy assumes that a file of unknown type is a pickle, and its message says so.
         if file.read(len(start)) != start:
             raise FileError(f"{path} must be a {form}; it is something else. Make one with {maker}.")
         file.seek(0)
@@ -315,7 +315,7 @@ def _numpy_file(path: Path, start: bytes, form: str, maker: str) -> Iterator[IO[
 
 
 def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any] | None]:
-    """Shape and type of an array; no type where it holds Python objects or is of a newer version."""
+    """Return the shape and type of an array; no type if it holds Python objects or is of a newer version."""
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
         shape, _, kind = np.lib.format.read_array_header_1_0(file)

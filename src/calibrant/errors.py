@@ -3,17 +3,17 @@
 ::
 
     CalibrantError
-    ├── InputError            what was given is not what must hold (also a ValueError)
+    ├── InputError            an input does not meet a requirement (also a ValueError)
     │   ├── FileError         a file that cannot be read or written
     │   └── UnknownNameError  a metric, method or column that does not exist
     └── FitError              a fit that did not converge, or cannot (also a RuntimeError)
         └── SeparableError    one that cannot, because the samples are separable
 
     Argument                  an argument in the message of an error
-    CalibrantWarning          the result stands, but with a reservation
+    CalibrantWarning          the result is valid, but with a reservation
     Caveat                    kinds of warnings that other code acts on
 
-Messages say what must hold, what was received, and what to do. Code never reads a message: an error has the
+Messages state what must hold, what was received, and what to do. Code never parses a message: an error has the
 ``argument`` it is about, as an ``Argument`` of its message or by keyword, and a warning its ``caveat``.
 """
 
@@ -114,14 +114,14 @@ class SeparableError(FitError):
 
 
 class Caveat(StrEnum):
-    """Warnings that change how a result is to be read, for code that reports on it."""
+    """Kinds of warnings that a report must mention."""
 
     not_at_optimum = "not_at_optimum"  # a fit ended before it converged
     objective_rose = "objective_rose"  # a fit ended above its start
     weakest_strength = "weakest_strength"  # the weakest penalty that was tried is the best
     path_cut_short = "path_cut_short"  # weaker penalties could not be tried
     delta_too_large = "delta_too_large"  # the network hardly sees its inputs any more
-    no_better_than_guessing = "no_better_than_guessing"  # the predictions, whatever the fit
+    no_better_than_guessing = "no_better_than_guessing"  # predictions as good as chance
 
 
 @final
@@ -137,20 +137,20 @@ class CalibrantWarning(UserWarning):
 
 
 def one_line(error: BaseException) -> str:
-    """Return the kind and the most informative line of another library's error, to be quoted.
+    """Return the type and the most informative line of another library's error.
 
     Example:
         >>> one_line(KeyError("label"))
         "KeyError: 'label'"
     """
     lines = str(error).strip().splitlines() or [""]
-    # An error from a loader's worker is a traceback.
+    # The message of an error in a data loader's worker is a traceback, whose last line has the reason.
     line = lines[-1 if lines[0].startswith("Caught ") else 0].rstrip(".")
     kind = type(error).__name__
     return f"{kind}: {line}" if line and not line.startswith(f"{kind}:") else line or kind
 
 
-# Control characters, those that turn the direction of writing, line and paragraph separators, halves of characters.
+# Control characters, direction marks, line and paragraph separators, surrogates.
 _HIDDEN = {"Cc", "Cf", "Zl", "Zp", "Cs"}
 _JOINERS = "\u200c\u200d"  # inside words of some languages, and inside emoji
 
@@ -161,7 +161,7 @@ _LINE_START = re.compile(r"^(\s*)([#>+=-]|\d+(?=[.)](?:\s|$)))")
 
 
 def terminal_text(text: object, *, lines: bool = False) -> str:
-    r"""Return text with characters that a terminal would act on, or not show, escaped.
+    r"""Return text with control characters and invisible characters escaped.
 
     ``lines`` keeps line breaks.
 
@@ -180,7 +180,7 @@ def terminal_text(text: object, *, lines: bool = False) -> str:
 
 
 def markdown_text(text: object) -> str:
-    r"""Return text escaped for Markdown: it makes no markup, link, picture, heading, table cell or HTML.
+    r"""Return text escaped for Markdown: it contains no markup, link, picture, heading, table cell or HTML.
 
     Example:
         >>> print(markdown_text("<b>cat</b> | [x](http://y)"))
@@ -207,8 +207,8 @@ def markdown_code(text: object) -> str:
     return f"{ticks}{pad}{shown}{pad}{ticks}".replace("|", "\\|")
 
 
-_SMALL = 1 << 26  # bytes that are always free
-_ALWAYS_FINE = 1 << 30  # bytes that any file may expand to
+_ALWAYS_FREE = 1 << 26  # bytes for which free memory is not checked
+_ALWAYS_ALLOWED = 1 << 30  # bytes that any file may expand to
 _MOST_TIMES = 100  # times its size that a larger file may expand to; scores compress to a tenth at best
 
 
@@ -224,40 +224,40 @@ def reading(path: Path | str, form: str) -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error):
             raise FileError(
-                f"{path} must fit into memory; reading it asks for more than is left. A small file that does so is "
+                f"{path} must fit into memory; reading it needs more than is free. A small file that does so is "
                 f"damaged. {_LESS}"
             ) from error
         first_line = (str(error).splitlines() or [""])[0].split(". ")[0].rstrip(". ")
         raise FileError(
             f"{path} must be a whole {form}; reading it failed: {first_line or type(error).__name__}. "
-            "It may have been cut short or damaged, or its ending may not fit what it is; write or download it again."
+            "It may have been cut short or damaged, or its ending may not match its format; write or download it again."
         ) from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error of any library says that memory has run out."""
+    """Return whether an error of any library means that memory has run out."""
     if isinstance(error, MemoryError):  # also the base class of NumPy's and Arrow's
         return True
-    # On the CPU torch has no type of its own for it. It is not imported here, because not every command needs it.
+    # On the CPU torch raises a RuntimeError. Torch is not imported here, because not every command needs it.
     on_accelerator = type(error).__name__ == "OutOfMemoryError"
     return isinstance(error, RuntimeError) and (on_accelerator or "not enough memory" in str(error))
 
 
 def check_expansion(path: Path, n_bytes: int) -> None:
-    """Check, before a file is read, that the bytes it expands to are neither absurd nor more than the memory."""
-    most = max(_ALWAYS_FINE, _MOST_TIMES * path.stat().st_size)
+    """Check, before a file is read, that the bytes it expands to are plausible for its size and fit into memory."""
+    most = max(_ALWAYS_ALLOWED, _MOST_TIMES * path.stat().st_size)
     if n_bytes > most:
         raise FileError(
-            f"{path} must not expand to more than {most / 1e9:.1f} GB; its {path.stat().st_size:,} bytes say that they "
-            f"hold {n_bytes / 1e9:.1f} GB. It is damaged, or made to fill the memory; if it is yours, save it without "
+            f"{path} must not expand to more than {most / 1e9:.1f} GB; its {path.stat().st_size:,} bytes "
+            f"claim {n_bytes / 1e9:.1f} GB. It is damaged or malicious; if it is yours, save it without "
             "compression."
         )
     check_memory(path, n_bytes)
 
 
 def check_memory(path: Path, n_bytes: int) -> None:
-    """Check that there is memory for the content of a file, as far as the system says."""
-    free = _free_memory() if n_bytes > _SMALL else None
+    """Check that there is memory for the content of a file, if the system reports how much is free."""
+    free = _free_memory() if n_bytes > _ALWAYS_FREE else None
     if free is not None and n_bytes > free:
         raise FileError(
             f"{path} must fit into memory; it needs at least {n_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are left. "
@@ -266,7 +266,7 @@ def check_memory(path: Path, n_bytes: int) -> None:
 
 
 def _free_memory() -> int | None:
-    """Free bytes; None if the system does not say."""
+    """Return the free memory in bytes; None if unknown."""
     try:
         free = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
     except OSError:
@@ -314,9 +314,9 @@ def without_our_warnings() -> Iterator[None]:
 def ours_in(caught: Sequence[warnings.WarningMessage]) -> list[str]:
     """Return the messages of the library's own warnings among those collected; emit all others."""
     ours = [warning for warning in caught if issubclass(warning.category, CalibrantWarning)]
-    for other in caught:
-        if other not in ours:
-            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+    for warning in caught:
+        if warning not in ours:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     return [str(warning.message) for warning in ours]
 
 
@@ -339,7 +339,7 @@ class _Shared:
             self._outside = warnings.catch_warnings()
             self._outside.__enter__()
             warnings.simplefilter("always")
-            warnings.showwarning = self._heard
+            warnings.showwarning = self._on_warning
 
     def leave(self) -> None:
         with self._lock:
@@ -347,13 +347,13 @@ class _Shared:
             if not self._threads:
                 self._outside.__exit__(None, None, None)
 
-    def _heard(self, *arguments: Any, **options: Any) -> None:
+    def _on_warning(self, *arguments: Any, **options: Any) -> None:
         warning = warnings.WarningMessage(*arguments, **options)
         caught = _collecting.get()
         if caught is not None:
             caught.append(warning)
             return
-        action = next((entry[0] for entry in self._filters if _fits(entry, warning)), "default")
+        action = next((entry[0] for entry in self._filters if _matches(entry, warning)), "default")
         if action == "error":
             assert isinstance(warning.message, Warning)
             raise warning.message
@@ -361,8 +361,8 @@ class _Shared:
             self._show(*arguments, **options)
 
 
-def _fits(wanted: Any, warning: warnings.WarningMessage) -> bool:
-    """Whether a filter is for this warning, whose module is known by its file only."""
+def _matches(wanted: Any, warning: warnings.WarningMessage) -> bool:
+    """Return whether a filter matches this warning, whose module is known by its file only."""
     _, text, category, module, line = wanted
     name = warning.filename.removesuffix(".py")
     return (

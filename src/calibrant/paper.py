@@ -29,7 +29,7 @@ class Paper:
 
     @property
     def url(self) -> str:
-        """The address behind the identifier; empty if it is a place in print."""
+        """URL of the identifier; empty for one that is printed only."""
         if self.identifier.startswith("https:"):
             return self.identifier
         scheme, _, rest = self.identifier.partition(":")
@@ -38,12 +38,12 @@ class Paper:
 
     @property
     def link(self) -> str:
-        """The title as a link in Markdown, or with the place in print."""
+        """Title as a link in Markdown; without a URL, title and identifier."""
         return f"[{self.title}](<{self.url}>)" if self.url else f"{self.title}, {self.identifier}"
 
     @property
     def bibtex(self) -> str:
-        """An entry to paste into a bibliography."""
+        """BibTeX entry."""
         first_author = re.split(r"[ ,&]", self.authors)[0].lower()
         first_word = re.sub(r"\W", "", self.title.split()[0]).lower()
         fields = {"title": self.title, "author": self._bibtex_authors, "year": str(self.year)}
@@ -53,7 +53,7 @@ class Paper:
 
     @property
     def _bibtex_authors(self) -> str:
-        """One ``and`` between authors: BibTeX reads "Guo et al." as one person of that name."""
+        """Authors joined by ``and``: BibTeX would read "Guo et al." as one person."""
         others = self.authors.endswith(" et al.")
         named = re.split(r",\s*|\s*&\s*", self.authors.removesuffix(" et al."))
         return " and ".join([*filter(None, named), *["others"] * others])

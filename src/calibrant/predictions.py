@@ -65,18 +65,18 @@ class TopLabel:
                 row = int(stray[0])
                 raise InputError(f"correct must be true/false or 0/1; got {correct[row].item()} at row {row}.")
         if self.log_odds is None:
-            # Not torch.logit, which rounds the last rows of an array differently, so that ties would break.
+            # Not torch.logit, which rounds the last entries of an array differently, so that ties would break.
             log_odds = confidence.log() - (-confidence).log1p()
         else:
             log_odds = as_tensor(self.log_odds, "log_odds").to(confidence)
             check_same_length(confidence, "confidence", log_odds, "log_odds")
             if log_odds.ndim != 1 or log_odds.isnan().any():
-                raise InputError("log_odds must be one number a row and not NaN, so that rows can be ranked by it.")
+                raise InputError("log_odds must be one number a row and not NaN, so that samples can be ranked by it.")
             off = ((log_odds.sigmoid() - confidence).abs() > 1e-3).nonzero()
             if off.numel():
                 row = int(off[0])
                 raise InputError(
-                    f"log_odds must belong to the confidence; got {float(log_odds[row]):.4g} beside "
+                    f"log_odds must belong to the confidence; got {float(log_odds[row]):.4g} for "
                     f"{float(confidence[row]):.4g} at row {row}."
                 )
         _set(self, confidence=confidence, correct=correct.to(torch.bool), log_odds=log_odds)
@@ -113,14 +113,14 @@ class TopLabel:
             yield self[start : start + step]
 
 
-# Given probabilities below this are read as this, whatever their type: float16 underflows far above it, float64 far
-# below, and no model means anything by the difference.
+# Given probabilities below this are read as this in every type: float16 underflows far above it, float64 far below,
+# and the difference carries no information.
 PROB_FLOOR = 1e-30
 # The log-loss of given probabilities counts a label's probability as this at least.
 LABEL_FLOOR = 1e-15
 # Below this a probability is tiny: the calibration samples decide whether it needs a floor.
 _TINY = 1e-12
-_MANY = 1e-3  # share of zeros above which they are no accident
+_MANY = 1e-3  # share of zeros from which a floor is chosen
 
 # How far a row of probabilities may be from one. Float16 rows of a thousand classes stay within it.
 _SUM_TOLERANCE = 2e-3
@@ -143,11 +143,11 @@ class ZeroCells(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """A row of logits and a label for each sample; immutable and checked once.
+    """Logits and a label for each sample; immutable and checked once.
 
-    The caller says what the numbers are (:meth:`from_logits`, :meth:`from_probs`, :meth:`from_binary_logits`); nothing
-    is guessed from their values. Two classes are ``k = 2``. Logits are kept as given, on their device, and not copied:
-    do not change the array afterwards.
+    The constructor decides whether scores are logits or probabilities (:meth:`from_logits`, :meth:`from_probs`,
+    :meth:`from_binary_logits`); their values never do. Two classes are ``k = 2``. Logits are kept as given, on their
+    device, and not copied: do not change the array afterwards.
 
     Args:
         logits: Shape (n, k), k >= 2, finite.
@@ -167,7 +167,7 @@ class Predictions:
     labels: Tensor
     class_names: tuple[str, ...] | None = None
     normalised: bool = field(default=False, init=False)  # logits are log-probabilities, as from_probs makes them
-    given_as_probs: bool = field(default=False, init=False)  # by from_probs, and not changed since
+    given_as_probs: bool = field(default=False, init=False)  # built by from_probs, and unchanged since
 
     def __post_init__(self) -> None:
         logits = as_tensor(self.logits, "logits")
@@ -214,9 +214,9 @@ class Predictions:
         """Build from probabilities, shape (n, k), rows summing to one.
 
         The logits are their logarithms. A probability below 1e-30, also one of exactly 0, is read as 1e-30 in every
-        type; Brier score, calibration errors and ranks do not notice. The log-loss counts a label's probability as at
-        least 1e-15; a :class:`CalibrantWarning` reports labels with probability 0, for which the log-loss without that
-        floor is infinite. Calibrators choose their own floor from the samples (:attr:`uniform_share`).
+        type; this does not change Brier score, calibration errors or ranks. The log-loss counts a label's probability
+        as at least 1e-15; a :class:`CalibrantWarning` reports labels with probability 0, for which the log-loss without
+        that floor is infinite. Calibrators choose their own floor from the samples (:attr:`uniform_share`).
         :attr:`zero_cells` counts the zeros.
         """
         probs = as_tensor(probs, "probs")
@@ -235,7 +235,7 @@ class Predictions:
             raise InputError(
                 f"each row of probs must sum to one (within {_SUM_TOLERANCE}); got {float(sums[row]):.6g} at row {row} "
                 f"({off.numel()} such rows). If they were rounded, divide each row by its sum; "
-                "if they are not probabilities over all classes, say what they are."
+                "if they are not probabilities over all classes, use from_logits or TopLabel."
             )
         working = probs if probs.dtype == torch.float64 else probs.float()
         made = cls.from_logits(working.clamp(min=PROB_FLOOR).log(), labels, class_names=class_names)
@@ -287,7 +287,7 @@ class Predictions:
     def with_logits(self, logits: Tensor, *, normalised: bool | None = False) -> Self:
         """Return the same samples with other logits, (n, k), finite and on the same device.
 
-        ``normalised`` says that they are log-probabilities; None, that they are the same numbers as before.
+        ``normalised``: True for log-probabilities, False for other logits, None for the numbers that they already have.
         """
         if logits.shape != self.logits.shape:
             raise InputError(f"logits must keep the shape {tuple(self.logits.shape)}; got {tuple(logits.shape)}.")
@@ -305,14 +305,14 @@ class Predictions:
     def blocks(self, rows: int | None = None) -> Iterator[Self]:
         """Yield the samples in pieces of bounded size, which is larger for few classes."""
         step = rows or min(2 * ROWS_AT_ONCE, max(ROWS_AT_ONCE, (1 << 21) // self.n_classes))
-        if step >= len(self):  # computed results of these samples are used again
+        if step >= len(self):  # so that cached numbers of these samples are reused
             yield self
             return
         for start in range(0, len(self), step):
             yield self[start : start + step]
 
     def softmax_rows(self, wanted: Wanted = TOP_LABEL) -> SoftmaxRows:
-        """Return the results of one pass over the logits, which is repeated only for results not wanted before."""
+        """Return per-sample softmax statistics; they are cached, and computed again only if ``wanted`` adds to them."""
         known: SoftmaxRows | None = self.__dict__.get("_softmax_rows")
         if known is None or not known.wanted.covers(wanted):
             wanted = wanted if known is None else known.wanted | wanted
@@ -321,13 +321,13 @@ class Predictions:
             object.__setattr__(self, "_softmax_rows", known)
         return known
 
-    def keep(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
-        """Return numbers per sample, (n, ...), computed once by ``make`` for these samples and for slices of them."""
+    def cached(self, key: Hashable, compute: Callable[[], Tensor]) -> Tensor:
+        """Return numbers per sample, (n, ...), computed once for these samples and for slices of them."""
         if "_kept" not in self.__dict__:
             object.__setattr__(self, "_kept", {})
         kept: dict[Hashable, Tensor] = self.__dict__["_kept"]
         if key not in kept:
-            kept[key] = make()
+            kept[key] = compute()
         return kept[key]
 
     @cached_property
@@ -342,15 +342,15 @@ class Predictions:
             return None
         # A little above the floor's logarithm, because that has been rounded.
         least, label_least = math.log(PROB_FLOOR) + 1e-4, math.log(LABEL_FLOOR)
-        of_label = self.logits.gather(1, self.labels[:, None])
-        cells = int((self.logits <= least).sum())
-        others = torch.where(self.logits > least, self.logits, math.inf).amin()
+        label_logits = self.logits.gather(1, self.labels[:, None])
+        zeros = int((self.logits <= least).sum())
+        positive = torch.where(self.logits > least, self.logits, math.inf).amin()
         return ZeroCells(
-            cells,
+            zeros,
             self.logits.numel(),
-            int((of_label <= least).sum()),
-            int((of_label < label_least).sum()),
-            float(others.exp()) if cells < self.logits.numel() else math.nan,
+            int((label_logits <= least).sum()),
+            int((label_logits < label_least).sum()),
+            float(positive.exp()) if zeros < self.logits.numel() else math.nan,
         )
 
     @cached_property
@@ -363,8 +363,8 @@ class Predictions:
         zeros = self.zero_cells
         if zeros is None or float(self.logits.amin()) >= math.log(_TINY):
             return 0.0
-        of_labels = self.logits.gather(1, self.labels[:, None])
-        if zeros.cells < _MANY * zeros.of_cells and float(of_labels.amin()) >= math.log(_TINY):
+        label_logits = self.logits.gather(1, self.labels[:, None])
+        if zeros.cells < _MANY * zeros.of_cells and float(label_logits.amin()) >= math.log(_TINY):
             return 0.0
         return choose_share(self.logits, self.labels)
 
@@ -410,11 +410,11 @@ class Arrays(TypedDict, total=False):
     correct: Any  # (n,)
 
 
-def as_predictions(given: tuple[object, ...], what: str, arrays: Arrays) -> Predictions | TopLabel:
-    """Return the predictions that the function ``what`` was given, as one record or as arrays by keyword.
+def as_predictions(given: tuple[object, ...], caller: str, arrays: Arrays) -> Predictions | TopLabel:
+    """Return the predictions that the function ``caller`` received, as one record or as arrays by keyword.
 
     Raises:
-        InputError: If it was given anything else; the message shows the right call.
+        InputError: If it received anything else; the message shows the right call.
 
     Example:
         >>> len(as_predictions((), "ece", {"confidence": [0.9, 0.6], "correct": [True, False]}))
@@ -431,8 +431,8 @@ def as_predictions(given: tuple[object, ...], what: str, arrays: Arrays) -> Pred
         return TopLabel(arrays["confidence"], arrays["correct"])
     received = [type(value).__name__ for value in given] + [f"{name}=…" for name in arrays]
     raise InputError(
-        f"{what} must be given Predictions, or arrays by keyword: {what}(probs=p, labels=y), "
-        f"{what}(logits=z, labels=y) or {what}(confidence=c, correct=r); got {', '.join(received) or 'nothing'}."
+        f"{caller} must be given Predictions, or arrays by keyword: {caller}(probs=p, labels=y), "
+        f"{caller}(logits=z, labels=y) or {caller}(confidence=c, correct=r); got {', '.join(received) or 'nothing'}."
     )
 
 
@@ -443,11 +443,11 @@ def _set(record: object, **fields: Any) -> None:
 
 
 def _span(logits: Tensor, *, check: bool = False) -> float:
-    """The largest difference of any two logits; ``check`` that it, and the sum of all losses, are finite."""
+    """Return the largest difference of any two logits; ``check`` that it, and the sum of all losses, are finite."""
     low, high = torch.aminmax(logits if logits.dtype == torch.float64 else logits.float())
     if check and not (torch.isfinite(high - low) and math.isfinite(4.0 * len(logits) * float(high - low))):
         raise InputError(
             f"logits must not differ by more than {logits.dtype} can hold, added up over the samples; "
-            f"got {low.item():.3g} and {high.item():.3g}. Clip them: beyond some 1e4 no probability changes."
+            f"got {low.item():.3g} and {high.item():.3g}. Clip them: differences above about 1e4 change no probability."
         )
     return float(high.double() - low.double())

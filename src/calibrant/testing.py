@@ -45,9 +45,9 @@ def hard_logits(k: int) -> Tensor:
 def check_calibrator(calibrator: Calibrator, *, n: int = 400) -> None:
     """Check the laws of a calibrator with two and with five classes.
 
-    A fit gives the same map twice, leaves its samples alone and has a summary; the map gives finite probabilities for
-    any logits, in the logits' dtype, sample by sample; it keeps the predicted class and the ranking of the samples
-    where the class promises it; and it refuses top labels. ``n`` is the number of samples to fit on.
+    A fit gives the same map twice, does not change its samples and has a summary; the map gives finite probabilities
+    for any logits, in the logits' dtype, sample by sample; it keeps the predicted class and the ranking of the samples
+    where the class declares it; and it refuses top labels. ``n`` is the number of samples to fit on.
 
     Example:
         >>> from calibrant.calibrators import TemperatureScaling
@@ -59,7 +59,7 @@ def check_calibrator(calibrator: Calibrator, *, n: int = 400) -> None:
         samples = overconfident(n, k)
         before = samples.logits.clone()
         fitted = _fit(calibrator, samples)
-        assert torch.equal(samples.logits, before), "fit must leave its samples as they are"
+        assert torch.equal(samples.logits, before), "fit must not change its samples"
         assert isinstance(fitted, Map), f"fit must return a Map; got {type(fitted).__name__}"
         assert fitted.summary is not None, "a fitted map must have a summary"
         assert fitted.n_classes == k, f"the map must have the {k} classes of its samples; got {fitted.n_classes}"
@@ -95,22 +95,22 @@ def _check_map(fitted: Map, logits: Tensor, calibrator: Calibrator) -> None:
         assert result.dtype == dtype, f"a map must return the dtype of its input; {dtype} gives {result.dtype}"
         assert result.isfinite().all(), f"a map must give finite logits in {dtype}"
     alone = torch.cat([fitted(sample) for sample in logits.split(1)]).softmax(1)
-    torch.testing.assert_close(alone, probs, msg="a sample's result must not depend on the samples beside it")
+    torch.testing.assert_close(alone, probs, msg="a sample's result must not depend on the other samples")
     clear = (logits.topk(2, dim=1).values.diff(dim=1)[:, 0].abs() > 1e-6) & (logits.abs().amax(1) < 50)
     if calibrator.preserves_accuracy:
         kept = calibrated.argmax(1) == logits.argmax(1)
-        assert kept[clear].all(), "preserves_accuracy is promised, but the predicted class of a sample changed"
+        assert kept[clear].all(), "preserves_accuracy is declared, but the predicted class of a sample changed"
     if calibrator.preserves_ranking:
         order = logits.softmax(1).amax(1)[clear].argsort()
         ranked = probs.amax(1)[clear][order]
-        assert (ranked.diff() >= -1e-9).all(), "preserves_ranking is promised, but the order of confidences changed"
+        assert (ranked.diff() >= -1e-9).all(), "preserves_ranking is declared, but the order of confidences changed"
 
 
 def check_metric(metric: Metric, *, tolerance: float = 1e-9) -> None:
     """Check the laws of a metric.
 
     Its value is one float; the states of two parts merge into the state of the whole; the order of the samples does not
-    matter; and its samples stay as they are.
+    matter; and its samples are not changed.
 
     Example:
         >>> from calibrant.metrics import ECE
@@ -123,7 +123,7 @@ def check_metric(metric: Metric, *, tolerance: float = 1e-9) -> None:
         before = samples.logits.clone()
         value = metric(samples)
         assert isinstance(value, float), f"a metric must return a float; got {type(value).__name__}"
-        assert torch.equal(samples.logits, before), "a metric must leave its samples as they are"
+        assert torch.equal(samples.logits, before), "a metric must not change its samples"
         whole = torch.tensor(value, dtype=torch.float64)
         first, second = slice(0, 100), slice(100, 301)
         merged = metric.value(merge([metric.statistic(samples[first]), metric.statistic(samples[second])]))
@@ -138,8 +138,8 @@ def check_metric(metric: Metric, *, tolerance: float = 1e-9) -> None:
 def check_loss(loss: Loss, *, tolerance: float = 1e-6) -> None:
     """Check the laws of a loss.
 
-    It is finite, its gradient is that of finite differences, the order of a batch does not matter, and its inputs stay
-    as they are. A loss of single samples also agrees with itself under the reductions ``none``, ``mean`` and ``sum``.
+    It is finite, its gradient is that of finite differences, the order of a batch does not matter, and its inputs
+    are not changed. A loss of single samples agrees with itself under the reductions ``none``, ``mean`` and ``sum``.
 
     Example:
         >>> from calibrant.losses import FocalLoss
@@ -154,7 +154,7 @@ def check_loss(loss: Loss, *, tolerance: float = 1e-6) -> None:
     assert value.isfinite(), f"a loss must be finite; got {float(value)}"
     value.backward()
     assert given.grad is not None, "a loss must have a gradient in its logits"
-    assert torch.equal(given.detach(), logits), "a loss must leave its logits as they are"
+    assert torch.equal(given.detach(), logits), "a loss must not change its logits"
     direction = torch.randn(logits.shape, generator=generator, dtype=torch.float64)
     step = 1e-6
     with torch.no_grad():

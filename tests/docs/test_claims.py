@@ -78,7 +78,7 @@ def test_the_log_losses_by_number_of_samples_are_those_of_the_study():
     study = rows_of("comparison.md", r"method \| 100 .*")
     sizes = study[0][1:]
     gains = {(row[0], size): gain for row in study[1:] for size, gain in zip(sizes, row[1:], strict=True)}
-    headings, *told = rows_of("choosing.md", r"rows \| .*")
+    headings, *told = rows_of("choosing.md", r"samples \| .*")
     assert len(told) >= 4
     names = {
         "platt (one-vs-rest)": "platt",

@@ -19,7 +19,7 @@ from calibrant.confidence import ConfidenceHead, NeighbourConfidence, load_confi
 from calibrant.diagnosis.runs import read_runs
 from calibrant.errors import CalibrantError
 from calibrant.files import load, read_map_file, save, save_map
-from calibrant.files.source import SUFFIXES
+from calibrant.files.load import SUFFIXES
 from calibrant.maps import Scale
 from calibrant.models import build_model
 from calibrant.predictions import Predictions

@@ -71,7 +71,7 @@ class TestBadLogits:
 
 class TestBadProbabilities:
     def test_a_negative_one_is_named_with_its_row(self):
-        with refused("probs must lie in 0..1; got -0.1 at row 1", "If these are logits, say so"):
+        with refused("probs must lie in 0..1; got -0.1 at row 1", "If these are logits, pass them as logits"):
             Predictions.from_probs(changed(changed(PROBS, 1, 0, -0.1), 1, 1, 0.3), LABELS)
 
     def test_one_above_one_is_named_with_its_row(self):
@@ -79,7 +79,7 @@ class TestBadProbabilities:
             Predictions.from_probs(changed(PROBS, 2, 0, 1.5), LABELS)
 
     def test_logits_given_as_probabilities_are_refused_and_not_guessed(self):
-        with refused("probs must lie in 0..1", "If these are logits, say so"):
+        with refused("probs must lie in 0..1", "If these are logits, pass them as logits"):
             Predictions.from_probs(LOGITS, LABELS)
 
     def test_a_row_that_does_not_sum_to_one_is_named(self):
@@ -405,7 +405,7 @@ def test_everything_the_library_raises_on_purpose_has_one_base(rows):
 
 class TestWhatContradictsItself:
     def test_log_odds_of_another_confidence_are_refused(self):
-        with refused("log_odds must belong to the confidence; got -3 beside 0.8 at row 1"):
+        with refused("log_odds must belong to the confidence; got -3 for 0.8 at row 1"):
             TopLabel([0.9, 0.8], [True, False], [2.2, -3.0])
 
     def test_one_string_is_no_sequence_of_class_names(self):
@@ -468,11 +468,11 @@ def test_what_is_kept_is_made_once_and_serves_slices_but_no_other_choice_of_samp
         return rows.logits.square()
 
     for _ in range(2):
-        predictions.keep("squares", lambda: squares(predictions))
+        predictions.cached("squares", lambda: squares(predictions))
     for part in predictions.blocks(8):
-        kept = part.keep("squares", lambda: pytest.fail("made anew"))
+        kept = part.cached("squares", lambda: pytest.fail("made anew"))
         assert torch.equal(kept, part.logits.square())
     assert made == [30]
     shuffled = predictions[torch.arange(29, -1, -1)]
-    assert torch.equal(shuffled.keep("squares", lambda: squares(shuffled)), shuffled.logits.square())
+    assert torch.equal(shuffled.cached("squares", lambda: squares(shuffled)), shuffled.logits.square())
     assert made == [30, 30]

@@ -46,8 +46,8 @@ def apply(
 
     from calibrant.cli.output import check_output, print_warnings, spinner, standard_error, standard_output
     from calibrant.files import load_features, read_map_file
+    from calibrant.files.load import suffix_of
     from calibrant.files.save import load_scores, save_scores
-    from calibrant.files.source import suffix_of
     from calibrant.maps import Map, Scale
 
     kind = options.one_kind(logits=logits, probs=probs)

@@ -36,7 +36,7 @@ calibrant clamp --model runs/resnet110 --strength 1,0.1,0.01 \\
 
 _INPUTS, _METHOD = "Inputs", "Method"
 _SHOWN = 6  # inputs in the figure of δ
-_IMAGE_AXES, _LEAST_SIDE = 3, 2  # of inputs that can be drawn
+_IMAGE_AXES, _LEAST_SIDE = 3, 2  # axes, and least height and width, of inputs that can be drawn
 
 
 _MODEL = (
@@ -145,8 +145,8 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
         network = read_network(model, weights, chosen)
         space = input_space(network, low=low, high=high, mean=mean, std=std, clip=clip, pixels=pixels)
         method = _with_space(method, space)
-        read = partial(read_samples, network=network, inputs=inputs, labels=labels, pixels=pixels, space=space)
-        calibration_runs, test_runs = _runs(network, method, data, test, read, stage)
+        load_file = partial(read_samples, network=network, inputs=inputs, labels=labels, pixels=pixels, space=space)
+        calibration_runs, test_runs = _runs(network, method, data, test, load_file, stage)
         with error_context(data):
             calibration = calibration_runs.at_zero()
         with error_context(test):
@@ -155,7 +155,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
         try:
             clamped = _clamped(network, calibration_runs, method, folder, stage, with_weights=with_weights)
         except CalibrantError:
-            folder.withdraw()
+            folder.remove_if_empty()
             raise
         except KeyboardInterrupt:
             err.print("Stopped. The same command resumes from what was computed so far.")
@@ -174,7 +174,7 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
             resamples=resamples,
             seed=seed,
         )
-        drawn = reports.draw(lambda shown: _figures(evaluation, network, test_runs, clamped, bins, shown))
+        drawn = reports.draw(lambda theme: _figures(evaluation, network, test_runs, clamped, bins, theme))
         commands = (f"calibrant evaluate {out / 'after.npz'} --baseline {out / 'before.npz'}",)
         page = replace(clamping_page(evaluation, network=model, calibration=data, test=test), commands=commands)
         in_folder = replace(reports, json=json or out / "report.json", markdown=markdown or out / "report.md")
@@ -230,7 +230,7 @@ def _numbers(text: str, option: str) -> tuple[float, ...]:
     """Read numbers with commas between them.
 
     Raises:
-        InputError: If one is no number.
+        InputError: If one is not a number.
 
     Example:
         >>> _numbers("0.49, 0.48", "--mean")
@@ -316,7 +316,7 @@ def input_space(
     clip: bool = False,
     pixels: bool = False,
 ) -> "InputSpace | None":
-    """Return the range and normalisation of the network's inputs; None if nothing is known and nothing needs them.
+    """Return the range and normalisation of the network's inputs; None if they are neither known nor needed.
 
     Raises:
         InputError: If the numbers of a run are contradicted, or the options contradict each other.
@@ -347,7 +347,7 @@ def _runs(
     method: "NeuralClamping",
     data: Path,
     test: Path,
-    read: "Callable[[Path], LabelledInputs]",
+    load_file: "Callable[[Path], LabelledInputs]",
     stage: Callable[[str], None],
 ) -> "tuple[NetworkPredictions, NetworkPredictions]":
     """Read the samples of both files, and try the network on them."""
@@ -355,9 +355,9 @@ def _runs(
     from calibrant.cli.networks import error_context
 
     stage(f"reading {data}")
-    samples = read(data)
+    samples = load_file(data)
     stage(f"reading {test}")
-    test_samples = read(test)
+    test_samples = load_file(test)
     stage("trying the network")
     run = partial(
         NetworkPredictions,
@@ -378,7 +378,7 @@ def _runs(
 def _settings(
     network: "Network", calibration: "NetworkPredictions", test: "NetworkPredictions", method: "NeuralClamping"
 ) -> dict[str, Any]:
-    """Return what decides the result, as JSON can hold it."""
+    """Return the settings and digests that decide the result, as plain data for JSON."""
     from calibrant.clamping import samples_digest
     from calibrant.inference import network_digest
 
@@ -419,7 +419,7 @@ def _clamped(
         )
     if with_weights or not folder.clamped.exists():
         save_clamped(clamped, folder.clamped, with_weights=with_weights)
-    folder.forget_journal()
+    folder.delete_journal()
     return clamped
 
 
@@ -525,20 +525,20 @@ class ClampFolder:
         self._is_made = not self.path.exists()
         self._folder.begin({"settings": settings})
 
-    def withdraw(self) -> None:
+    def remove_if_empty(self) -> None:
         """Delete the folder of a fit that failed before it had any results."""
         if self._is_made and not self._results():
             self._folder.settings.unlink(missing_ok=True)
             if not any(self.path.iterdir()):
                 self.path.rmdir()
 
-    def forget_journal(self) -> None:
+    def delete_journal(self) -> None:
         """Delete the partial results of a fit whose model is saved."""
         for path in self.path.glob("*.journal"):
             path.unlink()
 
-    def forget(self) -> None:
-        """Delete the results of an earlier fit, and nothing else, so that another may begin."""
+    def delete_results(self) -> None:
+        """Delete the results of an earlier fit, and no other files, so that another fit can begin."""
         if self._folder.is_begun:
             self.check()
             for path in self._results():

@@ -54,7 +54,7 @@ def demo(
         f"--weights {weights} --data {images} --test {test_images} --strength {_STRENGTHS} -o {folder}",
         style="bold",
     )
-    ClampFolder(folder).forget()  # the fit of another seed, or another version
+    ClampFolder(folder).delete_results()  # the fit of another seed, or another version
     clamp(
         "calibrant.models:DigitsCNN",
         images,

@@ -23,7 +23,7 @@ calibrant diagnose runs --corrupt common --data ~/data --markdown report.md"""
 
 _SHIFT = "Shifted data"
 _COMMON = ("gaussian_noise", "defocus_blur", "contrast", "brightness", "jpeg_compression")
-_READ = ("settings.json", "epochs.jsonl", "calibration.npz", "test.npz", "learning.npz", "weights.safetensors")
+_INPUT_FILES = ("settings.json", "epochs.jsonl", "calibration.npz", "test.npz", "learning.npz", "weights.safetensors")
 _MOST_NAMED = 3  # folders in a title
 
 
@@ -81,33 +81,33 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     folders = list(_folders(runs, err))
     files = tuple(shift or ())
     reports = Reports(json, markdown, html, figures, figure_format, theme)
-    reports.check([*(folder / name for folder in folders for name in _READ), *files])
+    reports.check([*(folder / name for folder in folders for name in _INPUT_FILES), *files])
     _check_files(files)
     names, severities = _corruptions(corrupt, severity, data)
     calibrators = _calibrators(maps)
     with print_warnings(err), progress_bar(err) as progress:
         progress("reading the runs", 0, len(folders))
-        read = read_runs(folders)
+        loaded = read_runs(folders)
         if baseline is not None:
-            check_known(baseline, [candidate.name for candidate in grouped(read)], "--baseline")
+            check_known(baseline, [candidate.name for candidate in grouped(loaded)], "--baseline")
         diagnosis = diagnose_runs(
-            read,
+            loaded,
             baseline=baseline,
             maps=calibrators,
             n_bins=bins,
             draws=draws,
             resamples=resamples,
             seed=seed,
-            sets=_shifted_sets(read, files, names, severities, data=data, checked=not unchecked, seed=seed),
+            sets=_shifted_sets(loaded, files, names, severities, data=data, checked=not unchecked, seed=seed),
             device=options.choose_device(device) if files or names else None,
             progress=progress,
         )
 
-        def draw(chosen: "ThemeName") -> "dict[str, Figure]":
+        def draw(theme: "ThemeName") -> "dict[str, Figure]":
             from calibrant.plots.diagnosis import diagnosis_figures  # loads matplotlib
 
             progress("drawing", 0, 1)
-            return diagnosis_figures(diagnosis, theme=chosen)
+            return diagnosis_figures(diagnosis, theme=theme)
 
         drawn = reports.draw(draw)
     titles = [path.resolve().name for path in runs]
@@ -121,8 +121,8 @@ def _folders(given: Sequence[Path], err: "Console") -> Iterator[Path]:
 
     for path in given:
         if not path.is_dir():
-            got = "it is a file" if path.exists() else "there is none of that name"
-            raise FileError(f"{path} must be a folder that calibrant train has left; {got}.")
+            got = "it is a file" if path.exists() else "it does not exist"
+            raise FileError(f"{path} must be a folder written by calibrant train; {got}.")
         inside = (
             [] if (path / "settings.json").exists() else sorted(file.parent for file in path.glob("*/settings.json"))
         )
@@ -152,8 +152,8 @@ def _calibrators(text: str | None) -> "tuple[Calibrator, ...]":
 
 def _check_files(files: Sequence[Path]) -> None:
     """Check that the files of ``--shift`` exist and differ."""
-    for place, file in enumerate(files):
-        if file.resolve() in {other.resolve() for other in files[:place]}:
+    for i, file in enumerate(files):
+        if file.resolve() in {other.resolve() for other in files[:i]}:
             raise InputError(f"--shift must name each file once; {file} is named twice.")
         if not file.exists():
             raise FileError(f"--shift must name a file or folder of images; there is no {file}.")

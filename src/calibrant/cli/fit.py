@@ -103,9 +103,9 @@ def _facts(calibrator: "AnyCalibrator", fitted: "AnyMap") -> "Table":
     from calibrant.maps import ChainMap, Map
 
     assert fitted.summary is not None
-    rows, seconds = fitted.summary.rows, fitted.summary.seconds
+    n, seconds = fitted.summary.rows, fitted.summary.seconds
     table = Table.grid(padding=(0, 2))
-    table.add_row("fitted on", f"{rows:,} sample{'s' * (rows != 1)}, {fitted.n_classes:,} classes, in {seconds:.2g} s")
+    table.add_row("fitted on", f"{n:,} sample{'s' * (n != 1)}, {fitted.n_classes:,} classes, in {seconds:.2g} s")
     table.add_row("keeps", _preserved(calibrator, fitted))
     steps = [step.summary for step in fitted.maps if isinstance(step, Map)] if isinstance(fitted, ChainMap) else []
     searches = [(f"{summary.method}'s optimum", summary) for summary in steps if summary is not None]

@@ -23,18 +23,18 @@ from calibrant.inference import LabelledInputs, load_weights, set_evaluating
 from calibrant.training import load_network
 from calibrant.training.folder import RunFolder
 
-_KINDS = "package.module:factory, an archive of torch.export (.pt2), or a folder that calibrant train left"
-_PEAK = 255  # of a pixel in eight bits
+_KINDS = "package.module:factory, an archive of torch.export (.pt2), or a folder written by calibrant train"
+_PEAK = 255  # largest value of a pixel in eight bits
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A network in evaluation mode, and what is known about it."""
+    """A network in evaluation mode, with the range of its inputs and its class names, if known."""
 
     model: nn.Module
     is_run: bool = False  # trained by calibrant train: takes pixels as they are stored
-    space: InputSpace | None = None  # of a run's pixels
+    space: InputSpace | None = None  # range of a run's pixels
     class_names: tuple[str, ...] | None = None
 
     @property
@@ -111,7 +111,7 @@ def _imported(module_name: str, name: str) -> object:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             where = f"neither in the folder {Path.cwd()} nor installed"
-            raise InputError(f"--model must name a module that is there; {error.name} is {where}.") from error
+            raise InputError(f"--model must name an existing module; {error.name} is {where}.") from error
         raise InputError(f"the module {module_name} could not be imported: {one_line(error)}.") from error
     first = name.partition(".")[0]
     if not hasattr(module, first):
@@ -164,7 +164,7 @@ def _without_log(name: str) -> Iterator[None]:
     before, logger.disabled = logger.disabled, True
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The given buffer is not writable")  # of torch 2.11
+            warnings.filterwarnings("ignore", message="The given buffer is not writable")  # issued by torch 2.11
             yield
     finally:
         logger.disabled = before
@@ -172,7 +172,7 @@ def _without_log(name: str) -> Iterator[None]:
 
 @contextmanager
 def error_context(path: Path, *, unless: str | None = None) -> Iterator[None]:
-    """Name the file in errors about its numbers; those about the argument ``unless`` are about something else."""
+    """Name the file in errors about its content; errors about the argument ``unless`` are left unchanged."""
     try:
         yield
     except InputError as error:
@@ -189,7 +189,7 @@ def read_samples(
     is None) and normalised. The network of a run takes them as they are stored.
 
     Raises:
-        FileError: If the file is no such archive, or its numbers cannot be fed to the network.
+        FileError: If the file is not such an archive, or its arrays do not fit the network.
     """
     file = existing_file(path, holding="inputs and labels")
     if file.suffix.lower() != ".npz":
@@ -210,7 +210,7 @@ def read_samples(
 
 
 def _as_taken(inputs: Tensor, network: Network, *, pixels: bool, space: InputSpace | None) -> Tensor:
-    """Return inputs as the network takes them; whole numbers that are no pixels are refused with the samples."""
+    """Return inputs as the network takes them; LabelledInputs refuses whole numbers that are not pixels."""
     are_stored = inputs.dtype == torch.uint8
     if pixels and not are_stored:
         raise InputError(f"inputs must be stored as uint8 for --pixels; got {inputs.dtype}. Leave --pixels out.")

@@ -24,8 +24,6 @@ calibrant train --dataset digits --loss ce --loss 'focal(gamma=3)' -o runs"""
 
 _DATA, _RECIPE, _RUNNING = "Data", "Training recipe", "Running"
 _LINES = 10  # printed by a run where there is no terminal
-
-
 _MODEL = "Name from `calibrant list models`. May be repeated."
 _LOSS = "Name from `calibrant list losses`, with options if any: 'focal(gamma=3)'. May be repeated."
 _SEED = "Random seed of the weights, the batches and the augmentation. May be repeated."
@@ -169,7 +167,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
                 _print_results(runs, processes)
                 err.print("Stopped. The same command resumes from the last checkpoint.")
                 raise
-            # Only now is it known that a folder holds this very run.
+            # train_runs has now checked that the folder holds this run.
             for run in finished if processes.is_first else ():
                 err.print(f"{run.folder} holds a finished run: nothing is trained there.")
             _print_results(runs, processes)
@@ -204,8 +202,8 @@ def _runs(
     for model, loss, seed in given:
         folder = out
         if len(given) > 1:
-            in_a_path = re.sub(r"[^\w.]+", "-", re.sub(r"[=\s]", "", loss)).strip("-")
-            folder = out / f"{model}-{in_a_path}-seed{seed}"
+            loss_name = re.sub(r"[^\w.]+", "-", re.sub(r"[=\s]", "", loss)).strip("-")
+            folder = out / f"{model}-{loss_name}-seed{seed}"
         runs.append(Run(folder, model, catalogue.parse_any_loss(loss), replace(recipe, seed=seed)))
     return runs
 

@@ -33,7 +33,7 @@ CIFAR100_CLASSES = tuple(
 def read_pickled_batch(content: bytes, where: str) -> dict[str, Any]:
     """Read the dict of a CIFAR batch without running the pickle: arrays of bytes, and plain Python values.
 
-    Names that Python 2 wrote as bytes become text; values that it wrote as bytes stay bytes. A pickle that asks for any
+    Names that Python 2 wrote as bytes become text; values that it wrote as bytes stay bytes. A pickle that names any
     other function or class is refused.
 
     Example:
@@ -61,7 +61,7 @@ class _Restricted(pickle.Unpickler):
         known = _STAND_INS.get((module, name))
         if known is None:
             raise FileError(
-                f"{self._where} must hold arrays of bytes, lists, numbers and text only; it asks for {module}.{name}, "
+                f"{self._where} must hold arrays of bytes, lists, numbers and text only; it names {module}.{name}, "
                 "which could run code. It is not CIFAR's file: download it again."
             )
         return known
@@ -81,11 +81,13 @@ class _Array:
         self._content, self._shape, self._order = content, shape, "F" if by_column else "C"
 
     def array(self, where: str) -> np.ndarray:
-        """The array, which shares the memory of what was read and may not be writable."""
+        """Return the array, which shares the memory of the file's content and may not be writable."""
         content, shape, by_column = self._content, self._shape, self._order in {"F", b"F"}
         sizes = shape if isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape) else ()
         if not isinstance(content, bytes | bytearray) or not sizes or prod(sizes) != len(content):
-            raise FileError(f"{where} must hold arrays with a byte for every place; one does not. Download it again.")
+            raise FileError(
+                f"{where} must hold arrays whose shape matches their bytes; one does not. Download it again."
+            )
         return np.frombuffer(content, dtype=np.uint8).reshape(sizes, order="F" if by_column else "C")
 
 
@@ -95,7 +97,7 @@ class _Byte:
     __slots__ = ()
 
     def __setstate__(self, state: object) -> None:
-        """Ignore byte order and the like, which a byte has not."""
+        """Ignore byte order and other options, which bytes do not have."""
 
 
 def _check_bytes(kind: object) -> None:
@@ -140,7 +142,7 @@ _BLOCK = 1000  # records read at a time
 
 
 def _from_records(member: Member, *, coarse: int) -> ImageArrays:
-    """The binary version: per image ``coarse`` bytes to skip, a byte for its label, then its pixels."""
+    """Read the binary version: per image ``coarse`` bytes to skip, a byte for its label, then its pixels."""
     record = coarse + 1 + _PIXELS
     n, rest = divmod(member.size, record)
     if rest or not n:
@@ -158,7 +160,7 @@ def _from_records(member: Member, *, coarse: int) -> ImageArrays:
 
 
 def _from_pickle(member: Member, *, key: str) -> ImageArrays:
-    """The Python version: a dict with the pixels as an array, and the labels as a list under ``key``."""
+    """Read the Python version: a dict with the pixels as an array, and the labels as a list under ``key``."""
     held = read_pickled_batch(member.read(), member.where)
     pixels, listed = held.get("data"), held.get(key)
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != _PIXELS or not len(pixels):

@@ -97,7 +97,7 @@ class Corruption(ABC):
     name: ClassVar[str]  # key of the catalogue and of the command line
     title: ClassVar[str]
     strengths: ClassVar[tuple[float, ...]]  # at severities 1 to 5
-    unit: ClassVar[str]  # of a strength, in words
+    unit: ClassVar[str]  # unit of a strength, in words
     paper: ClassVar[Paper] = HENDRYCKS
 
     @abstractmethod
@@ -335,7 +335,7 @@ def _coarse(pixels: Tensor, axis: int, left: float) -> Tensor:
     return means.index_select(axis, boxes)
 
 
-_PEAK = 255  # of a pixel in eight bits, which is what JPEG stores
+_PEAK = 255  # largest value of a pixel in eight bits, as JPEG stores it
 
 
 @final

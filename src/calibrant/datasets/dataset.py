@@ -129,7 +129,7 @@ class DatasetReader(ABC):
     @property
     @abstractmethod
     def remote(self) -> tuple[RemoteFile, ...]:
-        """The files to download; empty if no address is stable. A class attribute will do."""
+        """Files to download; empty if there is no stable address. May be a class attribute."""
 
     @abstractmethod
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:

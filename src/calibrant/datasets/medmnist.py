@@ -72,7 +72,7 @@ _COLOUR = {1: "grey", 3: "colour"}
 
 
 def _named_flag(path: Path) -> str | None:
-    """The part that a file is by its name, which may end in the side of its images; None for another name.
+    """Return the flag in a file's name, which may end in the side of its images; None for another name.
 
     Example:
         >>> _named_flag(Path("data/pathmnist_64.npz")), _named_flag(Path("cells.npz"))
@@ -89,7 +89,7 @@ def _remote(flag: str) -> RemoteFile:
 def _read(reader: DatasetReader, flag: str, folder: Path, *, checked: bool) -> Dataset:
     name = f"{flag}.npz"
     path = folder if folder.is_file() else find_file(reader, folder, name)
-    # Some parts differ in nothing that could be checked but in what their classes mean.
+    # Some parts have the same shape and labels, and differ only in the meaning of their classes.
     if (named := _named_flag(path)) not in {None, flag}:
         raise FileError(
             f"{path} must be {flag}; by its name it is {named}. Read it as medmnist(flag={named}), or, if it is your "
@@ -171,7 +171,7 @@ class MedMNIST(DatasetReader):
     Reads ``<flag>.npz``. A path to an ``.npz`` file of another name, such as one with larger images or with another
     division, is read too: it must have the layout and all of the part's classes, but no digest is known for it. Parts
     with as many classes and the same channels cannot be distinguished by their content: the flag must then be right.
-    ChestMNIST gives an image several labels at once, and the 3D parts are no pictures; neither can be read.
+    ChestMNIST gives an image several labels at once, and the 3D parts are not images; neither can be read.
 
     Args:
         flag: Which part, as the collection calls it. None goes by the file's name (``pathmnist.npz``,
@@ -220,7 +220,7 @@ class MedMNIST(DatasetReader):
         return _read(self, flag, path, checked=checked)
 
     def _only_file(self, folder: Path) -> Path:
-        """The one file of the folder that bears the name of a part."""
+        """Return the only file of the folder that is named after a part."""
         files = sorted(path for path in folder.glob("*.npz") if _named_flag(path) and path.is_file())
         if not files:
             raise missing_files(self, folder, "<flag>.npz, such as pathmnist.npz,", [])

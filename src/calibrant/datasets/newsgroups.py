@@ -82,7 +82,7 @@ class Vocabulary:
         return cls(tuple(ranked[: n_words - cls._FIRST]))
 
     def __len__(self) -> int:
-        """Number of numbers, from 0 on."""
+        """Return how many word numbers there are, from 0."""
         return self._FIRST + len(self.words)
 
     def numbers(self, texts: Collection[str], *, length: int) -> Tensor:
@@ -250,7 +250,7 @@ def _part(where: str, messages: Iterable[_Message], headers: Headers) -> _Part:
 
 
 def _text(content: bytes, headers: Headers) -> str:
-    """The body of a message, and the headers that are wanted."""
+    """Return the body of a message, with the headers that are wanted."""
     message = content.decode("latin-1").replace("\r\n", "\n")
     # A file that does not begin like a message is all text: its first paragraph is no head.
     if headers == "all" or not _FIRST_HEADER.match(message):

@@ -92,8 +92,8 @@ def download(reader: DatasetReader, folder: Path) -> list[Path]:
         return []
     if not reader.remote:
         raise InputError(
-            f"{reader.name} cannot be fetched: {reader.why_no_remote}. By hand, its files are to be had from "
-            f"{reader.homepage}; put them into {folder}."
+            f"{reader.name} cannot be fetched: {reader.why_no_remote}. Download its files from "
+            f"{reader.homepage}, and put them into {folder}."
         )
     try:
         pooch = import_module("pooch")
@@ -110,7 +110,7 @@ def download(reader: DatasetReader, folder: Path) -> list[Path]:
         elif (got := file_digest(path, file.digest.partition(":")[0])) != file.digest:
             raise FileError(
                 f"{path} must be the published file, {file.digest}, or not be there; got {got}. Move it away to fetch "
-                "it again, or, if it is your own, do not ask for a download."
+                "it again, or, if it is your own, leave the download out."
             )
         # An archive that must be unpacked makes a folder of its own name.
         if file.unpack and not (folder / path.stem).exists():
@@ -203,14 +203,14 @@ class Member:
                 got = self.stream.readinto(target[filled:])  # type: ignore[attr-defined]  # all of these streams can
                 if not got:
                     raise FileError(
-                        f"{self.where} must go on for {len(target) - filled:,} more bytes; it ends there: it was cut "
+                        f"{self.where} must have {len(target) - filled:,} more bytes; it ends before: it was cut "
                         "short. Download it again."
                     )
                 filled += got
 
 
 class ImageArrays(TypedDict, total=False):
-    """What one file of a data set of images holds; some publishers keep images and labels in two files."""
+    """Content of one file of a data set of images; some publishers keep images and labels in two files."""
 
     images: np.ndarray  # (n, c, h, w) uint8
     labels: np.ndarray  # (n,) of an integer type
@@ -219,7 +219,7 @@ class ImageArrays(TypedDict, total=False):
 @final
 @dataclass(frozen=True)
 class FileLayout:
-    """One way in which a data set's files may lie.
+    """A layout of a data set's files.
 
     Args:
         files: Names of the files, all needed.
@@ -268,7 +268,7 @@ class FoundFiles:
         wanted = {str(PurePosixPath(folder, name)): name for folder in folders for name in self.paths}
         left = dict.fromkeys(self.paths)
         # Read once from front to back: an archive is compressed as a whole. To its end, where the checksum is; and
-        # uncompressed outside tarfile, which asks for no checksum and takes damage for the end.
+        # uncompressed outside tarfile, which verifies no checksum and takes damage for the end.
         with open_file(archive) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as tar:
             for entry in tar:
                 name = wanted.get(str(PurePosixPath(entry.name)))
@@ -287,7 +287,7 @@ class FoundFiles:
 
 @contextmanager
 def open_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading, uncompressed if its ending says so; any error becomes a FileError about it."""
+    """Open a file for reading, uncompressed if its ending says so; any error becomes a FileError that names it."""
     form, opener = _COMPRESSED.get(path.suffix, ("file", open))
     with reading(path, form), opener(path, "rb") as stream:
         yield cast("BinaryIO", stream)
@@ -302,7 +302,7 @@ def read_to_end(stream: BinaryIO) -> None:
 def find_files(reader: DatasetReader, folder: Path, layouts: Sequence[FileLayout]) -> FoundFiles:
     """Find the first layout whose files (or else whose archive) are in a folder, or are named by the path itself."""
     folder = Path(folder)
-    present = [_separately(folder.parent if folder.is_file() else folder, layout) for layout in layouts]
+    present = [_loose_files(folder.parent if folder.is_file() else folder, layout) for layout in layouts]
     for layout, paths in zip(layouts, present, strict=True):
         if len(paths) == len(layout.files) and (folder.is_dir() or folder in paths.values()):
             return FoundFiles(layout, paths)
@@ -311,8 +311,8 @@ def find_files(reader: DatasetReader, folder: Path, layouts: Sequence[FileLayout
             path = folder / f"{layout.archive}{ending}" if folder.is_dir() else folder
             if path.is_file() and path.name == f"{layout.archive}{ending}":
                 return FoundFiles(layout, dict.fromkeys(layout.files, path), path)
-    # Name what is missing of the layout that is there in part.
-    fullest = max(range(len(layouts)), key=lambda place: len(present[place]))
+    # Name the missing files of the layout that has most of its files.
+    fullest = max(range(len(layouts)), key=lambda i: len(present[i]))
     lacking = [name for name in layouts[fullest].files if name not in present[fullest]]
     raise missing_files(reader, folder, " or ".join(map(str, layouts)), lacking)
 
@@ -332,11 +332,11 @@ def missing_files(reader: DatasetReader, folder: Path, needed: str, lacking: Seq
     return FileError(f"{reader.name} needs {needed} {where}{missing}. Get them from {reader.homepage}{fetch}.")
 
 
-def _separately(folder: Path, layout: FileLayout) -> dict[str, Path]:
-    """The files of a layout that lie in the folder or, all of them, in one of its sub-folders."""
+def _loose_files(folder: Path, layout: FileLayout) -> dict[str, Path]:
+    """Return the files of a layout that are in the folder or, all of them, in one of its sub-folders."""
     fullest: dict[str, Path] = {}
-    for place in (folder, *(folder / sub for sub in layout.folders)):
-        candidates = {name: [place / name, place / f"{name}.gz"] for name in layout.files}
+    for parent in (folder, *(folder / sub for sub in layout.folders)):
+        candidates = {name: [parent / name, parent / f"{name}.gz"] for name in layout.files}
         paths = {name: next(filter(Path.is_file, both), None) for name, both in candidates.items()}
         here = {name: path for name, path in paths.items() if path is not None}
         fullest = max(fullest, here, key=len)
@@ -348,8 +348,8 @@ class PublishedImages(DatasetReader):
 
     class_names: ClassVar[tuple[str, ...]]
     layouts: ClassVar[tuple[FileLayout, ...]]  # in order of preference
-    digests: ClassVar[tuple[str, str] | None] = None  # of labels, then pixels, of the training and of the test part;
-    # None: the files must have the digests in ``remote``
+    # Digests of labels and then pixels of the training and the test part; None: those of the files in ``remote``.
+    digests: ClassVar[tuple[str, str] | None] = None
     pixel_scale: ClassVar[PixelScale | None] = None  # None: that of the training images
     augmentation: ClassVar[Augmentation]  # the usual one
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from calibrant.checks import as_features, existing_file
 from calibrant.errors import Argument, FileError, InputError, UnknownNameError
-from calibrant.files.source import Column, Content, open_mapping, open_npz, open_safetensors, open_torch, suffix_of
+from calibrant.files.source import Column, Content, open_mapping, open_npz, open_safetensors, open_torch
 from calibrant.files.tables import is_frame, open_arrow, open_csv, open_frame, open_parquet
 from calibrant.predictions import Predictions, TopLabel
 
@@ -44,6 +44,27 @@ OPENERS: dict[str, Callable[[Path], Content]] = {
     ".pth": open_torch,
     ".safetensors": open_safetensors,
 }
+SUFFIXES = tuple(OPENERS)
+
+
+def suffix_of(path: str | os.PathLike[str]) -> str:
+    """Return the ending that decides a file's format.
+
+    Raises:
+        FileError: If it is none of :data:`SUFFIXES`.
+
+    Example:
+        >>> suffix_of("runs/Predictions.CSV.gz")
+        '.csv.gz'
+    """
+    name = Path(path).name.lower()
+    for suffix in SUFFIXES:
+        if name.endswith(suffix):
+            return suffix
+    raise FileError(
+        f"the name of a file of predictions must end in one of {', '.join(SUFFIXES)}; {os.fspath(path)} ends in "
+        f"{Path(path).suffix!r}. Convert the file, or load it yourself and pass the arrays."
+    )
 
 
 def load(

@@ -173,7 +173,7 @@ def describe(module: nn.Module) -> dict[str, Any]:
 
 
 def _extras(module: nn.Module | type[nn.Module]) -> tuple[str, ...]:
-    """Names of attributes that a map may have beside the arguments of its constructor."""
+    """Return the names of attributes that a map may have besides the arguments of its constructor."""
     return tuple(getattr(module, "optional_attributes", ()))
 
 
@@ -383,7 +383,7 @@ class MapFile:
     """The content of a file of a map."""
 
     map: AnyMap  # on the CPU
-    class_names: tuple[str, ...] | None  # of the classes it was fitted for, if they were known
+    class_names: tuple[str, ...] | None  # names of the classes it was fitted for, if known
     document: dict[str, Any]  # the method, its options and its fit
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from calibrant.atomic import atomic_path, save_tensors
 from calibrant.errors import FileError, InputError
-from calibrant.files.load import Kind, LoadOptions, is_reserved_name, load_detailed
-from calibrant.files.source import Column, Content, Words, suffix_of
+from calibrant.files.load import Kind, LoadOptions, is_reserved_name, load_detailed, suffix_of
+from calibrant.files.source import Column, Content, Words
 from calibrant.predictions import Predictions, TopLabel
 
 Arrays = dict[str, Column]

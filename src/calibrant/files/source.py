@@ -1,7 +1,6 @@
 """Named columns and arrays that are read lazily, and the openers of .npz, .safetensors and .pt files."""
 
 import json
-import os
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,29 +15,6 @@ from torch import Tensor
 
 from calibrant.checks import as_tensor, numpy_archive
 from calibrant.errors import Argument, FileError, InputError, caught_warnings, check_expansion, reading
-
-SUFFIXES = (".arrow", ".csv", ".csv.gz", ".feather", ".npz", ".parquet", ".pt", ".pth", ".safetensors")
-
-
-def suffix_of(path: str | os.PathLike[str]) -> str:
-    """Return the ending that decides a file's format.
-
-    Raises:
-        FileError: If it is none of :data:`SUFFIXES`.
-
-    Example:
-        >>> suffix_of("runs/Predictions.CSV.gz")
-        '.csv.gz'
-    """
-    name = Path(path).name.lower()
-    for suffix in SUFFIXES:
-        if name.endswith(suffix):
-            return suffix
-    ending = Path(path).suffix
-    raise FileError(
-        f"the name of a file of predictions must end in one of {', '.join(SUFFIXES)}; "
-        f"{os.fspath(path)} ends in {ending!r}. Convert the file, or load it yourself and pass the arrays."
-    )
 
 
 @final

@@ -288,8 +288,8 @@ class KernelFeatures(LabelStatistic):
         if len(samples) * max(self.features, samples.n_classes) > _KEPT:
             probs = samples.logits.double().softmax(dim=1)
             return probs, features()
-        probs = samples.keep("probs in float64", lambda: samples.logits.double().softmax(dim=1))
-        return probs, samples.keep(self, features)
+        probs = samples.cached("probs in float64", lambda: samples.logits.double().softmax(dim=1))
+        return probs, samples.cached(self, features)
 
     def _of_block(self, block: Predictions) -> FeatureSums:
         probs, features = self._probs_and_features(block)

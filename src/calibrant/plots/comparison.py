@@ -1,4 +1,4 @@
-"""Dots with intervals, one line below the other: the figure of a comparison of methods."""
+"""Draw a comparison of methods: dots with intervals, a line per method."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
 # at the edge: what matters is the difference between the good ones.
 _FAR = 3
 _LINE, _HEAD = 0.37, 0.75  # inches a method, and that title and legend need
-_LONGEST_TITLE = 34  # of a line of a method's title
+_LONGEST_TITLE = 34  # characters in a line of a method's title
 
 
 class Panel(NamedTuple):
@@ -27,7 +27,7 @@ class Panel(NamedTuple):
 
     dots: list[Dot]
     baseline: Dot | None
-    number: Callable[[float], str]  # how to write what stands at the edge
+    number: Callable[[float], str]  # text of a value beyond the edge
     high_is_good: bool = False
     floor: float = -math.inf
 

@@ -22,7 +22,7 @@ def plot_delta(picture: DeltaPicture, *, figure: Figure | None = None, theme: Th
     maps, inputs = len(picture.maps), len(picture.inputs)
     tall = picture.maps.shape[1] / picture.maps.shape[2]
     body = max(2 * (_SIDE * tall + _WORDS), maps * (_SMALLEST * tall + _WORDS))
-    wide, side = ((body / lines - _WORDS) / tall for lines in (maps, 2))  # of a map, and of an input
+    wide, side = ((body / lines - _WORDS) / tall for lines in (maps, 2))  # inches: width of a map, and side of an input
     width = max(_NARROWEST, wide + _SCALE + side * inputs + 0.6)
     figure = open_figure(figure, colours, width=width, height=_HEAD + body + 0.3)
     grid = figure.add_gridspec(2, 3, height_ratios=(_HEAD, body), width_ratios=(wide, _SCALE, side * inputs))

@@ -28,7 +28,7 @@ from calibrant.plots.reliability import plot_classwise, plot_reliability
 from calibrant.predictions import Predictions, TopLabel
 
 _LONGEST_NAME = 56
-_LINE = 0.06  # of the height of the axes: a line of a label
+_LINE = 0.06  # height of a line of a label, as a share of the axes
 _BAND = 0.2  # opacity
 # Error rates at which an operating point may be shown.
 _RISKS = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)

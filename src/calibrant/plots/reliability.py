@@ -29,7 +29,7 @@ _LONGEST_NAME = 52
 # The strip below zero that shows how many samples a bin holds. It lies on the same axes, where it needs no layout of
 # its own; ``ax.set_ylim(0, 1)`` hides it.
 _STRIP_FLOOR, _STRIP_HEIGHT = -0.21, 0.13
-_STRIP_SHARE = -_STRIP_FLOOR / (1 - _STRIP_FLOOR)  # of the height of the axes
+_STRIP_SHARE = -_STRIP_FLOOR / (1 - _STRIP_FLOOR)  # share of the height of the axes
 
 
 def plot_reliability(

@@ -9,7 +9,7 @@ from calibrant.diagnosis.over_seeds import RunSide
 from calibrant.evidence import Difference, Side
 from calibrant.report.page import Cell, counted, sentence
 
-_LONGEST_NAME = 40  # of a baseline that many sentences name
+_LONGEST_NAME = 40  # characters of a baseline's name in sentences
 _MOST_DIGITS = 5
 # Other than in a comparison, whose ▲ is better: here they are the paper's, higher and lower, and higher is worse.
 _OVER_SEEDS: dict[RunSide, str] = {"higher": "▲", "lower": "▼", "alike": ""}

@@ -45,7 +45,7 @@ from calibrant.report.page import (
 )
 from calibrant.report.shift import RUN_TEST, brief_shift_sections, shift_section, shift_sentences
 
-_DRAWN = ("confidence", "right", "wrong")  # of a density: hundreds of points that only a figure needs
+_DRAWN = ("confidence", "right", "wrong")  # fields of a density with hundreds of points, which only a figure needs
 _FEW = 2  # runs whose deviation says little about their noise
 _ALL_EPOCHS, _MOST_EPOCHS = 10, 7  # columns: so many are shown without a gap, and so many of more
 _LEARNED = "#.4g"  # a weight decay may be of any size

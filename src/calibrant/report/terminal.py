@@ -115,7 +115,7 @@ def _wrap(text: str, width: int) -> list[str]:
 
 
 def _pieces(word: str, width: int) -> Iterable[str]:
-    """The parts between which a word may be broken; single characters where there is no sign to break after."""
+    """Return the parts between which a word may be broken; single characters if it has no break character."""
     for piece in _PIECE.findall(word):
         yield from [piece] if cell_len(piece) <= width else piece
 

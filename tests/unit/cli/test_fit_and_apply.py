@@ -10,7 +10,7 @@ import torch
 from calibrant import Predictions, TopLabel, catalogue, load, save
 from calibrant.calibrators import TemperatureScaling
 from calibrant.files import load_feature_map, load_map, read_map_file, save_map
-from calibrant.files.source import SUFFIXES
+from calibrant.files.load import SUFFIXES
 from calibrant.maps import Scale
 
 NAMES = ["cat", "dog", "bird"]

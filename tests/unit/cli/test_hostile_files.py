@@ -125,7 +125,7 @@ LARGE = (1 << 15, 1 << 9)  # 64 MiB of float32
 
 
 def test_an_npz_that_expands_without_end_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(errors, "_ALWAYS_FINE", 1 << 24)  # 1 GiB takes long to pack
+    monkeypatch.setattr(errors, "_ALWAYS_ALLOWED", 1 << 24)  # 1 GiB takes long to pack
     path = tmp_path / "bomb.npz"
     bomb(path, logits=LARGE, labels=(1 << 18,))
     assert path.stat().st_size < 1 << 17
@@ -161,7 +161,7 @@ def test_a_csv_that_expands_without_end_is_refused(tmp_path, monkeypatch):
         file.write(b"logit_0,logit_1,label\n")
         for _ in range(120):
             file.write(b"0,0,0\n" * (1 << 17))
-    monkeypatch.setattr(errors, "_ALWAYS_FINE", 1 << 25)  # the text is 94 MB, so that the test is quick
+    monkeypatch.setattr(errors, "_ALWAYS_ALLOWED", 1 << 25)  # the text is 94 MB, so that the test is quick
     monkeypatch.setattr(errors, "_MOST_TIMES", 10)
     with pytest.raises(FileError, match="must not expand"):
         load(path)
@@ -179,7 +179,7 @@ def test_a_table_that_expands_without_end_is_refused(tmp_path, monkeypatch, suff
     else:
         feather.write_feather(table, path, compression="zstd")
     assert path.stat().st_size < 1 << 20
-    monkeypatch.setattr(errors, "_ALWAYS_FINE", 1 << 24)
+    monkeypatch.setattr(errors, "_ALWAYS_ALLOWED", 1 << 24)
     monkeypatch.setattr(errors, "_MOST_TIMES", 10)
     with pytest.raises(FileError, match="must not expand"):
         load(path)

@@ -112,8 +112,8 @@ def test_an_archive_that_must_be_unpacked_is(server, tmp_path):
     assert (tmp_path / "into" / "set" / "a.txt").read_text() == "first"
 
 
-def test_a_data_set_without_an_address_is_told(tmp_path):
-    with pytest.raises(InputError, match=r"image_folder cannot be fetched: it has no stable address\. By hand"):
+def test_a_data_set_without_an_address_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"image_folder cannot be fetched: it has no stable address"):
         download(ImageFolder(), tmp_path)
 
 

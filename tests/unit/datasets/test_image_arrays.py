@@ -83,7 +83,7 @@ def test_an_empty_folder_and_missing_files_are_told(tmp_path):
     with pytest.raises(FileError, match="found nothing"):
         read_shifted(tmp_path)
     for missing in ("none.npz", "none.npy", "none_data.npy"):
-        with pytest.raises(FileError, match=rf"{missing} must be an existing file; there is none\. Seen from"):
+        with pytest.raises(FileError, match=rf"{missing} must be an existing file; there is none"):
             read_shifted(tmp_path / missing)
     images, labels = pair(tmp_path)
     labels.unlink()

@@ -308,7 +308,7 @@ def test_options_out_of_range_are_refused(options):
 @pytest.mark.parametrize("write", [write_archive, write_json])
 def test_texts_that_expand_beyond_reason_are_refused(tmp_path, write, monkeypatch):
     write(tmp_path)
-    monkeypatch.setattr("calibrant.errors._ALWAYS_FINE", 100)
+    monkeypatch.setattr("calibrant.errors._ALWAYS_ALLOWED", 100)
     monkeypatch.setattr("calibrant.errors._MOST_TIMES", 1)
     with pytest.raises(FileError, match="must not expand to more than"):
         Newsgroups().read(tmp_path, checked=False)

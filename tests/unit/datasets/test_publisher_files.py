@@ -88,7 +88,7 @@ def test_filling_beyond_the_end_is_told(tmp_path):
     for member in find_files(READER, tmp_path, [FileLayout(("a",))]).members():
         member.fill(array)
         assert array.tobytes() == b"1234"
-        with pytest.raises(FileError, match="a must go on for 3 more bytes"):
+        with pytest.raises(FileError, match="a must have 3 more bytes"):
             member.fill(array)
 
 
@@ -119,7 +119,7 @@ def test_the_digest_of_content_does_not_depend_on_how_it_lies_in_memory():
 
 
 def test_a_file_that_expands_beyond_reason_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("calibrant.errors._ALWAYS_FINE", 1 << 20)
+    monkeypatch.setattr("calibrant.errors._ALWAYS_ALLOWED", 1 << 20)
     (tmp_path / "a.gz").write_bytes(gzip.compress(bytes(1 << 24)))
     with pytest.raises(FileError, match="must not expand to more than"):
         contents(find_files(READER, tmp_path, [FileLayout(("a",))]))

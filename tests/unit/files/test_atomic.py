@@ -14,7 +14,7 @@ import torch
 from calibrant.atomic import atomic_binary, atomic_path, atomic_text, is_temporary
 from calibrant.errors import FileError
 from calibrant.files import load, save
-from calibrant.files.source import SUFFIXES
+from calibrant.files.load import SUFFIXES
 from calibrant.predictions import Predictions
 
 OLD = Predictions.from_logits([[1.0, 2.0]], [0])

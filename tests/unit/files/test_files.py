@@ -15,7 +15,7 @@ import torch
 
 from calibrant.errors import FileError, reading
 from calibrant.files import load, save
-from calibrant.files.source import SUFFIXES
+from calibrant.files.load import SUFFIXES
 from calibrant.predictions import Predictions, TopLabel
 
 LOGITS = torch.randn(30, 3, generator=torch.Generator().manual_seed(3))

@@ -10,9 +10,8 @@ from pyarrow import feather
 
 from calibrant.errors import FileError, InputError
 from calibrant.files import load, save
-from calibrant.files.load import OPENERS
+from calibrant.files.load import OPENERS, SUFFIXES
 from calibrant.files.save import WRITERS
-from calibrant.files.source import SUFFIXES
 from calibrant.predictions import Predictions, TopLabel
 
 NAMES = ("cat", "dog", 'a "quoted", bird')

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from calibrant.files import load
+from calibrant.files.load import SUFFIXES
 from calibrant.files.save import Scores, load_scores, save_scores
-from calibrant.files.source import SUFFIXES
 from calibrant.predictions import PROB_FLOOR, Predictions
 
 LOGITS = np.array([[2.0, 0.0, -1.0], [0.5, 1.5, 0.0]])

@@ -262,7 +262,7 @@ def test_a_compressed_arrow_batch_that_says_it_expands_beyond_reason_is_refused_
 ):
     path = tmp_path / f"p{suffix}"
     _compressed(path)
-    monkeypatch.setattr("calibrant.errors._ALWAYS_FINE", 1 << 10)
+    monkeypatch.setattr("calibrant.errors._ALWAYS_ALLOWED", 1 << 10)
     monkeypatch.setattr("calibrant.errors._MOST_TIMES", 2)
     monkeypatch.setattr("calibrant.files.tables._bounded", lambda *_: pytest.fail("was decompressed"))
     with pytest.raises(FileError, match="must not expand to more than"):

@@ -34,7 +34,7 @@ from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
 _LANE, _GAP, _HEAD, _FOOT, _NAMES, _KEY = 0.115, 0.16, 0.8, 0.95, 2.5, 1.62
 _LONGEST_NAME = 28
 _MAP_WIDTH, _MAP_HEIGHT = 9.0, 6.2  # inches of the two-sided map
-_ROOM = 0.14  # of the span of AUROC, above and below
+_ROOM = 0.14  # margin above and below, as a share of the span of AUROC
 _DENSITY = 0.85  # inches a panel of densities
 # Where a name may stand, seen from its point, the nearest first: to the sides before above and below.
 _WAYS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))

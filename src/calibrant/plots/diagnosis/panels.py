@@ -29,7 +29,7 @@ _KEY = 1.64  # inches: an entry of the legend
 _LETTER, _MARGIN = 0.1, 0.55  # inches: a letter of a title, and beside a panel
 _BETWEEN, _GAP, _EDGE = 0.06, 0.1, 0.07  # inches: between panels, between rows of candidates, above and below all
 _FEW = 12  # points that are marked one by one
-_APART = 0.16  # of the width, between the numbers of two ticks
+_APART = 0.16  # least distance of two tick labels, as a share of the width
 _WIDE = 6  # times: beyond it numbers are read off a logarithmic axis
 # Line styles and markers of maps other than the temperature, in their order; repeated if there are more.
 _DASHES = ((0, (1, 1.4)), (0, (6, 1.5, 1, 1.5)), (0, (8, 3)), (0, (3, 1.2, 1, 1.2, 1, 1.2)))
@@ -45,7 +45,7 @@ class PanelGrid:
     head: Axes
     cells: tuple[tuple[SubplotSpec, ...], ...]
     columns: int
-    names: tuple[str, ...]  # of the panels, as far as there is room
+    names: tuple[str, ...]  # names of the panels, if there is room
 
     def is_left(self, place: int) -> bool:
         """Whether a candidate is the first of its row."""

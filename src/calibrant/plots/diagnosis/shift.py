@@ -18,7 +18,7 @@ from calibrant.plots.diagnosis.panels import MapLook
 from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
 
 _HEIGHTS = {"ece": 1.1, "accuracy": 0.85, "auroc": 0.85}  # inches of the three panels over severity
-_ROOM = 0.08  # of the span of an axis, at both ends
+_ROOM = 0.08  # margin at both ends, as a share of the span of an axis
 _LINE, _SET, _HEAD, _FOOT = 0.27, 0.5, 0.8, 0.6  # inches: a candidate, a set besides these, the head, below
 _WIDTH = 9.6
 _LANES = {UNCALIBRATED: -0.16, TEMPERATURE: 0.16}
