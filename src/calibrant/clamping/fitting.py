@@ -50,7 +50,9 @@ StrengthRule: TypeAlias = Literal["path", "tenth-of-loss", "tenth-as-term"]
 Progress: TypeAlias = Callable[[str, float], None]
 
 _TENTH = 0.1
+# Formats of the journal, not of the JSON report.
 _FORMAT, _EARLIER = "calibrant.clamping/3", "calibrant.clamping/2"
+_STOCHASTIC_KEYS = ("delta", "temperature", "delta_speed", "temperature_speed", "epochs")  # a StochasticState's fields
 
 
 def fit_fingerprint(settings: Mapping[str, Any], model: nn.Module, samples: LabelledInputs) -> dict[str, Any]:
@@ -151,7 +153,7 @@ def _stored_fingerprint(metadata: Mapping[str, str]) -> str | None:
 
 
 class FitResult(NamedTuple):
-    """δ, the head behind it, and how they were fitted."""
+    """δ, the head, and how they were fitted."""
 
     delta: Tensor
     head: Map
@@ -269,15 +271,15 @@ def _fit_exactly(
     if minimum.end == "out of passes":
         warnings.warn(
             CalibrantWarning(
-                f"δ is not quite at its optimum after {minimum.certificate.passes:.0f} passes: the next step promises "
-                f"{minimum.promised:.1e} less of an objective of {minimum.certificate.objective:.4f}. Allow more "
-                "max_passes, or give a larger strength.",
+                f"δ is not quite at its optimum after {minimum.certificate.passes:.0f} passes: the next step predicts "
+                f"{minimum.predicted_decrease:.1e} less of an objective of {minimum.certificate.objective:.4f}. Allow "
+                "more max_passes, or give a larger strength.",
                 caveat=Caveat.not_at_optimum,
             ),
             stacklevel=2,
         )
     run.journal.write(entry, descent.state(), final=True)
-    if run.passes.first_layer is not None and not descent.profiled.agrees_with_full_network(descent.here, objective):
+    if run.passes.first_layer is not None and not descent.profiled.agrees_with_full_network(descent.point, objective):
         # The network is not linear as far out as δ is, so the shortcut led to another network's optimum.
         without_shortcut = replace(run, passes=replace(run.passes, first_layer=None), journal=Journal(None, {}))
         return _fit_exactly(without_shortcut, gamma, strength, start, entry)
@@ -286,15 +288,15 @@ def _fit_exactly(
     if minimum.end != "stuck":
         return result
     return result.with_notes(
-        "δ ended at a kink of the objective, where no step leads further down; without it the next would promise "
-        f"{minimum.promised:.1e} less."
+        "δ ended at a kink of the objective, where no step leads further down; without it the next would predict "
+        f"{minimum.predicted_decrease:.1e} less."
     )
 
 
 def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tensor, entry: str) -> FitResult:
     """Fit δ and T at one strength by all epochs of stochastic descent, resuming an interrupted fit.
 
-    The certificate's gradient is that in δ behind the T that was reached, which need not be the best one.
+    The certificate's gradient is that in δ at the T that was reached, which need not be the best one.
 
     Warns:
         CalibrantWarning: If the objective has risen.
@@ -305,7 +307,8 @@ def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tenso
     before = float(objective.sample_losses(logits, passes.labels).double().mean()) + objective.penalty_of(start)
 
     def note(state: StochasticState, *, final: bool = False) -> None:
-        run.journal.write(entry, state._asdict() | {"epochs": torch.tensor(state.epochs)}, final=final)
+        tensors = (*state[:-1], torch.tensor(state.epochs))
+        run.journal.write(entry, dict(zip(_STOCHASTIC_KEYS, tensors, strict=True)), final=final)
 
     def after_epoch(state: StochasticState) -> None:
         note(state)
@@ -314,8 +317,8 @@ def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tenso
     one = torch.ones((), dtype=start.dtype, device=start.device)
     first = StochasticState(start, one, torch.zeros_like(start), torch.zeros_like(one), 0)
     if (saved := run.journal.read(entry)) is not None:
-        values = {name: saved[name].to(start.device) for name in StochasticState._fields[:4]}
-        first = StochasticState(**values, epochs=int(saved["epochs"]))
+        delta, temperature, *momenta = (saved[key].to(start.device) for key in _STOCHASTIC_KEYS[:-1])
+        first = StochasticState(delta, temperature, momenta[0], momenta[1], int(saved["epochs"]))
     state = descend_stochastically(passes, objective, solver, first, after_epoch=after_epoch)
     note(state, final=True)
     head = Scale(state.temperature.double(), n_classes=logits.shape[1])
@@ -346,12 +349,13 @@ def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tenso
     return result.with_notes(f"{reached} T = {float(best.temperature):.4f}.")
 
 
-# Decrease of the fitted samples' log-loss promised by a first-order step, from strong to weak. In these terms the path
-# is the same for pixels of 0..1 and of 0..255.
+# Decreases of the fitted samples' log-loss that a first-order step predicts, from strong to weak, which define the
+# path of strengths. In these terms it is the same for pixels of 0..1 and of 0..255.
 _PREDICTED_GAINS = tuple(1e-4 * 10 ** (step / 2) for step in range(13))
 # The path ends after so many strengths that are not better than a stronger one by this fraction of a standard error.
 _PATIENCE, _BETTER = 2, 0.1
-# Standard errors by which δ must be better than none.
+# Standard errors by which δ must be better than none. It only chooses a strength, so it is simpler than the rule by
+# which test samples decide whether δ helps.
 _STANDARD_ERRORS = 2.0
 # Folds are solved less tightly than the final fit: they choose a strength, not a δ.
 _LOOSER, _FEWER_PASSES = 10.0, 20
@@ -414,7 +418,7 @@ def _help_note(chosen: ChosenStrength) -> str:
 
 def _no_help_note(trials: tuple[StrengthTrial, ...]) -> str:
     if not trials:
-        return "δ was not tried to the end at any strength. It is 0."
+        return "δ could not be fitted at any strength, so it is 0."
     best = min(trials, key=lambda trial: trial.change)
     return (
         f"δ does not help here: of {len(trials)} strengths the best, λ = {best.strength:.3g} per sample, changes the "
@@ -426,12 +430,12 @@ def _no_help_note(trials: tuple[StrengthTrial, ...]) -> str:
 class _Fold(NamedTuple):
     descent: Descent
     held_out: Passes
-    baseline: Tensor  # log-loss of each held-out sample behind the head alone
+    baseline: Tensor  # log-loss of each held-out sample with the head alone
 
 
 @final
 class StrengthCrossValidation:
-    """Chooses the strength of a fit by the log-loss of held-out folds; the journal keeps those that are done."""
+    """Chooses the strength of a fit by the log-loss of held-out folds; the journal keeps finished folds."""
 
     def __init__(self, run: FitRun, gamma: float, *, folds: int) -> None:
         assert isinstance(run.solver, ExactSolver)
@@ -451,14 +455,14 @@ class StrengthCrossValidation:
     def choose(self, strengths: Sequence[float] | None = None) -> ChosenStrength:
         """Follow the path from strong to weak.
 
-        All strengths given are tried; the default ones are such that their δ promise from 1e-4 to 100 less log-loss, to
+        All strengths given are tried; the default ones are those whose δ predict from 1e-4 to 100 less log-loss, to
         first order.
         """
         zero = torch.zeros_like(self._folds[0].descent.coefficients)
         best = ChosenStrength(math.inf, zero, CurvatureMemory(), ())
         trials: list[StrengthTrial] = []
         notes: tuple[str, ...] = ()
-        lowest, worse = 0.0, 0
+        best_change, n_without_gain = 0.0, 0
         given = [strength for strength in strengths or () if strength != math.inf]
         for strength in sorted(given or self._default_strengths(), reverse=True):
             try:
@@ -468,12 +472,12 @@ class StrengthCrossValidation:
                 notes = (f"no strength of {strength:.3g} per sample or less was tried to the end: {reason}",)
                 break
             trials.append(trial)
-            is_better = trial.change < lowest - _BETTER * trial.standard_error
-            lowest, worse = (trial.change, 0) if is_better else (lowest, worse + 1)
+            is_better = trial.change < best_change - _BETTER * trial.standard_error
+            best_change, n_without_gain = (trial.change, 0) if is_better else (best_change, n_without_gain + 1)
             if is_better and trial.change + _STANDARD_ERRORS * trial.standard_error < 0:
                 mean = torch.stack([fold.descent.coefficients for fold in self._folds]).mean(dim=0)
                 best = ChosenStrength(strength, mean, self._folds[0].descent.known_curvature(), ())
-            if worse >= _PATIENCE and not given:
+            if n_without_gain >= _PATIENCE and not given:
                 break
         return best._replace(trials=tuple(trials), notes=notes)
 
@@ -519,7 +523,7 @@ class StrengthCrossValidation:
 
     def _held_out_losses(self, held_out: Passes, descent: Descent, *, logits: Tensor | None = None) -> Tensor:
         """Return the log-loss of each held-out sample, (m,), float64; never the focal loss, which is not proper."""
-        head = descent.here.head if held_out.is_exact else descent.profiled.plain_head(descent.coefficients)
+        head = descent.point.head if held_out.is_exact else descent.profiled.plain_head(descent.coefficients)
         logits = held_out.full_precision_logits(descent.delta) if logits is None else logits
         with torch.no_grad():
             return log_losses(head(logits).double(), held_out.labels)

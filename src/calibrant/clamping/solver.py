@@ -1,8 +1,8 @@
 """The exact solver, quasi-Newton steps in δ with the head solved exactly for every δ; and the paper's stochastic one.
 
-The loss at a δ behind the best head for it is a function of δ alone. The head follows δ, yet the gradient is computed
-behind a fixed head: where the head minimises the same sum as δ, its own movement changes that sum only to second order
-(the envelope theorem). So the loss here includes the head's own penalty, where it has one.
+The loss at a δ with the best head for it is a function of δ alone, as in a profile likelihood. The head follows δ, yet
+the gradient is computed with a fixed head: where the head minimises the same sum as δ, its own movement changes that
+sum only to second order (the envelope theorem). So the loss here includes the head's own penalty, where it has one.
 
 A temperature is taken from the previous δ, as a pass needs one before it knows the logits. It is then solved for this δ
 on the logits, which is cheap, so that the loss is exact and only the gradient lags by the temperature's change. A head
@@ -19,7 +19,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, final, get_args
+from typing import Any, Literal, NamedTuple, final, get_args
 
 import torch
 from torch import Tensor
@@ -36,15 +36,15 @@ from calibrant.numerics.softmax import to_working_precision
 
 # The first step, before any curvature is known, aims to lower the objective by this fraction.
 _FIRST_GAIN = 0.2
-# Armijo's condition: a step must bring this fraction of the gradient's promise, or it is shortened.
+# Armijo's condition: a step must bring this fraction of the decrease that the gradient predicts, or it is shortened.
 _ARMIJO = 1e-4
-# Factors by which a step is shortened at least and at most; the shortest step with known curvature, and without.
+# Largest and smallest factor by which a step is shortened; the shortest step with known curvature, and without.
 _BACKTRACK_MAX, _BACKTRACK_MIN = 0.5, 0.1
 _SHORTEST, _SHORTEST_BLIND = 1e-2, 1e-8
 # A temperature this near the best one, in its logarithm, gives the same gradient.
 _LAG = 1e-6
-# A promise below this fraction of the objective is lost in rounding, unless a tolerance below 1e-3 asks for more, as
-# for networks in float64: then below this fraction of the tolerance.
+# A predicted decrease below this fraction of the objective is lost in rounding, unless a tolerance below 1e-3 asks for
+# more, as for networks in float64: then below this fraction of the tolerance.
 _NEGLIGIBLE, _NEGLIGIBLE_OF_TOLERANCE = 1e-7, 1e-4
 _TINY = 1e-300
 # Largest relative difference by rounding of two computations of a loss; in 16 bits, too.
@@ -57,7 +57,7 @@ class ExactSolver:
     """Quasi-Newton steps in δ over all samples, the head solved exactly for every δ, until the gradient is small.
 
     Args:
-        tolerance: Largest promise of the next step at the end, relative to the total gain so far.
+        tolerance: Largest decrease that the next step predicts at the end, relative to the total decrease so far.
         max_passes: Largest number of passes over the samples for one strength; a fit that needs more warns.
         precision: Type of matrix products on a GPU while δ is learned: ``float32``; ``tensor-float32`` or
             ``bfloat16``, faster and coarser. The final head is fitted to float32 logits.
@@ -76,9 +76,8 @@ class ExactSolver:
 class DescentResult(NamedTuple):
     """Where a descent ended."""
 
-    # Of the mean loss and both penalties; its gradient is that in δ with the head following, behind the head returned.
-    certificate: Certificate
-    promised: float  # decrease promised by the next step, to first order
+    certificate: Certificate  # of the mean loss and both penalties; the gradient in δ, with the head following
+    predicted_decrease: float  # by the next step, to first order
     end: Literal["near", "stuck", "out of passes"]  # stuck: at a kink of the network, where no step leads down
 
 
@@ -95,8 +94,8 @@ class Descent:
         self.profiled = ProfileLoss(passes, basis, head, start.dtype)
         self._memory = known or CurvatureMemory()
         self.initial_gradient_norm = 0.0  # norm of the loss's gradient at the start
-        self._begun_at = math.nan, math.nan  # a strength, and the objective where its descent began
-        self._here: ProfilePoint | None = None
+        self._strength = self._initial_value = math.nan  # of the current descent: its strength, its first objective
+        self._point: ProfilePoint | None = None
         self._start = basis.transpose(start.double()).flatten()
 
     @property
@@ -106,7 +105,7 @@ class Descent:
     @property
     def coefficients(self) -> Tensor:
         """Current coefficients of δ, (p,)."""
-        return self._start if self._here is None else self._here.coefficients
+        return self._start if self._point is None else self._point.coefficients
 
     @property
     def delta(self) -> Tensor:
@@ -114,10 +113,10 @@ class Descent:
         return self.profiled.to_delta(self.coefficients)
 
     @property
-    def here(self) -> "ProfilePoint":
+    def point(self) -> "ProfilePoint":
         """The current point: the best head for the current δ, and the loss there."""
-        assert self._here is not None, "begin first"
-        return self._here
+        assert self._point is not None, "begin first"
+        return self._point
 
     def known_curvature(self) -> CurvatureMemory:
         """Return a copy of the curvature learned so far."""
@@ -127,12 +126,12 @@ class Descent:
 
     def begin(self, objective: Objective, *, logits: Tensor | None = None) -> None:
         """Evaluate the start: its best head, and the gradient there; logits of a pass without gradient may be known."""
-        if self._here is not None:
+        if self._point is not None:
             return
-        here = self.profiled.evaluate(self._start, None, objective, logits=logits)
-        if math.isinf(here.loss):
+        point = self.profiled.evaluate(self._start, None, objective, logits=logits)
+        if math.isinf(point.loss):
             raise FitError("logits must be finite at the first δ; some are not. Give another start, or full precision.")
-        self._here, self.initial_gradient_norm = here, self.initial_gradient_norm or float(here.gradient.norm())
+        self._point, self.initial_gradient_norm = point, self.initial_gradient_norm or float(point.gradient.norm())
 
     def minimise(
         self, objective: Objective, solver: ExactSolver, *, after_step: Callable[[], None] = lambda: None
@@ -140,73 +139,83 @@ class Descent:
         """Descend to the minimum, or to a kink of the network from which no step leads further down."""
         self.begin(objective)
         before, steps = self.passes_taken, 0
-        if self._begun_at[0] != objective.strength:  # not a resumed descent
-            self._begun_at = objective.strength, self.here.value(objective)
-        highest, negligible = self._begun_at[1], min(_NEGLIGIBLE, _NEGLIGIBLE_OF_TOLERANCE * solver.tolerance)
+        if self._strength != objective.strength:  # not a resumed descent
+            self._strength, self._initial_value = objective.strength, self.point.value(objective)
+        highest, negligible = self._initial_value, min(_NEGLIGIBLE, _NEGLIGIBLE_OF_TOLERANCE * solver.tolerance)
         while True:
-            here = self.here
-            gradient = here.gradient + objective.penalty_gradient(here.coefficients)
-            ridge = objective.penalty_curvature(here.coefficients)
+            point = self.point
+            gradient = point.gradient + objective.penalty_gradient(point.coefficients)
+            ridge = objective.penalty_curvature(point.coefficients)
             direction = self._memory.direction(gradient, ridge=ridge)
             if direction is None:
-                steepest = _FIRST_GAIN * here.value(objective) / max(float(gradient @ gradient), _TINY)
+                steepest = _FIRST_GAIN * point.value(objective) / max(float(gradient @ gradient), _TINY)
                 direction = -gradient * min(steepest, 1 / ridge if ridge else math.inf)
-            promised = -0.5 * float(gradient @ direction)
-            # A pass is reserved for the gradient at the best temperature, where that of the last step lags behind it.
-            left = int(solver.max_passes - (self.passes_taken - before)) - (here.lag > _LAG)
-            is_near = promised <= solver.tolerance * (highest - here.value(objective)) + negligible * highest
-            there = None
+            predicted_decrease = -0.5 * float(gradient @ direction)
+            # A pass is reserved for the gradient at the best temperature, where the last one is of another temperature.
+            left = int(solver.max_passes - (self.passes_taken - before)) - (point.temperature_lag > _LAG)
+            is_near = predicted_decrease <= solver.tolerance * (highest - point.value(objective)) + negligible * highest
+            trial = None
             if not is_near and left > 0:
-                there = self._step(here, direction, gradient, objective, left)
-            if there is not None:
-                self._memory.learn(there.coefficients - here.coefficients, there.gradient - here.gradient)
-                self._here, steps = there, steps + 1
+                trial = self._step(point, direction, gradient, objective, left)
+            if trial is not None:
+                self._memory.learn(trial.coefficients - point.coefficients, trial.gradient - point.gradient)
+                self._point, steps = trial, steps + 1
                 after_step()
-            elif here.lag > _LAG:
+            elif point.temperature_lag > _LAG:
                 # This gradient was that of another temperature: no step along it need lead down.
-                self._here = self.profiled.evaluate(here.coefficients, here.head, objective)
+                self._point = self.profiled.evaluate(point.coefficients, point.head, objective)
             elif left > 0 and not is_near and len(self._memory):
                 # Curvature learned on the other side of a kink does not hold on this one.
                 self._memory = CurvatureMemory()
             else:
                 break
         passes = self.passes_taken - before
-        certificate = Certificate(here.value(objective), float(gradient.abs().max()), steps, passes)
-        return DescentResult(certificate, promised, "near" if is_near else "stuck" if left > 0 else "out of passes")
+        certificate = Certificate(point.value(objective), float(gradient.abs().max()), steps, passes)
+        return DescentResult(
+            certificate, predicted_decrease, "near" if is_near else "stuck" if left > 0 else "out of passes"
+        )
 
     def state(self) -> dict[str, Tensor]:
         """Return what is needed to resume from here."""
         tensors = {"coefficients": self.coefficients, **self._memory.state()}
-        numbers = {"steepness": self.initial_gradient_norm, "passes": self.passes_taken, "begun_at": self._begun_at}
-        if self._here is not None and isinstance(self._here.head, Scale):
+        numbers: dict[str, Any] = {
+            "steepness": self.initial_gradient_norm,
+            "passes": self.passes_taken,
+            "begun_at": (self._strength, self._initial_value),
+        }
+        if self._point is not None and isinstance(self._point.head, Scale):
             # Without them the gradient would be recomputed, and not lag: another path to the same optimum.
-            tensors |= {"gradient": self._here.gradient, "temperature": self._here.head.temperature}
-            numbers |= {"loss": self._here.loss, "lag": self._here.lag, "n_classes": self._here.head.n_classes}
+            tensors |= {"gradient": self._point.gradient, "temperature": self._point.head.temperature}
+            numbers |= {
+                "loss": self._point.loss,
+                "lag": self._point.temperature_lag,
+                "n_classes": self._point.head.n_classes,
+            }
         return tensors | {name: torch.tensor(number, dtype=torch.float64) for name, number in numbers.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Resume from a state; behind another head than a temperature, its last point is evaluated again."""
+        """Resume from a state; with another head than a temperature, its last point is evaluated again."""
         state = {name: tensor.to(self._start.device) for name, tensor in state.items()}
-        self._start, self._here = state["coefficients"], None
+        self._start, self._point = state["coefficients"], None
         if "gradient" in state:
             head = Scale(state["temperature"], n_classes=int(state["n_classes"]))
             lag, loss = float(state["lag"]), float(state["loss"])
-            self._here = ProfilePoint(self._start, head, loss, state["gradient"], lag)
+            self._point = ProfilePoint(self._start, head, loss, state["gradient"], lag)
         self._memory.restore(state)
         self.initial_gradient_norm, self.profiled.passes_taken = float(state["steepness"]), float(state["passes"])
-        self._begun_at = float(state["begun_at"][0]), float(state["begun_at"][1])
+        self._strength, self._initial_value = state["begun_at"].tolist()
 
     def _step(
-        self, here: "ProfilePoint", direction: Tensor, gradient: Tensor, objective: Objective, left: int
+        self, point: "ProfilePoint", direction: Tensor, gradient: Tensor, objective: Objective, left: int
     ) -> "ProfilePoint | None":
         """Return a lower point, or None if the line search ends without one."""
-        value, slope, length = here.value(objective), float(gradient @ direction), 1.0
+        value, slope, length = point.value(objective), float(gradient @ direction), 1.0
         shortest = _SHORTEST if len(self._memory) else _SHORTEST_BLIND
         for _ in range(left):
-            there = self.profiled.evaluate(here.coefficients + length * direction, here.head, objective)
-            excess = there.value(objective) - value - length * slope
+            trial = self.profiled.evaluate(point.coefficients + length * direction, point.head, objective)
+            excess = trial.value(objective) - value - length * slope
             if excess <= (_ARMIJO - 1) * length * slope:
-                return there
+                return trial
             # The minimum of the parabola through both values and the slope.
             length *= min(max(-0.5 * length * slope / excess, _BACKTRACK_MIN), _BACKTRACK_MAX)
             if length < shortest:
@@ -215,13 +224,13 @@ class Descent:
 
 
 class ProfilePoint(NamedTuple):
-    """The loss at one δ behind the best head."""
+    """The loss at one δ with the best head."""
 
     coefficients: Tensor  # (p,), float64
     head: Map
     loss: float  # mean over samples plus the head's own penalty; infinite where logits are not finite
-    gradient: Tensor  # of that, (p,), float64
-    lag: float = 0.0  # distance of the gradient's temperature from the best one, in its logarithm
+    gradient: Tensor  # gradient of the loss, (p,), float64
+    temperature_lag: float = 0.0  # |log T - log T'|: T of the head, T' at which the gradient was computed
     head_penalty: float = 0.0
 
     def value(self, objective: Objective) -> float:
@@ -230,7 +239,7 @@ class ProfilePoint(NamedTuple):
 
 @final
 class ProfileLoss:
-    """Evaluates the loss at one δ, of type ``dtype``, after another, and counts the passes."""
+    """Evaluates the loss as a function of δ, of type ``dtype``, with the best head for it; counts the passes."""
 
     def __init__(self, passes: Passes, basis: Basis, head: HeadFit, dtype: torch.dtype) -> None:
         self._passes, self._basis, self._head_fit, self._dtype = passes, basis, head, dtype
@@ -244,8 +253,8 @@ class ProfileLoss:
         ``head`` is the best head of a δ nearby; None for the first δ, where logits that are not finite are an error.
         ``logits`` are those that the pass for the first head would give, if they are known.
         """
-        behind = self._with_last_temperature if self._head_fit.is_temperature else self._with_solved_head
-        return behind(coefficients, head, objective, logits)
+        evaluate = self._with_last_temperature if self._head_fit.is_temperature else self._with_solved_head
+        return evaluate(coefficients, head, objective, logits)
 
     def agrees_with_full_network(self, point: ProfilePoint, objective: Objective) -> bool:
         """Return whether the loss is the same when every sample passes through the whole network."""
@@ -314,7 +323,7 @@ class ProfileLoss:
 
 
 def _infinite_point(coefficients: Tensor, head: Map) -> ProfilePoint:
-    """Return a point where logits are not finite: no step ends there."""
+    """Return a point of infinite loss, where logits are not finite; no step ends there."""
     return ProfilePoint(coefficients, head, math.inf, torch.full_like(coefficients, math.nan))
 
 
@@ -357,8 +366,8 @@ class StochasticState(NamedTuple):
 
     delta: Tensor
     temperature: Tensor
-    delta_speed: Tensor
-    temperature_speed: Tensor
+    delta_momentum: Tensor
+    temperature_momentum: Tensor
     epochs: int
 
 
@@ -387,7 +396,7 @@ def descend_stochastically(
     first = state.delta
     for epoch in range(state.epochs, solver.epochs):
         generator = preparation.generator(epoch)
-        delta, temperature, *speeds = (tensor.detach().clone() for tensor in state[:4])  # callers may keep the state
+        delta, temperature, *momenta = (tensor.detach().clone() for tensor in state[:4])  # callers may keep the state
         delta.requires_grad_(), temperature.requires_grad_()
         order = torch.randperm(len(samples), generator=generator)
         for inputs, places in samples.batches(order, device=passes.device, batch_size=solver.batch_size):
@@ -398,10 +407,12 @@ def descend_stochastically(
             changes = torch.autograd.grad(size * losses.mean(), (delta, temperature))
             with torch.no_grad():
                 delta_change = changes[0] + size * objective.penalty_gradient(delta)
-                for value, speed, change in zip((delta, temperature), speeds, (delta_change, changes[1]), strict=True):
-                    speed.mul_(solver.momentum).add_(change)
-                    value.sub_(solver.learning_rate * speed)
-        state = StochasticState(delta.detach(), temperature.detach(), speeds[0], speeds[1], epoch + 1)
+                for value, momentum, change in zip(
+                    (delta, temperature), momenta, (delta_change, changes[1]), strict=True
+                ):
+                    momentum.mul_(solver.momentum).add_(change)
+                    value.sub_(solver.learning_rate * momentum)
+        state = StochasticState(delta.detach(), temperature.detach(), momenta[0], momenta[1], epoch + 1)
         if not (float(state.temperature) > 0 and bool(state.delta.isfinite().all())):
             _check_samples(passes, first)
             raise FitError(

@@ -101,7 +101,7 @@ def test_it_ends_at_the_joint_optimum_of_delta_and_head(kind, head, strength):
     assert minimum.end == "near"
     assert minimum.certificate.objective == pytest.approx(lowest, abs=2e-6)
     assert torch.allclose(running.delta, known, atol=5e-3)
-    assert float(value(running.delta, running.here.head, objective)) == pytest.approx(
+    assert float(value(running.delta, running.point.head, objective)) == pytest.approx(
         minimum.certificate.objective, abs=1e-6
     )
 
@@ -126,7 +126,10 @@ def test_with_its_default_settings_it_is_near_the_optimum_in_few_passes(head):
     begun.begin(objective)
     running = descent(head)
     minimum = running.minimise(objective, ExactSolver())
-    gap, gained = minimum.certificate.objective - lowest, float(value(begun.delta, begun.here.head, objective)) - lowest
+    gap, gained = (
+        minimum.certificate.objective - lowest,
+        float(value(begun.delta, begun.point.head, objective)) - lowest,
+    )
     assert gap < 0.01 * gained
     assert minimum.certificate.passes <= 15
 
@@ -156,7 +159,7 @@ def test_a_certificate_gives_the_gradient_of_what_is_returned(solver, gamma):
     objective, running = Objective(gamma, strength=0.05), descent(gamma=gamma)
     minimum = running.minimise(objective, solver)
     leaf = running.delta.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(value(leaf, running.here.head, objective), leaf)
+    (gradient,) = torch.autograd.grad(value(leaf, running.point.head, objective), leaf)
     assert minimum.certificate.gradient == pytest.approx(float(gradient.abs().max()), rel=1e-3, abs=1e-7)
     assert minimum.certificate.passes >= minimum.certificate.steps
     assert minimum.certificate.passes <= solver.max_passes
@@ -169,8 +172,8 @@ def test_a_tighter_tolerance_is_honoured():
     for tolerance in (1e-3, 1e-5, 1e-7, 1e-9, 1e-11):
         minimum = descent().minimise(objective, ExactSolver(tolerance=tolerance, max_passes=300))
         assert minimum.end == "near"
-        gained = begun.here.value(objective) - minimum.certificate.objective
-        assert minimum.promised <= tolerance * (gained + 1e-4 * begun.here.value(objective))
+        gained = begun.point.value(objective) - minimum.certificate.objective
+        assert minimum.predicted_decrease <= tolerance * (gained + 1e-4 * begun.point.value(objective))
         gradients.append(minimum.certificate.gradient)
     assert gradients == sorted(gradients, reverse=True)
     assert gradients[-1] < 1e-6
@@ -184,7 +187,7 @@ def test_the_stronger_the_penalty_the_smaller_delta_down_to_none():
         norms.append(float(running.delta.norm()))
     assert norms == sorted(norms, reverse=True)
     assert norms[-1] < 1e-8
-    assert float(running.here.head.temperature) == pytest.approx(temperature_scaling(), rel=1e-6)
+    assert float(running.point.head.temperature) == pytest.approx(temperature_scaling(), rel=1e-6)
 
 
 def temperature_scaling():
@@ -236,14 +239,14 @@ def test_running_out_of_passes_is_reported():
     minimum = descent().minimise(Objective(strength=1e-3), ExactSolver(tolerance=1e-9, max_passes=4))
     assert minimum.end == "out of passes"
     assert minimum.certificate.passes <= 4
-    assert minimum.promised > 0
+    assert minimum.predicted_decrease > 0
 
 
 def test_every_step_goes_down_and_is_reported():
     objective, running, values = Objective(strength=0.01), descent(), []
     running.begin(objective)
     running.minimise(
-        objective, TIGHT, after_step=lambda: values.append(float(value(running.delta, running.here.head, objective)))
+        objective, TIGHT, after_step=lambda: values.append(float(value(running.delta, running.point.head, objective)))
     )
     assert len(values) > 3
     assert values == sorted(values, reverse=True)

@@ -175,9 +175,9 @@ def test_the_folds_share_one_forward_run_at_no_delta_and_begin_as_each_would_alo
         run = begun._run
         alone = run.descent(replace(run.passes, chosen=chosen), 0.0, run.zero_delta)
         alone.begin(Objective())
-        assert torch.equal(alone.here.head.temperature, fold.descent.here.head.temperature)
+        assert torch.equal(alone.point.head.temperature, fold.descent.point.head.temperature)
         assert alone.initial_gradient_norm == fold.descent.initial_gradient_norm
-        known = F.cross_entropy(fold.descent.here.head(network()(inputs)), labels, reduction="none")
+        known = F.cross_entropy(fold.descent.point.head(network()(inputs)), labels, reduction="none")
         assert torch.allclose(fold.baseline, known[assign_folds(len(labels), 3, seed=7) == place])
 
 
