@@ -20,9 +20,9 @@ from calibrant.calibrators import (
     Uncalibrated,
     VectorScaling,
 )
-from calibrant.calibrators.auto import default_candidates
+from calibrant.calibrators.auto import candidate_set
 from calibrant.calibrators.base import absent_classes, try_fit
-from calibrant.calibrators.selection import label
+from calibrant.calibrators.selection import expression_of
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.evidence import Difference, Estimate, PairedBootstrap, apply_holm, estimate, smallest_effect
 from calibrant.maps import Map
@@ -280,7 +280,7 @@ def default_methods(calibration: Predictions) -> tuple[Calibrator, ...]:
         ['vector', 'isotonic', 'histogram']
     """
     absent = len(absent_classes(calibration))
-    candidates = default_candidates(len(calibration), calibration.n_classes, absent=absent)
+    candidates = candidate_set(len(calibration), calibration.n_classes, absent=absent).candidates
     return (*candidates, VectorScaling(), IsotonicRegression(), HistogramBinning())
 
 
@@ -332,7 +332,7 @@ def compare(
         default_methods(calibration) if calibrators is None else calibrators,
         key=lambda method: isinstance(method, Auto),
     )
-    methods = {label(method): method for method in (Uncalibrated(), TemperatureScaling(), *given)}
+    methods = {expression_of(method): method for method in (Uncalibrated(), TemperatureScaling(), *given)}
     metrics = comparison_metrics(n_bins)
     bootstrap = PairedBootstrap(test, metrics, resamples=resamples, seed=seed)
     results: list[MethodResult] = []

@@ -125,7 +125,7 @@ class TemperatureScaling(Calibrator):
     region of confidence. With more than two classes the order of confidences across samples can change a little, and so
     can AUROC. The log-loss is convex in 1/T, so its minimum is certain; a calibration error jumps with T and is
     searched on the papers' grids, only to reproduce them. Without a single wrong prediction the log-loss has no
-    minimum: half an unseen error is then counted, with a warning.
+    minimum: half a pseudo-error is then added, with a warning.
 
     Formula: q = softmax(z / T)
     Samples: about 200; with 1,000 the temperature is known to about 3 %.

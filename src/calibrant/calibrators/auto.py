@@ -17,7 +17,7 @@ from calibrant.calibrators.ets import EnsembleTemperatureScaling
 from calibrant.calibrators.logistic import BetaCalibration, PlattScaling, QuadraticScaling
 from calibrant.calibrators.odir import DirichletODIR
 from calibrant.calibrators.order_preserving import DiagonalOrderPreserving, OrderInvariant, OrderPreserving
-from calibrant.calibrators.selection import Chain, Pool, Ranking, Score, Standing, rank
+from calibrant.calibrators.selection import CandidateResult, Chain, ChoiceReason, LogOpinionPool, Ranking, Score, rank
 from calibrant.checks import check_at_least, check_known
 from calibrant.errors import CalibrantError, CalibrantWarning
 from calibrant.maps import Map
@@ -30,36 +30,46 @@ _MATRIX_WORK = 2e9
 _SAMPLES_PER_WEIGHT = 2
 # Dirichlet calibration chooses its penalties by cross-validation, which needs more samples and takes longer.
 _SAMPLES_PER_SEARCHED_WEIGHT = 5
-# With so few samples of so few classes cross-validation cannot distinguish methods; the steady ones are averaged.
+# With so few samples of so few classes cross-validation cannot distinguish methods; the default one and its partner are
+# averaged.
 _FEW_SAMPLES, _FEW_CLASSES = 500, 10
 # A curve for each class needs samples of each; so does a network that sees which class is which.
 _SAMPLES_PER_CURVE = 20
 _SAMPLES_PER_SEEN_CLASS = 50
 
-_POOLED_AFTER_TEMPERATURE = Chain((TemperatureScaling(), IsotonicPooled()))
-# They have no parameters for single classes, so that one without samples is not driven out.
-_CLASS_SYMMETRIC = (
-    Uncalibrated(),
-    TemperatureScaling(),
-    EnsembleTemperatureScaling(),
-    DiagonalOrderPreserving(),
-    OrderInvariant(),
-    IsotonicPooled(),
-    _POOLED_AFTER_TEMPERATURE,
-)
+
+class CandidateSet(NamedTuple):
+    """Methods to choose from, the one that is chosen unless another is clearly better, and the one to average it with.
+
+    Without a default, the first candidate near the best is chosen.
+    """
+
+    candidates: tuple[Calibrator, ...]
+    default: Calibrator | None = None
+    partner: Calibrator | None = None
 
 
-def default_candidates(n: int, k: int, *, absent: int = 0) -> tuple[Calibrator, ...]:
-    """Methods that are the best somewhere: first the steady ones, from simple to complex, then their challengers.
+def candidate_set(n: int, k: int, *, absent: int = 0) -> CandidateSet:
+    """Return the methods that ``auto`` chooses from, each the best on some data; the default candidate; its partner.
 
-    Steady are no calibration, temperature, structured vector scaling and structured matrix scaling (where n k² is at
-    most 2·10⁹): each equals the one before it as long as the samples do not show more. Challengers for two classes:
-    Platt, beta, quadratic, ensemble temperature, isotonic, Venn-Abers. For more: ensemble temperature, the diagonal
-    function, pooled isotonic alone and after a temperature, isotonic regression of each class (20 samples per class),
-    the order-invariant network, the order-preserving one (50 per class), and Dirichlet calibration (5 per weight). With
-    at most 500 samples of ten classes Platt scaling is the only one: the lowest of many scores would be luck. Where a
-    class has no samples, only methods that treat all classes alike are left: the others would learn that it never
-    occurs, and no held-out sample shows the harm.
+    First the structured family: no calibration, temperature, structured vector scaling and structured matrix scaling
+    (if n k² is at most 2·10⁹); each equals the one before it as long as the samples do not show more. Then the
+    alternatives. For two classes: Platt, beta, quadratic, ensemble temperature, isotonic, Venn-Abers. For more:
+    ensemble temperature, the diagonal function, pooled isotonic alone and after a temperature, isotonic regression of
+    each class (20 samples per class), the order-invariant network, the order-preserving one (50 per class), and
+    Dirichlet calibration (5 per weight).
+
+    The default candidate is structured matrix scaling with two samples per weight, else structured vector scaling.
+    Their penalties let the samples decide how much is learned, so that they are seldom far behind the best, whatever
+    the model; a hundred samples could not show which method that is. Its partner is Dirichlet calibration, the same
+    kind of map with penalties that are searched, if that is a candidate.
+
+    With at most 500 samples of ten classes, Platt scaling is the only alternative: the lowest of many scores would be
+    luck. It is also the partner: it fits every class separately, and errs where structured matrix scaling, which fits
+    all of them together, does not.
+
+    If a class has no samples, only methods without parameters for single classes are left, and a temperature is the
+    default: the others would learn that the class never occurs, and no held-out sample shows the harm.
 
     Args:
         n: Number of calibration samples.
@@ -67,85 +77,44 @@ def default_candidates(n: int, k: int, *, absent: int = 0) -> tuple[Calibrator, 
         absent: Number of classes without samples.
 
     Example:
-        >>> [method.name for method in default_candidates(5000, 2)]
+        >>> [method.name for method in candidate_set(5000, 2).candidates]
         ['uncalibrated', 'temperature', 'svs', 'sms', 'platt', 'beta', 'quadratic', 'ets', 'isotonic', 'venn_abers']
+        >>> sets = candidate_set(100, 3), candidate_set(5000, 10), candidate_set(5000, 100)
+        >>> [(found.default.name, found.partner and found.partner.name) for found in sets]
+        [('sms', 'platt'), ('sms', 'dirichlet_odir'), ('svs', None)]
     """
-    if _is_few(n, k) and not absent:
-        return Uncalibrated(), TemperatureScaling(), steady_candidate(n, k), PlattScaling()
-    matrix = (StructuredMatrixScaling(),) if n * k * k <= _MATRIX_WORK else ()
-    steady = (Uncalibrated(), TemperatureScaling(), StructuredVectorScaling(), *matrix)
-    candidates = (*steady, *(_challengers_of_two() if k == 2 else _challengers(n, k)))
-    return tuple(method for method in candidates if method in _CLASS_SYMMETRIC) if absent else candidates
-
-
-def steady_candidate(n: int, k: int, *, absent: int = 0) -> Calibrator:
-    """Return the one of :func:`default_candidates` that is taken unless cross-validation speaks against it.
-
-    Structured matrix scaling where there are two samples per weight, else structured vector scaling; a temperature
-    where a class has no samples. Their penalties let the samples decide how much is learned, so that they are seldom
-    far behind the best, whatever the model; a hundred samples could not tell which method that is.
-
-    Example:
-        >>> steady_candidate(5000, 10).name, steady_candidate(5000, 100).name
-        ('sms', 'svs')
-    """
+    simplest = (Uncalibrated(), TemperatureScaling())
+    pooled = (IsotonicPooled(), Chain((TemperatureScaling(), IsotonicPooled())))
+    symmetric = (EnsembleTemperatureScaling(), *((DiagonalOrderPreserving(), *pooled) if k > 2 else ()))
     if absent:
-        return TemperatureScaling()
-    is_wide = n < _SAMPLES_PER_WEIGHT * k * k or n * k * k > _MATRIX_WORK
-    return StructuredVectorScaling() if is_wide else StructuredMatrixScaling()
+        return CandidateSet((*simplest, *symmetric, *((OrderInvariant(),) if k > 2 else ())), TemperatureScaling())
+    is_matrix_affordable = n * k * k <= _MATRIX_WORK
+    has_default_matrix = is_matrix_affordable and n >= _SAMPLES_PER_WEIGHT * k * k
+    default = StructuredMatrixScaling() if has_default_matrix else StructuredVectorScaling()
+    if n <= _FEW_SAMPLES and k <= _FEW_CLASSES:
+        return CandidateSet((*simplest, default, PlattScaling()), default, PlattScaling())
+    structured = (*simplest, StructuredVectorScaling(), *((StructuredMatrixScaling(),) if is_matrix_affordable else ()))
+    if k == 2:
+        scaled = (PlattScaling(), BetaCalibration(), QuadraticScaling(), *symmetric)
+        return CandidateSet((*structured, *scaled, IsotonicRegression(), VennAbers()), default)
+    has_partner = is_matrix_affordable and n >= _SAMPLES_PER_SEARCHED_WEIGHT * k * k
+    partner = DirichletODIR() if has_partner else None
+    alternatives = (
+        *symmetric,
+        IsotonicOneVsRest() if n >= _SAMPLES_PER_CURVE * k else None,
+        OrderInvariant(),
+        OrderPreserving() if n >= _SAMPLES_PER_SEEN_CLASS * k else None,
+        partner,
+    )
+    return CandidateSet((*structured, *(method for method in alternatives if method is not None)), default, partner)
 
 
-def steady_partner(n: int, k: int, *, absent: int = 0) -> Calibrator | None:
-    """Return the method of :func:`default_candidates` that the steady one is averaged with, if there is one.
-
-    Platt scaling with few samples: it fits every class separately, and errs where structured matrix scaling, which fits
-    all of them together, does not. With more samples Dirichlet calibration, the same kind of map with penalties that
-    are searched.
-
-    Example:
-        >>> steady_partner(100, 3).name, steady_partner(5000, 10).name, steady_partner(5000, 100)
-        ('platt', 'dirichlet_odir', None)
-    """
-    if absent:
-        return None
-    if _is_few(n, k):
-        return PlattScaling()
-    return DirichletODIR() if k > 2 and _can_search(n, k) else None
-
-
-def _is_few(n: int, k: int) -> bool:
-    return n <= _FEW_SAMPLES and k <= _FEW_CLASSES
-
-
-def _can_search(n: int, k: int) -> bool:
-    """Whether there are samples enough to search the penalties of a matrix, and not too many."""
-    return n >= _SAMPLES_PER_SEARCHED_WEIGHT * k * k and n * k * k <= _MATRIX_WORK
-
-
-def _challengers_of_two() -> tuple[Calibrator, ...]:
-    scaled = (PlattScaling(), BetaCalibration(), QuadraticScaling(), EnsembleTemperatureScaling())
-    return (*scaled, IsotonicRegression(), VennAbers())
-
-
-def _challengers(n: int, k: int) -> tuple[Calibrator, ...]:
-    allowed: list[tuple[Calibrator, bool]] = [
-        (EnsembleTemperatureScaling(), True),
-        (DiagonalOrderPreserving(), True),
-        (IsotonicPooled(), True),
-        (_POOLED_AFTER_TEMPERATURE, True),
-        (IsotonicOneVsRest(), n >= _SAMPLES_PER_CURVE * k),
-        (OrderInvariant(), True),
-        (OrderPreserving(), n >= _SAMPLES_PER_SEEN_CLASS * k),
-        (DirichletODIR(), _can_search(n, k)),
-    ]
-    return tuple(method for method, has_enough in allowed if has_enough)
-
-
-class Choice(NamedTuple):
-    """The ranking of the candidates, the one that is taken, and its map, fitted on all samples."""
+class FittedChoice(NamedTuple):
+    """The ranking of the candidates, the one that is taken and why, and its map, fitted on all samples."""
 
     ranking: Ranking
-    taken: Standing
+    taken: CandidateResult
+    reason: ChoiceReason
     map: Map
 
 
@@ -154,29 +123,29 @@ class Choice(NamedTuple):
 class Auto(Calibrator):
     """Try several methods by cross-validation, choose one by its proper score, and fit it on all samples.
 
-    The default candidates (:func:`default_candidates`) include a steady one, structured matrix or vector scaling, which
-    is seldom far behind the best whatever the model is. It is taken unless cross-validation speaks against it by three
-    standard errors. With few samples that keeps noise from picking a flexible method; with many it finds the winner.
-    The steady one has a partner where the samples allow (:func:`steady_partner`); where they cannot decide between the
-    two, the log-probabilities of both are averaged, with weights from their scores. With 500 samples or fewer only
-    these two, temperature scaling and no calibration are tried. Of candidates that were given, the first, from simple
-    to complex, that is within one standard error of the best is taken. No calibration is always a candidate.
+    One of the methods that are tried (:func:`candidate_set`) is the default candidate: structured matrix or vector
+    scaling, which is seldom far behind the best whatever the model is. It is chosen unless another is better by three
+    standard errors: with few samples that keeps noise from picking a flexible method; with many it finds the best one.
+    The default candidate has a partner if there are enough samples; if they cannot decide between the two, the
+    log-probabilities of both are averaged, with weights from their scores. With 500 samples or fewer only these two,
+    temperature scaling and no calibration are tried. Of candidates that were given, the first, from simple to complex,
+    that is within one standard error of the best is chosen. No calibration is always a candidate.
 
     The choice is made by log-loss (or Brier score), never by ECE, which is lowest for maps that give every sample the
     same confidence; a warning says where ECE, or the other proper score, would have chosen otherwise. The test set
     plays no part.
 
     It costs as many fits as there are candidates, times the folds that each is tried in: those that are behind the
-    steady one in the first fold are tried in no other. It hurts where the calibration samples have another distribution
-    than later ones: the choice is then as wrong as every fit.
+    default candidate in the first fold are tried in no other. It fails if the calibration samples are not
+    representative: the choice is then as wrong as every fit.
 
-    Formula: m* = the steady m₀, or the lowest m with CV(m) − CV(m₀) < −3 se(CV(m) − CV(m₀)); of m₀ and its partner m₁,
+    Formula: m* = the default m₀, or the lowest m with CV(m) − CV(m₀) < −3 se(CV(m) − CV(m₀)); of m₀ and its partner m₁,
         q ∝ q₀^w q₁^(1 − w), w/(1 − w) = exp(n (CV(m₁) − CV(m₀))/4)
-    Samples: at least two per fold; a hundred or more to distinguish methods. With fewer the steady one is kept.
+    Samples: at least two per fold; a hundred or more to distinguish methods. With fewer the default candidate is kept.
 
     Args:
-        candidates: From simple to complex; None takes those of :func:`default_candidates`, by the number of samples and
-            classes; where a class has no samples, only those that treat all classes alike, with a warning.
+        candidates: From simple to complex; None takes those of :func:`candidate_set`, with a warning if some were left
+            out because a class has no samples.
         score: "nll", the log-loss, or "brier", which weighs confident errors less.
         folds: Number of folds.
         seed: Random seed of the fold assignment.
@@ -193,7 +162,7 @@ class Auto(Calibrator):
         1984,
         "Classification and Regression Trees",
         "doi:10.1201/9781315139470",
-        "the one-standard-error rule",
+        "the one-standard-error rule, for candidates that are given",
     )
 
     candidates: tuple[Calibrator, ...] | None = None
@@ -209,16 +178,22 @@ class Auto(Calibrator):
 
     def rank(self, predictions: Predictions) -> Ranking:
         """Rank the candidates by their score on samples they were not fitted on."""
-        candidates, steady, partner = self.candidates, None, None
-        if candidates is None:
-            n, k, absent = len(predictions), predictions.n_classes, len(absent_classes(predictions))
-            candidates = default_candidates(n, k, absent=absent)
-            steady, partner = steady_candidate(n, k, absent=absent), steady_partner(n, k, absent=absent)
+        if self.candidates is not None:
+            candidates, default, partner = CandidateSet(self.candidates)
+        else:
+            absent = len(absent_classes(predictions))
+            candidates, default, partner = candidate_set(len(predictions), predictions.n_classes, absent=absent)
         return rank(
-            predictions, candidates, score=self.score, folds=self.folds, seed=self.seed, steady=steady, partner=partner
+            predictions,
+            candidates,
+            score=self.score,
+            folds=self.folds,
+            seed=self.seed,
+            default=default,
+            partner=partner,
         )
 
-    def choose(self, predictions: Predictions) -> Choice:
+    def choose(self, predictions: Predictions) -> FittedChoice:
         """Choose a candidate and fit it on all samples.
 
         Example:
@@ -229,17 +204,18 @@ class Auto(Calibrator):
             'temperature'
         """
         ranking = self.rank(predictions)
+        chosen, reason = ranking.decision
         failures = []
         # The chosen one, then the others by score: the last resort, no calibration, can always be fitted.
-        for standing in (ranking.chosen, *(other for other in ranking.fitted if other is not ranking.chosen)):
+        for result in (chosen, *(other for other in ranking.fitted if other is not chosen)):
             try:
-                fitted = standing.calibrator.fit_without_scores(predictions)
+                fitted = result.calibrator.fit_without_scores(predictions)
             except CalibrantError as error:
-                failures.append(f"{standing.name} could be fitted on every fold but not on all samples: {error}")
+                failures.append(f"{result.name} could be fitted on every fold but not on all samples: {error}")
                 continue
             for failure in failures:
                 warnings.warn(failure, CalibrantWarning, stacklevel=3)
-            return Choice(ranking, standing, fitted)
+            return FittedChoice(ranking, result, ChoiceReason.fallback if failures else reason, fitted)
         raise AssertionError("no calibration can always be fitted")
 
     def _fit(self, predictions: Predictions) -> Fitted:
@@ -252,7 +228,7 @@ class Auto(Calibrator):
                 CalibrantWarning,
                 stacklevel=3,
             )
-        ranking, taken, fitted = self.choose(predictions)
+        ranking, taken, reason, fitted = self.choose(predictions)
         if ranking.ece_misleads:
             other = ranking.lowest_ece
             warnings.warn(
@@ -263,7 +239,7 @@ class Auto(Calibrator):
                 CalibrantWarning,
                 stacklevel=2,
             )
-        if taken is ranking.chosen and ranking.scores_disagree:
+        if reason != ChoiceReason.fallback and ranking.scores_disagree:
             warnings.warn(
                 f"the two proper scores disagree: {taken.name} changes {ranking.score} by {taken.to_uncalibrated} and "
                 f"{ranking.other_score} by {taken.other_to_uncalibrated} against no calibration. If "
@@ -272,33 +248,33 @@ class Auto(Calibrator):
                 stacklevel=2,
             )
         certificate = None if fitted.summary is None else fitted.summary.certificate
-        return Fitted(fitted, certificate, tuple(_notes(ranking, taken)))
+        return Fitted(fitted, certificate, tuple(_notes(ranking, taken, reason)))
 
 
-def _notes(ranking: Ranking, taken: Standing) -> list[str]:
-    """The method that was taken and why, then the results of all candidates."""
+def _notes(ranking: Ranking, taken: CandidateResult, reason: ChoiceReason) -> list[str]:
+    """Say which method was taken and why, then the results of all candidates."""
     basis = f"{ranking.folds}-fold cross-validated {ranking.score}"
     if isinstance(taken.calibrator, Uncalibrated):
         lines = [f"chosen by {basis}: uncalibrated, which leaves the predictions unchanged ({taken.score:.4f})"]
     else:
         lines = [f"chosen by {basis}: {taken.name} ({taken.score:.4f}), {taken.to_uncalibrated} against no calibration"]
     averaged: tuple[Calibrator, ...] = ()
-    if isinstance(taken.calibrator, Pool):
+    if isinstance(taken.calibrator, LogOpinionPool):
         averaged = taken.calibrator.members
         weights = " and ".join(f"{weight:.2f}" for weight in taken.calibrator.weights)
         lines.append(f"the log-probabilities of {taken.name} are averaged, with weights {weights}")
-    if taken is ranking.chosen and ranking.temperature_is_enough:
-        lines.append(f"temperature scaling is enough: {taken.name} is not clearly better ({taken.to_temperature})")
+    if reason != ChoiceReason.fallback and ranking.temperature_is_enough:
+        about = f"{taken.name} is not clearly better ({taken.to_temperature})"
+        lines.append(f"temperature scaling would do about as well: {about}")
     best, finalists = ranking.best, ranking.finalists
     if taken is not best and best.score < taken.score and best.calibrator not in averaged:
         lower = f"{best.name} scored lower ({best.score:.4f}), but "
-        if ranking.steady is None:
+        if (default := ranking.default) is None:
             lines.append(f"{lower}{taken.name} is simpler and no worse beyond one standard error: {taken.to_best}")
         else:
-            steady = next(standing.name for standing in ranking.standings if standing.place == ranking.steady)
-            lines.append(f"{lower}not beyond doubt: {best.to_steady} against {steady}")
-    lines.append("ranking: " + ", ".join(f"{standing.name} {standing.score:.4f}" for standing in finalists))
-    behind = [standing.name for standing in ranking.fitted if standing not in finalists]
+            lines.append(f"{lower}not clearly: {best.to_default} against {default.name}")
+    lines.append("ranking: " + ", ".join(f"{result.name} {result.score:.4f}" for result in finalists))
+    behind = [result.name for result in ranking.fitted if result not in finalists]
     if behind:
         lines.append(f"behind in the first folds, and not tried in the others: {', '.join(behind)}")
-    return [*lines, *(f"{one.name} was left out: {one.failure}" for one in ranking.standings if one.failure)]
+    return [*lines, *(f"{one.name} was left out: {one.failure}" for one in ranking.results if one.failure)]

@@ -1,9 +1,10 @@
-"""Combinations of calibrators: chains, weighted means, and a ranking by cross-validation."""
+"""Combinations of calibrators: chains, averages, and the choice of one by cross-validation."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Literal, Self, TypeAlias, final
+from enum import StrEnum
+from typing import Literal, NamedTuple, Self, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -67,8 +68,11 @@ class Chain(Calibrator):
 
 @final
 @dataclass(frozen=True)
-class Pool(Calibrator):
-    """Fit several methods and average their log-probabilities, with weights above 0 that sum to one."""
+class LogOpinionPool(Calibrator):
+    """Fit several methods and average their log-probabilities, with weights above 0 that sum to one.
+
+    The map is a :class:`~calibrant.maps.LogMixture`.
+    """
 
     name = "pool"
     title = "Mean of several methods"
@@ -90,17 +94,17 @@ class Pool(Calibrator):
         return Fitted(LogMixture(weights, maps, n_classes=predictions.n_classes))
 
 
-def label(calibrator: Calibrator) -> str:
-    """Its name with the options that differ from the defaults, as the command line accepts it.
+def expression_of(calibrator: Calibrator) -> str:
+    """Return the name with the options that differ from the defaults, as the command line accepts it.
 
     Example:
-        >>> label(Chain((Uncalibrated(), Uncalibrated())))
+        >>> expression_of(Chain((Uncalibrated(), Uncalibrated())))
         'uncalibrated+uncalibrated'
     """
     if isinstance(calibrator, Chain):
-        return "+".join(label(step) for step in calibrator.steps)
-    if isinstance(calibrator, Pool):
-        return " & ".join(label(member) for member in calibrator.members)
+        return "+".join(expression_of(step) for step in calibrator.steps)
+    if isinstance(calibrator, LogOpinionPool):
+        return " & ".join(expression_of(member) for member in calibrator.members)
     unusual = [
         f"{option.name}={_option(getattr(calibrator, option.name))}"
         for option in fields(calibrator)  # type: ignore[arg-type]  # concrete calibrators are dataclasses
@@ -111,7 +115,7 @@ def label(calibrator: Calibrator) -> str:
 
 def _option(value: object) -> str:
     if isinstance(value, Calibrator):
-        return label(value)
+        return expression_of(value)
     return f"[{','.join(_option(item) for item in value)}]" if isinstance(value, tuple) else str(value)
 
 
@@ -127,15 +131,15 @@ _LEAD = 3.0
 
 @final
 @dataclass(frozen=True)
-class PairedDifference:
+class CrossValidatedDifference:
     """A mean difference over samples with its 95 % interval; NaN where there is none.
 
     Samples count as independent. The maps of different folds share most of their samples, which makes the intervals a
     little too narrow.
 
     ``noise`` is a standard error that one-sided outliers do not enlarge: it comes from the smaller of the two
-    half-deviations, upwards and downwards. A method that is a little better on most samples and far worse on one has a
-    large standard error, which would excuse its mean; its noise is small.
+    semideviations, upwards and downwards. So a method that is far worse on a single sample does not pass for as good as
+    the best because that sample makes the standard error large.
     """
 
     value: float = math.nan
@@ -168,29 +172,46 @@ class PairedDifference:
 
 @final
 @dataclass(frozen=True)
-class Standing:
+class CandidateResult:
     """One candidate: its score on samples it was not fitted on, NaN if it could not be fitted.
 
     A candidate that was dropped after some folds has the score of the best plus its difference in those folds.
-    Differences from the best and from the steady candidate count half an unseen error (see :func:`rank`).
+    Differences from the best and from the default candidate include half a pseudo-sample (see :func:`rank`).
     """
 
     name: str
     calibrator: Calibrator
-    place: int  # among the candidates as they were given
+    index: int  # among the candidates as they were given
     score: float
-    to_best: PairedDifference  # its score minus the best
-    to_uncalibrated: PairedDifference  # its score minus that without calibration: below 0 it helps
-    to_temperature: PairedDifference = PairedDifference()  # its score minus that of temperature scaling
-    to_steady: PairedDifference = PairedDifference()  # its score minus that of the steady candidate
+    to_best: CrossValidatedDifference  # its score minus the best
+    to_uncalibrated: CrossValidatedDifference  # its score minus that without calibration: below 0 it helps
+    to_temperature: CrossValidatedDifference = CrossValidatedDifference()  # its score minus that of temperature scaling
+    to_default: CrossValidatedDifference = CrossValidatedDifference()  # its score minus that of the default candidate
     other: float = math.nan  # the other proper score: brier for nll, nll for brier
-    other_to_uncalibrated: PairedDifference = PairedDifference()
+    other_to_uncalibrated: CrossValidatedDifference = CrossValidatedDifference()
     ece: float = math.nan
-    to_lowest_ece: PairedDifference = PairedDifference()
+    to_lowest_ece: CrossValidatedDifference = CrossValidatedDifference()
     folds: int = 0  # in which it was tried
     eligible: bool = True  # whether it may be chosen
     seconds: float = 0.0  # of all its fits
     failure: str | None = None
+
+
+class ChoiceReason(StrEnum):
+    """Why a candidate is chosen."""
+
+    default = "default"  # no other leads the default candidate by three standard errors
+    clear_lead = "clear_lead"  # it leads the default candidate by three standard errors
+    averaged = "averaged"  # the mean of the default candidate and its partner
+    simplest = "simplest"  # without a default: the first within one standard error of the best
+    fallback = "fallback"  # those before it could not be fitted on all samples
+
+
+class Decision(NamedTuple):
+    """The candidate that is chosen, and why."""
+
+    taken: CandidateResult
+    reason: ChoiceReason
 
 
 @final
@@ -201,54 +222,61 @@ class Ranking:
     score: Score
     folds: int
     n: int
-    standings: tuple[Standing, ...]
-    steady: int | None = None  # place of the candidate that is taken when in doubt
+    results: tuple[CandidateResult, ...]
+    default_index: int | None = None  # of the default candidate; None if there is none or it could not be fitted
 
     @property
-    def best(self) -> Standing:
+    def best(self) -> CandidateResult:
         """The lowest score among those that were tried in all folds."""
         return self.finalists[0]
 
     @property
-    def fitted(self) -> tuple[Standing, ...]:
+    def fitted(self) -> tuple[CandidateResult, ...]:
         """The candidates that have a score."""
-        return tuple(standing for standing in self.standings if standing.failure is None)
+        return tuple(result for result in self.results if result.failure is None)
 
     @property
-    def finalists(self) -> tuple[Standing, ...]:
+    def finalists(self) -> tuple[CandidateResult, ...]:
         """The candidates that were tried in all folds."""
-        return tuple(standing for standing in self.fitted if standing.folds == self.folds)
+        return tuple(result for result in self.fitted if result.folds == self.folds)
 
     @property
-    def chosen(self) -> Standing:
-        """The candidate to take.
+    def default(self) -> CandidateResult | None:
+        """The default candidate: chosen unless another is clearly better."""
+        return next((result for result in self.results if result.index == self.default_index), None)
 
-        With a steady candidate, that one, unless another is lower by more than three standard errors: among many the
-        lowest score is partly luck. Where there is a mean of it and its partner, that mean is taken instead of either.
-        Without a steady one, the simplest candidate that is no more than one standard error above the best.
+    @property
+    def chosen(self) -> CandidateResult:
+        """The candidate of :attr:`decision`."""
+        return self.decision.taken
+
+    @property
+    def decision(self) -> Decision:
+        """The candidate to take, and why.
+
+        The default candidate, unless another is lower by more than three standard errors: among many the lowest score
+        is partly luck. If there is a mean of the default candidate and its partner, it is taken instead of either.
+        Without a default, the simplest candidate that is no more than one standard error above the best.
 
         Standard errors are those of the paired differences, which are far smaller than that of either score. Above the
-        best, a candidate's own outliers do not count as noise (:class:`PairedDifference`).
+        best, a candidate's own outliers do not count as noise (:class:`CrossValidatedDifference`).
         """
-        eligible = tuple(standing for standing in self.finalists if standing.eligible) or self.finalists
-        steady = next((standing for standing in eligible if standing.place == self.steady), None)
-        if steady is None:
-            alike = [standing for standing in eligible if standing.to_best.value <= standing.to_best.noise]
-            return min(alike or eligible[:1], key=lambda standing: standing.place)
-        ahead = (
-            standing for standing in eligible if standing.to_steady.value < -_LEAD * standing.to_steady.standard_error
-        )
-        lowest = min((steady, *ahead), key=lambda standing: standing.to_steady.value)
-        pools = (
-            standing
-            for standing in eligible
-            if isinstance(standing.calibrator, Pool) and lowest.calibrator in standing.calibrator.members
-        )
-        return next(pools, lowest)
+        eligible = tuple(result for result in self.finalists if result.eligible) or self.finalists
+        default = next((result for result in eligible if result.index == self.default_index), None)
+        if default is None:
+            near_best = [result for result in eligible if result.to_best.value <= result.to_best.noise]
+            simplest = min(near_best or eligible[:1], key=lambda result: result.index)
+            return Decision(simplest, ChoiceReason.simplest)
+        leading = [one for one in eligible if one.to_default.value < -_LEAD * one.to_default.standard_error]
+        lowest = min((default, *leading), key=lambda result: result.to_default.value)
+        for result in eligible:
+            if isinstance(result.calibrator, LogOpinionPool) and lowest.calibrator in result.calibrator.members:
+                return Decision(result, ChoiceReason.averaged)
+        return Decision(lowest, ChoiceReason.default if lowest is default else ChoiceReason.clear_lead)
 
     @property
     def temperature_is_enough(self) -> bool:
-        """Whether temperature scaling helps, and the candidate to take, another one, is not better than it.
+        """Whether temperature scaling helps, and the chosen candidate, another one, is not better than it.
 
         Better by the rule of :func:`~calibrant.comparison.compare`, :func:`~calibrant.evidence.side_of`: beyond
         noise and by enough to matter.
@@ -261,8 +289,8 @@ class Ranking:
             taken, taken.to_temperature
         )
 
-    def _is_better(self, standing: Standing, change: PairedDifference) -> bool:
-        baseline = standing.score - change.value
+    def _is_better(self, result: CandidateResult, change: CrossValidatedDifference) -> bool:
+        baseline = result.score - change.value
         metric, interval = _METRICS[self.score], {"low": change.low, "high": change.high}
         return side_of(metric, baseline=baseline, value=change.value, p=change.p, **interval) == "better"
 
@@ -273,13 +301,13 @@ class Ranking:
 
     @property
     def scores_disagree(self) -> bool:
-        """Whether the candidate to take is worse than no calibration by the other proper score, beyond noise."""
+        """Whether the chosen candidate is worse than no calibration by the other proper score, beyond noise."""
         return self.chosen.to_uncalibrated.value < 0 < self.chosen.other_to_uncalibrated.low
 
     @property
-    def lowest_ece(self) -> Standing:
+    def lowest_ece(self) -> CandidateResult:
         """The candidate that the expected calibration error would choose."""
-        return min(self.finalists, key=lambda standing: standing.ece)
+        return min(self.finalists, key=lambda result: result.ece)
 
     @property
     def ece_misleads(self) -> bool:
@@ -288,19 +316,19 @@ class Ranking:
 
 
 _BINS = 15  # of the calibration error
-# Samples that are added to every candidate's log-loss, labelled with the runner-up. As Jeffreys' prior adds half a
-# failure: no error among n samples does not rule out one later. It matters with a hundred samples or fewer.
-_UNSEEN = 0.5
-# The steady candidate and its partner have weights e^(-loss / 4), with the total loss of the held-out samples in nats:
-# sharp where the samples decide, and even where they cannot. One with less than the second number is left out.
-_EVEN, _LIGHT = 4.0, 0.02
+# Pseudo-samples that are added to every candidate's log-loss, labelled with the runner-up class. (Jeffreys' prior adds
+# half a failure.) No error among n samples does not rule out one later. It matters with a hundred samples or fewer.
+_PSEUDO_SAMPLES = 0.5
+# The default candidate and its partner have weights e^(-loss / 4), with the total loss of the held-out samples in nats:
+# far apart if the samples decide, and about equal if they cannot. One with less than the second number is left out.
+_WEIGHT_TEMPERATURE, _MIN_WEIGHT = 4.0, 0.02
 # With more samples methods that differ by less than matters could be distinguished; the method taken is fitted on all.
 _MOST = 100_000
-# A costly method is tried only where a cheaper one, which learns a part of the same, leads a third (None: the steady
-# one) by so many standard errors.
-_HINTS: tuple[tuple[type[Calibrator], type[Calibrator], type[Calibrator] | None, float], ...] = (
-    (OrderPreserving, OrderInvariant, None, 0.0),
-    (DirichletODIR, StructuredMatrixScaling, StructuredVectorScaling, 0.0),
+# The first, a costly method, is tried only if the second, which learns a part of the same, leads the third (None: the
+# default candidate).
+_PREREQUISITES: tuple[tuple[type[Calibrator], type[Calibrator], type[Calibrator] | None], ...] = (
+    (OrderPreserving, OrderInvariant, None),
+    (DirichletODIR, StructuredMatrixScaling, StructuredVectorScaling),
 )
 
 
@@ -311,7 +339,7 @@ def rank(
     score: Score = "nll",
     folds: int = 5,
     seed: int = 0,
-    steady: Calibrator | None = None,
+    default: Calibrator | None = None,
     partner: Calibrator | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Ranking:
@@ -319,15 +347,15 @@ def rank(
 
     Every sample is scored by maps that were fitted on the other folds, the same folds for every candidate, so that
     differences are paired sample by sample. In a fold in which it cannot be fitted, a candidate leaves the predictions
-    unchanged; one that cannot be fitted in most folds is left out, with the reason in its standing. The uncalibrated
-    model is never chosen where probabilities are exactly 0: its log-loss is infinite as soon as one of those is the
-    label's, which no number of samples rules out. For the same reason, half a sample more counts in the comparison by
-    log-loss, one whose label is the runner-up.
+    unchanged; one that cannot be fitted in most folds is left out, with the reason in its result. The uncalibrated
+    model is never chosen if probabilities are exactly 0: its log-loss is infinite as soon as one of those is the
+    label's, which no number of samples rules out. For the same reason half a pseudo-sample, labelled with the runner-up
+    class, is added to the log-loss by which candidates are compared.
 
-    With a steady candidate, those given after it are dropped after the first fold in which they do not lead it: what is
-    behind on a fifth of the samples seldom ends far ahead on all. Of more than 100,000 samples, as many are drawn. The
-    steady candidate's partner is tried in all folds, unless it is far behind; then the mean of the two, weighted by
-    their scores, is ranked as well.
+    With a default candidate, those given after it are dropped after the first fold in which they do not lead it: what
+    is behind on a fifth of the samples seldom ends far ahead on all. Of more than 100,000 samples, as many are drawn.
+    The default candidate's partner is tried in all folds, unless it is far behind; then the mean of the two, weighted
+    by their scores, is ranked as well.
 
     Args:
         predictions: The calibration samples, at least two per fold.
@@ -335,8 +363,9 @@ def rank(
         score: "nll", the log-loss, or "brier", which weighs confident errors less.
         folds: Number of folds (:func:`~calibrant.calibrators.base.assign_folds`).
         seed: Random seed of the fold assignment.
-        steady: The candidate that is chosen when in doubt (:attr:`Ranking.chosen`); None for the simplest.
-        partner: The candidate that the steady one may be averaged with.
+        default: The candidate that is chosen unless another is clearly better (:attr:`Ranking.decision`); None: the
+            simplest near the best is chosen.
+        partner: The candidate that the default one may be averaged with.
         progress: Called with the name of each fit as it begins.
 
     Raises:
@@ -359,71 +388,90 @@ def rank(
         drawn = torch.randperm(len(predictions), generator=torch.Generator().manual_seed(seed))[:_MOST]
         predictions = predictions[drawn.to(predictions.labels.device)]
     fold = assign_folds(len(predictions), folds, seed, predictions.labels.device)
-    averaged = () if partner is None else (steady, partner)
+    averaged = () if partner is None else (default, partner)
     tried = [
-        _Tried(method, predictions, keeps=bool(averaged) and (method in averaged or isinstance(method, Uncalibrated)))
+        _OutOfFold(
+            method,
+            predictions,
+            keeps_log_probs=bool(averaged) and (method in averaged or isinstance(method, Uncalibrated)),
+        )
         for method in candidates
     ]
     uncalibrated = next(candidate for candidate in tried if isinstance(candidate.calibrator, Uncalibrated))
     uncalibrated.eligible = predictions.zero_cells is None or not predictions.zero_cells.cells
-    place = None if steady is None else list(candidates).index(steady)
+    default_index = None if default is None else list(candidates).index(default)
     for number in range(folds):
         held_out = (fold == number).nonzero().flatten()
         parts = predictions[(fold != number).nonzero().flatten()], predictions[held_out]
         uncalibrated.try_fold(*parts, held_out, score, uncalibrated)
         for candidate in tried:
-            if candidate is uncalibrated or candidate.dropped or _hopeless(candidate, tried, place):
+            if candidate is uncalibrated or candidate.dropped:
+                continue
+            if default_index is not None and (reason := _why_not_tried(candidate, tried, tried[default_index])):
+                candidate.failures.append(reason)
+                candidate.dropped = True
                 continue
             progress(f"fold {number + 1} of {folds}: {candidate.name}")
             candidate.try_fold(*parts, held_out, score, uncalibrated)
-            if place is not None:
-                if candidate.calibrator == partner:
-                    candidate.dropped = _light(candidate, tried[place])
-                else:
-                    candidate.dropped = tried.index(candidate) > place and not candidate.leads(tried[place])
-    if place is not None and partner is not None:
-        place = _with_pool(tried, place, partner, predictions, score)
-    return _ranked(tried, score, folds, len(predictions), place)
+            if default_index is not None:
+                candidate.dropped = _is_behind(candidate, tried, default_index, partner)
+    if default_index is not None and partner is not None:
+        default_index = _with_pool(tried, default_index, partner, predictions, score)
+    return _ranked(tried, score, folds, len(predictions), default_index)
 
 
-def _with_pool(tried: list["_Tried"], place: int, partner: Calibrator, predictions: Predictions, score: Score) -> int:
-    """Add the mean of the steady candidate and its partner; return the place of the one that is steady then.
+def _is_behind(
+    candidate: "_OutOfFold", tried: Sequence["_OutOfFold"], default_index: int, partner: Calibrator | None
+) -> bool:
+    """Whether the folds so far are reason enough not to try a candidate in the others."""
+    if candidate.calibrator == partner:
+        return _has_negligible_weight(candidate, tried[default_index])
+    return tried.index(candidate) > default_index and not candidate.leads(tried[default_index])
 
-    Where one of them has next to no weight, there is no mean, and the other is steady.
+
+def _with_pool(
+    tried: list["_OutOfFold"], default_index: int, partner: Calibrator, predictions: Predictions, score: Score
+) -> int:
+    """Add the mean of the default candidate and its partner; return the index of the new default candidate.
+
+    If one of the two would have next to no weight, there is no mean, and the other is the default.
     """
-    first = tried[place]
+    first = tried[default_index]
     second = next((candidate for candidate in tried if candidate.calibrator == partner), None)
     if second is None or second.dropped or first.failure or second.failure:
-        return place
-    if _light(first, second):
+        return default_index
+    if _has_negligible_weight(first, second):
         return tried.index(second)
-    if not _light(second, first):
-        lead = float((second.penalised - first.penalised).sum()) / _EVEN
+    if not _has_negligible_weight(second, first):
+        lead = float((second.smoothed_scores - first.smoothed_scores).sum()) / _WEIGHT_TEMPERATURE
         weights = 1 / (1 + math.exp(-lead)), 1 / (1 + math.exp(lead))
-        pooled = _Tried(Pool((first.calibrator, second.calibrator), weights), predictions, keeps=False)
+        pooled = _OutOfFold(
+            LogOpinionPool((first.calibrator, second.calibrator), weights), predictions, keeps_log_probs=False
+        )
         mean = weights[0] * first.log_probs + weights[1] * second.log_probs
         pooled.take(predictions.with_logits(mean.log_softmax(dim=1), normalised=True), slice(None), score)
         pooled.folds = first.folds
         tried.append(pooled)
-    return place
+    return default_index
 
 
-def _light(candidate: "_Tried", other: "_Tried") -> bool:
-    """Whether it would have next to no weight in a mean with the other."""
-    loss = float((candidate.penalised - other.penalised)[candidate.seen & other.seen].sum())
-    return loss > -_EVEN * math.log(_LIGHT)
+def _has_negligible_weight(candidate: "_OutOfFold", other: "_OutOfFold") -> bool:
+    """Whether the candidate would have next to no weight in a mean with the other."""
+    loss = float((candidate.smoothed_scores - other.smoothed_scores)[candidate.seen & other.seen].sum())
+    return loss > -_WEIGHT_TEMPERATURE * math.log(_MIN_WEIGHT)
 
 
-class _Tried:
-    """The results of one candidate in the folds so far."""
+class _OutOfFold:
+    """The scores of one candidate on the held-out samples of the folds so far."""
 
-    def __init__(self, calibrator: Calibrator, predictions: Predictions, *, keeps: bool) -> None:
-        self.calibrator, self.name = calibrator, label(calibrator)
+    def __init__(self, calibrator: Calibrator, predictions: Predictions, *, keeps_log_probs: bool) -> None:
+        self.calibrator, self.name = calibrator, expression_of(calibrator)
         n, device = len(predictions), predictions.logits.device
         # Kept for held-out samples if they may be averaged with another candidate's.
-        self.log_probs = torch.zeros(predictions.logits.shape if keeps else (0, 0), dtype=torch.float64, device=device)
-        # Per sample: the score, the score with half an unseen error, the other score, confidence and correctness.
-        self.scores, self.penalised, self.others, self.confidence, self.correct = torch.zeros(
+        shape = predictions.logits.shape if keeps_log_probs else (0, 0)
+        self.log_probs = torch.zeros(shape, dtype=torch.float64, device=device)
+        # Per sample: the score, the score with the pseudo-sample, the other score, confidence and correctness.
+        self.scores, self.smoothed_scores, self.other_scores, self.confidence, self.correct = torch.zeros(
             5, n, dtype=torch.float64, device=device
         )
         self.seen = torch.zeros(n, dtype=torch.bool, device=device)
@@ -437,44 +485,45 @@ class _Tried:
         return self.failures[0] if 2 * len(self.failures) > self.folds else None
 
     def try_fold(
-        self, others: Predictions, held_out: Predictions, places: Tensor, score: Score, uncalibrated: "_Tried"
+        self, fit_part: Predictions, held_out: Predictions, positions: Tensor, score: Score, uncalibrated: "_OutOfFold"
     ) -> None:
         """Fit on the samples outside a fold, and score those inside it."""
         self.folds += 1
-        self.seen[places] = True
+        self.seen[positions] = True
         # Warnings of a fold are dropped: the fit on all samples warns again if there is still a reason.
-        trial = try_fit(self.calibrator.fit_without_scores, others, held_out)
+        trial = try_fit(self.calibrator.fit_without_scores, fit_part, held_out)
         if (mapped := trial.transformed) is None:
-            self._leave_unchanged(trial.failure or "", places, uncalibrated)
+            self._leave_unchanged(trial.failure or "", positions, uncalibrated)
             return
         self.seconds += trial.seconds
-        self.take(mapped, places, score)
-        if not math.isfinite(float(self.scores[places].sum())):
-            self._leave_unchanged(f"its {score} was not finite on samples held out.", places, uncalibrated)
+        self.take(mapped, positions, score)
+        if not math.isfinite(float(self.scores[positions].sum())):
+            self._leave_unchanged(f"its {score} was not finite on samples held out.", positions, uncalibrated)
 
-    def take(self, mapped: Predictions, places: Tensor | slice, score: Score) -> None:
+    def take(self, mapped: Predictions, positions: Tensor | slice, score: Score) -> None:
         """Keep the scores of held-out samples."""
-        self.seen[places] = True
+        self.seen[positions] = True
         rows = mapped.softmax_rows(Wanted(squares=True))
         nll, brier = rows.nll().double(), rows.brier().double()
-        self.scores[places], self.others[places] = (nll, brier) if score == "nll" else (brier, nll)
-        self.penalised[places] = self.scores[places]
+        self.scores[positions], self.other_scores[positions] = (nll, brier) if score == "nll" else (brier, nll)
+        self.smoothed_scores[positions] = self.scores[positions]
         if score == "nll":
-            self.penalised[places] -= _UNSEEN / len(self.seen) * mapped.log_probs.double().topk(2).values[:, 1]
-        self.confidence[places], self.correct[places] = mapped.confidence, mapped.correct.double()
+            self.smoothed_scores[positions] -= (
+                _PSEUDO_SAMPLES / len(self.seen) * mapped.log_probs.double().topk(2).values[:, 1]
+            )
+        self.confidence[positions], self.correct[positions] = mapped.confidence, mapped.correct.double()
         if len(self.log_probs):
-            self.log_probs[places] = mapped.log_probs.double()
+            self.log_probs[positions] = mapped.log_probs.double()
 
-    def _leave_unchanged(self, reason: str, places: Tensor, uncalibrated: "_Tried") -> None:
+    def _leave_unchanged(self, reason: str, positions: Tensor, uncalibrated: "_OutOfFold") -> None:
         self.failures.append(reason)
-        for name in ("scores", "penalised", "others", "confidence", "correct", "log_probs"):
+        for name in ("scores", "smoothed_scores", "other_scores", "confidence", "correct", "log_probs"):
             if len(values := getattr(self, name)):
-                values[places] = getattr(uncalibrated, name)[places]
+                values[positions] = getattr(uncalibrated, name)[positions]
 
-    def leads(self, other: "_Tried", *, by: float = 0.0) -> bool:
-        """Whether its mean score is lower, by so many standard errors, on the samples it has seen."""
-        change = PairedDifference.between(self.penalised[self.seen], other.penalised[self.seen])
-        return change.value < -by * change.standard_error
+    def leads(self, other: "_OutOfFold") -> bool:
+        """Whether its mean score is lower on the samples it has seen."""
+        return float((self.smoothed_scores - other.smoothed_scores)[self.seen].mean()) < 0
 
     def calibration_gaps(self) -> Tensor:
         """Numbers whose mean is the ECE: correctness minus confidence, with the sign of the sample's bin, (n,)."""
@@ -483,51 +532,48 @@ class _Tried:
         return gap * sums_by(index, gap, _BINS).sign()[index]
 
 
-def _hopeless(candidate: _Tried, tried: Sequence[_Tried], place: int | None) -> bool:
-    """Whether a cheaper method has shown that it will not help; this is noted as the reason."""
-    if place is None or candidate.folds:
-        return False
-    for costly, cheaper, than, lead in _HINTS:
-        hint = _first(tried, cheaper)
-        baseline = tried[place] if than is None else _first(tried, than)
-        if not isinstance(candidate.calibrator, costly) or hint is None or baseline is None:
+def _why_not_tried(candidate: _OutOfFold, tried: Sequence[_OutOfFold], default: _OutOfFold) -> str | None:
+    """Return a reason if a cheaper method has shown that an untried candidate will not help."""
+    for costly, cheaper, than in _PREREQUISITES:
+        simpler = _first(tried, cheaper)
+        baseline = default if than is None else _first(tried, than)
+        if candidate.folds or not isinstance(candidate.calibrator, costly) or simpler is None or baseline is None:
             continue
-        if hint.folds and not hint.leads(baseline, by=lead):
-            reason = f"not tried, since {hint.name}, a simpler kind of it, does not lead {baseline.name}."
-            candidate.failures.append(reason)
-            candidate.dropped = True
-            return True
-    return False
+        if simpler.folds and not simpler.leads(baseline):
+            return f"not tried, since {simpler.name}, a simpler kind of it, does not lead {baseline.name}."
+    return None
 
 
-def _first(tried: Sequence[_Tried], kind: type[Calibrator]) -> _Tried | None:
+def _first(tried: Sequence[_OutOfFold], kind: type[Calibrator]) -> _OutOfFold | None:
     return next((candidate for candidate in tried if isinstance(candidate.calibrator, kind)), None)
 
 
-def _ranked(tried: Sequence[_Tried], score: Score, folds: int, n: int, place: int | None) -> Ranking:
+def _ranked(tried: Sequence[_OutOfFold], score: Score, folds: int, n: int, default_index: int | None) -> Ranking:
     finalists = [candidate for candidate in tried if candidate.failure is None and candidate.folds == folds]
     uncalibrated = next(candidate for candidate in finalists if isinstance(candidate.calibrator, Uncalibrated))
-    best = min(finalists, key=lambda candidate: float(candidate.penalised.mean()))
+    best = min(finalists, key=lambda candidate: float(candidate.smoothed_scores.mean()))
     lowest = min((candidate.calibration_gaps() for candidate in finalists), key=lambda gaps: float(gaps.mean()))
-    steady = None if place is None or tried[place] not in finalists else tried[place]
+    default = None if default_index is None or tried[default_index] not in finalists else tried[default_index]
     temperature = _first(finalists, TemperatureScaling)
-    between, unknown = PairedDifference.between, PairedDifference()
+    between, unknown = CrossValidatedDifference.between, CrossValidatedDifference()
 
-    def standing(number: int, one: _Tried) -> Standing:
+    def result_of(index: int, one: _OutOfFold) -> CandidateResult:
         if one.failure is not None:
-            return Standing(one.name, one.calibrator, number, math.nan, unknown, unknown, failure=one.failure)
+            return CandidateResult(one.name, one.calibrator, index, math.nan, unknown, unknown, failure=one.failure)
         seen, gaps = one.seen, one.calibration_gaps()
-        return Standing(
+        return CandidateResult(
             one.name,
             one.calibrator,
-            number,
+            index,
             score=float(best.scores.mean() + (one.scores - best.scores)[seen].mean()),
-            to_best=between(one.penalised[seen], best.penalised[seen]),
+            to_best=between(one.smoothed_scores[seen], best.smoothed_scores[seen]),
             to_uncalibrated=between(one.scores[seen], uncalibrated.scores[seen]),
             to_temperature=unknown if temperature is None else between(one.scores[seen], temperature.scores[seen]),
-            to_steady=unknown if steady is None else between(one.penalised[seen], steady.penalised[seen]),
-            other=float(one.others[seen].mean()),
-            other_to_uncalibrated=between(one.others[seen], uncalibrated.others[seen]),
+            to_default=unknown
+            if default is None
+            else between(one.smoothed_scores[seen], default.smoothed_scores[seen]),
+            other=float(one.other_scores[seen].mean()),
+            other_to_uncalibrated=between(one.other_scores[seen], uncalibrated.other_scores[seen]),
             ece=float(gaps.mean()),
             to_lowest_ece=between(gaps, lowest) if one.folds == folds else unknown,
             folds=one.folds,
@@ -535,8 +581,8 @@ def _ranked(tried: Sequence[_Tried], score: Score, folds: int, n: int, place: in
             seconds=one.seconds,
         )
 
-    standings = sorted(
-        (standing(number, candidate) for number, candidate in enumerate(tried)),
+    results = sorted(
+        (result_of(index, candidate) for index, candidate in enumerate(tried)),
         key=lambda one: (math.isnan(one.score), one.to_best.value),
     )
-    return Ranking(score, folds, n, tuple(standings), None if steady is None else place)
+    return Ranking(score, folds, n, tuple(results), None if default is None else default_index)

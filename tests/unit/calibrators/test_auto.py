@@ -21,7 +21,7 @@ from calibrant.calibrators import (
 )
 from calibrant.calibrators.auto import Auto
 from calibrant.calibrators.base import Fitted, assign_folds
-from calibrant.calibrators.selection import PairedDifference, Ranking, Standing, label, rank
+from calibrant.calibrators.selection import CandidateResult, CrossValidatedDifference, Ranking, expression_of, rank
 from calibrant.comparison import compare
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.maps import Affine, LogMixture, Scale, Steps, TopLabelMap
@@ -121,7 +121,7 @@ def test_learning_the_noise_of_the_class_counts_is_not_rewarded():
     found, true = [], []
     for seed in range(12):
         predictions, fresh = rows(300, 50, seed=seed), rows(3000, 50, seed=1000 + seed)
-        gaps = rank(predictions, [Overfit()], seed=seed).standings
+        gaps = rank(predictions, [Overfit()], seed=seed).results
         found.append(next(each for each in gaps if each.name == "overfit").to_uncalibrated.value)
         mapped = Overfit().fit(predictions).transform(fresh)
         true.append(float((fresh.log_probs - mapped.log_probs).gather(1, fresh.labels[:, None]).mean()))
@@ -141,14 +141,14 @@ def test_the_scores_are_those_of_a_plain_loop_over_the_folds():
             loss = -(probs.log() * truth).sum(1) if score == "nll" else (probs - truth).square().sum(1)
             expected[fold == number] = loss[fold == number]
         found = rank(predictions, [TemperatureScaling()], score=score, folds=4, seed=1)
-        temperature = next(each for each in found.standings if each.name == "temperature")
+        temperature = next(each for each in found.results if each.name == "temperature")
         assert temperature.score == pytest.approx(float(expected.mean()), rel=1e-9)
 
 
 def test_a_gap_is_the_paired_interval():
     rng = np.random.default_rng(0)
     first, second = rng.normal(size=500), rng.normal(size=500)
-    gap = PairedDifference.between(torch.tensor(first), torch.tensor(second))
+    gap = CrossValidatedDifference.between(torch.tensor(first), torch.tensor(second))
     low, high = stats.norm.interval(0.95, loc=(first - second).mean(), scale=stats.sem(first - second))
     assert (gap.low, gap.high) == pytest.approx((low, high))
     assert gap.standard_error == pytest.approx(stats.sem(first - second))
@@ -163,8 +163,8 @@ def test_the_calibration_error_is_that_of_the_metric():
 
 
 def test_doing_nothing_is_always_among_the_candidates():
-    assert {each.name for each in rank(rows(100), [TemperatureScaling()]).standings} == {"uncalibrated", "temperature"}
-    assert len(rank(rows(100), [TemperatureScaling(), Uncalibrated()]).standings) == 2
+    assert {each.name for each in rank(rows(100), [TemperatureScaling()]).results} == {"uncalibrated", "temperature"}
+    assert len(rank(rows(100), [TemperatureScaling(), Uncalibrated()]).results) == 2
 
 
 def test_nothing_is_chosen_on_calibrated_rows_and_a_temperature_on_overconfident_ones():
@@ -194,7 +194,7 @@ def test_the_summary_tells_who_won_and_by_how_much():
 
 def test_a_candidate_that_cannot_be_fitted_is_dropped_with_its_reason():
     found = rank(rows(100, scale=3.0), [Picky(), TemperatureScaling()])
-    last = found.standings[-1]
+    last = found.results[-1]
     assert (last.name, last.failure) == ("picky", "picky takes 0 rows.")
     assert np.isnan(last.score)
     assert found.chosen.name == "temperature"
@@ -203,54 +203,59 @@ def test_a_candidate_that_cannot_be_fitted_is_dropped_with_its_reason():
 def test_a_candidate_that_fails_on_all_rows_gives_way_to_the_next():
     with pytest.warns(CalibrantWarning, match="on every fold but not on all samples"):
         fitted = Auto((Picky(most=80), TemperatureScaling())).fit(rows(100, scale=3.0))
+    with pytest.warns(CalibrantWarning, match="on every fold but not on all samples"):
+        choice = Auto((Picky(most=80), TemperatureScaling())).choose(rows(100, scale=3.0))
+    assert choice.reason == "fallback"
     assert isinstance(fitted, Scale)
     assert any("picky(most=80) could be fitted" in note for note in fitted.summary.notes)
 
 
 def test_the_simpler_is_taken_within_one_standard_error():
-    def standing(name, place, score, error):
-        gap = PairedDifference(score - 1.0, score - 1.0 - 1.96 * error, score - 1.0 + 1.96 * error, noise=error)
-        return Standing(name, Uncalibrated(), place, score, gap, gap, to_steady=gap, ece=0.01, folds=5)
+    def result(name, index, score, error):
+        gap = CrossValidatedDifference(score - 1.0, score - 1.0 - 1.96 * error, score - 1.0 + 1.96 * error, noise=error)
+        return CandidateResult(name, Uncalibrated(), index, score, gap, gap, to_default=gap, ece=0.01, folds=5)
 
-    best = standing("complex", 2, 1.0, 0.0)
-    near, far = standing("near", 1, 1.0009, 0.001), standing("simplest", 0, 1.002, 0.001)
-    assert Ranking("nll", 5, 100, (best, near, far)).chosen is near
+    best = result("complex", 2, 1.0, 0.0)
+    near, far = result("near", 1, 1.0009, 0.001), result("simplest", 0, 1.002, 0.001)
+    assert Ranking("nll", 5, 100, (best, near, far)).decision == (near, "simplest")
     assert Ranking("nll", 5, 100, (best, far)).chosen is best
 
 
-class TestTheSteadyCandidate:
-    """It is kept unless a simpler one leads it by two standard errors, or another by three."""
+class TestTheDefaultCandidate:
+    """It is kept unless another leads it by three standard errors."""
 
     def _chosen(self, **leads):
-        """Leads over the steady one in standard errors, by name; ``simple`` is given before it, the others after."""
+        """Leads over the default one in standard errors, by name; ``simple`` is given before it, the others after."""
 
-        def standing(name, place, lead):
-            gap = PairedDifference(-lead, -lead - 1.96, -lead + 1.96)
-            return Standing(name, Uncalibrated(), place, 10 - lead, gap, gap, to_steady=gap, folds=5)
+        def result(name, index, lead):
+            gap = CrossValidatedDifference(-lead, -lead - 1.96, -lead + 1.96)
+            return CandidateResult(name, Uncalibrated(), index, 10 - lead, gap, gap, to_default=gap, folds=5)
 
-        places = {"simple": 0, "steady": 1, "challenger": 2, "another": 3}
-        standings = [standing(name, places[name], lead) for name, lead in {"steady": 0.0, **leads}.items()]
-        ranked = tuple(sorted(standings, key=lambda each: each.score))
-        return Ranking("nll", 5, 100, ranked, steady=1).chosen.name
+        indices = {"simple": 0, "default": 1, "alternative": 2, "another": 3}
+        results = [result(name, indices[name], lead) for name, lead in {"default": 0.0, **leads}.items()]
+        ranked = tuple(sorted(results, key=lambda each: each.score))
+        taken, reason = Ranking("nll", 5, 100, ranked, default_index=1).decision
+        return taken.name, reason.value
 
     def test_any_other_needs_a_lead_of_three_standard_errors(self):
-        assert self._chosen(challenger=2.9, simple=2.9) == "steady"
-        assert self._chosen(challenger=3.1, simple=-5.0) == "challenger"
-        assert self._chosen(challenger=2.9, simple=3.1) == "simple"
+        assert self._chosen(alternative=2.9, simple=2.9) == ("default", "default")
+        assert self._chosen(alternative=3.1, simple=-5.0) == ("alternative", "clear_lead")
+        assert self._chosen(alternative=2.9, simple=3.1) == ("simple", "clear_lead")
 
     def test_of_several_the_lowest_score_is_taken(self):
-        assert self._chosen(challenger=3.5, another=4.0, simple=2.5) == "another"
+        assert self._chosen(alternative=3.5, another=4.0, simple=2.5) == ("another", "clear_lead")
 
     def test_is_averaged_with_its_partner_where_the_samples_cannot_decide(self):
         predictions = rows(300, scale=2.0)
         first, second = Fixed(temperature=2.0), Fixed(temperature=2.2)
-        found = rank(predictions, (first, second), steady=first, partner=second)
-        scores = {each.name: each.score for each in found.standings}
-        taken = found.chosen
+        found = rank(predictions, (first, second), default=first, partner=second)
+        scores = {each.name: each.score for each in found.results}
+        taken, reason = found.decision
+        assert reason == "averaged"
         assert taken.name == "fixed(temperature=2.0) & fixed(temperature=2.2)"
         first_weight, second_weight = taken.calibrator.weights
         names = ("fixed(temperature=2.0)", "fixed(temperature=2.2)")
-        unseen = [next(each for each in found.standings if each.name == name).to_steady.value for name in names]
+        unseen = [next(each for each in found.results if each.name == name).to_default.value for name in names]
         assert math.log(first_weight / second_weight) == pytest.approx(300 * (unseen[1] - unseen[0]) / 4)
         beta = first_weight / 2.0 + second_weight / 2.2
         expected = Predictions.from_logits(beta * predictions.logits, predictions.labels)
@@ -260,22 +265,22 @@ class TestTheSteadyCandidate:
     def test_gives_way_to_a_partner_that_the_samples_prefer_by_far(self):
         predictions = rows(1000, scale=3.0)
         first, second = Fixed(temperature=1.0), Fixed(temperature=3.0)
-        found = rank(predictions, (first, second), steady=first, partner=second)
+        found = rank(predictions, (first, second), default=first, partner=second)
         assert found.chosen.name == "fixed(temperature=3.0)"
-        assert len(found.standings) == 3
-        assert rank(predictions, (second, first), steady=second, partner=first).chosen.name == "fixed(temperature=3.0)"
+        assert len(found.results) == 3
+        assert rank(predictions, (second, first), default=second, partner=first).chosen.name == "fixed(temperature=3.0)"
 
     def test_a_partner_that_cannot_be_fitted_is_no_partner(self):
         predictions = rows(300, scale=2.0)
-        found = rank(predictions, (TemperatureScaling(), Picky()), steady=TemperatureScaling(), partner=Picky())
+        found = rank(predictions, (TemperatureScaling(), Picky()), default=TemperatureScaling(), partner=Picky())
         assert found.chosen.name == "temperature"
 
     def test_challengers_that_do_not_lead_after_a_fold_are_not_tried_in_the_others(self):
         predictions = rows(500, scale=3.0)
-        found = rank(predictions, (TemperatureScaling(), Overfit()), steady=TemperatureScaling())
-        tried = {each.name: each.folds for each in found.standings}
+        found = rank(predictions, (TemperatureScaling(), Overfit()), default=TemperatureScaling())
+        tried = {each.name: each.folds for each in found.results}
         assert tried == {"uncalibrated": 5, "temperature": 5, "overfit": 1}
-        overfit = next(each for each in found.standings if each.name == "overfit")
+        overfit = next(each for each in found.results if each.name == "overfit")
         assert overfit.score == pytest.approx(found.best.score + overfit.to_best.value, rel=0.01)
         assert found.chosen.name == "temperature"
 
@@ -287,12 +292,12 @@ class TestTheSteadyCandidate:
         labels = truth.multinomial(1, generator=generator)[:, 0]
         predictions = Predictions.from_logits(logits, labels)
         found = Auto().rank(predictions[:3000])
-        assert found.chosen.place > next(each.place for each in found.standings if each.name == "sms")
-        taken, steady = (
+        assert found.chosen.index > next(each.index for each in found.results if each.name == "sms")
+        taken, default = (
             found_method.fit(predictions[:3000]).transform(predictions[3000:]).softmax_rows().nll().mean()
             for found_method in (found.chosen.calibrator, StructuredMatrixScaling())
         )
-        assert taken < 0.97 * steady
+        assert taken < 0.97 * default
 
 
 def test_few_samples_are_calibrated_by_a_mean_and_the_summary_says_so():
@@ -308,7 +313,7 @@ def test_auto_and_compare_agree_on_whether_a_temperature_is_enough():
     for predictions, enough in ((alike, True), (better, False)):
         half = len(predictions) // 2
         found = compare(predictions[:half], predictions[half:], [Auto()], resamples=200)
-        assert any("temperature scaling is enough" in note for note in found.find("auto").notes) == enough
+        assert any("temperature scaling would do about as well" in note for note in found.find("auto").notes) == enough
         assert (found.recommended.name == "temperature") == enough
 
 
@@ -318,10 +323,10 @@ def test_a_candidate_s_own_outlier_is_no_excuse():
     best = torch.tensor(rng.exponential(0.2, size=500))
     rare = best + torch.tensor(rng.normal(0, 0.01, size=500))
     rare[7] += 30
-    gap = PairedDifference.between(rare, best)
+    gap = CrossValidatedDifference.between(rare, best)
     assert gap.value < 1.01 * gap.standard_error
     assert gap.value > 20 * gap.noise
-    even = PairedDifference.between(best + torch.tensor(rng.normal(0, 0.1, size=500)), best)
+    even = CrossValidatedDifference.between(best + torch.tensor(rng.normal(0, 0.1, size=500)), best)
     assert even.noise == pytest.approx(even.standard_error, rel=0.15)
 
 
@@ -331,7 +336,7 @@ def test_in_a_fold_without_an_optimum_a_candidate_leaves_the_predictions_as_they
     labels = logits.argmax(1)
     labels[3] = logits.argmin(1)[3]
     found = rank(Predictions.from_logits(logits, labels), [TemperatureScaling()])
-    temperature = next(each for each in found.standings if each.name == "temperature")
+    temperature = next(each for each in found.results if each.name == "temperature")
     assert temperature.failure is None
     assert temperature.folds == 5
 
@@ -344,8 +349,8 @@ def test_half_a_mistake_that_was_not_seen_counts_against_sharp_maps():
     predictions = Predictions.from_logits(logits, logits.argmax(1))
     sharp, milder = Fixed(0.02), Fixed(0.4)
     found = rank(predictions, (sharp, milder))
-    scores = {each.name: each.score for each in found.standings}
-    assert scores[label(sharp)] < scores[label(milder)]
+    scores = {each.name: each.score for each in found.results}
+    assert scores[expression_of(sharp)] < scores[expression_of(milder)]
     assert found.best.calibrator == milder
 
 
@@ -440,7 +445,7 @@ def test_the_same_seed_gives_the_same_choice_and_another_another_deal():
     ],
 )
 def test_a_label_reads_back_as_the_method(calibrator):
-    assert catalogue.parse_calibrator(label(calibrator)) == calibrator
+    assert catalogue.parse_calibrator(expression_of(calibrator)) == calibrator
 
 
 def test_structured_scaling_is_not_chosen_for_the_noise_of_rare_classes():
@@ -466,7 +471,7 @@ class TestAClassWithoutRows:
     def test_only_methods_that_treat_all_classes_alike_are_tried(self):
         predictions = self._without(4, 2)
         alike = {"uncalibrated", "temperature", "ets", "diagonal", "order_invariant", "irm", "temperature+irm"}
-        assert {each.name for each in Auto().rank(predictions).standings} == alike
+        assert {each.name for each in Auto().rank(predictions).results} == alike
 
     def test_it_is_told_and_noted(self):
         with pytest.warns(CalibrantWarning, match="no calibration samples of class 2: .* were left out"):
@@ -480,7 +485,7 @@ class TestAClassWithoutRows:
         assert fitted.transform(new).softmax_rows().nll().mean() < new.softmax_rows().nll().mean()
 
     def test_of_two_classes_nothing_and_temperatures_are_left(self):
-        names = {each.name for each in Auto().rank(self._without(2, 1)).standings}
+        names = {each.name for each in Auto().rank(self._without(2, 1)).results}
         assert names == {"uncalibrated", "temperature", "ets"}
 
     def test_candidates_that_were_asked_for_are_tried_and_warn_by_themselves(self):
