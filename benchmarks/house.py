@@ -39,21 +39,21 @@ class Bound:
 
 # A change that improves a number lowers (or raises) its bound here; none may move the other way.
 BOUNDS = {
-    "modules": Bound("modules", 216, 240),
-    "median": Bound("median lines of a module", 195, 130, "at least"),
-    "lines": Bound("lines", 47_200, 38_000),
-    "imports": Bound("import lines, percent", 6.8, 6.5),
+    "modules": Bound("modules", 165, 240),
+    "median": Bound("median lines of a module", 240, 130, "at least"),
+    "lines": Bound("lines", 41_800, 38_000),
+    "imports": Bound("import lines, percent", 6.5, 6.5),
     "levels": Bound("levels of imports", 12, 12),
     "cycles": Bound("files in cycles of imports", 0, 0),
     "stubs": Bound('"Args" entries that begin with "Of"', 0, 0),
     "clauses": Bound("module docstrings that are a What/Which/How clause", 0, 0),
-    "dialect": Bound("lines with words that the style guide rules out", 265, 0),
+    "dialect": Bound("lines with words that the style guide rules out", 10, 0),
 }
 COMMAND_BOUNDS = {
-    "evaluate": Bound("files entered by evaluate", 49, 40),
-    "fit": Bound("files entered by fit", 40, 30),
-    "compare": Bound("files entered by compare", 61, 50),
-    "diagnose": Bound("files entered by diagnose", 81, 70),
+    "evaluate": Bound("files entered by evaluate", 30, 40),
+    "fit": Bound("files entered by fit", 26, 30),
+    "compare": Bound("files entered by compare", 36, 50),
+    "diagnose": Bound("files entered by diagnose", 48, 70),
 }
 
 _DIALECT = re.compile(
