@@ -1,6 +1,7 @@
 """Differences between sets of predictions for the same samples: paired bootstrap, multiple tests, and one verdict rule.
 
-A difference counts as better or worse if it is both beyond noise and large enough to matter; everything else is alike.
+A difference counts as better or worse if it is both significant and large enough to matter. All others are "alike":
+no clear difference, not equality.
 """
 
 import math
@@ -18,15 +19,6 @@ from calibrant.metrics import Metric
 from calibrant.predictions import Predictions, TopLabel
 
 Side: TypeAlias = Literal["better", "worse", "alike"]
-
-# Smallest effects of interest, absolute: shares and areas that no reader would act on below this.
-_ABSOLUTE = {"auroc": 0.005, "aupr_error": 0.005, "aupr_success": 0.005, "fpr95": 0.005, "accuracy": 0.001}
-# The same for calibration errors, which are gaps between shares: a tenth of a percentage point.
-_CALIBRATION = 0.001
-# Relative to the baseline: for scores without a scale of their own (log-loss, Brier score, areas under risk), and for
-# calibration errors that are averaged over classes or squared, so that their size depends on the data.
-_RELATIVE = 0.01
-_RELATIVE_ERRORS = {"sce", "skce"}
 
 
 def smallest_effect(metric: Metric, baseline: float) -> float:
@@ -47,11 +39,7 @@ def smallest_effect(metric: Metric, baseline: float) -> float:
         >>> smallest_effect(AUROC(), 0.9), smallest_effect(NLL(), 0.3)
         (0.005, 0.003)
     """
-    if metric.name in _ABSOLUTE:
-        return _ABSOLUTE[metric.name]
-    if metric.family == "calibration" and metric.name not in _RELATIVE_ERRORS:
-        return _CALIBRATION
-    return _RELATIVE * abs(baseline)
+    return 0.01 * abs(baseline) if metric.smallest_effect is None else metric.smallest_effect
 
 
 LEVEL = 0.05
@@ -59,14 +47,14 @@ LEVEL = 0.05
 
 
 def is_significant(low: float, high: float, p: float) -> bool:
-    """Whether chance would rarely give such a difference: its p-value is at most .05 and its interval excludes 0."""
+    """Whether a difference is statistically significant: its p-value is at most .05 and its interval excludes 0."""
     return p <= LEVEL and not low <= 0 <= high
 
 
 def side_of(metric: Metric, *, baseline: float, value: float, low: float, high: float, p: float) -> Side:
     """Return whether a difference from a baseline is better, worse or neither: the one rule of all comparisons.
 
-    It is better or worse if it is beyond noise and at least :func:`smallest_effect`; everything else is alike.
+    It is better or worse if it is significant and at least :func:`smallest_effect`; everything else is alike.
 
     Args:
         metric: The metric that is compared.
@@ -96,7 +84,7 @@ class Difference:
 
     ``low`` and ``high`` bound the 95 % interval of this one difference, ``p`` is its two-sided p-value; ``corrected_p``
     accounts for the other comparisons that were made at once, and equals ``p`` where none were. They are NaN where the
-    noise is unknown, as with one sample. ``side`` is "better" or "worse" if the difference is beyond noise (the
+    noise is unknown, as with one sample. ``side`` is "better" or "worse" if the difference is significant (the
     corrected p-value is at most .05 and the interval excludes 0) and at least :func:`smallest_effect`; else "alike".
     """
 
@@ -112,7 +100,7 @@ class Difference:
 
     @property
     def is_significant(self) -> bool:
-        """Whether chance would rarely give as much, however little it is."""
+        """Whether the difference is statistically significant, however small."""
         return is_significant(self.low, self.high, self.corrected_p)
 
     def with_correction(self, metric: Metric, corrected_p: float) -> "Difference":
@@ -174,7 +162,7 @@ class PairedBootstrap:
         self.metrics = tuple(metrics)
         self._samples = samples
         self._group, weights = draw_groups(len(samples), resamples, np.random.default_rng([seed, 5]))
-        # The first line has every sample once: its values are the plain ones.
+        # The first row has every sample once: its values are the plain ones.
         self._weights = torch.cat([torch.ones_like(weights[:1]), weights])
 
     def values(self, samples: Predictions | TopLabel) -> dict[str, Tensor]:
@@ -187,18 +175,18 @@ class PairedBootstrap:
         return values_of(samples, self.metrics, self._group, self._weights)
 
     def differences(self, baseline: dict[str, Tensor], candidate: dict[str, Tensor]) -> dict[str, Difference]:
-        """Return candidate minus baseline by metric, from :meth:`values` of each; planned tests, so not corrected."""
+        """Return candidate minus baseline by metric, from :meth:`values` of each; pre-specified, so not corrected."""
         return {m.name: self.difference(m, baseline[m.name], candidate[m.name]) for m in self.metrics}
 
     def difference(self, metric: Metric, baseline: Tensor, candidate: Tensor) -> Difference:
         """Return the difference of one metric."""
-        change = candidate - baseline
-        value, drawn = float(change[0]), change[1:][~change[1:].isnan()]
+        differences = candidate - baseline
+        value, drawn = float(differences[0]), differences[1:][~differences[1:].isnan()]
         low, high, p = math.nan, math.nan, math.nan
         if drawn.numel():
-            inflated = metric.family == "calibration"
-            low, high = bootstrap_interval(value, drawn, inflated=inflated)
-            centred = drawn - 2 * (drawn.mean() - value) if inflated else drawn
+            biased_up = metric.family == "calibration"
+            low, high = bootstrap_interval(value, drawn, biased_up=biased_up)
+            centred = drawn - 2 * (drawn.mean() - value) if biased_up else drawn
             p = paired_p(centred, self._weights.shape[1])
             # Draws that are all the same, but not zero, show nothing about noise. Sums in another order differ in
             # their last digits.

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from calibrant.evidence.differences import LEVEL
 from calibrant.evidence.resampling import (
-    HAS_INFLUENCES,
     GroupDraws,
     bootstrap_interval,
     bootstrap_ranked,
@@ -25,13 +24,14 @@ from calibrant.evidence.resampling import (
     states_by_group,
     wilson_interval,
 )
-from calibrant.metrics import SECE, Accuracy, ECEL2Debiased, Metric, Tally
+from calibrant.metrics import SECE, ECEL2Debiased, Metric, Tally
 from calibrant.metrics.base import (
     Binned,
     BinnedMoments,
     Gridded,
     LabelStatistic,
     RankedSamples,
+    RankMetric,
     Statistic,
     TopStatistic,
 )
@@ -48,8 +48,8 @@ class Estimate:
     """A metric with its 95 % interval; NaN bounds where there are too few samples.
 
     Calibration errors also have the mean error of a perfectly calibrated model with these confidences (``floor``) and
-    the share of such models with an error as large (``p``). The interval is one for the true error: it reaches down to
-    0 unless p is at most .05, and because noise inflates the plain value, it can lie below it.
+    the p-value of the hypothesis that the model is calibrated (``p``). The interval is one for the true error: it is
+    extended to 0 unless p is at most .05, and because noise biases the plain value upwards, it can lie below it.
     """
 
     value: float
@@ -60,17 +60,22 @@ class Estimate:
 
 
 def _make_estimate(
-    metric: Metric, value: float, interval: tuple[float, float], n: int, null: tuple[float, Tensor] | None = None
+    metric: Metric,
+    value: float,
+    interval: tuple[float, float],
+    n: int,
+    *,
+    observed: float = math.nan,
+    null_values: Tensor | None = None,
 ) -> Estimate:
-    """Combine a value, its interval and, for a calibration error, the value to test and calibrated ones, (r,)."""
-    low, high = interval if n >= _FEWEST or isinstance(metric, Accuracy) else (math.nan, math.nan)
-    if null is None:
+    """Combine a value, its interval and, for a calibration error, the value to test and those of a calibrated model."""
+    low, high = interval if n >= _FEWEST or metric.interval_method == "wilson" else (math.nan, math.nan)
+    if null_values is None:
         return Estimate(value, low, high)
-    observed, calibrated = null
-    p = p_value(observed, calibrated)
-    if metric.name != "skce":  # the only error that may be negative; no other can exceed 1
+    p = p_value(observed, null_values)
+    if not metric.may_be_negative:
         low, high = min(max(low, 0.0), 1.0), min(max(high, 0.0), 1.0)
-    return Estimate(value, min(low, 0.0) if p > LEVEL else low, high, float(calibrated.mean()), p)
+    return Estimate(value, min(low, 0.0) if p > LEVEL else low, high, float(null_values.mean()), p)
 
 
 def estimate(
@@ -115,8 +120,8 @@ def estimate(
 
 # Metrics of the top label.
 
-# Resampling uses at most about this many distinct confidences: a draw of them shows as much as one of all samples.
-_CELLS = 512
+# Resampling uses at most about this many distinct confidences: its draws vary as much as those of all samples.
+_MAX_LEVELS = 512
 # Fewest spacings of a draw's grid, and about how many of them the smooth error of a calibrated model spans.
 _SPACINGS, _SPANNED = 128, 3.0
 
@@ -128,47 +133,55 @@ def _estimate_top_label(
     sample = RankedSamples()(top)
     estimates: dict[str, Estimate] = {}
     for metric in metrics:
-        interval = _without_draws(metric, sample.ranked)
+        interval = _analytic_interval(metric, sample.ranked)
         if interval is not None and metric.family != "calibration":
             estimates[metric.name] = _make_estimate(metric, values[metric.name], interval, len(top))
     drawn = [metric for metric in metrics if metric.name not in estimates]
-    return estimates | _by_draws(sample, drawn, values, draws, seed) if drawn else estimates
+    return estimates | _estimate_by_draws(sample, drawn, values, draws, seed) if drawn else estimates
 
 
-def _without_draws(metric: Metric, ranked: Ranked) -> tuple[float, float] | None:
+def _analytic_interval(metric: Metric, ranked: Ranked) -> tuple[float, float] | None:
     """Return the interval of a metric that has a formula for it; None for the others."""
-    if isinstance(metric, Accuracy):
+    if metric.interval_method == "wilson":
         return wilson_interval(float(ranked.n_right), float(ranked.n))
     if isinstance(metric, ECEL2Debiased):
         low, high = metric.interval(metric.statistic.of_ranked(ranked), z=1.96)
         return float(low), float(high)
-    return influence_interval(metric, ranked) if isinstance(metric, HAS_INFLUENCES) else None
+    if isinstance(metric, RankMetric) and metric.interval_method != "bootstrap":
+        return influence_interval(metric, ranked)
+    return None
 
 
-def _by_draws(
+def _estimate_by_draws(
     sample: PackedSamples, metrics: Sequence[Metric], values: dict[str, float], draws: GroupDraws, seed: int
 ) -> dict[str, Estimate]:
+    """Estimate by resampling, on samples whose confidences are merged into few levels.
+
+    Metrics without a formula get their interval from the bootstrap; calibration errors get their noise floor and
+    p-value from draws of the correctness, whether or not they have a formula.
+    """
     n, exact = len(sample.keys), sample.ranked
     noise = float((exact.total * exact.confidence * (1 - exact.confidence)).sum()) / n**2
     statistics = {metric.name: _statistic(metric, noise) for metric in metrics}
     bins = {s.n_bins for s in statistics.values() if isinstance(s, Binned | BinnedMoments)}
-    cell = exact.cells(_CELLS, bins=sorted(bins))
-    ranked, place = exact.merged(cell), cell[torch.searchsorted(exact.log_odds, sample.log_odds)]
+    level = exact.cells(_MAX_LEVELS, bins=sorted(bins))
+    ranked, sample_level = exact.merged(level), level[torch.searchsorted(exact.log_odds, sample.log_odds)]
     errors = [metric for metric in metrics if metric.family == "calibration"]
-    formulas = {metric.name: _without_draws(metric, exact) for metric in metrics}
-    resampled = [metric for metric in metrics if formulas[metric.name] is None]
-    drawn = _values_of(resampled, statistics, bootstrap_ranked(ranked, place, sample.correct, draws))
-    calibrated = _values_of(errors, statistics, draw_correctness(ranked, len(draws.weights), seed))
-    # Compared with the value of the same coarsened samples, which can differ a little from the exact one.
+    analytic = {metric.name: _analytic_interval(metric, exact) for metric in metrics}
+    resampled = [metric for metric in metrics if analytic[metric.name] is None]
+    drawn = _values_of(resampled, statistics, bootstrap_ranked(ranked, sample_level, sample.correct, draws))
+    null_values = _values_of(errors, statistics, draw_correctness(ranked, len(draws.weights), seed))
+    # The draws are compared with the value of the same merged samples, which can differ a little from the exact one.
     states = {statistic: statistic.of_ranked(ranked) for statistic in set(statistics.values())}
     estimates: dict[str, Estimate] = {}
     for metric in metrics:
-        coarse = float(metric.value(states[statistics[metric.name]]))
-        interval = formulas[metric.name]
+        merged = float(metric.value(states[statistics[metric.name]]))
+        interval = analytic[metric.name]
         if interval is None:
-            interval = bootstrap_interval(coarse, drawn[metric.name], inflated=metric.family == "calibration")
-        null = (coarse, calibrated[metric.name]) if metric.name in calibrated else None
-        estimates[metric.name] = _make_estimate(metric, values[metric.name], interval, n, null)
+            interval = bootstrap_interval(merged, drawn[metric.name], biased_up=metric.family == "calibration")
+        estimates[metric.name] = _make_estimate(
+            metric, values[metric.name], interval, n, observed=merged, null_values=null_values.get(metric.name)
+        )
     return estimates
 
 
@@ -200,11 +213,11 @@ def _values_of(
 
 # Metrics of all classes.
 
-# States under calibrated labels, and the most samples used for them. Each part of the samples has its labels drawn a
-# few times, and a state takes one of these for every part: it is as good a draw as one of all labels anew, but a pass
-# over the samples serves many.
+# States under calibrated labels, and the most samples used for them. Each block of the samples has its labels drawn a
+# few times, and a state takes one of these for every block: equivalent to redrawing all labels, but a pass over the
+# samples serves many.
 _STATES = 200
-_PARTS, _LABELLINGS = 8, 40
+_BLOCKS, _DRAWS_PER_BLOCK = 8, 40
 _LABELLED = 20_000
 # Numbers of the resampled states computed at a time.
 _BLOCK = 1 << 20
@@ -224,17 +237,19 @@ def _estimate_all_classes(
         statistic = metric.statistic
         numbers = sum(field[0].numel() for field in groups[statistic].tensors())
         chunks = weights.split(max(1, _BLOCK // numbers))
-        inflated = metric.family == "calibration"
+        biased_up = metric.family == "calibration"
         interval = bootstrap_interval(
             values[metric.name],
             torch.cat([metric.value(groups[statistic].reweighted(chunk)) for chunk in chunks]),
-            inflated=inflated,
+            biased_up=biased_up,
         )
-        null = None
+        observed, null_values = values[metric.name], None
         if statistic in calibrated:
-            observed = values[metric.name] if subset is predictions else metric(subset)
-            null = observed, metric.value(calibrated[statistic])
-        estimates[metric.name] = _make_estimate(metric, values[metric.name], interval, len(predictions), null)
+            observed = observed if subset is predictions else metric(subset)
+            null_values = metric.value(calibrated[statistic])
+        estimates[metric.name] = _make_estimate(
+            metric, values[metric.name], interval, len(predictions), observed=observed, null_values=null_values
+        )
     return estimates
 
 
@@ -248,10 +263,10 @@ def _states_if_calibrated(
         chosen = np.sort(rng.choice(len(predictions), _LABELLED, replace=False))
         subset = predictions[torch.from_numpy(chosen).to(predictions.logits.device)]
     sums: dict[Statistic, Sums] = {}
-    for part in subset.blocks(math.ceil(len(subset) / _PARTS)):
+    for part in subset.blocks(math.ceil(len(subset) / _BLOCKS)):
         part.softmax_rows(reduce(or_, (statistic.wanted for statistic in statistics)))  # one pass for all of them
-        labels = draw_labels(part, _LABELLINGS, rng)
-        picked = torch.from_numpy(rng.integers(_LABELLINGS, size=_STATES)).to(labels.device)
+        labels = draw_labels(part, _DRAWS_PER_BLOCK, rng)
+        picked = torch.from_numpy(rng.integers(_DRAWS_PER_BLOCK, size=_STATES)).to(labels.device)
         for statistic in statistics:
             drawn = statistic.states_for_labels(part, labels)[picked]
             if statistic in sums:

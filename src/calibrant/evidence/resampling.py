@@ -3,6 +3,8 @@
 The bootstrap shows how a number would have varied with other samples from the same source. Consistency resampling shows
 what it would have been had the model been calibrated: labels are drawn from the model's own probabilities. Both work on
 states: ranked confidences for metrics of the top label, sums over groups of samples for the rest.
+
+Reference for consistency resampling: Bröcker & Smith (2007), Increasing the Reliability of Reliability Diagrams.
 """
 
 import math
@@ -15,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.metrics import AUGRC, AURC, AUROC, EAURC, FPR95, AUPRError, AUPRSuccess, Metric
-from calibrant.metrics.base import Statistic, TopStatistic
+from calibrant.metrics import Metric
+from calibrant.metrics.base import RankMetric, Statistic, TopStatistic
 from calibrant.metrics.states import Ranked, State, Sums
 from calibrant.numerics.softmax import TOP_LABEL
 from calibrant.predictions import Predictions, TopLabel
@@ -26,14 +28,14 @@ _GROUPS = 256
 
 
 class GroupDraws(NamedTuple):
-    """Samples dealt into groups, and groups drawn with replacement."""
+    """Samples assigned to groups, and groups drawn with replacement."""
 
     group: Tensor  # (n,) the group of each sample
     weights: Tensor  # (resamples, groups) how often each is drawn, float64
 
 
 def draw_groups(n: int, resamples: int, rng: np.random.Generator) -> GroupDraws:
-    """Deal n samples into groups at random, each its own group if they are few, and draw groups with replacement."""
+    """Assign n samples to groups at random, each to its own if they are few, and draw groups with replacement."""
     groups = min(n, _GROUPS)
     group = np.empty(n, dtype=np.int64)
     group[rng.permutation(n)] = np.arange(n) % groups
@@ -97,13 +99,13 @@ _BLOCK = 1 << 22
 def values_of(
     samples: Predictions | TopLabel, metrics: tuple[Metric, ...], group: Tensor, weights: Tensor
 ) -> dict[str, Tensor]:
-    """Compute each metric under each line of weights, (lines,), on the CPU, from one pass over the samples.
+    """Compute each metric under each row of weights, (r,), on the CPU, from one pass over the samples.
 
     Args:
         samples: Predictions to evaluate.
         metrics: Metrics to compute.
         group: Group of every sample, (n,).
-        weights: How often each group counts, (lines, groups).
+        weights: How often each group counts, (r, groups).
     """
     statistics = {metric.statistic for metric in metrics}
     values: dict[str, list[Tensor]] = {metric.name: [] for metric in metrics}
@@ -116,7 +118,7 @@ def values_of(
 def _reweighted(
     samples: Predictions | TopLabel, statistics: set[Statistic], group: Tensor, weights: Tensor
 ) -> Iterable[dict[Statistic, State | Ranked]]:
-    """States of the weighted samples, some lines of weights at a time."""
+    """Yield the states of the weighted samples, some rows of weights at a time."""
     device = samples.top.confidence.device
     order = samples.top.log_odds.argsort()
     log_odds, confidence = samples.top.log_odds[order], samples.top.confidence[order]
@@ -147,23 +149,23 @@ _Z = 1.959963984540054
 _TAIL = 0.025
 
 
-def bootstrap_interval(value: float, resampled: Tensor, *, inflated: bool) -> tuple[float, float]:
+def bootstrap_interval(value: float, resampled: Tensor, *, biased_up: bool) -> tuple[float, float]:
     """Return the 95 % percentile interval.
 
     Args:
         value: Metric of all samples.
         resampled: Metric of every resample, (r,).
-        inflated: Whether noise inflates the metric, as it does every calibration error. Resampling then adds the noise
-            a second time: the resampled errors lie above the original by about as much as the original lies above the
-            truth. That bias is subtracted twice at the near end, and once at the far end, because close to zero
-            resampling shows too little of it. In simulations this covers the truth in 88 to 97 % of cases, where plain
-            percentiles can sink below 40 %.
+        biased_up: Whether noise biases the metric upwards, as it does every calibration error. Resampling then adds
+            the noise a second time: the resampled errors lie above the original by about as much as the original lies
+            above the truth. That bias is subtracted twice from the lower and once from the upper bound, because close
+            to zero resampling shows too little of it. In simulations this covers the truth in 88 to 97 %
+            of cases, where plain percentiles can sink below 40 %.
     """
     resampled = resampled[~resampled.isnan()]
     if not resampled.numel() or math.isnan(value):
         return math.nan, math.nan
     low, high = torch.quantile(resampled.cpu(), torch.tensor([_TAIL, 1 - _TAIL], dtype=resampled.dtype)).tolist()
-    bias = float(resampled.mean()) - value if inflated else 0.0
+    bias = float(resampled.mean()) - value if biased_up else 0.0
     return low - max(bias, 2 * bias), high - min(bias, 2 * bias)
 
 
@@ -208,8 +210,8 @@ def p_value(value: float, calibrated: Tensor) -> float:
 def paired_p(drawn: Tensor, groups: int) -> float:
     """Return the two-sided p-value of a resampled difference: twice the share on the rarer side of zero.
 
-    Where few draws lie there, up to p = .05, the tail of Student's t with the draws' spread takes over: counting a
-    handful of draws is coarse, and several comparisons at once need p-values smaller than one in the number of draws.
+    Below p = .05 the tail of Student's t with the draws' spread replaces counting: a handful of draws
+    is coarse, and several comparisons at once need p-values smaller than one in the number of draws.
 
     Args:
         drawn: Resampled differences, (r,).
@@ -234,14 +236,10 @@ def paired_p(drawn: Tensor, groups: int) -> float:
 _CELLS = 16384
 # Below so many degrees of freedom an estimate of them is noise.
 _FEWEST_DEGREES = 4.0
-# Metrics with such an interval: of ranks, in 0..1, and all but one with derivatives. Any other is resampled.
-HAS_INFLUENCES = (AUROC, AUPRError, AUPRSuccess, FPR95, AURC, EAURC, AUGRC)
-# Those that a single wrong sample moves by no more than about 1/n, however few errors there are.
-_PER_SAMPLE = (AURC, EAURC, AUGRC)
 
 
-def influence_interval(metric: Metric, ranked: Ranked) -> tuple[float, float]:
-    """Return the 95 % interval of one of ``HAS_INFLUENCES``.
+def influence_interval(metric: RankMetric, ranked: Ranked) -> tuple[float, float]:
+    """Return the 95 % interval of a metric of ranks in 0..1 whose ``interval_method`` is influence or threshold.
 
     Its variance is the sum of the squared influences of the samples (the infinitesimal jackknife; for AUROC that of
     DeLong et al.), its degrees of freedom follow from how uneven they are (Satterthwaite). Where there is no spread,
@@ -266,12 +264,12 @@ def influence_interval(metric: Metric, ranked: Ranked) -> tuple[float, float]:
     value = float(metric.value(ranked))
     if math.isnan(value):
         return math.nan, math.nan
-    trials = n_right + n_wrong if isinstance(metric, _PER_SAMPLE) else max(1.0, min(n_right, n_wrong))
+    trials = n_right + n_wrong if metric.counts_all_samples else max(1.0, min(n_right, n_wrong))
     if not 0 < value < 1 or min(n_right, n_wrong) < 2:
         return wilson_interval(value * trials, trials)
-    if isinstance(metric, FPR95):  # it has jumps and no derivative
+    if metric.interval_method == "threshold":  # it has jumps and no derivative
         return _share_interval(ranked, value)
-    of_right, of_wrong = _of_area(metric, ranked)
+    of_right, of_wrong = _influences(metric, ranked)
     variance, degrees = _spread((ranked.right, of_right), (ranked.wrong, of_wrong))
     if not variance > 0:
         return wilson_interval(value * trials, trials)
@@ -280,7 +278,7 @@ def influence_interval(metric: Metric, ranked: Ranked) -> tuple[float, float]:
     return _logistic(middle - half), _logistic(middle + half)
 
 
-def _of_area(metric: Metric, ranked: Ranked) -> tuple[Tensor, Tensor]:
+def _influences(metric: Metric, ranked: Ranked) -> tuple[Tensor, Tensor]:
     """Return the derivatives of the metric in the number of right, and of wrong, samples at each confidence."""
     with torch.inference_mode(mode=False), torch.enable_grad():
         # Copies: numbers made in inference mode have no derivatives. The leading dimension makes every metric treat
@@ -314,17 +312,19 @@ def _share_interval(ranked: Ranked, value: float) -> tuple[float, float]:
 
 def _spread(*kinds: tuple[Tensor, Tensor]) -> tuple[float, float]:
     """Return variance and degrees of freedom, from the samples and their influence, right and wrong ones apart."""
-    variance, doubt, normal, largest = 0.0, 0.0, 0.0, 0.0
+    variance, variance_of_variance, normal, largest = 0.0, 0.0, 0.0, 0.0
     for mass, influence in kinds:
         n, squares = float(mass.sum()), float((mass * influence.square()).sum())
         variance += squares * n / (n - 1)
-        doubt += float((mass * influence.pow(4)).sum()) - squares * squares / n
+        variance_of_variance += float((mass * influence.pow(4)).sum()) - squares * squares / n
         normal += 2 * squares * squares / (n - 1)
         largest = max(largest, float(influence[mass > 0].abs().max()))
-    # Twice the largest: one more like it may just have been missed. And even influences of few samples still leave
-    # the doubt that as many normal numbers would.
-    doubt = max(doubt + largest**4, normal)
-    return variance, max(_FEWEST_DEGREES, 2 * variance**2 / doubt) if doubt > 0 else math.inf
+    # The largest counts twice: one more like it may just have been missed. Equal influences of few samples leave as
+    # much uncertainty as so many normal numbers.
+    variance_of_variance = max(variance_of_variance + largest**4, normal)
+    if not variance_of_variance > 0:
+        return variance, math.inf
+    return variance, max(_FEWEST_DEGREES, 2 * variance**2 / variance_of_variance)
 
 
 def _logistic(x: float) -> float:

@@ -1,5 +1,6 @@
 """Base classes of metrics: a statistic gathers a state from samples, and a metric computes its value from the state.
 
+For ECE the statistic is ``Binned``, its state ``Bins`` holds sums per bin, and the metric averages their gaps.
 Metrics that name the same statistic share its state; :class:`Tally` gathers each statistic once.
 """
 
@@ -35,6 +36,7 @@ from calibrant.paper import Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
 
 Family: TypeAlias = Literal["description", "proper", "calibration", "refinement"]
+IntervalMethod: TypeAlias = Literal["bootstrap", "wilson", "influence", "threshold"]
 
 
 class Statistic(ABC):
@@ -323,6 +325,9 @@ class Metric(ABC):
     family: ClassVar[Family]
     paper: ClassVar[Paper]
     lower_is_better: ClassVar[bool | None]  # None: neither
+    smallest_effect: ClassVar[float | None] = None  # smallest difference that matters; None: 1 % of the baseline
+    may_be_negative: ClassVar[bool] = False  # for calibration errors: the others lie in 0..1
+    interval_method: ClassVar[IntervalMethod] = "bootstrap"
 
     @property
     @abstractmethod
@@ -357,6 +362,7 @@ class BinMetric(Metric):
 
     family: ClassVar[Family] = "calibration"
     lower_is_better: ClassVar[bool | None] = True
+    smallest_effect: ClassVar[float | None] = 0.001
     n_bins: int = 15
 
     @property
@@ -369,6 +375,7 @@ class GridMetric(Metric):
 
     family: ClassVar[Family] = "calibration"
     lower_is_better: ClassVar[bool | None] = True
+    smallest_effect: ClassVar[float | None] = 0.001
 
     @property
     def statistic(self) -> Gridded:
@@ -381,6 +388,8 @@ class RankMetric(Metric):
 
     family: ClassVar[Family] = "refinement"
     lower_is_better: ClassVar[bool | None] = True
+    # Whether any sample, right or wrong, moves it by no more than about 1/n, however few errors there are.
+    counts_all_samples: ClassVar[bool] = False
     ranks: RankedSamples | RankedCells = field(default=EXACT, kw_only=True)
 
     @property

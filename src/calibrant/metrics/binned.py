@@ -114,6 +114,7 @@ class ECEL2Debiased(Metric):
     family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _KUMAR
     lower_is_better: ClassVar[bool | None] = True
+    smallest_effect: ClassVar[float | None] = 0.001
     n_bins: int = 15
 
     @property
@@ -261,6 +262,7 @@ class TLECE(Metric):
     family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _GUPTA
     lower_is_better: ClassVar[bool | None] = True
+    smallest_effect: ClassVar[float | None] = 0.001
     n_bins: int = 15
 
     @property

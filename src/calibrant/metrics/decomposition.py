@@ -66,7 +66,7 @@ def murphy(*predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unp
 
 
 class RefinementTerms(NamedTuple):
-    """The terms of equation 9 of "On the Dark Side of Calibration", beside the numbers that are exact.
+    """The terms α, β and γ of Singh et al. (2021), equation 9, and the numbers that are exact.
 
     Equation 9, ``ece = α − β − γ``, is **not an identity**: its right side is mean confidence minus the accuracy of a
     detector of right predictions averaged over how many it lets pass, not minus the classifier's accuracy. It is off by
@@ -157,7 +157,7 @@ def calibration_refinement(
     check_at_least(len(samples), 2 * folds, "samples for the cross-fitted split")
     order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))
     fold = (order % folds).to(samples.logits.device)
-    recalibrated = _with_floor(samples)
+    recalibrated = _mixed_with_uniform(samples)
     beta = _beta_by_fold(recalibrated, fold, folds)
     before = _scores(samples, torch.ones_like(beta), fold)
     if samples.given_as_probs:  # as the log-loss of given probabilities counts them
@@ -166,7 +166,7 @@ def calibration_refinement(
     return {name: _split(before[name], after[name]) for name in before}
 
 
-def _with_floor(predictions: Predictions) -> Predictions:
+def _mixed_with_uniform(predictions: Predictions) -> Predictions:
     """Return the samples as a calibrator sees them; the share is chosen from all folds, on which it hardly depends."""
     share = predictions.uniform_share
     if not share:

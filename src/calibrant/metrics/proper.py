@@ -5,7 +5,7 @@ from typing import ClassVar, Unpack, final
 
 from torch import Tensor
 
-from calibrant.metrics.base import Averaged, Binned, BinnedMoments, Family, MeanMetric, Metric
+from calibrant.metrics.base import Averaged, Binned, BinnedMoments, Family, IntervalMethod, MeanMetric, Metric
 from calibrant.metrics.states import BinMoments, Bins
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.paper import Paper
@@ -41,6 +41,8 @@ class Accuracy(Metric):
     family: ClassVar[Family] = "description"
     paper: ClassVar[Paper] = _GUO
     lower_is_better: ClassVar[bool | None] = False
+    smallest_effect: ClassVar[float | None] = 0.001
+    interval_method: ClassVar[IntervalMethod] = "wilson"
 
     @property
     def statistic(self) -> Binned:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import check_bins, check_positive
-from calibrant.metrics.base import Family, RankMetric
+from calibrant.metrics.base import Family, IntervalMethod, RankMetric
 from calibrant.metrics.states import Ranked, TopState
 from calibrant.numerics.softmax import positions
 from calibrant.paper import Paper
@@ -41,6 +41,7 @@ class ACE(RankMetric):
     title: ClassVar[str] = "Adaptive calibration error"
     family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _NGUYEN
+    smallest_effect: ClassVar[float | None] = 0.001
     n_bins: int = 15
 
     def __post_init__(self) -> None:
@@ -72,6 +73,7 @@ class KS(RankMetric):
     title: ClassVar[str] = "Kolmogorov-Smirnov error"
     family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _GUPTA
+    smallest_effect: ClassVar[float | None] = 0.001
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
@@ -94,6 +96,7 @@ class MMCE(RankMetric):
     title: ClassVar[str] = "Maximum mean calibration error"
     family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _MMCE
+    smallest_effect: ClassVar[float | None] = 0.001
     width: float = 0.4
 
     def __post_init__(self) -> None:
@@ -178,6 +181,8 @@ class AUROC(RankMetric):
     title: ClassVar[str] = "AUROC of correctness"
     paper: ClassVar[Paper] = _SINGH
     lower_is_better: ClassVar[bool | None] = False
+    smallest_effect: ClassVar[float | None] = 0.005
+    interval_method: ClassVar[IntervalMethod] = "influence"
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
@@ -203,6 +208,8 @@ class AUPRSuccess(RankMetric):
     title: ClassVar[str] = "AUPR, right answers"
     paper: ClassVar[Paper] = _CORBIERE
     lower_is_better: ClassVar[bool | None] = False
+    smallest_effect: ClassVar[float | None] = 0.005
+    interval_method: ClassVar[IntervalMethod] = "influence"
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
@@ -227,6 +234,8 @@ class AUPRError(RankMetric):
     title: ClassVar[str] = "AUPR, wrong answers"
     paper: ClassVar[Paper] = _CORBIERE
     lower_is_better: ClassVar[bool | None] = False
+    smallest_effect: ClassVar[float | None] = 0.005
+    interval_method: ClassVar[IntervalMethod] = "influence"
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
@@ -251,6 +260,8 @@ class FPR95(RankMetric):
     name: ClassVar[str] = "fpr95"
     title: ClassVar[str] = "FPR at 95 % TPR"
     paper: ClassVar[Paper] = _CORBIERE
+    smallest_effect: ClassVar[float | None] = 0.005
+    interval_method: ClassVar[IntervalMethod] = "threshold"
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
@@ -317,6 +328,8 @@ class AURC(RankMetric):
     name: ClassVar[str] = "aurc"
     title: ClassVar[str] = "Area under risk-coverage"
     paper: ClassVar[Paper] = _GEIFMAN
+    interval_method: ClassVar[IntervalMethod] = "influence"
+    counts_all_samples: ClassVar[bool] = True
 
     def value(self, state: TopState) -> Tensor:
         return _aurc(state.ranked)
@@ -337,6 +350,8 @@ class EAURC(RankMetric):
     name: ClassVar[str] = "e_aurc"
     title: ClassVar[str] = "Excess AURC"
     paper: ClassVar[Paper] = _GEIFMAN
+    interval_method: ClassVar[IntervalMethod] = "influence"
+    counts_all_samples: ClassVar[bool] = True
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
@@ -362,6 +377,8 @@ class AUGRC(RankMetric):
     name: ClassVar[str] = "augrc"
     title: ClassVar[str] = "Area under generalised risk-coverage"
     paper: ClassVar[Paper] = _TRAUB
+    interval_method: ClassVar[IntervalMethod] = "influence"
+    counts_all_samples: ClassVar[bool] = True
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked

@@ -154,6 +154,7 @@ class SECEPrinted(GridMetric):
     family: ClassVar[Family] = "description"
     paper: ClassVar[Paper] = _WANG
     lower_is_better: ClassVar[bool | None] = None
+    smallest_effect: ClassVar[float | None] = None
     width: float = 0.01
 
     def __post_init__(self) -> None:
@@ -350,6 +351,7 @@ class SKCE(Metric):
     family: ClassVar[Family] = "calibration"
     paper: ClassVar[Paper] = _WIDMANN
     lower_is_better: ClassVar[bool | None] = True
+    may_be_negative: ClassVar[bool] = True
     width: float = 0.5
     features: int = 128
 

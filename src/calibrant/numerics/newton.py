@@ -233,7 +233,7 @@ _LEAST_CURVATURE = 1e-10
 
 @final
 class CurvatureMemory:
-    """The last steps, and how the gradient changed along each.
+    """The memory of L-BFGS: the last steps, and how the gradient changed along each.
 
     A quadratic penalty is kept separate, so that what was learned under one holds under another.
 
@@ -272,15 +272,15 @@ class CurvatureMemory:
         pairs = [pair for pair in pairs if pair[2] > _LEAST_CURVATURE * float(pair[0].norm() * pair[1].norm())]
         if not pairs:
             return None
-        aim, shares = gradient.clone(), []
+        q, alphas = gradient.clone(), []  # the two-loop recursion, Nocedal & Wright (2006), algorithm 7.4
         for step, change, curvature in reversed(pairs):
-            shares.append(float(step @ aim) / curvature)
-            aim -= shares[-1] * change
+            alphas.append(float(step @ q) / curvature)
+            q -= alphas[-1] * change
         _, change, curvature = pairs[-1]
-        aim *= curvature / float(change @ change)
-        for (step, change, curvature), share in zip(pairs, reversed(shares), strict=True):
-            aim += step * (share - float(change @ aim) / curvature)
-        return -aim
+        q *= curvature / float(change @ change)
+        for (step, change, curvature), alpha in zip(pairs, reversed(alphas), strict=True):
+            q += step * (alpha - float(change @ q) / curvature)
+        return -q
 
     def state(self) -> dict[str, Tensor]:
         """Return all steps and changes, for :meth:`restore`."""
