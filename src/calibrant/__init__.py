@@ -1,6 +1,6 @@
 """Measure how far a classifier's confidence can be trusted, and calibrate it.
 
-The public names stand in ``__init__.pyi``, which type checkers read, and nowhere else. Each is loaded when it is first
+The public names are in ``__init__.pyi``, which type checkers read, and nowhere else. Each is loaded when it is first
 used, so that ``calibrant --help`` loads neither torch nor numpy. Everything else is imported from its package.
 """
 

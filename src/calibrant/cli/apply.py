@@ -95,7 +95,7 @@ def apply(
 
 
 def _given_temperature(text: Path) -> "TemperatureScaling | None":
-    """Return the temperature given in place of a map; None if a file of that name exists, or it is no temperature."""
+    """Return the temperature given in place of a map; None if such a file exists, or it is not a temperature."""
     from calibrant import catalogue
     from calibrant.calibrators import TemperatureScaling
 

@@ -134,7 +134,7 @@ def _folders(given: Sequence[Path], err: "Console") -> Iterator[Path]:
 
 
 def _calibrators(text: str | None) -> "tuple[Calibrator, ...]":
-    """Read the names of calibrators; ``paper`` stands for several."""
+    """Read the names of calibrators; ``paper`` means several."""
     from calibrant import catalogue
     from calibrant.diagnosis import MAPS, PAPER_MAPS
     from calibrant.diagnosis.evaluated import check_maps

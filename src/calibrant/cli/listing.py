@@ -1,7 +1,7 @@
 """``calibrant list`` and ``calibrant cite``: the catalogue as tables and its papers, from an index that needs no torch.
 
 ``make docs`` writes the index, ``index.json``, from the classes; a test fails if it is out of date. Where a package
-exports other classes than the index was made from, the classes themselves are asked.
+exports other classes than the index was made from, the tables are made from the classes.
 """
 
 import ast
@@ -127,7 +127,7 @@ def write_index() -> str:
     names = {row[0] for kind in ("metrics", "calibrators", "losses") for row in lists[kind]} | {"piece"}
     papers = {name: find_papers(name) for name in names}
     papers |= {name: () if paper is None else (paper,) for name, paper in other_papers().items()}
-    # Steps of a chain: calibrators whose name stands for nothing else, so that its papers are the step's.
+    # Steps of a chain: calibrators whose name has no other meaning, so that its papers are the step's.
     steps: dict[str, AnyCalibrator] = {**catalogue.calibrators, **catalogue.feature_calibrators}
     index = {
         "exports": {name: _exports(name) for name in _EXPORTING},
@@ -228,7 +228,7 @@ def _corruptions() -> Iterator[tuple[str, ...]]:
 
 
 class _Listing(NamedTuple):
-    """A table: its headings, its rows, and what must be known to read them."""
+    """A table: its headings, its rows, and a note on how to read them."""
 
     headings: tuple[str, ...]
     rows: Callable[[], Iterator[tuple[str, ...]]]

@@ -102,7 +102,7 @@ def _made_by(text: str) -> nn.Module:
 
 
 def _imported(module_name: str, name: str) -> object:
-    # The installed command does not look into the current folder by itself.
+    # The installed command does not search the current folder.
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     importlib.invalidate_caches()

@@ -189,7 +189,7 @@ def _epochs(text: str | None) -> tuple[int, ...] | None:
 def _runs(
     out: Path, models: Sequence[str], losses: Sequence[str], seeds: Sequence[int], recipe: "Recipe"
 ) -> "list[Run]":
-    """Return a run for every network, loss and seed; several have folders of their own, named after them."""
+    """Return a run for every network, loss and seed; several have separate folders, named after them."""
     from calibrant import catalogue
     from calibrant.training import Run
 

@@ -40,7 +40,7 @@ __all__ = [
 @final
 @dataclass(frozen=True)
 class RowDraws:
-    """Random numbers for some samples, from a generator that is seeded anew for each of them.
+    """Random numbers for some samples, from a generator seeded separately for each of them.
 
     The numbers of a sample depend on the shape of an image, the corruption, the seed and the sample's number alone.
     They are drawn on the CPU and then moved, because a GPU's generator would give others.
@@ -354,7 +354,7 @@ class JPEGCompression(Corruption):
         del draws
         stored = (pixels * _PEAK).round().to(torch.uint8).movedim(1, -1).contiguous().cpu().numpy()
         corrupted = np.empty_like(stored)
-        # One by one: at 32 x 32 most of the work is Python's own, and threads made it slower.
+        # One by one: at 32 x 32 most of the time is spent in Python, and threads made it slower.
         for image, result in zip(stored, corrupted, strict=True):
             file = BytesIO()
             plane = image[..., 0] if image.shape[-1] == 1 else image

@@ -44,8 +44,8 @@ def as_images(images: np.ndarray, *, where: str, layout: ImageLayout) -> Tensor:
         )
     is_first = first if layout == "auto" else layout == "channels_first"
     if not (first if is_first else last):
-        asked = "" if layout == "auto" else f" where layout={layout!r} has them"
-        raise FileError(f"{where} must have one or three channels{asked}; got shape {images.shape}.")
+        position = "" if layout == "auto" else f" where layout={layout!r} has them"
+        raise FileError(f"{where} must have one or three channels{position}; got shape {images.shape}.")
     return torch.from_numpy(np.ascontiguousarray(images if is_first else images.transpose(0, 3, 1, 2)))
 
 

@@ -98,7 +98,7 @@ class ImageFolder(DatasetReader):
         check_at_least(self.size, 1, "size")
 
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:
-        del checked  # there is nothing published to compare with
+        del checked  # no published files to compare with
         folder = Path(folder)
         held = [part for part in ("val", "test") if (folder / part).is_dir()]
         if not held or not (folder / "train").is_dir():

@@ -55,8 +55,8 @@ def _idx_files(address: str, *digests: str) -> tuple[RemoteFile, ...]:
 class MNIST(PublishedImages):
     """70,000 hand-written digits of 28 x 28 pixels; 10,000 of them test.
 
-    Reads the four ``...-ubyte`` files, with or without ``.gz``, in the folder or in ``MNIST/raw``. Too easy to tell
-    methods apart: networks are right on more than 99 % of it.
+    Reads the four ``...-ubyte`` files, with or without ``.gz``, in the folder or in ``MNIST/raw``. Too easy to
+    compare methods: networks are right on more than 99 % of it.
     """
 
     name = "mnist"
@@ -155,7 +155,7 @@ class SVHN(PublishedImages):
     """99,289 colour photographs of digits, 32 x 32 pixels; 26,032 of them test. The "extra" images are left out.
 
     Reads ``train_32x32.mat`` and ``test_32x32.mat``. The files call the digit zero 10; here it is 0. The classes are
-    uneven: one image in five is a 1. Neighbouring digits often stand in the picture, and are not the label.
+    uneven: one image in five is a 1. Pictures often show neighbouring digits, which are not the label.
     """
 
     name = "svhn"
@@ -182,4 +182,4 @@ class SVHN(PublishedImages):
     )
     class_names = tuple("0123456789")
     layouts = (FileLayout(("train_32x32.mat", "test_32x32.mat"), decode=_from_matlab),)
-    augmentation = "crop"  # no mirror images: they are no digits
+    augmentation = "crop"  # no flips: mirrored digits are not digits

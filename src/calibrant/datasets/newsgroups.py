@@ -44,7 +44,7 @@ def words_of(text: str) -> list[str]:
 @final
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words that have a number of their own. Build it from training texts only.
+    """The words that have a number. Build it from training texts only.
 
     Formula: 0 is no word (the text has ended), 1 is any unknown word, and the i-th word of ``words`` is i + 2.
 
@@ -252,7 +252,7 @@ def _part(where: str, messages: Iterable[_Message], headers: Headers) -> _Part:
 def _text(content: bytes, headers: Headers) -> str:
     """Return the body of a message, with the headers that are wanted."""
     message = content.decode("latin-1").replace("\r\n", "\n")
-    # A file that does not begin like a message is all text: its first paragraph is no head.
+    # A file that does not begin like a message is all text: its first paragraph is not a header.
     if headers == "all" or not _FIRST_HEADER.match(message):
         return message
     head, _, body = message.partition("\n\n")
@@ -261,7 +261,7 @@ def _text(content: bytes, headers: Headers) -> str:
 
 
 def _unpacked(folder: Path) -> Iterator[_Message]:
-    for path in folder.glob("[!.]*/[!.]*"):  # hidden files are no messages
+    for path in folder.glob("[!.]*/[!.]*"):  # hidden files are not messages
         with open_file(path) as stream:
             yield _Message(path.parent.name, path.name, stream.read())
 
@@ -269,7 +269,7 @@ def _unpacked(folder: Path) -> Iterator[_Message]:
 def _archived(archive: Path, headers: Headers) -> list[_Part]:
     parts: dict[str, list[_Message]] = {part: [] for part in _PUBLISHED}
     size = 0
-    # Unpacked outside tarfile, which may take a compressed stream that was cut short for one that has ended.
+    # Unpacked outside tarfile, which may mistake a truncated compressed stream for a complete one.
     with open_file(archive) as unzipped, tarfile.open(fileobj=unzipped, mode="r|") as tar:
         for entry in tar:
             part, category, file = ("", "", *PurePosixPath(entry.name).parts)[-3:]

@@ -40,11 +40,11 @@ _FIRST_WITH_DIGEST = 2  # version of a format
 @final
 @dataclass(frozen=True)
 class Container:
-    """A kind of safetensors files with a document and a digest."""
+    """A format of safetensors files with a document and a digest."""
 
     name: str  # name of the format, such as ``calibrant.map``
     number: int  # version of the format; newer ones are refused
-    content: str  # what it holds, such as ``a map``
+    content: str  # its content, such as ``a map``
     advice: str  # how to make one, in a sentence
 
     def check_path(self, path: str | os.PathLike[str]) -> None:
@@ -105,7 +105,7 @@ class Container:
 
 def contents_metadata(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """Return the metadata of a file: the document, preceded by a digest of it and of the tensors."""
-    # One entry only, because the file format writes several in no certain order.
+    # One entry only, because the file format writes several in no fixed order.
     text = json.dumps({name: value for name, value in document.items() if name != "sha256"})
     return {_KEY: _sealed(text, tensors)}
 
@@ -123,7 +123,7 @@ def _sealed(text: str, tensors: Mapping[str, Tensor]) -> str:
 
 @torch.no_grad()
 def depends_on_offset(fitted: Map, logits: Tensor) -> bool:
-    """Return whether probabilities of a map change when a number is added to a row of logits, tried on a few rows.
+    """Return whether probabilities of a map change when a number is added to a row of logits, tested on a few samples.
 
     The softmax does not, and neither do most maps. Those with a weight for each class do; to them logits, and the
     logarithms of the probabilities that these give, are different inputs.
@@ -137,15 +137,15 @@ def depends_on_offset(fitted: Map, logits: Tensor) -> bool:
         True
     """
     few = logits[:: max(1, len(logits) // 256)].double()
-    # Rounded, so that adding one is exact: else a row on the edge of a bin could change sides.
+    # Rounded, so that adding one is exact: otherwise a sample at the edge of a bin could change bins.
     few = (few * 256).round() / 256
     return bool(((fitted(few + 1).softmax(1) - fitted(few).softmax(1)).abs() > 1e-6).any())
 
 
-AnyMap: TypeAlias = Map | ProximityMap  # the second needs features beside logits
+AnyMap: TypeAlias = Map | ProximityMap  # a ProximityMap needs features as well as logits
 
 _MOST_CLASSES = 1 << 24  # no vocabulary is larger
-_TRIED = 1 << 12  # most classes of a map that is tried on a few rows
+_TRIED = 1 << 12  # most classes of a map that is tested on a few samples
 _MOST_PARTS = 10_000
 _TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 # Keys of the fields of FitSummary in a document; any other field has the key "fit_" + its name.
@@ -318,7 +318,7 @@ def _check_arguments(name: str, kind: type[nn.Module], arguments: Mapping[str, A
 
 @torch.no_grad()
 def _try(fitted: AnyMap) -> None:
-    """Apply a map to a few rows, so that sizes that do not fit are noticed now and not in use."""
+    """Apply a map to a few samples, so that sizes that do not match are noticed now and not in use."""
     rows = torch.zeros(4, fitted.n_classes, dtype=torch.float64)
     rows[1, 0], rows[2, 0], rows[3, -1] = 30, -30, 30
     try:
@@ -380,7 +380,7 @@ MAP_CONTAINER = Container("calibrant.map", 2, "a map", "Make one with calibrant 
 @final
 @dataclass(frozen=True, eq=False)
 class MapFile:
-    """The content of a file of a map."""
+    """The content of a map file."""
 
     map: AnyMap  # on the CPU
     class_names: tuple[str, ...] | None  # names of the classes it was fitted for, if known

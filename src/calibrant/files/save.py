@@ -158,7 +158,7 @@ def save(predictions: Predictions | TopLabel, path: str | os.PathLike[str]) -> N
 
     Archives (``.npz``, ``.safetensors``, ``.pt``) hold ``logits`` and ``labels``; tables (``.csv``, ``.parquet``,
     ``.feather``, ``.arrow``) hold ``logit_0``, ``logit_1``, ... and ``label``; of a TopLabel both hold ``confidence``
-    and ``correct``. Class names go along: in a CSV file they stand in the names of the columns (``logit_cat``).
+    and ``correct``. Class names are saved too: in a CSV file as the names of the columns (``logit_cat``).
 
     Number types are kept, with two exceptions: bfloat16 becomes float32 in ``.npz`` and in tables, which do not know
     it, and CSV holds every number with the digits that float64 needs to give back the same value.
@@ -284,8 +284,8 @@ def save_scores(scores: Scores, path: str | os.PathLike[str]) -> tuple[str, ...]
     """Save logits or probabilities, with the labels, the class names and the other columns of their source.
 
     No probability is written as 0, which would claim that a class is impossible: the smallest is the smallest normal
-    number of its type. One logit a row stays one, except in a CSV file with class names, which stand in the names of
-    its columns.
+    number of its type. One logit a row stays one, except in a CSV file with class names, whose columns are
+    named after the classes.
 
     Returns:
         The names of the columns that the format cannot hold: matrices in a table, text in an archive of tensors.

@@ -122,7 +122,7 @@ def open_frame(frame: Any) -> Content:
     import pyarrow as pa
 
     try:
-        # pa.table() takes either, but imports pandas to see whether the frame is one of its own.
+        # pa.table() takes either, but imports pandas to test whether the frame is a pandas one.
         stream = hasattr(frame, "__arrow_c_stream__")
         table = pa.RecordBatchReader.from_stream(frame).read_all() if stream else pa.table(frame)
     except (pa.ArrowException, TypeError, ValueError) as error:

@@ -15,8 +15,8 @@ from calibrant.evidence import Side
 from calibrant.plots import layout
 from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
 
-# Dots worse than a good one (a third of the way down) by more than this many times its distance from the best stand
-# at the edge: what matters is the difference between the good ones.
+# Dots worse than a good one (a third of the way down) by more than this many times its distance from the best are
+# shown at the edge, so that differences between the good ones are visible.
 _FAR = 3
 _LINE, _HEAD = 0.37, 0.75  # inches a method, and that title and legend need
 _LONGEST_TITLE = 34  # characters in a line of a method's title
@@ -42,7 +42,7 @@ def plot_comparison(
     """Draw every method's log-loss minus the baseline's, beside it its ECE, and its AUROC minus the baseline's.
 
     Upright triangles are better than the baseline beyond noise, inverted ones worse; hollow circles differ by no more
-    than noise. Methods so far off that they would squeeze the others stand at the edge, with their number.
+    than noise. Methods far outside the range of the others are shown at the edge, with their number.
     """
     diagram = comparison_diagram(comparison) if isinstance(comparison, Comparison) else comparison
     colours = layout.theme_named(theme)

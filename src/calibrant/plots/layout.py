@@ -37,7 +37,7 @@ SIZES = {"title": 12.5, "detail": 9.5, "label": 10.5, "tick": 9.5, "note": 9.0}
 @final
 @dataclass(frozen=True)
 class Theme:
-    """Colours by what they mean."""
+    """Colours by their meaning."""
 
     background: str
     ink: str  # titles and main lines
@@ -109,7 +109,7 @@ def open_figure(figure: Figure | None, theme: Theme, *, width: float, height: fl
 
 
 def new_axes(theme: Theme, *, width: float, height: float) -> Axes:
-    """Create axes in a figure of their own; sizes in inches."""
+    """Create axes in a new figure; sizes in inches."""
     return new_figure(theme, width=width, height=height).add_subplot()
 
 
@@ -120,7 +120,7 @@ def new_figure(theme: Theme, *, width: float, height: float) -> Figure:
 
 
 def bare_axes(ax: Axes, theme: Theme, *, lines: bool = False) -> None:
-    """Leave two thin spines and quiet ticks, on the theme's background, with faint horizontal lines if asked for."""
+    """Set the theme's background, two thin spines and muted ticks, and faint horizontal lines if requested."""
     ax.set_facecolor(theme.background)
     ax.figure.set_facecolor(theme.background)
     ax.grid(visible=False)
@@ -189,7 +189,7 @@ def draw_head(ax: Axes, theme: Theme, heading: str, detail: str, handles: Sequen
             )
         )  # fmt: skip
     for artist in artists:
-        artist.set_in_layout(False)  # the panels need not make room: this row has its own
+        artist.set_in_layout(False)  # excluded from the layout of the panels: this row has its own space
 
 
 def percent(fraction: float, decimals: int = 1) -> str:
@@ -294,7 +294,7 @@ def metric_axis(name: str) -> MetricAxis:
     return MetricAxis(_PLAIN.get(name, name), lambda value: f"{value:.3f}", in_percent=False)
 
 
-# No date inside, so that the same figure is the same file tomorrow.
+# No date, so that equal figures give equal files.
 _UNDATED: dict[str, dict[str, str | None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 

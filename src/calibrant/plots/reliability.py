@@ -46,7 +46,7 @@ def plot_reliability(
 
     Overconfident gaps are hatched and stand on the bar; underconfident ones are dark, dotted and part of it. Gaps are
     pale where chance explains them or the bin holds fewer than ten samples. The strip below shows the share of samples
-    in every bin. With ``other``, both sets are drawn as curves, each with a band of its own, and a mark for every bin.
+    in every bin. With ``other``, both sets are drawn as curves, each with its band, and a mark for every bin.
 
     Args:
         predictions: Predictions, or their diagram from :func:`calibrant.diagrams.reliability`.

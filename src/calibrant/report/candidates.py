@@ -11,7 +11,7 @@ from calibrant.report.page import Cell, counted, sentence
 
 _LONGEST_NAME = 40  # characters of a baseline's name in sentences
 _MOST_DIGITS = 5
-# Other than in a comparison, whose ▲ is better: here they are the paper's, higher and lower, and higher is worse.
+# Unlike in a comparison, where ▲ is better, the marks are the paper's: higher and lower, and higher is worse.
 _OVER_SEEDS: dict[RunSide, str] = {"higher": "▲", "lower": "▼", "alike": ""}
 _SIDES: dict[Side, str] = {"better": "✓", "worse": "✗", "alike": ""}
 
@@ -112,7 +112,7 @@ def verdict_words(verdict: CandidateVerdict, candidate: str, baseline: str) -> s
 
 
 def baseline_words(words: str) -> str:
-    """Return what sentences call the baseline: a long name stands once, and not in every one.
+    """Return what sentences call the baseline: a long name is written once, and not in every one.
 
     Example:
         >>> baseline_words("cross-entropy")

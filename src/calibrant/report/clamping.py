@@ -322,7 +322,7 @@ def _effect_headline(record: ClampingEvaluation, effect: Mapping[str, Difference
 
 
 def _though(effect: Mapping[str, Difference]) -> str:
-    """Return what goes the other way."""
+    """Return the metrics that change in the other direction."""
     parts = []
     for name, title in (("accuracy", "accuracy"), ("ece", "ECE")):
         change = effect[name]
@@ -389,7 +389,7 @@ def _effect(record: ClampingEvaluation) -> list[str]:
 
 
 def _temperature_alone(record: ClampingEvaluation) -> list[str]:
-    """Return what T does by itself, where it is not the best one."""
+    """Return the effect of T alone, where T is not the best temperature."""
     alone, best, refitted = (record.find(name) for name in ("T* only", TEMPERATURE, REFITTED))
     if alone is None or best is None or refitted is None:
         return []
@@ -404,7 +404,7 @@ def _temperature_alone(record: ClampingEvaluation) -> list[str]:
 
 
 def _cross_validated(summary: ClampingSummary) -> list[str]:
-    """Return how the strength was chosen, and how much that number is worth."""
+    """Return how the strength was chosen, and how reliable its held-out gain is."""
     if not summary.trials:
         return []
     best = min(summary.trials, key=lambda trial: trial.change)
@@ -432,7 +432,7 @@ def _gains(record: ClampingEvaluation) -> list[str]:
 
 
 def _changed(record: ClampingEvaluation) -> list[str]:
-    """Return how many predictions change, and the accuracy where δ alone does something else to it."""
+    """Return how many predictions change, and the accuracy where its change differs from that by δ alone."""
     if record.effect is None or record.without_delta not in {TEMPERATURE, UNCALIBRATED}:
         return accuracy_sentences(record.clamped)
     return [f"It changes the predicted class of {percent_text(record.clamped.changed)} of samples."]

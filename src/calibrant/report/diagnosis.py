@@ -46,8 +46,8 @@ from calibrant.report.page import (
 from calibrant.report.shift import RUN_TEST, brief_shift_sections, shift_section, shift_sentences
 
 _DRAWN = ("confidence", "right", "wrong")  # fields of a density with hundreds of points, which only a figure needs
-_FEW = 2  # runs whose deviation says little about their noise
-_ALL_EPOCHS, _MOST_EPOCHS = 10, 7  # columns: so many are shown without a gap, and so many of more
+_FEW = 2  # number of runs up to which the standard deviation says little
+_ALL_EPOCHS, _MOST_EPOCHS = 10, 7  # most epochs that are all shown, and columns where there are more
 _LEARNED = "#.4g"  # a weight decay may be of any size
 _TERMS = {
     "reliability": "reliability", "resolution": "resolution", "uncertainty": "uncertainty", "refinement": "refinement",
@@ -530,7 +530,7 @@ def _full_name(record: Diagnosis) -> str:
 
 
 def diagnosis_notes(record: Diagnosis) -> list[str]:
-    """Return what runs lack, why maps could not be fitted, and warnings; what candidates share stands once."""
+    """Return what runs lack, why maps could not be fitted, and warnings; what candidates share is said once."""
     pairs = [(note, one.name) for one in record.candidates for note in one.notes]
     for one in record.calibratability:
         pairs += [(f"{where}: not fitted, because {why}", one.candidate) for where, why in one.failures.items()]

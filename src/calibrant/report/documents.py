@@ -52,7 +52,7 @@ _KINDS = {"png": "image/png", "svg": "image/svg+xml"}
 _TONES: dict[Tone, str] = {"good": "✓ ", "bad": "✗ ", "open": "? ", "neutral": ""}
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
-# Colours of the figures: Okabe and Ito's blue and vermilion, which all readers can tell apart.
+# Colours of the figures: Okabe and Ito's blue and vermilion, which are distinguishable with any colour vision.
 _STYLE = """
 .calibrant { --ink: #1c2024; --dim: #5b636b; --line: #d9dde1; --card: #f5f7f8; --good: #00695c; --bad: #b23c00;
   --open: #7a5b00; --link: #0060a0; color: var(--ink); font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; }
@@ -106,7 +106,7 @@ def to_html(page: Page) -> str:
 
 
 def to_html_fragment(page: Page) -> str:
-    """Return a page as an element that can stand in another document, such as a notebook."""
+    """Return a page as an element of another document, such as a notebook."""
     parts = [
         f"<style>{_STYLE}</style>",
         f"<h1>{_escaped(page.heading)}</h1>",

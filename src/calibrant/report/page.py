@@ -117,7 +117,7 @@ class Section:
 @final
 @dataclass(frozen=True)
 class Figure:
-    """A picture: its file, for a page that links it, and its content, for a page that must stand alone."""
+    """A picture: its file, for a page that links it, and its content, for a self-contained page."""
 
     title: str
     path: PurePath | None = None

@@ -175,7 +175,7 @@ def _layout(columns: tuple[Column, ...], rows: Sequence[tuple[Cell, ...]], width
 
 
 def _mark(cell: Cell, column: Column) -> str:
-    """Return the mark as it stands behind the text: apart from a name, close to a number."""
+    """Return the mark with the space before it: after a name one, after a number none."""
     return f" {cell.mark}" if cell.mark and column.is_text else cell.mark
 
 

@@ -162,8 +162,8 @@ def test_a_folder_of_stopped_runs_alone_is_refused(calibrant, made):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "nowhere must be a folder that calibrant train has left; there is none of that name."),
-        (["file"], "file must be a folder that calibrant train has left; it is a file."),
+        (["nowhere"], "nowhere must be a folder written by calibrant train; it does not exist."),
+        (["file"], "file must be a folder written by calibrant train; it is a file."),
         (["empty"], "it has no settings.json"),
         (["runs", "runs/ce-0"], "is named twice"),
         (["runs", "others"], "must have the same classes, in the same order"),

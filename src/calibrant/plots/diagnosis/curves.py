@@ -104,7 +104,7 @@ def plot_validation_sizes(diagnosis: Diagnosis, *, figure: Figure | None = None,
     """Draw the ECE after each map over the number of samples it was fitted on, with the range over runs and draws.
 
     The range narrows towards all samples also because draws then share most of them. Where the uncalibrated network
-    lies far above all panels, an arrow with its number stands in for its line. Fits that failed are counted above a
+    lies far above all panels, an arrow with its number replaces its line. Fits that failed are counted above a
     panel, and are in no mean.
 
     Raises:
@@ -165,7 +165,7 @@ def _draw_sizes(ax: Axes, curve: ValidationSize, looks: list[MapLook], top: floa
 
 
 def _failures(curve: ValidationSize) -> str:
-    """Count the fits that failed, of all maps: the mean drawn is that of the others, which were the lucky ones."""
+    """Count the failed fits of all maps: the mean that is drawn is that of the others, and so is optimistic."""
     points = [point for point in curve.points if any(point.failed.values())]
     if not points:
         return ""
@@ -313,7 +313,7 @@ def _draw_learned_option(ax: Axes, curve: EpochCurves, name: str, line: Look, sp
 def plot_learned_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
     """Draw histograms of the final top logit, one line a group of samples that were learned in the same epochs.
 
-    Every histogram is as tall as its line, whatever the number of its samples, whose share stands beside it. Where
+    Every histogram is as tall as its line, whatever the number of its samples, whose share is written beside it. Where
     lines slope to the left from top to bottom, the network still gives samples that it learned late a lower logit;
     where they lie under each other, it no longer distinguishes hard samples from easy ones.
 

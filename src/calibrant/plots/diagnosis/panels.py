@@ -71,7 +71,7 @@ def panel_grid(
     width: float = 2.6,
     keys: int = 0,
 ) -> PanelGrid:
-    """Divide a figure so that panels are about as large as asked for.
+    """Divide a figure so that panels have about the requested size.
 
     Args:
         names: Names of the candidates, or of whatever has panels.
