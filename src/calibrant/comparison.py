@@ -30,7 +30,7 @@ from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, 
 from calibrant.notebook import HasReport
 from calibrant.predictions import Predictions
 
-# Share of the test samples that may be in both sets by chance.
+# A larger share of the test samples in both sets is no chance.
 _BY_CHANCE = 0.01
 # Standard errors between the two accuracies; chance alone exceeds them in 6 of 100,000 cases.
 _Z_DIFFERENT = 4.0
@@ -62,10 +62,10 @@ def check_held_out(calibration: Predictions, test: Predictions) -> tuple[Caution
         )
     names, others = calibration.class_names, test.class_names
     if names is not None and others is not None and names != others:
-        place = next(i for i, pair in enumerate(zip(names, others, strict=True)) if pair[0] != pair[1])
+        index = next(i for i, pair in enumerate(zip(names, others, strict=True)) if pair[0] != pair[1])
         raise InputError(
-            f"calibration and test samples must name the classes alike, in the same order; class {place} is "
-            f"{names[place]!r} in one and {others[place]!r} in the other."
+            f"calibration and test samples must name the classes alike, in the same order; class {index} is "
+            f"{names[index]!r} in one and {others[index]!r} in the other."
         )
     cautions = tuple(_cautions(calibration, test))
     for caution in cautions:
@@ -125,7 +125,7 @@ def samples_in_both(first: Predictions, second: Predictions) -> int:
 
 
 def _fingerprints(samples: Predictions) -> np.ndarray:
-    """One number per sample that no other sample has by chance; those that occur once."""
+    """Return one number per sample, which no other sample has by chance; only those that occur once."""
     direction = torch.rand(samples.n_classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     parts = [block.logits.double() @ direction.to(samples.logits.device) for block in samples.blocks()]
     # Rounded, because products of matrices of other shapes differ in their last digits.
@@ -246,7 +246,7 @@ class Comparison(HasReport):
         return WhyUncalibrated.too_few_samples if is_open else WhyUncalibrated.nothing_helps
 
     def frame_rows(self) -> list[dict[str, Any]]:
-        """One row per method: its metrics, the share of changed predictions, and the time or failure of the fit."""
+        """Return a row per method: metrics, share of changed predictions, and the time or failure of the fit."""
         return [
             {
                 "method": method.name,
@@ -260,12 +260,12 @@ class Comparison(HasReport):
         ]
 
     def find(self, name: str) -> MethodResult | None:
-        """The method of this name, if it has metrics."""
+        """Return the method of this name, if it has metrics."""
         return next((method for method in self.fitted if method.name == name), None)
 
 
 def comparison_metrics(n_bins: int = 15) -> tuple[Metric, ...]:
-    """The metrics of a comparison; the first, the log-loss, decides."""
+    """Return the metrics of a comparison; the first, the log-loss, decides."""
     return NLL(), Brier(), ECE(n_bins), ACE(n_bins), SCE(n_bins), AUROC(), AURC(), Accuracy()
 
 
@@ -337,13 +337,13 @@ def compare(
     bootstrap = PairedBootstrap(test, metrics, resamples=resamples, seed=seed)
     results: list[MethodResult] = []
     bootstrap_values: dict[str, dict[str, Tensor]] = {}
-    for place, (name, method) in enumerate(methods.items()):
-        progress(f"fitting {name}", place, len(methods))
+    for done, (name, method) in enumerate(methods.items()):
+        progress(f"fitting {name}", done, len(methods))
         trial = try_fit(method.fit, calibration, test)
         if trial.transformed is None:
             results.append(MethodResult(name, method.title, notes=trial.notes, failure=trial.failure))
             continue
-        progress(f"evaluating {name}", place, len(methods))
+        progress(f"evaluating {name}", done, len(methods))
         bootstrap_values[name] = bootstrap.values(trial.transformed)
         results.append(
             MethodResult(
@@ -372,7 +372,7 @@ def compare(
 def _with_differences(
     results: Sequence[MethodResult], bootstrap: PairedBootstrap, bootstrap_values: dict[str, dict[str, Tensor]]
 ) -> tuple[MethodResult, ...]:
-    """The methods by log-loss, with their differences from both baselines and from the best."""
+    """Sort the methods by log-loss, with their differences from both baselines and from the best."""
     ordered = sorted(results, key=lambda method: (method.failure is not None, math.isnan(method.nll), method.nll))
 
     def differences_from(baseline: str) -> dict[str, dict[str, Difference]]:

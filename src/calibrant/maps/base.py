@@ -210,7 +210,7 @@ class Map(FittedModule, ABC):
         return self._result(precise, logits)
 
     def _result(self, precise: Tensor, logits: Tensor) -> Tensor:
-        """The calibrated logits in the type of the given ones, from logits of working precision."""
+        """Return the calibrated logits in the type of the given ones, from logits of working precision."""
         unchecked = self.keeps_predicted_exactly and logits.dtype == precise.dtype
         return as_result(self.calibrated(precise), logits, keeps_predicted=self.keeps_predicted and not unchecked)
 
@@ -274,7 +274,7 @@ def as_result(calibrated: Tensor, logits: Tensor, *, keeps_predicted: bool) -> T
 
 @final
 class Identity(Map):
-    """The logits unchanged."""
+    """A map that leaves the logits unchanged."""
 
     kind: ClassVar[str] = "identity"
     keeps_predicted_exactly: ClassVar[bool] = True
@@ -291,13 +291,13 @@ class ChainMap(Map):
     """Maps for the same classes, at least one, applied one after the other."""
 
     kind: ClassVar[str] = "chain"
-    keeps_predicted_exactly: ClassVar[bool] = True  # each map has seen to it
+    keeps_predicted_exactly: ClassVar[bool] = True  # by each map
 
     def __init__(self, maps: Sequence[Map], *, n_classes: int) -> None:
-        kinds_of_result = [part.gives_log_probs for part in maps if part.gives_log_probs is not None]
+        known = [part.gives_log_probs for part in maps if part.gives_log_probs is not None]
         super().__init__(
             n_classes,
-            gives_log_probs=kinds_of_result[-1] if kinds_of_result else None,
+            gives_log_probs=known[-1] if known else None,
             keeps_predicted=all(part.keeps_predicted for part in maps),
         )
         self.maps = nn.ModuleList(maps)
@@ -443,8 +443,8 @@ class Mixture(Map):
 class LogMixture(Map):
     """Mean of the log-probabilities of several maps, normalised: the geometric mean of their probabilities.
 
-    Unlike a mean of probabilities it is no flatter than the maps are where they agree. Arguments are as for
-    :class:`Mixture`.
+    This is the logarithmic opinion pool. Unlike a mean of probabilities it is no flatter than the maps if they agree.
+    Arguments are as for :class:`Mixture`.
     """
 
     kind: ClassVar[str] = "log_mixture"

@@ -275,7 +275,7 @@ class TestTheDefaultCandidate:
         found = rank(predictions, (TemperatureScaling(), Picky()), default=TemperatureScaling(), partner=Picky())
         assert found.chosen.name == "temperature"
 
-    def test_challengers_that_do_not_lead_after_a_fold_are_not_tried_in_the_others(self):
+    def test_alternatives_that_do_not_lead_after_a_fold_are_not_tried_in_the_others(self):
         predictions = rows(500, scale=3.0)
         found = rank(predictions, (TemperatureScaling(), Overfit()), default=TemperatureScaling())
         tried = {each.name: each.folds for each in found.results}
