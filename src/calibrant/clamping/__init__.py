@@ -1,4 +1,4 @@
-"""Neural Clamping: a frozen network calibrated by one δ added to every input and a map behind its logits."""
+"""Neural Clamping: a frozen network calibrated by one δ added to every input and a map applied to its logits."""
 
 from calibrant.clamping.evaluation import (
     CLAMPED,

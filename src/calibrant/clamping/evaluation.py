@@ -1,4 +1,4 @@
-"""Evaluate a clamped network on samples that nothing was fitted on, beside what a map of its logits alone would do."""
+"""Evaluate a clamped network on held-out samples, and compare it with maps of its logits alone."""
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
@@ -92,7 +92,7 @@ class NetworkPredictions:
 @final
 @dataclass(frozen=True)
 class ClampingEvaluation:
-    """A clamped network beside its baselines.
+    """A clamped network and its baselines; δ* and T* are the δ and T of the clamped network.
 
     ``methods`` are the uncalibrated network, temperature scaling, the head alone where it is another method, and the
     clamped network, in this order, without those that could not be fitted. The ``differences`` of the clamped network
@@ -102,7 +102,7 @@ class ClampingEvaluation:
     ``head* only``) and, where that T is not the best for the log-loss at this δ, the T that is (``TS on δ*``).
 
     The effect of δ alone is the difference between two methods with the same kind of head, at its optimum for the
-    log-loss, behind x + δ (``with_delta``) and behind x (``without_delta``). Both names are None where δ is 0 or a head
+    log-loss, at x + δ (``with_delta``) and at x (``without_delta``). Both names are None where δ is 0 or a head
     has no optimum. A clamped network against temperature scaling would not do: by a focal loss, or by a descent that
     stopped early, its T is not the best, and what that costs is not the effect of δ.
     """
@@ -153,12 +153,12 @@ class ClampingEvaluation:
         return differences is not None and differences["nll"].side != "better"
 
     def find(self, name: str) -> MethodResult | None:
-        """The method or part of this name, if it has metrics."""
+        """Return the method or part of this name, if it has metrics."""
         return next((method for method in (*self.methods, *self.parts) if method.name == name), None)
 
 
 def clamping_metrics(n_bins: int = 15) -> tuple[Metric, ...]:
-    """The metrics of the evaluation."""
+    """Return the metrics of the evaluation."""
     return Accuracy(), NLL(), ECE(n_bins), ACE(n_bins), Brier(), AUROC()
 
 
@@ -195,7 +195,7 @@ def evaluate_clamping(  # noqa: PLR0913  # two sets of samples, each before and 
             needed.
         head: The method of the head; temperature scaling unless given.
         n_bins: Number of bins of the binned calibration errors.
-        resamples: Draws behind intervals and tests.
+        resamples: Number of bootstrap draws of intervals and tests.
         seed: Random seed; the same seed gives the same numbers.
 
     Warns:
@@ -208,35 +208,37 @@ def evaluate_clamping(  # noqa: PLR0913  # two sets of samples, each before and 
             f"head must be the method that fitted the clamped model's head, {type(clamped.head).__name__}; got "
             f"{head.name}."
         )
-    delta, kind = clamped.delta.detach().double(), expression_of(head)
+    delta, head_name = clamped.delta.detach().double(), expression_of(head)
     has_delta, is_refitted = bool(delta.any()), needs_refit(clamped)
     results = _Results(before, n_bins, resamples, seed)
     methods = {expression_of(method): method for method in (Uncalibrated(), TemperatureScaling(), head)}
     for name, method in methods.items():
         results.add_trial(name, method, try_fit(method.fit, calibration, before), [UNCALIBRATED])
     parts = []
-    if has_delta and kind != UNCALIBRATED:
+    if has_delta and head_name != UNCALIBRATED:
         parts.append("T* only" if isinstance(clamped.head, Scale) else "head* only")
         alone = copy.deepcopy(clamped.head).to(before.logits.device)
         results.add(
-            MethodResult(parts[0], "The clamped network's head without δ", map=alone), alone.transform(before), [kind]
+            MethodResult(parts[0], "The clamped network's head without δ", map=alone),
+            alone.transform(before),
+            [head_name],
         )
     if is_refitted:
         parts.append(REFITTED)
-        results.add_trial(REFITTED, TemperatureScaling(), _refitted(clamped, calibration_after, after), [kind])
+        results.add_trial(REFITTED, TemperatureScaling(), _refitted(clamped, calibration_after, after), [head_name])
     # Without δ it is the head alone to the last digits, which a paired test would find; by a focal loss it is not.
-    baselines = [name for name in (REFITTED, *methods) if has_delta or summary.gamma > 0 or name != kind]
+    baselines = [name for name in (REFITTED, *methods) if has_delta or summary.gamma > 0 or name != head_name]
     result = MethodResult(CLAMPED, NeuralClamping.title, seconds=summary.seconds, notes=summary.all_notes)
     results.add(result, after, baselines)
     with_delta = REFITTED if is_refitted else CLAMPED
-    is_known = has_delta and with_delta in results.known and kind in results.known
+    is_known = has_delta and with_delta in results.known and head_name in results.known
     return ClampingEvaluation(
         tuple(results.known[name] for name in (*methods, CLAMPED) if name in results.known),
         tuple(results.known[name] for name in parts if name in results.known),
         with_delta if is_known else None,
-        kind if is_known else None,
+        head_name if is_known else None,
         summary,
-        head=kind,
+        head=head_name,
         temperature=clamped.temperature if isinstance(clamped.head, Scale) else None,
         norm=float(delta.norm()),
         largest=float(delta.abs().max()),
@@ -292,7 +294,7 @@ def _summary(clamped: ClampedModel) -> ClampingSummary:
 
 
 def _refitted(clamped: ClampedModel, calibration: Predictions | None, test: Predictions) -> Trial:
-    """Temperature scaling of the network at x + δ."""
+    """Fit temperature scaling to the network at x + δ."""
     if calibration is None:
         raise InputError(
             "calibration_after must be given where the clamped network's T is not the log-loss's optimum (a focal loss "

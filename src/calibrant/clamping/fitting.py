@@ -271,9 +271,9 @@ def _fit_exactly(
     if minimum.end == "out of passes":
         warnings.warn(
             CalibrantWarning(
-                f"δ is not quite at its optimum after {minimum.certificate.passes:.0f} passes: the next step predicts "
-                f"{minimum.predicted_decrease:.1e} less of an objective of {minimum.certificate.objective:.4f}. Allow "
-                "more max_passes, or give a larger strength.",
+                f"δ is not quite at its optimum after {minimum.certificate.passes:.0f} passes: the next step should "
+                f"lower the objective, {minimum.certificate.objective:.4f}, by {minimum.predicted_decrease:.1e}. "
+                "Allow more max_passes, or give a larger strength.",
                 caveat=Caveat.not_at_optimum,
             ),
             stacklevel=2,
@@ -288,8 +288,8 @@ def _fit_exactly(
     if minimum.end != "stuck":
         return result
     return result.with_notes(
-        "δ ended at a kink of the objective, where no step leads further down; without it the next would predict "
-        f"{minimum.predicted_decrease:.1e} less."
+        "δ ended at a kink of the objective, where no step leads further down; without it the next step would "
+        f"lower it by {minimum.predicted_decrease:.1e}."
     )
 
 

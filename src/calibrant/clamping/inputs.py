@@ -15,8 +15,8 @@ from calibrant.errors import InputError
 from calibrant.inference import LabelledInputs
 from calibrant.numerics.softmax import to_working_precision
 
-# Rounding of a normalisation in float32, relative to the range's ends; far less than a step of 8 bits.
-_ROUNDING = 1e-5
+# Inputs may lie outside the range by this fraction of its ends: rounding of a normalisation in float32.
+_OUTSIDE = 1e-5
 
 
 @final
@@ -82,7 +82,7 @@ class InputSpace:
         ``positions`` are their row numbers, (m,), for the message; None to name no row.
         """
         low, high = self.bounds(inputs[0])
-        slack = max(_ROUNDING, 2 * torch.finfo(inputs.dtype).eps) * torch.maximum(low.abs(), high.abs())
+        slack = max(_OUTSIDE, 2 * torch.finfo(inputs.dtype).eps) * torch.maximum(low.abs(), high.abs())
         outside = (inputs < low - slack) | (inputs > high + slack)
         if not bool(outside.any()):
             return
@@ -162,13 +162,13 @@ Augmentation: TypeAlias = Literal["none", "crop", "crop-flip"]
 # Pixels by which an image of 32 or more is shifted at most, as in the papers; smaller ones in proportion.
 _PADDING, _FULL_SIDE = 4, 32
 _SEED_STRIDE = 100_003  # so that the draws of one seed do not meet those of the next
-_MOST_SEED = 2**63  # of torch
+_MOST_SEED = 2**63  # torch's limit
 
 
 @final
 @dataclass(frozen=True)
 class InputPreparation:
-    """What is done to inputs while δ is learned: augmentation, and then x + δ, clipped if the space says so."""
+    """Prepares inputs while δ is learned: augments them, adds δ, and clips the sum if the space says so."""
 
     space: InputSpace | None = None
     augmentation: Augmentation = "none"
@@ -177,7 +177,7 @@ class InputPreparation:
 
     @property
     def n_views(self) -> int:
-        """How often a pass sees a sample; once if copies would not differ."""
+        """Number of copies of a sample in a pass; 1 if they would not differ."""
         return 1 if self.augmentation == "none" else self.views
 
     def generator(self, number: int) -> torch.Generator:
@@ -227,7 +227,7 @@ class Basis(NamedTuple):
 
     shape: tuple[int, ...]  # of the coefficients
     to_delta: Callable[[Tensor], Tensor]  # coefficients -> δ, of an input's shape
-    transpose: Callable[[Tensor], Tensor]  # the transpose: gradient in δ -> gradient in the coefficients
+    transpose: Callable[[Tensor], Tensor]  # gradient in δ -> gradient in the coefficients
 
 
 @final

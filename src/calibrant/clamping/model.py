@@ -1,4 +1,4 @@
-"""The clamped model: a frozen network with δ before it and a map behind it; the summary of its fit; its file.
+"""The clamped model: a frozen network, δ added to its inputs, a map applied to its logits; its summary; its file.
 
 The file is one safetensors file. Its tensors are ``delta``, those of the head's ``state_dict`` after ``head.``, and
 optionally those of the network's after ``network.``. The metadata has one JSON document under the key ``calibrant``:
@@ -369,7 +369,7 @@ def load_clamped(path: str | os.PathLike[str], model: nn.Module | None = None) -
 
 @final
 class _MissingNetwork(nn.Module):
-    """Placeholder of the network."""
+    """Stands for the network of a model that was loaded without one."""
 
     def forward(self, _inputs: Tensor) -> Never:
         raise InputError("this clamped model was loaded without its network; give it: load_clamped(path, model).")

@@ -1,4 +1,4 @@
-"""``NeuralClamping``: options and fit of a frozen network calibrated by δ before it and a map of logits behind it."""
+"""``NeuralClamping``: calibrate a frozen network by a δ added to its inputs and a map applied to its logits."""
 
 import dataclasses
 import math
@@ -54,7 +54,7 @@ _MOST_SAMPLES, _MOST_OUTSIDE = 512, 0.5
 class NeuralClamping:
     """Add one learned δ to every input of a frozen network, and calibrate its logits there: softmax(f(x + δ) / T).
 
-    The paper's method with a solver and a choice of λ of our own: T (or another head) is solved exactly for every δ, δ
+    The paper's method with another solver and choice of strength: T (or another head) is solved exactly for every δ, δ
     is fitted to its optimum with a certificate, and the strength of its penalty is chosen by log-loss on held-out
     samples. Where δ helps by no more than chance, the result is δ = 0, the head alone, and the summary says so. That is
     the usual result for an image network with a few thousand calibration images: a free δ overfits them, and costs
@@ -63,11 +63,11 @@ class NeuralClamping:
     Formula: min over δ and T of Σ_i FL_γ(f(x_i + δ) / T, y_i) + λ ‖δ‖²  (eq. 9), λ = n · strength
 
     Args:
-        head: Calibrator behind the network; refitted for every δ. It must minimise the log-loss of all classes, and a
-            penalty of its own at most (temperature, vector, svs, sms, ets).
+        head: Calibrator of the network's logits, refitted for every δ. It must minimise the log-loss of all classes,
+            with at most a penalty of its own (temperature, vector, svs, sms, ets).
         gamma: γ of the focal loss; 0 is the cross-entropy. A tuple is tried in separate fits, for ``calibration-ece``.
-        strength: Strength of the penalty, per sample; infinity is the head alone. ``path`` tries up to 13, from strong
-            to weak. A tuple is tried instead. ``tenth-of-loss`` and ``tenth-as-term`` are the two readings of the
+        strength: Strength of the penalty, λ per sample; infinity is the head alone. ``path`` tries up to 13, from
+            strong to weak. A tuple is tried instead. ``tenth-of-loss`` and ``tenth-as-term`` are two readings of the
             paper's rule: λ is a tenth of the initial loss, or the whole term is.
         choose_by: Criterion among several: the log-loss of held-out folds, or, as in the paper, the calibration error
             of the calibration samples themselves.
@@ -157,7 +157,7 @@ class NeuralClamping:
             self._set("batch_size", check_at_least(self.batch_size, 1, "batch_size"))
         self._check_together()
 
-    def _set(self, name: str, value: object) -> None:  # Python's own number, which JSON can hold, for a NumPy one
+    def _set(self, name: str, value: object) -> None:  # the checked value: a Python number, which JSON can hold
         object.__setattr__(self, name, value)
 
     @classmethod
@@ -363,7 +363,7 @@ def _plain(value: object) -> Any:
 
 
 def _size_note(delta: Tensor, samples: LabelledInputs) -> str | None:
-    """Return a note on a δ that is so large that x + δ is hardly an input any more; usually None."""
+    """Return a note on a δ that is so large that it dominates the inputs; usually None."""
     if not bool(delta.any()):
         return None
     chosen = torch.arange(0, len(samples), -(-len(samples) // _MOST_SAMPLES))
@@ -385,4 +385,4 @@ def _size_note(delta: Tensor, samples: LabelledInputs) -> str | None:
         reasons.append(f"{share:.0%} of the numbers in x + δ lie outside the inputs' range, {low:.3g} to {high:.3g}")
     if not reasons:
         return None
-    return f"{', and '.join(reasons)}: the network sees hardly any of its inputs. Give a larger strength."
+    return f"{', and '.join(reasons)}: δ dominates the inputs. Give a larger strength."

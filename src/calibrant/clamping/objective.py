@@ -1,4 +1,4 @@
-"""The objective of Neural Clamping (eq. 9): focal loss behind a fitted head, plus a penalty on the size of δ.
+"""The objective of Neural Clamping (eq. 9): focal loss after a fitted head, plus a penalty on the size of δ.
 
 Both are per sample here: the mean loss plus strength · ‖δ‖². Eq. 9 sums the losses, so its λ is the strength times the
 number of samples.
@@ -43,7 +43,7 @@ Penalty: TypeAlias = Literal["squared", "norm"]
 class Objective:
     """Mean loss of samples, and the penalty on δ's coefficients."""
 
-    gamma: float = 0.0  # of the focal loss; 0 is the cross-entropy
+    gamma: float = 0.0  # γ of the focal loss; 0 is the cross-entropy
     strength: float = 1.0  # factor of the penalty
     penalty: Penalty = "squared"  # ‖δ‖², as in eq. 9; "norm" is ‖δ‖, as in the authors' toolkit
     clip: float = 0.0  # distance of a label's probability from 0 and 1, beyond which it has no gradient; toolkit: 1e-7
@@ -57,7 +57,7 @@ class Objective:
 
     @torch.no_grad()
     def mean_loss(self, head: Map, logits: Tensor, labels: Tensor) -> float:
-        """Return the mean loss of logits (n, k) behind a head."""
+        """Return the mean loss of a head's output for logits (n, k)."""
         return float(self.sample_losses(head(logits).double(), labels).mean())
 
     def penalty_of(self, coefficients: Tensor) -> float:
@@ -77,7 +77,7 @@ class Objective:
         return self.strength / norm if norm > 0 else 0.0
 
 
-# The head: the map behind the network, refitted for every δ.
+# The head: the map of the network's logits, refitted for every δ.
 
 # Fitted one class at a time; or to features of the logits that themselves depend on all samples.
 _OTHER_LOSS = (
@@ -88,7 +88,7 @@ _OTHER_LOSS = (
     PlattScaling,
     QuadraticScaling,
 )
-# They begin with a temperature, and count half an unseen mistake where there is none.
+# Heads that start with a temperature, and count half an unseen mistake where every prediction is right.
 _TEMPERATURE_FIRST = (TemperatureScaling, StructuredVectorScaling, StructuredMatrixScaling)
 
 
@@ -98,7 +98,7 @@ class HeadFit:
 
     Args:
         calibrator: The head's method. It must minimise the same loss as δ, at most with a penalty of its own, as svs
-            and sms do: only then is the gradient behind a fixed head that of the head following δ.
+            and sms do: only then is the gradient with a fixed head that of the head following δ.
         gamma: γ of the objective's focal loss, which a temperature minimises too.
 
     Raises:
@@ -136,7 +136,7 @@ class HeadFit:
         calibrator = self._calibrator
         if self.is_temperature and self._gamma > 0:
             calibrator = TemperatureScaling(criterion="focal", gamma=self._gamma)
-        problem = f"the head {calibrator.name} could not be fitted behind x + δ"
+        problem = f"the head {calibrator.name} could not be fitted at x + δ"
         advice = " Or penalise δ, which caused this, with a larger strength." if with_delta else ""
         if isinstance(calibrator, _TEMPERATURE_FIRST) and bool((logits.argmax(dim=1) == labels).all()):
             # It would count half an unseen mistake, and no longer minimise the objective that δ follows.
@@ -154,7 +154,7 @@ class HeadFit:
 
 
 def own_penalty(head: Map, logits: Tensor, labels: Tensor) -> float:
-    """Return what a head's own penalty adds to the mean log-loss of the samples it was fitted to; 0 for one without."""
+    """Return the penalty of a head on its own parameters: the objective of its fit minus the mean log-loss; or 0."""
     if head.summary is None or head.summary.certificate is None:
         return 0.0
     return head.summary.certificate.objective - Objective().mean_loss(head, logits.double(), labels)
@@ -191,7 +191,7 @@ def _check_minimises_the_objective(calibrator: Calibrator) -> None:
 # Heads in two steps, a temperature first and the rest for it (SVS, SMS, ETS). The temperature minimises the log-loss by
 # itself, not the sum that the rest of the head and δ minimise, so its change with δ changes that sum to first order. It
 # moves by its own optimality condition, Σ_i h_i(β) = 0 with h_i the derivative of a sample's log-loss in β = 1/T, and
-# its part of the gradient is that of one more term per sample, share · h_i.
+# its part of the gradient is that of one more term per sample, sensitivity · h_i.
 
 # A temperature further from its optimum than this, relative to it, is at a bound, and stays there.
 _AT_BOUND = 1e-2
@@ -202,11 +202,11 @@ class FirstTemperature(NamedTuple):
     """Contribution of a two-step head's temperature to the gradient in δ."""
 
     beta: float  # inverse temperature
-    share: float  # -(dF/dβ) / Σ h_i'(β), F being the mean loss behind the whole head
+    sensitivity: float  # -(dF/dβ) / Σ h_i'(β), F being the mean loss after the whole head
 
     def sample_terms(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return a term per sample, (n,), for logits (n, k); only its gradient is meaningful."""
-        return self.share * _beta_gradients(logits, labels, self.beta)
+        return self.sensitivity * _beta_gradients(logits, labels, self.beta)
 
 
 def temperature_sensitivity(head: Map, logits: Tensor, labels: Tensor, objective: Objective) -> FirstTemperature | None:
@@ -225,7 +225,7 @@ def temperature_sensitivity(head: Map, logits: Tensor, labels: Tensor, objective
     curvature = float((probs * deviation.square()).sum(dim=1).mean())
     if abs(gradient) > _AT_BOUND * beta * curvature:
         return None
-    with torch.enable_grad():  # the derivative of the mean loss behind the whole head, its other parameters fixed
+    with torch.enable_grad():  # the derivative of the mean loss after the whole head, its other parameters fixed
         leaf = torch.tensor(beta, dtype=torch.float64, device=logits.device, requires_grad=True)
         calibrated = functional_call(head, {"maps.0.temperature": 1 / leaf}, (precise,))
         (slope,) = torch.autograd.grad(objective.sample_losses(calibrated, labels).mean(), leaf)

@@ -2,7 +2,7 @@
 
 Memory holds one batch of inputs and its activations; only logits are kept for all samples. A pass with a gradient costs
 a forward and a backward run to the input: weights have no gradient here. Where the network allows it, the backward run
-ends behind the first layer.
+ends at the first layer's output.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ class Passes:
     preparation: InputPreparation = field(default_factory=InputPreparation)  # augments passes with a gradient only
     batch_size: int | None = None
     precision: Precision = "float32"  # of matrix products on a GPU
-    first_layer: "FirstLayer | None" = None  # behind it δ is added in passes with a gradient, where that is equivalent
+    first_layer: "FirstLayer | None" = None  # passes with a gradient add δ to its output, where that is equivalent
 
     def __post_init__(self) -> None:
         self.device = device_of(self.model)
@@ -190,13 +190,13 @@ def _stored(all_logits: Tensor | None, logits: Tensor, places: Tensor, n: int) -
     return all_logits
 
 
-# δ behind the first layer. A convolution or linear layer gives W(x + δ) = Wx + Wδ, so δ can be added behind it: the
+# δ after the first layer. A convolution or linear layer gives W(x + δ) = Wx + Wδ, so Wδ can be added to its output: the
 # backward run then ends there for every sample, and passes through the layer once for all of them. Whether a network
 # allows it (nothing nonlinear before its first layer, no second path for x) is tested numerically.
 
 _LINEAR = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _SAME = 1e-4  # largest difference of equivalent logits, relative to their range
-_TEST_SAMPLES = 2  # samples
+_TEST_SAMPLES = 2  # that the equivalence is tested on
 # Sizes of the perturbations tried, in standard deviations of the inputs: networks that clip do so far out.
 _SIZES = (0.1, 3.0, 30.0)
 
@@ -251,7 +251,7 @@ class FirstLayer:
 
 
 def find_first_layer(model: nn.Module, inputs: Tensor) -> FirstLayer | None:
-    """Return the network's first layer, if on these inputs adding δ behind it is the same as adding δ to the input."""
+    """Return the network's first layer, if on these inputs δ can be added to its output instead of the input."""
     called: list[nn.Module] = []
     handles = [
         module.register_forward_pre_hook(lambda module, _inputs: called.append(module))
@@ -281,8 +281,8 @@ def _is_equivalent(first: FirstLayer, model: nn.Module, inputs: Tensor) -> bool:
         delta = (size * scale * torch.randn(inputs.shape[1:], generator=generator)).to(inputs)
         direct = extract_logits(model(inputs + delta)).float()
         with first.adding(first.output_shift(delta)):
-            behind = extract_logits(model(inputs.clone())).float()
+            after_layer = extract_logits(model(inputs.clone())).float()
         spread = float(direct.max() - direct.min())
-        if not float((direct - behind).abs().max()) <= _SAME * spread:  # also if it is NaN
+        if not float((direct - after_layer).abs().max()) <= _SAME * spread:  # also if it is NaN
             return False
     return True

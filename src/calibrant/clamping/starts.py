@@ -17,15 +17,16 @@ from calibrant.errors import CalibrantWarning, InputError
 from calibrant.inference import LabelledInputs, device_of, extract_logits, frozen
 
 Eta: TypeAlias = Literal["theorem", "quantile", "epsilon"]
-# Relative to the range's largest number: the rounding of a normalisation in float32, far less than a step of 8 bits.
-_ROUNDING = 1e-6
+# An input this near to an end of the range, relative to the range's largest number, is at the end. Smaller than the
+# tolerance of ``check_inside``, so that steps of 16-bit images still count.
+_AT_END = 1e-6
 # Quantiles are taken from at most so many samples, fewer of large inputs: so many numbers in all.
 _SAMPLED, _SAMPLED_NUMBERS = 2000, 1 << 27
 _SORTED_NUMBERS = 1 << 24  # at once
 
 
 def unlabelled_samples(data: object) -> LabelledInputs:
-    """Return data as samples; inputs alone, (n, ...), get labels of zeros, which must not be used."""
+    """Return data as samples whose labels must not be used: inputs alone, (n, ...), get zeros."""
     if isinstance(data, Tensor | np.ndarray):
         return LabelledInputs.of((data, torch.zeros(data.shape[:1], dtype=torch.int64)))
     return LabelledInputs.of(data)
@@ -168,7 +169,7 @@ class DataDrivenStart(Start):
             step = step if ends is None else step.minimum(beta - alpha)
             return step, step
         down, up = entropy.low_quantile.double() - alpha, beta - entropy.high_quantile.double()
-        share = max(_ROUNDING, 2 * torch.finfo(entropy.low.dtype).eps)
+        share = max(_AT_END, 2 * torch.finfo(entropy.low.dtype).eps)
         rounding = share * torch.maximum(alpha.abs(), beta.abs())
         return torch.where(down > rounding, down, 0.0), torch.where(up > rounding, up, 0.0)
 
@@ -247,7 +248,7 @@ def entropy_gradient(
 
 
 def _drawn(samples: LabelledInputs, seed: int) -> Tensor:
-    """Draw the samples behind the quantiles, (n,) bool, on the CPU and so the same on every device."""
+    """Draw the samples of the quantiles, (n,) bool, on the CPU and so the same on every device."""
     size = min(len(samples), _SAMPLED, max(1, _SAMPLED_NUMBERS // math.prod(samples.input_shape)))
     is_drawn = torch.zeros(len(samples), dtype=torch.bool)
     is_drawn[torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))[:size]] = True

@@ -49,7 +49,7 @@ def frozen(model: nn.Module) -> Iterator[None]:
             "program pass .module()."
         )
     modes = [(module, module.training) for module in model.modules()]
-    wanted = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    requires_grad = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     if any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers())):
         raise InputError(
             "the network's weights must let gradients through to its inputs; these were made under "
@@ -59,7 +59,7 @@ def frozen(model: nn.Module) -> Iterator[None]:
     gradients = torch.is_grad_enabled()
     try:
         set_evaluating(model)
-        for parameter, _ in wanted:
+        for parameter, _ in requires_grad:
             parameter.requires_grad_(False)
         # Leaving inference_mode alone would switch gradients on.
         with torch.inference_mode(mode=False), torch.set_grad_enabled(gradients):
@@ -67,13 +67,13 @@ def frozen(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
-        for parameter, requires_grad in wanted:
-            parameter.requires_grad_(requires_grad)
+        for parameter, flag in requires_grad:
+            parameter.requires_grad_(flag)
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a network into evaluation mode within the block; afterwards exactly the modules that trained do so again."""
+    """Put a network into evaluation mode within the block; afterwards each module's mode is restored."""
     in_training = [module for module in model.modules() if module.training]
     try:
         set_evaluating(model)

@@ -60,14 +60,14 @@ def read_checked(source: SampleSource, batch_size: int | None) -> Iterator[Label
 @final
 @dataclass(frozen=True, eq=False)
 class LabelledInputs:
-    """Inputs and labels to fit on, read in batches and in a fixed order.
+    """Inputs and labels, read in batches and in a fixed order.
 
     Made by ``of``. At most one batch of inputs is held in memory, unless the data are tensors. Labels are compared at
     every pass, inputs are not: with random augmentation, the fit is an average over the augmentations.
     """
 
     labels: Tensor  # (n,), int64 on the CPU, at least 0
-    input_shape: tuple[int, ...]  # of one input, without the batch axis
+    input_shape: tuple[int, ...]  # shape of one input, without the batch axis
     input_dtype: torch.dtype  # a floating-point type
     source: SampleSource
     batch_size: int | None  # default of a pass; None to derive it from the size of an input

@@ -61,7 +61,7 @@ def test_a_last_head_of_another_kind_is_no_hindrance():
 @pytest.mark.parametrize("gamma", [0.0, 1.0])
 def test_where_every_sample_is_correct_there_is_no_temperature_and_the_message_says_why(gamma, last):
     logits, _ = samples()
-    with pytest.raises(FitError, match=r"behind x \+ δ: temperature must have a smallest loss.*some wrong predictions"):
+    with pytest.raises(FitError, match=r"at x \+ δ: temperature must have a smallest loss.*some wrong predictions"):
         HeadFit(TemperatureScaling(), gamma).fit(logits, logits.argmax(1), last=None if last is None else scale(last))
 
 
