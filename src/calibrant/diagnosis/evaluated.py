@@ -126,7 +126,7 @@ class EvaluatedRun:
     outcomes: Mapping[str, Outcome]  # by map, the uncalibrated network first
     temperature: float  # fitted on the calibration samples; NaN if it could not be
     oracle: Oracle
-    splits: Mapping[str, ScoreSplit]  # of log-loss and Brier score, uncalibrated
+    splits: Mapping[str, ScoreSplit]  # log-loss and Brier score, uncalibrated
     calibration_rows: int
 
 

@@ -331,7 +331,7 @@ class ShiftRow(Record):
     severity: int | None
     n: int
     metrics: Mapping[str, Spread]  # accuracy, ece, nll, brier, auroc, and gap: mean confidence minus accuracy
-    change: Mapping[str, Spread]  # of each since the clean samples, run by run
+    change: Mapping[str, Spread]  # each metric minus that of the clean samples, run by run
     direction: Direction
     differences: Mapping[str, Difference]  # from the baseline: ece, auroc, accuracy; empty where not compared
     by_seed: Mapping[str, Mapping[int, Difference]]  # the same of the two runs of a seed
@@ -397,8 +397,8 @@ class ShiftLevel(Record):
     severity: int  # 0 for the clean samples
     shifts: tuple[str, ...]  # that the mean is over
     metrics: Mapping[str, Spread]
-    change: Mapping[str, Spread]  # of each since the clean samples, run by run
-    t_tests: Mapping[str, TwoSample]  # of each against the baseline's runs under this map; empty for the baseline
+    change: Mapping[str, Spread]  # each metric minus that of the clean samples, run by run
+    t_tests: Mapping[str, TwoSample]  # each metric against the baseline's runs under this map; empty for the baseline
 
 
 def shift_levels(rows: Sequence[ShiftRow], baseline: str) -> tuple[ShiftLevel, ...]:

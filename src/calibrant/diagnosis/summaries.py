@@ -55,8 +55,8 @@ class Calibratability(Record):
     temperature: Spread  # fitted
     optimal_ece: Spread
     oracle_temperature: Spread
-    t_tests: Mapping[str, TwoSample]  # of the ECE against the baseline's runs, by map and "oracle"; empty for itself
-    differences: Mapping[str, Difference]  # of the ECE on the same samples, by map; empty for the baseline
+    t_tests: Mapping[str, TwoSample]  # ECE against the baseline's runs, by map and "oracle"; empty for itself
+    differences: Mapping[str, Difference]  # in ECE on the same samples, by map; empty for the baseline
     failures: Mapping[str, str]  # why a map could not be fitted, by map and seed: "temperature, seed 0"
     notes: tuple[str, ...]  # warnings of the fits
 
@@ -232,10 +232,10 @@ class RefinementRow(Record):
 
     map: str
     metrics: Mapping[str, Spread]  # those of SEPARATION
-    t_tests: Mapping[str, TwoSample]  # of each against the baseline's runs under this map; empty for the baseline
+    t_tests: Mapping[str, TwoSample]  # each metric against the baseline's runs under this map; empty for the baseline
     auroc_difference: Difference | None  # on the same samples
     murphy: Mapping[str, Spread]
-    terms: Mapping[str, Spread]  # of equation 9, with ECE and mean confidence − accuracy
+    terms: Mapping[str, Spread]  # those of equation 9, with ECE and mean confidence − accuracy
     identity_holds: tuple[bool, ...]  # for each run: no bin is underconfident, so that ECE is that difference exactly
     density: DensityCurves | None  # None where no run could be mapped
 

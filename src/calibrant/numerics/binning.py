@@ -266,7 +266,7 @@ def lowest_error(logits: Tensor, labels: Tensor, *, also: Iterable[float] = (), 
 
 
 def _ends(logits: Tensor) -> tuple[float, float]:
-    """The least and the largest temperature at which any confidence still changes."""
+    """Return the least and the largest temperature at which any confidence still changes."""
     gaps = logits.amax(dim=1, keepdim=True) - logits
     largest = float(gaps.max())
     smallest = min(largest, float(gaps.masked_fill_(gaps == 0, math.inf).min()))

@@ -73,7 +73,7 @@ def find_root(
 
 
 def _step(value: float, slope: float, third: float, x: float) -> tuple[float, float]:
-    """The step to the root, and a bound on its error."""
+    """Return the step to the root, and a bound on its error."""
     if not slope > 0:
         return 0.0, math.inf
     newton = -value / slope
@@ -140,7 +140,7 @@ class TemperatureDerivatives(NamedTuple):
     """Log-probability of the label and derivatives at one inverse temperature β, all of shape (m,)."""
 
     rows: slice
-    log_prob: Tensor  # of the label
+    log_prob: Tensor  # log-probability of the label
     slope: Tensor  # d(-log_prob)/dβ: the expected logit minus the label's
     curvature: Tensor  # d²(-log_prob)/dβ²: the variance of the logit
     third: Tensor  # d³(-log_prob)/dβ³: its third central moment
@@ -226,7 +226,7 @@ SampleLoss: TypeAlias = Callable[[Tensor], LossTerms]
 
 
 def log_loss(log_prob: Tensor) -> LossTerms:
-    """Minus the log-probability."""
+    """Return minus the log-probability."""
     return LossTerms(-log_prob, log_prob.new_full((), -1.0), log_prob.new_zeros(()))
 
 
@@ -340,7 +340,7 @@ class _Search:
         return self._derivatives(self._logits, self._labels, beta)
 
     def beside(self, near: float) -> InverseTemperatureFit | None:
-        """The minimum close to a guess; None if it is not there."""
+        """Return the minimum close to a guess; None if it is not there."""
         low, high = near / _NEAR, near * _NEAR
         root = find_root(self._on_all, start=near, low=low, high=high, tolerance=_FINE)
         if not low * _INSIDE < root.value < high / _INSIDE:
@@ -349,7 +349,7 @@ class _Search:
         return InverseTemperatureFit(root.value, certificate, root.low, root.high, "interior")
 
     def between(self, low: float, high: float) -> InverseTemperatureFit:
-        """The minimum within a bracket, from growing subsamples."""
+        """Return the minimum within a bracket, from growing subsamples."""
         logits, labels, loss = self._logits, self._labels, self._loss
         around, start, passes = (low, high), (low * high) ** 0.5, 0.0
         for chosen in _subsamples(len(logits), logits.device):
@@ -450,7 +450,7 @@ def _in_the_unit_of(logits: Tensor, best: InverseTemperatureFit, power: float) -
 
 
 def _subsamples(n: int, device: torch.device) -> Iterator[Tensor]:
-    """Samples for the rough searches: a few, eight times as many, …, an eighth of all; all where they are few."""
+    """Yield subsamples for rough searches: a few, eight times as many, …, an eighth of all; all where they are few."""
     if n < 4 * _FEW_SAMPLES:
         yield torch.arange(n, device=device)
         return
@@ -464,7 +464,7 @@ def _subsamples(n: int, device: torch.device) -> Iterator[Tensor]:
 def _around_the_lowest(
     logits: Tensor, labels: Tensor, loss: SampleLoss, low: float, high: float
 ) -> tuple[tuple[float, float], float]:
-    """The neighbours of the lowest point of a grid, and that point."""
+    """Return the neighbours of the lowest point of a grid, and that point."""
     grid = [low * (high / low) ** (step / (_GRID - 1)) for step in range(_GRID)]
     values = [_sums(logits, labels, loss, beta)[0] for beta in grid]
     best = values.index(min(values))
@@ -472,7 +472,7 @@ def _around_the_lowest(
 
 
 def _sums(logits: Tensor, labels: Tensor, loss: SampleLoss, beta: float) -> list[float]:
-    """Mean loss and its derivatives in the inverse temperature, two, or of the log-loss three; summed in float64."""
+    """Return the mean loss and its first two derivatives in beta (three of the log-loss), summed in float64."""
     sums = [0.0] * (4 if loss is log_loss else 3)
     for block in temperature_derivatives(logits, labels, beta):
         if loss is log_loss:

@@ -211,7 +211,7 @@ def _runs(count: Array, hits: Array) -> tuple[Indices, Indices]:
 
 
 def _next_to_the_left(across: Array, up: Array) -> Indices:
-    """The previous corner of the lower hull of points 0..j, for every j; the first is its own."""
+    """Return the previous corner of the lower hull of points 0..j, for every j; the first is its own."""
     xs, ys = across.tolist(), up.tolist()
     previous = [0] * len(xs)
     for j in range(1, len(xs)):
@@ -334,7 +334,7 @@ class _Diagram:
         self.weight = np.sqrt(hit * miss).cumsum()
 
     def even_edges(self, n_bins: int) -> Array:
-        """A start close to the best: bins even in Σ √(σ(s) σ(-s)), few where the label is nearly certain."""
+        """Return a start close to the best: bins even in Σ √(σ(s) σ(-s)), few where the label is nearly certain."""
         share = np.arange(1, n_bins) / n_bins * self.weight[-1]
         return self.rising[np.searchsorted(self.weight, share).clip(max=len(self.rising) - 1)]
 

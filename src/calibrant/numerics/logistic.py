@@ -134,11 +134,11 @@ class _Problem:
         return (self._out @ point[..., None])[..., 0]
 
     def inwards(self, weights: Tensor) -> Tensor:
-        """The inverse of :meth:`outwards`."""
+        """Apply the inverse of :meth:`outwards`."""
         return (self._in @ weights[..., None])[..., 0]
 
     def evaluate(self, lines: Tensor, point: Tensor) -> _Pass:
-        """One pass over the samples, for some of the lines."""
+        """Make one pass over the samples, for some of the regressions."""
         out = self._out[lines]
         weights = (out @ point[..., None]).mT  # (c, 1, d)
         loss, separable = weights.new_zeros(len(lines)), weights.new_ones(len(lines), dtype=torch.bool)
@@ -157,7 +157,7 @@ class _Problem:
         return _Pass(loss / n, (gradient @ out)[:, 0] / n, curvature, separable)
 
     def _blocks(self, lines: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Samples, and the features of some lines there, (c, d, m)."""
+        """Return the samples, and the features of some lines there, (c, d, m)."""
         n = self.scores.shape[1]
         step = max(1, _BLOCK // len(lines))
         whole = len(lines) == len(self.scores)

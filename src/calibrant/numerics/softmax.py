@@ -181,7 +181,7 @@ _FEW = 32
 
 @lru_cache(maxsize=1)
 def _cached_arange(n: int) -> Tensor:
-    """0, 1, …, n - 1 on the CPU, kept because most blocks have one size. Not to be changed."""
+    """Return 0, 1, …, n - 1 on the CPU, kept because most blocks have one size. Not to be changed."""
     return torch.arange(n)
 
 
@@ -339,7 +339,7 @@ class SoftmaxRows:
         rest = self.rest[rows]
         layout.sum_classes(others, rest)
         if self._normalised:
-            odds_against = torch.expm1(-highest)  # of the given confidence, where it has enough digits
+            odds_against = torch.expm1(-highest)  # against the given confidence, where it has enough digits
             torch.where(odds_against > _DIGITS_LEFT, odds_against, rest, out=rest)
         _log_odds(rest, gaps.T if layout.transposed else gaps, top, out=self.log_odds[rows])
         if self.wanted.entropy:
@@ -374,20 +374,20 @@ class SoftmaxRows:
         return self.label_gap.exp().mul_(self.confidence)
 
     def nll(self) -> Tensor:
-        """Minus the log-probability of the label, (n,)."""
+        """Return minus the log-probability of the label, (n,)."""
         nll = self.log_total - self.label_gap
         return nll if math.isinf(self._most_nll) else nll.clamp_(max=self._most_nll)
 
     def entropy(self) -> Tensor:
-        """Entropy in nats, (n,)."""
+        """Return the entropy in nats, (n,)."""
         return self.log_total - self._weighted_gap * self.confidence
 
     def brier(self) -> Tensor:
-        """Squared distance to the one-hot label, summed over the classes, (n,)."""
+        """Return the squared distance to the one-hot label, summed over the classes, (n,)."""
         return (self._squares + 1).mul_(self.confidence.square()).sub_(self.label_probability, alpha=2).add_(1)
 
     def other_entries(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Samples, classes and probabilities of the entries above the wanted threshold that are not the top."""
+        """Return samples, classes and probabilities of the entries above the wanted threshold that are not the top."""
         if len(self._others_above) > 1:
             rows, classes, probabilities = (torch.cat(column) for column in zip(*self._others_above, strict=True))
             self._others_above = [(rows, classes, probabilities)]
@@ -395,7 +395,7 @@ class SoftmaxRows:
 
 
 def _log_odds(rest: Tensor, gaps: Tensor, top: Tensor, *, out: Tensor) -> None:
-    """Minus the log-sum-exp of the other classes' gaps."""
+    """Return minus the log-sum-exp of the other classes' gaps."""
     if gaps.shape[1] == 2:  # exact, so that a temperature cannot change the order
         torch.sum(gaps, dim=1, out=out).neg_()
         return

@@ -451,7 +451,7 @@ def _fit(
 def _rough(
     inputs: Tensor, labels: Tensor, shape: WeightShape, ridge: Ridge, theta: Tensor, settings: Settings
 ) -> tuple[Tensor, float]:
-    """A better start from a subsample, if that is large enough, and the passes over all samples that it cost."""
+    """Return a better start from a subsample, if that is large enough, and the passes over all samples that it cost."""
     inputs, labels = inputs[::_THINNED], labels[::_THINNED]
     k, per_class = inputs.shape[1], inputs.shape[1] + 1 if shape == "matrix" else 2
     if torch.bincount(labels, minlength=k).min() < _SAMPLES_PER_PARAMETER * per_class:
@@ -535,7 +535,7 @@ def _loss(inputs: Tensor, labels: Tensor, shape: WeightShape, ridge: Ridge) -> A
 
 
 def _sizes(inputs: Tensor, theta: Tensor, shape: WeightShape) -> Tensor:
-    """How far a unit of each parameter moves a logit: the spread within a sample for weights, 1 for the bias."""
+    """Return how far a unit of each parameter moves a logit: the spread within a sample for weights, 1 for the bias."""
     some = inputs[:: max(1, len(inputs) // 2000)].double()
     size = torch.ones_like(theta)
     size[0 if shape == "number" else (..., slice(-1))] = (some - some.mean(dim=1, keepdim=True)).square().mean().sqrt()

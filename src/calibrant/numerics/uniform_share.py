@@ -102,7 +102,10 @@ def choose_share(log_probs: Tensor, labels: Tensor) -> float:
 
 
 def _cross_validated(columns: Tensor, labels: Tensor, start: Tensor, n: int) -> tuple[float, Tensor]:
-    """Mean log-loss of samples (k, m) and the unseen one at the other folds' inverse temperatures; that of all."""
+    """Return the mean log-loss of samples (k, m) and the unseen one, at the inverse temperatures of other folds.
+
+    Also return the inverse temperature of all samples.
+    """
     gaps = columns - columns.amax(dim=0)
     label_gap = gaps.gather(0, labels[None])[0]
     fold = torch.arange(len(labels), device=labels.device) % _FOLDS  # the samples are in random order
@@ -121,7 +124,7 @@ def _cross_validated(columns: Tensor, labels: Tensor, start: Tensor, n: int) -> 
 def _inverse_temperatures(
     gaps: Tensor, label_gap: Tensor, weights: Tensor, start: Tensor, bounds: tuple[float, float]
 ) -> Tensor:
-    """Inverse temperatures of lowest weighted log-loss, one per line of weights (c, m), by bracketed Newton steps."""
+    """Fit the inverse temperature of lowest log-loss for each row of weights (c, m), by bracketed Newton steps."""
     beta = start.clamp(*bounds)
     low, high = torch.full_like(start, bounds[0]), torch.full_like(start, bounds[1])
     for _ in range(_STEPS):
