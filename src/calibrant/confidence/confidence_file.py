@@ -38,7 +38,7 @@ def save_confidence(fitted: AnyConfidence, path: str | os.PathLike[str]) -> None
     The classifier itself is not in it, only a fingerprint; a fine-tuned copy of its encoder is.
 
     Args:
-        fitted: A head, one behind its classifier, or a trust score.
+        fitted: A head, one with its classifier, or a trust score.
         path: File to write; the folder must exist, and an existing file is replaced.
 
     Raises:

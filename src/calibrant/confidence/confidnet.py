@@ -45,7 +45,7 @@ class _Gathered(NamedTuple):
     features: Tensor  # (n, d), in the dtype of the network
     target: Tensor  # true-class probability, (n,), float32 or float64
     correct: Tensor  # (n,), bool
-    softmax_log_odds: Tensor  # of the network's own confidence, (n,)
+    softmax_log_odds: Tensor  # log-odds of the network's own confidence, (n,)
 
 
 def _gathered_from_predictions(predictions: Predictions, features: object) -> _Gathered:

@@ -1,4 +1,4 @@
-"""A head from a classifier's features to the log-odds of a correct prediction, alone and behind its classifier."""
+"""A head from a classifier's features to the log-odds of a correct prediction, alone and with its classifier."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -51,7 +51,7 @@ class ChosenEpoch:
     fine_tuned: int  # epochs of fine-tuning that were kept after it; 0 if none, or if they did not help
     criterion: ChooseEpochBy
     value: float  # on the held-out samples; as the best of all epochs it is optimistic
-    softmax_value: float  # of the network's own confidence on the same samples
+    softmax_value: float  # metric of the network's own confidence on the same samples
     held_out: int  # samples
 
     @property

@@ -376,7 +376,7 @@ def default_settings(kind: type[NamedLoss]) -> dict[str, Any]:
 
 
 def _options(kind: type[NamedLoss]) -> dict[str, Any]:
-    """The options of a loss and their defaults, its own first."""
+    """Return the options of a loss and their defaults, its own first."""
     parameters = inspect.signature(kind).parameters.values()
     return {option.name: option.default for option in sorted(parameters, key=lambda option: option.name in _SHARED)}
 

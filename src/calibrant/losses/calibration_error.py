@@ -11,7 +11,7 @@ from calibrant.paper import Paper
 
 
 def _safe_sqrt(value: Tensor) -> Tensor:
-    """The root of a number that is at least 0 but for rounding, with slope 0 instead of infinity at 0."""
+    """Return the root of a number that is at least 0 but for rounding; at 0 its slope is 0, not infinite."""
     # Below this it is the rounding of a sum of numbers up to 1, and the slope of its root would be noise.
     positive = value > torch.finfo(value.dtype).eps ** 2
     return torch.where(positive, value, 1).sqrt() * positive

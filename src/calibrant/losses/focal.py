@@ -263,9 +263,9 @@ class DualFocalLoss(RowLoss):
         true = labels[:, None]
         # Compared by the logits, which order classes whose probabilities are both 0 in floating point.
         with torch.no_grad():
-            behind = logits < logits.gather(1, true)
-            runner_up = logits.masked_fill(~behind, -torch.inf).argmax(1, keepdim=True)
-            exists = behind.gather(1, runner_up)[:, 0]
+            is_lower = logits < logits.gather(1, true)
+            runner_up = logits.masked_fill(~is_lower, -torch.inf).argmax(1, keepdim=True)
+            exists = is_lower.gather(1, runner_up)[:, 0]
         log_prob, log_next = logits.log_softmax(1).gather(1, torch.cat([true, runner_up], 1)).unbind(1)
         lead_missing = -torch.expm1(log_prob) + log_next.exp() * exists
         return _power(lead_missing, self.gamma) * -log_prob

@@ -163,7 +163,7 @@ class MetaLoss(NamedLoss, nn.Module, ABC):
 
 
 GammaSign: TypeAlias = Literal["absolute", "relu", "softplus", "sigmoid", "min-max"]
-_INITIAL_SPREAD = 0.1  # of the score where γ is not proportional to it
+_INITIAL_SPREAD = 0.1  # spread of the score where γ is not proportional to it
 
 
 @final

@@ -295,6 +295,6 @@ class PairwiseConstraintsLoss(RowLoss):
 
 
 def _wrong_logits(logits: Tensor, labels: Tensor) -> Tensor:
-    """All logits but the label's, (n, k - 1); by index, as the shape that a mask selects depends on the data."""
+    """Return all logits but the label's, (n, k - 1); by index, as the shape that a mask selects depends on the data."""
     places = torch.arange(logits.shape[1] - 1, device=logits.device)
     return logits.gather(1, places + (places >= labels[:, None]))

@@ -115,7 +115,7 @@ class ResNet(Classifier):
 
 
 def _shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Module:
-    """The identity, or a projection where the shapes differ ("option B")."""
+    """Return the identity, or a projection where the shapes differ ("option B")."""
     if stride == 1 and in_channels == out_channels:
         return nn.Identity()
     projection = nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False)

@@ -155,7 +155,7 @@ class ImageStore:
         return self._gather(samples, (self._down + self._border)[None], (self._right + self._border)[None])
 
     def _gather(self, samples: Tensor, down: Tensor, right: Tensor) -> Tensor:
-        """The pixels at these positions of these images, standardised, (n, c, h, w)."""
+        """Return the pixels at these positions of these images, standardised, (n, c, h, w)."""
         positions = (samples * self._area)[:, None, None] + (down * self._wide)[:, :, None] + right[:, None, :]
         shape = (len(samples), self._height, self._width, -1)
         pixels = self._pixels.index_select(0, positions.view(-1)).view(shape).permute(0, 3, 1, 2)

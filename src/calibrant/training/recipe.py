@@ -182,7 +182,7 @@ class RunSettings:
     """The network, the data, the loss and the recipe of a run."""
 
     dataset: str
-    data_digest: str  # of training and held-out samples after the split
+    data_digest: str  # digest of training and held-out samples after the split
     split: str
     split_seed: int
     model: str

@@ -1,4 +1,4 @@
-"""The record of every epoch, the logits behind it, and the epoch at which every training sample was learned."""
+"""The record of every epoch, its logits, and the epoch at which every training sample was learned."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -154,7 +154,7 @@ class EpochRecord:
     loss: float  # mean over the steps, on augmented and mixed samples
     accuracy: float  # on the same, in training mode
     held_out: Mapping[str, HeldOutRecord]  # empty after epochs without an evaluation
-    learned: Mapping[str, float] = field(default_factory=dict)  # of a meta-learned loss, such as its mean γ
+    learned: Mapping[str, float] = field(default_factory=dict)  # numbers of a meta-learned loss, such as its mean γ
     training_accuracy: float | None = None  # unaugmented and in evaluation mode; only if a run is traced
 
     def as_dict(self) -> dict[str, Any]:

@@ -272,7 +272,7 @@ def _loss_of(settings: Mapping[str, Any]) -> Loss | MetaLoss:
 
 
 def _subset(split: Split, n: int | None, seed: int) -> Split:
-    """The split with a number of its training samples, in their own order."""
+    """Return the split with a number of its training samples, in their own order."""
     if n is None:
         return split
     check_at_least(n, 1, "train_samples")
@@ -283,13 +283,13 @@ def _subset(split: Split, n: int | None, seed: int) -> Split:
 
 
 def _resolved(recipe: Recipe, data: TrainingData, device: torch.device) -> Recipe:
-    """The recipe with precision and augmentation decided, so that the settings record them."""
+    """Return the recipe with precision and augmentation decided, so that the settings record them."""
     precision = recipe.multiplies_in(device.type)
     return replace(recipe, precision=precision, augmentation=recipe.augmentation or data.augmentation)
 
 
 def _built(settings: RunSettings) -> nn.Module:
-    """The network with its initial weights."""
+    """Build the network with its initial weights."""
     return build_model(settings.model, seed=settings.recipe.seed, **_sizes(settings))
 
 

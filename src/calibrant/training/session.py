@@ -99,7 +99,7 @@ class Step:
         self._at += 1
 
     def _forward(self, inputs: Tensor) -> Tensor:
-        """The logits of all processes."""
+        """Return the logits of all processes."""
         with self._autocast():
             logits: Tensor = self._model(inputs)
         return self._processes.gathered(logits.float() if self._autocast.is_low else logits)
@@ -174,7 +174,7 @@ class Session:
         self.recipe, self.data, self._evaluate_every = recipe, data, runtime.evaluate_every
         self.epoch = 0
         self.records: list[EpochRecord] = []
-        self.held_out_logits: dict[str, Tensor] = {}  # of the last evaluation
+        self.held_out_logits: dict[str, Tensor] = {}  # from the last evaluation
         self.trace = LearningTrace(n) if runtime.traced else None
         self._best: dict[str, Tensor] = {}  # network and loss after the best epoch so far, where one is selected
         self._plan = self._drawn().to(data.device)
@@ -323,7 +323,7 @@ class Session:
         )  # fmt: skip
 
     def _named(self) -> Iterator[tuple[str, str, Tensor]]:
-        """All lasting tensors that a step changes."""
+        """Return all lasting tensors that a step changes."""
         yield from (("model", name, tensor) for name, tensor in self.model.state_dict(keep_vars=True).items())
         yield from (("loss", name, tensor) for name, tensor in self.loss.state_dict(keep_vars=True).items())
         for name, weight in self.model.named_parameters():
