@@ -77,14 +77,14 @@ def test_a_digest_tells_rows_apart_and_not_how_they_are_batched():
     assert digest != samples_digest(LabelledInputs.of((inputs.flip(0), labels)))
 
 
-def test_a_folder_forgets_what_a_fit_left_and_nothing_else(tmp_path):
+def test_delete_results_deletes_the_files_of_a_fit_and_no_others(tmp_path):
     folder = ClampFolder(tmp_path / "out")
     folder.begin({"seed": 0})
     for name in ("after.npz", "clamped.safetensors", "final.journal", "mine.txt"):
         (folder.path / name).write_text(name)
     with pytest.raises(FileError, match="seed 1, not 0"):
         ClampFolder(folder.path).begin({"seed": 1})
-    folder.forget()
+    folder.delete_results()
     assert sorted(path.name for path in folder.path.iterdir()) == ["mine.txt", "settings.json"]
     ClampFolder(folder.path).begin({"seed": 1})  # nothing was found here, so it is in nobody's way
     ClampFolder(folder.path).begin({"seed": 1})
