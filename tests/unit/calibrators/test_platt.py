@@ -92,7 +92,7 @@ class TestGivenProbabilities:
         rows = self.made(lambda probs: 4 * probs - 2)
         fitted = PlattScaling().fit(rows)
         assert float(fitted.uniform_share) >= 0.3
-        assert any("mixed in first" in note for note in fitted.summary.notes)
+        assert any("mixed with the uniform" in note for note in fitted.summary.notes)
         as_logits = Predictions(rows.logits, rows.labels)
         assert nll(fitted.transform(rows)) < nll(PlattScaling().fit(as_logits).transform(as_logits)) - 0.005
 
