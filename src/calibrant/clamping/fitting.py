@@ -383,7 +383,7 @@ def fit_cross_validated(run: FitRun, gamma: float, strengths: Sequence[float] | 
         result = _fit_exactly(run, gamma, chosen.strength, start, "final", known=chosen.known)
         if not chosen.notes and len(chosen.trials) > 1 and chosen.strength <= chosen.trials[-1].strength:
             weakest = "the weakest of the strengths tried is the best one, so a weaker one may be better still."
-            result = result.with_notes(f"{weakest} Give some below {chosen.strength:.3g} as well, as a tuple.")
+            result = result.with_notes(f"{weakest} Try strengths below {chosen.strength:.3g} as well.")
             result = result._replace(caveats=(*result.caveats, Caveat.weakest_strength))
         outcome, note = ClampingOutcome.helps, _help_note(chosen)
     cut_short = (Caveat.path_cut_short,) if chosen.notes else ()

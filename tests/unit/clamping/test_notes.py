@@ -48,7 +48,7 @@ def test_of_several_strengths_the_best_ones_gain_is_called_optimistic():
 def test_where_the_weakest_strength_wins_weaker_ones_are_advised():
     first, second, *_ = notes((1.0, 0.1))
     assert first.startswith("δ helps: at λ = 0.1 per sample")
-    assert second == f"{WEAKEST}, so a weaker one may be better still. Give some below 0.1 as well, as a tuple."
+    assert second == f"{WEAKEST}, so a weaker one may be better still. Try strengths below 0.1 as well."
 
 
 def test_that_is_not_said_of_one_strength_nor_where_another_wins_nor_of_no_delta():
