@@ -251,11 +251,11 @@ def _reached(case: _Case, batch: int, place: Place, bounds: list[Bound]) -> list
         with frozen(case.model):
             descent = _descended(case, precision, target)
         ours = place.clock() - start
-        assert isinstance(descent.head, Scale)
-        found = float(descent.head.temperature)
-        value = _objective(case, descent.delta, found)
-        told = f"{value:.4f} | {found:.2f} | {float(descent.delta.norm()):.2f} | **{theirs / ours:.1f}** |"
-        lines.append(f"{head} ours, {precision} | {ours:.1f} | {descent.passes_taken:g} | {told}")
+        assert isinstance(descent.point.head, Scale)
+        temperature = float(descent.point.head.temperature)
+        value = _objective(case, descent.delta, temperature)
+        cells = f"{value:.4f} | {temperature:.2f} | {float(descent.delta.norm()):.2f} | **{theirs / ours:.1f}** |"
+        lines.append(f"{head} ours, {precision} | {ours:.1f} | {descent.passes_taken:g} | {cells}")
         if precision == "float32":
             what = f"time to the objective of the toolkit's loop (batch {batch:,}) over {case.name}"
             seconds = Bound(f"{what}, in seconds", ours, at_most=MOST_SECONDS)
@@ -290,14 +290,14 @@ def _descended(case: _Case, precision: Precision, target: float) -> Descent:
     descent = _descent(_passes(case, precision))
 
     def look() -> None:
-        if descent.here.value(DEMO) <= target:
+        if descent.point.value(DEMO) <= target:
             raise _Reached
 
     try:
         descent.minimise(DEMO, ExactSolver(precision=precision), after_step=look)
     except _Reached:
         return descent
-    raise ArithmeticError(f"{target} was to be reached; the minimum is {descent.here.value(DEMO)}.")
+    raise ArithmeticError(f"{target} was to be reached; the minimum is {descent.point.value(DEMO)}.")
 
 
 @torch.no_grad()
