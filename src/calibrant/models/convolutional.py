@@ -42,14 +42,6 @@ class VGG(Classifier):
         depth: 11, 13, 16 or 19.
         in_channels: Channels of the images, of any size from 16 x 16.
         normalised: Whether every convolution has batch normalisation. Without it, a learning rate of 0.1 is too high.
-
-    Raises:
-        InputError: If the depth is none of these.
-
-    Example:
-        >>> import torch
-        >>> tuple(VGG(depth=11)(torch.zeros(1, 3, 32, 32)).shape)
-        (1, 10)
     """
 
     paper: ClassVar[Paper] = Paper(
@@ -68,16 +60,13 @@ class VGG(Classifier):
         check_sizes(n_classes=n_classes, in_channels=in_channels)
         if depth not in _LENGTHS:
             raise InputError(f"depth must be one of {', '.join(map(str, _LENGTHS))}; got {depth!r}.")
-        inputs = (in_channels, *_WIDTHS)
-        stages = zip(inputs[:-1], _WIDTHS, _LENGTHS[depth], strict=True)
+        stages = zip((in_channels, *_WIDTHS[:-1]), _WIDTHS, _LENGTHS[depth], strict=True)
         self.body = nn.Sequential(*(VGGStage(*sizes, normalised=normalised) for sizes in stages))
         self.head = nn.Linear(512, n_classes)
         he_init(self)
 
     def features(self, images: Tensor) -> Tensor:
-        """Activations before the last layer, (n, 512)."""
-        maps: Tensor = self.body(images)
-        return maps.mean((2, 3))
+        return self.body(images).mean((2, 3))
 
 
 # Layers in each of the four blocks (table 1).
@@ -97,8 +86,7 @@ class DenseLayer(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         out = self.conv1(F.relu(self.norm1(maps), inplace=True))
-        added: Tensor = self.conv2(F.relu(self.norm2(out), inplace=True))
-        return added
+        return self.conv2(F.relu(self.norm2(out), inplace=True))
 
 
 @final
@@ -136,14 +124,6 @@ class DenseNet(Classifier):
         depth: 121, 169 or 201.
         growth: Channels that each layer adds.
         in_channels: Channels of the images, of any size from 8 x 8.
-
-    Raises:
-        InputError: If the depth is none of these.
-
-    Example:
-        >>> import torch
-        >>> tuple(DenseNet(growth=8)(torch.zeros(1, 3, 32, 32)).shape)
-        (1, 10)
     """
 
     paper: ClassVar[Paper] = Paper(
@@ -173,9 +153,7 @@ class DenseNet(Classifier):
         he_init(self)
 
     def features(self, images: Tensor) -> Tensor:
-        """Activations before the last layer: (n, 1024) at depth 121."""
-        maps = F.relu(self.norm(self.body(self.stem(images))), inplace=True)
-        return maps.mean((2, 3))
+        return F.relu(self.norm(self.body(self.stem(images))), inplace=True).mean((2, 3))
 
 
 @final
@@ -184,11 +162,6 @@ class DigitsCNN(Classifier):
 
     Args:
         image_size: Side of the images; the hidden layer grows with its square.
-
-    Example:
-        >>> import torch
-        >>> tuple(DigitsCNN()(torch.zeros(2, 1, 8, 8)).shape)
-        (2, 10)
     """
 
     def __init__(self, *, n_classes: int = 10, in_channels: int = 1, image_size: int = 8) -> None:
@@ -212,6 +185,4 @@ class DigitsCNN(Classifier):
         yield from ()
 
     def features(self, images: Tensor) -> Tensor:
-        """Activations before the last layer, (n, 110)."""
-        activations: Tensor = self.body(images)
-        return activations
+        return self.body(images)

@@ -14,9 +14,8 @@ class Network(Protocol):
     """A classifier whose logits are a linear layer on features: ``forward(x) = head(features(x))``.
 
     Calibrators and losses that use features need only this, so a network of your own fits as soon as it has these
-    members; it need not derive from anything here.
-
-    Not for isinstance: from Python 3.12 on, that does not see the layers of a module.
+    members; it need not derive from anything here. Not for isinstance: from Python 3.12 on, that does not see the
+    layers of a module.
     """
 
     head: nn.Linear
@@ -53,12 +52,9 @@ class Classifier(nn.Module, ABC):
         """Return the activations before the last layer, (n, d)."""
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the logits, (n, k)."""
-        logits: Tensor = self.head(self.features(inputs))
-        return logits
+        return self.head(self.features(inputs))
 
     def blocks(self) -> Iterator[nn.Module]:
-        """Yield the repeated parts; see :meth:`Network.blocks`."""
         yield from self.get_submodule("body").children()
 
 
@@ -88,5 +84,5 @@ def he_init(network: nn.Module) -> None:
     That variance keeps the size of activations through ReLUs (He et al. 2015, arXiv:1502.01852, eq. 10).
     """
     for module in network.modules():
-        if isinstance(module, nn.Conv2d):
+        if isinstance(module, nn.Conv1d | nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")

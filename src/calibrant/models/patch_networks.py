@@ -40,8 +40,7 @@ class PatchEmbedding(nn.Module):
                 f"images must be {self.image_size} x {self.image_size}, as the network was built; "
                 f"got {tuple(images.shape[2:])}. Build it with that image_size."
             )
-        patches: Tensor = self.project(images)
-        return patches.flatten(2).transpose(1, 2)
+        return self.project(images).flatten(2).transpose(1, 2)
 
 
 @final
@@ -60,16 +59,14 @@ class TransformerBlock(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         tokens = tokens + self._attention(self.norm1(tokens))
-        hidden: Tensor = self.contract(F.gelu(self.expand(self.norm2(tokens))))
-        return tokens + hidden
+        return tokens + self.contract(F.gelu(self.expand(self.norm2(tokens))))
 
     def _attention(self, tokens: Tensor) -> Tensor:
         n, length, width = tokens.shape
         stacked = self.queries_keys_values(tokens).view(n, length, 3, self.heads, width // self.heads)
         queries, keys, values = stacked.permute(2, 0, 3, 1, 4).unbind(0)
         seen = F.scaled_dot_product_attention(queries, keys, values)
-        mixed: Tensor = self.mix_heads(seen.transpose(1, 2).reshape(n, length, width))
-        return mixed
+        return self.mix_heads(seen.transpose(1, 2).reshape(n, length, width))
 
 
 @final
@@ -88,13 +85,6 @@ class VisionTransformer(Classifier):
         depth: Number of blocks.
         heads: Attentions in a block; the width must be a multiple.
         hidden: Width between the two linear layers of a block.
-
-    Raises:
-        InputError: If the patches do not cover the image, or the heads do not share the width.
-
-    Example:
-        >>> tuple(VisionTransformer()(torch.zeros(1, 3, 32, 32)).shape)
-        (1, 10)
     """
 
     # Differs from the paper of the default sizes: biases on patches, queries, keys and values, as in the first ViT.
@@ -129,25 +119,19 @@ class VisionTransformer(Classifier):
         self.body = nn.Sequential(*(TransformerBlock(width, heads, hidden) for _ in range(depth)))
         self.norm = nn.LayerNorm(width, eps=_EPSILON)
         self.head = nn.Linear(width, n_classes)
-        self._init_weights()
-
-    def features(self, images: Tensor) -> Tensor:
-        """Activations before the last layer, (n, width): the normalised class token."""
-        patches = self.patches(images)
-        class_token = self.class_token.expand(len(patches), -1, -1)
-        tokens = self.body(torch.cat((class_token, patches), dim=1) + self.positions)
-        # Normalised token by token, so only the one that is read.
-        features: Tensor = self.norm(tokens[:, 0])
-        return features
-
-    def _init_weights(self) -> None:
-        """Normal of deviation 0.02, as in the transformers for text; biases 0."""
+        # Normal of deviation 0.02, as in the transformers for text; biases 0.
         nn.init.trunc_normal_(self.positions, std=0.02)
         nn.init.trunc_normal_(self.class_token, std=0.02)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
+
+    def features(self, images: Tensor) -> Tensor:
+        patches = self.patches(images)
+        class_token = self.class_token.expand(len(patches), -1, -1)
+        tokens = self.body(torch.cat((class_token, patches), dim=1) + self.positions)
+        return self.norm(tokens[:, 0])  # normalised token by token, so only the one that is read
 
 
 @final
@@ -166,8 +150,7 @@ class MixerBlock(nn.Module):
     def forward(self, patches: Tensor) -> Tensor:
         columns = self.norm1(patches).transpose(1, 2)
         patches = patches + self.token_contract(F.gelu(self.token_expand(columns))).transpose(1, 2)
-        hidden: Tensor = self.channel_contract(F.gelu(self.channel_expand(self.norm2(patches))))
-        return patches + hidden
+        return patches + self.channel_contract(F.gelu(self.channel_expand(self.norm2(patches))))
 
 
 @final
@@ -185,14 +168,6 @@ class MLPMixer(Classifier):
         depth: Number of blocks.
         token_hidden: Width between the layers across the patches.
         channel_hidden: Width between the layers across the channels.
-
-    Raises:
-        InputError: If the patches do not cover the image.
-
-    Example:
-        >>> import torch
-        >>> tuple(MLPMixer(depth=1)(torch.zeros(1, 3, 32, 32)).shape)
-        (1, 10)
     """
 
     paper: ClassVar[Paper] = Paper(
@@ -226,6 +201,4 @@ class MLPMixer(Classifier):
                 nn.init.zeros_(module.bias)
 
     def features(self, images: Tensor) -> Tensor:
-        """Activations before the last layer, (n, width): the average of the normalised patches."""
-        patches: Tensor = self.norm(self.body(self.patches(images)))
-        return patches.mean(1)
+        return self.norm(self.body(self.patches(images))).mean(1)

@@ -1,7 +1,7 @@
 """Residual networks of He et al. for ImageNet (with a stem for small images) and for CIFAR, and wide ones."""
 
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import ClassVar, final
 
 from torch import Tensor, nn
@@ -19,18 +19,44 @@ _WIDTHS = (64, 128, 256, 512)
 
 
 @final
+class ProjectedShortcut(nn.Sequential):
+    """A normalised 1 x 1 convolution ("option B")."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+        projection = nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False)
+        super().__init__(projection, nn.BatchNorm2d(out_channels))
+
+
+@final
+class PaddedShortcut(nn.Module):
+    """Every second pixel if the stride is 2, and new channels of zeros ("option A"); no parameters."""
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+        super().__init__()
+        before = (out_channels - in_channels) // 2
+        self.stride, self.padding = stride, (0, 0, 0, 0, before, out_channels - in_channels - before)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return F.pad(maps[:, :, :: self.stride, :: self.stride], self.padding)
+
+
+_Shortcut = type[ProjectedShortcut] | type[PaddedShortcut]
+
+
+@final
 class BasicBlock(nn.Module):
     """Two 3 x 3 convolutions and a shortcut; stride 2 halves the size, rounding up."""
 
     expansion: ClassVar[int] = 1
 
-    def __init__(self, in_channels: int, width: int, stride: int) -> None:
+    def __init__(self, in_channels: int, width: int, stride: int, shortcut: _Shortcut = ProjectedShortcut) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(in_channels, width, 3, stride=stride, padding=1, bias=False)
         self.norm1 = nn.BatchNorm2d(width)
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(width)
-        self.shortcut = _shortcut(in_channels, width, stride)
+        is_same = stride == 1 and in_channels == width
+        self.shortcut = nn.Identity() if is_same else shortcut(in_channels, width, stride)
 
     def forward(self, maps: Tensor) -> Tensor:
         out = F.relu(self.norm1(self.conv1(maps)), inplace=True)
@@ -55,7 +81,8 @@ class BottleneckBlock(nn.Module):
         self.norm2 = nn.BatchNorm2d(width)
         self.conv3 = nn.Conv2d(width, out_channels, 1, bias=False)
         self.norm3 = nn.BatchNorm2d(out_channels)
-        self.shortcut = _shortcut(in_channels, out_channels, stride)
+        is_same = stride == 1 and in_channels == out_channels
+        self.shortcut = nn.Identity() if is_same else ProjectedShortcut(in_channels, out_channels, stride)
 
     def forward(self, maps: Tensor) -> Tensor:
         out = F.relu(self.norm1(self.conv1(maps)), inplace=True)
@@ -65,144 +92,10 @@ class BottleneckBlock(nn.Module):
 
 
 @final
-class ResNet(Classifier):
-    """Four stages of residual blocks, 64 to 512 wide, after one 3 x 3 convolution: 11 million parameters at depth 18.
-
-    Args:
-        depth: 18 or 34, of basic blocks; 50, 101 or 152, of bottleneck blocks.
-        in_channels: Channels of the images, of any size from 8 x 8.
-
-    Raises:
-        InputError: If the depth is none of these.
-
-    Example:
-        >>> import torch
-        >>> tuple(ResNet(depth=18)(torch.zeros(1, 3, 32, 32)).shape)
-        (1, 10)
-    """
-
-    paper: ClassVar[Paper] = Paper(
-        "He et al.", 2016, "Deep Residual Learning for Image Recognition", "arXiv:1512.03385", "table 1"
-    )
-
-    def __init__(self, *, depth: int, n_classes: int = 10, in_channels: int = 3) -> None:
-        super().__init__()
-        check_sizes(n_classes=n_classes, in_channels=in_channels)
-        lengths = _BASIC | _BOTTLENECK
-        if depth not in lengths:
-            raise InputError(f"depth must be one of {', '.join(map(str, lengths))}; got {depth!r}.")
-        block = BasicBlock if depth in _BASIC else BottleneckBlock
-        # Differs from the paper: its stem, a 7 x 7 convolution of stride 2 and a max pool, would leave 8 x 8 of a
-        # 32 x 32 image. A 3 x 3 convolution of stride 1 is what papers on CIFAR and Tiny-ImageNet use.
-        self.stem = ConvUnit(in_channels, 64)
-        layers: list[nn.Module] = []
-        outputs = (64, *(block.expansion * width for width in _WIDTHS))
-        for (before, after), width, length in zip(pairwise(outputs), _WIDTHS, lengths[depth], strict=True):
-            layers.append(block(before, width, stride=1 if width == 64 else 2))
-            layers += [block(after, width, stride=1) for _ in range(length - 1)]
-        self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(outputs[-1], n_classes)
-        he_init(self)
-
-    def blocks(self) -> Iterator[nn.Module]:
-        yield self.stem
-        yield from self.body
-
-    def features(self, images: Tensor) -> Tensor:
-        """Activations before the last layer: (n, 512) of basic blocks, (n, 2048) of bottleneck blocks."""
-        maps: Tensor = self.body(self.stem(images))
-        return maps.mean((2, 3))
-
-
-def _shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Module:
-    """Return the identity, or a projection where the shapes differ ("option B")."""
-    if stride == 1 and in_channels == out_channels:
-        return nn.Identity()
-    projection = nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False)
-    return nn.Sequential(projection, nn.BatchNorm2d(out_channels))
-
-
-@final
-class CifarBlock(nn.Module):
-    """Two 3 x 3 convolutions, and a shortcut without parameters ("option A").
-
-    Where the size halves, the shortcut takes every second pixel and fills the new channels with zeros.
-    """
-
-    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(in_channels, out_channels, 3, stride=stride, padding=1, bias=False)
-        self.norm1 = nn.BatchNorm2d(out_channels)
-        self.conv2 = nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(out_channels)
-        before = (out_channels - in_channels) // 2
-        self.stride = stride
-        self.padding = (0, 0, 0, 0, before, out_channels - in_channels - before)
-
-    def forward(self, maps: Tensor) -> Tensor:
-        out = F.relu(self.norm1(self.conv1(maps)), inplace=True)
-        out = self.norm2(self.conv2(out))
-        if self.stride > 1 or any(self.padding):
-            maps = F.pad(maps[:, :, :: self.stride, :: self.stride], self.padding)
-        return F.relu(out + maps, inplace=True)
-
-
-@final
-class CifarResNet(Classifier):
-    """Three stages of n blocks with 16, 32 and 64 channels, depth 6n + 2: 0.27 million parameters at depth 20.
-
-    Small for its accuracy, and a usual test bed of calibration. The deep ones can memorise CIFAR-10's training set, and
-    are overconfident then.
-
-    Args:
-        depth: 6n + 2: 20, 32, 44, 56, 110, ...
-        in_channels: Channels of the images, of any size from 4 x 4.
-
-    Raises:
-        InputError: If the depth is not 6n + 2.
-
-    Example:
-        >>> import torch
-        >>> network = CifarResNet(depth=20, n_classes=100)
-        >>> tuple(network(torch.zeros(1, 3, 32, 32)).shape)
-        (1, 100)
-    """
-
-    paper: ClassVar[Paper] = Paper(
-        "He et al.", 2016, "Deep Residual Learning for Image Recognition", "arXiv:1512.03385", "section 4.2"
-    )
-
-    def __init__(self, *, depth: int, n_classes: int = 10, in_channels: int = 3) -> None:
-        super().__init__()
-        check_at_least(depth, 8, "depth")
-        check_sizes(n_classes=n_classes, in_channels=in_channels)
-        if (depth - 2) % 6:
-            raise InputError(f"depth must be 6n + 2; got {depth}. Take 20, 32, 44, 56 or 110.")
-        self.stem = ConvUnit(in_channels, 16)
-        layers = []
-        for before, channels in ((16, 16), (16, 32), (32, 64)):
-            layers.append(CifarBlock(before, channels, stride=1 if before == channels else 2))
-            layers += [CifarBlock(channels, channels, stride=1) for _ in range((depth - 2) // 6 - 1)]
-        self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(64, n_classes)
-        he_init(self)
-
-    def blocks(self) -> Iterator[nn.Module]:
-        yield self.stem
-        yield from self.body
-
-    def features(self, images: Tensor) -> Tensor:
-        """Activations before the last layer, (n, 64)."""
-        maps: Tensor = self.body(self.stem(images))
-        return maps.mean((2, 3))
-
-
-@final
 class WideBlock(nn.Module):
-    """Normalise, ReLU, 3 x 3 convolution, twice, and a shortcut.
+    """Normalise, ReLU, 3 x 3 convolution, twice, with dropout, if any, before the second; and a shortcut.
 
-    Where the shape changes, the shortcut is a 1 x 1 convolution of the output of the first ReLU. Dropout, if any, is
-    between the convolutions.
+    Where the shape changes, the shortcut is a 1 x 1 convolution of the output of the first ReLU.
     """
 
     def __init__(self, in_channels: int, out_channels: int, stride: int, dropout: float) -> None:
@@ -220,8 +113,89 @@ class WideBlock(nn.Module):
         active = F.relu(self.norm1(maps), inplace=True)
         shortcut = maps if self.projection is None else self.projection(active)
         out = F.relu(self.norm2(self.conv1(active)), inplace=True)
-        out = self.conv2(self.dropout(out))
-        return out + shortcut
+        return self.conv2(self.dropout(out)) + shortcut
+
+
+def _stages(
+    block: Callable[..., nn.Module], in_channels: int, widths: Sequence[int], lengths: Sequence[int], expansion: int = 1
+) -> nn.Sequential:
+    """Chain blocks to stages of these widths and lengths; each stage but the first halves the size."""
+    blocks = []
+    for stage, (width, length) in enumerate(zip(widths, lengths, strict=True)):
+        for place in range(length):
+            blocks.append(block(in_channels, width, stride=2 if stage and not place else 1))
+            in_channels = expansion * width
+    return nn.Sequential(*blocks)
+
+
+@final
+class ResNet(Classifier):
+    """Four stages of residual blocks, 64 to 512 wide, after one 3 x 3 convolution: 11 million parameters at depth 18.
+
+    Args:
+        depth: 18 or 34, of basic blocks; 50, 101 or 152, of bottleneck blocks.
+        in_channels: Channels of the images, of any size from 8 x 8.
+    """
+
+    paper: ClassVar[Paper] = Paper(
+        "He et al.", 2016, "Deep Residual Learning for Image Recognition", "arXiv:1512.03385", "table 1"
+    )
+
+    def __init__(self, *, depth: int, n_classes: int = 10, in_channels: int = 3) -> None:
+        super().__init__()
+        check_sizes(n_classes=n_classes, in_channels=in_channels)
+        lengths = _BASIC | _BOTTLENECK
+        if depth not in lengths:
+            raise InputError(f"depth must be one of {', '.join(map(str, lengths))}; got {depth!r}.")
+        block = BasicBlock if depth in _BASIC else BottleneckBlock
+        # Differs from the paper: its stem, a 7 x 7 convolution of stride 2 and a max pool, would leave 8 x 8 of a
+        # 32 x 32 image. A 3 x 3 convolution of stride 1 is what papers on CIFAR and Tiny-ImageNet use.
+        self.stem = ConvUnit(in_channels, 64)
+        self.body = _stages(block, 64, _WIDTHS, lengths[depth], block.expansion)
+        self.head = nn.Linear(block.expansion * _WIDTHS[-1], n_classes)
+        he_init(self)
+
+    def blocks(self) -> Iterator[nn.Module]:
+        yield self.stem
+        yield from self.body
+
+    def features(self, images: Tensor) -> Tensor:
+        return self.body(self.stem(images)).mean((2, 3))
+
+
+@final
+class CifarResNet(Classifier):
+    """Three stages of n blocks with 16, 32 and 64 channels, depth 6n + 2: 0.27 million parameters at depth 20.
+
+    Small for its accuracy, and a usual test bed of calibration. The deep ones can memorise CIFAR-10's training set, and
+    are overconfident then.
+
+    Args:
+        depth: 6n + 2: 20, 32, 44, 56, 110, ...
+        in_channels: Channels of the images, of any size from 4 x 4.
+    """
+
+    paper: ClassVar[Paper] = Paper(
+        "He et al.", 2016, "Deep Residual Learning for Image Recognition", "arXiv:1512.03385", "section 4.2"
+    )
+
+    def __init__(self, *, depth: int, n_classes: int = 10, in_channels: int = 3) -> None:
+        super().__init__()
+        check_at_least(depth, 8, "depth")
+        check_sizes(n_classes=n_classes, in_channels=in_channels)
+        if (depth - 2) % 6:
+            raise InputError(f"depth must be 6n + 2; got {depth}. Take 20, 32, 44, 56 or 110.")
+        self.stem = ConvUnit(in_channels, 16)
+        self.body = _stages(partial(BasicBlock, shortcut=PaddedShortcut), 16, (16, 32, 64), [(depth - 2) // 6] * 3)
+        self.head = nn.Linear(64, n_classes)
+        he_init(self)
+
+    def blocks(self) -> Iterator[nn.Module]:
+        yield self.stem
+        yield from self.body
+
+    def features(self, images: Tensor) -> Tensor:
+        return self.body(self.stem(images)).mean((2, 3))
 
 
 @final
@@ -233,14 +207,6 @@ class WideResNet(Classifier):
         width: Factor of the widths of the thin network.
         in_channels: Channels of the images, of any size from 4 x 4.
         dropout: Share of the activations inside blocks that are dropped in training; the paper tries 0 and 0.3.
-
-    Raises:
-        InputError: If the depth is not 6n + 4, or the dropout not a share below 1.
-
-    Example:
-        >>> import torch
-        >>> tuple(WideResNet(depth=16, width=2)(torch.zeros(1, 3, 32, 32)).shape)
-        (1, 10)
     """
 
     paper: ClassVar[Paper] = Paper(
@@ -256,20 +222,12 @@ class WideResNet(Classifier):
         check_real_number(dropout, "dropout", least=0, most=0.99)
         if (depth - 4) % 6:
             raise InputError(f"depth must be 6n + 4; got {depth}. Take 16, 22, 28 or 40.")
+        widths = (16 * width, 32 * width, 64 * width)
         self.stem = nn.Conv2d(in_channels, 16, 3, padding=1, bias=False)
-        layers = []
-        before = 16
-        for stage in range(3):
-            channels = 16 * width * 2**stage
-            layers.append(WideBlock(before, channels, stride=2 if stage else 1, dropout=dropout))
-            layers += [WideBlock(channels, channels, 1, dropout) for _ in range((depth - 4) // 6 - 1)]
-            before = channels
-        self.body = nn.Sequential(*layers)
-        self.norm = nn.BatchNorm2d(before)
-        self.head = nn.Linear(before, n_classes)
+        self.body = _stages(partial(WideBlock, dropout=dropout), 16, widths, [(depth - 4) // 6] * 3)
+        self.norm = nn.BatchNorm2d(widths[-1])
+        self.head = nn.Linear(widths[-1], n_classes)
         he_init(self)
 
     def features(self, images: Tensor) -> Tensor:
-        """Activations before the last layer, (n, 64 width)."""
-        maps = F.relu(self.norm(self.body(self.stem(images))), inplace=True)
-        return maps.mean((2, 3))
+        return F.relu(self.norm(self.body(self.stem(images))), inplace=True).mean((2, 3))

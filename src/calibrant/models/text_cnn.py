@@ -7,26 +7,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibrant.checks import check_at_least
-from calibrant.models.layers import Classifier, check_sizes
+from calibrant.models.layers import Classifier, check_sizes, he_init
 from calibrant.paper import Paper
 
 
 @final
 class MaskedBatchNorm(nn.Module):
-    """Batch normalisation over the words of the batch, without the padding.
+    """Batch normalisation over the words of the batch, without the padding, whose zeros ``nn.BatchNorm1d`` would count.
 
-    Without padding it is ``nn.BatchNorm1d``, which would count the zeros of the padding. It is not synchronised when
-    several processes share a batch.
-
-    Example:
-        >>> words = torch.tensor([[[1.0, 3.0, 0.0]]])
-        >>> MaskedBatchNorm(1)(words, torch.tensor([[[1.0, 1.0, 0.0]]]))[0, 0, :2].detach().round().tolist()
-        [-1.0, 1.0]
+    It is not synchronised when several processes share a batch.
     """
 
-    # Torch's own defaults.
-    momentum: ClassVar[float] = 0.1
-    epsilon: ClassVar[float] = 1e-5
+    momentum: ClassVar[float] = 0.1  # torch's own default
+    epsilon: ClassVar[float] = 1e-5  # the same
 
     running_mean: Tensor
     running_var: Tensor
@@ -39,29 +32,20 @@ class MaskedBatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(channels))
 
     def forward(self, words: Tensor, present: Tensor) -> Tensor:
-        """Normalise the words; the result is undefined where there is none.
-
-        Args:
-            words: Shape (n, channels, length).
-            present: One where there is a word, else zero, (n, 1, length).
-        """
+        """Normalise words, (n, channels, length); undefined where ``present``, (n, 1, length), is 0 instead of 1."""
         words = words.to(self.weight.dtype)  # half precision cannot sum over a batch
         present = present.to(words.dtype)
         mean, variance = self.running_mean, self.running_var
         if self.training:
-            mean, variance = self._over_the_batch(words, present)
+            n = present.sum().clamp(min=1)
+            mean = (words * present).sum((0, 2)) / n
+            variance = ((words - mean[:, None]).square() * present).sum((0, 2)) / n
+            with torch.no_grad():
+                unbiased = variance * n / (n - 1).clamp(min=1)
+                self.running_mean.lerp_(mean, self.momentum)
+                self.running_var.lerp_(unbiased, self.momentum)
         scale = self.weight * torch.rsqrt(variance + self.epsilon)
         return (words - mean[:, None]) * scale[:, None] + self.bias[:, None]
-
-    def _over_the_batch(self, words: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        n = present.sum().clamp(min=1)
-        mean = (words * present).sum((0, 2)) / n
-        variance = ((words - mean[:, None]).square() * present).sum((0, 2)) / n
-        with torch.no_grad():
-            unbiased = variance * n / (n - 1).clamp(min=1)
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_(unbiased, self.momentum)
-        return mean, variance
 
 
 @final
@@ -88,11 +72,6 @@ class TextCNN(Classifier):
         n_words: Size of the vocabulary; word numbers run from 0 (no word) to n_words - 1.
         embedding: Length of a word's vector.
         width: Filters of each convolution.
-
-    Example:
-        >>> text = torch.tensor([[3, 1, 2, 0, 0]])
-        >>> tuple(TextCNN(n_words=10, n_classes=20)(text).shape)
-        (1, 20)
     """
 
     paper: ClassVar[Paper] = Paper(
@@ -118,16 +97,10 @@ class TextCNN(Classifier):
             self.embedding.weight[0] = 0
         self.body = nn.ModuleList(TextBlock(width if i else embedding, width) for i in range(8))
         self.head = nn.Linear(width, n_classes)
-        for block in self.body.modules():
-            if isinstance(block, nn.Conv1d):
-                nn.init.kaiming_normal_(block.weight, nonlinearity="relu")
+        he_init(self)
 
     def features(self, texts: Tensor) -> Tensor:
-        """Activations before the last layer, (n, width).
-
-        Args:
-            texts: Word numbers, (n, length), 0 where there is no word.
-        """
+        """Return the activations before the last layer, (n, width), for word numbers (n, length)."""
         words: Tensor = self.embedding(texts).transpose(1, 2)
         present = (texts != 0).to(words.dtype).unsqueeze(1)
         for i, block in enumerate(self.body):

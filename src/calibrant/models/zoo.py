@@ -43,19 +43,11 @@ class ModelSpec:
 
 
 def all_models() -> dict[str, ModelSpec]:
-    """Return every network, by name.
-
-    Example:
-        >>> all_models()["resnet110"].title
-        'ResNet-110'
-    """
+    """Return every network, by name."""
     specs = [
-        ModelSpec(f"resnet{depth}", f"ResNet-{depth}", CifarResNet.paper, "image", _image(CifarResNet, depth=depth), 4)
-        for depth in (20, 32, 56, 110)
-    ]
-    specs += [
-        ModelSpec(f"resnet{depth}", f"ResNet-{depth}", ResNet.paper, "image", _image(ResNet, depth=depth), 8)
-        for depth in (18, 50)
+        ModelSpec(f"resnet{depth}", f"ResNet-{depth}", kind.paper, "image", _image(kind, depth=depth), side)
+        for kind, side, depths in ((CifarResNet, 4, (20, 32, 56, 110)), (ResNet, 8, (18, 50)))
+        for depth in depths
     ]
     specs += [
         ModelSpec("wrn40_10", "WRN-40-10", WideResNet.paper, "image", _image(WideResNet, depth=40, width=10), 4),
@@ -110,34 +102,20 @@ def build_model(
         >>> sum(parameter.numel() for parameter in network.parameters())
         269722
     """
-    sizes = Sizes(n_classes, in_channels, image_size, n_words or 0)
-    spec = _checked_spec(name, sizes, n_words)
-    # torch.manual_seed would also seed the GPUs, whose state fork_rng does not restore here.
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        torch.default_generator.manual_seed(seed)
-        return spec.build(sizes)
+    with torch.device("cpu"):
+        return _build(name, seed, n_classes, in_channels, image_size, n_words)
 
 
 def model_shapes(
     name: str, *, n_classes: int, in_channels: int = 3, image_size: int = 32, n_words: int | None = None
 ) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the ``state_dict`` that :func:`build_model` would make, without allocating it.
-
-    Raises:
-        UnknownNameError: If there is no such network.
-        InputError: If the network cannot take such images or texts.
-
-    Example:
-        >>> model_shapes("resnet20", n_classes=10)["head.bias"]
-        (10,)
-    """
-    sizes = Sizes(n_classes, in_channels, image_size, n_words or 0)
-    spec = _checked_spec(name, sizes, n_words)
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        return {name: tuple(values.shape) for name, values in spec.build(sizes).state_dict().items()}
+    """Return the shapes of the ``state_dict`` that :func:`build_model` would make, without allocating it."""
+    with torch.device("meta"):
+        network = _build(name, 0, n_classes, in_channels, image_size, n_words)
+    return {name: tuple(values.shape) for name, values in network.state_dict().items()}
 
 
-def _checked_spec(name: str, sizes: Sizes, n_words: int | None) -> ModelSpec:
+def _build(name: str, seed: int, n_classes: int, in_channels: int, image_size: int, n_words: int | None) -> nn.Module:
     known = all_models()
     check_known(name, known, "a network")
     spec = known[name]
@@ -152,5 +130,8 @@ def _checked_spec(name: str, sizes: Sizes, n_words: int | None) -> ModelSpec:
             "text_cnn; or, if they are images, leave n_words out."
         )
     if spec.input_kind == "image":
-        check_at_least(sizes.image_size, spec.smallest_side, f"image_size for {name}")
-    return spec
+        check_at_least(image_size, spec.smallest_side, f"image_size for {name}")
+    # torch.manual_seed would also seed the GPUs, whose state fork_rng does not restore here.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return spec.build(Sizes(n_classes, in_channels, image_size, n_words or 0))
