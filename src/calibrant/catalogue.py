@@ -1,4 +1,4 @@
-"""Everything that has a name: metrics, calibrators, losses, data sets, corruptions and maps, with plugins.
+"""Everything that has a name: metrics, calibrators, losses, data sets and maps, with plugins.
 
 A registry loads its package when it is first used: measuring does not wait for calibrators or losses. It collects the
 concrete classes that the package exports, and those that installed plugins declare as entry points of its group,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from calibrant.calibrators import Calibrator, FeatureCalibrator
-    from calibrant.datasets import Corruption, DatasetReader
+    from calibrant.datasets import DatasetReader
     from calibrant.losses import Loss, MetaLoss
     from calibrant.metrics import Metric
 
@@ -339,9 +339,6 @@ losses: "Registry[Loss]" = Registry("a loss", _LOSSES, "losses", ("RowLoss", "Pe
 meta_losses: "Registry[MetaLoss]" = Registry("a loss", "meta_focal(objective=sece)", "losses", ("MetaLoss",))
 datasets: "Registry[DatasetReader]" = Registry(
     "a data set", "cifar100 or medmnist(flag=pathmnist)", "datasets", ("DatasetReader",), group="calibrant.datasets"
-)
-corruptions: "Registry[Corruption]" = Registry(
-    "a corruption", "gaussian_noise", "datasets.corruptions", ("Corruption",)
 )
 maps: "Registry[nn.Module]" = Registry(
     "a kind of map", "scale", "maps", ("Map", "ProximityMap", "Curve", "Surface"), key="kind"

@@ -163,8 +163,8 @@ def _corruptions(
     corrupt: str | None, severity: str | None, data: Path | None
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Read the names and severities of ``--corrupt`` and ``--severity``; no names without ``--corrupt``."""
-    from calibrant import catalogue
     from calibrant.checks import check_known
+    from calibrant.datasets.corruptions import CORRUPTIONS
     from calibrant.diagnosis.shift import SEVERITIES
 
     if corrupt is None:
@@ -172,7 +172,7 @@ def _corruptions(
             if given is not None:
                 raise InputError(f"{name} is only for --corrupt, which is not given. Add --corrupt common.")
         return (), ()
-    known = tuple(catalogue.corruptions)
+    known = tuple(CORRUPTIONS)
     names = tuple(dict.fromkeys(name.strip() for name in corrupt.split(",") if name.strip()))
     if names in {("all",), ("common",)}:
         names = known if names == ("all",) else _COMMON

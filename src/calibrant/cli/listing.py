@@ -25,7 +25,7 @@ calibrant list metrics"""
 INDEX = Path(__file__).with_name("index.json")
 _PACKAGE = Path(__file__).parent.parent
 # Packages and modules of the classes that are listed: if one exports other classes, the index is out of date.
-_EXPORTING = ("calibrators", "datasets", "datasets/corruptions", "losses", "metrics", "models")
+_EXPORTING = ("calibrators", "datasets", "losses", "metrics", "models")
 _NUMBERS = {"classes", "parameters"}
 _WIDE = 21  # longest word that is not folded
 _GAP = 2  # between columns
@@ -220,9 +220,9 @@ def _datasets() -> Iterator[tuple[str, ...]]:
 
 
 def _corruptions() -> Iterator[tuple[str, ...]]:
-    from calibrant import catalogue
+    from calibrant.datasets.corruptions import CORRUPTIONS
 
-    for corruption in catalogue.corruptions.values():
+    for corruption in CORRUPTIONS.values():
         strengths = ", ".join(f"{strength:g}" for strength in corruption.strengths)
         yield corruption.name, corruption.title, f"{corruption.unit}: {strengths}", corruption.paper.short
 

@@ -33,12 +33,7 @@ CIFAR100_CLASSES = tuple(
 def read_pickled_batch(content: bytes, where: str) -> dict[str, Any]:
     """Read the dict of a CIFAR batch without running the pickle: arrays of bytes, and plain Python values.
 
-    Names that Python 2 wrote as bytes become text; values that it wrote as bytes stay bytes. A pickle that names any
-    other function or class is refused.
-
-    Example:
-        >>> read_pickled_batch(pickle.dumps({b"labels": [6, 9]}, protocol=2), "data_batch_1")
-        {'labels': [6, 9]}
+    Names that Python 2 wrote as bytes become text. A pickle that names any other function or class is refused.
     """
     with reading(where, "pickle of a CIFAR batch"):
         held = _Restricted(content, where).load()
@@ -175,16 +170,14 @@ def _from_pickle(member: Member, *, key: str) -> ImageArrays:
     return {"images": images, "labels": np.array(listed)}
 
 
+_ADDRESS = "https://www.cs.toronto.edu/~kriz/"
 _PAPER = Paper(
     "Krizhevsky",
     2009,
     "Learning Multiple Layers of Features from Tiny Images",
-    "https://www.cs.toronto.edu/~kriz/learning-features-2009-TR.pdf",
+    f"{_ADDRESS}learning-features-2009-TR.pdf",
     "Chapter 3",
 )
-_HOMEPAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
-
-
 _BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 
 
@@ -202,10 +195,10 @@ class CIFAR10(PublishedImages):
     title = "CIFAR-10"
     n_classes = len(CIFAR10_CLASSES)
     paper = _PAPER
-    homepage = _HOMEPAGE
+    homepage = f"{_ADDRESS}cifar.html"
     remote = (
         RemoteFile(
-            "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+            f"{_ADDRESS}cifar-10-binary.tar.gz",
             "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
             170_052_171,
         ),
@@ -243,10 +236,10 @@ class CIFAR100(PublishedImages):
     title = "CIFAR-100"
     n_classes = len(CIFAR100_CLASSES)
     paper = _PAPER
-    homepage = _HOMEPAGE
+    homepage = f"{_ADDRESS}cifar.html"
     remote = (
         RemoteFile(
-            "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+            f"{_ADDRESS}cifar-100-binary.tar.gz",
             "sha256:58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
             168_513_733,
         ),

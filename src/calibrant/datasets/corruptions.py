@@ -2,11 +2,10 @@
 
 import hashlib
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
-from typing import ClassVar, final
+from typing import final
 
 import numpy as np
 import torch
@@ -15,26 +14,6 @@ from torch import Tensor
 from calibrant.checks import are_images, as_tensor, check_at_least, check_known, check_seed
 from calibrant.errors import InputError
 from calibrant.paper import Paper
-
-__all__ = [
-    "HENDRYCKS",
-    "MOST_SEVERE",
-    "Brightness",
-    "Contrast",
-    "Corruption",
-    "DefocusBlur",
-    "GaussianBlur",
-    "GaussianNoise",
-    "ImpulseNoise",
-    "JPEGCompression",
-    "MotionBlur",
-    "Pixelate",
-    "RowDraws",
-    "ShotNoise",
-    "corrupt",
-    "mirrored",
-    "weighted_shifts",
-]
 
 
 @final
@@ -58,24 +37,22 @@ class RowDraws:
 
     def normal(self, like: Tensor) -> Tensor:
         """Draw standard normal numbers in the shape and on the device of a tensor (n, ...)."""
-        drawn = self._draw(torch.empty(like.shape), lambda row, generator: row.normal_(generator=generator))
-        return drawn.to(like.device)
+        return self._draw(torch.empty(like.shape), Tensor.normal_).to(like.device)
 
     def uniform(self, like: Tensor) -> Tensor:
         """Draw numbers from 0 to below 1 in the shape and on the device of a tensor (n, ...)."""
-        drawn = self._draw(torch.empty(like.shape), lambda row, generator: row.uniform_(generator=generator))
-        return drawn.to(like.device)
+        return self._draw(torch.empty(like.shape), Tensor.uniform_).to(like.device)
 
     def poisson(self, rates: Tensor) -> Tensor:
         """Draw counts with these means, (n, ...)."""
-        return self._draw(rates.cpu(), lambda row, generator: torch.poisson(row, generator=generator)).to(rates.device)
+        return self._draw(rates.cpu(), torch.poisson).to(rates.device)
 
-    def _draw(self, rows: Tensor, draw: Callable[[Tensor, torch.Generator], Tensor]) -> Tensor:
+    def _draw(self, rows: Tensor, draw: Callable[..., Tensor]) -> Tensor:
         generator, drawn = torch.Generator(), []
         for number, row in enumerate(rows.unbind(), self.first_row):
             digest = hashlib.sha256(f"{self.name} {self.seed} {number}".encode()).digest()
             generator.manual_seed(int.from_bytes(digest[:4], "big"))  # torch uses no more than 32 bits
-            drawn.append(draw(row, generator))
+            drawn.append(draw(row, generator=generator))
         return torch.stack(drawn)
 
 
@@ -87,26 +64,39 @@ HENDRYCKS = Paper(
 )
 
 
-class Corruption(ABC):
-    """Corrupts images. A concrete one is a frozen record without options.
+Apply = Callable[[Tensor, float, RowDraws], Tensor]
+
+
+@final
+@dataclass(frozen=True)
+class Corruption:
+    """A corruption of images.
 
     Strengths are those that the authors' code used for CIFAR-10-C, images of 32 x 32 pixels; departures are noted.
     Blurs are measured in pixels and are not made wider for larger images, on which they do less.
     """
 
-    name: ClassVar[str]  # key of the catalogue and of the command line
-    title: ClassVar[str]
-    strengths: ClassVar[tuple[float, ...]]  # at severities 1 to 5
-    unit: ClassVar[str]  # unit of a strength, in words
-    paper: ClassVar[Paper] = HENDRYCKS
+    name: str  # on the command line
+    title: str
+    unit: str  # unit of a strength, in words
+    strengths: tuple[float, ...]  # at severities 1 to 5
+    # Of images in 0..1, (n, c, h, w) float32 with one or three channels, which it must not write to, at one strength.
+    # The result for an image must not depend on the others; values outside 0..1 are clipped afterwards.
+    apply: Apply
+    paper: Paper = HENDRYCKS
 
-    @abstractmethod
-    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
-        """Return the images at one strength, (n, c, h, w) float32; values outside 0..1 are clipped afterwards.
 
-        The result for an image must not depend on the other images. ``pixels`` lie in 0..1, have one or three channels,
-        and must not be written to.
-        """
+_declared: list[Corruption] = []
+
+
+def _corruption(title: str, unit: str, strengths: tuple[float, ...]) -> Callable[[Apply], Apply]:
+    """Declare a corruption by its function, whose name is that of the corruption."""
+
+    def declare(apply: Apply) -> Apply:
+        _declared.append(Corruption(apply.__name__, title, unit, strengths, apply))
+        return apply
+
+    return declare
 
 
 def weighted_shifts(pixels: Tensor, kernel: Tensor) -> Tensor:
@@ -143,185 +133,98 @@ def mirrored(places: Tensor, size: int) -> Tensor:
     return torch.minimum(folded, 2 * size - 1 - folded)
 
 
-@final
-@dataclass(frozen=True)
-class GaussianNoise(Corruption):
-    """Independent normal noise in every channel of every pixel; severities scale the same noise."""
-
-    name = "gaussian_noise"
-    title = "Gaussian noise"
-    strengths = (0.04, 0.06, 0.08, 0.09, 0.10)
-    unit = "standard deviation, in parts of the full range"
-
-    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
-        return pixels + strength * draws.normal(pixels)
+@_corruption("Gaussian noise", "standard deviation, in parts of the full range", (0.04, 0.06, 0.08, 0.09, 0.10))
+def gaussian_noise(pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
+    """Add independent normal noise to every channel of every pixel; severities scale the same noise."""
+    return pixels + strength * draws.normal(pixels)
 
 
-@final
-@dataclass(frozen=True)
-class ShotNoise(Corruption):
-    """Poisson noise: black stays black, and the variance grows with brightness."""
-
-    name = "shot_noise"
-    title = "Shot noise"
-    strengths = (500, 250, 100, 75, 50)
-    unit = "photons that make white"
-
-    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
-        return draws.poisson(pixels * strength) / strength
+@_corruption("Shot noise", "photons that make white", (500, 250, 100, 75, 50))
+def shot_noise(pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
+    """Draw Poisson counts of photons: black stays black, and the variance grows with brightness."""
+    return draws.poisson(pixels * strength) / strength
 
 
-@final
-@dataclass(frozen=True)
-class ImpulseNoise(Corruption):
-    """A share of all values, each channel by itself, becomes 0 or full, one as likely as the other.
-
-    A value lost at one severity is also lost at the next.
-    """
-
-    name = "impulse_noise"
-    title = "Impulse noise"
-    strengths = (0.01, 0.02, 0.03, 0.05, 0.07)
-    unit = "share of the values that are lost"
-
-    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
-        fate = draws.uniform(pixels)
-        return pixels.masked_fill(fate < strength / 2, 0.0).masked_fill_(fate >= 1 - strength / 2, 1.0)
+@_corruption("Impulse noise", "share of the values that are lost", (0.01, 0.02, 0.03, 0.05, 0.07))
+def impulse_noise(pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
+    """Set a share of all values, each channel by itself, to 0 or full; a lost value stays lost at higher severities."""
+    fate = draws.uniform(pixels)
+    return pixels.masked_fill(fate < strength / 2, 0.0).masked_fill_(fate >= 1 - strength / 2, 1.0)
 
 
-_REACH = 4  # standard deviations, as in the authors' code
-
-
-@final
-@dataclass(frozen=True)
-class GaussianBlur(Corruption):
-    """Every pixel becomes a mean of its neighbours, weighted by a bell."""
-
-    name = "gaussian_blur"
-    title = "Gaussian blur"
-    strengths = (0.4, 0.6, 0.7, 0.8, 1.0)
-    unit = "standard deviation, in pixels"
-
-    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
-        del draws
-        # Differs from the paper: its code repeats the pixels at the edge, which changes an image's mean.
-        reach = math.floor(_REACH * strength + 0.5)
-        places = torch.arange(-reach, reach + 1, dtype=torch.float64)
-        bell = (-(places**2) / (2 * strength**2)).exp()
-        bell /= bell.sum()
-        return weighted_shifts(weighted_shifts(pixels, bell[:, None]), bell[None])
+@_corruption("Gaussian blur", "standard deviation, in pixels", (0.4, 0.6, 0.7, 0.8, 1.0))
+def gaussian_blur(pixels: Tensor, strength: float, _: RowDraws) -> Tensor:
+    """Replace every pixel by a mean of its neighbours, weighted by a bell."""
+    # Differs from the paper: its code repeats the pixels at the edge, which changes an image's mean.
+    reach = math.floor(4 * strength + 0.5)  # four standard deviations, as in the authors' code
+    places = torch.arange(-reach, reach + 1, dtype=torch.float64)
+    bell = (-(places**2) / (2 * strength**2)).exp()
+    bell /= bell.sum()
+    return weighted_shifts(weighted_shifts(pixels, bell[:, None]), bell[None])
 
 
 _EDGE = {0.3: 0.4, 0.4: 0.5, 0.5: 0.6, 1.0: 0.2, 1.5: 0.1}  # standard deviation of the disk's soft edge, by radius
 
 
-@final
-@dataclass(frozen=True)
-class DefocusBlur(Corruption):
-    """Every pixel becomes the mean of a disk around it, whose edge is softened.
+@_corruption("Defocus blur", "radius of the disk, in pixels", tuple(_EDGE))
+def defocus_blur(pixels: Tensor, strength: float, _: RowDraws) -> Tensor:
+    """Replace every pixel by the mean of a disk around it, whose edge is softened.
 
     On images as small as CIFAR's the disk is one pixel up to severity 3, so that these are blurs by the soft edge
-    alone, much as :class:`GaussianBlur`; at severity 4 it is a cross of five pixels, at 5 a square of nine.
+    alone, much as :func:`gaussian_blur`; at severity 4 it is a cross of five pixels, at 5 a square of nine.
     """
-
-    name = "defocus_blur"
-    title = "Defocus blur"
-    strengths = tuple(_EDGE)
-    unit = "radius of the disk, in pixels"
-
-    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
-        del draws
-        # Differs from the paper: its code mirrors at the middle of the outermost pixels, which changes an image's mean.
-        places = torch.arange(-1, 2, dtype=torch.float64)
-        disk = (places**2 + places[:, None] ** 2 <= strength**2).double()
-        bell = (-(places**2) / (2 * _EDGE[strength] ** 2)).exp()
-        return weighted_shifts(weighted_shifts(pixels, disk / disk.sum()), torch.outer(bell, bell) / bell.sum() ** 2)
+    # Differs from the paper: its code mirrors at the middle of the outermost pixels, which changes an image's mean.
+    places = torch.arange(-1, 2, dtype=torch.float64)
+    disk = (places**2 + places[:, None] ** 2 <= strength**2).double()
+    bell = (-(places**2) / (2 * _EDGE[strength] ** 2)).exp()
+    return weighted_shifts(weighted_shifts(pixels, disk / disk.sum()), torch.outer(bell, bell) / bell.sum() ** 2)
 
 
-_SHAKE = 4  # standard deviations
-_STEEPEST = math.pi / 4
-
-
-@final
-@dataclass(frozen=True)
-class MotionBlur(Corruption):
-    """Every image is smeared to one side along a line, by half a bell.
+# Differs from the paper: its code has 2, 2 and 2.5 at severities 3 to 5, with a wider cut-off at 4, which lies so
+# far out on the bell that severities 3 and 4 are the same images.
+@_corruption("Motion blur", "standard deviation along the line, in pixels", (1.0, 1.5, 2.0, 2.25, 2.5))
+def motion_blur(pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
+    """Smear every image to one side along a line, by half a bell.
 
     The line's slope is drawn for each image, up to 45 degrees from the horizontal, and is the same at every severity.
     """
-
-    name = "motion_blur"
-    title = "Motion blur"
-    # Differs from the paper: its code has 2, 2 and 2.5 at severities 3 to 5, with a wider cut-off at 4, which lies so
-    # far out on the bell that severities 3 and 4 are the same images.
-    strengths = (1.0, 1.5, 2.0, 2.25, 2.5)
-    unit = "standard deviation along the line, in pixels"
-
-    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
-        height, width = pixels.shape[2:]
-        row, column = (torch.arange(size, device=pixels.device) for size in (height, width))
-        angles = (2 * draws.uniform(pixels[:, :1, :1, 0]) - 1) * _STEEPEST  # (n, 1, 1)
-        flat = pixels.flatten(2)
-        total, weights = torch.zeros_like(flat), 0.0
-        for step in range(math.floor(_SHAKE * strength) + 1):
-            rows = mirrored(row + (step * angles.sin()).round().long(), height)
-            columns = mirrored(column + (step * angles.cos()).round().long(), width)
-            places = (rows.mT * width + columns).flatten(1)[:, None]
-            weight = math.exp(-(step**2) / (2 * strength**2))
-            total.add_(flat.gather(2, places.expand_as(flat)), alpha=weight)
-            weights += weight
-        return (total / weights).view_as(pixels)
+    height, width = pixels.shape[2:]
+    row, column = (torch.arange(size, device=pixels.device) for size in (height, width))
+    angles = (2 * draws.uniform(pixels[:, :1, :1, 0]) - 1) * math.pi / 4  # (n, 1, 1)
+    flat = pixels.flatten(2)
+    total, weights = torch.zeros_like(flat), 0.0
+    for step in range(math.floor(4 * strength) + 1):  # up to four standard deviations
+        rows = mirrored(row + (step * angles.sin()).round().long(), height)
+        columns = mirrored(column + (step * angles.cos()).round().long(), width)
+        places = (rows.mT * width + columns).flatten(1)[:, None]
+        weight = math.exp(-(step**2) / (2 * strength**2))
+        total.add_(flat.gather(2, places.expand_as(flat)), alpha=weight)
+        weights += weight
+    return (total / weights).view_as(pixels)
 
 
-@final
-@dataclass(frozen=True)
-class Brightness(Corruption):
-    """The value in the HSV colour space is raised, at most to full; hue and saturation stay, and black becomes grey."""
-
-    name = "brightness"
-    title = "Brightness"
-    strengths = (0.05, 0.1, 0.15, 0.2, 0.3)
-    unit = "what is added, in parts of the full range"
-
-    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
-        del draws
-        value = pixels.amax(1, keepdim=True)
-        raised = (value + strength).clamp(max=1)
-        return torch.where(value > 0, pixels / value * raised, raised)
+@_corruption("Brightness", "what is added, in parts of the full range", (0.05, 0.1, 0.15, 0.2, 0.3))
+def brightness(pixels: Tensor, strength: float, _: RowDraws) -> Tensor:
+    """Raise the value in the HSV colour space, at most to full; hue and saturation stay, and black becomes grey."""
+    value = pixels.amax(1, keepdim=True)
+    raised = (value + strength).clamp(max=1)
+    return torch.where(value > 0, pixels / value * raised, raised)
 
 
-@final
-@dataclass(frozen=True)
-class Contrast(Corruption):
-    """Every channel of an image moves towards its mean."""
-
-    name = "contrast"
-    title = "Contrast"
-    strengths = (0.75, 0.5, 0.4, 0.3, 0.15)
-    unit = "part of the contrast that is left"
-
-    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
-        del draws
-        return pixels.mean((2, 3), keepdim=True).lerp(pixels, strength)
+@_corruption("Contrast", "part of the contrast that is left", (0.75, 0.5, 0.4, 0.3, 0.15))
+def contrast(pixels: Tensor, strength: float, _: RowDraws) -> Tensor:
+    """Move every channel of an image towards its mean."""
+    return pixels.mean((2, 3), keepdim=True).lerp(pixels, strength)
 
 
-@final
-@dataclass(frozen=True)
-class Pixelate(Corruption):
-    """Made smaller by a box filter, then as large as before by repeating pixels.
+@_corruption("Pixelation", "part of the width and height that is left", (0.95, 0.9, 0.85, 0.75, 0.65))
+def pixelate(pixels: Tensor, strength: float, _: RowDraws) -> Tensor:
+    """Make every image smaller by a box filter, then as large as before by repeating pixels.
 
     A box takes the mean of the whole pixels whose middle it covers, as Pillow's does. Sizes are whole numbers, so that
     on very small images severities may be the same or even change places.
     """
-
-    name = "pixelate"
-    title = "Pixelation"
-    strengths = (0.95, 0.9, 0.85, 0.75, 0.65)
-    unit = "part of the width and height that is left"
-
-    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
-        del draws
-        return _coarse(_coarse(pixels, 2, strength), 3, strength)
+    return _coarse(_coarse(pixels, 2, strength), 3, strength)
 
 
 def _coarse(pixels: Tensor, axis: int, left: float) -> Tensor:
@@ -338,32 +241,24 @@ def _coarse(pixels: Tensor, axis: int, left: float) -> Tensor:
 _PEAK = 255  # largest value of a pixel in eight bits, as JPEG stores it
 
 
-@final
-@dataclass(frozen=True)
-class JPEGCompression(Corruption):
-    """Every image is saved as JPEG and read again, in memory; colour at half the resolution, as is usual."""
+@_corruption("JPEG compression", "quality", (80, 65, 58, 50, 40))
+def jpeg_compression(pixels: Tensor, strength: float, _: RowDraws) -> Tensor:
+    """Save every image as JPEG in memory and read it again; colour at half the resolution, as is usual."""
+    from PIL import Image
 
-    name = "jpeg_compression"
-    title = "JPEG compression"
-    strengths = (80, 65, 58, 50, 40)
-    unit = "quality"
-
-    def apply(self, pixels: Tensor, strength: float, draws: RowDraws) -> Tensor:
-        from PIL import Image
-
-        del draws
-        stored = (pixels * _PEAK).round().to(torch.uint8).movedim(1, -1).contiguous().cpu().numpy()
-        corrupted = np.empty_like(stored)
-        # One by one: at 32 x 32 most of the time is spent in Python, and threads made it slower.
-        for image, result in zip(stored, corrupted, strict=True):
-            file = BytesIO()
-            plane = image[..., 0] if image.shape[-1] == 1 else image
-            Image.fromarray(plane).save(file, "JPEG", quality=int(strength))
-            with Image.open(file, formats=("JPEG",)) as read:
-                result[:] = np.asarray(read).reshape(image.shape)
-        return torch.from_numpy(corrupted).to(pixels.device).movedim(-1, 1) / _PEAK
+    stored = (pixels * _PEAK).round().to(torch.uint8).movedim(1, -1).contiguous().cpu().numpy()
+    corrupted = np.empty_like(stored)
+    # One by one: at 32 x 32 most of the time is spent in Python, and threads made it slower.
+    for image, result in zip(stored, corrupted, strict=True):
+        file = BytesIO()
+        plane = image[..., 0] if image.shape[-1] == 1 else image
+        Image.fromarray(plane).save(file, "JPEG", quality=int(strength))
+        with Image.open(file, formats=("JPEG",)) as read:
+            result[:] = np.asarray(read).reshape(image.shape)
+    return torch.from_numpy(corrupted).to(pixels.device).movedim(-1, 1) / _PEAK
 
 
+CORRUPTIONS = {corruption.name: corruption for corruption in sorted(_declared, key=lambda declared: declared.name)}
 MOST_SEVERE = 5
 _BLOCK = 1 << 20  # numbers worked on at a time, about the size of a processor's cache
 # A result half-way between two whole numbers must not depend on the last bit of a float, which differs with the batch
@@ -400,8 +295,7 @@ def corrupt(images: Tensor, name: str, *, severity: int, seed: int = 0, first_ro
         >>> corrupt(grey, "gaussian_noise", severity=2).tolist()
         [[[[75, 117, 85, 107]]], [[[87, 129, 83, 117]]]]
     """
-    known = {kind.name: kind for kind in sorted(Corruption.__subclasses__(), key=lambda kind: kind.name)}
-    check_known(name, known, "a corruption")
+    check_known(name, CORRUPTIONS, "a corruption")
     if check_at_least(severity, 0, "severity") > MOST_SEVERE:
         raise InputError(f"severity must be at most {MOST_SEVERE}; got {severity}.")
     seed, first_row = check_seed(seed), check_at_least(first_row, 0, "first_row")
@@ -409,7 +303,7 @@ def corrupt(images: Tensor, name: str, *, severity: int, seed: int = 0, first_ro
     corrupted = images.clone()
     if severity == 0 or not images.numel():
         return corrupted
-    corruption = known[name]()
+    corruption = CORRUPTIONS[name]
     strength = corruption.strengths[severity - 1]
     rows = max(1, _BLOCK // images[0].numel())
     for start in range(0, len(images), rows):

@@ -46,12 +46,7 @@ class PixelScale:
 
     @classmethod
     def of(cls, images: Tensor, *, peak: int = 255) -> "PixelScale":
-        """Return the scale that gives these images, (n, c, h, w), mean 0 and deviation 1 in each channel.
-
-        Example:
-            >>> PixelScale.of(torch.tensor([0, 255], dtype=torch.uint8).reshape(2, 1, 1, 1)).mean
-            (0.5,)
-        """
+        """Return the scale that gives these images, (n, c, h, w), mean 0 and deviation 1 in each channel."""
         # Counts of the 256 values: the values in float64 would take eight times the memory of the images.
         values = torch.arange(256, dtype=torch.float64) / peak
         means, deviations = [], []
@@ -97,12 +92,7 @@ class Dataset:
 @final
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file that the publisher offers.
-
-    Example:
-        >>> RemoteFile("https://example.org/files/blood.npz?download=1", "md5:7053d0359d879ad8a5505303e11de1dc").name
-        'blood.npz'
-    """
+    """A file that the publisher offers."""
 
     url: str
     digest: str  # sha256:... or md5:...
@@ -137,8 +127,7 @@ class DatasetReader(ABC):
 
         Args:
             folder: Folder of the files, or the one file or archive itself.
-            checked: Whether the files must be the published ones, to the byte. False reads other files in the same
-                layout; the layout itself is always checked.
+            checked: Whether the files must be the published ones, to the byte, and not only of their layout.
 
         Raises:
             FileError: If a file is missing, cut short, of another layout, or not the published one.
@@ -160,10 +149,7 @@ _SPLITS = {
     # Neural Clamping and Rethinking Calibration; the 9:1 of the other papers is the same.
     "holdout": "a random tenth of the training part calibrates, the rest of it trains; the test part tests",
     # Meta-regularisation.
-    "8:1:1": (
-        "a random tenth of the training part tunes the loss and another calibrates, the rest trains; the test part "
-        "tests"
-    ),
+    "8:1:1": "two random tenths of the training part tune the loss and calibrate, the rest trains; the test part tests",
     # Neural Clamping, on ImageNet.
     "half-test": "all of the training part trains; a random half of the test part calibrates, the other half tests",
     "official": "the training part trains, the publisher's validation part calibrates, the test part tests",
@@ -171,12 +157,7 @@ _SPLITS = {
 
 
 def all_splits() -> dict[str, str]:
-    """Return the name and the description of every split.
-
-    Example:
-        >>> all_splits()["holdout"]
-        'a random tenth of the training part calibrates, the rest of it trains; the test part tests'
-    """
+    """Return the name and the description of every split."""
     return dict(_SPLITS)
 
 

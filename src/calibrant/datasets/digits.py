@@ -44,11 +44,6 @@ class DigitsReader(DatasetReader):
 
     The publisher does not divide these images, so 500 are drawn at random, with seed 0. Training and test images were
     written by the same people, so a network looks a little better here than on a stranger's digits.
-
-    Example:
-        >>> digits = DigitsReader().read()
-        >>> len(digits.training), len(digits.test), int(digits.training.inputs.max())
-        (1297, 500, 16)
     """
 
     name = "digits"

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -86,43 +86,32 @@ def read_shifted(
 
     Args:
         path: The archive, the folder, the file of images, or a pair (images, labels).
-        n_classes: How many classes the network knows; None looks only for labels below 0. That class 3 of the file is
+        n_classes: Number of classes of the network; None checks only for labels below 0. That class 3 of the file is
             class 3 of the network cannot be seen from numbers.
-        layout: Where the channels stand, if the shape leaves it open; images may be (n, h, w, c) or (n, c, h, w) with
+        layout: Position of the channels, if the shape leaves it open; images may be (n, h, w, c) or (n, c, h, w) with
             one or three channels, or grey (n, h, w).
 
-    Returns:
-        Images, (n, c, h, w) uint8, and labels.
-
     Raises:
-        FileError: If a file is missing, damaged, or a pickle; if images are not bytes or their layout is not plain; if
+        FileError: If a file is missing, damaged, or a pickle; if images are not bytes or their layout is ambiguous; if
             labels are not whole numbers, one an image, in 0..k-1.
         InputError: If an option is out of range.
 
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     np.save(Path(folder, "new_data.npy"), np.zeros((2, 32, 32, 3), dtype=np.uint8))
-        ...     np.save(Path(folder, "new_labels.npy"), np.array([3, 0]))
-        ...     examples = read_shifted(folder, n_classes=10)
-        >>> tuple(examples.inputs.shape), examples.labels.tolist()
-        ((2, 3, 32, 32), [3, 0])
+        ...     np.savez(Path(folder, "new.npz"), images=np.zeros((2, 32, 32, 3), np.uint8), labels=[3, 0])
+        ...     read_shifted(Path(folder, "new.npz"), n_classes=10).inputs.shape
+        torch.Size([2, 3, 32, 32])
     """
     check_known(layout, get_args(ImageLayout), "layout")
     if n_classes is not None:
         n_classes = check_at_least(n_classes, 1, "n_classes")
-    stored = _stored(path)
-    images = as_images(stored.images, where=stored.images_in, layout=layout)
-    return Samples(images, as_labels(stored.labels, len(images), where=stored.labels_in, n_classes=n_classes))
+    (pixels, images_in), (classes, labels_in) = _stored(path)
+    images = as_images(pixels, where=images_in, layout=layout)
+    return Samples(images, as_labels(classes, len(images), where=labels_in, n_classes=n_classes))
 
 
-class _Stored(NamedTuple):
-    """Arrays, and the names of their sources for messages."""
-
-    images: np.ndarray
-    labels: np.ndarray
-    images_in: str
-    labels_in: str
+_Stored: TypeAlias = tuple[tuple[np.ndarray, str], tuple[np.ndarray, str]]  # images, labels: arrays and their sources
 
 
 def _stored(path: _PathLike | tuple[_PathLike, _PathLike]) -> _Stored:
@@ -147,7 +136,7 @@ def _stored(path: _PathLike | tuple[_PathLike, _PathLike]) -> _Stored:
     with numpy_archive(existing_file(file, holding="images")) as archive:
         names = [_only(archive.names, wanted, file) for wanted in (_IMAGES, _LABELS)]
         images, labels = archive.read(names)
-    return _Stored(images, labels, f"{file}: {names[0]!r}", f"{file}: {names[1]!r}")
+    return (images, f"{file}: {names[0]!r}"), (labels, f"{file}: {names[1]!r}")
 
 
 def _only(held: Sequence[str], wanted: Sequence[str], file: Path) -> str:
@@ -160,7 +149,7 @@ def _only(held: Sequence[str], wanted: Sequence[str], file: Path) -> str:
 
 def _from_pair(images: Path, labels: Path) -> _Stored:
     pixels, classes = (read_npy(existing_file(path, holding="an array")) for path in (images, labels))
-    return _Stored(pixels, classes, str(images), str(labels))
+    return (pixels, str(images)), (classes, str(labels))
 
 
 def _labels_beside(images: Path) -> Path:

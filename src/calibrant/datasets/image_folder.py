@@ -58,8 +58,7 @@ def read_pictures(paths: Sequence[Path], *, size: int, shape: Callable[["Image",
 def same_size(picture: "Image", size: int) -> "Image":
     """Return the picture, which must have the size already."""
     if picture.size != (size, size):
-        message = f"it must have {size} x {size} pixels; got {picture.width} x {picture.height}"
-        raise ValueError(message)
+        raise ValueError(f"it must have {size} x {size} pixels; got {picture.width} x {picture.height}")
     return picture
 
 
@@ -113,15 +112,9 @@ class ImageFolder(DatasetReader):
             _by_class([folder / part / name for name in class_names], self.size, fit_square)
             for part in ("train", *held)
         )
-        return Dataset(
-            self.name,
-            tuple(class_names),
-            training,
-            test=others[-1],
-            validation=others[0] if len(others) == 2 else None,
-            pixel_scale=PixelScale.of(training.inputs),
-            augmentation="crop-flip",
-        )
+        names, validation = tuple(class_names), others[0] if len(others) == 2 else None
+        scale = PixelScale.of(training.inputs)
+        return Dataset(self.name, names, training, others[-1], validation, scale, augmentation="crop-flip")
 
 
 def _by_class(folders: Sequence[Path], size: int, shape: Callable[["Image", int], "Image"]) -> Samples:
@@ -208,14 +201,8 @@ class TinyImageNet(DatasetReader):
                 f"{root} must hold {_N_CLASSES} classes, {_N_TRAINING:,} training and {_N_TEST:,} validation pictures; "
                 f"got {counts[0]}, {counts[1]:,} and {counts[2]:,}. {UNCHECKED}"
             )
-        return Dataset(
-            self.name,
-            tuple(words.get(wnid, wnid).split(",")[0] for wnid in wnids),
-            training,
-            test,
-            pixel_scale=PixelScale.of(training.inputs),
-            augmentation="crop-flip",
-        )
+        names, scale = tuple(words.get(wnid, wnid).split(",")[0] for wnid in wnids), PixelScale.of(training.inputs)
+        return Dataset(self.name, names, training, test, pixel_scale=scale, augmentation="crop-flip")
 
 
 def _lines(path: Path) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from calibrant.checks import NumpyArchive, check_known, numpy_archive
 from calibrant.datasets.dataset import Dataset, DatasetReader, PixelScale, RemoteFile, Samples
 from calibrant.datasets.image_arrays import as_images, as_labels
-from calibrant.datasets.publisher_files import check_file, find_file, missing_files
+from calibrant.datasets.publisher_files import FileLayout, check_file, find_files, missing_files
 from calibrant.errors import FileError, InputError
 from calibrant.paper import Paper
 
@@ -69,15 +69,17 @@ MEDMNIST_FLAGS = {
     "organsmnist": _flag("9ab87b696fb54e2a387ebe992d6ed5f1", 1, _ORGANS),
 }
 _COLOUR = {1: "grey", 3: "colour"}
+_PAPER = Paper(
+    "Yang et al.",
+    2023,
+    "MedMNIST v2 - A large-scale lightweight benchmark for 2D and 3D biomedical image classification",
+    "doi:10.1038/s41597-022-01721-8",
+)
+_HOMEPAGE = "https://zenodo.org/records/10519652"
 
 
 def _named_flag(path: Path) -> str | None:
-    """Return the flag in a file's name, which may end in the side of its images; None for another name.
-
-    Example:
-        >>> _named_flag(Path("data/pathmnist_64.npz")), _named_flag(Path("cells.npz"))
-        ('pathmnist', None)
-    """
+    """Return the flag in a file's name, which may end in the side of its images; None for another name."""
     match = re.fullmatch(r"([a-z]+)(?:_\d+)?\.npz", path.name)
     return match[1] if match and match[1] in MEDMNIST_FLAGS else None
 
@@ -88,7 +90,7 @@ def _remote(flag: str) -> RemoteFile:
 
 def _read(reader: DatasetReader, flag: str, folder: Path, *, checked: bool) -> Dataset:
     name = f"{flag}.npz"
-    path = folder if folder.is_file() else find_file(reader, folder, name)
+    path = folder if folder.is_file() else find_files(reader, folder, [FileLayout((name,))]).paths[name]
     # Some parts have the same shape and labels, and differ only in the meaning of their classes.
     if (named := _named_flag(path)) not in {None, flag}:
         raise FileError(
@@ -132,33 +134,16 @@ def _check_flag(path: Path, flag: str, labels: Tensor, channels: int) -> None:
     if flag in fitting:
         return
     expected = MEDMNIST_FLAGS[flag]
-    last = len(expected.class_names) - 1
-    if len(fitting) == 1:
-        advice = f"Read it as medmnist(flag={fitting[0]}) if that is what it is."
-    elif fitting:
-        advice = f"Read it as the one of these that it is: {', '.join(f'medmnist(flag={name})' for name in fitting)}."
-    else:
-        advice = "No part of the collection is like that: check that no class is missing and that they count from 0."
+    advice = "No part of the collection is like that: check that no class is missing and that they count from 0."
+    if fitting:
+        advice = f"Read it as what it is: {' or '.join(f'medmnist(flag={name})' for name in fitting)}."
+    got = ", ".join(map(str, labels[:12].tolist())) + ", ..." * (len(labels) > 12)
     raise FileError(
-        f"{path} must have the classes of {flag}, labels 0 to {last}, and {_COLOUR[expected.channels]} images; got "
-        f"labels {_in_words(labels)} and {_COLOUR[channels]} images. {advice}"
+        f"{path} must have the classes of {flag}, labels 0 to {len(expected.class_names) - 1}, and "
+        f"{_COLOUR[expected.channels]} images; got labels {got} and {_COLOUR[channels]} images. {advice}"
     )
 
 
-def _in_words(labels: Tensor) -> str:
-    first, last = ", ".join(map(str, labels[:-1][:12].tolist())), int(labels[-1])
-    if len(labels) == last + 1:
-        return f"0 to {last}"
-    return f"{first}{', ...' if len(labels) > 13 else ''} and {last}" if first else f"{last} alone"
-
-
-_PAPER = Paper(
-    "Yang et al.",
-    2023,
-    "MedMNIST v2 - A large-scale lightweight benchmark for 2D and 3D biomedical image classification",
-    "doi:10.1038/s41597-022-01721-8",
-)
-_HOMEPAGE = "https://zenodo.org/records/10519652"
 _COUNTS = [len(part.class_names) for part in MEDMNIST_FLAGS.values()]
 _MANY_LABELS = "chestmnist gives it any of fourteen at once"
 
@@ -174,12 +159,8 @@ class MedMNIST(DatasetReader):
     ChestMNIST gives an image several labels at once, and the 3D parts are not images; neither can be read.
 
     Args:
-        flag: Which part, as the collection calls it. None goes by the file's name (``pathmnist.npz``,
-            ``pathmnist_64.npz``); in a folder, by the name of the only such file.
-
-    Example:
-        >>> MedMNIST("pathmnist").remote[0].name
-        'pathmnist.npz'
+        flag: Name of the part. None goes by the file's name (``pathmnist.npz``, ``pathmnist_64.npz``); in a folder, by
+            the name of the only such file.
     """
 
     name = "medmnist"
@@ -246,10 +227,7 @@ class BloodMNIST(DatasetReader):
     n_classes = len(MEDMNIST_FLAGS["bloodmnist"].class_names)
     paper = _PAPER
     homepage = _HOMEPAGE
-
-    @property
-    def remote(self) -> tuple[RemoteFile, ...]:
-        return (_remote("bloodmnist"),)
+    remote = (_remote("bloodmnist"),)
 
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:
         return _read(self, "bloodmnist", Path(folder), checked=checked)

@@ -2,10 +2,9 @@
 
 import json
 import re
-import tarfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, final, get_args
 
@@ -19,11 +18,10 @@ from calibrant.datasets.publisher_files import (
     UNCHECKED,
     FileLayout,
     Member,
+    archived_files,
     check_file,
     find_files,
     missing_files,
-    open_file,
-    read_to_end,
 )
 from calibrant.errors import FileError, InputError, UnknownNameError, check_expansion, reading
 from calibrant.paper import Paper
@@ -32,21 +30,14 @@ _WORD = re.compile("[a-z]+")
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of an English text: runs of the letters a to z, in lower case. An accent splits a word.
-
-    Example:
-        >>> words_of("It's 1993: don't PANIC")
-        ['it', 's', 'don', 't', 'panic']
-    """
+    """Return the words of an English text: runs of the letters a to z, in lower case. An accent splits a word."""
     return _WORD.findall(text.lower())
 
 
 @final
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words that have a number. Build it from training texts only.
-
-    Formula: 0 is no word (the text has ended), 1 is any unknown word, and the i-th word of ``words`` is i + 2.
+    """The words that have a number: 0 is no word (the text has ended), 1 any unknown word, i + 2 the i-th known one.
 
     Example:
         >>> vocabulary = Vocabulary.of(["to be or not to be", "be it so"], n_words=4)
@@ -61,14 +52,6 @@ class Vocabulary:
     _FIRST: ClassVar[int] = 2
 
     words: tuple[str, ...]  # distinct, in the order of their numbers
-    _number: dict[str, int] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        number = {word: self._FIRST + place for place, word in enumerate(self.words)}
-        if len(number) != len(self.words):
-            twice = next(word for word, count in Counter(self.words).items() if count > 1)
-            raise InputError(f"words must each be listed once; got {twice!r} twice. Remove one of them.")
-        object.__setattr__(self, "_number", number)
 
     @classmethod
     def of(cls, texts: Iterable[str], *, n_words: int) -> "Vocabulary":
@@ -93,10 +76,10 @@ class Vocabulary:
         """
         check_at_least(length, 1, "length")
         numbers = np.full((len(texts), length), self.PADDING, dtype=np.int64)
-        number, unknown = self._number.get, self.UNKNOWN
+        number = {word: self._FIRST + place for place, word in enumerate(self.words)}
         for row, text in zip(numbers, texts, strict=True):
-            known = [number(word, unknown) for word in words_of(text)[:length]]
-            row[: max(len(known), 1)] = known or unknown
+            known = [number.get(word, self.UNKNOWN) for word in words_of(text)[:length]]
+            row[: max(len(known), 1)] = known or self.UNKNOWN
         return torch.from_numpy(numbers)
 
 
@@ -127,7 +110,7 @@ class _Part(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Newsgroups(DatasetReader):
-    r"""Which of twenty newsgroups a message was sent to.
+    """Messages of twenty newsgroups, by the group that they were sent to.
 
     Some groups are close: five are about computers, three about religion. The test messages are later than the
     training messages, so a calibrator fitted on held-out training messages need not carry over. Quotes and signatures,
@@ -137,28 +120,16 @@ class Newsgroups(DatasetReader):
     ``20news-bydate-test`` with a folder for each group and a file for each message (Latin-1), unpacked or straight from
     ``20news-bydate.tar.gz``; samples are ordered by group and file name. JSON lines: ``20newsgroups-train.jsonl`` and
     ``20newsgroups-test.jsonl``, or the same with ``.gz``, an object with ``category``, ``text`` and perhaps ``label``
-    on each line, in their own order and with texts taken as they are. The publisher gives out the archive alone, so
-    only that has a digest; of unpacked folders the number of messages is checked, of JSON lines the layout.
-
-    Formula: the input is the first ``max_length`` words as numbers; see :class:`Vocabulary`.
+    on each line, in their own order and with unchanged texts. Only the archive has a published digest; of unpacked
+    folders the number of messages is checked, of JSON lines the layout.
 
     Args:
         n_words: Numbers for words, with 0 for no word and 1 for an unknown word. The words are the most frequent ones
             of the training part; 20,000 leave about one word in twenty of the test part unknown.
         max_length: Words of each message to keep. Nine messages in ten have fewer than 500.
-        headers: Which header lines of a message to keep. ``subject``, the subject alone, is what a reader would see.
-            ``all`` is the usual choice elsewhere and makes the task easier, for a sender's address or organisation
-            often tells the group. ``none`` is the hardest. JSON lines have no headers left to choose from.
-
-    Example:
-        >>> import tempfile
-        >>> lines = [json.dumps({"category": name, "text": f"All about {name}"}) for name in _CATEGORIES]
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     for name in _JSON:
-        ...         _ = Path(folder, name).write_text("\n".join(lines))
-        ...     dataset = Newsgroups(max_length=6).read(Path(folder))
-        >>> dataset.training.inputs[0].tolist(), dataset.class_names[0]
-        ([3, 2, 15, 16, 0, 0], 'alt.atheism')
+        headers: Header lines of a message to keep. ``subject`` is what a reader would see. ``all`` is the usual choice
+            elsewhere and makes the task easier, for a sender's address or organisation often shows the group. ``none``
+            is the hardest. JSON lines have no headers left to choose from.
     """
 
     name = "newsgroups"
@@ -185,15 +156,10 @@ class Newsgroups(DatasetReader):
     def read(self, folder: Path, *, checked: bool = True) -> Dataset:
         training, test = self._parts(Path(folder), checked=checked)
         vocabulary = Vocabulary.of(training.texts, n_words=self.n_words)
-        return Dataset(
-            name=self.name,
-            class_names=_CATEGORIES,
-            training=self._examples(training, vocabulary),
-            test=self._examples(test, vocabulary),
-            n_words=len(vocabulary),
-        )
+        training_samples, test_samples = (self._samples(part, vocabulary) for part in (training, test))
+        return Dataset(self.name, _CATEGORIES, training_samples, test_samples, n_words=len(vocabulary))
 
-    def _examples(self, part: _Part, vocabulary: Vocabulary) -> Samples:
+    def _samples(self, part: _Part, vocabulary: Vocabulary) -> Samples:
         missing = [_CATEGORIES[label] for label in sorted(set(range(len(_CATEGORIES))) - set(part.labels))]
         if missing:
             raise FileError(
@@ -233,19 +199,14 @@ class Newsgroups(DatasetReader):
         return parts
 
 
-class _Message(NamedTuple):
-    """A stored message; messages sort by group and file name."""
-
-    category: str
-    file: str
-    content: bytes
+_Message: TypeAlias = tuple[str, str, bytes]  # its group, its file name and its content
 
 
 def _part(where: str, messages: Iterable[_Message], headers: Headers) -> _Part:
     part = _Part(where, [], [])
-    for message in sorted(messages):
-        part.labels.append(_label(message.category, f"{where}/{message.category}/{message.file}"))
-        part.texts.append(_text(message.content, headers))
+    for category, file, content in sorted(messages):
+        part.labels.append(_label(category, f"{where}/{category}/{file}"))
+        part.texts.append(_text(content, headers))
     return part
 
 
@@ -262,23 +223,19 @@ def _text(content: bytes, headers: Headers) -> str:
 
 def _unpacked(folder: Path) -> Iterator[_Message]:
     for path in folder.glob("[!.]*/[!.]*"):  # hidden files are not messages
-        with open_file(path) as stream:
-            yield _Message(path.parent.name, path.name, stream.read())
+        with reading(path, "file"):
+            yield path.parent.name, path.name, path.read_bytes()
 
 
 def _archived(archive: Path, headers: Headers) -> list[_Part]:
     parts: dict[str, list[_Message]] = {part: [] for part in _PUBLISHED}
     size = 0
-    # Unpacked outside tarfile, which may mistake a truncated compressed stream for a complete one.
-    with open_file(archive) as unzipped, tarfile.open(fileobj=unzipped, mode="r|") as tar:
-        for entry in tar:
-            part, category, file = ("", "", *PurePosixPath(entry.name).parts)[-3:]
-            stream = tar.extractfile(entry) if part in parts and not file.startswith(".") else None
-            if stream is not None:
-                size += entry.size
-                check_expansion(archive, size)
-                parts[part].append(_Message(category, file, stream.read()))
-        read_to_end(unzipped)  # where the checksum is
+    for entry, stream in archived_files(archive):
+        part, category, file = ("", "", *PurePosixPath(entry.name).parts)[-3:]
+        if part in parts and not file.startswith("."):
+            size += entry.size
+            check_expansion(archive, size)
+            parts[part].append((category, file, stream.read()))
     return [_part(f"{archive}:{name}", messages, headers) for name, messages in parts.items()]
 
 

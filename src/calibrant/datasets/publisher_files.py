@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, BinaryIO, ClassVar, TypedDict, cast, final
+from typing import Any, BinaryIO, ClassVar, TypeAlias, cast, final
 
 import numpy as np
 import torch
@@ -56,12 +56,7 @@ def file_digest(path: Path, algorithm: str) -> str:
 
 
 def content_digest(*arrays: np.ndarray) -> str:
-    """Return one sha256 over the bytes of some arrays: the same from every layout of the same numbers.
-
-    Example:
-        >>> content_digest(np.zeros(2, dtype=np.uint8)) == "sha256:" + hashlib.sha256(bytes(2)).hexdigest()
-        True
-    """
+    """Return one sha256 over the bytes of some arrays: the same from every layout of the same numbers."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(np.ascontiguousarray(array).data)
@@ -78,14 +73,8 @@ def download(reader: DatasetReader, folder: Path) -> list[Path]:
         The files, in the order of ``reader.remote``; none for data shipped with the package.
 
     Raises:
-        InputError: If pooch is not installed, or the data set has no stable address or is a collection of which no part
-            was chosen.
+        InputError: If pooch is not installed, or the data set has no stable address, or no part of it was chosen.
         FileError: If a file cannot be downloaded, or is not the published one.
-
-    Example:
-        >>> from calibrant.datasets import DigitsReader
-        >>> download(DigitsReader(), Path("data"))
-        []
     """
     folder = Path(folder)
     if reader.is_embedded:
@@ -209,33 +198,22 @@ class Member:
                 filled += got
 
 
-class ImageArrays(TypedDict, total=False):
-    """Content of one file of a data set of images; some publishers keep images and labels in two files."""
-
-    images: np.ndarray  # (n, c, h, w) uint8
-    labels: np.ndarray  # (n,) of an integer type
+# Content of one file: "images", (n, c, h, w) uint8, and "labels", (n,) of an integer type. Some publishers keep them in
+# two files.
+ImageArrays: TypeAlias = dict[str, np.ndarray]
 
 
 @final
 @dataclass(frozen=True)
 class FileLayout:
-    """A layout of a data set's files.
+    """A layout of a data set's files."""
 
-    Args:
-        files: Names of the files, all needed.
-        folders: Sub-folders that may hold them, beside the folder itself.
-        archive: Name, without its ending, of the tar archive that may hold them.
-        decode: Reads the images and labels of one file, for :class:`PublishedImages`.
-        n_test: How many of the files, at the end, are the test part.
-        sizes: Published bytes of each file, uncompressed, if they are checked before a file is read.
-    """
-
-    files: tuple[str, ...]
-    folders: tuple[str, ...] = ()
-    archive: str = ""
-    decode: Callable[[Member], ImageArrays] | None = None
-    n_test: int = 1
-    sizes: tuple[int, ...] = ()
+    files: tuple[str, ...]  # names, all needed
+    folders: tuple[str, ...] = ()  # sub-folders that may hold them, beside the folder itself
+    archive: str = ""  # name, without its ending, of the tar archive that may hold them
+    decode: Callable[[Member], ImageArrays] | None = None  # reads one file, for PublishedImages
+    n_test: int = 1  # how many of the files, at the end, are the test part
+    sizes: tuple[int, ...] = ()  # published bytes of each file, uncompressed, if they are checked before it is read
 
     def __str__(self) -> str:
         listed = " and ".join(filter(None, [", ".join(self.files[:-1]), self.files[-1]]))
@@ -252,7 +230,7 @@ class FoundFiles:
     archive: Path | None = None
 
     def members(self) -> Iterator[Member]:
-        """Yield every file once, open, in the order in which they are stored; use each before taking the next."""
+        """Yield every file once, open, as they are stored; use each before taking the next."""
         if self.archive is not None:
             yield from self._archived(self.archive)
             return
@@ -267,17 +245,12 @@ class FoundFiles:
         folders = ("", *self.layout.folders)
         wanted = {str(PurePosixPath(folder, name)): name for folder in folders for name in self.paths}
         left = dict.fromkeys(self.paths)
-        # Read once from front to back: an archive is compressed as a whole. To its end, where the checksum is; and
-        # uncompressed outside tarfile, which verifies no checksum and takes damage for the end.
-        with open_file(archive) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as tar:
-            for entry in tar:
-                name = wanted.get(str(PurePosixPath(entry.name)))
-                stream = tar.extractfile(entry) if name in left and entry.isfile() else None
-                if name is not None and stream is not None:
-                    del left[name]
-                    check_expansion(archive, entry.size)
-                    yield Member(name, f"{archive}:{entry.name}", entry.size, cast("BinaryIO", stream))
-            read_to_end(unpacked)
+        for entry, stream in archived_files(archive):
+            name = wanted.get(str(PurePosixPath(entry.name)))
+            if name is not None and name in left:
+                del left[name]
+                check_expansion(archive, entry.size)
+                yield Member(name, f"{archive}:{entry.name}", entry.size, stream)
         if left:
             raise FileError(
                 f"{archive} must hold {self.layout}; missing: {', '.join(left)}. Download it again: it may be another "
@@ -293,10 +266,16 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
         yield cast("BinaryIO", stream)
 
 
-def read_to_end(stream: BinaryIO) -> None:
-    """Read and discard the rest: a compressed file is only known to be whole at its end."""
-    while stream.read(_BLOCK):
-        pass
+def archived_files(archive: Path) -> Iterator[tuple[tarfile.TarInfo, BinaryIO]]:
+    """Yield the files of a tar archive, open, in the order in which they are stored; use each before the next."""
+    # Read once from front to back, because an archive is compressed as a whole, and to its end, where the checksum is.
+    # Uncompressed outside tarfile, which verifies no checksum and takes damage for the end.
+    with open_file(archive) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as tar:
+        for entry in tar:
+            if entry.isfile():
+                yield entry, cast("BinaryIO", tar.extractfile(entry))
+        while unpacked.read(_BLOCK):
+            pass
 
 
 def find_files(reader: DatasetReader, folder: Path, layouts: Sequence[FileLayout]) -> FoundFiles:
@@ -315,11 +294,6 @@ def find_files(reader: DatasetReader, folder: Path, layouts: Sequence[FileLayout
     fullest = max(range(len(layouts)), key=lambda i: len(present[i]))
     lacking = [name for name in layouts[fullest].files if name not in present[fullest]]
     raise missing_files(reader, folder, " or ".join(map(str, layouts)), lacking)
-
-
-def find_file(reader: DatasetReader, folder: Path, name: str) -> Path:
-    """Find one file in a folder, plain or with ``.gz`` after its name; see :func:`find_files`."""
-    return find_files(reader, folder, [FileLayout((name,))]).paths[name]
 
 
 def missing_files(reader: DatasetReader, folder: Path, needed: str, lacking: Sequence[str]) -> FileError:
@@ -368,23 +342,13 @@ class PublishedImages(DatasetReader):
                     check_size(member.where, sizes[member.name], member.size)
                 decoded[member.name] = self._checked_labels(decode(member), member.where)
             in_order = [decoded.pop(name) for name in layout.files]
+            parts = {"training": in_order[: -layout.n_test], "test": in_order[-layout.n_test :]}
             training, test = (
                 self._part(arrays, f"the {title} part of {self.name} in {folder}", digest if checked else "")
-                for title, arrays, digest in zip(
-                    ("training", "test"),
-                    (in_order[: -layout.n_test], in_order[-layout.n_test :]),
-                    self.digests or ("", ""),
-                    strict=True,
-                )
+                for (title, arrays), digest in zip(parts.items(), self.digests or ("", ""), strict=True)
             )
-        return Dataset(
-            self.name,
-            self.class_names,
-            training,
-            test,
-            pixel_scale=self.pixel_scale or PixelScale.of(training.inputs),
-            augmentation=self.augmentation,
-        )
+        scale = self.pixel_scale or PixelScale.of(training.inputs)
+        return Dataset(self.name, self.class_names, training, test, pixel_scale=scale, augmentation=self.augmentation)
 
     def _checked_labels(self, arrays: ImageArrays, where: str) -> ImageArrays:
         if "labels" in arrays:
@@ -400,8 +364,8 @@ class PublishedImages(DatasetReader):
         return arrays
 
     def _part(self, files: Sequence[ImageArrays], where: str, digest: str) -> Samples:
-        images = _joined([held["images"] for held in files if "images" in held])
-        labels = _joined([held["labels"] for held in files if "labels" in held])
+        held = ([arrays[key] for arrays in files if key in arrays] for key in ("images", "labels"))
+        images, labels = (part[0] if len(part) == 1 else np.concatenate(part) for part in held)
         if len(images) != len(labels) or not len(images):
             raise FileError(
                 f"{where} must have a label for every image; got {len(images):,} images and {len(labels):,} labels."
@@ -409,7 +373,3 @@ class PublishedImages(DatasetReader):
         if digest:
             check_digest(where, digest, content_digest(labels, images))
         return Samples(torch.from_numpy(images), torch.from_numpy(labels).long())
-
-
-def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

@@ -23,7 +23,7 @@ from calibrant.datasets import (
     read_shifted,
     split_dataset,
 )
-from calibrant.datasets.corruptions import MOST_SEVERE
+from calibrant.datasets.corruptions import CORRUPTIONS, MOST_SEVERE
 from calibrant.datasets.medmnist import MEDMNIST_FLAGS
 from calibrant.diagnosis.evaluated import (
     BaselineDifferences,
@@ -238,9 +238,9 @@ def corrupted_sets(
     for severity in severities:
         if check_at_least(severity, 1, "severity") > MOST_SEVERE:
             raise InputError(f"severity must be at most {MOST_SEVERE}; got {severity}.")
-    known, seed = catalogue.corruptions, check_seed(seed)
+    seed = check_seed(seed)
     for name in names or ():
-        check_known(name, known, "a corruption")
+        check_known(name, CORRUPTIONS, "a corruption")
     test = clean_samples(runs, dataset)
     peak = _peak_of(runs[0])
 
@@ -249,7 +249,7 @@ def corrupted_sets(
 
     return tuple(
         ShiftedSet(name, severity, "corruption", partial(make, name, severity))
-        for name in (known if names is None else names)
+        for name in (CORRUPTIONS if names is None else names)
         for severity in severities
     )
 

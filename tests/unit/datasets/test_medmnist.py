@@ -85,11 +85,21 @@ def test_the_channels_are_those_of_the_published_parts():
 @pytest.mark.parametrize(
     ("flag", "channels", "n_classes", "message"),
     [
-        ("pathmnist", 3, 8, r"of pathmnist, labels 0 to 8, .*got labels 0 to 7 .*medmnist\(flag=bloodmnist\) if"),
-        ("bloodmnist", 3, 9, r"of bloodmnist, labels 0 to 7, .*got labels 0 to 8 .*medmnist\(flag=pathmnist\) if"),
-        ("bloodmnist", 1, 8, r"and colour images; got labels 0 to 7 and grey images.*medmnist\(flag=tissuemnist\) if"),
-        ("octmnist", 1, 2, r"it is: medmnist\(flag=pneumoniamnist\), medmnist\(flag=breastmnist\)\."),
-        ("dermamnist", 3, 6, r"got labels 0 to 5 .*No part of the collection is like that"),
+        (
+            "pathmnist",
+            3,
+            8,
+            r"of pathmnist, labels 0 to 8, .*got labels 0, 1, .*, 7 and .*medmnist\(flag=bloodmnist\)\.",
+        ),
+        (
+            "bloodmnist",
+            3,
+            9,
+            r"of bloodmnist, labels 0 to 7, .*got labels 0, 1, .*, 8 and .*medmnist\(flag=pathmnist\)\.",
+        ),
+        ("bloodmnist", 1, 8, r"and colour images; got labels 0, .*, 7 and grey images.*medmnist\(flag=tissuemnist\)\."),
+        ("octmnist", 1, 2, r"it is: medmnist\(flag=pneumoniamnist\) or medmnist\(flag=breastmnist\)\."),
+        ("dermamnist", 3, 6, r"got labels 0, 1, 2, 3, 4, 5 and .*No part of the collection is like that"),
     ],
 )
 @pytest.mark.parametrize("checked", [True, False])
@@ -102,8 +112,7 @@ def test_a_file_with_the_classes_or_channels_of_another_part_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("labels", "words"),
-    [([0, 1, 2, 4, 5, 6, 7], "0, 1, 2, 4, 5, 6 and 7"), ([3], "3 alone"), ([*range(14), 99], "10, 11, ... and 99")],
+    ("labels", "words"), [([0, 1, 2, 4, 5, 6, 7], "0, 1, 2, 4, 5, 6, 7"), ([3], "3"), ([*range(14), 99], "10, 11, ...")]
 )
 def test_a_class_that_is_in_no_part_of_the_file_is_told(tmp_path, labels, words):
     held = arrays()

@@ -112,11 +112,6 @@ def test_a_text_without_words_is_one_unknown_word():
     assert numbers.dtype == torch.int64
 
 
-def test_a_word_listed_twice_is_refused():
-    with pytest.raises(InputError, match="got 'a' twice"):
-        Vocabulary(("a", "b", "a"))
-
-
 def test_folders_archive_and_json_lines_give_the_same_examples(tmp_path):
     readers = {"folders": write_folders, "archive": write_archive, "json": write_json}
     for name, write in readers.items():

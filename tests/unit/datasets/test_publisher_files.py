@@ -10,7 +10,7 @@ import pytest
 
 from calibrant.datasets.cifar import CIFAR10
 from calibrant.datasets.image_folder import ImageFolder
-from calibrant.datasets.publisher_files import FileLayout, check_file, content_digest, find_file, find_files
+from calibrant.datasets.publisher_files import FileLayout, check_file, content_digest, find_files
 from calibrant.errors import FileError
 
 READER = CIFAR10()
@@ -94,7 +94,7 @@ def test_filling_beyond_the_end_is_told(tmp_path):
 
 def test_a_reader_without_an_address_does_not_offer_a_download(tmp_path):
     with pytest.raises(FileError, match=r"missing: x\. Get them from https://image-net\.org\.$"):
-        find_file(ImageFolder(), tmp_path, "x")
+        find_files(ImageFolder(), tmp_path, [FileLayout(("x",))])
 
 
 @pytest.mark.parametrize("algorithm", ["md5", "sha256"])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from calibrant import catalogue
 from calibrant.datasets import Dataset, DigitsReader, Samples, corrupt
+from calibrant.datasets.corruptions import CORRUPTIONS
 from calibrant.diagnosis import clean_samples, corrupted_sets, read_runs, shift, stored_sets
 from calibrant.diagnosis.shift import check_suits
 from calibrant.errors import FileError, InputError, UnknownNameError
@@ -56,7 +56,7 @@ def test_all_corruptions_at_five_severities_are_made_only_when_asked_for(runs, d
     monkeypatch.setattr(shift, "corrupt", counted)
     found = corrupted_sets(runs, digits)
     assert [(each.name, each.severity) for each in found] == [
-        (name, severity) for name in catalogue.corruptions for severity in (1, 2, 3, 4, 5)
+        (name, severity) for name in CORRUPTIONS for severity in (1, 2, 3, 4, 5)
     ]
     assert made == []
     found[7].make(CPU)

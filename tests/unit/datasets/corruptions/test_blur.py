@@ -7,8 +7,7 @@ import pytest
 import torch
 from scipy import ndimage
 
-from calibrant import catalogue
-from calibrant.datasets.corruptions import RowDraws, corrupt, mirrored, weighted_shifts
+from calibrant.datasets.corruptions import CORRUPTIONS, RowDraws, corrupt, mirrored, weighted_shifts
 
 SEVERITIES = range(1, 6)
 SYMMETRIC = ("defocus_blur", "gaussian_blur")
@@ -20,7 +19,7 @@ def rounded(values):
 
 @pytest.mark.parametrize("severity", SEVERITIES)
 def test_gaussian_blur_is_that_of_scipy(severity, photos):
-    sigma = catalogue.corruptions["gaussian_blur"].strengths[severity - 1]
+    sigma = CORRUPTIONS["gaussian_blur"].strengths[severity - 1]
     expected = ndimage.gaussian_filter(photos.double().numpy(), sigma, axes=(2, 3), mode="reflect", truncate=4)
     corrupted = corrupt(photos, "gaussian_blur", severity=severity).numpy()
     assert (corrupted == rounded(expected)).mean() > 0.9999  # a float32 may lie on the other side of a half
@@ -43,7 +42,7 @@ def test_defocus_blur_is_a_disk_with_a_soft_edge(severity, photos):
 @pytest.mark.parametrize("name", SYMMETRIC)
 @pytest.mark.parametrize("severity", SEVERITIES)
 def test_a_symmetric_blur_keeps_the_mean_of_an_image(name, severity, photos):
-    corruption, pixels = catalogue.corruptions[name], photos / 255
+    corruption, pixels = CORRUPTIONS[name], photos / 255
     corrupted = corruption.apply(pixels, corruption.strengths[severity - 1], RowDraws(name, 0, 0))
     assert torch.allclose(corrupted.mean((2, 3)), pixels.mean((2, 3)), rtol=0, atol=1e-6)
     stored = corrupt(photos, name, severity=severity).double()
@@ -58,7 +57,7 @@ def test_a_symmetric_blur_flattens_a_chequerboard_as_its_transfer_function_says(
         inner = corrupt(board, name, severity=severity)[0, 0, 6:14, 6:14].double()
         contrasts.append(float(inner.max() - inner.min()) / 200)
         if name == "gaussian_blur":
-            strength = catalogue.corruptions[name].strengths[severity - 1]
+            strength = CORRUPTIONS[name].strengths[severity - 1]
             weights = np.exp(-(np.arange(-12, 13) ** 2) / (2 * strength**2))
             signs = (-1.0) ** np.arange(-12, 13)
             assert contrasts[-1] == pytest.approx((weights @ signs / weights.sum()) ** 2, abs=0.01)
@@ -68,7 +67,7 @@ def test_a_symmetric_blur_flattens_a_chequerboard_as_its_transfer_function_says(
 
 @pytest.mark.parametrize("severity", SEVERITIES)
 def test_motion_blur_smears_a_point_to_one_side_by_half_a_bell(severity):
-    sigma = catalogue.corruptions["motion_blur"].strengths[severity - 1]
+    sigma = CORRUPTIONS["motion_blur"].strengths[severity - 1]
     points = torch.zeros(30, 1, 31, 31, dtype=torch.uint8)
     points[:, :, 15, 15] = 250
     smears = corrupt(points, "motion_blur", severity=severity, seed=1)[:, 0].double()

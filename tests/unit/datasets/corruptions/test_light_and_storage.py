@@ -8,15 +8,14 @@ import torch
 from matplotlib import colors
 from PIL import Image
 
-from calibrant import catalogue
 from calibrant.datasets import DigitsReader
-from calibrant.datasets.corruptions import corrupt
+from calibrant.datasets.corruptions import CORRUPTIONS, corrupt
 
 SEVERITIES = range(1, 6)
 
 
 def strength(name, severity):
-    return catalogue.corruptions[name].strengths[severity - 1]
+    return CORRUPTIONS[name].strengths[severity - 1]
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)

@@ -6,8 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from calibrant import catalogue
-from calibrant.datasets.corruptions import RowDraws, ShotNoise, corrupt
+from calibrant.datasets.corruptions import CORRUPTIONS, RowDraws, corrupt, shot_noise
 
 SEVERITIES = range(1, 6)
 
@@ -17,7 +16,7 @@ def grey(n=40, level=128):
 
 
 def strength(name, severity):
-    return catalogue.corruptions[name].strengths[severity - 1]
+    return CORRUPTIONS[name].strengths[severity - 1]
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)
@@ -38,7 +37,7 @@ def test_gaussian_noise_is_the_same_scaled_at_every_severity():
 @pytest.mark.parametrize("level", [40, 128])
 def test_shot_noise_has_a_variance_that_grows_with_brightness(severity, level):
     photons, pixels = strength("shot_noise", severity), grey(level=level) / 255
-    noise = ShotNoise().apply(pixels, photons, RowDraws("shot_noise", 0, 0)).double()
+    noise = shot_noise(pixels, photons, RowDraws("shot_noise", 0, 0)).double()
     assert float(noise.var()) == pytest.approx(level / 255 / photons, rel=0.02)
     assert float(noise.mean()) == pytest.approx(level / 255, rel=0.005)
     stored = corrupt(grey(level=level), "shot_noise", severity=severity)
