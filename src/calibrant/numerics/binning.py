@@ -31,7 +31,7 @@ def inner_edges(n_bins: int, device: torch.device | None = None) -> Tensor:
 
 def sums_by(index: Tensor, values: Tensor, size: int) -> Tensor:
     """Sum the last dimension of ``values`` (..., m) by ``index`` (m,), giving (..., size) in float64."""
-    if values.ndim == 1:
+    if values.ndim == 1 and not (values.is_cuda and torch.are_deterministic_algorithms_enabled()):
         return torch.bincount(index, weights=values, minlength=size).double()
     sums = values.new_zeros((*values.shape[:-1], size), dtype=torch.float64)
     return sums.index_add_(-1, index, values.double())
