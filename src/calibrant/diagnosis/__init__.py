@@ -1,4 +1,8 @@
-"""Trained networks compared over losses and seeds: what calibration can change, and how well errors are separated."""
+"""Trained networks compared over losses and seeds: what calibration can change, and how well errors are separated.
+
+References: Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of
+Overconfidence; Singh et al. (2021), On the Dark Side of Calibration for Modern Neural Networks, arXiv:2106.09385.
+"""
 
 from calibrant.diagnosis import curves, evaluated, over_seeds, runs, shift, summaries
 from calibrant.diagnosis.curves import *  # noqa: F403

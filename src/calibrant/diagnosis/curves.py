@@ -11,14 +11,14 @@ import torch
 from calibrant.calibrators.base import try_fit
 from calibrant.checks import check_at_least, check_bins
 from calibrant.diagnosis.evaluated import UNCALIBRATED, Evaluated
-from calibrant.diagnosis.over_seeds import Record, Spread, spread
+from calibrant.diagnosis.over_seeds import Spread, spread
 from calibrant.diagnosis.runs import Candidate, DiagnosedRun
 from calibrant.errors import InputError
 from calibrant.maps import Map, Scale, TopLabelMap
 from calibrant.metrics import ece
 from calibrant.numerics.binning import errors_at_temperatures
 from calibrant.predictions import Predictions, TopLabel
-from calibrant.training.record import EpochRecord, HeldOutRecord
+from calibrant.training.record import EpochRecord
 
 __all__ = [
     "Band", "EpochCurves", "LearnedEpochs", "LearnedGroup", "SizePoint", "ValidationSize", "epoch_curves",
@@ -30,7 +30,7 @@ _NUMBERS = ("optimal_ece", "ece", "temperature", "accuracy", "nll", "max_logit")
 
 @final
 @dataclass(frozen=True)
-class Band(Record):
+class Band:
     """A number epoch by epoch: its mean over runs, and the range from the lowest run to the highest."""
 
     mean: tuple[float, ...]
@@ -40,7 +40,7 @@ class Band(Record):
 
 @final
 @dataclass(frozen=True)
-class EpochCurves(Record):
+class EpochCurves:
     """One candidate on one held-out part, after each epoch at which all its runs were evaluated.
 
     ``optimal_ece`` and ``temperature`` are an oracle's: searched on the samples of that part. ``rise`` is by how much
@@ -64,20 +64,16 @@ def epoch_curves(candidate: Candidate, part: str = "test") -> EpochCurves | None
 
     A run that lacks the records of some epochs is left out: its curve would end before its training did.
 
-    Args:
-        candidate: From :func:`~calibrant.diagnosis.runs.grouped`.
-        part: ``test`` or ``calibration``.
-
     Reference:
-        Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence,
-        Figure 4.
+        Wang, Feng & Zhang (2021), Figure 4.
     """
     records = [run.records for run in candidate.runs if run.is_recorded]
     runs = [{record.epoch: record.held_out[part] for record in run if part in record.held_out} for run in records]
     epochs = sorted(set(runs[0]).intersection(*runs[1:])) if runs else []
     if not epochs:
         return None
-    numbers = {name: _band([[_number(run[epoch], name) for epoch in epochs] for run in runs]) for name in _NUMBERS}
+    # An epoch without the number of a run is NaN.
+    numbers = {name: _band([[getattr(run[epoch], name) for epoch in epochs] for run in runs]) for name in _NUMBERS}
     optimal = numbers["optimal_ece"].mean
     lowest = int(np.argmin(optimal))
     return EpochCurves(
@@ -99,20 +95,15 @@ def _learned(records: Sequence[Sequence[EpochRecord]], epochs: list[int]) -> dic
     return {name: _band([[run[epoch][name] for epoch in epochs] for run in runs]) for name in names}
 
 
-def _number(record: HeldOutRecord, name: str) -> float:
-    value = getattr(record, name)
-    return math.nan if value is None else float(value)
-
-
 def _band(runs: list[list[float]]) -> Band:
-    """Summarise (runs, epochs); an epoch without the number of a run is NaN."""
-    values = np.array(runs)
+    """Summarise (runs, epochs); None is NaN."""
+    values = np.array(runs, dtype=float)
     return Band(*(tuple(over_runs.tolist()) for over_runs in (values.mean(0), values.min(0), values.max(0))))
 
 
 @final
 @dataclass(frozen=True)
-class LearnedGroup(Record):
+class LearnedGroup:
     """Training samples that were learned in the same epochs; over all runs of the candidate."""
 
     first: int | None  # epoch, counted from 1; None for samples that were never learned
@@ -126,7 +117,7 @@ class LearnedGroup(Record):
 
 @final
 @dataclass(frozen=True)
-class LearnedEpochs(Record):
+class LearnedEpochs:
     """One candidate's top logits by the epoch a sample was learned in. Groups and edges are those of all candidates.
 
     ``rank_correlation`` is Spearman's, of the epoch in which a sample was learned (never is last) and its top logit:
@@ -153,20 +144,14 @@ def learned_epoch_groups(
 ) -> tuple[LearnedEpochs, ...]:
     """Compute histograms of top logits by learned epoch, for the candidates whose runs were traced.
 
-    The groups are epochs that divide the learned samples of all runs into parts about as equal as whole epochs allow.
-    (The paper does not say how it divides them.)
-
-    Args:
-        candidates: From :func:`~calibrant.diagnosis.runs.grouped`; runs without a trace are left out.
-        groups: Most groups, beside the samples that were never learned.
-        n_bins: Number of bins of the top logit.
+    At most ``groups`` groups of epochs divide the learned samples of all runs into parts about as equal as whole epochs
+    allow (the paper does not say how it divides them); the samples that were never learned are one more.
 
     Raises:
         InputError: If no run was traced.
 
     Reference:
-        Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence,
-        Figure 5.
+        Wang, Feng & Zhang (2021), Figure 5.
     """
     check_at_least(groups, 1, "groups")
     check_bins(n_bins)
@@ -231,7 +216,7 @@ _STEPS = 4  # default number of sizes below all samples
 
 @final
 @dataclass(frozen=True)
-class SizePoint(Record):
+class SizePoint:
     """The ECE after each map fitted on a number of samples, over runs and draws; a fit that failed has NaN."""
 
     rows: int
@@ -241,7 +226,7 @@ class SizePoint(Record):
 
 @final
 @dataclass(frozen=True)
-class ValidationSize(Record):
+class ValidationSize:
     """One candidate, by rising number of calibration samples; the last is all of them, where there is only one draw."""
 
     candidate: str
@@ -264,16 +249,11 @@ def validation_sizes(
     whose calibration parts are of one size get the same samples. The range over draws is narrower than that of new
     calibration sets, the more so the nearer a part comes to all samples, since draws then share most of them.
 
-    Args:
-        evaluated: With the maps, and the ECE after all samples, which is not computed again.
-        sizes: Numbers of samples; those that are not below what the runs have are left out. None: a few round numbers.
-        draws: Orders of the samples, for every run.
-        seed: Random seed of the draws.
-        progress: Called with the folder of each run, how many are done, and how many there are.
+    ``sizes`` are numbers of samples, by default a few round numbers; those that are not below what the runs have are
+    left out. ``progress`` is called with the folder of each run, how many are done, and how many there are.
 
     Reference:
-        Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence,
-        Figure 3.
+        Wang, Feng & Zhang (2021), Figure 3.
     """
     check_at_least(draws, 1, "draws")
     for size in sizes or ():

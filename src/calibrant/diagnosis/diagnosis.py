@@ -1,48 +1,23 @@
 """Diagnose trained networks: runs in, one record out."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
 import torch
 
 from calibrant.calibrators import Calibrator
 from calibrant.checks import check_at_least
-from calibrant.diagnosis.curves import (
-    EpochCurves,
-    LearnedEpochs,
-    ValidationSize,
-    epoch_curves,
-    learned_epoch_groups,
-    validation_sizes,
-)
-from calibrant.diagnosis.evaluated import (
-    MAPS,
-    BySeed,
-    CandidateVerdict,
-    EvaluatedCandidate,
-    differences_from,
-    evaluate_candidates,
-    verdict,
-)
-from calibrant.diagnosis.over_seeds import Record
+from calibrant.diagnosis import curves, summaries
+from calibrant.diagnosis.evaluated import MAPS, BySeed, CandidateVerdict, differences_from, evaluate_candidates, verdict
 from calibrant.diagnosis.runs import DiagnosedRun, baseline_of, candidate_notes, grouped
 from calibrant.diagnosis.shift import ShiftedSet, ShiftPanel, shift_panel
-from calibrant.diagnosis.summaries import (
-    Calibratability,
-    CoefficientCurve,
-    Direction,
-    Refinement,
-    calibratability,
-    coefficient_curves,
-    directions,
-    refinement,
-)
 
 
 @final
 @dataclass(frozen=True)
-class CandidateSummary(Record):
+class CandidateSummary:
     """Description of a candidate."""
 
     name: str
@@ -55,7 +30,7 @@ class CandidateSummary(Record):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Diagnosis(Record):
+class Diagnosis:
     """All results, in the order of the candidates; the verdicts leave the baseline out."""
 
     candidates: tuple[CandidateSummary, ...]
@@ -66,16 +41,21 @@ class Diagnosis(Record):
     resamples: int
     seed: int
     verdicts: tuple[CandidateVerdict, ...]
-    calibratability: tuple[Calibratability, ...]
-    refinement: tuple[Refinement, ...]
-    directions: tuple[Direction, ...]
-    coefficients: tuple[CoefficientCurve, ...]
-    validation_sizes: tuple[ValidationSize, ...]
-    epochs: tuple[EpochCurves, ...]
-    learned_epochs: tuple[LearnedEpochs, ...]
+    calibratability: tuple[summaries.Calibratability, ...]
+    refinement: tuple[summaries.Refinement, ...]
+    directions: tuple[summaries.Direction, ...]
+    coefficients: tuple[summaries.CoefficientCurve, ...]
+    validation_sizes: tuple[curves.ValidationSize, ...]
+    epochs: tuple[curves.EpochCurves, ...]
+    learned_epochs: tuple[curves.LearnedEpochs, ...]
     by_seed: Mapping[str, BySeed] = field(default_factory=dict)  # differences of single runs, by candidate
     shift: ShiftPanel | None = None  # None where no shifted set was given
     map_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # the options of each map, by its name
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON: tuples become lists, NaN and infinity become None."""
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: None)
+        return plain
 
 
 def diagnose(  # noqa: PLR0913  # one option each
@@ -112,55 +92,45 @@ def diagnose(  # noqa: PLR0913  # one option each
     check_at_least(draws, 0, "draws")
     check_at_least(resamples, 2, "resamples")
     candidates = grouped(runs)
-    baseline_name = baseline_of(candidates, baseline).name
+    first_name = baseline_of(candidates, baseline).name
     evaluated = evaluate_candidates(
         candidates, maps=maps, n_bins=n_bins, progress=lambda run, done, of: progress(f"evaluating {run}", done, of)
     )
     progress("comparing", 0, 1)
-    compared = differences_from(evaluated, baseline_name, resamples=resamples, seed=seed)
-    first = evaluated.find(baseline_name)
-    pairs = [(candidate, compared.means.get(candidate.name, {})) for candidate in evaluated.candidates]
-    sizes: tuple[ValidationSize, ...] = ()
-    if draws:
-        sizes = validation_sizes(
-            evaluated, draws=draws, seed=seed, progress=lambda run, done, of: progress(f"refitting {run}", done, of)
-        )
-    shift = None
-    if sets:
-        where = device or torch.device("cpu")
-        shift = shift_panel(
-            evaluated, sets, baseline=baseline_name, device=where, resamples=resamples, seed=seed, progress=progress
-        )
-    curves = [epoch_curves(candidate) for candidate in candidates]
+    compared = differences_from(evaluated, first_name, resamples=resamples, seed=seed)
+    first = evaluated.find(first_name)
+    pairs = [(one, compared.means.get(one.name, {})) for one in evaluated.candidates]
+    sizes = curves.validation_sizes(
+        evaluated, draws=draws, seed=seed, progress=lambda run, done, of: progress(f"refitting {run}", done, of)
+    ) if draws else ()  # fmt: skip
+    shift = shift_panel(
+        evaluated, sets, baseline=first_name, device=device or torch.device("cpu"), resamples=resamples, seed=seed,
+        progress=progress,
+    ) if sets else None  # fmt: skip
+    epochs = map(curves.epoch_curves, candidates)
     return Diagnosis(
-        candidates=tuple(_summary(candidate) for candidate in evaluated.candidates),
-        baseline=baseline_name,
+        candidates=tuple(
+            CandidateSummary(
+                one.name, one.candidate.words, one.candidate.seeds, tuple(str(run.path) for run in one.candidate.runs),
+                one.runs[0].calibration_rows, tuple(candidate_notes(one.candidate)),
+            )
+            for one in evaluated.candidates
+        ),
+        baseline=first_name,
         maps=evaluated.map_names,
         n=evaluated.n,
         n_bins=n_bins,
         resamples=resamples,
         seed=seed,
         verdicts=tuple(verdict(one, first, by_map, n_compared=len(compared.means)) for one, by_map in pairs if by_map),
-        calibratability=tuple(calibratability(candidate, first, by_map) for candidate, by_map in pairs),
-        refinement=tuple(refinement(candidate, first, by_map, n_bins=n_bins) for candidate, by_map in pairs),
-        directions=tuple(direction for candidate in evaluated.candidates for direction in directions(candidate)),
-        coefficients=coefficient_curves(evaluated),
+        calibratability=tuple(summaries.calibratability(one, first, by_map) for one, by_map in pairs),
+        refinement=tuple(summaries.refinement(one, first, by_map, n_bins=n_bins) for one, by_map in pairs),
+        directions=tuple(direction for one in evaluated.candidates for direction in summaries.directions(one)),
+        coefficients=summaries.coefficient_curves(evaluated),
         validation_sizes=sizes,
-        epochs=tuple(curve for curve in curves if curve is not None),
-        learned_epochs=learned_epoch_groups(candidates) if any(run.is_traced for run in runs) else (),
+        epochs=tuple(curve for curve in epochs if curve is not None),
+        learned_epochs=curves.learned_epoch_groups(candidates) if any(run.is_traced for run in runs) else (),
         by_seed=compared.by_seed,
         shift=shift,
         map_settings={method.name: method.settings() for method in maps},
-    )
-
-
-def _summary(evaluated: EvaluatedCandidate) -> CandidateSummary:
-    candidate = evaluated.candidate
-    return CandidateSummary(
-        candidate.name,
-        candidate.words,
-        candidate.seeds,
-        tuple(str(run.path) for run in candidate.runs),
-        evaluated.runs[0].calibration_rows,
-        tuple(candidate_notes(candidate)),
-    )
+    )  # fmt: skip

@@ -6,37 +6,23 @@ Confidence and correctness of every sample are kept; logits are read, used and r
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Literal, NamedTuple, TypeAlias, final
 
 import torch
 from torch import Tensor
 
+from calibrant import catalogue
 from calibrant.calibrators import Calibrator, HistogramBinning, StructuredVectorScaling, TemperatureScaling
 from calibrant.calibrators.base import try_fit
 from calibrant.checks import check_bins
 from calibrant.comparison import TEMPERATURE, UNCALIBRATED
-from calibrant.diagnosis.over_seeds import Noise, Record, Spread, interval_of, noise_of_seeds, spread
+from calibrant.diagnosis.over_seeds import Noise, Spread, interval_of, noise_of_seeds, spread
 from calibrant.diagnosis.runs import Candidate, DiagnosedRun
 from calibrant.errors import FitError, InputError
 from calibrant.evidence import Difference, PairedBootstrap, apply_holm
 from calibrant.maps import Map, Scale
-from calibrant.metrics import (
-    AURC,
-    AUROC,
-    EAURC,
-    ECE,
-    NLL,
-    Accuracy,
-    AUPRError,
-    AUPRSuccess,
-    Brier,
-    Confidence,
-    Metric,
-    ScoreSplit,
-    Tally,
-    TopBrier,
-    calibration_refinement,
-)
+from calibrant.metrics import AUROC, ECE, NLL, Accuracy, Brier, Metric, ScoreSplit, Tally, calibration_refinement
 from calibrant.numerics.binning import lowest_error
 from calibrant.predictions import Predictions, TopLabel
 
@@ -52,15 +38,12 @@ PAPER_MAPS: tuple[Calibrator, ...] = (
     TemperatureScaling(criterion="ece-overconfidence"), HistogramBinning(bins="equal_width"), StructuredVectorScaling(),
 )  # fmt: skip
 
+_TOP_METRICS = ("accuracy", "confidence", "top_brier", "auroc", "aupr_success", "aupr_error", "aurc", "e_aurc")
 _FEWEST = 10  # samples that the cross-fitted split of a score needs
 
 
 def check_maps(maps: Sequence[Calibrator], name: str) -> None:
-    """Check that the maps have different names, with temperature scaling among them, which verdicts use.
-
-    Raises:
-        InputError: If they are not.
-    """
+    """Check that the maps have different names, with temperature scaling among them, which verdicts use."""
     names = [method.name for method in maps]
     if TEMPERATURE not in names or len(set(names)) < len(names) or UNCALIBRATED in names:
         raise InputError(
@@ -71,7 +54,7 @@ def check_maps(maps: Sequence[Calibrator], name: str) -> None:
 
 @final
 @dataclass(frozen=True)
-class Oracle(Record):
+class Oracle:
     """The lowest ECE of any temperature on the test samples themselves, and that temperature."""
 
     ece: float
@@ -83,15 +66,9 @@ def oracle_temperature(test: Predictions, *, also: Iterable[float] = (), n_bins:
 
     "Rethinking Calibration" calls it the optimal ECE: how far a temperature could get, without the luck of the
     calibration samples. It is optimistic, because it is chosen on the samples that it is evaluated on, and more so the
-    fewer they are.
-
-    All temperatures are searched, usually in relative steps of 1e-5 (see ``numerics.binning``). If all predictions are
-    right the lowest temperature is taken, and if all are wrong the highest.
-
-    Args:
-        test: The test samples.
-        also: Further temperatures to try, such as fitted ones; NaN is skipped.
-        n_bins: Number of bins of the ECE.
+    fewer they are. All temperatures are searched, usually in relative steps of 1e-5 (see ``numerics.binning``), and
+    those of ``also``, such as fitted ones; NaN is skipped. If all predictions are right the lowest temperature is
+    taken, and if all are wrong the highest.
 
     Example:
         >>> import torch
@@ -140,11 +117,9 @@ class EvaluatedCandidate:
 
     @property
     def name(self) -> str:
-        """Name of the candidate."""
         return self.candidate.name
 
     def over_runs(self, map_name: str, metric: str) -> Spread:
-        """Return a metric over the runs."""
         return spread([run.outcomes[map_name].values.get(metric, math.nan) for run in self.runs])
 
     def tops(self, map_name: str) -> dict[int, TopLabel]:
@@ -182,24 +157,20 @@ def evaluate_candidates(
 ) -> Evaluated:
     """Fit every map once for every run, and evaluate the test samples before and after.
 
-    Args:
-        candidates: From :func:`~calibrant.diagnosis.runs.grouped`.
-        maps: Calibrators to fit on the calibration samples; a temperature must be among them.
-        n_bins: Number of bins of the ECE.
-        progress: Called with the folder of each run, how many are done, and how many there are.
+    ``progress`` is called with the folder of each run, how many are done, and how many there are.
 
     Raises:
         InputError: If there is no temperature among the maps, or two of the same name.
     """
     check_bins(n_bins)
     check_maps(maps, "maps")
-    total, done, evaluated = sum(len(candidate.runs) for candidate in candidates), 0, []
+    places = count()
+    total, evaluated = sum(len(candidate.runs) for candidate in candidates), []
     for candidate in candidates:
         runs = []
         for run in candidate.runs:
-            progress(run.path.name, done, total)
+            progress(run.path.name, next(places), total)
             runs.append(_evaluate(run, maps, n_bins))
-            done += 1
         evaluated.append(EvaluatedCandidate(candidate, tuple(runs)))
     top = evaluated[0].runs[0].outcomes[UNCALIBRATED].top
     assert top is not None, "the uncalibrated network needs no fit"
@@ -232,8 +203,7 @@ def outcome_of(
     """Evaluate samples under a map, or uncalibrated, with the warnings of its fit as notes."""
     mapped = samples if fitted is None else fitted.transform(samples)
     mapped.softmax_rows(Brier().statistic.wanted)  # one pass over the logits for all
-    of_top = (Accuracy(), Confidence(), ECE(n_bins), TopBrier(), AUROC(), AUPRSuccess(), AUPRError(), AURC(), EAURC())
-    values = Tally(of_top).add(mapped.top).values()
+    values = Tally([ECE(n_bins), *(catalogue.metrics[name] for name in _TOP_METRICS)]).add(mapped.top).values()
     values |= {metric.name: metric(mapped) for metric in (NLL(), Brier())}
     return Outcome(mapped.top, values, notes=notes, map=fitted)
 
@@ -264,12 +234,6 @@ def differences_from(
 
     Maps are not fitted again in a resample: the noise of the calibration samples is left out, except for the part of it
     that differs from seed to seed. A candidate without a single run under a map has NaN there.
-
-    Args:
-        evaluated: From :func:`evaluate_candidates`.
-        baseline: Name of a candidate.
-        resamples: Bootstrap draws of the test samples.
-        seed: Random seed of the draws.
     """
     metrics: tuple[Metric, ...] = (ECE(evaluated.n_bins), AUROC(), Accuracy())
     first = evaluated.find(baseline)
@@ -330,7 +294,7 @@ def _difference(
 
 @final
 @dataclass(frozen=True)
-class CandidateVerdict(Record):
+class CandidateVerdict:
     """A candidate against the baseline.
 
     ``overall`` weighs ECE after temperature scaling and AUROC: "better" or "worse" if all that differs points one way,
@@ -352,14 +316,7 @@ class CandidateVerdict(Record):
 def verdict(
     candidate: EvaluatedCandidate, baseline: EvaluatedCandidate, differences: Differences, *, n_compared: int
 ) -> CandidateVerdict:
-    """Weigh the differences of one candidate from the baseline.
-
-    Args:
-        candidate: A candidate of an :class:`Evaluated`.
-        baseline: Another one.
-        differences: The candidate's differences of :func:`differences_from`, by map and metric.
-        n_compared: Number of candidates that were compared with the baseline.
-    """
+    """Weigh the differences of one candidate from the baseline, of :func:`differences_from`."""
     uncalibrated, scaled = differences[UNCALIBRATED], differences[TEMPERATURE]["ece"]
     sides = {scaled.side, uncalibrated["auroc"].side} - {"alike"}
     return CandidateVerdict(

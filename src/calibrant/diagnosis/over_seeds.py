@@ -1,4 +1,4 @@
-"""Statistics over the runs of a candidate, and the base class of records.
+"""Statistics over the runs of a candidate.
 
 Two things make a number vary: other test samples, and another seed. The test samples are the same for all runs, so
 resampling them for all at once shows the first, also for a mean over runs. The spread of the runs of a candidate shows
@@ -7,15 +7,12 @@ too large, and intervals err on the wide side: in simulations with two to five s
 cases, where 5 % are allowed.
 """
 
-import dataclasses
 import math
-from abc import ABC
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias, final
+from typing import Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
-from torch import Tensor
 
 from calibrant.evidence import LEVEL
 
@@ -27,34 +24,9 @@ _FEWEST = 2  # runs on either side of a test over runs
 _SAME = 1e-24  # a variance that rounding leaves of numbers that are all the same
 
 
-class Record(ABC):  # noqa: B024  # abstract in that only frozen dataclasses below it are made
-    """Base class of the results of a diagnosis; concrete ones are frozen dataclasses."""
-
-    @final
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON: NaN and infinity become None, tensors become lists."""
-        plain: dict[str, Any] = _plain(self)
-        return plain
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, Record):
-        fields = dataclasses.fields(value)  # type: ignore[arg-type]  # concrete records are dataclasses
-        return {field.name: _plain(getattr(value, field.name)) for field in fields}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _plain(dataclasses.asdict(value))
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, Tensor):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 @final
 @dataclass(frozen=True)
-class Spread(Record):
+class Spread:
     """A number over the runs that have one; NaN where none does, and without a deviation where only one does."""
 
     mean: float
@@ -84,7 +56,7 @@ def _known(values: Sequence[float]) -> np.ndarray:
 
 @final
 @dataclass(frozen=True)
-class TwoSample(Record):
+class TwoSample:
     """A two-sample t-test of runs against the baseline's runs, as in "Rethinking Calibration" (its ▲ and ▼).
 
     Welch's form, which does not assume equal variances; the paper does not say which it uses. Not corrected for the
@@ -132,12 +104,9 @@ class Noise(NamedTuple):
 
 
 def noise_of_seeds(*samples: Sequence[float] | np.ndarray) -> Noise | None:
-    """Estimate the noise of a difference (or sum) of means over runs; None where all samples are a single run.
+    """Estimate the noise of a difference (or sum) of means over the runs of each candidate; None for single runs alone.
 
     A single run beside several of another candidate is assumed to vary as those do.
-
-    Args:
-        samples: The numbers of the runs of each candidate, at least one each.
     """
     variances = [float(np.var(sample, ddof=1)) if len(sample) > 1 else math.nan for sample in samples]
     if all(math.isnan(variance) for variance in variances):
@@ -153,11 +122,8 @@ def noise_of_seeds(*samples: Sequence[float] | np.ndarray) -> Noise | None:
 def interval_of(value: float, noises: Sequence[Noise], *, bias: float = 0.0) -> tuple[float, float, float]:
     """Return both ends of the 95 % interval of a number, and its two-sided p-value, under independent noises.
 
-    Args:
-        value: The number.
-        noises: Noise of samples, and of seeds if it is known.
-        bias: By how much resampling inflates the number, as noise itself did; subtracted at the nearer end, as in the
-            bootstrap of a single number.
+    ``bias`` is by how much resampling inflates the number, as noise itself did; it is subtracted at the nearer end, as
+    in the bootstrap of a single number.
     """
     noise = _added(noises)
     if noise.variance <= _SAME:

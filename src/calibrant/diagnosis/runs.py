@@ -1,6 +1,7 @@
 """Finished runs, read from their folders, and candidates: runs that differ in the seed alone."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, final
@@ -42,17 +43,14 @@ class DiagnosedRun:
 
     @property
     def seed(self) -> int:
-        """Random seed of the weights, the order of the samples and the augmentation."""
         return self.settings.recipe.seed
 
     @property
     def calibration(self) -> Predictions:
-        """The calibration samples."""
         return self._part("calibration")
 
     @property
     def test(self) -> Predictions:
-        """The test samples."""
         return self._part("test")
 
     @property
@@ -62,7 +60,6 @@ class DiagnosedRun:
 
     @property
     def is_traced(self) -> bool:
-        """Whether it was recorded when each training sample was learned."""
         return (self.path / "learning.npz").exists()
 
     @property
@@ -101,7 +98,12 @@ def read_runs(paths: Sequence[Path]) -> tuple[DiagnosedRun, ...]:
     labels = first.test.labels
     for run in runs[1:]:
         _check_classes(first, run)
-        _check_labels(first, labels, run)
+        difference = labels_differ(labels, str(first.path), run.test.labels, str(run.path))
+        if difference:
+            raise InputError(
+                "runs that are diagnosed together must be evaluated on the same test samples, in the same order; "
+                f"{difference}. Diagnose them separately, or train them on the same data and split."
+            )
     return runs
 
 
@@ -154,15 +156,6 @@ def _check_classes(first: DiagnosedRun, other: DiagnosedRun) -> None:
     )
 
 
-def _check_labels(first: DiagnosedRun, labels: Tensor, other: DiagnosedRun) -> None:
-    difference = labels_differ(labels, str(first.path), other.test.labels, str(other.path))
-    if difference:
-        raise InputError(
-            "runs that are diagnosed together must be evaluated on the same test samples, in the same order; "
-            f"{difference}. Diagnose them separately, or train them on the same data and split."
-        )
-
-
 def labels_differ(first: Tensor, in_first: str, second: Tensor, in_second: str) -> str:
     """Describe how the test labels of two sources differ; empty if they do not."""
     if len(first) != len(second):
@@ -170,11 +163,8 @@ def labels_differ(first: Tensor, in_first: str, second: Tensor, in_second: str) 
     differ = (first != second).nonzero()
     if not differ.numel():
         return ""
-    row = int(differ[0])
-    return (
-        f"sample {row} is of class {int(first[row])} in {in_first} and {int(second[row])} in {in_second} "
-        f"({differ.numel():,} samples differ)"
-    )
+    row, number = int(differ[0]), f"({differ.numel():,} samples differ)"
+    return f"sample {row} is of class {int(first[row])} in {in_first} and {int(second[row])} in {in_second} {number}"
 
 
 Option: TypeAlias = bool | int | float | str | tuple[Any, ...] | None
@@ -225,9 +215,6 @@ def names_of(candidates: Sequence[Options]) -> list[CandidateName]:
     A name is the loss, with its options that differ from their defaults, or else the first that differs among
     candidates of that loss; and whatever else differs and is not switched off: the network before it, the rest behind.
 
-    Args:
-        candidates: Options of every candidate, no two the same.
-
     Example:
         >>> [name.short for name in names_of([{"loss.loss": "focal", "loss.gamma": gamma} for gamma in (1.0, 3.0)])]
         ['focal(1)', 'focal(3)']
@@ -237,11 +224,12 @@ def names_of(candidates: Sequence[Options]) -> list[CandidateName]:
     differing = _differing(candidates)
     shown = [path for path in differing if path.partition(".")[0] not in _HIDDEN | {"loss"} and path not in _HIDDEN]
     names = [_name(options, candidates, shown) for options in candidates]
-    short = [name.short for name in names]
-    return [
-        name if short.count(name.short) == 1 else _full_name(options, name, differing)
-        for name, options in zip(names, candidates, strict=True)
-    ]
+    often = Counter(name.short for name in names)
+    for place, (name, options) in enumerate(zip(names, candidates, strict=True)):
+        if often[name.short] > 1:  # add everything in which any candidates differ
+            listed = ", ".join(f"{path}={_text(options[path])}" for path in differing if path in options)
+            names[place] = CandidateName(f"{name.short} [{listed}]", f"{name.words} ({listed})")
+    return names
 
 
 def _name(options: Options, candidates: Sequence[Options], others: list[str]) -> CandidateName:
@@ -259,14 +247,11 @@ def _name(options: Options, candidates: Sequence[Options], others: list[str]) ->
         bare = paths == of_loss[:1]  # the first option of a loss goes without its name: focal(3)
         listed = ", ".join(_text(value) if bare else f"{name}={_text(value)}" for name, value in named.items())
         short, words = f"{short}({listed})", _with_options(words, named)
-    rest = {
-        path.removeprefix("recipe."): options[path]
-        for path in others
-        if path in options and not _is_off(path, options[path])
-    }
+    given = {path: options[path] for path in others if options.get(path) is not None}
+    is_off = {path for path, value in given.items() if value is False or (path == "recipe.mixup" and value == 0)}
+    rest = {path.removeprefix("recipe."): value for path, value in given.items() if path not in is_off}
     model = rest.pop("model", None)
-    for name, value in rest.items():
-        short += f" {name}={_text(value)}"
+    short += "".join(f" {name}={_text(value)}" for name, value in rest.items())
     if rest:
         words += " with " + " and ".join(f"{name.replace('_', ' ')} {_text(value)}" for name, value in rest.items())
     return CandidateName(*((short, words) if model is None else (f"{model} {short}", f"{words} on {model}")))
@@ -280,12 +265,6 @@ def _with_options(words: str, options: Options) -> str:
         return f"{words} {_text(value)}"
     listed = ", ".join(f"{name} {_text(value)}" for name, value in options.items())
     return f"{words[:-1]}, {listed})" if words.endswith(")") else f"{words} ({listed})"
-
-
-def _full_name(options: Options, name: CandidateName, differing: Iterable[str]) -> CandidateName:
-    """Add everything in which any candidates differ, for two that would have the same name."""
-    listed = ", ".join(f"{path}={_text(options[path])}" for path in differing if path in options)
-    return CandidateName(f"{name.short} [{listed}]", f"{name.words} ({listed})")
 
 
 def _defaults(options: Options, known: Mapping[str, type[Loss | MetaLoss]], above: str = _LOSS) -> dict[str, Option]:
@@ -314,10 +293,6 @@ def _differing(candidates: Sequence[Options]) -> list[str]:
     return [path for path in paths if len({repr(options.get(path, missing)) for options in candidates}) > 1]
 
 
-def _is_off(path: str, value: Option) -> bool:
-    return value is None or value is False or (path == "recipe.mixup" and value == 0)
-
-
 def _text(value: Option) -> str:
     if isinstance(value, bool):
         return str(value).lower()
@@ -338,27 +313,19 @@ class Candidate:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Seeds of its runs."""
         return tuple(run.seed for run in self.runs)
 
 
 def grouped(runs: Sequence[DiagnosedRun]) -> tuple[Candidate, ...]:
-    """Group runs of the same data, split, network, recipe and loss into candidates, in order of first appearance.
-
-    Args:
-        runs: From :func:`read_runs`.
-    """
-    members: dict[str, list[DiagnosedRun]] = {}
-    options: dict[str, dict[str, Option]] = {}
+    """Group runs of the same data, split, network, recipe and loss into candidates, in order of first appearance."""
+    groups: dict[str, tuple[Options, list[DiagnosedRun]]] = {}
     for run in runs:
-        of_run = options_of(run.settings)
-        key = repr(sorted(of_run.items()))
-        options.setdefault(key, of_run)
-        members.setdefault(key, []).append(run)
-    names = names_of(list(options.values()))
+        options = options_of(run.settings)
+        groups.setdefault(repr(sorted(options.items())), (options, []))[1].append(run)
+    names = names_of([options for options, _ in groups.values()])
     return tuple(
-        Candidate(name.short, name.words, options[key], tuple(sorted(members[key], key=lambda run: run.seed)))
-        for name, key in zip(names, options, strict=True)
+        Candidate(name.short, name.words, options, tuple(sorted(members, key=lambda run: run.seed)))
+        for name, (options, members) in zip(names, groups.values(), strict=True)
     )
 
 
@@ -381,11 +348,9 @@ def candidate_notes(candidate: Candidate) -> Iterator[str]:
         if not run.is_recorded:
             recorded = f"{len(run.records)} of {run.settings.recipe.epochs} records"
             yield f"seed {run.seed}: epochs.jsonl has {recorded}, so the run is left out of the curves over epochs"
-    clipped = []
-    for run in candidate.runs:
-        last = next((record.learned for record in reversed(run.records) if record.learned), {})
-        if last.get("gamma_clipped"):
-            clipped.append(f"seed {run.seed}: {last['gamma_clipped']:.1%} of samples")
+    lasts = [(run.seed, [record.learned for record in run.records if record.learned][-1:]) for run in candidate.runs]
+    shares = [(seed, last[0].get("gamma_clipped")) for seed, last in lasts if last]
+    clipped = [f"seed {seed}: {share:.1%} of samples" for seed, share in shares if share]
     if clipped:
         runs = "run" if len(candidate.runs) == 1 else "runs"
         yield f"γ at its limit in {len(clipped)} of {len(candidate.runs)} {runs} in the end ({', '.join(clipped)})"

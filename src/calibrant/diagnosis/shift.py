@@ -13,16 +13,7 @@ import torch
 
 from calibrant import catalogue
 from calibrant.checks import are_images, check_at_least, check_known, check_labels, check_seed
-from calibrant.datasets import (
-    Dataset,
-    DatasetReader,
-    ImageLayout,
-    MedMNIST,
-    Samples,
-    corrupt,
-    read_shifted,
-    split_dataset,
-)
+from calibrant.datasets import Dataset, ImageLayout, MedMNIST, Samples, corrupt, read_shifted, split_dataset
 from calibrant.datasets.corruptions import CORRUPTIONS, MOST_SEVERE
 from calibrant.datasets.medmnist import MEDMNIST_FLAGS
 from calibrant.diagnosis.evaluated import (
@@ -34,7 +25,7 @@ from calibrant.diagnosis.evaluated import (
     differences_from,
     outcome_of,
 )
-from calibrant.diagnosis.over_seeds import Record, Spread, TwoSample, spread, two_sample
+from calibrant.diagnosis.over_seeds import Spread, TwoSample, spread, two_sample
 from calibrant.diagnosis.runs import DiagnosedRun, labels_differ
 from calibrant.diagnosis.summaries import Direction, directions
 from calibrant.errors import Argument, FileError, InputError
@@ -59,11 +50,7 @@ _IMAGE = 3  # axes: channels, rows, columns
 
 
 def check_sees_images(run: DiagnosedRun) -> None:
-    """Check that the inputs of a run are images.
-
-    Raises:
-        InputError: If they are texts, or plain numbers.
-    """
+    """Check that the inputs of a run are images, rather than texts or plain numbers."""
     settings = run.settings
     if settings.n_words is not None or len(settings.input_shape) != _IMAGE:
         kind = "texts" if settings.n_words is not None else f"inputs of shape {settings.input_shape}"
@@ -74,11 +61,7 @@ def check_sees_images(run: DiagnosedRun) -> None:
 
 
 def check_suits(samples: Samples, run: DiagnosedRun, what: str) -> None:
-    """Check that a run's network can take these images, and has their labels.
-
-    Raises:
-        InputError: If it cannot, or has not.
-    """
+    """Check that a run's network can take these images, and has their labels."""
     check_sees_images(run)
     images, shape = samples.inputs, run.settings.input_shape
     if not are_images(images) or tuple(images.shape[1:]) != shape or images.dtype != torch.uint8 or not len(images):
@@ -124,7 +107,13 @@ def read_run_dataset(runs: Sequence[DiagnosedRun], folder: Path | None = None, *
                 f"runs that are evaluated on the same images must be of one data set; {first.path} is of "
                 f"{first.settings.dataset} and {run.path} of {run.settings.dataset}. Diagnose them separately."
             )
-    reader = _reader_of(first)
+    name, known = first.settings.dataset, catalogue.datasets
+    if name not in known and name not in MEDMNIST_FLAGS:
+        raise InputError(
+            f"a run's data set must be one of {', '.join(known)} to be read again; {first.path} is of {name!r}. Read "
+            "it yourself, and pass the Dataset."
+        )
+    reader = known[name] if name in known else MedMNIST(name)  # a part of the collection has a name of its own
     if folder is None and not reader.is_embedded:
         raise FileError(
             Argument("data"),
@@ -134,37 +123,18 @@ def read_run_dataset(runs: Sequence[DiagnosedRun], folder: Path | None = None, *
     return reader.read(folder or Path(), checked=checked)
 
 
-def _reader_of(run: DiagnosedRun) -> DatasetReader:
-    name, known = run.settings.dataset, catalogue.datasets
-    if name in known:
-        return known[name]
-    if name in MEDMNIST_FLAGS:  # a part of the collection has a name of its own
-        return MedMNIST(name)
-    raise InputError(
-        f"a run's data set must be one of {', '.join(known)} to be read again; {run.path} is of {name!r}. Read it "
-        "yourself, and pass the Dataset."
-    )
-
-
 def clean_samples(runs: Sequence[DiagnosedRun], dataset: Dataset) -> Samples:
-    """Return the images and labels that the runs were evaluated on, in their order.
-
-    Args:
-        runs: From :func:`~calibrant.diagnosis.runs.read_runs`, which all have the same test samples.
-        dataset: The data set they were trained on.
+    """Return the images and labels of a data set that the runs were evaluated on, in their order.
 
     Raises:
         InputError: If the inputs of a run are not images, or the data set does not give its samples.
     """
-    known: set[tuple[str, int, str]] = set()
+    known: dict[tuple[str, int, str], Samples] = {}
     for run in runs:
         check_sees_images(run)
-        settings = run.settings
-        key = (settings.split, settings.split_seed, settings.data_digest)
-        if key not in known:
-            samples = _checked(run, dataset)
-            known.add(key)
-    return samples
+        key = (run.settings.split, run.settings.split_seed, run.settings.data_digest)
+        known[key] = known.get(key) or _checked(run, dataset)
+    return known[key]
 
 
 def _checked(run: DiagnosedRun, dataset: Dataset) -> Samples:
@@ -190,23 +160,15 @@ def _checked(run: DiagnosedRun, dataset: Dataset) -> Samples:
 @final
 @dataclass(frozen=True, eq=False)
 class ShiftedSet:
-    """Images under one shift, and how to make them: a set is made, evaluated and dropped, so many need little memory.
+    """Images under one shift, and how to make them: a set is made, evaluated and dropped, to need little memory."""
 
-    Args:
-        name: Name of the corruption or of the file.
-        severity: 1 to 5; None for a shift that has no severities.
-        source: Whether the library made it, or a file holds it.
-        make: Makes the set, on this device where the images are computed.
-    """
-
-    name: str
-    severity: int | None
+    name: str  # of the corruption or of the file
+    severity: int | None  # 1 to 5; None for a shift that has no severities
     source: ShiftSource
-    make: Callable[[torch.device], Samples]
+    make: Callable[[torch.device], Samples]  # on this device, where the images are computed
 
     @property
     def title(self) -> str:
-        """Name with the severity, for messages."""
         return self.name if self.severity is None else f"{self.name}, severity {self.severity}"
 
 
@@ -306,7 +268,7 @@ def _name_of(path: _PathLike | tuple[_PathLike, _PathLike]) -> str:
 
 @final
 @dataclass(frozen=True)
-class ShiftSummary(Record):
+class ShiftSummary:
     """Description of a set."""
 
     shift: str  # its name; "clean" for the unchanged test samples
@@ -317,7 +279,7 @@ class ShiftSummary(Record):
 
 @final
 @dataclass(frozen=True, eq=False)
-class ShiftRow(Record):
+class ShiftRow:
     """One candidate under one map on one set, over its runs.
 
     The maps were fitted on clean calibration samples. A map that calibrates clean samples need not calibrate these, on
@@ -344,14 +306,7 @@ def _shift_rows(
     clean: Sequence[ShiftRow] = (),
     compared: BaselineDifferences | None = None,
 ) -> list[ShiftRow]:
-    """Return a row for every candidate and map, in their order.
-
-    Args:
-        evaluated: Evaluation on the samples of this set.
-        summary: Summary of the set.
-        clean: The rows of the clean samples, in the same order; empty if these are the clean samples.
-        compared: Differences on the samples of this set, if they are compared.
-    """
+    """Return a row for every candidate and map, in their order; ``clean`` are the rows of the clean samples, if any."""
     rows: list[ShiftRow] = []
     for candidate in evaluated.candidates:
         differences = compared.means.get(candidate.name, {}) if compared else {}
@@ -359,6 +314,10 @@ def _shift_rows(
         for direction in directions(candidate):
             metrics = {name: candidate.over_runs(direction.map, name) for name in _METRICS} | {"gap": direction.gap}
             before = clean[len(rows)].metrics if clean else metrics
+            change = {
+                name: spread([new - old for old, new in zip(before[name].values, after.values, strict=True)])
+                for name, after in metrics.items()
+            }
             rows.append(
                 ShiftRow(
                     candidate=candidate.name,
@@ -368,7 +327,7 @@ def _shift_rows(
                     severity=summary.severity,
                     n=summary.n,
                     metrics=metrics,
-                    change={name: _change(before[name], value) for name, value in metrics.items()},
+                    change=change,
                     direction=direction,
                     differences=differences.get(direction.map, {}),
                     by_seed=by_seed.get(direction.map, {}),
@@ -377,13 +336,9 @@ def _shift_rows(
     return rows
 
 
-def _change(before: Spread, after: Spread) -> Spread:
-    return spread([new - old for old, new in zip(before.values, after.values, strict=True)])
-
-
 @final
 @dataclass(frozen=True, eq=False)
-class ShiftLevel(Record):
+class ShiftLevel:
     """One candidate under one map at one severity: the mean over corruptions of each run, over its runs.
 
     A mean of calibration errors is not the error of the mean: a network that is overconfident under noise and
@@ -404,16 +359,13 @@ class ShiftLevel(Record):
 def shift_levels(rows: Sequence[ShiftRow], baseline: str) -> tuple[ShiftLevel, ...]:
     """Average over corruptions, by source, candidate, map and rising severity; empty where no set has a severity.
 
-    Args:
-        rows: Rows of all sets, those of the clean samples among them.
-        baseline: Name of a candidate.
+    ``rows`` are of all sets, the clean samples among them.
 
     Reference:
         Hendrycks & Dietterich (2019), Benchmarking Neural Network Robustness to Common Corruptions and Perturbations.
     """
     groups: dict[tuple[ShiftSource, str, str, int], list[ShiftRow]] = {}
-    sources = dict.fromkeys(row.source for row in rows if row.severity is not None)
-    for source in sources:
+    for source in dict.fromkeys(row.source for row in rows if row.severity is not None):
         for row in rows:
             if row.source == CLEAN or (row.source == source and row.severity is not None):
                 groups.setdefault((source, row.candidate, row.map, row.severity or 0), []).append(row)
@@ -444,7 +396,7 @@ def shift_levels(rows: Sequence[ShiftRow], baseline: str) -> tuple[ShiftLevel, .
 
 @final
 @dataclass(frozen=True, eq=False)
-class ShiftPanel(Record):
+class ShiftPanel:
     """All sets, the clean samples first.
 
     A set without severities is compared with the baseline sample by sample (``differences`` of its rows). Sets with
@@ -471,17 +423,9 @@ def shift_panel(
     """Run every network on every set, under the maps fitted on clean calibration samples; nothing is fitted.
 
     The device holds all networks, and one set at a time. Numbers on the clean samples are those that the runs saved: on
-    another device than they were trained on, logits differ in their last digits, and these are in every change.
-
-    Args:
-        evaluated: From :func:`~calibrant.diagnosis.evaluated.evaluate_candidates`, with its maps.
-        sets: From :func:`corrupted_sets` and :func:`stored_sets`.
-        baseline: The candidate that the others are compared with.
-        device: Where the networks run.
-        resamples: Bootstrap draws of the samples of a set without severities.
-        seed: Random seed of the draws.
-        progress: Called with the current step, how many passes of a network over a set are done, and how many there
-            are.
+    another device than they were trained on, logits differ in their last digits, and these are in every change. A set
+    without severities is compared with the baseline by resampling it. ``progress`` is called with the current step, how
+    many passes of a network over a set are done, and how many there are.
 
     Raises:
         InputError: If there is no set, one is there twice, or one does not suit the networks.
@@ -489,7 +433,7 @@ def shift_panel(
         FileError: If a run's weights cannot be read.
 
     Reference:
-        Singh et al. (2021), On the Dark Side of Calibration for Modern Neural Networks, Table 3 (natural shifts).
+        Singh et al. (2021), Table 3 (natural shifts).
     """
     check_at_least(resamples, 2, "resamples")
     check_known(baseline, [candidate.name for candidate in evaluated.candidates], "a candidate")

@@ -1,23 +1,14 @@
 """Summaries of candidates: calibratability, direction, coefficients, and refinement."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
 import torch
-from torch import Tensor
 
 from calibrant.diagnosis.evaluated import UNCALIBRATED, Differences, Evaluated, EvaluatedCandidate
-from calibrant.diagnosis.over_seeds import (
-    Noise,
-    Record,
-    Spread,
-    TwoSample,
-    interval_of,
-    noise_of_seeds,
-    spread,
-    two_sample,
-)
+from calibrant.diagnosis.over_seeds import Noise, Spread, TwoSample, interval_of, noise_of_seeds, spread, two_sample
 from calibrant.diagrams import confidence_density
 from calibrant.evidence import Difference
 from calibrant.metrics import murphy, refinement_terms
@@ -40,7 +31,7 @@ _TERMS = ("alpha", "beta", "gamma", "equation_9", "ece", "confidence_minus_accur
 
 @final
 @dataclass(frozen=True)
-class Calibratability(Record):
+class Calibratability:
     """One candidate: its ECE uncalibrated and after each map fitted on its calibration samples, over its runs.
 
     ``optimal_ece`` is of an oracle, chosen on the test samples: a bound on what a temperature can do, not a method.
@@ -64,17 +55,10 @@ class Calibratability(Record):
 def calibratability(
     candidate: EvaluatedCandidate, baseline: EvaluatedCandidate, differences: Differences
 ) -> Calibratability:
-    """Put one candidate's numbers beside the baseline's.
-
-    Args:
-        candidate: A candidate of an :class:`~calibrant.diagnosis.evaluated.Evaluated`.
-        baseline: The candidate to compare with, or the same one.
-        differences: Those of the candidate from :func:`~calibrant.diagnosis.evaluated.differences_from`, by map and
-            metric; empty for the baseline.
+    """Put one candidate's numbers beside the baseline's; ``differences`` are empty for the baseline itself.
 
     Reference:
-        Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence,
-        Table 2 and Section 5.1.
+        Wang, Feng & Zhang (2021), Table 2 and Section 5.1.
     """
     maps = list(candidate.runs[0].outcomes)
     ece = {name: candidate.over_runs(name, "ece") for name in maps}
@@ -105,7 +89,7 @@ DirectionSide: TypeAlias = Literal["overconfident", "underconfident", "neither"]
 
 @final
 @dataclass(frozen=True)
-class Direction(Record):
+class Direction:
     """Mean confidence minus accuracy, over the runs of a candidate under one map, with its 95 % interval.
 
     It is also 0 where overconfidence on some samples and underconfidence on others cancel; the ECE is at least its
@@ -121,36 +105,33 @@ class Direction(Record):
     covers_seeds: bool  # whether the interval includes the noise of seeds beside that of samples
 
 
-def directions(candidate: EvaluatedCandidate) -> tuple[Direction, ...]:
+def directions(candidate: EvaluatedCandidate) -> list[Direction]:
     """Return the direction of a candidate, uncalibrated and after each map.
 
     The gap of a sample is its confidence minus 1 or 0, so the interval of its mean needs no resampling; over several
     runs the gaps of each sample are averaged first, because all runs have the same samples.
     """
-    return tuple(_direction(candidate, name) for name in candidate.runs[0].outcomes)
+    return [_direction(candidate, name) for name in candidate.runs[0].outcomes]
 
 
 def _direction(candidate: EvaluatedCandidate, name: str) -> Direction:
-    tops = candidate.tops(name)
-    gaps = {seed: top.confidence - top.correct.double() for seed, top in tops.items()}
-    values = [float(gaps[run.seed].mean()) if run.seed in gaps else float("nan") for run in candidate.runs]
-    gap = spread(values)
+    gaps = {seed: top.confidence - top.correct.double() for seed, top in candidate.tops(name).items()}
+    means = {seed: float(gap.mean()) for seed, gap in gaps.items()}
+    gap = spread([means.get(run.seed, math.nan) for run in candidate.runs])
     if not gaps:
         return Direction(candidate.name, name, gap, gap.mean, gap.mean, "neither", covers_seeds=False)
     samples = torch.stack(list(gaps.values())).mean(0)
     n = len(samples)
-    noises = [Noise(float(samples.var()) / n if n > 1 else float("inf"), max(n - 1, 1))]
-    seeds = noise_of_seeds([value for value in values if value == value])  # noqa: PLR0124  # not NaN
-    if seeds is not None:
-        noises.append(seeds)
-    low, high, _ = interval_of(gap.mean, noises)
+    noise = Noise(float(samples.var()) / n if n > 1 else math.inf, max(n - 1, 1))
+    seeds = noise_of_seeds([mean for mean in means.values() if not math.isnan(mean)])
+    low, high, _ = interval_of(gap.mean, [noise] if seeds is None else [noise, seeds])
     side: DirectionSide = "overconfident" if low > 0 else "underconfident" if high < 0 else "neither"
     return Direction(candidate.name, name, gap, low, high, side, covers_seeds=seeds is not None)
 
 
 @final
 @dataclass(frozen=True)
-class CoefficientPoint(Record):
+class CoefficientPoint:
     """One candidate of a curve."""
 
     value: float
@@ -163,7 +144,7 @@ class CoefficientPoint(Record):
 
 @final
 @dataclass(frozen=True)
-class CoefficientCurve(Record):
+class CoefficientCurve:
     """Candidates that are alike in everything but one number, in its order."""
 
     option: str  # such as "loss.smoothing" or "recipe.mixup"
@@ -178,8 +159,7 @@ def coefficient_curves(evaluated: Evaluated) -> tuple[CoefficientCurve, ...]:
     evaluate it.
 
     Reference:
-        Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence,
-        Figure 1.
+        Wang, Feng & Zhang (2021), Figure 1.
     """
     groups: dict[tuple[str, str], list[tuple[float, EvaluatedCandidate]]] = {}
     for candidate in evaluated.candidates:
@@ -209,7 +189,7 @@ def _point(value: float, candidate: EvaluatedCandidate) -> CoefficientPoint:
 
 @final
 @dataclass(frozen=True, eq=False)
-class DensityCurves(Record):
+class DensityCurves:
     """Densities of the confidence of right and of wrong predictions, on one grid, averaged over runs."""
 
     confidence: tuple[float, ...]
@@ -221,7 +201,7 @@ class DensityCurves(Record):
 
 @final
 @dataclass(frozen=True, eq=False)
-class RefinementRow(Record):
+class RefinementRow:
     """One candidate under one map, over its runs.
 
     ``murphy`` divides the top-label Brier score: reliability is what calibration could still remove, refinement
@@ -242,7 +222,7 @@ class RefinementRow(Record):
 
 @final
 @dataclass(frozen=True)
-class SplitSpread(Record):
+class SplitSpread:
     """A proper score of the uncalibrated network: what a temperature can remove, and what remains, over runs."""
 
     total: Spread
@@ -252,7 +232,7 @@ class SplitSpread(Record):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Refinement(Record):
+class Refinement:
     """One candidate: how well its confidence separates right from wrong predictions.
 
     ``splits`` divide log-loss and Brier score over all classes, by a temperature that is cross-fitted on the test
@@ -270,16 +250,10 @@ class Refinement(Record):
 def refinement(
     candidate: EvaluatedCandidate, baseline: EvaluatedCandidate, differences: Differences, *, n_bins: int = 15
 ) -> Refinement:
-    """Compute the refinement of a candidate, beside that of the baseline.
-
-    Args:
-        candidate: A candidate of an :class:`~calibrant.diagnosis.evaluated.Evaluated`.
-        baseline: The candidate to compare with, or the same one.
-        differences: As for :func:`calibratability`.
-        n_bins: Number of bins of the decompositions.
+    """Compute the refinement of a candidate, beside that of the baseline; ``differences`` as above.
 
     Reference:
-        Singh et al. (2021), On the Dark Side of Calibration for Modern Neural Networks, arXiv:2106.09385.
+        Singh et al. (2021).
     """
     rows = []
     for name in candidate.runs[0].outcomes:
@@ -317,14 +291,12 @@ def _density(tops: Iterable[TopLabel]) -> DensityCurves | None:
     densities = [confidence_density(top) for top in tops]
     if not densities:
         return None
+    right = torch.stack([density.right for density in densities if density.n_right] or [densities[0].right])
+    wrong = torch.stack([density.wrong for density in densities if density.n_wrong] or [densities[0].wrong])
     return DensityCurves(
         tuple(densities[0].confidence.tolist()),
-        _mean([density.right for density in densities if density.n_right] or [densities[0].right]),
-        _mean([density.wrong for density in densities if density.n_wrong] or [densities[0].wrong]),
+        tuple(right.mean(0).tolist()),
+        tuple(wrong.mean(0).tolist()),
         spread([density.median_right for density in densities]),
         spread([density.median_wrong for density in densities]),
     )
-
-
-def _mean(curves: Sequence[Tensor]) -> tuple[float, ...]:
-    return tuple(torch.stack(list(curves)).mean(0).tolist())

@@ -26,6 +26,7 @@ from calibrant.errors import FitError, InputError, UnknownNameError
 from calibrant.evidence import difference
 from calibrant.metrics import AUROC, ECE, auroc, brier, ece, nll
 from calibrant.predictions import Predictions
+from calibrant.report import to_plain
 from calibrant.training import Recipe, Run, load_network, train_runs
 
 CPU = torch.device("cpu")
@@ -235,7 +236,7 @@ def test_a_network_is_overconfident_where_it_is_wrong_and_does_not_know(learned)
 
 
 def test_the_panel_goes_into_a_file(panel):
-    plain = json.loads(json.dumps(panel.as_dict(), allow_nan=False))
+    plain = json.loads(json.dumps(to_plain(panel), allow_nan=False))
     assert plain["baseline"] == "ce"
     assert len(plain["rows"]) == len(panel.rows)
     assert plain["levels"][0]["severity"] == 0
