@@ -1,74 +1,38 @@
 """Neural Clamping: a frozen network calibrated by one δ added to every input and a map applied to its logits."""
 
-from calibrant.clamping.evaluation import (
-    CLAMPED,
-    REFITTED,
-    ClampingEvaluation,
-    NetworkPredictions,
-    clamping_metrics,
-    evaluate_clamping,
-    needs_refit,
-)
-from calibrant.clamping.fitting import Progress, StrengthRule, samples_digest
-from calibrant.clamping.inputs import DeltaShape, InputSpace, LowFrequencies, PerChannel, PerEntry
-from calibrant.clamping.model import (
-    ClampedModel,
-    ClampingOutcome,
-    ClampingSummary,
-    StrengthTrial,
-    caveats_of,
-    load_clamped,
-    migrate_settings,
-    save_clamped,
-)
-from calibrant.clamping.neural_clamping import GAMMA_POOL, NeuralClamping
-from calibrant.clamping.objective import HeadFit, Objective
-from calibrant.clamping.solver import ExactSolver, StochasticSolver
-from calibrant.clamping.starts import (
-    DataDrivenStart,
-    Eta,
-    RandomStart,
-    Start,
-    ZeroStart,
-    entropy_gradient,
-    unlabelled_samples,
-)
-
-__all__ = [
-    "CLAMPED",
-    "GAMMA_POOL",
-    "REFITTED",
-    "ClampedModel",
-    "ClampingEvaluation",
-    "ClampingOutcome",
-    "ClampingSummary",
-    "DataDrivenStart",
-    "DeltaShape",
-    "Eta",
-    "ExactSolver",
-    "HeadFit",
-    "InputSpace",
-    "LowFrequencies",
-    "NetworkPredictions",
-    "NeuralClamping",
-    "Objective",
-    "PerChannel",
-    "PerEntry",
-    "Progress",
-    "RandomStart",
-    "Start",
-    "StochasticSolver",
-    "StrengthRule",
-    "StrengthTrial",
-    "ZeroStart",
-    "caveats_of",
-    "clamping_metrics",
-    "entropy_gradient",
-    "evaluate_clamping",
-    "load_clamped",
-    "migrate_settings",
-    "needs_refit",
-    "samples_digest",
-    "save_clamped",
-    "unlabelled_samples",
-]
+from calibrant.clamping.evaluation import CLAMPED as CLAMPED
+from calibrant.clamping.evaluation import REFITTED as REFITTED
+from calibrant.clamping.evaluation import ClampingEvaluation as ClampingEvaluation
+from calibrant.clamping.evaluation import NetworkPredictions as NetworkPredictions
+from calibrant.clamping.evaluation import clamping_metrics as clamping_metrics
+from calibrant.clamping.evaluation import evaluate_clamping as evaluate_clamping
+from calibrant.clamping.evaluation import needs_refit as needs_refit
+from calibrant.clamping.fitting import Progress as Progress
+from calibrant.clamping.fitting import StrengthRule as StrengthRule
+from calibrant.clamping.fitting import samples_digest as samples_digest
+from calibrant.clamping.inputs import DeltaShape as DeltaShape
+from calibrant.clamping.inputs import InputSpace as InputSpace
+from calibrant.clamping.inputs import LowFrequencies as LowFrequencies
+from calibrant.clamping.inputs import PerChannel as PerChannel
+from calibrant.clamping.inputs import PerEntry as PerEntry
+from calibrant.clamping.model import ClampedModel as ClampedModel
+from calibrant.clamping.model import ClampingOutcome as ClampingOutcome
+from calibrant.clamping.model import ClampingSummary as ClampingSummary
+from calibrant.clamping.model import StrengthTrial as StrengthTrial
+from calibrant.clamping.model import caveats_of as caveats_of
+from calibrant.clamping.model import load_clamped as load_clamped
+from calibrant.clamping.model import migrate_settings as migrate_settings
+from calibrant.clamping.model import save_clamped as save_clamped
+from calibrant.clamping.neural_clamping import GAMMA_POOL as GAMMA_POOL
+from calibrant.clamping.neural_clamping import NeuralClamping as NeuralClamping
+from calibrant.clamping.objective import HeadFit as HeadFit
+from calibrant.clamping.objective import Objective as Objective
+from calibrant.clamping.solver import ExactSolver as ExactSolver
+from calibrant.clamping.solver import StochasticSolver as StochasticSolver
+from calibrant.clamping.starts import DataDrivenStart as DataDrivenStart
+from calibrant.clamping.starts import Eta as Eta
+from calibrant.clamping.starts import RandomStart as RandomStart
+from calibrant.clamping.starts import Start as Start
+from calibrant.clamping.starts import ZeroStart as ZeroStart
+from calibrant.clamping.starts import entropy_gradient as entropy_gradient
+from calibrant.clamping.starts import unlabelled_samples as unlabelled_samples

@@ -24,8 +24,8 @@ from calibrant.atomic import atomic_path, save_tensors
 from calibrant.calibrators import Calibrator
 from calibrant.calibrators.base import assign_folds
 from calibrant.clamping.inputs import Basis
-from calibrant.clamping.model import ClampingOutcome, StrengthTrial, migrate_settings
-from calibrant.clamping.objective import HeadFit, Objective, Penalty
+from calibrant.clamping.model import ClampingOutcome, ClampingSummary, StrengthTrial, migrate_settings
+from calibrant.clamping.objective import HeadFit, Objective
 from calibrant.clamping.passes import Passes
 from calibrant.clamping.solver import Descent, ExactSolver, StochasticSolver, StochasticState, descend_stochastically
 from calibrant.clamping.starts import Start
@@ -49,7 +49,6 @@ from calibrant.predictions import Predictions
 StrengthRule: TypeAlias = Literal["path", "tenth-of-loss", "tenth-as-term"]
 Progress: TypeAlias = Callable[[str, float], None]
 
-_TENTH = 0.1
 # Formats of the journal, not of the JSON report.
 _FORMAT, _EARLIER = "calibrant.clamping/3", "calibrant.clamping/2"
 _STOCHASTIC_KEYS = ("delta", "temperature", "delta_speed", "temperature_speed", "epochs")  # a StochasticState's fields
@@ -153,22 +152,11 @@ def _stored_fingerprint(metadata: Mapping[str, str]) -> str | None:
 
 
 class FitResult(NamedTuple):
-    """δ, the head, and how they were fitted."""
+    """δ, the head, and the record of their fit, whose time is not measured yet."""
 
     delta: Tensor
     head: Map
-    strength: float
-    gamma: float
-    certificate: Certificate | None
-    trials: tuple[StrengthTrial, ...] = ()
-    notes: tuple[str, ...] = ()
-    caveats: tuple[Caveat, ...] = ()
-    outcome: ClampingOutcome = ClampingOutcome.not_cross_validated
-    outcome_note: str = ""
-
-    def with_notes(self, *first: str) -> "FitResult":
-        """Return the result with other notes before its own."""
-        return self._replace(notes=(*first, *self.notes))
+    summary: ClampingSummary
 
 
 @final
@@ -182,13 +170,10 @@ class FitRun:
     zero_delta: Tensor  # δ = 0, on the network's device
     solver: ExactSolver | StochasticSolver
     start: Start
-    penalty: Penalty
-    clip: float
+    objective: Objective  # its γ and strength are those of each fit
+    settings: dict[str, Any]  # of the method, for the summary
     journal: Journal
     progress: Progress
-
-    def objective(self, gamma: float, strength: float = 1.0) -> Objective:
-        return Objective(gamma, strength, self.penalty, self.clip)
 
     def initial_delta(self) -> Tensor:
         """Return the first δ, of an input's shape, on the network's device."""
@@ -203,9 +188,16 @@ class FitRun:
         logits = self.passes.full_precision_logits(delta)
         return HeadFit(self.head, gamma).fit(logits, self.passes.labels, with_delta=bool(delta.any()))
 
+    def result(
+        self, delta: Tensor, head: Map, gamma: float, strength: float, certificate: Certificate | None, *notes: str
+    ) -> FitResult:
+        is_optimal = isinstance(self.solver, ExactSolver) and gamma == 0
+        record = (self.settings, len(self.passes), 0.0, certificate, strength, gamma)
+        return FitResult(delta, head, ClampingSummary(*record, notes=notes, head_is_optimal=is_optimal))
+
     def head_alone(self, gamma: float) -> FitResult:
         """Return the result without δ, that of an infinite strength."""
-        return FitResult(self.zero_delta, self.best_head(self.zero_delta, gamma), math.inf, gamma, None)
+        return self.result(self.zero_delta, self.best_head(self.zero_delta, gamma), gamma, math.inf, None)
 
 
 def fit_candidates(run: FitRun, gammas: Sequence[float], strengths: Sequence[float | StrengthRule]) -> FitResult:
@@ -226,22 +218,21 @@ def fit_candidates(run: FitRun, gammas: Sequence[float], strengths: Sequence[flo
         return results[0]
     errors = []
     with torch.no_grad():
-        for result in results:
-            calibrated = result.head(run.passes.full_precision_logits(result.delta))
+        for delta, head, _ in results:
+            calibrated = head(run.passes.full_precision_logits(delta))
             errors.append(float(ece(Predictions.from_logits(calibrated, run.passes.labels))))
     best = errors.index(min(errors))
     note = f"chosen of {len(results)} fits by calibration error on the calibration samples, {errors[best]:.4f}."
-    return results[best]._replace(notes=(*results[best].notes, note))
+    return results[best]._replace(summary=results[best].summary.noted(note))
 
 
 def _strength_by_rule(run: FitRun, rule: StrengthRule, gamma: float) -> float:
     """Return the strength by either reading of the paper's rule: λ, or the whole term, is a tenth of the first loss."""
-    start = run.initial_delta()
-    losses = run.objective(gamma).sample_losses(run.passes.logits(start), run.passes.labels)
-    tenth = _TENTH * float(losses.double().mean())
+    start, objective = run.initial_delta(), replace(run.objective, gamma=gamma)
+    tenth = 0.1 * float(objective.sample_losses(run.passes.logits(start), run.passes.labels).double().mean())
     if rule == "tenth-of-loss":
         return tenth
-    term = run.objective(gamma).penalty_of(start)
+    term = objective.penalty_of(start)
     if term == 0:
         raise InputError(
             Argument("strength", "tenth-as-term"),
@@ -253,13 +244,10 @@ def _strength_by_rule(run: FitRun, rule: StrengthRule, gamma: float) -> float:
 def _fit_exactly(
     run: FitRun, gamma: float, strength: float, start: Tensor, entry: str, *, known: CurvatureMemory | None = None
 ) -> FitResult:
-    """Fit δ at one strength by the exact solver, resuming an interrupted fit from the journal's entry.
-
-    Warns:
-        CalibrantWarning: If the passes did not suffice.
-    """
+    """Fit δ at one strength by the exact solver, resuming an interrupted fit from the journal's entry."""
     assert isinstance(run.solver, ExactSolver)
-    objective, descent = run.objective(gamma, strength), run.descent(run.passes, gamma, start, known)
+    objective = replace(run.objective, gamma=gamma, strength=strength)
+    descent = run.descent(run.passes, gamma, start, known)
     if (saved := run.journal.read(entry)) is not None:
         descent.restore(saved)
 
@@ -283,25 +271,21 @@ def _fit_exactly(
         # The network is not linear as far out as δ is, so the shortcut led to another network's optimum.
         without_shortcut = replace(run, passes=replace(run.passes, first_layer=None), journal=Journal(None, {}))
         return _fit_exactly(without_shortcut, gamma, strength, start, entry)
-    head = run.best_head(descent.delta, gamma)
-    result = FitResult(descent.delta, head, strength, gamma, minimum.certificate)
-    if minimum.end != "stuck":
-        return result
-    return result.with_notes(
+    kink = (
         "δ ended at a kink of the objective, where no step leads further down; without it the next step would "
         f"lower it by {minimum.predicted_decrease:.1e}."
     )
+    notes = [kink] if minimum.end == "stuck" else []
+    head = run.best_head(descent.delta, gamma)
+    return run.result(descent.delta, head, gamma, strength, minimum.certificate, *notes)
 
 
 def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tensor, entry: str) -> FitResult:
     """Fit δ and T at one strength by all epochs of stochastic descent, resuming an interrupted fit.
 
     The certificate's gradient is that in δ at the T that was reached, which need not be the best one.
-
-    Warns:
-        CalibrantWarning: If the objective has risen.
     """
-    solver, passes, objective = run.solver, run.passes, run.objective(gamma, strength)
+    solver, passes, objective = run.solver, run.passes, replace(run.objective, gamma=gamma, strength=strength)
     assert isinstance(solver, StochasticSolver)
     logits = passes.logits(start)
     before = float(objective.sample_losses(logits, passes.labels).double().mean()) + objective.penalty_of(start)
@@ -338,15 +322,15 @@ def _fit_stochastically(run: FitRun, gamma: float, strength: float, start: Tenso
             ),
             stacklevel=2,
         )
-    result = FitResult(state.delta, head, strength, gamma, certificate)
-    reached = f"T = {float(state.temperature):.4f} after {state.epochs} epochs; the objective's optimum at this δ is"
     try:
         with without_our_warnings():  # about a head that is not used
             best = run.best_head(state.delta, gamma)
+        assert isinstance(best, Scale)
+        optimum = f"{float(best.temperature):.4f}."
     except SeparableError:
-        return result.with_notes(f"{reached} T = 0: every prediction is right there.")
-    assert isinstance(best, Scale)
-    return result.with_notes(f"{reached} T = {float(best.temperature):.4f}.")
+        optimum = "0: every prediction is right there."
+    reached = f"T = {float(state.temperature):.4f} after {state.epochs} epochs; the objective's optimum at this δ is T"
+    return run.result(state.delta, head, gamma, strength, certificate, f"{reached} = {optimum}")
 
 
 # Decreases of the fitted samples' log-loss that a first-order step predicts, from strong to weak, which define the
@@ -370,26 +354,33 @@ def fit_cross_validated(run: FitRun, gamma: float, strengths: Sequence[float] | 
             "samples, or a strength."
         )
     try:
-        follower = StrengthCrossValidation(run, gamma, folds=folds)
+        validation = StrengthCrossValidation(run, gamma, folds=folds)
     except FitError as error:  # mostly because too few predictions are wrong to leave some in every fold
+        result, failed = run.head_alone(gamma), ClampingOutcome.cross_validation_failed
         note = f"δ was not tried: the head alone could not be fitted in every fold ({error}). It is 0."
-        return run.head_alone(gamma)._replace(outcome=ClampingOutcome.cross_validation_failed, outcome_note=note)
-    chosen = follower.choose(strengths)
+        return result._replace(summary=replace(result.summary, outcome=failed, outcome_note=note))
+    chosen = validation.choose(strengths)
+    notes, caveats = chosen.notes, (Caveat.path_cut_short,) if chosen.notes else ()
     if math.isinf(chosen.strength):
         outcome = ClampingOutcome.no_help if chosen.trials else ClampingOutcome.cross_validation_failed
-        result, note = run.head_alone(gamma), _no_help_note(chosen.trials)
+        result = run.head_alone(gamma)
     else:
+        outcome = ClampingOutcome.helps
         start = run.basis.to_delta(chosen.start.reshape(run.basis.shape)).to(run.zero_delta)
         result = _fit_exactly(run, gamma, chosen.strength, start, "final", known=chosen.known)
-        if not chosen.notes and len(chosen.trials) > 1 and chosen.strength <= chosen.trials[-1].strength:
+        if not notes and len(chosen.trials) > 1 and chosen.strength <= chosen.trials[-1].strength:
             weakest = "the weakest of the strengths tried is the best one, so a weaker one may be better still."
-            result = result.with_notes(f"{weakest} Try strengths below {chosen.strength:.3g} as well.")
-            result = result._replace(caveats=(*result.caveats, Caveat.weakest_strength))
-        outcome, note = ClampingOutcome.helps, _help_note(chosen)
-    cut_short = (Caveat.path_cut_short,) if chosen.notes else ()
-    return result.with_notes(*chosen.notes)._replace(
-        trials=chosen.trials, caveats=(*result.caveats, *cut_short), outcome=outcome, outcome_note=note
+            notes = (f"{weakest} Try strengths below {chosen.strength:.3g} as well.",)
+            caveats = (Caveat.weakest_strength,)
+    summary = replace(
+        result.summary,
+        trials=chosen.trials,
+        notes=(*notes, *result.summary.notes),
+        caveats=caveats,
+        outcome=outcome,
+        outcome_note=_outcome_note(chosen),
     )
+    return result._replace(summary=summary)
 
 
 class ChosenStrength(NamedTuple):
@@ -402,29 +393,21 @@ class ChosenStrength(NamedTuple):
     notes: tuple[str, ...] = ()  # why the path ended early, if it did
 
 
-def _help_note(chosen: ChosenStrength) -> str:
-    best = next(trial for trial in chosen.trials if trial.strength == chosen.strength)
-    note = (
-        f"δ helps: at λ = {best.strength:.3g} per sample it changes the log-loss of held-out samples by "
-        f"{best.change:+.5f} ± {best.standard_error:.5f} (standard error)."
-    )
-    if len(chosen.trials) == 1:
-        return note
-    return (
-        f"{note} That is the best of {len(chosen.trials)} strengths on the same folds, and so optimistic: evaluate it "
-        "on other samples."
-    )
-
-
-def _no_help_note(trials: tuple[StrengthTrial, ...]) -> str:
-    if not trials:
+def _outcome_note(chosen: ChosenStrength) -> str:
+    if not chosen.trials:
         return "δ could not be fitted at any strength, so it is 0."
-    best = min(trials, key=lambda trial: trial.change)
-    return (
-        f"δ does not help here: of {len(trials)} strengths the best, λ = {best.strength:.3g} per sample, changes the "
-        f"log-loss of held-out samples by {best.change:+.5f} ± {best.standard_error:.5f} (standard error). The result "
-        "is δ = 0, the head alone."
+    n, own = len(chosen.trials), [trial for trial in chosen.trials if trial.strength == chosen.strength]
+    best = own[0] if own else min(chosen.trials, key=lambda trial: trial.change)
+    change = f"the log-loss of held-out samples by {best.change:+.5f} ± {best.standard_error:.5f} (standard error)."
+    if not own:
+        return (
+            f"δ does not help here: of {n} strengths the best, λ = {best.strength:.3g} per sample, changes {change} "
+            "The result is δ = 0, the head alone."
+        )
+    optimistic = (
+        f" That is the best of {n} strengths on the same folds, and so optimistic: evaluate it on other samples."
     )
+    return f"δ helps: at λ = {best.strength:.3g} per sample it changes {change}{optimistic if n > 1 else ''}"
 
 
 class _Fold(NamedTuple):
@@ -439,7 +422,7 @@ class StrengthCrossValidation:
 
     def __init__(self, run: FitRun, gamma: float, *, folds: int) -> None:
         assert isinstance(run.solver, ExactSolver)
-        self._run, self._objective = run, run.objective(gamma)
+        self._run, self._objective = run, replace(run.objective, gamma=gamma)
         passes = min(run.solver.max_passes, _FEWER_PASSES)
         self._solver = replace(run.solver, tolerance=_LOOSER * run.solver.tolerance, max_passes=passes)
         self._folds: list[_Fold] = []
@@ -464,7 +447,8 @@ class StrengthCrossValidation:
         notes: tuple[str, ...] = ()
         best_change, n_without_gain = 0.0, 0
         given = [strength for strength in strengths or () if strength != math.inf]
-        for strength in sorted(given or self._default_strengths(), reverse=True):
+        square = sum(fold.descent.initial_gradient_norm**2 for fold in self._folds) / len(self._folds)
+        for strength in sorted(given or (square / (4 * gain) for gain in _PREDICTED_GAINS), reverse=True):
             try:
                 trial = self._trial(len(trials), strength)
             except FitError as error:  # earlier trials stand
@@ -480,10 +464,6 @@ class StrengthCrossValidation:
             if n_without_gain >= _PATIENCE and not given:
                 break
         return best._replace(trials=tuple(trials), notes=notes)
-
-    def _default_strengths(self) -> list[float]:
-        square = sum(fold.descent.initial_gradient_norm**2 for fold in self._folds) / len(self._folds)
-        return [square / (4 * gain) for gain in _PREDICTED_GAINS]
 
     def _start_fold(self, is_held_out: Tensor, at_zero: Tensor | None) -> _Fold:
         """Return a fold at δ = 0, where the logits of all samples may be known."""

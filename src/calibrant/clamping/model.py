@@ -8,8 +8,8 @@ the network it was fitted for. A digest of all of it is checked on reading. Noth
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Never, Self, final
 
@@ -70,6 +70,10 @@ class ClampingSummary:
     def all_notes(self) -> tuple[str, ...]:
         """The outcome in words, if there is one, and the notes."""
         return (self.outcome_note, *self.notes) if self.outcome_note else self.notes
+
+    def noted(self, *notes: str, caveats: Iterable[Caveat] = ()) -> Self:
+        """Return the summary with more notes and caveats."""
+        return replace(self, notes=(*self.notes, *notes), caveats=(*self.caveats, *caveats))
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values; infinities stay numbers."""

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, final, get_args
@@ -27,8 +27,8 @@ from calibrant.clamping.fitting import (
     fit_fingerprint,
 )
 from calibrant.clamping.inputs import Augmentation, DeltaShape, InputPreparation, InputSpace, PerEntry
-from calibrant.clamping.model import ClampedModel, ClampingSummary, caveats_of
-from calibrant.clamping.objective import HeadFit, Penalty
+from calibrant.clamping.model import ClampedModel, caveats_of
+from calibrant.clamping.objective import HeadFit, Objective, Penalty
 from calibrant.clamping.passes import Passes, find_first_layer
 from calibrant.clamping.solver import ExactSolver, StochasticSolver
 from calibrant.clamping.starts import RandomStart, Start, ZeroStart
@@ -262,20 +262,8 @@ class NeuralClamping:
                 result = self._fit(run)
                 if not keep_folder:
                     run.journal.clear()
-        summary = ClampingSummary(
-            settings=self.settings(),
-            n_samples=len(samples),
-            seconds=time.perf_counter() - began,
-            certificate=result.certificate,
-            strength=result.strength,
-            gamma=result.gamma,
-            trials=result.trials,
-            notes=(*result.notes, *map(str, warned)),
-            caveats=(*result.caveats, *caveats_of(warned)),
-            outcome=result.outcome,
-            outcome_note=result.outcome_note,
-            head_is_optimal=isinstance(self.solver, ExactSolver) and result.gamma == 0,
-        )
+        summary = replace(result.summary, seconds=time.perf_counter() - began)
+        summary = summary.noted(*map(str, warned), caveats=caveats_of(warned))
         return ClampedModel(model, result.delta, result.head, space=self.space, summary=summary)
 
     def settings(self) -> dict[str, Any]:
@@ -297,11 +285,10 @@ class NeuralClamping:
             precision=self.solver.precision if isinstance(self.solver, ExactSolver) else "float32",
             first_layer=None if clips else find_first_layer(model, inputs),
         )
-        journal = Journal(folder, {} if folder is None else fit_fingerprint(self.settings(), model, samples))
+        settings, objective = self.settings(), Objective(penalty=self.penalty, clip=self.clip)
+        journal = Journal(folder, {} if folder is None else fit_fingerprint(settings, model, samples))
         basis, zero = self.delta_shape.basis(inputs[0]), torch.zeros_like(to_working_precision(inputs[0]))
-        return FitRun(
-            passes, basis, self.head, zero, self.solver, self.start, self.penalty, self.clip, journal, progress
-        )
+        return FitRun(passes, basis, self.head, zero, self.solver, self.start, objective, settings, journal, progress)
 
     def _fit(self, run: FitRun) -> FitResult:
         if self._is_cross_validated:
@@ -311,7 +298,7 @@ class NeuralClamping:
             candidates = self.strength if isinstance(self.strength, tuple) else (self.strength,)
             result = fit_candidates(run, self.gammas, candidates)
         if note := _size_note(result.delta, run.passes.samples):
-            result = result._replace(notes=(*result.notes, note), caveats=(*result.caveats, Caveat.delta_too_large))
+            result = result._replace(summary=result.summary.noted(note, caveats=[Caveat.delta_too_large]))
         return result
 
     def _check_together(self) -> None:

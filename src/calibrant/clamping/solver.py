@@ -253,8 +253,30 @@ class ProfileLoss:
         ``head`` is the best head of a δ nearby; None for the first δ, where logits that are not finite are an error.
         ``logits`` are those that the pass for the first head would give, if they are known.
         """
-        evaluate = self._with_last_temperature if self._head_fit.is_temperature else self._with_solved_head
-        return evaluate(coefficients, head, objective, logits)
+        passes, is_temperature, delta = self._passes, self._head_fit.is_temperature, self.to_delta(coefficients)
+        labels, lag, penalty, following = passes.view_labels, 0.0, 0.0, None
+        if head is None or not is_temperature:
+            if logits is None:
+                logits = passes.logits(delta) if is_temperature else passes.view_logits(delta)
+                self.passes_taken += 0.5
+            if head is None:
+                passes.check_finite(logits)
+            elif not bool(logits.isfinite().all()):
+                return _infinite_point(coefficients, head)
+            head = self._fitted(logits, passes.labels if is_temperature else labels, coefficients)
+            if not is_temperature:
+                penalty = own_penalty(head, logits, labels)
+                following = temperature_sensitivity(head, logits, labels, objective)
+        logits, gradient = passes.logits_and_gradient(delta, head, objective, following=following)
+        self.passes_taken += 1
+        if not bool(logits.isfinite().all()):
+            return _infinite_point(coefficients, head)
+        if is_temperature:
+            last, head = head, self._fitted(logits, labels, coefficients, last=head)
+            if isinstance(last, Scale) and isinstance(head, Scale):
+                lag = abs(math.log(float(head.temperature) / float(last.temperature)))
+        loss = objective.mean_loss(head, logits, labels) + penalty
+        return ProfilePoint(coefficients, head, loss, self._basis.transpose(gradient).flatten(), lag, penalty)
 
     def agrees_with_full_network(self, point: ProfilePoint, objective: Objective) -> bool:
         """Return whether the loss is the same when every sample passes through the whole network."""
@@ -271,50 +293,6 @@ class ProfileLoss:
 
     def to_delta(self, coefficients: Tensor) -> Tensor:
         return self._basis.to_delta(coefficients.reshape(self._basis.shape)).to(self._dtype)
-
-    def _with_last_temperature(
-        self, coefficients: Tensor, head: Map | None, objective: Objective, logits: Tensor | None
-    ) -> ProfilePoint:
-        delta = self.to_delta(coefficients)
-        if head is None:
-            if logits is None:
-                logits = self._passes.logits(delta)
-                self.passes_taken += 0.5
-            self._passes.check_finite(logits)
-            head = self._fitted(logits, self._passes.labels, coefficients)
-        slope = self._passes.logits_and_gradient(delta, head, objective)
-        self.passes_taken += 1
-        if not bool(slope.logits.isfinite().all()):
-            return _infinite_point(coefficients, head)
-        labels = self._passes.view_labels
-        best = self._fitted(slope.logits, labels, coefficients, last=head)
-        loss = objective.mean_loss(best, slope.logits, labels)
-        lag = 0.0
-        if isinstance(head, Scale) and isinstance(best, Scale):
-            lag = abs(math.log(float(best.temperature) / float(head.temperature)))
-        return ProfilePoint(coefficients, best, loss, self._basis.transpose(slope.gradient).flatten(), lag)
-
-    def _with_solved_head(
-        self, coefficients: Tensor, last: Map | None, objective: Objective, logits: Tensor | None
-    ) -> ProfilePoint:
-        delta, labels = self.to_delta(coefficients), self._passes.view_labels
-        if logits is None:
-            logits = self._passes.view_logits(delta)
-            self.passes_taken += 0.5
-        if last is None:
-            self._passes.check_finite(logits)
-        elif not bool(logits.isfinite().all()):
-            return _infinite_point(coefficients, last)
-        head = self._fitted(logits, labels, coefficients)
-        penalty = own_penalty(head, logits, labels)
-        following = temperature_sensitivity(head, logits, labels, objective)
-        slope = self._passes.logits_and_gradient(delta, head, objective, following=following)
-        self.passes_taken += 1
-        if not bool(slope.logits.isfinite().all()):
-            return _infinite_point(coefficients, head)
-        loss = objective.mean_loss(head, slope.logits, labels) + penalty
-        gradient = self._basis.transpose(slope.gradient).flatten()
-        return ProfilePoint(coefficients, head, loss, gradient, head_penalty=penalty)
 
     def _fitted(self, logits: Tensor, labels: Tensor, coefficients: Tensor, *, last: Map | None = None) -> Map:
         # Silent for intermediate heads; the final one is fitted again, and may warn.

@@ -40,27 +40,23 @@ def save_confidence(fitted: AnyConfidence, path: str | os.PathLike[str]) -> None
     Args:
         fitted: A head, one with its classifier, or a trust score.
         path: File to write; the folder must exist, and an existing file is replaced.
-
-    Raises:
-        FileError: If the path does not end in ``.safetensors``, or cannot be written.
-        InputError: If it is something else.
     """
     _CONTAINER.check_path(path)
-    document: dict[str, Any]
     if isinstance(fitted, NeighbourConfidence):
-        document = {"kind": "trust_score", "sizes": fitted.settings(), "fit": describe_fit(fitted.summary)}
-        _CONTAINER.write(path, document, fitted.state_dict())
+        sizes = {"kind": "trust_score", "sizes": fitted.settings(), "fit": describe_fit(fitted.summary)}
+        _CONTAINER.write(path, sizes, fitted.state_dict())
         return
     if not isinstance(fitted, ConfidenceHead | LearnedConfidence):
         raise InputError(f"what is saved must be a fitted confidence; got {type(fitted).__name__}. Call fit first.")
+    whole = fitted if isinstance(fitted, LearnedConfidence) else None
     head = fitted if isinstance(fitted, ConfidenceHead) else fitted.head
-    encoder = fitted.encoder if isinstance(fitted, LearnedConfidence) else None
+    encoder = None if whole is None else whole.encoder
     document = {
         "kind": "confidnet",
         "sizes": head.settings(),
         "fit": describe_fit(head.summary),
         "choice": None if head.choice is None else asdict(head.choice),
-        "network": network_digest(fitted.model) if isinstance(fitted, LearnedConfidence) else None,
+        "network": None if whole is None else network_digest(whole.model),
         "fine_tuned": encoder is not None,
     }
     tensors = {f"head.{name}": values for name, values in head.state_dict().items()}

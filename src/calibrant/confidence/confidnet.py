@@ -62,7 +62,6 @@ def _gathered_from_predictions(predictions: Predictions, features: object) -> _G
 
 
 def _gathered_from_model(model: nn.Module, source: SampleSource, *, batch_size: int) -> _Gathered:
-    """Gather the numbers by one pass over labelled inputs, in evaluation mode and without gradients."""
     network = with_features(model)
     parts: list[_Gathered] = []
     with frozen(model), torch.no_grad():
@@ -95,8 +94,8 @@ def _check_features_lead_to_logits(model: nn.Module, inputs: Tensor) -> None:
 def split_samples(correct: Tensor, share: float, *, criterion: ChooseEpochBy, seed: int) -> tuple[Tensor, Tensor]:
     """Return indices of the samples to fit on and of those held out, rising, on the CPU.
 
-    The share is that of the correct and of the wrong predictions, at least one of each where there are two: wrong ones
-    are rare on samples that a network was trained on, and a tenth of all samples may have none.
+    The share is that of the correct and of the wrong predictions, at least one of each where there are two, because
+    wrong ones are rare on samples that a network was trained on.
     """
     correct = correct.cpu()
     if len(correct) < 2:
@@ -157,15 +156,13 @@ class BestEpoch:
 class ConfidNet:
     """Learn the probability of the true class from a frozen classifier's features, and use it as confidence.
 
-    The largest probability of a softmax is high for many wrong predictions, being a maximum; the probability of the
-    true class is low for nearly all of them. At test the true class is unknown, so a small network learns that number
-    from the features. Predictions do not change. It depends on the information in the features and on the samples: on
-    those that a network was trained on nearly every prediction is correct, and there is little to learn from; held-out
-    samples are better. It is trained to separate correct from wrong, and is not a calibrated probability of being
-    correct: evaluate it by AUROC and AUPR, or fit a map on it.
+    The largest probability of a softmax is high for many wrong predictions; the probability of the true class is low
+    for nearly all of them. At test the true class is unknown, so a small network learns that number from the features.
+    Predictions do not change. On samples that a network was trained on nearly every prediction is correct, and there is
+    little to learn from; held-out samples are better. It is trained to separate correct from wrong, and is not a
+    calibrated probability of being correct: evaluate it by AUROC and AUPR, or fit a map on it.
 
-    Features are computed once, in evaluation mode, and kept; an epoch is then a pass of the small network. (The paper
-    trains on augmented images, with new features at each step.)
+    Features are computed once, in evaluation mode; the paper trains on augmented images, with new features each step.
 
     Formula: ĉ(x) = σ(head(features(x))), the head minimising Σ (ĉ(x_i) − p_{y_i}(x_i))²
     Samples: some hundreds of wrong predictions.
@@ -241,7 +238,6 @@ class ConfidNet:
             progress: Called after every epoch with a text and the number of epochs so far.
 
         Raises:
-            InputError: If the network exposes no features, they are not finite, or labels are out of range.
             SeparableError: If the criterion ranks predictions, and (almost) all are correct or all wrong.
             FitError: If training diverges.
 
@@ -262,14 +258,11 @@ class ConfidNet:
     def fit_features(
         self, predictions: Predictions, features: object, *, progress: Progress | None = None
     ) -> ConfidenceHead:
-        """Fit the head alone, from predictions and features; without a network nothing can be fine-tuned.
-
-        Errors and warnings are those of :meth:`fit`.
+        """Fit the head alone, on the device of the features; without a network nothing can be fine-tuned.
 
         Args:
             predictions: Predictions of the classifier.
-            features: Features of the same samples, (n, d): the activations before the last layer. Training is on their
-                device.
+            features: Features of the same samples, (n, d): the activations before the last layer.
             progress: Called after every epoch, as by :meth:`fit`.
         """
         if self.fine_tune_epochs:
@@ -320,12 +313,10 @@ class ConfidNet:
             self.choose_by, known.softmax_log_odds[held_out], known.target[held_out], known.correct[held_out]
         )
         choice = ChosenEpoch(epoch, self.epochs, fine_tuned, self.choose_by, value, softmax, len(held_out))
-        notes = choice.notes()
-        if known.correct.all():
-            notes = (*notes, _NO_MISTAKE)
-            warnings.warn(_NO_MISTAKE, CalibrantWarning, stacklevel=3)
-        elif choice.warning is not None:
-            warnings.warn(choice.warning, CalibrantWarning, stacklevel=3)
+        no_mistake = _NO_MISTAKE if known.correct.all() else None
+        notes = choice.notes() if no_mistake is None else (*choice.notes(), no_mistake)
+        if (reason := no_mistake or choice.warning) is not None:
+            warnings.warn(reason, CalibrantWarning, stacklevel=3)
         head.choice, seconds = choice, time.perf_counter() - begun
         head.summary = FitSummary(self.name, self.settings(), len(known.correct), seconds, notes=notes)
         head.eval().requires_grad_(requires_grad=False).zero_grad()

@@ -56,7 +56,6 @@ class ChosenEpoch:
 
     @property
     def beats_softmax(self) -> bool:
-        """Whether it is better than the network's own confidence on the held-out samples."""
         return is_better(self.criterion, self.value, self.softmax_value)
 
     @property
@@ -87,8 +86,7 @@ class ChosenEpoch:
 class ConfidenceHead(nn.Module):
     """Head from features to the log-odds of a correct prediction, (n, d) -> (n,): linear layers with ReLU between.
 
-    It does not use logits and changes no prediction. :class:`~calibrant.confidence.LearnedConfidence` puts it
-    behind the classifier.
+    It uses no logits and changes no prediction. :class:`LearnedConfidence` puts it behind the classifier.
 
     Args:
         n_features: Number of features, d.
@@ -115,7 +113,6 @@ class ConfidenceHead(nn.Module):
         return {"n_features": self.n_features, "layers": len(self.layers), "units": self.units}
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return log-odds, (n, d) -> (n,), in the dtype of the head's weights."""
         if features.shape[-1] != self.n_features:
             raise InputError(
                 f"features must have {self.n_features} columns, as in the fit; got {features.shape[-1]}. Take them "
@@ -134,30 +131,18 @@ class ConfidenceHead(nn.Module):
 
     @torch.no_grad()
     def top_label(self, predictions: Predictions, features: object) -> TopLabel:
-        """Return the network's predictions with this confidence instead of the softmax's.
-
-        Args:
-            predictions: Predictions of the classifier; only their correctness is used.
-            features: Features of the same samples, (n, d), from the layer that the head was fitted on.
-        """
+        """Return the classifier's predictions with this confidence; features are (n, d), from the layer of the fit."""
         checked = as_features(features, rows=len(predictions)).to(next(self.parameters()).device)
         log_odds = torch.cat([self(part) for part in checked.split(_BLOCK)]).double().to(predictions.logits.device)
         return TopLabel(sigmoid(log_odds), predictions.correct, log_odds)
 
-    def extra_repr(self) -> str:
-        return f"features={self.n_features}"
-
 
 def check_head_sizes(weights: Mapping[str, Tensor], *, n_features: int, layers: int, units: int) -> None:
     """Check that stored weights are those of a head of these sizes, before a head of any size is created."""
-    check_at_least(layers, 1, "layers")
-    sizes = [
-        check_at_least(n_features, 1, "n_features"),
-        *[check_at_least(units, 1, "units")] * min(layers - 1, len(weights)),
-        1,
-    ]
+    for name, size in {"n_features": n_features, "layers": layers, "units": units}.items():
+        check_at_least(size, 1, name)
     wanted: dict[str, tuple[int, ...]] = {}
-    for place, (a, b) in enumerate(pairwise(sizes)):
+    for place, (a, b) in enumerate(pairwise([n_features, *[units] * min(layers - 1, len(weights)), 1])):
         wanted |= {f"layers.{place}.weight": (b, a), f"layers.{place}.bias": (b,)}
     if len(weights) != 2 * layers or {name: tuple(tensor.shape) for name, tensor in weights.items()} != wanted:
         raise InputError(
@@ -167,7 +152,7 @@ def check_head_sizes(weights: Mapping[str, Tensor], *, n_features: int, layers: 
 
 @final
 class LearnedConfidence(nn.Module):
-    """Module from inputs to the classifier's own logits and the log-odds that its prediction is correct.
+    """Module from inputs to the classifier's own logits, (n, k), and the log-odds that it predicts correctly, (n,).
 
     The classifier is the module given, not a copy, and stays in its mode. In training mode dropout and batch statistics
     change the predictions: call ``eval()`` before use. :meth:`top_label` does so by itself.
@@ -189,7 +174,6 @@ class LearnedConfidence(nn.Module):
         self.training = model.training
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return logits, (n, k), and log-odds, (n,)."""
         if self.encoder is not None:
             return self.model(inputs), self.head(features_of(self.encoder, inputs))
         features = features_of(self.model, inputs)
@@ -258,10 +242,7 @@ def sample_source(data: object) -> SampleSource:
 def labelled_batches(
     source: SampleSource, *, device: torch.device, batch_size: int
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Read the samples once: inputs (m, ...) and checked labels (m,) on the device, and positions (m,) on the CPU.
-
-    A loader has a batch size of its own.
-    """
+    """Read all samples: inputs and checked labels on the device, positions on the CPU; a loader has its own batches."""
     size = check_batch_size(batch_size)
     for inputs, labels, positions in read_checked(source, None if source.n_samples is None else size):
         yield to_device(inputs, device), labels.to(device), positions

@@ -28,9 +28,8 @@ from calibrant.predictions import Predictions, TopLabel
 def dense_samples(points: Tensor, *, neighbours: int, alpha: float) -> Tensor:
     """Mark all but the share ``alpha`` of one class's points, (n, d), that are farthest from their neighbours.
 
-    An exact duplicate counts as a neighbour, at distance 0. Ties with the last sample kept are kept too, so that the
-    order of samples does not matter, and at least one sample always stays. If there are fewer samples than neighbours,
-    all others count as neighbours. (Jiang et al., Algorithm 1.)
+    An exact duplicate counts as a neighbour. Ties with the last sample kept are kept too, so that the order of samples
+    does not matter, and at least one sample always stays. (Jiang et al., Algorithm 1.)
     """
     n = len(points)
     dropped = int(alpha * n + 1e-9)  # 0.3 times 10 is less than 3 in binary
@@ -86,9 +85,7 @@ class NeighbourConfidence(nn.Module):
 
     def __init__(self, reference: Tensor, classes: Tensor, *, n_classes: int) -> None:
         super().__init__()
-        features = as_features(reference)
-        classes = check_class_numbers(as_tensor(classes, "classes")).to(features.device)
-        check_same_length(features, "features", classes, "labels")
+        features, classes = _checked(reference, classes, "classes")
         self.n_classes = check_at_least(n_classes, 2, "n_classes")
         _check_classes(classes, self.n_classes, "labels")
         if bool((classes == classes[0]).all()):
@@ -125,12 +122,7 @@ class NeighbourConfidence(nn.Module):
     def forward(self, features: Tensor, predicted: Tensor) -> Tensor:
         """Return the logarithm of the trust score, (n,), float64: infinite where a distance is 0, and 0 where both are.
 
-        Args:
-            features: Features of the layer used in the fit, (n, d).
-            predicted: Classes predicted by the classifier, (n,).
-
-        Warns:
-            CalibrantWarning: If a predicted class has no reference samples; the score is then 0.
+        A predicted class without reference samples gets a score of 0, with a warning.
         """
         own, other = self._nearest(features, predicted, stacklevel=5)
         # At distance 0 from both, neither is nearer.
@@ -161,15 +153,11 @@ class NeighbourConfidence(nn.Module):
         return own, distances.scatter(1, predicted[:, None], torch.inf).amin(dim=1)
 
     def top_label(self, predictions: Predictions, features: object) -> TopLabel:
-        """Return the classifier's predictions with the trust score as their confidence.
+        """Return the classifier's predictions with the trust score as their confidence; features are (n, d).
 
         The confidence is score / (1 + score), the other distance over the sum of both. It orders samples as the score
         does and is above one half where the predicted class is nearest, but it is **no probability**: its calibration
         errors mean nothing unless a map is fitted on it; refinement (AUROC, AUPR, AURC) is meaningful.
-
-        Args:
-            predictions: Predictions of the classifier.
-            features: Features of the same samples, (n, d).
         """
         checked = as_features(features, rows=len(predictions))
         log_odds = self(checked, predictions.predicted).to(predictions.logits.device)
@@ -178,6 +166,13 @@ class NeighbourConfidence(nn.Module):
     def extra_repr(self) -> str:
         samples, d = self.reference.shape
         return f"classes={self.n_classes}, samples={samples}, features={d}"
+
+
+def _checked(features: object, labels: object, name: str) -> tuple[Tensor, Tensor]:
+    points = as_features(features)
+    classes = check_class_numbers(as_tensor(labels, name)).to(points.device)
+    check_same_length(points, "features", classes, "labels")
+    return points, classes
 
 
 def _check_classes(classes: Tensor, n_classes: int, name: str) -> None:
@@ -245,10 +240,8 @@ class TrustScore:
             CalibrantWarning: If a class has no more samples than ``neighbours``.
         """
         begun = time.perf_counter()
-        points = as_features(features)
-        classes = check_class_numbers(as_tensor(labels, "labels")).to(points.device)
-        check_same_length(points, "features", classes, "labels")
-        kept = self._kept(points, classes) if self.alpha else torch.ones_like(classes, dtype=torch.bool)
+        points, classes = _checked(features, labels, "labels")
+        kept = self._kept(points, classes)
         n_classes = max(int(classes.max()) + 1, 2) if n_classes is None else n_classes
         fitted = NeighbourConfidence(points[kept], classes[kept], n_classes=n_classes)
         note = f"{int(kept.sum()):,} of {len(points):,} samples are kept."
@@ -261,6 +254,8 @@ class TrustScore:
 
     def _kept(self, points: Tensor, classes: Tensor) -> Tensor:
         kept = torch.ones_like(classes, dtype=torch.bool)
+        if not self.alpha:
+            return kept
         small: list[int] = []
         for number in classes.unique().tolist():
             members = (classes == number).nonzero()[:, 0]

@@ -1,48 +1,25 @@
 """Run a frozen network over labelled samples: read them in batches, freeze the network, take its logits."""
 
-from calibrant.inference.loaders import SampleSource, StreamedSamples, open_samples
-from calibrant.inference.network import (
-    HOW_TO_WRAP,
-    check_network,
-    device_of,
-    evaluating,
-    extract_logits,
-    first_inputs,
-    forward_errors,
-    frozen,
-    is_training,
-    load_weights,
-    network_digest,
-    network_state,
-    set_evaluating,
-    state_digest,
-    warn_if_training,
-    with_features,
-)
-from calibrant.inference.samples import LabelledInputs, check_batch_size, read_checked, to_device
-
-__all__ = [
-    "HOW_TO_WRAP",
-    "LabelledInputs",
-    "SampleSource",
-    "StreamedSamples",
-    "check_batch_size",
-    "check_network",
-    "device_of",
-    "evaluating",
-    "extract_logits",
-    "first_inputs",
-    "forward_errors",
-    "frozen",
-    "is_training",
-    "load_weights",
-    "network_digest",
-    "network_state",
-    "open_samples",
-    "read_checked",
-    "set_evaluating",
-    "state_digest",
-    "to_device",
-    "warn_if_training",
-    "with_features",
-]
+from calibrant.inference.loaders import SampleSource as SampleSource
+from calibrant.inference.loaders import StreamedSamples as StreamedSamples
+from calibrant.inference.loaders import open_samples as open_samples
+from calibrant.inference.network import HOW_TO_WRAP as HOW_TO_WRAP
+from calibrant.inference.network import check_network as check_network
+from calibrant.inference.network import device_of as device_of
+from calibrant.inference.network import evaluating as evaluating
+from calibrant.inference.network import extract_logits as extract_logits
+from calibrant.inference.network import first_inputs as first_inputs
+from calibrant.inference.network import forward_errors as forward_errors
+from calibrant.inference.network import frozen as frozen
+from calibrant.inference.network import is_training as is_training
+from calibrant.inference.network import load_weights as load_weights
+from calibrant.inference.network import network_digest as network_digest
+from calibrant.inference.network import network_state as network_state
+from calibrant.inference.network import set_evaluating as set_evaluating
+from calibrant.inference.network import state_digest as state_digest
+from calibrant.inference.network import warn_if_training as warn_if_training
+from calibrant.inference.network import with_features as with_features
+from calibrant.inference.samples import LabelledInputs as LabelledInputs
+from calibrant.inference.samples import check_batch_size as check_batch_size
+from calibrant.inference.samples import read_checked as read_checked
+from calibrant.inference.samples import to_device as to_device

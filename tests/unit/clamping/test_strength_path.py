@@ -49,8 +49,8 @@ def follower(
         nothing,
         solver or ExactSolver(),
         ZeroStart(),
-        "squared",
-        0.0,
+        Objective(),
+        {},
         journal or Journal(None, {}),
         progress,
     )
