@@ -6,9 +6,11 @@ import os
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
+from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
-from typing import IO, Any, final
+from typing import IO, Annotated, Any, Literal, TypeAlias, final, get_args, get_origin
 
 import numpy as np
 import torch
@@ -200,11 +202,11 @@ def check_at_least(value: object, least: int, name: str) -> int:
     return int(value)
 
 
-def check_bins(value: object, *, least: int = 1) -> int:
+def check_bins(value: object, name: str = "n_bins", *, least: int = 1) -> int:
     """Check a number of bins (``--bins``, ``n_bins``): a whole number, at most 1,000,000."""
-    n_bins = check_at_least(value, least, "n_bins")
+    n_bins = check_at_least(value, least, name)
     if n_bins > MOST_BINS:
-        raise InputError(f"n_bins must be at most {MOST_BINS:,}; got {n_bins}.", argument="n_bins")
+        raise InputError(f"{name} must be at most {MOST_BINS:,}; got {n_bins}.", argument=name)
     return n_bins
 
 
@@ -232,6 +234,37 @@ def check_known(name: object, known: Iterable[str], what: str) -> None:
     hint = f" Did you mean {lower[close[0]]}?" if close else ""
     choice = f"one of {', '.join(names)}" if names else "left out, as there are none"
     raise UnknownNameError(f"{what} must be {choice}; got {name!r}.{hint}")
+
+
+# Types of options that carry their range, for check_options.
+Positive: TypeAlias = Annotated[float, check_positive]
+NonNegative: TypeAlias = Annotated[float, partial(check_real_number, least=0)]
+UnitInterval: TypeAlias = Annotated[float, partial(check_real_number, least=0, most=1)]
+AtLeastZero: TypeAlias = Annotated[int, partial(check_at_least, least=0)]
+AtLeastOne: TypeAlias = Annotated[int, partial(check_at_least, least=1)]
+
+
+def check_options(record: Any) -> None:
+    """Check the options of a dataclass against their types: an annotated range, the words of a Literal, or a bool."""
+    for field in fields(record):
+        if field.init:
+            _check_option(getattr(record, field.name), field.type, field.name)
+
+
+def _check_option(value: Any, hint: Any, name: str) -> None:
+    form, parts = get_origin(hint), [part for part in get_args(hint) if part is not type(None)]
+    if form is Annotated:
+        for check in hint.__metadata__:
+            check(value, name=name)
+    elif form is Literal:
+        check_known(value, parts, name)
+    elif form is tuple:
+        for item in value:
+            _check_option(item, parts[0], f"each of {name}")
+    elif hint is bool:
+        check_bool(value, name)
+    elif len(parts) == 1 and value is not None:  # an option that may be None
+        _check_option(value, parts[0], name)
 
 
 def existing_file(path: str | os.PathLike[str], *, holding: str = "predictions") -> Path:

@@ -1,109 +1,17 @@
 """Losses to train with: drop-in replacements for ``nn.CrossEntropyLoss``, and meta-learned ones."""
 
-from calibrant.losses.base import (
-    ChangesWithEpoch,
-    CrossEntropyLoss,
-    Loss,
-    NeedsSamples,
-    PenalisedLoss,
-    Reduction,
-    RowLoss,
-    default_settings,
-    loss_settings,
-)
-from calibrant.losses.calibration_error import (
-    AccuracyKind,
-    DECELoss,
-    GapNorm,
-    MMCELoss,
-    MMCENormalisation,
-    SBECELoss,
-    SECELoss,
-    differentiable_ece,
-    differentiable_sece,
-)
-from calibrant.losses.confidence_accuracy import (
-    AvUCLoss,
-    CorrectnessNormalisation,
-    CorrectnessRankingLoss,
-    DCALoss,
-    MDCALoss,
-    RankedScore,
-    SoftAvUCLoss,
-)
-from calibrant.losses.focal import (
-    DualFocalLoss,
-    FocalLoss,
-    InverseFocalLoss,
-    SampleDependentFocalLoss,
-    ScheduledFocalLoss,
-    focal_gamma,
-)
-from calibrant.losses.meta import (
-    GammaNet,
-    L2Unit,
-    MetaFocalLoss,
-    MetaL2Loss,
-    MetaLoss,
-    MetaObjective,
-    MetaSmoothingLoss,
-    SmoothingUnit,
-)
-from calibrant.losses.regularised import (
-    BrierLoss,
-    EntropyRegularisedLoss,
-    LabelSmoothingLoss,
-    LogitNormLoss,
-    MarginLoss,
-    OverClasses,
-    PairwiseConstraintsLoss,
-)
+from calibrant.losses import base, calibration_error, confidence_accuracy, focal, meta, regularised
+from calibrant.losses.base import *  # noqa: F403
+from calibrant.losses.calibration_error import *  # noqa: F403
+from calibrant.losses.confidence_accuracy import *  # noqa: F403
+from calibrant.losses.focal import *  # noqa: F403
+from calibrant.losses.meta import *  # noqa: F403
+from calibrant.losses.regularised import *  # noqa: F403
 
-__all__ = [
-    "AccuracyKind",
-    "AvUCLoss",
-    "BrierLoss",
-    "ChangesWithEpoch",
-    "CorrectnessNormalisation",
-    "CorrectnessRankingLoss",
-    "CrossEntropyLoss",
-    "DCALoss",
-    "DECELoss",
-    "DualFocalLoss",
-    "EntropyRegularisedLoss",
-    "FocalLoss",
-    "GammaNet",
-    "GapNorm",
-    "InverseFocalLoss",
-    "L2Unit",
-    "LabelSmoothingLoss",
-    "LogitNormLoss",
-    "Loss",
-    "MDCALoss",
-    "MMCELoss",
-    "MMCENormalisation",
-    "MarginLoss",
-    "MetaFocalLoss",
-    "MetaL2Loss",
-    "MetaLoss",
-    "MetaObjective",
-    "MetaSmoothingLoss",
-    "NeedsSamples",
-    "OverClasses",
-    "PairwiseConstraintsLoss",
-    "PenalisedLoss",
-    "RankedScore",
-    "Reduction",
-    "RowLoss",
-    "SBECELoss",
-    "SECELoss",
-    "SampleDependentFocalLoss",
-    "ScheduledFocalLoss",
-    "SmoothingUnit",
-    "SoftAvUCLoss",
-    "default_settings",
-    "differentiable_ece",
-    "differentiable_sece",
-    "focal_gamma",
-    "loss_settings",
-]
+__all__: list[str] = []
+__all__ += base.__all__
+__all__ += calibration_error.__all__
+__all__ += confidence_accuracy.__all__
+__all__ += focal.__all__
+__all__ += meta.__all__
+__all__ += regularised.__all__

@@ -4,8 +4,10 @@ import inspect
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import (
     TYPE_CHECKING,
+    Annotated,
     Any,
     ClassVar,
     Literal,
@@ -15,7 +17,6 @@ from typing import (
     TypeAlias,
     dataclass_transform,
     final,
-    get_args,
     runtime_checkable,
 )
 
@@ -23,11 +24,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant.checks import check_at_least, check_known, check_labels, check_real_number
+from calibrant.checks import check_at_least, check_known, check_labels, check_options, check_real_number
 from calibrant.errors import InputError
 from calibrant.paper import Paper
 
+__all__ = [
+    "ChangesWithEpoch", "CrossEntropyLoss", "Loss", "NeedsSamples", "PenalisedLoss", "Reduction", "RowLoss",
+    "default_settings", "loss_settings",
+]  # fmt: skip
+
 Reduction: TypeAlias = Literal["mean", "sum", "none"]
+_Index: TypeAlias = Annotated[int, partial(check_at_least, least=-(2**63))]
 _TORCH_IGNORES = -100
 
 
@@ -43,15 +50,7 @@ class Batch:
     def of(
         cls, logits: Tensor, labels: Tensor, *, owner: str, ignore_index: int | None = None, soft: bool = False
     ) -> Self:
-        """Check a batch and flatten it to samples; see :meth:`RowLoss.forward`.
-
-        Args:
-            logits: Shape (n, k) or (n, k, ...).
-            labels: Shape (n,) or (n, ...); or the shape of the logits.
-            owner: Name of the loss, for messages.
-            ignore_index: Label of the samples to leave out.
-            soft: Whether the loss takes soft labels.
-        """
+        """Check a batch, and flatten it to samples; see :meth:`RowLoss.forward`."""
         _check_shapes(logits, labels, owner=owner, soft=soft, ignore_index=ignore_index)
         logits = logits.float() if logits.dtype in {torch.float16, torch.bfloat16} else logits
         k, shape, soft = logits.shape[1], labels.shape, labels.is_floating_point()
@@ -138,20 +137,16 @@ def log_losses(logits: Tensor, labels: Tensor, *, smoothing: float = 0.0) -> Ten
         smoothing: Share of the uniform distribution that is mixed into the labels.
 
     Example:
-        >>> import torch
         >>> log_losses(torch.tensor([[0.25, 0.75]]).log(), torch.tensor([0])).exp()
         tensor([4.])
     """
     return F.cross_entropy(logits, labels, reduction="none", ignore_index=NO_LABEL, label_smoothing=smoothing)
 
 
-_LOG_OF_ZERO = -1000.0
-
-
 def entropies(log_probs: Tensor) -> Tensor:
     """Return the entropy of each sample in nats, (n,), from ``log_probs`` (n, k), -inf where a class is masked."""
     # e^-1000 is 0 in every type, so the bound changes no term but that of -inf, where 0 times infinity is NaN.
-    return -(log_probs.exp() * log_probs.clamp(min=_LOG_OF_ZERO)).sum(1)
+    return -(log_probs.exp() * log_probs.clamp(min=-1000.0)).sum(1)
 
 
 class TopPredictions(NamedTuple):
@@ -178,10 +173,7 @@ class NeedsSamples(Protocol):
         """Allocate for the samples 0..n_samples-1; called once, before the first batch and before loading a state."""
 
     def look_at(self, samples: Tensor) -> None:
-        """Set the samples of the next batches, (n,), int64.
-
-        The tensor itself is kept, so that a loop that replays a captured graph can refill it for each batch.
-        """
+        """Set the samples of the next batches, (n,), int64; kept uncopied, for a captured graph's loop to refill it."""
 
 
 @runtime_checkable
@@ -196,9 +188,9 @@ class ChangesWithEpoch(Protocol):
 class NamedLoss:
     """What all losses share: a name, a title, a paper, and options that are declared as dataclass fields.
 
-    Each annotated field of a subclass is an option: a keyword of ``__init__`` and an attribute of the same name.
-    ``__post_init__`` checks the options and registers buffers; annotate a buffer as ``field(init=False)``. A subclass
-    with an ``__init__`` of its own works too.
+    Each annotated field of a subclass is an option: a keyword of ``__init__`` and an attribute of the same name, which
+    is checked against its type (:func:`~calibrant.checks.check_options`). ``__post_init__`` checks everything else and
+    registers buffers; annotate a buffer as ``field(init=False)``. A subclass with an ``__init__`` of its own works too.
     """
 
     name: ClassVar[str]
@@ -221,6 +213,9 @@ class NamedLoss:
         for option in set(inspect.signature(cls).parameters) & set(vars(cls)):
             delattr(cls, option)
 
+    def __post_init__(self) -> None:
+        check_options(self)
+
     def extra_repr(self) -> str:
         options = (name for name in _options(type(self)) if name not in _SHARED)
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in options)
@@ -240,19 +235,13 @@ class RowLoss(NamedLoss, nn.Module, ABC):
     takes_soft_labels: ClassVar[bool] = False
 
     reduction: Reduction = "mean"
-    ignore_index: int | None = None
-
-    def __post_init__(self) -> None:
-        check_known(self.reduction, get_args(Reduction), "reduction")
-        _check_index(self.ignore_index)
+    ignore_index: _Index | None = None
 
     @abstractmethod
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of each sample, (n,); called with checked samples, in float32 or better.
+        """Return the loss of each sample, (n,), from checked logits (n, k), in float32 or better, and labels.
 
-        Args:
-            logits: Shape (n, k).
-            labels: Shape (n,), int64; or (n, k) where the loss takes soft labels.
+        Labels are (n,), int64; or (n, k) where the loss takes soft labels.
         """
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -281,15 +270,14 @@ class CrossEntropyLoss(RowLoss):
     Formula: -log p_y
 
     Example:
-        >>> import torch
         >>> CrossEntropyLoss()(torch.zeros(3, 4), torch.tensor([0, 1, 3])).item() == torch.tensor(4.0).log().item()
         True
     """
 
-    name: ClassVar[str] = "ce"
-    title: ClassVar[str] = "Cross-entropy"
-    paper: ClassVar[Paper] = Paper("Good", 1952, "Rational Decisions", "doi:10.1111/j.2517-6161.1952.tb00104.x")
-    takes_soft_labels: ClassVar[bool] = True
+    name = "ce"
+    title = "Cross-entropy"
+    paper = Paper("Good", 1952, "Rational Decisions", "doi:10.1111/j.2517-6161.1952.tb00104.x")
+    takes_soft_labels = True
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         return log_losses(logits, labels)
@@ -313,16 +301,14 @@ class PenalisedLoss(NamedLoss, nn.Module, ABC):
     weight: float
     base: RowLoss | None = None
     reduction: Literal["mean", "sum"] = "mean"
-    ignore_index: int | None = None
+    ignore_index: _Index | None = None
 
     def __post_init__(self) -> None:
+        words = f"the reduction of {self.name}, whose penalty is not defined per sample,"
+        check_known(self.reduction, ("mean", "sum"), words)
+        super().__post_init__()
         check_real_number(self.weight, "weight", least=0)
-        check_known(
-            self.reduction, ("mean", "sum"), f"the reduction of {self.name}, whose penalty is not defined per sample,"
-        )
-        _check_index(self.ignore_index)
-        if self.base is None:
-            self.base = CrossEntropyLoss()
+        self.base = self.base or CrossEntropyLoss()
         if not isinstance(self.base, RowLoss):
             raise InputError(f"base must be a loss of single samples, such as FocalLoss(); got {self.base!r}.")
         if (self.base.reduction, self.base.ignore_index) != ("mean", None):
@@ -333,21 +319,15 @@ class PenalisedLoss(NamedLoss, nn.Module, ABC):
 
     @abstractmethod
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the penalty on a batch, a single number; called with checked samples, in float32 or better.
-
-        Args:
-            logits: Shape (n, k).
-            labels: Shape (n,), int64; or (n, k) where the loss takes soft labels.
-        """
+        """Return the penalty on a batch, a single number; called as :meth:`RowLoss.rows`."""
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of a batch; see :meth:`RowLoss.forward`."""
-        base = self.base
-        assert base is not None, "__post_init__ sets it"
-        soft = self.takes_soft_labels and base.takes_soft_labels
+        assert self.base is not None, "__post_init__ sets it"
+        soft = self.takes_soft_labels and self.base.takes_soft_labels
         batch = Batch.of(logits, labels, owner=self.name, ignore_index=self.ignore_index, soft=soft)
         with full_precision(logits):
-            loss = batch.reduced(base.rows(batch.logits, batch.labels), self.reduction)
+            loss = batch.reduced(self.base.rows(batch.logits, batch.labels), self.reduction)
             if self.weight == 0 or batch.is_empty:
                 return loss
             size = len(batch.labels) if self.reduction == "sum" else 1
@@ -362,7 +342,6 @@ def loss_settings(loss: NamedLoss) -> dict[str, Any]:
     """Return the name and the options of a loss, as a file can hold them.
 
     Example:
-        >>> from calibrant.losses import CrossEntropyLoss
         >>> loss_settings(CrossEntropyLoss())
         {'loss': 'ce', 'reduction': 'mean', 'ignore_index': None}
     """
@@ -385,8 +364,3 @@ def _plain(value: object) -> Any:
     if isinstance(value, NamedLoss):
         return loss_settings(value)
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
-
-
-def _check_index(ignore_index: int | None) -> None:
-    if ignore_index is not None:
-        check_at_least(ignore_index, -(2**63), "ignore_index")

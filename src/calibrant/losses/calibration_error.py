@@ -1,13 +1,15 @@
 """Penalties on a batch that estimate its calibration error: MMCE, DECE, SECE, SB-ECE."""
 
-from typing import ClassVar, Literal, TypeAlias, final, get_args
+from typing import Annotated, Literal, TypeAlias, final
 
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_bins, check_known, check_positive
-from calibrant.losses.base import Batch, PenalisedLoss, TopPredictions, full_precision
+from calibrant.checks import Positive, check_bins
+from calibrant.losses.base import PenalisedLoss, TopPredictions
 from calibrant.paper import Paper
+
+__all__ = ["AccuracyKind", "DECELoss", "GapNorm", "MMCELoss", "MMCENormalisation", "SBECELoss", "SECELoss"]
 
 
 def _safe_sqrt(value: Tensor) -> Tensor:
@@ -64,29 +66,19 @@ class MMCELoss(PenalisedLoss):
             kind of samples, and 0 where all samples are correct, or none. ``unweighted``: s_i = (a_i − c_i)/n.
 
     Example:
-        >>> import torch
         >>> loss = MMCELoss(weight=1.0)
         >>> round(loss.penalty(torch.tensor([[0.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 0])).item(), 4)
         0.5
     """
 
-    name: ClassVar[str] = "mmce"
-    title: ClassVar[str] = "Maximum mean calibration error"
-    paper: ClassVar[Paper] = Paper(
-        "Kumar et al.",
-        2018,
-        "Trainable Calibration Measures for Neural Networks from Kernel Mean Embeddings",
-        "https://proceedings.mlr.press/v80/kumar18a.html",
-    )
+    name = "mmce"
+    title = "Maximum mean calibration error"
+    paper = Paper("Kumar et al.", 2018, "Trainable Calibration Measures for Neural Networks from Kernel Mean "
+                  "Embeddings", "https://proceedings.mlr.press/v80/kumar18a.html")  # fmt: skip
 
     weight: float = 0.5
-    width: float = 0.4
+    width: Positive = 0.4
     normalisation: MMCENormalisation = "paper"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self.width, "width")
-        check_known(self.normalisation, get_args(MMCENormalisation), "normalisation")
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         _, confidence, correct = TopPredictions.of(logits, labels)
@@ -96,7 +88,7 @@ class MMCELoss(PenalisedLoss):
         return _safe_sqrt(share @ (kernel @ share))
 
     def _sizes(self, correct: Tensor) -> Tensor | int:
-        """The number that the gap of each sample is divided by."""
+        """Return the number that the gap of each sample is divided by."""
         n = len(correct)
         if self.normalisation == "unweighted":
             return n
@@ -107,12 +99,6 @@ class MMCELoss(PenalisedLoss):
             return sizes
         # Without the public code's 1e-5 and 1e-10 against 0/0. An infinite size where one kind is missing.
         return sizes.square() / ((right > 0) & (right < n))
-
-
-def _penalty_alone(loss: PenalisedLoss, logits: Tensor, labels: Tensor) -> Tensor:
-    batch = Batch.of(logits, labels, owner=loss.name)
-    with full_precision(logits):
-        return loss.penalty(batch.logits, batch.labels)
 
 
 @final
@@ -140,25 +126,15 @@ class DECELoss(PenalisedLoss):
         0.425
     """
 
-    name: ClassVar[str] = "dece"
-    title: ClassVar[str] = "Differentiable ECE"
-    paper: ClassVar[Paper] = Paper(
-        "Bohdal et al.",
-        2023,
-        "Meta-Calibration: Learning of Model Calibration Using Differentiable Expected Calibration Error",
-        "arXiv:2106.09613",
-    )
+    name = "dece"
+    title = "Differentiable ECE"
+    paper = Paper("Bohdal et al.", 2023, "Meta-Calibration: Learning of Model Calibration Using Differentiable "
+                  "Expected Calibration Error", "arXiv:2106.09613")  # fmt: skip
 
     weight: float = 0.5
-    n_bins: int = 15
-    bin_temperature: float = 0.01
-    accuracy_temperature: float = 100.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_bins(self.n_bins)
-        check_positive(self.bin_temperature, "bin_temperature")
-        check_positive(self.accuracy_temperature, "accuracy_temperature")
+    n_bins: Annotated[int, check_bins] = 15
+    bin_temperature: Positive = 0.01
+    accuracy_temperature: Positive = 100.0
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         probs, confidence, _ = TopPredictions.of(logits, labels)
@@ -170,31 +146,6 @@ class DECELoss(PenalisedLoss):
         members = (distance.square() * (-self.n_bins / (2 * self.bin_temperature))).softmax(1)
         # Differs from the paper: its code adds 1e-6 to each membership. The bins' sizes cancel, so nothing needs it.
         return (members.T @ (accuracy - confidence)).abs().sum() / len(labels)
-
-
-def differentiable_ece(
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    n_bins: int = 15,
-    bin_temperature: float = 0.01,
-    accuracy_temperature: float = 100.0,
-) -> Tensor:
-    """Return the penalty of :class:`DECELoss` alone, which documents the options: a single number with a gradient.
-
-    Args:
-        logits: Shape (n, k).
-        labels: Shape (n,), whole numbers.
-        n_bins: Number of bins.
-        bin_temperature: Temperature of the bins.
-        accuracy_temperature: Temperature of the soft accuracy.
-
-    Example:
-        >>> float(differentiable_ece(torch.tensor([[9.0, -9.0]]), torch.tensor([0]))) < 1e-6
-        True
-    """
-    loss = DECELoss(n_bins=n_bins, bin_temperature=bin_temperature, accuracy_temperature=accuracy_temperature)
-    return _penalty_alone(loss, logits, labels)
 
 
 AccuracyKind: TypeAlias = Literal["soft", "hard"]
@@ -219,33 +170,21 @@ class SECELoss(PenalisedLoss):
         accuracy_temperature: Factor of the differences of probabilities in the soft accuracy.
 
     Example:
-        >>> import torch
         >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
         >>> round(SECELoss(accuracy="hard").penalty(logits, torch.tensor([0, 0])).item(), 3)
         0.425
     """
 
-    name: ClassVar[str] = "sece"
-    title: ClassVar[str] = "Smooth ECE of meta-regularisation"
+    name = "sece"
+    title = "Smooth ECE of meta-regularisation"
     # Differs from the paper: its equation 5 lacks the normaliser and has the sample's own accuracy, so it grows with n.
-    paper: ClassVar[Paper] = Paper(
-        "Wang & Golebiowski",
-        2024,
-        "Towards Unbiased Calibration using Meta-Regularization",
-        "arXiv:2303.15057",
-        "eq. 5-7",
-    )
+    paper = Paper("Wang & Golebiowski", 2024, "Towards Unbiased Calibration using Meta-Regularization",
+                  "arXiv:2303.15057", "eq. 5-7")  # fmt: skip
 
     weight: float = 0.5
-    bandwidth: float = 0.01
+    bandwidth: Positive = 0.01
     accuracy: AccuracyKind = "soft"
-    accuracy_temperature: float = 100.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self.bandwidth, "bandwidth")
-        check_known(self.accuracy, get_args(AccuracyKind), "accuracy")
-        check_positive(self.accuracy_temperature, "accuracy_temperature")
+    accuracy_temperature: Positive = 100.0
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         probs, confidence, correct = TopPredictions.of(logits, labels)
@@ -255,32 +194,6 @@ class SECELoss(PenalisedLoss):
         kernel = ((scaled[:, None] - scaled).square() / -2).exp()
         # Each sample is its own neighbour, so the sum of its weights is at least 1.
         return ((kernel @ correct) / kernel.sum(1) - confidence).abs().mean()
-
-
-def differentiable_sece(
-    logits: Tensor,
-    labels: Tensor,
-    *,
-    bandwidth: float = 0.01,
-    accuracy: AccuracyKind = "soft",
-    accuracy_temperature: float = 100.0,
-) -> Tensor:
-    """Return the penalty of :class:`SECELoss` alone, which documents the options: a single number with a gradient.
-
-    Args:
-        logits: Shape (n, k).
-        labels: Shape (n,), whole numbers.
-        bandwidth: Width of the kernel.
-        accuracy: ``soft`` or ``hard``.
-        accuracy_temperature: Temperature of the soft accuracy.
-
-    Example:
-        >>> import torch
-        >>> float(differentiable_sece(torch.tensor([[9.0, -9.0]]), torch.tensor([0]))) < 1e-6
-        True
-    """
-    loss = SECELoss(bandwidth=bandwidth, accuracy=accuracy, accuracy_temperature=accuracy_temperature)
-    return _penalty_alone(loss, logits, labels)
 
 
 GapNorm: TypeAlias = Literal["l1", "l2"]
@@ -311,22 +224,15 @@ class SBECELoss(PenalisedLoss):
         0.524
     """
 
-    name: ClassVar[str] = "sb_ece"
-    title: ClassVar[str] = "Soft-binned ECE"
-    paper: ClassVar[Paper] = Paper(
-        "Karandikar et al.", 2021, "Soft Calibration Objectives for Neural Networks", "arXiv:2108.00106", "eq. 11"
-    )
+    name = "sb_ece"
+    title = "Soft-binned ECE"
+    paper = Paper("Karandikar et al.", 2021, "Soft Calibration Objectives for Neural Networks", "arXiv:2108.00106",
+                  "eq. 11")  # fmt: skip
 
     weight: float = 1.0
-    n_bins: int = 15
-    temperature: float = 0.01
+    n_bins: Annotated[int, check_bins] = 15
+    temperature: Positive = 0.01
     norm: GapNorm = "l2"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_bins(self.n_bins)
-        check_positive(self.temperature, "temperature")
-        check_known(self.norm, get_args(GapNorm), "norm")
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         _, confidence, correct = TopPredictions.of(logits, labels)

@@ -2,15 +2,20 @@
 
 import math
 from dataclasses import field
-from typing import ClassVar, Literal, TypeAlias, final, get_args
+from typing import Literal, TypeAlias, final
 
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_at_least, check_known, check_positive, check_real_number
+from calibrant.checks import AtLeastZero, NonNegative, Positive, check_at_least
 from calibrant.errors import InputError
 from calibrant.losses.base import PenalisedLoss, TopPredictions, entropies
 from calibrant.paper import Paper
+
+__all__ = [
+    "AvUCLoss", "CorrectnessNormalisation", "CorrectnessRankingLoss", "DCALoss", "MDCALoss", "RankedScore",
+    "SoftAvUCLoss",
+]  # fmt: skip
 
 
 @final
@@ -26,19 +31,14 @@ class DCALoss(PenalisedLoss):
         weight: Weight of the penalty. The default is that of public code.
 
     Example:
-        >>> import torch
         >>> DCALoss().penalty(torch.zeros(4, 2), torch.tensor([0, 0, 0, 1])).item()
         0.25
     """
 
-    name: ClassVar[str] = "dca"
-    title: ClassVar[str] = "Difference of confidence and accuracy"
-    paper: ClassVar[Paper] = Paper(
-        "Liang et al.",
-        2020,
-        "Improved Trainable Calibration Method for Neural Networks on Medical Imaging Classification",
-        "arXiv:2009.04057",
-    )
+    name = "dca"
+    title = "Difference of confidence and accuracy"
+    paper = Paper("Liang et al.", 2020, "Improved Trainable Calibration Method for Neural Networks on Medical Imaging "
+                  "Classification", "arXiv:2009.04057")  # fmt: skip
 
     weight: float = 1.0
 
@@ -61,20 +61,15 @@ class MDCALoss(PenalisedLoss):
         weight: Weight of the penalty; the default is that of the paper's code.
 
     Example:
-        >>> import torch
         >>> MDCALoss().penalty(torch.zeros(4, 2), torch.tensor([0, 0, 0, 1])).item()
         0.25
     """
 
-    name: ClassVar[str] = "mdca"
-    title: ClassVar[str] = "Multi-class difference of confidence and accuracy"
-    paper: ClassVar[Paper] = Paper(
-        "Hebbalaguppe et al.",
-        2022,
-        "A Stitch in Time Saves Nine: A Train-Time Regularizing Loss for Improved Neural Network Calibration",
-        "arXiv:2203.13834",
-    )
-    takes_soft_labels: ClassVar[bool] = True
+    name = "mdca"
+    title = "Multi-class difference of confidence and accuracy"
+    paper = Paper("Hebbalaguppe et al.", 2022, "A Stitch in Time Saves Nine: A Train-Time Regularizing Loss for "
+                  "Improved Neural Network Calibration", "arXiv:2203.13834")  # fmt: skip
+    takes_soft_labels = True
 
     weight: float = 1.0
 
@@ -94,7 +89,7 @@ _LEAST = 1e-6
 
 
 def _log_odds_of_mismatch(part: Tensor, matched: Tensor) -> Tensor:
-    """log(1 + mismatched/matched), finite where both are 0, from the part that each sample adds, (n,)."""
+    """Return log(1 + mismatched/matched), finite where both are 0, from the part that each sample adds, (n,)."""
     return ((part @ (1 - matched)) / (part @ matched + _LEAST)).log1p()
 
 
@@ -129,27 +124,19 @@ class AvUCLoss(PenalisedLoss):
         0.0001
     """
 
-    name: ClassVar[str] = "avuc"
-    title: ClassVar[str] = "Accuracy versus uncertainty"
+    name = "avuc"
+    title = "Accuracy versus uncertainty"
     # Differs from the paper: its code takes the middle over held-out samples, and keeps it from the sixth epoch on.
-    paper: ClassVar[Paper] = Paper(
-        "Krishnan & Tickoo",
-        2020,
-        "Improving model calibration with accuracy versus uncertainty optimization",
-        "arXiv:2012.07923",
-        "eq. 3",
-    )
+    paper = Paper("Krishnan & Tickoo", 2020, "Improving model calibration with accuracy versus uncertainty "
+                  "optimization", "arXiv:2012.07923", "eq. 3")  # fmt: skip
 
     weight: float = 3.0
-    threshold: float | None = None
-    from_epoch: int = 5
+    threshold: NonNegative | None = None
+    from_epoch: AtLeastZero = 5
     switch: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.threshold is not None:
-            check_real_number(self.threshold, "threshold", least=0)
-        check_at_least(self.from_epoch, 0, "from_epoch")
         self.register_buffer("switch", torch.tensor(float(self.from_epoch == 0)))
 
     def begin_epoch(self, epoch: int) -> None:
@@ -201,25 +188,22 @@ class SoftAvUCLoss(PenalisedLoss):
         True
     """
 
-    name: ClassVar[str] = "soft_avuc"
-    title: ClassVar[str] = "Soft accuracy versus uncertainty"
-    paper: ClassVar[Paper] = Paper(
-        "Karandikar et al.", 2021, "Soft Calibration Objectives for Neural Networks", "arXiv:2108.00106", "eq. 15"
-    )
+    name = "soft_avuc"
+    title = "Soft accuracy versus uncertainty"
+    paper = Paper("Karandikar et al.", 2021, "Soft Calibration Objectives for Neural Networks", "arXiv:2108.00106",
+                  "eq. 15")  # fmt: skip
 
     weight: float = 1.0
-    threshold: float = 0.5
-    temperature: float = 1.0
+    threshold: Positive = 0.5
+    temperature: Positive = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(self.threshold, "threshold")
         if self.threshold >= 1:
             raise InputError(
                 f"threshold must be a fraction of the largest entropy, below 1; got {self.threshold}. "
                 "Divide one in nats by the logarithm of the number of classes."
             )
-        check_positive(self.temperature, "temperature")
 
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         correct = TopPredictions.of(logits, labels).correct
@@ -271,11 +255,9 @@ class CorrectnessRankingLoss(PenalisedLoss):
         1.0
     """
 
-    name: ClassVar[str] = "crl"
-    title: ClassVar[str] = "Correctness ranking"
-    paper: ClassVar[Paper] = Paper(
-        "Moon et al.", 2020, "Confidence-Aware Learning for Deep Neural Networks", "arXiv:2007.01458"
-    )
+    name = "crl"
+    title = "Correctness ranking"
+    paper = Paper("Moon et al.", 2020, "Confidence-Aware Learning for Deep Neural Networks", "arXiv:2007.01458")
 
     weight: float = 1.0
     score: RankedScore = "confidence"
@@ -285,8 +267,6 @@ class CorrectnessRankingLoss(PenalisedLoss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_known(self.score, get_args(RankedScore), "score")
-        check_known(self.normalisation, get_args(CorrectnessNormalisation), "normalisation")
         self._samples: Tensor | None = None
         # Whole numbers, which stay exact when the module is cast to another precision.
         self.register_buffer("times_right", None)
@@ -298,19 +278,11 @@ class CorrectnessRankingLoss(PenalisedLoss):
         self.times_right = torch.zeros(n_samples, dtype=torch.int64, device=self.past_epochs.device)
 
     def look_at(self, samples: Tensor) -> None:
-        """Set the samples of the next batches.
-
-        Args:
-            samples: Shape (n,), int64, the number of each sample of the batch. It is kept, not copied, so that a loop
-                that replays a captured graph can refill it for each batch.
-
-        Raises:
-            InputError: If they are no such numbers.
-        """
+        """Set the samples of the next batches by their numbers; see :class:`~calibrant.losses.NeedsSamples`."""
         if samples.ndim != 1 or samples.dtype != torch.int64:
+            shape = tuple(samples.shape)
             raise InputError(
-                f"samples must be whole numbers, int64 of shape (n,); "
-                f"got {samples.dtype} of shape {tuple(samples.shape)}."
+                f"samples must be whole numbers, int64 of shape (n,); got {samples.dtype} of shape {shape}."
             )
         self._samples = samples
 
@@ -323,8 +295,8 @@ class CorrectnessRankingLoss(PenalisedLoss):
     def penalty(self, logits: Tensor, labels: Tensor) -> Tensor:
         history, samples = self._checked_samples(len(labels))
         top = TopPredictions.of(logits, labels)
-        share = self._share(history, samples).to(logits.dtype)
         score = self._scores(logits, top)
+        share = self._share(history, samples).to(logits.dtype)
         ahead = share - share.roll(-1)
         loss = torch.relu(ahead.abs() - ahead.sign() * (score - score.roll(-1))).mean()
         if self.training:

@@ -3,15 +3,19 @@
 import math
 from bisect import bisect_right
 from dataclasses import field
-from typing import ClassVar, final
+from typing import Annotated, final
 
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_at_least, check_bool, check_real_number
+from calibrant.checks import AtLeastZero, NonNegative, check_at_least, check_real_number
 from calibrant.errors import InputError
 from calibrant.losses.base import RowLoss, log_losses
 from calibrant.paper import Paper
+
+__all__ = [
+    "DualFocalLoss", "FocalLoss", "InverseFocalLoss", "SampleDependentFocalLoss", "ScheduledFocalLoss", "focal_gamma",
+]  # fmt: skip
 
 
 def focal_weighted(losses: Tensor, gamma: float | Tensor, *, detach_weight: bool = False) -> Tensor:
@@ -31,10 +35,8 @@ def focal_weighted(losses: Tensor, gamma: float | Tensor, *, detach_weight: bool
 
 
 def _power(base: Tensor, exponent: float | Tensor) -> Tensor:
-    """A power of a base of at least 0 whose gradient at 0 is 0 also for exponents below 1, instead of infinite.
-
-    Its product with a loss that is 0 there has no slope in the limit, but floating point makes it 0 times infinity.
-    """
+    """Return a power of a base of at least 0; its gradient at 0 is 0 for exponents below 1, instead of infinite."""
+    # Its product with a loss that is 0 there has no slope in the limit, but floating point makes it 0 times infinity.
     return base.clamp(min=torch.finfo(base.dtype).tiny) ** exponent
 
 
@@ -54,29 +56,26 @@ class FocalLoss(RowLoss):
             cross-entropy: what the public code of Wang et al. (2021) trains, only to reproduce it.
 
     Example:
-        >>> import math
-        >>> even = torch.zeros(1, 2)  # p_y = 1/2, so the weight is 1/8
-        >>> loss = FocalLoss()(even, torch.tensor([1]))
+        >>> loss = FocalLoss()(torch.zeros(1, 2), torch.tensor([1]))  # p_y = 1/2, so the weight is 1/8
         >>> round(loss.item() / math.log(2), 4)
         0.125
     """
 
-    name: ClassVar[str] = "focal"
-    title: ClassVar[str] = "Focal loss"
-    paper: ClassVar[Paper] = Paper(
-        "Lin et al.", 2017, "Focal Loss for Dense Object Detection", "arXiv:1708.02002", "eq. 4"
-    )
+    name = "focal"
+    title = "Focal loss"
+    paper = Paper("Lin et al.", 2017, "Focal Loss for Dense Object Detection", "arXiv:1708.02002", "eq. 4")
 
-    gamma: float = 3.0
+    gamma: NonNegative = 3.0
     detach_weight: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_real_number(self.gamma, "gamma", least=0)
-        check_bool(self.detach_weight, "detach_weight")
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         return focal_weighted(log_losses(logits, labels), self.gamma, detach_weight=self.detach_weight)
+
+
+def _check_probability(value: float, name: str) -> None:
+    check_real_number(value, name, least=0, most=1)
+    if value in {0, 1}:
+        raise InputError(f"{name} must lie between 0 and 1, without these; got {value!r}.")
 
 
 @final
@@ -100,22 +99,17 @@ class SampleDependentFocalLoss(RowLoss):
         tensor([0.1000, 0.3000])
     """
 
-    name: ClassVar[str] = "flsd"
-    title: ClassVar[str] = "Focal loss with γ by sample"
-    paper: ClassVar[Paper] = Paper(
-        "Mukhoti et al.", 2020, "Calibrating Deep Neural Networks using Focal Loss", "arXiv:2002.09437", "Section 4"
-    )
+    name = "flsd"
+    title = "Focal loss with γ by sample"
+    paper = Paper("Mukhoti et al.", 2020, "Calibrating Deep Neural Networks using Focal Loss", "arXiv:2002.09437",
+                  "Section 4")  # fmt: skip
 
-    gammas: tuple[float, ...] = (5.0, 3.0)
-    thresholds: tuple[float, ...] = (0.2,)
+    gammas: tuple[NonNegative, ...] = (5.0, 3.0)
+    thresholds: tuple[Annotated[float, _check_probability], ...] = (0.2,)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self.gammas, self.thresholds = tuple(self.gammas), tuple(self.thresholds)
-        for gamma in self.gammas:
-            check_real_number(gamma, "each of gammas", least=0)
-        for threshold in self.thresholds:
-            _check_probability(threshold, "each of thresholds")
+        super().__post_init__()
         if list(self.thresholds) != sorted(set(self.thresholds)):
             raise InputError(f"thresholds must rise; got {self.thresholds!r}.")
         if len(self.gammas) != len(self.thresholds) + 1:
@@ -126,8 +120,7 @@ class SampleDependentFocalLoss(RowLoss):
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         losses = log_losses(logits, labels)
-        # p < t is compared as -log p > -log t: of five equal classes none is below 0.2, though exp(log 0.2) is in
-        # float32.
+        # p < t is compared as -log p > -log t: of five equal classes none is below 0.2; exp(log 0.2) is, in float32.
         gamma = torch.full_like(losses, self.gammas[-1])
         for step, threshold in zip(self.gammas[-2::-1], self.thresholds[::-1], strict=True):
             gamma = torch.where(losses.detach() > -math.log(threshold), step, gamma)
@@ -143,10 +136,7 @@ def focal_gamma(probability: float) -> float:
     Formula: the largest γ with (1 - p)^γ - γ p (1 - p)^(γ-1) log p = 1
 
     Args:
-        probability: Probability of the true class, between 0 and 1.
-
-    Raises:
-        InputError: If the probability is 0, 1 or outside.
+        probability: Probability of the true class, between 0 and 1, without these.
 
     Example:
         >>> [round(focal_gamma(p), 2) for p in (0.2, 0.25, 0.5)]
@@ -163,21 +153,14 @@ def focal_gamma(probability: float) -> float:
     return 0.0 if r >= 1 else (-float(lambertw(-r * math.exp(-r), k=-1).real) - r) / m
 
 
-def _check_probability(value: float, name: str) -> None:
-    check_real_number(value, name, least=0, most=1)
-    if value in {0, 1}:
-        raise InputError(f"{name} must lie between 0 and 1, without these; got {value!r}.")
-
-
 @final
 class ScheduledFocalLoss(RowLoss):
     """Focal loss with one γ at first and others from given epochs on (FLSc-531).
 
     A large γ holds confidence back while the network learns, a small one lets it grow towards the end. The training
     loop must call :meth:`begin_epoch`; until it does, γ is the first. The epochs that suit 350 of them do not suit 30.
-
-    γ is a buffer, written in place: a captured CUDA graph or a compiled step sees the new one. For that the loss must
-    be moved to the device of the logits before the capture (``loss.to(device)``); it is saved with the loss's state.
+    γ is a buffer, written in place and saved with the loss: a captured CUDA graph or a compiled step sees the new one
+    if the loss was moved to the device of the logits before the capture (``loss.to(device)``).
 
     Formula: -(1 - p_y)^γ log p_y, γ = γ_i in the epochs from start_i to start_(i+1) - 1
 
@@ -192,23 +175,17 @@ class ScheduledFocalLoss(RowLoss):
         1.0
     """
 
-    name: ClassVar[str] = "focal_schedule"
-    title: ClassVar[str] = "Focal loss with γ by epoch"
-    paper: ClassVar[Paper] = Paper(
-        "Mukhoti et al.", 2020, "Calibrating Deep Neural Networks using Focal Loss", "arXiv:2002.09437"
-    )
+    name = "focal_schedule"
+    title = "Focal loss with γ by epoch"
+    paper = Paper("Mukhoti et al.", 2020, "Calibrating Deep Neural Networks using Focal Loss", "arXiv:2002.09437")
 
-    gammas: tuple[float, ...] = (5.0, 3.0, 1.0)
-    starts: tuple[int, ...] = (0, 100, 250)
+    gammas: tuple[NonNegative, ...] = (5.0, 3.0, 1.0)
+    starts: tuple[AtLeastZero, ...] = (0, 100, 250)
     gamma: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self.gammas, self.starts = tuple(self.gammas), tuple(self.starts)
-        for gamma in self.gammas:
-            check_real_number(gamma, "each of gammas", least=0)
-        for start in self.starts:
-            check_at_least(start, 0, "each of starts")
+        super().__post_init__()
         if len(self.gammas) != len(self.starts):
             raise InputError(
                 f"gammas and starts must be as many, one start for each γ; got {len(self.gammas)} gammas and "
@@ -242,22 +219,16 @@ class DualFocalLoss(RowLoss):
         gamma: γ, at least 0; 0 is the cross-entropy.
 
     Example:
-        >>> import math
-        >>> logits = torch.tensor([[0.5, 0.3, 0.2]]).log()  # 1 - 0.5 + 0.3 = 0.8
-        >>> loss = DualFocalLoss(gamma=1.0)(logits, torch.tensor([0]))
+        >>> loss = DualFocalLoss(gamma=1.0)(torch.tensor([[0.5, 0.3, 0.2]]).log(), torch.tensor([0]))  # 1 - 0.5 + 0.3
         >>> round(loss.item() / math.log(2), 4)
         0.8
     """
 
-    name: ClassVar[str] = "dual_focal"
-    title: ClassVar[str] = "Dual focal loss"
-    paper: ClassVar[Paper] = Paper("Tao, Dong & Xu", 2023, "Dual Focal Loss for Calibration", "arXiv:2305.13665")
+    name = "dual_focal"
+    title = "Dual focal loss"
+    paper = Paper("Tao, Dong & Xu", 2023, "Dual Focal Loss for Calibration", "arXiv:2305.13665")
 
-    gamma: float = 5.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_real_number(self.gamma, "gamma", least=0)
+    gamma: NonNegative = 5.0
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         true = labels[:, None]
@@ -295,29 +266,22 @@ class InverseFocalLoss(RowLoss):
             loss is False.
 
     Example:
-        >>> import math
-        >>> import torch
-        >>> even = torch.zeros(1, 2)  # p_y = 1/2, so the weight is 1.5²
-        >>> loss = InverseFocalLoss()(even, torch.tensor([1]))
+        >>> loss = InverseFocalLoss()(torch.zeros(1, 2), torch.tensor([1]))  # p_y = 1/2, so the weight is 1.5²
         >>> round(loss.item() / math.log(2), 4)
         2.25
     """
 
-    name: ClassVar[str] = "inverse_focal"
-    title: ClassVar[str] = "Inverse focal loss"
-    paper: ClassVar[Paper] = Paper(
-        "Wang, Feng & Zhang", 2021,
-        "Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence",
-        "https://proceedings.neurips.cc/paper/2021/hash/61f3a6dbc9120ea78ef75544826c814e-Abstract.html", "eq. 4",
-    )  # fmt: skip
+    name = "inverse_focal"
+    title = "Inverse focal loss"
+    paper = Paper("Wang, Feng & Zhang", 2021, "Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of "
+                  "Overconfidence", "https://proceedings.neurips.cc/paper/2021/hash/61f3a6dbc9120ea78ef75544826c814e-"
+                  "Abstract.html", "eq. 4")  # fmt: skip
 
-    gamma: float = 2.0
+    gamma: NonNegative = 2.0
     detach_weight: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_real_number(self.gamma, "gamma", least=0)
-        check_bool(self.detach_weight, "detach_weight")
         if self.gamma > LARGEST_GAMMA and not self.detach_weight:
             raise InputError(
                 f"gamma of the inverse focal loss must be at most {LARGEST_GAMMA:.4f}, or a more probable true class "

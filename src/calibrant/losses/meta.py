@@ -2,18 +2,22 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal, TypeAlias, final, get_args
+from dataclasses import field, replace
+from typing import Literal, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibrant.checks import check_at_least, check_known, check_positive, check_real_number
+from calibrant.checks import NonNegative, Positive, check_known, check_real_number
 from calibrant.errors import InputError
 from calibrant.losses.base import Batch, NamedLoss, full_precision, log_losses
 from calibrant.losses.calibration_error import DECELoss, SECELoss
 from calibrant.losses.focal import focal_weighted
-from calibrant.paper import Paper
+
+__all__ = [
+    "L2Unit", "MetaFocalLoss", "MetaL2Loss", "MetaLoss", "MetaObjective", "MetaSmoothingLoss", "SmoothingUnit",
+]  # fmt: skip
 
 MetaObjective: TypeAlias = Literal["sece", "dece", "ce"]
 MetaSchedule: TypeAlias = Literal["constant", "network"]
@@ -43,8 +47,8 @@ class MetaLoss(NamedLoss, nn.Module, ABC):
     """
 
     objective: MetaObjective | SECELoss | DECELoss = "dece"
-    cross_entropy: float = _CROSS_ENTROPY
-    learning_rate: float = 1e-3
+    cross_entropy: NonNegative = _CROSS_ENTROPY
+    learning_rate: Positive = 1e-3
     schedule: MetaSchedule = "constant"
 
     def __post_init__(self) -> None:
@@ -57,9 +61,7 @@ class MetaLoss(NamedLoss, nn.Module, ABC):
         else:
             check_known(objective, get_args(MetaObjective), "objective")
             self._error = None if objective == "ce" else SECELoss() if objective == "sece" else DECELoss()
-        check_known(self.schedule, get_args(MetaSchedule), "schedule")
-        check_real_number(self.cross_entropy, "cross_entropy", least=0)
-        check_positive(self.learning_rate, "learning_rate")
+        super().__post_init__()
         if objective == "ce" and self.cross_entropy != _CROSS_ENTROPY:
             raise InputError(
                 "cross_entropy must be left out with objective ce, which is the cross-entropy alone; got "
@@ -79,13 +81,9 @@ class MetaLoss(NamedLoss, nn.Module, ABC):
 
     @abstractmethod
     def rows(self, features: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of each training sample, (n,).
+        """Return the loss of each training sample, (n,), from checked features (n, d), logits (n, k) and labels (n,).
 
-        Args:
-            features: Shape (n, d), without a gradient to the network, which could otherwise lower the loss by changing
-                its own regularisation.
-            logits: Shape (n, k), in float32 or better.
-            labels: Shape (n,), int64.
+        Features have no gradient to the network, which could otherwise lower the loss by changing its regularisation.
         """
 
     @abstractmethod
@@ -111,12 +109,8 @@ class MetaLoss(NamedLoss, nn.Module, ABC):
         Args:
             features: Shape (n, d).
             logits: Shape (n, k), the output of the last layer.
-            labels: Shape (n,), whole numbers.
+            labels: Shape (n,), whole numbers; their range is checked on the CPU only.
             weight: Weights of the last layer, (k, d).
-
-        Raises:
-            InputError: If the shapes do not fit, a label is out of range (checked on the CPU only), or :meth:`build`
-                was not called.
         """
         self.check_built(features)
         if features.shape[:1] != logits.shape[:1]:
@@ -136,16 +130,11 @@ class MetaLoss(NamedLoss, nn.Module, ABC):
             if self._error is None:
                 return log_losses(batch.logits, batch.labels).mean()
             error = self._error.penalty(batch.logits, batch.labels)
-            if self.cross_entropy == 0:
-                return error
-            return error + self.cross_entropy * log_losses(batch.logits, batch.labels).mean()
+            weight = self.cross_entropy
+            return error if weight == 0 else error + weight * log_losses(batch.logits, batch.labels).mean()
 
     def check_built(self, features: Tensor, name: str = "features") -> None:
-        """Check that the parameters exist and fit these features.
-
-        Raises:
-            InputError: If not.
-        """
+        """Check that the parameters exist and fit these features."""
         if not self._n_features:
             raise InputError(f"{self.name} must be built for a last layer before it is called: MetaRegulariser does.")
         if features.ndim != 2:
@@ -168,49 +157,12 @@ _INITIAL_SPREAD = 0.1  # spread of the score where γ is not proportional to it
 
 @final
 class GammaNet(nn.Module):
-    """A γ for each sample from its features, by attention over as many prototypes as there are classes.
-
-    Formula: γ = |s|, s = x̃ w / τ, x̃ = softmax(x A) Aᵀ
-
-    The same A gives keys and values. τ only sets the scale of w, and with it how fast γ moves at a given learning rate.
-    Nothing in the formula keeps γ small, so it is clipped; a γ at the limit has no slope and stays there until others
-    move it.
-
-    Args:
-        n_features: d.
-        n_classes: k, the number of prototypes.
-        temperature: τ.
-        limit: The largest γ.
-        sign: How γ is kept from being negative. ``absolute`` is the paper's eq. 4. It names the others and prints no
-            formula; here they are such that s = 0 gives γ = 1: ``softplus`` log(1 + (e - 1) eˢ); ``sigmoid``
-            limit / (1 + (limit - 1) e⁻ˢ), for a limit above 1; ``min-max`` 2 (s - min s) / (max s - min s) over the
-            batch, with 1 in its middle. ``relu`` is max(s, 0).
-        seed: Random seed of the initial parameters.
-
-    Raises:
-        InputError: If a number is out of range, or ``sign`` is unknown or does not go with the limit.
-
-    Example:
-        >>> net = GammaNet(8, 3)
-        >>> net.initialise(torch.randn(32, 8))
-        >>> tuple(net(torch.randn(5, 8)).shape)
-        (5,)
-    """
+    """A γ for each sample from its features, by attention over as many prototypes as classes; see MetaFocalLoss."""
 
     def __init__(
-        self,
-        n_features: int,
-        n_classes: int,
-        *,
-        temperature: float = 0.01,
-        limit: float = 20.0,
-        sign: GammaSign = "absolute",
-        seed: int = 0,
+        self, n_features: int, n_classes: int, *, temperature: float, limit: float, sign: GammaSign, seed: int
     ) -> None:
         super().__init__()
-        check_at_least(n_features, 1, "n_features")
-        check_at_least(n_classes, 2, "n_classes")
-        _check_gamma(temperature, limit, sign)
         self.temperature, self.limit, self.sign = temperature, limit, sign
         generator = torch.Generator().manual_seed(seed)
         # The paper does not give the initial values. With these, features of unit size give scores around 1.
@@ -219,7 +171,6 @@ class GammaNet(nn.Module):
         self.weight = nn.Parameter(temperature * torch.randn(n_features, generator=generator))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return γ of each sample, (n,), from features (n, d)."""
         return self.unclipped(features).clamp(max=self.limit)
 
     def unclipped(self, features: Tensor) -> Tensor:
@@ -246,9 +197,6 @@ class GammaNet(nn.Module):
         """Scale w so that γ is 1 on average over these samples, (n, d): initially the focal loss of γ = 1.
 
         With ``softplus`` and ``sigmoid`` it is close to 1 for each of them; with ``min-max`` nothing is to be scaled.
-
-        Raises:
-            InputError: If the features are not finite, or every γ is 0.
         """
         # Differs from the paper, which says that γ begins at 1; by its formula and the usual initial parameters it
         # begins anywhere between 0.06 and 2.6.
@@ -262,14 +210,6 @@ class GammaNet(nn.Module):
         self.weight.div_(size)
 
 
-def _check_gamma(temperature: float, limit: float, sign: GammaSign) -> None:
-    check_positive(temperature, "temperature")
-    check_positive(limit, "limit")
-    check_known(sign, get_args(GammaSign), "sign")
-    if sign == "sigmoid" and limit <= 1:
-        raise InputError(f"limit must be above 1 with sign='sigmoid', for γ to begin at 1; got {limit}.")
-
-
 @final
 class MetaFocalLoss(MetaLoss):
     """Focal loss whose γ a small network computes from each sample's features, tuned on held-out samples.
@@ -280,7 +220,11 @@ class MetaFocalLoss(MetaLoss):
     library's own choice of learning rate and of 2 times the cross-entropy in the objective, none of which the paper
     gives; it does not contradict the paper's own result.
 
-    Formula: mean of -(1 - p_y)^γ(x) log p_y, γ(x) by :class:`GammaNet`
+    γ-Net attends over as many prototypes as there are classes, whose matrix A gives keys and values. τ only sets the
+    scale of w, and with it how fast γ moves at a given learning rate. Nothing in the formula keeps γ small, so it is
+    clipped; a γ at the limit has no slope and stays there until others move it.
+
+    Formula: mean of -(1 - p_y)^γ(x) log p_y, γ(x) = |s|, s = x̃ w / τ, x̃ = softmax(x A) Aᵀ, of the features x
 
     Args:
         objective: See :class:`MetaLoss`; ``sece`` is the paper's, ``dece`` and ``ce`` its variants.
@@ -291,7 +235,10 @@ class MetaFocalLoss(MetaLoss):
             numbers from step to step.
         temperature: τ of γ-Net.
         limit: The largest γ.
-        sign: How γ is kept from being negative; see :class:`GammaNet`.
+        sign: How γ is kept from being negative. ``absolute`` is the paper's eq. 4. It names the others and prints no
+            formula; here they are such that s = 0 gives γ = 1: ``softplus`` log(1 + (e - 1) eˢ); ``sigmoid``
+            limit / (1 + (limit - 1) e⁻ˢ), for a limit above 1; ``min-max`` 2 (s - min s) / (max s - min s) over the
+            batch, with 1 in its middle. ``relu`` is max(s, 0).
 
     Example:
         >>> loss = MetaFocalLoss()
@@ -301,26 +248,21 @@ class MetaFocalLoss(MetaLoss):
         True
     """
 
-    name: ClassVar[str] = "meta_focal"
-    title: ClassVar[str] = "Focal loss with a learned gamma per sample (gamma-Net)"
-    paper: ClassVar[Paper] = Paper(
-        "Wang & Golebiowski",
-        2024,
-        "Towards Unbiased Calibration using Meta-Regularization",
-        "arXiv:2303.15057",
-        "eq. 2-4",
-    )
+    name = "meta_focal"
+    title = "Focal loss with a learned gamma per sample (gamma-Net)"
+    paper = replace(SECELoss.paper, where="eq. 2-4")
 
     objective: MetaObjective | SECELoss | DECELoss = "sece"
-    learning_rate: float = 1e-4
-    temperature: float = 0.01
-    limit: float = 20.0
+    learning_rate: Positive = 1e-4
+    temperature: Positive = 0.01
+    limit: Positive = 20.0
     sign: GammaSign = "absolute"
+    gamma_net: GammaNet = field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_gamma(self.temperature, self.limit, self.sign)
-        self.gamma_net: GammaNet | None = None
+        if self.sign == "sigmoid" and self.limit <= 1:
+            raise InputError(f"limit must be above 1 with sign='sigmoid', for γ to begin at 1; got {self.limit}.")
 
     def make(self, n_features: int, n_classes: int, *, seed: int) -> None:
         self.gamma_net = GammaNet(
@@ -364,7 +306,6 @@ class MetaFocalLoss(MetaLoss):
 
     def _net(self, features: Tensor) -> GammaNet:
         self.check_built(features)
-        assert self.gamma_net is not None
         return self.gamma_net
 
 
@@ -389,18 +330,13 @@ class MetaL2Loss(MetaLoss):
         12.0
     """
 
-    name: ClassVar[str] = "meta_l2"
-    title: ClassVar[str] = "Cross-entropy with a learned weight decay of the last layer"
-    paper: ClassVar[Paper] = DECELoss.paper
+    name = "meta_l2"
+    title = "Cross-entropy with a learned weight decay of the last layer"
+    paper = DECELoss.paper
 
-    start: float = 5e-4
+    start: Positive = 5e-4
     unit: L2Unit = "class"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(self.start, "start")
-        check_known(self.unit, get_args(L2Unit), "unit")
-        self.log_strength: nn.Parameter | None = None
+    log_strength: nn.Parameter = field(init=False)
 
     def make(self, n_features: int, n_classes: int, *, seed: int) -> None:
         del seed
@@ -412,23 +348,18 @@ class MetaL2Loss(MetaLoss):
         return log_losses(logits, labels)
 
     def penalty(self, weight: Tensor) -> Tensor:
-        assert self.log_strength is not None, "forward checks it"
         return (self.log_strength.exp() * weight.square()).sum()
 
     @torch.no_grad()
     def describe(self, features: Tensor) -> dict[str, float]:
         """Return mean, smallest and largest strength."""
         self.check_built(features)
-        assert self.log_strength is not None
         return _summary("l2", self.log_strength.double().exp())
 
 
 def _summary(name: str, values: Tensor) -> dict[str, float]:
-    return {
-        f"{name}_mean": float(values.mean()),
-        f"{name}_least": float(values.min()),
-        f"{name}_most": float(values.max()),
-    }
+    numbers = {"mean": values.mean(), "least": values.min(), "most": values.max()}
+    return {f"{name}_{which}": float(number) for which, number in numbers.items()}
 
 
 SmoothingUnit: TypeAlias = Literal["all", "class"]
@@ -453,25 +384,23 @@ class MetaSmoothingLoss(MetaLoss):
         0.1
     """
 
-    name: ClassVar[str] = "meta_smoothing"
-    title: ClassVar[str] = "Label smoothing of a learned amount"
-    paper: ClassVar[Paper] = DECELoss.paper
+    name = "meta_smoothing"
+    title = "Label smoothing of a learned amount"
+    paper = DECELoss.paper
 
     start: float = 0.05
     unit: SmoothingUnit = "class"
+    unbounded: nn.Parameter = field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_real_number(self.start, "start", least=0, most=_MOST)
         if self.start in {0, _MOST}:
             raise InputError(f"start must be between 0 and {_MOST}, which it could never leave; got {self.start}.")
-        check_known(self.unit, get_args(SmoothingUnit), "unit")
-        self.unbounded: nn.Parameter | None = None
 
     def make(self, n_features: int, n_classes: int, *, seed: int) -> None:
         del n_features, seed
-        share = self.start / _MOST
-        size = n_classes if self.unit == "class" else 1
+        share, size = self.start / _MOST, n_classes if self.unit == "class" else 1
         self.unbounded = nn.Parameter(torch.full((size,), math.log(share / (1 - share))))
 
     def rows(self, features: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
@@ -487,5 +416,4 @@ class MetaSmoothingLoss(MetaLoss):
         return _summary("smoothing", self._smoothing().double())
 
     def _smoothing(self) -> Tensor:
-        assert self.unbounded is not None, "forward checks it"
         return _MOST * self.unbounded.sigmoid()

@@ -1,15 +1,21 @@
 """Losses of single samples outside the focal family: Brier score, and cross-entropy with a regulariser."""
 
 import math
-from typing import ClassVar, Literal, TypeAlias, final, get_args
+from functools import partial
+from typing import Annotated, Literal, TypeAlias, final
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibrant.checks import check_known, check_real_number
-from calibrant.losses.base import NO_LABEL, RowLoss, entropies, log_losses
+from calibrant.checks import NonNegative, check_real_number
+from calibrant.losses.base import RowLoss, entropies, log_losses
 from calibrant.paper import Paper
+
+__all__ = [
+    "BrierLoss", "EntropyRegularisedLoss", "LabelSmoothingLoss", "LogitNormLoss", "MarginLoss", "OverClasses",
+    "PairwiseConstraintsLoss",
+]  # fmt: skip
 
 
 @final
@@ -23,16 +29,15 @@ class BrierLoss(RowLoss):
     Formula: Σ_j (p_j - [y = j])²
 
     Example:
-        >>> import torch
         >>> float(BrierLoss()(torch.zeros(1, 2), torch.tensor([0])))
         0.5
     """
 
-    name: ClassVar[str] = "brier"
-    title: ClassVar[str] = "Brier loss"
-    paper: ClassVar[Paper] = Paper("Brier", 1950, "Verification of Forecasts Expressed in Terms of Probability",
-                                   "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2")  # fmt: skip
-    takes_soft_labels: ClassVar[bool] = True
+    name = "brier"
+    title = "Brier loss"
+    paper = Paper("Brier", 1950, "Verification of Forecasts Expressed in Terms of Probability",
+                  "doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2")  # fmt: skip
+    takes_soft_labels = True
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         probs = logits.softmax(1)
@@ -58,25 +63,18 @@ class LabelSmoothingLoss(RowLoss):
             networks lose accuracy or diverge at small values already.
 
     Example:
-        >>> import torch
         >>> sure = torch.tensor([[12.0, 0.0, 0.0]])
         >>> round(LabelSmoothingLoss()(sure, torch.tensor([0])).item(), 4)  # 2/3 of ε, times 12
         0.4
     """
 
-    name: ClassVar[str] = "label_smoothing"
-    title: ClassVar[str] = "Label smoothing"
-    paper: ClassVar[Paper] = Paper(
-        "Szegedy et al.", 2016, "Rethinking the Inception Architecture for Computer Vision", "arXiv:1512.00567",
-        "Section 7",
-    )  # fmt: skip
-    takes_soft_labels: ClassVar[bool] = True
+    name = "label_smoothing"
+    title = "Label smoothing"
+    paper = Paper("Szegedy et al.", 2016, "Rethinking the Inception Architecture for Computer Vision",
+                  "arXiv:1512.00567", "Section 7")  # fmt: skip
+    takes_soft_labels = True
 
-    smoothing: float = 0.05
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_real_number(self.smoothing, "smoothing", least=-1, most=1)
+    smoothing: Annotated[float, partial(check_real_number, least=-1, most=1)] = 0.05
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self.smoothing >= 0:
@@ -100,36 +98,25 @@ class EntropyRegularisedLoss(RowLoss):
             over the classes divides by k: its 0.1 is 0.1/k here.
 
     Example:
-        >>> import math
-        >>> import torch
-        >>> even = torch.zeros(1, 2)  # -log p_y and the entropy are both log 2
-        >>> loss = EntropyRegularisedLoss()(even, torch.tensor([1]))
+        >>> loss = EntropyRegularisedLoss()(torch.zeros(1, 2), torch.tensor([1]))  # log p_y and entropy: both log 2
         >>> round(loss.item() / math.log(2), 4)
         0.9
     """
 
-    name: ClassVar[str] = "entropy"
-    title: ClassVar[str] = "Cross-entropy less the entropy"
-    paper: ClassVar[Paper] = Paper(
-        "Pereyra et al.", 2017, "Regularizing Neural Networks by Penalizing Confident Output Distributions",
-        "arXiv:1701.06548",
-    )  # fmt: skip
-    takes_soft_labels: ClassVar[bool] = True
+    name = "entropy"
+    title = "Cross-entropy less the entropy"
+    paper = Paper("Pereyra et al.", 2017, "Regularizing Neural Networks by Penalizing Confident Output Distributions",
+                  "arXiv:1701.06548")  # fmt: skip
+    takes_soft_labels = True
 
-    weight: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_real_number(self.weight, "weight", least=0)
+    weight: NonNegative = 0.1
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self.weight == 0:
             return log_losses(logits, labels)
         log_probs = logits.log_softmax(1)
-        if labels.is_floating_point():
-            losses = -(labels * log_probs).sum(1)
-        else:
-            losses = F.nll_loss(log_probs, labels, reduction="none", ignore_index=NO_LABEL)
+        is_soft = labels.is_floating_point()
+        losses = -(labels * log_probs).sum(1) if is_soft else -log_probs.gather(1, labels[:, None])[:, 0]
         return losses - self.weight * entropies(log_probs)
 
 
@@ -150,29 +137,20 @@ class LogitNormLoss(RowLoss):
         p: Order of the norm, at least 1.
 
     Example:
-        >>> import torch
         >>> logits, labels = torch.tensor([[3.0, -4.0]]), torch.tensor([0])
         >>> extra = LogitNormLoss(weight=0.1)(logits, labels) - LogitNormLoss(weight=0)(logits, labels)
         >>> round(extra.item(), 4)
         0.7
     """
 
-    name: ClassVar[str] = "logit_norm"
-    title: ClassVar[str] = "Cross-entropy with a norm of the logits"
-    paper: ClassVar[Paper] = Paper(
-        "Joo & Chung", 2020,
-        "Revisiting Explicit Regularization in Neural Networks for Well-Calibrated Predictive Uncertainty",
-        "arXiv:2006.06399",
-    )  # fmt: skip
-    takes_soft_labels: ClassVar[bool] = True
+    name = "logit_norm"
+    title = "Cross-entropy with a norm of the logits"
+    paper = Paper("Joo & Chung", 2020, "Revisiting Explicit Regularization in Neural Networks for Well-Calibrated "
+                  "Predictive Uncertainty", "arXiv:2006.06399")  # fmt: skip
+    takes_soft_labels = True
 
-    weight: float = 0.01
-    p: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_real_number(self.weight, "weight", least=-1)
-        check_real_number(self.p, "p", least=1)
+    weight: Annotated[float, partial(check_real_number, least=-1)] = 0.01
+    p: Annotated[float, partial(check_real_number, least=1)] = 1.0
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         losses = log_losses(logits, labels)
@@ -207,29 +185,20 @@ class MarginLoss(RowLoss):
             ``sum``, as the paper writes it: k times as much.
 
     Example:
-        >>> import torch
         >>> logits, labels = torch.tensor([[14.0, 0.0]]), torch.tensor([0])  # 4 beyond the margin, for one class of two
         >>> round(MarginLoss()(logits, labels).item(), 4)
         0.2
     """
 
-    name: ClassVar[str] = "mbls"
-    title: ClassVar[str] = "Margin-based label smoothing"
-    paper: ClassVar[Paper] = Paper(
-        "Liu et al.", 2022, "The Devil is in the Margin: Margin-based Label Smoothing for Network Calibration",
-        "arXiv:2111.15430",
-    )  # fmt: skip
-    takes_soft_labels: ClassVar[bool] = True
+    name = "mbls"
+    title = "Margin-based label smoothing"
+    paper = Paper("Liu et al.", 2022, "The Devil is in the Margin: Margin-based Label Smoothing for Network "
+                  "Calibration", "arXiv:2111.15430")  # fmt: skip
+    takes_soft_labels = True
 
-    margin: float = 10.0
-    weight: float = 0.1
+    margin: NonNegative = 10.0
+    weight: NonNegative = 0.1
     over_classes: OverClasses = "mean"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_real_number(self.margin, "margin", least=0)
-        check_real_number(self.weight, "weight", least=0)
-        check_known(self.over_classes, get_args(OverClasses), "over_classes")
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         losses = log_losses(logits, labels)
@@ -264,25 +233,17 @@ class PairwiseConstraintsLoss(RowLoss):
         4.0
     """
 
-    name: ClassVar[str] = "cpc"
-    title: ClassVar[str] = "Calibration by pairwise constraints"
-    paper: ClassVar[Paper] = Paper(
-        "Cheng & Vasconcelos", 2022, "Calibrating Deep Neural Networks by Pairwise Constraints",
-        "https://openaccess.thecvf.com/content/CVPR2022/html/"
-        "Cheng_Calibrating_Deep_Neural_Networks_by_Pairwise_Constraints_CVPR_2022_paper.html",
-    )  # fmt: skip
+    name = "cpc"
+    title = "Calibration by pairwise constraints"
+    paper = Paper("Cheng & Vasconcelos", 2022, "Calibrating Deep Neural Networks by Pairwise Constraints",
+                  "https://openaccess.thecvf.com/content/CVPR2022/html/Cheng_Calibrating_Deep_Neural_Networks_by_"
+                  "Pairwise_Constraints_CVPR_2022_paper.html")  # fmt: skip
 
-    discrimination_weight: float = 1.0
-    exclusion_weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_real_number(self.discrimination_weight, "discrimination_weight", least=0)
-        check_real_number(self.exclusion_weight, "exclusion_weight", least=0)
+    discrimination_weight: NonNegative = 1.0
+    exclusion_weight: NonNegative = 1.0
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        losses = log_losses(logits, labels)
-        k = logits.shape[1]
+        losses, k = log_losses(logits, labels), logits.shape[1]
         true, wrong = logits.gather(1, labels[:, None]), _wrong_logits(logits, labels)
         if self.discrimination_weight > 0:
             losses = losses - self.discrimination_weight * F.logsigmoid(true - wrong).mean(1)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.losses.calibration_error import DECELoss, differentiable_ece, soft_accuracy
+from calibrant.losses.calibration_error import DECELoss, soft_accuracy
 from calibrant.metrics import ece
 from calibrant.predictions import Predictions
 
@@ -43,14 +43,14 @@ def by_loops(logits, labels, *, n_bins, t_b, t_a):
 def test_it_is_what_the_papers_loops_give(n_bins, t_b, t_a):
     logits, labels = batch()
     expected = by_loops(logits, labels, n_bins=n_bins, t_b=t_b, t_a=t_a)
-    value = differentiable_ece(logits, labels, n_bins=n_bins, bin_temperature=t_b, accuracy_temperature=t_a)
+    value = DECELoss(n_bins=n_bins, bin_temperature=t_b, accuracy_temperature=t_a).penalty(logits, labels)
     assert value.item() == pytest.approx(expected, abs=2e-5)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_hard_bins_and_hard_accuracy_give_the_calibration_error(seed):
     logits, labels = batch(400, 6, seed=seed)
-    value = differentiable_ece(logits, labels, bin_temperature=1e-7, accuracy_temperature=1e7)
+    value = DECELoss(bin_temperature=1e-7, accuracy_temperature=1e7).penalty(logits, labels)
     assert value.item() == pytest.approx(ece(Predictions.from_logits(logits, labels)), abs=1e-9)
 
 
@@ -69,12 +69,6 @@ def test_on_calibrated_rows_it_is_a_sixth_smaller_on_average(k, scale):
         logits, labels = batch(512, k, scale=scale, truth=1.0, seed=seed)
         shares.append(DECELoss().penalty(logits, labels).item() / ece(Predictions.from_logits(logits, labels)))
     assert 0.75 < sum(shares) / 20 < 0.92
-
-
-def test_the_penalty_alone_is_what_the_loss_adds():
-    logits, labels = batch()
-    added = DECELoss(weight=0.25)(logits, labels) - torch.nn.functional.cross_entropy(logits, labels)
-    assert added.item() == pytest.approx(0.25 * differentiable_ece(logits, labels).item(), rel=1e-12)
 
 
 def test_soft_accuracy_is_one_minus_the_rank_behind_the_first():
@@ -110,9 +104,4 @@ def test_accuracy_has_a_slope_towards_the_true_class():
 )
 def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(InputError, match=message):
-        differentiable_ece(*batch(), **options)
-
-
-def test_labels_out_of_range_are_refused():
-    with pytest.raises(InputError, match=r"labels must lie in 0..3"):
-        differentiable_ece(torch.zeros(2, 4), torch.tensor([0, 4]))
+        DECELoss(**options)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from calibrant.errors import InputError
-from calibrant.losses.calibration_error import SECELoss, differentiable_sece, soft_accuracy
+from calibrant.losses.calibration_error import SECELoss, soft_accuracy
 from calibrant.metrics import ece, sece
 from calibrant.predictions import Predictions
 
@@ -38,21 +38,21 @@ def test_it_is_the_double_sum(kind, h):
     if kind == "soft":
         accuracy = soft_accuracy(logits.softmax(1), labels)
     expected = by_loops(confidence.tolist(), accuracy.tolist(), h)
-    value = differentiable_sece(logits, labels, bandwidth=h, accuracy=kind)
+    value = SECELoss(bandwidth=h, accuracy=kind).penalty(logits, labels)
     assert value.item() == pytest.approx(expected, rel=1e-10)
 
 
 def test_a_narrow_kernel_leaves_each_row_to_itself():
     logits, labels = batch()
     confidence, correct = answers(logits, labels)
-    value = differentiable_sece(logits, labels, bandwidth=1e-9, accuracy="hard")
+    value = SECELoss(bandwidth=1e-9, accuracy="hard").penalty(logits, labels)
     assert value.item() == pytest.approx((correct - confidence).abs().mean().item(), rel=1e-12)
 
 
 def test_a_wide_kernel_compares_each_row_with_the_accuracy_of_all():
     logits, labels = batch()
     confidence, correct = answers(logits, labels)
-    value = differentiable_sece(logits, labels, bandwidth=1e6, accuracy="hard")
+    value = SECELoss(bandwidth=1e6, accuracy="hard").penalty(logits, labels)
     assert value.item() == pytest.approx((correct.mean() - confidence).abs().mean().item(), rel=1e-9)
 
 
@@ -70,7 +70,7 @@ def test_it_is_biased_upwards_on_calibrated_rows_as_the_docstring_says():
         confidence = 0.5 + 0.5 * torch.rand(128, generator=generator, dtype=torch.float64)
         right = torch.rand(128, generator=generator, dtype=torch.float64) < confidence
         logits = torch.stack([confidence.logit(), torch.zeros(128, dtype=torch.float64)], 1)
-        values.append(differentiable_sece(logits, (~right).long(), accuracy="hard"))
+        values.append(SECELoss(accuracy="hard").penalty(logits, (~right).long()))
         binned.append(ece(Predictions.from_logits(logits, (~right).long())))
     assert torch.stack(values).mean().item() == pytest.approx(0.104, abs=0.008)
     assert torch.stack(values).mean() > 1.1 * sum(binned) / 40
@@ -86,4 +86,4 @@ def test_it_is_biased_upwards_on_calibrated_rows_as_the_docstring_says():
 )
 def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(InputError, match=message):
-        differentiable_sece(*batch(), **options)
+        SECELoss(**options)

@@ -12,7 +12,6 @@ from calibrant.losses import (
     CrossEntropyLoss,
     DECELoss,
     FocalLoss,
-    GammaNet,
     LabelSmoothingLoss,
     MetaFocalLoss,
     MetaL2Loss,
@@ -43,10 +42,16 @@ def built(loss):
     return loss.double()
 
 
+def gamma_net(n_features, n_classes, **options):
+    loss = MetaFocalLoss(**options)
+    loss.build(n_features, n_classes, seed=0)
+    return loss.gamma_net
+
+
 class TestGammaNet:
     def test_it_is_the_formula_of_the_paper(self, batch):
         features = batch[0]
-        net = GammaNet(D, K, temperature=0.3, limit=1e9).double()
+        net = gamma_net(D, K, temperature=0.3, limit=1e9).double()
         attended = torch.zeros(N, D, dtype=torch.float64)
         for row in range(N):
             scores = [float(features[row] @ net.prototypes[:, c]) for c in range(K)]
@@ -56,23 +61,23 @@ class TestGammaNet:
         assert torch.allclose(net(features), (attended @ net.weight).abs() / 0.3)
 
     def test_it_has_as_many_parameters_as_the_paper_counts(self):
-        net = GammaNet(512, 100)
+        net = gamma_net(512, 100)
         assert sum(each.numel() for each in net.parameters()) == 51_712
 
     def test_gamma_is_1_on_average_where_it_is_initialised(self, batch):
-        net = GammaNet(D, K).double()
+        net = gamma_net(D, K).double()
         net.initialise(batch[0])
         assert float(net(batch[0]).mean()) == pytest.approx(1)
 
     def test_gamma_does_not_pass_its_limit(self, batch):
-        net = GammaNet(D, K, limit=0.5).double()
+        net = gamma_net(D, K, limit=0.5).double()
         net.initialise(batch[0])
         assert float(net(batch[0]).max()) == 0.5
         assert float(net.unclipped(batch[0]).max()) > 0.5
 
     def test_features_that_are_no_numbers_are_refused(self):
         with pytest.raises(InputError, match="finite"):
-            GammaNet(D, K).initialise(torch.full((3, D), math.nan))
+            gamma_net(D, K).initialise(torch.full((3, D), math.nan))
 
 
 class TestLimits:
@@ -225,7 +230,7 @@ class TestSigns:
 
     @pytest.mark.parametrize("sign", SIGNS)
     def test_gamma_is_never_negative_nor_above_its_limit_and_begins_around_1(self, batch, sign):
-        net = GammaNet(D, K, sign=sign, limit=5.0).double()
+        net = gamma_net(D, K, sign=sign, limit=5.0).double()
         net.initialise(batch[0])
         gamma = net(100 * batch[0])
         assert 0 <= float(gamma.min()) <= float(gamma.max()) <= 5
@@ -234,14 +239,14 @@ class TestSigns:
 
     @pytest.mark.parametrize("sign", SIGNS)
     def test_gamma_has_a_slope_in_the_parameters(self, batch, sign):
-        net = GammaNet(D, K, sign=sign).double()
+        net = gamma_net(D, K, sign=sign).double()
         net.initialise(batch[0])
         with torch.enable_grad():
             slopes = torch.autograd.grad(net(batch[0]).square().sum(), list(net.parameters()))
         assert all(bool(slope.isfinite().all() and slope.any()) for slope in slopes)
 
     def test_each_is_the_formula_of_its_docstring(self, batch):
-        nets = {sign: GammaNet(D, K, sign=sign, limit=4.0).double() for sign in self.SIGNS}
+        nets = {sign: gamma_net(D, K, sign=sign, limit=4.0).double() for sign in self.SIGNS}
         attended = (batch[0] @ nets["relu"].prototypes).softmax(1) @ nets["relu"].prototypes.T
         score = attended @ nets["relu"].weight / nets["relu"].temperature
         low, high = score.min(), score.max()
@@ -256,11 +261,11 @@ class TestSigns:
             assert torch.allclose(net.unclipped(batch[0]), known[sign]), sign
 
     def test_rows_that_are_all_alike_are_in_the_middle_of_their_range(self):
-        net = GammaNet(D, K, sign="min-max").double()
+        net = gamma_net(D, K, sign="min-max").double()
         assert net(torch.ones(3, D, dtype=torch.float64)).tolist() == [1, 1, 1]
 
     def test_a_relu_that_would_be_0_everywhere_is_turned_around(self):
-        net = GammaNet(D, K, sign="relu").double()
+        net = gamma_net(D, K, sign="relu").double()
         features = torch.ones(3, D, dtype=torch.float64)
         if float(net.unclipped(features).max()) > 0:
             net.weight.data.neg_()
