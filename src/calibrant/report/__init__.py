@@ -30,23 +30,19 @@ Form: TypeAlias = Literal["json", "markdown", "html"]
 
 _FORMS: dict[str, Form] = {".json": "json", ".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm": "html"}
 _RENDERERS = {"json": to_json, "markdown": to_markdown, "html": to_html}
-# The module of each record's page.
+# Records that have a page, and the module that makes it: clamping_page in clamping, and so on.
 _PAGES = {
     "ClampingEvaluation": "clamping", "Comparison": "comparison", "Diagnosis": "diagnosis", "Evaluation": "evaluation",
 }  # fmt: skip
-_LATER = {
-    "clamping_page": "clamping", "clamping_verdict": "clamping", "comparison_page": "comparison",
-    "comparison_verdict": "comparison", "diagnosis_page": "diagnosis", "diagnosis_verdict": "diagnosis",
-    "show": "terminal",
-}  # fmt: skip
+_LATER = {f"{module}_{what}": module for module in _PAGES.values() for what in ("page", "verdict")} | {
+    "show": "terminal"
+}
 
 
 def page_of(record: Any, **options: Any) -> Page:
-    """Return the page of a record.
+    """Return the page of a record: an evaluation, a comparison, a clamped network's evaluation, or a diagnosis.
 
-    Args:
-        record: An evaluation, a comparison, a clamped network's evaluation, or a diagnosis.
-        options: Arguments of the page, such as ``source``.
+    ``options`` are arguments of its page, such as ``source``.
 
     Raises:
         InputError: If there is no page for such an object.
@@ -54,20 +50,12 @@ def page_of(record: Any, **options: Any) -> Page:
     kind = type(record).__name__
     if kind not in _PAGES:
         raise InputError(f"record must be one of {', '.join(_PAGES)}; got {kind}.")
-    page: Page = getattr(import_module(f"calibrant.report.{_PAGES[kind]}"), f"{_PAGES[kind]}_page")(record, **options)
+    page: Page = __getattr__(f"{_PAGES[kind]}_page")(record, **options)
     return page
 
 
 def write(page: Page, path: Path, *, form: Form | None = None) -> Path:
-    """Write a page to a file, whole or not at all.
-
-    Args:
-        page: The report.
-        path: The file.
-        form: What to write; the ending of the file decides unless given.
-
-    Returns:
-        The file.
+    """Write a page to a file, whole or not at all, and return the file; its ending decides the form unless given.
 
     Raises:
         InputError: If neither the form nor a known ending is given.
@@ -82,7 +70,7 @@ def write(page: Page, path: Path, *, form: Form | None = None) -> Path:
     return path
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'calibrant.report' has no attribute {name!r}")
     return getattr(import_module(f"calibrant.report.{_LATER[name]}"), name)

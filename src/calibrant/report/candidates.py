@@ -25,22 +25,16 @@ class SeedCell(NamedTuple):
 
     @property
     def side(self) -> Side:
-        """Whether it is clearly better or worse than the baseline's."""
         return "alike" if self.difference is None else self.difference.side
 
-    @property
-    def marks(self) -> str:
-        """The marks of both tests."""
-        return ("" if self.test is None else _OVER_SEEDS[self.test.side]) + _SIDES[self.side]
-
-    def cell(self, digits: int = 4) -> Cell:
-        """Return mean and deviation with the marks."""
-        return Cell(spread_text(self.spread, digits), self.side, self.marks)
+    def cell(self, text: str | None = None) -> Cell:
+        """Return mean and deviation, or another text, with the marks of both tests."""
+        marks = ("" if self.test is None else _OVER_SEEDS[self.test.side]) + _SIDES[self.side]
+        return Cell(spread_text(self.spread) if text is None else text, self.side, marks)
 
     def mean(self) -> Cell:
         """Return the mean with the marks."""
-        mean = self.spread.mean
-        return Cell("–" if math.isnan(mean) else f"{mean:.4f}", self.side, self.marks)
+        return self.cell("–" if math.isnan(self.spread.mean) else f"{self.spread.mean:.4f}")
 
 
 def spread_text(spread: Spread, digits: int = 4) -> str:
@@ -92,11 +86,9 @@ def verdict_words(verdict: CandidateVerdict, candidate: str, baseline: str) -> s
 
     If both have a single run, the sentence says so: another seed may reverse it.
     """
-    raw, scaled = verdict.raw_ece, verdict.ece_after_temperature
-    auroc, accuracy = verdict.auroc, verdict.accuracy
-    undefined = _no_auroc(
-        {candidate: (auroc.candidate, accuracy.candidate), baseline: (auroc.baseline, accuracy.baseline)}
-    )
+    raw, scaled, auroc, accuracy = verdict.raw_ece, verdict.ece_after_temperature, verdict.auroc, verdict.accuracy
+    numbers = {candidate: (auroc.candidate, accuracy.candidate), baseline: (auroc.baseline, accuracy.baseline)}
+    undefined = _no_auroc(numbers)
     if raw.side == scaled.side == auroc.side == "alike":
         missing = "no number after temperature scaling, which could not be fitted"
         after = missing if _is_missing(scaled) else f"after temperature scaling {_pair(scaled, 3)}"
@@ -112,12 +104,7 @@ def verdict_words(verdict: CandidateVerdict, candidate: str, baseline: str) -> s
 
 
 def baseline_words(words: str) -> str:
-    """Return what sentences call the baseline: a long name is written once, and not in every one.
-
-    Example:
-        >>> baseline_words("cross-entropy")
-        'cross-entropy'
-    """
+    """Return what sentences call the baseline: a long name is written once, and not in every one."""
     return words if len(words) <= _LONGEST_NAME else "the baseline"
 
 
@@ -127,15 +114,10 @@ def basis_words(verdict: CandidateVerdict, n: int) -> str:
     samples = f"on the same {counted(n, 'test sample')}"
     if runs == others == 1:
         basis = f"Single runs, {samples}: the noise of samples is known, that of seeds is not."
-    elif 1 in {runs, others}:
-        basis = (
-            f"{counted(runs, 'run')} against {counted(others, 'run')}, {samples}: the noise of samples and of seeds, "
-            "where a single run is assumed to vary as those of the other side do."
-        )
     else:
-        basis = (
-            f"{counted(runs, 'run')} against {counted(others, 'run')}, {samples}: the noise of samples and of seeds."
-        )
+        single = ", where a single run is assumed to vary as those of the other side do" * (1 in {runs, others})
+        both = f"{counted(runs, 'run')} against {counted(others, 'run')}"
+        basis = f"{both}, {samples}: the noise of samples and of seeds{single}."
     return basis if candidates == 1 else f"{basis} Corrected for {candidates} comparisons at once (Holm)."
 
 
@@ -151,10 +133,8 @@ def _no_auroc(metrics: Mapping[str, tuple[float, float]]) -> str:
 def _ece_words(candidate: str, baseline: str, raw: Difference, scaled: Difference) -> str:
     """Return the ECE before and after temperature scaling."""
     if raw.side == "alike" and scaled.side == "alike" and not _is_missing(scaled):
-        return (
-            f"{candidate} does not change ECE clearly, neither raw ({_pair(raw, 3)} for {baseline}) nor after "
-            f"temperature scaling ({_pair(scaled, 3)})"
-        )
+        before, after = f"raw ({_pair(raw, 3)} for {baseline})", f"after temperature scaling ({_pair(scaled, 3)})"
+        return f"{candidate} does not change ECE clearly, neither {before} nor {after}"
     if raw.side == "alike":
         text = f"{candidate} does not change raw ECE clearly ({_pair(raw, 3)} for {baseline})"
     else:
@@ -197,8 +177,6 @@ def _pair(change: Difference, digits: int) -> str:
 
 def _texts(change: Difference, digits: int) -> tuple[str, str]:
     """Return both numbers, with as many digits as it takes to distinguish them where they differ clearly."""
-    texts = short_text(change.candidate, digits), short_text(change.baseline, digits)
-    while change.side != "alike" and texts[0] == texts[1] and digits < _MOST_DIGITS:
-        digits += 1
-        texts = short_text(change.candidate, digits), short_text(change.baseline, digits)
-    return texts
+    most = digits if change.side == "alike" else _MOST_DIGITS
+    texts = [(short_text(change.candidate, by), short_text(change.baseline, by)) for by in range(digits, most + 1)]
+    return next((pair for pair in texts if pair[0] != pair[1]), texts[-1])

@@ -6,42 +6,13 @@ from pathlib import PurePath
 from typing import Any
 
 from calibrant.clamping import CLAMPED, REFITTED, ClampingEvaluation, ClampingOutcome, ClampingSummary, clamping_metrics
-from calibrant.comparison import TEMPERATURE, UNCALIBRATED, MethodResult
+from calibrant.comparison import TEMPERATURE, UNCALIBRATED
 from calibrant.errors import Caveat
 from calibrant.evidence import Difference
 from calibrant.maps import Scale
-from calibrant.report.comparison import (
-    accuracy_sentences,
-    difference_words,
-    held_out_facts,
-    held_out_fields,
-    held_out_settings,
-    method_fields,
-    method_notes,
-    points_words,
-    separation_words,
-)
-from calibrant.report.page import (
-    Cell,
-    Page,
-    Row,
-    Section,
-    Table,
-    Tone,
-    Verdict,
-    arrow,
-    code,
-    comparison_cell,
-    counted,
-    difference_text,
-    document,
-    estimate_text,
-    number_text,
-    p_text,
-    percent_text,
-    sentence,
-    table,
-)
+from calibrant.report import comparison, page
+from calibrant.report.comparison import difference_words, method_fields, points_words
+from calibrant.report.page import Cell, Page, Row, Section, Table, Tone, Verdict, code, counted, table
 
 _BRIEF = ("accuracy", "nll", "ece", "auroc")
 _LEGEND = (
@@ -79,33 +50,27 @@ def clamping_page(
         calibration: File of the calibration samples.
         test: File of the test samples.
     """
-    trials = [Section("Strengths tried on the calibration samples", (_trials(record.summary),))]
+    summary = record.summary
+    sections = [Section("Metrics and differences", _metrics(record), legend=_LEGEND)]
+    if record.parts:
+        legend = " ".join(_PARTS[part.name] for part in record.parts)
+        sections.append(Section("δ and the head apart", (_apart(record),), legend=legend))
+    if summary.trials:
+        sections.append(Section("Strengths tried on the calibration samples", (_trials(summary),)))
+    # The verdict has the outcome of cross-validation, but not why it failed.
+    failed = summary.outcome is ClampingOutcome.cross_validation_failed
+    notes = comparison.method_notes([*record.failures, *record.methods[:-1], *record.parts])
     return Page(
         title="Neural Clamping",
         source=f"{calibration.name} → {test.name}" if calibration and test else None,
-        facts=held_out_facts(record),
+        facts=comparison.held_out_facts(record),
         verdict=clamping_verdict(record),
         tone=_tone(record),
         brief=(Section("", (_brief(record),), legend=_LEGEND),),
         full_hint="All metrics and differences, δ and the head apart, the strengths tried, the fit",
-        sections=(
-            Section("Metrics and differences", (_values(record), _differences(record)), legend=_LEGEND),
-            *(
-                [
-                    Section(
-                        "δ and the head apart",
-                        (_apart(record),),
-                        legend=" ".join(_PARTS[part.name] for part in record.parts),
-                    )
-                ]
-                if record.parts
-                else []
-            ),
-            *(trials if record.summary.trials else []),
-            Section("The fit", items=tuple(_facts(record))),
-        ),
-        notes=(*method_notes([*record.failures, *record.methods[:-1], *record.parts]), *_fit_notes(record.summary)),
-        settings=held_out_settings(record),
+        sections=(*sections, Section("The fit", items=tuple(_facts(record)))),
+        notes=(*notes, *(summary.all_notes if failed else summary.notes)),
+        settings=comparison.held_out_settings(record),
         data=lambda: _document(record, network, calibration, test),
     )
 
@@ -133,18 +98,18 @@ def _document(
     effect = None
     if record.effect is not None:
         effect = {"with": record.with_delta, "without": record.without_delta, "changes": record.effect}
-    return document(
+    return page.document(
         "calibrant.clamping/1",
         {
-            **held_out_fields(record, calibration=calibration, test=test),
+            **comparison.held_out_fields(record, calibration=calibration, test=test),
             "network": network,
             "verdict": clamping_verdict(record),
             "delta": {"norm": record.norm, "largest": record.largest, "effect": effect},
             "temperature": record.temperature,
             "head": record.head,
-            "methods": [method_fields(method) for method in record.methods],
-            "parts": [method_fields(method) for method in record.parts],
-            "failures": [method_fields(method) for method in record.failures],
+            "methods": list(map(method_fields, record.methods)),
+            "parts": list(map(method_fields, record.parts)),
+            "failures": list(map(method_fields, record.failures)),
             "fit": record.summary.as_dict(),
         },
     )
@@ -158,14 +123,14 @@ def _brief(record: ClampingEvaluation) -> Table:
     pair = _pairs(record)[0]
     rows = [
         [
-            arrow(metric.name, metric.lower_is_better),
-            *(number_text(method.metrics[metric.name].value) for method in record.methods),
+            page.arrow(metric.name, metric.lower_is_better),
+            *(page.number_text(method.metrics[metric.name].value) for method in record.methods),
             *_compared(record, pair, metric.name),
         ]
         for metric in clamping_metrics()
         if metric.name in _BRIEF
     ]
-    return table(["metric", *(method.name for method in record.methods), *_pair_headings(pair)], rows)
+    return table(["metric", *(method.name for method in record.methods), " − ".join(pair), "p"], rows)
 
 
 def _pairs(record: ClampingEvaluation) -> list[tuple[str, str]]:
@@ -176,57 +141,37 @@ def _pairs(record: ClampingEvaluation) -> list[tuple[str, str]]:
     return list(dict.fromkeys(pairs))
 
 
-def _pair_headings(pair: tuple[str, str]) -> list[str]:
-    return [f"{pair[0]} − {pair[1]}", "p"]
-
-
 def _compared(record: ClampingEvaluation, pair: tuple[str, str], metric: str) -> list[Cell | str]:
     """Return the paired difference of two methods and its p-value."""
     method = record.find(pair[0])
     assert method is not None, "only methods with metrics are compared"
     change = method.differences[pair[1]][metric]
-    return [comparison_cell(difference_text(change), change.side), p_text(change.p)]
+    return [page.difference_cell(change), page.p_text(change.p)]
 
 
-def _values(record: ClampingEvaluation) -> Table:
-    """Return each metric with its interval, for every method."""
-    rows = [
-        [
-            arrow(metric.name, metric.lower_is_better),
-            *(estimate_text(method.metrics[metric.name]) for method in record.methods),
-        ]
-        for metric in clamping_metrics()
+def _metrics(record: ClampingEvaluation) -> tuple[Table, Table]:
+    """Return each metric with its interval for every method, and the paired differences of every pair."""
+    metrics, pairs = clamping_metrics(), _pairs(record)
+    values = [
+        [page.arrow(one.name, one.lower_is_better), *(page.estimate_text(m.metrics[one.name]) for m in record.methods)]
+        for one in metrics
     ]
-    return table(["metric", *(method.name for method in record.methods)], rows)
-
-
-def _differences(record: ClampingEvaluation) -> Table:
-    """Return the paired differences of every pair."""
-    pairs = _pairs(record)
-    rows = [
-        [metric.name, *(cell for pair in pairs for cell in _compared(record, pair, metric.name))]
-        for metric in clamping_metrics()
-    ]
-    return table(["metric", *(text for pair in pairs for text in _pair_headings(pair))], rows)
+    changes = [[one.name, *(cell for pair in pairs for cell in _compared(record, pair, one.name))] for one in metrics]
+    headings = [text for pair in pairs for text in (" − ".join(pair), "p")]
+    return table(["metric", *(m.name for m in record.methods)], values), table(["metric", *headings], changes)
 
 
 def _apart(record: ClampingEvaluation) -> Table:
     """Return the metrics with δ and without, each with its head."""
-    has_temperature = record.temperature is not None
     rows: list[Row] = []
     for method in (record.find(record.head), *record.parts, record.clamped):
         if method is not None:
             delta = "δ*" if method.name in {CLAMPED, REFITTED} else "0"
-            temperature = [f"{_temperature(record, method):.4f}"] if has_temperature else []
-            values = [estimate_text(method.metrics[name]) for name in ("nll", "ece", "accuracy")]
-            rows.append([code(method.name), delta, *temperature, *values])
-    return table(["", "δ", *["T"] * has_temperature, "nll ↓", "ece ↓", "accuracy ↑"], rows)
-
-
-def _temperature(record: ClampingEvaluation, method: MethodResult) -> float:
-    fitted = float(method.map.temperature) if isinstance(method.map, Scale) else record.temperature
-    assert fitted is not None, "the head is a temperature"
-    return fitted
+            fitted = float(method.map.temperature) if isinstance(method.map, Scale) else record.temperature
+            temperature = "" if record.temperature is None else f"{fitted:.4f}"
+            values = [page.estimate_text(method.metrics[name]) for name in ("nll", "ece", "accuracy")]
+            rows.append([code(method.name), delta, temperature, *values])
+    return table(["", "δ", "T", "nll ↓", "ece ↓", "accuracy ↑"], rows)
 
 
 def _trials(summary: ClampingSummary) -> Table:
@@ -235,10 +180,8 @@ def _trials(summary: ClampingSummary) -> Table:
     for trial in summary.trials:
         change = f"{trial.change:+.5f} ± {trial.standard_error:.5f}"
         tried.append((trial.strength, f"{trial.strength:.3g}", change, f"{trial.norm:.3g}"))
-    rows: list[Row] = []
-    for strength, *texts in tried:
-        is_chosen = strength == summary.strength
-        rows.append([Cell(texts[0], bold=is_chosen, mark="←" * is_chosen), *texts[1:]])
+    chosen = summary.strength
+    rows = [[Cell(text, bold=by == chosen, mark="←" * (by == chosen)), *texts] for by, text, *texts in tried]
     return table(["λ per sample", "change of held-out log-loss (± standard error)", "‖δ‖"], rows)
 
 
@@ -257,32 +200,28 @@ def _facts(record: ClampingEvaluation) -> list[str]:
     return facts
 
 
-def _fit_notes(summary: ClampingSummary) -> list[str]:
-    """Return the notes of the fit; the verdict has the outcome of cross-validation, but not why it failed."""
-    failed = summary.outcome is ClampingOutcome.cross_validation_failed
-    return list(summary.all_notes if failed else summary.notes)
-
-
 # Words.
 
 
 def clamping_verdict(record: ClampingEvaluation) -> Verdict:
     """Put the evaluation of a clamped network into words."""
-    return Verdict(
-        headline=_headline(record),
-        findings=[
-            *map(sentence, record.cautions),
-            *_effect(record),
-            *_temperature_alone(record),
-            *_cross_validated(record.summary),
-            *_gains(record),
-            *_changed(record),
-            *separation_words(record.clamped),
-            *_calibration(record),
-            *_size(record),
-        ],
-        next_steps=_next_steps(record),
-    )
+    findings = [
+        *map(page.sentence, record.cautions),
+        *_effect(record),
+        *_temperature_alone(record),
+        *_cross_validated(record.summary),
+        *_gains(record),
+        *_changed(record),
+        *comparison.separation_words(record.clamped),
+    ]
+    if record.effect is None:  # it has the calibration error
+        others = [f"{method.metrics['ece'].value:.4f} for {method.name}" for method in record.methods[:-1]]
+        findings.append(f"Its ECE is {record.clamped.metrics['ece'].value:.4f}, against {', '.join(others)}.")
+    if record.has_delta:
+        at = "" if record.temperature is None else f", and T = {record.temperature:.3f}"
+        size = f"‖δ‖ is {record.norm:.4g}, its largest entry {record.largest:.4g} in the network's own units{at}."
+        findings.append(size)
+    return Verdict(_headline(record), findings, _next_steps(record))
 
 
 def _headline(record: ClampingEvaluation) -> str:
@@ -294,31 +233,25 @@ def _headline(record: ClampingEvaluation) -> str:
 
 
 def _answer(record: ClampingEvaluation) -> str:
-    effect = record.effect
+    """Return whether δ helps, in a sentence, and what its head does where that differs."""
+    effect, answer, samples = record.effect, _head(record.baseline), counted(record.n_test, "test sample")
     if effect is None:
-        change = record.clamped.differences[record.baseline]["nll"]
-        return (
-            "Whether δ helps is unknown, because a temperature could not be fitted both with it and without. The "
-            f"log-loss of the clamped network is {difference_words(change)} than that of "
-            f"{_head(record.baseline)}, on {counted(record.n_test, 'test sample')}."
-        )
-    return _effect_headline(record, effect) + _against_temperature(record, effect["nll"])
-
-
-def _effect_headline(record: ClampingEvaluation, effect: Mapping[str, Difference]) -> str:
-    """Return whether δ helps, in a sentence."""
-    change, answer = effect["nll"], _head(record.baseline)
+        unknown = "Whether δ helps is unknown, because a temperature could not be fitted both with it and without."
+        by = difference_words(record.clamped.differences[record.baseline]["nll"])
+        return f"{unknown} The log-loss of the clamped network is {by} than that of {answer}, on {samples}."
+    change, last = effect["nll"], _against_temperature(record, effect["nll"])
     after = f"{change.candidate:.4f}{' (T refitted)' if record.with_delta == REFITTED else ''}"
-    samples = counted(record.n_test, "test sample")
     numbers = f"from {change.baseline:.4f} ({_head(record.head)}) to {after} on {samples}{_though(effect)}"
     if math.isnan(change.p):
-        return f"Whether δ helps is unknown, because the test samples show no spread: the log-loss goes {numbers}."
+        return (
+            f"Whether δ helps is unknown, because the test samples show no spread: the log-loss goes {numbers}.{last}"
+        )
     if change.side == "better":
-        return f"δ helps: it lowers the log-loss {numbers}."
+        return f"δ helps: it lowers the log-loss {numbers}.{last}"
     if change.side == "worse":
-        return f"δ does harm here: it raises the log-loss {numbers}. Use {answer}."
+        return f"δ does harm here: it raises the log-loss {numbers}. Use {answer}.{last}"
     by = "by enough to matter" if change.is_significant else "beyond noise"
-    return f"δ does not change the log-loss {by}, {numbers}: use {answer}, which is simpler."
+    return f"δ does not change the log-loss {by}, {numbers}: use {answer}, which is simpler.{last}"
 
 
 def _though(effect: Mapping[str, Difference]) -> str:
@@ -394,10 +327,8 @@ def _temperature_alone(record: ClampingEvaluation) -> list[str]:
     if alone is None or best is None or refitted is None:
         return []
     assert refitted.map is not None, "a fitted method has a map"
-    with_delta, without = (
-        difference_words(change["nll"])
-        for change in (record.clamped.differences[REFITTED], alone.differences[TEMPERATURE])
-    )
+    with_delta = difference_words(record.clamped.differences[REFITTED]["nll"])
+    without = difference_words(alone.differences[TEMPERATURE]["nll"])
     optimum = float(refitted.map.get_buffer("temperature"))
     text = f"T alone: it is {record.temperature:.3f}, and {optimum:.3f} would be the best with δ, so the log-loss is"
     return [f"{text} {with_delta}; without δ it is {without} than that of temperature scaling."]
@@ -412,9 +343,7 @@ def _cross_validated(summary: ClampingSummary) -> list[str]:
     n, which = len(summary.trials), "best" if math.isinf(summary.strength) else "chosen one"
     strength = f"the {which} of {n} strengths" if n > 1 else "the one strength tried"
     change = f"{chosen.change:+.4f} ± {chosen.standard_error:.4f} (standard error) against δ = 0"
-    last = (
-        f". That is optimistic, as it was chosen from {n} on the same folds; the test samples decide" if n > 1 else ""
-    )
+    last = f". That is optimistic, as it was chosen from {n} on the same folds; the test samples decide" * (n > 1)
     text = f"Cross-validated on the calibration samples, {strength}, λ = {chosen.strength:.3g} per sample,"
     return [f"{text} changes the log-loss by {change}{last}."]
 
@@ -434,23 +363,8 @@ def _gains(record: ClampingEvaluation) -> list[str]:
 def _changed(record: ClampingEvaluation) -> list[str]:
     """Return how many predictions change, and the accuracy where its change differs from that by δ alone."""
     if record.effect is None or record.without_delta not in {TEMPERATURE, UNCALIBRATED}:
-        return accuracy_sentences(record.clamped)
-    return [f"It changes the predicted class of {percent_text(record.clamped.changed)} of samples."]
-
-
-def _calibration(record: ClampingEvaluation) -> list[str]:
-    """Return the calibration error, where the effect of δ alone does not have it."""
-    if record.effect is not None:
-        return []
-    others = [f"{method.metrics['ece'].value:.4f} for {method.name}" for method in record.methods[:-1]]
-    return [f"Its ECE is {record.clamped.metrics['ece'].value:.4f}, against {', '.join(others)}."]
-
-
-def _size(record: ClampingEvaluation) -> list[str]:
-    if not record.has_delta:
-        return []
-    at = "" if record.temperature is None else f", and T = {record.temperature:.3f}"
-    return [f"‖δ‖ is {record.norm:.4g}, its largest entry {record.largest:.4g} in the network's own units{at}."]
+        return comparison.accuracy_sentences(record.clamped)
+    return [f"It changes the predicted class of {page.percent_text(record.clamped.changed)} of samples."]
 
 
 def _next_steps(record: ClampingEvaluation) -> list[str]:

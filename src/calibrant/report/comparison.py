@@ -10,37 +10,12 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from calibrant.calibrators import Auto
-from calibrant.comparison import (
-    TEMPERATURE,
-    UNCALIBRATED,
-    Comparison,
-    MethodResult,
-    WhyUncalibrated,
-    comparison_metrics,
-)
+from calibrant.comparison import TEMPERATURE, UNCALIBRATED, Comparison, MethodResult, comparison_metrics
+from calibrant.comparison import WhyUncalibrated as Why
 from calibrant.evidence import Difference
+from calibrant.report import page
 from calibrant.report.evaluation import plain_estimates
-from calibrant.report.page import (
-    Cell,
-    Page,
-    Row,
-    Section,
-    Table,
-    Tone,
-    Verdict,
-    arrow,
-    code,
-    comparison_cell,
-    counted,
-    difference_text,
-    document,
-    estimate_text,
-    number_text,
-    p_text,
-    percent_text,
-    sentence,
-    table,
-)
+from calibrant.report.page import Cell, Page, Row, Section, Table, Verdict, code, counted, sentence, table
 
 if TYPE_CHECKING:
     from calibrant.clamping import ClampingEvaluation
@@ -51,6 +26,7 @@ _SHOWN = 0.00005  # the least difference that four decimals show
 _BRIEF = ("nll", "brier", "ece")
 _PLANNED = "temperature scaling against the uncalibrated model is one planned test, not corrected"
 _LOWER = {metric.name: metric.lower_is_better for metric in comparison_metrics()}
+_TONES: dict[Why | None, page.Tone] = {Why.too_few_samples: "open", Why.nothing_fitted: "bad"}
 
 
 def comparison_page(
@@ -72,7 +48,7 @@ def comparison_page(
         facts=held_out_facts(comparison),
         verdict=comparison_verdict(comparison),
         brief_findings=tuple(_main_findings(comparison, chosen)),
-        tone=_tone(comparison),
+        tone="open" if comparison.cautions else _TONES.get(comparison.why_uncalibrated, "good"),
         brief=(Section("", (_leaderboard(comparison, is_brief=True),), legend=_legend(comparison, is_brief=True)),),
         full_hint="More findings, all metrics and differences" + (f", {counted(len(notes), 'note')}" if notes else ""),
         sections=(
@@ -90,16 +66,6 @@ def comparison_page(
     )
 
 
-def _tone(comparison: Comparison) -> Tone:
-    if comparison.cautions:
-        return "open"
-    tones: dict[WhyUncalibrated | None, Tone] = {
-        WhyUncalibrated.too_few_samples: "open",
-        WhyUncalibrated.nothing_fitted: "bad",
-    }
-    return tones.get(comparison.why_uncalibrated, "good")
-
-
 # Numbers.
 
 
@@ -107,7 +73,7 @@ def _leaderboard(comparison: Comparison, *, is_brief: bool = False) -> Table:
     """Return the methods in order, with the log-loss relative to the baseline and other metrics."""
     names = _BRIEF if is_brief else tuple(name for name in _LOWER if name != "accuracy")
     best = {name: _best(comparison, name) for name in names}
-    header = ["method", *(arrow(name, _LOWER[name]) for name in names), "accuracy", *["fit, s"] * (not is_brief)]
+    header = ["method", *(page.arrow(name, _LOWER[name]) for name in names), "accuracy", *["fit, s"] * (not is_brief)]
     header.insert(2, f"nll − {comparison.baseline}")
     rows: list[Row] = []
     for method in comparison.methods:
@@ -121,8 +87,8 @@ def _leaderboard(comparison: Comparison, *, is_brief: bool = False) -> Table:
         for metric in names:
             text = _digits(method.metrics[metric].value, metric)
             side = "alike" if against is None else against[metric].side
-            cells.append(comparison_cell(text, side, bold=text == best[metric]))
-        cells.insert(1, "–" if against is None else difference_text(against["nll"]))
+            cells.append(page.comparison_cell(text, side, bold=text == best[metric]))
+        cells.insert(1, "–" if against is None else page.difference_text(against["nll"]))
         change = method.differences[UNCALIBRATED]["accuracy"].value if UNCALIBRATED in method.differences else 0.0
         seconds = f"{method.seconds:.2f}" if method.seconds < 9.995 else f"{method.seconds:.0f}"
         rows.append([name, *cells, f"{100 * change:+.2f}" if change else "0", *[seconds] * (not is_brief)])
@@ -137,11 +103,11 @@ def _best(comparison: Comparison, metric: str) -> str:
 
 def _digits(value: float, metric: str) -> str:
     """Return four decimals, or five for the classwise error, which many classes make small."""
-    return f"{value:.5f}" if metric == "sce" and value >= 0 else number_text(value)
+    return f"{value:.5f}" if metric == "sce" and value >= 0 else page.number_text(value)
 
 
 def _intervals(comparison: Comparison) -> Table:
-    rows = [[code(m.name), *map(estimate_text, m.metrics.values())] for m in comparison.fitted]
+    rows = [[code(m.name), *map(page.estimate_text, m.metrics.values())] for m in comparison.fitted]
     return table(["method", *comparison.best.metrics], rows)
 
 
@@ -150,8 +116,8 @@ def _differences(comparison: Comparison, baseline: str) -> Table:
     for method in comparison.fitted:
         if baseline in method.differences:
             changes = method.differences[baseline]
-            first, *others = (comparison_cell(difference_text(change), change.side) for change in changes.values())
-            tests = [p_text(changes["nll"].p), p_text(changes["nll"].corrected_p)]
+            first, *others = map(page.difference_cell, changes.values())
+            tests = [page.p_text(changes["nll"].p), page.p_text(changes["nll"].corrected_p)]
             rows.append([code(method.name), first, *tests, *others])
     first_name, *names = comparison.best.metrics
     return table(["method", first_name, "p", "corrected", *names], rows)
@@ -176,18 +142,13 @@ def _document(comparison: Comparison, calibration: PurePath | None, test: PurePa
     ("better", "worse", "alike"); ``to_best``, the same for nll against the best; ``changed``, ``seconds``;
     ``own_samples``, the scores ``before`` and ``after`` of the samples of the fit, means over ``n`` of them; ``notes``.
     """
-    return document(
-        "calibrant.comparison/1",
-        {
-            **held_out_fields(comparison, calibration=calibration, test=test),
-            "verdict": comparison_verdict(comparison),
-            "recommended": comparison.recommended.name,
-            "methods": [
-                method_fields(method) | ({} if method.failure is not None else {"to_best": method.to_best})
-                for method in comparison.methods
-            ],
-        },
-    )
+    methods = [
+        method_fields(method) | ({} if method.failure is not None else {"to_best": method.to_best})
+        for method in comparison.methods
+    ]
+    words = {"verdict": comparison_verdict(comparison), "recommended": comparison.recommended.name}
+    shared = held_out_fields(comparison, calibration=calibration, test=test)
+    return page.document("calibrant.comparison/1", {**shared, **words, "methods": methods})
 
 
 # Words.
@@ -195,29 +156,33 @@ def _document(comparison: Comparison, calibration: PurePath | None, test: PurePa
 
 def comparison_verdict(comparison: Comparison) -> Verdict:
     """Put a comparison into words."""
-    chosen = comparison.recommended
-    return Verdict(
-        headline=_headline(comparison, chosen),
-        findings=[
-            *_main_findings(comparison, chosen),
-            *_alike(comparison),
-            *separation_words(chosen),
-            *_calibration(comparison, chosen),
-            *_harmful(comparison),
-        ],
-        next_steps=_next_steps(comparison, chosen),
-    )
+    chosen, best = comparison.recommended, comparison.best
+    alike = [m.name for m in comparison.fitted if m.to_best is not None and m.to_best.side == "alike"]
+    harmful = [m.name for m in comparison.fitted if _side(m, UNCALIBRATED, "nll") == "worse"]
+    findings = [
+        *_main_findings(comparison, chosen),
+        *([f"On these samples {best.name} is not clearly better than {_listed(alike)}."] if alike else []),
+        *separation_words(chosen),
+        _calibration(comparison, chosen),
+        *([f"Clearly worse than {_NAMES[UNCALIBRATED]}: {_listed(harmful)}."] if harmful else []),
+    ]
+    return Verdict(_headline(comparison, chosen), findings, _next_steps(comparison, chosen))
+
+
+def _side(method: MethodResult, baseline: str, metric: str) -> str | None:
+    return method.differences[baseline][metric].side if baseline in method.differences else None
 
 
 def _main_findings(comparison: Comparison, chosen: MethodResult) -> list[str]:
     """Return what may change the decision."""
+    failed = [method.name for method in comparison.methods if method.failure is not None]
     return [
         *map(sentence, comparison.cautions),
         *_undecided(comparison, chosen),
         *_gains(comparison, chosen),
         *_brier(comparison, chosen),
         *accuracy_sentences(chosen),
-        *_failed(comparison),
+        *([f"Not fitted: {_listed(failed)}; see the notes for the reasons."] if failed else []),
     ]
 
 
@@ -233,9 +198,9 @@ def _headline(comparison: Comparison, chosen: MethodResult) -> str:
     if comparison.cautions and others:
         return f"No advice can be based on these two sets, for the reasons below: {none}"
     return {
-        WhyUncalibrated.nothing_helps: f"Leave the model uncalibrated: {none}",
-        WhyUncalibrated.too_few_samples: f"Too few test samples to decide whether any method helps: {none}",
-        WhyUncalibrated.nothing_fitted: "Nothing to compare: no method could be fitted on the calibration samples.",
+        Why.nothing_helps: f"Leave the model uncalibrated: {none}",
+        Why.too_few_samples: f"Too few test samples to decide whether any method helps: {none}",
+        Why.nothing_fitted: "Nothing to compare: no method could be fitted on the calibration samples.",
     }[why]
 
 
@@ -272,49 +237,34 @@ def _gains(comparison: Comparison, chosen: MethodResult) -> list[str]:
     return lines
 
 
-def _alike(comparison: Comparison) -> list[str]:
-    """Return the methods that are not worse than the best."""
-    names = [m.name for m in comparison.fitted if m.to_best is not None and m.to_best.side == "alike"]
-    if not names:
-        return []
-    return [f"On these samples {comparison.best.name} is not clearly better than {_listed(names)}."]
-
-
 def _brier(comparison: Comparison, chosen: MethodResult) -> list[str]:
     """Return where the other proper score disagrees: with the method itself, or with the choice of it."""
     lowest = min(comparison.fitted, key=lambda method: method.metrics["brier"].value)
-    if chosen.name != UNCALIBRATED and chosen.differences[UNCALIBRATED]["brier"].side == "worse":
-        change = chosen.differences[UNCALIBRATED]["brier"]
-        text = (
-            f"The Brier score, the other proper score, disagrees: that of {chosen.name} is {difference_words(change)} "
-            f"than that of {_NAMES[UNCALIBRATED]}. It weighs confident mistakes less than the log-loss does; by it, "
-            f"{lowest.name} is best."
-        )
-        return [text]
+    start = "The Brier score, the other proper score,"
+    if _side(chosen, UNCALIBRATED, "brier") == "worse":
+        change = difference_words(chosen.differences[UNCALIBRATED]["brier"])
+        differs = f"disagrees: that of {chosen.name} is {change} than that of {_NAMES[UNCALIBRATED]}."
+        weighs = "It weighs confident mistakes less than the log-loss does"
+        return [f"{start} {differs} {weighs}; by it, {lowest.name} is best."]
     has_other = chosen.name not in _NAMES and TEMPERATURE in chosen.differences
     baseline = TEMPERATURE if has_other else UNCALIBRATED
-    if lowest is chosen or baseline not in lowest.differences:
-        return []
-    is_no_better = chosen.name == baseline or chosen.differences[baseline]["brier"].side != "better"
-    if not is_no_better or lowest.differences[baseline]["brier"].side != "better":
+    is_better = _side(chosen, baseline, "brier") == "better"
+    if lowest is chosen or is_better or _side(lowest, baseline, "brier") != "better":
         return []
     but = "" if chosen.name == baseline else f", and {chosen.name} does not improve on it"
-    text = (
-        f"The Brier score, the other proper score, would choose {lowest.name}: it is "
-        f"{difference_words(lowest.differences[baseline]['brier'])} than that of {_NAMES[baseline]}, which is clearly "
-        f"better{but}."
-    )
-    return [text]
+    change = difference_words(lowest.differences[baseline]["brier"])
+    better = f"{change} than that of {_NAMES[baseline]}, which is clearly better{but}"
+    return [f"{start} would choose {lowest.name}: it is {better}."]
 
 
-def _calibration(comparison: Comparison, chosen: MethodResult) -> list[str]:
+def _calibration(comparison: Comparison, chosen: MethodResult) -> str:
     """Return the calibration error, and whether it would have chosen another method."""
     lowest = min(comparison.fitted, key=lambda method: method.metrics["ece"].value)
     is_same = chosen.name == UNCALIBRATED
     before = "" if is_same else f", before {comparison.uncalibrated.metrics['ece'].value:.4f}"
     line = f"Its ECE is {chosen.metrics['ece'].value:.4f}{before}"
     if lowest is chosen:
-        return [f"{line}, the lowest here too."]
+        return f"{line}, the lowest here too."
     gap, value = lowest.nll - chosen.nll, lowest.metrics["ece"].value
     if abs(gap) < _SHOWN:
         end = "the same."
@@ -322,33 +272,18 @@ def _calibration(comparison: Comparison, chosen: MethodResult) -> list[str]:
         end = f"{-gap:.4f} lower too."
     else:
         end = f"{gap:.4f} higher: choose by the log-loss, because a low ECE alone does not make good probabilities."
-    return [f"{line}. ECE ranks {lowest.name} first ({value:.4f}), whose log-loss is {end}"]
-
-
-def _harmful(comparison: Comparison) -> list[str]:
-    names = [
-        method.name
-        for method in comparison.fitted
-        if UNCALIBRATED in method.differences and method.differences[UNCALIBRATED]["nll"].side == "worse"
-    ]
-    return [f"Clearly worse than {_NAMES[UNCALIBRATED]}: {_listed(names)}."] if names else []
-
-
-def _failed(comparison: Comparison) -> list[str]:
-    names = [method.name for method in comparison.methods if method.failure is not None]
-    return [f"Not fitted: {_listed(names)}; see the notes for the reasons."] if names else []
+    return f"{line}. ECE ranks {lowest.name} first ({value:.4f}), whose log-loss is {end}"
 
 
 def _next_steps(comparison: Comparison, chosen: MethodResult) -> list[str]:
     first = ["Resolve the warning above first, then compare again: the answer may change."] * bool(comparison.cautions)
     if comparison.why_uncalibrated is not None:
-        return first or [
-            {
-                WhyUncalibrated.nothing_helps: "Leave the model uncalibrated: recalibrating could only add noise.",
-                WhyUncalibrated.too_few_samples: "Compare on more test samples; until then use no calibration.",
-                WhyUncalibrated.nothing_fitted: "Fit on other samples: the notes say what they must have.",
-            }[comparison.why_uncalibrated]
-        ]
+        steps = {
+            Why.nothing_helps: "Leave the model uncalibrated: recalibrating could only add noise.",
+            Why.too_few_samples: "Compare on more test samples; until then use no calibration.",
+            Why.nothing_fitted: "Fit on other samples: the notes say what they must have.",
+        }
+        return first or [steps[comparison.why_uncalibrated]]
     step = f"Fit {chosen.name} on the calibration samples and apply it to the outputs of the model."
     if len(comparison.fitted) > 2 and chosen.name not in {TEMPERATURE, Auto.name}:
         step += " It was chosen on these test samples, so expect a little less on new ones; auto chooses without them."
@@ -356,10 +291,11 @@ def _next_steps(comparison: Comparison, chosen: MethodResult) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
+    """Return ``a, b and c``, at most six of them."""
     shown = list(names)
     if len(shown) > _MOST_NAMED:
         shown = [*shown[: _MOST_NAMED - 1], f"{len(shown) - _MOST_NAMED + 1} more"]
-    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
+    return ", ".join([*shown[:-2], " and ".join(shown[-2:])])
 
 
 # Shared with the report of a clamped network.
@@ -395,12 +331,8 @@ def method_fields(method: MethodResult) -> dict[str, Any]:
     """Return one method for the JSON report: its numbers and differences, or why there are none."""
     fields: dict[str, Any] = {"name": method.name, "title": method.title, "failure": method.failure}
     if method.failure is None:
-        fields |= {
-            "metrics": plain_estimates(method.metrics),
-            "differences": method.differences,
-            "changed": method.changed,
-            "seconds": method.seconds,
-        }
+        fields |= {"metrics": plain_estimates(method.metrics), "differences": method.differences}
+        fields |= {"changed": method.changed, "seconds": method.seconds}
         summary = None if method.map is None else method.map.summary
         if summary is not None and summary.compared:
             fields["own_samples"] = {"n": summary.compared, "before": summary.before, "after": summary.after}
@@ -436,7 +368,7 @@ def accuracy_sentences(method: MethodResult) -> list[str]:
     if method.changed == 0:
         return ["It changes no prediction, so the accuracy stays the same."]
     change = method.differences[UNCALIBRATED]["accuracy"]
-    start = f"It changes the predicted class of {percent_text(method.changed)} of samples; accuracy"
+    start = f"It changes the predicted class of {page.percent_text(method.changed)} of samples; accuracy"
     if change.side == "alike":
         why = "too little to matter" if change.is_significant else "noise"
         if why == "noise" and not change.low <= 0 <= change.high:

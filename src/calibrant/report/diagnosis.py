@@ -5,48 +5,17 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from calibrant import catalogue
-from calibrant.diagnosis import (
-    Band,
-    Calibratability,
-    CandidateVerdict,
-    CoefficientCurve,
-    Diagnosis,
-    EpochCurves,
-    LearnedGroup,
-    Refinement,
-    RefinementRow,
-    SizePoint,
-)
+from calibrant.diagnosis import Band, Calibratability, CandidateVerdict, CoefficientCurve, Diagnosis, EpochCurves
+from calibrant.diagnosis.curves import LearnedGroup, SizePoint
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
-from calibrant.diagnosis.summaries import NOT_AN_IDENTITY, ORACLE, SEPARATION
+from calibrant.diagnosis.summaries import NOT_AN_IDENTITY, ORACLE, SEPARATION, Refinement, RefinementRow
 from calibrant.evidence import Side
-from calibrant.report.candidates import (
-    SeedCell,
-    baseline_words,
-    basis_words,
-    direction_text,
-    short_text,
-    spread_text,
-    verdict_words,
-)
-from calibrant.report.page import (
-    Page,
-    Row,
-    Section,
-    Table,
-    Verdict,
-    arrow,
-    code,
-    counted,
-    document,
-    p_text,
-    sentence,
-    table,
-)
+from calibrant.report import candidates, page
+from calibrant.report.candidates import SeedCell, short_text, spread_text
+from calibrant.report.page import Page, Row, Section, Table, Verdict, code, counted, sentence, table
 from calibrant.report.shift import RUN_TEST, brief_shift_sections, shift_section, shift_sentences
 
 _DRAWN = ("confidence", "right", "wrong")  # fields of a density with hundreds of points, which only a figure needs
-_FEW = 2  # number of runs up to which the standard deviation says little
 _ALL_EPOCHS, _MOST_EPOCHS = 10, 7  # most epochs that are all shown, and columns where there are more
 _LEARNED = "#.4g"  # a weight decay may be of any size
 _TERMS = {
@@ -57,16 +26,15 @@ _TERMS = {
 
 
 def diagnosis_page(record: Diagnosis, *, source: str | None = None) -> Page:
-    """Return the report of a record.
+    """Return the report of a diagnosis.
 
     Args:
         record: The numbers.
         source: Where the runs came from.
     """
-    runs, candidates = sum(len(one.seeds) for one in record.candidates), len(record.candidates)
-    trained = (
-        f"{counted(runs, 'run')} of {counted(candidates, 'candidate')}" if runs > candidates else counted(runs, "run")
-    )
+    runs, names = sum(len(one.seeds) for one in record.candidates), [one.name for one in record.candidates]
+    trained = counted(runs, "run") + (f" of {counted(len(names), 'candidate')}" if runs > len(names) else "")
+    refined = "Refinement: does confidence separate right from wrong?"
     return Page(
         title="Diagnosis",
         source=source,
@@ -79,9 +47,7 @@ def diagnosis_page(record: Diagnosis, *, source: str | None = None) -> Page:
         full_hint="All metrics, decompositions, curves and tests",
         sections=(
             Section("Calibratability: the ECE that a map leaves", (_calibratability(record),), legend=_legend(record)),
-            Section(
-                "Refinement: does confidence separate right from wrong?", (_refinement(record),), legend=_REFINEMENT
-            ),
+            Section(refined, (_refinement(record),), legend=_REFINEMENT),
             *_splits(record),
             Section("Murphy's decomposition, and the terms of equation 9", (_terms(record),), legend=_EQUATION_9),
             Section("Direction of miscalibration", (_directions(record),), legend=_DIRECTION),
@@ -111,7 +77,7 @@ def _document(record: Diagnosis) -> dict[str, Any]:
     for verdict, fields in zip(record.verdicts, plain["verdicts"], strict=True):
         fields["words"], fields["basis"] = candidate_words(record, verdict)
     bins = plain.pop("n_bins")
-    return document("calibrant.diagnosis/1", {"verdict": diagnosis_verdict(record), "bins": bins, **plain})
+    return page.document("calibrant.diagnosis/1", {"verdict": diagnosis_verdict(record), "bins": bins, **plain})
 
 
 def _in_order(record: Diagnosis, records: Iterable[Any]) -> list[Any]:
@@ -142,8 +108,7 @@ def _brief(record: Diagnosis) -> Table:
     gaps = {one.candidate: one.gap.mean for one in record.directions if one.map == UNCALIBRATED}
     rows: list[Row] = []
     for one in _in_order(record, record.calibratability):
-        row, gap = refinements[one.candidate], gaps[one.candidate]
-        auroc = SeedCell(row.metrics["auroc"], row.t_tests.get("auroc"), row.auroc_difference)
+        auroc, gap = _separation(refinements[one.candidate], "auroc"), gaps[one.candidate]
         cells = [cell.mean() for cell in (*_errors(record, one, (UNCALIBRATED, TEMPERATURE)), auroc)]
         rows.append([code(one.candidate), *cells, "–" if math.isnan(gap) else f"{gap:+.4f}"])
     header = ["candidate", "accuracy", "ece", "ece, temperature", "ece, optimal", "auroc", "confidence − accuracy"]
@@ -151,7 +116,7 @@ def _brief(record: Diagnosis) -> Table:
 
 
 def _brief_legend(record: Diagnosis) -> str:
-    seeds = "Means over seeds. " if any(len(one.seeds) > 1 for one in record.candidates) else ""
+    seeds = "Means over seeds. " * any(len(one.seeds) > 1 for one in record.candidates)
     return f"{seeds}optimal: the lowest ECE of any temperature, an oracle's. {_marks(record)}".strip()
 
 
@@ -169,35 +134,34 @@ def _calibratability(record: Diagnosis) -> Table:
     return table(["candidate", "accuracy ↑", *errors, "optimal ↓", "T", "optimal T"], rows)
 
 
+def _separation(row: RefinementRow, metric: str) -> SeedCell:
+    return SeedCell(row.metrics[metric], row.t_tests.get(metric), row.auroc_difference if metric == "auroc" else None)
+
+
 def _refinement(record: Diagnosis) -> Table:
-    rows: list[Row] = []
-    for one, row in _rows(record):
-        cells = [
-            SeedCell(row.metrics[m], row.t_tests.get(m), row.auroc_difference if m == "auroc" else None).cell()
-            for m in SEPARATION
-        ]
-        rows.append([code(one.candidate), row.map, *cells])
-    header = ["candidate", "map", *(arrow(name, catalogue.metrics[name].lower_is_better) for name in SEPARATION)]
+    rows = [
+        [code(one.candidate), row.map, *(_separation(row, metric).cell() for metric in SEPARATION)]
+        for one, row in _rows(record)
+    ]
+    header = ["candidate", "map", *(page.arrow(name, catalogue.metrics[name].lower_is_better) for name in SEPARATION)]
     return table(header, rows, text=(0, 1))
 
 
 def _splits(record: Diagnosis) -> list[Section]:
     """Return log-loss and Brier score of the networks, and how much of them a temperature removes."""
     parts = {"": "total", " calibration": "calibration", " refinement": "refinement"}
-    rows: list[Row] = []
-    header: list[str] = []
-    for one in _in_order(record, record.refinement):
-        if one.splits:
-            cells = [spread_text(getattr(split, field)) for split in one.splits.values() for field in parts.values()]
-            header = ["candidate", *(f"{score}{part}" for score in one.splits for part in parts)]
-            rows.append([code(one.candidate), *cells])
-    if not rows:
+    divided = [one for one in _in_order(record, record.refinement) if one.splits]
+    if not divided:
         return []
-    legend = (
-        "By a temperature that is cross-fitted on the test samples: calibration is what it removes, refinement what it "
-        "leaves. A richer map would remove more."
-    )
-    return [Section("Log-loss and Brier score decomposed", (table(header, rows),), legend=legend)]
+    rows = [
+        [
+            code(one.candidate),
+            *(spread_text(getattr(split, field)) for split in one.splits.values() for field in parts.values()),
+        ]
+        for one in divided
+    ]
+    header = ["candidate", *(f"{score}{part}" for score in divided[0].splits for part in parts)]
+    return [Section("Log-loss and Brier score decomposed", (table(header, rows),), legend=_SPLITS)]
 
 
 def _terms(record: Diagnosis) -> Table:
@@ -210,7 +174,7 @@ def _terms(record: Diagnosis) -> Table:
 
 
 def _directions(record: Diagnosis) -> Table:
-    texts = {(one.candidate, one.map): direction_text(one) for one in record.directions}
+    texts = {(one.candidate, one.map): candidates.direction_text(one) for one in record.directions}
     names = dict.fromkeys(one.candidate for one in _in_order(record, record.directions))
     rows = [[code(name), *(texts[name, mapping] for mapping in record.maps)] for name in names]
     return table(["candidate", *record.maps], rows)
@@ -224,9 +188,9 @@ def _tests(record: Diagnosis) -> list[Section]:
             test = one.t_tests[name]
             rows.append([
                 code(one.candidate), name, f"{change.value:+.4f}", f"{change.low:+.4f} … {change.high:+.4f}",
-                *(p_text(p, resampled=not change.covers_seeds) for p in (change.p, change.corrected_p)),
+                *(page.p_text(p, resampled=not change.covers_seeds) for p in (change.p, change.corrected_p)),
                 "" if test.note is not None else f"{test.t:.2f} ({test.df:.1f})",
-                "" if test.note is not None else p_text(test.p, resampled=False),
+                "" if test.note is not None else page.p_text(test.p, resampled=False),
             ])  # fmt: skip
     header = ["candidate", "map", "difference of ece", "95 % interval", "p", "corrected", "t (df) of runs", "p of runs"]
     title = f"Differences in ECE from {record.baseline}"
@@ -245,18 +209,13 @@ def _runs(record: Diagnosis) -> Table:
 
 
 def _curves(record: Diagnosis) -> list[Section]:
-    sections = [
-        Section(
-            f"Over a coefficient: {curve.option} of {curve.loss}", (_coefficient(curve, record),), legend=_COEFFICIENTS
-        )
-        for curve in record.coefficients
-    ]
+    sections = []
+    for curve in record.coefficients:
+        title = f"Over a coefficient: {curve.option} of {curve.loss}"
+        sections.append(Section(title, (_coefficient(curve, record),), legend=_COEFFICIENTS))
     if record.validation_sizes:
         draws = counted(record.validation_sizes[0].draws, "draw")
-        legend = (
-            f"ECE after maps fitted on so many calibration samples, mean over runs and {draws}; the last column is all "
-            "of them, once."
-        )
+        legend = f"{_SIZES} over runs and {draws}; the last column is all of them, once."
         sections.append(Section("How many calibration samples a map needs", _sizes(record), legend=legend))
     if record.epochs:
         sections.append(Section("Optimal ECE over epochs", _epochs(record), legend=_EPOCHS))
@@ -291,12 +250,11 @@ def _sizes(record: Diagnosis) -> tuple[Table, ...]:
 
 
 def _size_text(point: SizePoint, name: str) -> str:
-    spread, failed = point.ece[name], point.failed[name]
+    spread, failed, tried = point.ece[name], point.failed[name], len(point.ece[name].values)
     if math.isnan(spread.mean):
         return "–"
-    fits = len(spread.values) - failed
-    text = f"{spread.mean:.4f}" + (f" ({spread.lowest:.4f} … {spread.highest:.4f})" if fits > 1 else "")
-    return f"{text}, {failed} of {len(spread.values)} not fitted" if failed else text
+    ends = f" ({spread.lowest:.4f} … {spread.highest:.4f})" * (tried - failed > 1)
+    return f"{spread.mean:.4f}{ends}" + (f", {failed} of {tried} not fitted" if failed else "")
 
 
 def _epochs(record: Diagnosis) -> tuple[Table, ...]:
@@ -346,10 +304,10 @@ def _band_texts(curves: EpochCurves, band: Band, shown: Sequence[int], form: str
 
 def _learned(record: Diagnosis) -> Table:
     """Return the share of samples and their top logits, by the epochs in which they were learned."""
-    rows = [
-        [code(one.candidate), *map(_group_text, one.groups), spread_text(one.rank_correlation, 3)]
-        for one in _in_order(record, record.learned_epochs)
-    ]
+    rows: list[Row] = []
+    for one in _in_order(record, record.learned_epochs):
+        texts = [f"{of.share:.2f} of samples: {of.mean:.1f} ± {of.std:.1f}" if of.rows else "–" for of in one.groups]
+        rows.append([code(one.candidate), *texts, spread_text(one.rank_correlation, 3)])
     header = ["candidate", *map(_group_name, record.learned_epochs[0].groups), "rank correlation"]
     return table(header, rows)
 
@@ -358,10 +316,6 @@ def _group_name(group: LearnedGroup) -> str:
     if group.first is None:
         return "never"
     return f"epoch {group.first}" if group.first == group.last else f"epochs {group.first}–{group.last}"
-
-
-def _group_text(group: LearnedGroup) -> str:
-    return f"{group.share:.2f} of samples: {group.mean:.1f} ± {group.std:.1f}" if group.rows else "–"
 
 
 def _grouped(record: Diagnosis, records: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[Any]]:
@@ -387,6 +341,11 @@ _DIRECTION = (
     "Mean confidence − accuracy: overconfident above 0, underconfident below, neither where the 95 % interval holds 0. "
     "It is also 0 where high confidences claim too much and low ones too little."
 )
+_SPLITS = (
+    "By a temperature that is cross-fitted on the test samples: calibration is what it removes, refinement what it "
+    "leaves. A richer map would remove more."
+)
+_SIZES = "ECE after maps fitted on so many calibration samples, mean"
 _COEFFICIENTS = "The best coefficient on this curve is optimistic: it is read off the test samples."
 _EPOCHS = (
     "The lowest ECE that any temperature would give on the test samples, after so many epochs: an oracle's. The lowest "
@@ -408,14 +367,13 @@ def _legend(record: Diagnosis) -> str:
         for option, value in options.items()
         if name in catalogue.calibrators and value != catalogue.calibrators[name].settings()[option]
     ]
-    seeds = " Mean ± standard deviation over seeds." if any(len(one.seeds) > 1 for one in record.candidates) else ""
+    seeds = "Mean ± standard deviation over seeds. " * any(len(one.seeds) > 1 for one in record.candidates)
     options = f" ({', '.join(unusual)})" if unusual else ""
     legend = (
-        f"ECE with {record.n_bins} bins: uncalibrated, then after each map, fitted on the calibration samples"
-        f"{options}. optimal: the lowest of any temperature, searched on the test "
-        f"samples; an oracle, and no method.{seeds}"
+        f"ECE with {record.n_bins} bins: uncalibrated, then after each map, fitted on the calibration samples{options}."
+        f" optimal: the lowest of any temperature, searched on the test samples; an oracle, and no method. {seeds}"
     )
-    return f"{legend} {_marks(record)}".strip()
+    return f"{legend}{_marks(record)}".strip()
 
 
 def _marks(record: Diagnosis) -> str:
@@ -442,22 +400,20 @@ def diagnosis_verdict(record: Diagnosis) -> Verdict:
     words = [candidate_words(record, verdict) for verdict in record.verdicts]
     bases = list(dict.fromkeys(basis for _, basis in words))
     stories = [text if len(bases) == 1 else f"{text} ({basis.rstrip('.')})" for text, basis in words]
-    return Verdict(
-        headline=_headline(record),
-        findings=[
-            _baseline_words(record),
-            *(stories if len(stories) > 1 else []),
-            *(bases if len(bases) == 1 else []),
-            *([] if record.shift is None else shift_sentences(record.shift, _baseline(record))),
-        ],
-        next_steps=_next_steps(record),
-    )
+    findings = [
+        _baseline_words(record),
+        *(stories if len(stories) > 1 else []),
+        *(bases if len(bases) == 1 else []),
+        *([] if record.shift is None else shift_sentences(record.shift, _baseline(record))),
+    ]
+    return Verdict(_headline(record), findings, _next_steps(record))
 
 
 def candidate_words(record: Diagnosis, verdict: CandidateVerdict) -> tuple[str, str]:
     """Return the verdict on a candidate in words, and what it is based on."""
     names = {one.name: one.words for one in record.candidates}
-    return verdict_words(verdict, names[verdict.candidate], _baseline(record)), basis_words(verdict, record.n)
+    text = candidates.verdict_words(verdict, names[verdict.candidate], _baseline(record))
+    return text, candidates.basis_words(verdict, record.n)
 
 
 def _headline(record: Diagnosis) -> str:
@@ -467,10 +423,8 @@ def _headline(record: Diagnosis) -> str:
         return candidate_words(record, record.verdicts[0])[0]
     calibrated = _sides(record.verdicts, "ece_after_temperature", "is", "are", "{} calibrated")
     separated = _sides(record.verdicts, "auroc", "separates", "separate", "errors {}")
-    return (
-        f"{len(record.verdicts)} candidates against {_baseline(record)}: after temperature scaling {calibrated}; "
-        f"{separated}."
-    )
+    compared = f"{len(record.verdicts)} candidates against {_baseline(record)}"
+    return f"{compared}: after temperature scaling {calibrated}; {separated}."
 
 
 def _sides(verdicts: Iterable[CandidateVerdict], number: str, one: str, many: str, how: str) -> str:
@@ -491,38 +445,32 @@ def _baseline_words(record: Diagnosis) -> str:
     auroc = next(one for one in record.refinement if one.candidate == record.baseline).rows[0].metrics["auroc"]
     direction = next(one for one in record.directions if (one.candidate, one.map) == (record.baseline, UNCALIBRATED))
     claim = "" if direction.side == "neither" else f", {direction.side}"
-    name = _full_name(record)
-    if name != _baseline(record):
-        name += f", {_baseline(record)},"
-    is_undefined = math.isnan(auroc.mean)
-    separation = "no AUROC, as every prediction is right or every one is wrong" if is_undefined else (
-        f"AUROC {short_text(auroc.mean)}"
-    )  # fmt: skip
-    return (
-        f"{sentence(name)} itself: accuracy {short_text(mine.accuracy.mean)}, ECE "
-        f"{short_text(mine.ece[UNCALIBRATED].mean)}{claim}, after temperature scaling "
-        f"{short_text(mine.ece[TEMPERATURE].mean)}, {separation}."
+    name = _full_name(record) + ("" if _full_name(record) == _baseline(record) else f", {_baseline(record)},")
+    separation = f"AUROC {short_text(auroc.mean)}"
+    if math.isnan(auroc.mean):
+        separation = "no AUROC, as every prediction is right or every one is wrong"
+    accuracy, before, after = (
+        short_text(spread.mean) for spread in (mine.accuracy, mine.ece[UNCALIBRATED], mine.ece[TEMPERATURE])
     )
+    errors = f"ECE {before}{claim}, after temperature scaling {after}"
+    return f"{sentence(name)} itself: accuracy {accuracy}, {errors}, {separation}."
 
 
 def _next_steps(record: Diagnosis) -> list[str]:
-    fewest = min(len(one.seeds) for one in record.candidates)
-    steps = []
-    if fewest == 1:
-        steps.append(
-            "One run does not show whether a loss or luck did it: train with more seeds (--seed 0 --seed 1 --seed 2)."
-        )
-    elif fewest == _FEW:
-        steps.append("Two runs say little about their noise: a third seed narrows every interval.")
-    steps.append(
+    by_seeds = {
+        1: "One run does not show whether a loss or luck did it: train with more seeds (--seed 0 --seed 1 --seed 2).",
+        2: "Two runs say little about their noise: a third seed narrows every interval.",
+    }
+    choose = (
         "A map can remove the ECE of a network. Choose by accuracy, by the ECE after a map and by AUROC; then "
         "calibrant compare RUN/calibration.npz RUN/test.npz chooses the map."
     )
-    return steps
+    fewest = min(len(one.seeds) for one in record.candidates)
+    return [*([by_seeds[fewest]] if fewest in by_seeds else []), choose]
 
 
 def _baseline(record: Diagnosis) -> str:
-    return baseline_words(_full_name(record))
+    return candidates.baseline_words(_full_name(record))
 
 
 def _full_name(record: Diagnosis) -> str:

@@ -1,5 +1,6 @@
 """The report of an evaluation: how far the confidence can be trusted, and what to do about it."""
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -10,25 +11,8 @@ from calibrant.evidence import Difference, Estimate
 from calibrant.metrics import ScoreSplit
 from calibrant.metrics.base import Family
 from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR
-from calibrant.report.page import (
-    Cell,
-    Page,
-    Section,
-    Table,
-    Tone,
-    Verdict,
-    arrow,
-    code,
-    comparison_cell,
-    counted,
-    document,
-    interval_text,
-    number_text,
-    p_text,
-    percent_text,
-    table,
-    to_plain,
-)
+from calibrant.report import page
+from calibrant.report.page import Page, Section, Table, Tone, Verdict, code, counted, number_text, percent_text, table
 
 FAMILIES: dict[Family, str] = {
     "description": "What the predictions look like",
@@ -83,11 +67,11 @@ def evaluation_page(
         baseline: Where the baseline came from.
     """
     differences = _baseline_section(comparison, baseline)
+    classes = counted(evaluation.classes, "class", "classes") if evaluation.classes else "top label only"
     return Page(
         title="Calibration report",
         source=source,
-        facts=f"{counted(evaluation.n, 'sample')}, "
-        + (counted(evaluation.classes, "class", "classes") if evaluation.classes else "top label only"),
+        facts=f"{counted(evaluation.n, 'sample')}, {classes}",
         verdict=verdict(evaluation),
         tone=_TONES.get(evaluation.advice.step, "bad"),
         brief=(Section("", (_brief(evaluation),)), *differences),
@@ -108,44 +92,34 @@ def _document(
     ``metrics.<name>`` has ``value``, ``low`` and ``high``, and for calibration errors ``floor`` and ``p``. ``advice``
     has the ``step`` to take next, its ``reason``, and the ``samples`` that would decide where more are the step.
     """
-    fields: dict[str, Any] = to_plain(evaluation)
-    terms = evaluation.refinement_terms
-    return document(
-        "calibrant.evaluation/1",
-        {
-            "source": source,
-            "n": fields.pop("n"),
-            "classes": fields.pop("classes"),
-            "bins": fields.pop("n_bins"),
-            "seed": fields.pop("seed"),
-            "verdict": verdict(evaluation),
-            "advice": evaluation.advice,
-            **fields,
-            "metrics": plain_estimates(evaluation.metrics),
-            "murphy": fields["murphy"] | {"refinement": evaluation.murphy.refinement},
-            "refinement_terms": fields["refinement_terms"] | {"equation_9": terms.equation_9},
-            "zeros": None if evaluation.zeros is None else evaluation.zeros.as_dict(),
-            **({} if comparison is None else {"comparison": comparison}),
-        },
-    )
+    fields: dict[str, Any] = page.to_plain(evaluation)
+    first = {"bins" if name == "n_bins" else name: fields.pop(name) for name in ("n", "classes", "n_bins", "seed")}
+    fields["metrics"] = plain_estimates(evaluation.metrics)
+    fields["murphy"]["refinement"] = evaluation.murphy.refinement
+    fields["refinement_terms"]["equation_9"] = evaluation.refinement_terms.equation_9
+    fields["zeros"] = None if evaluation.zeros is None else evaluation.zeros.as_dict()
+    if comparison is not None:
+        fields["comparison"] = comparison
+    words = {"verdict": verdict(evaluation), "advice": evaluation.advice}
+    return page.document("calibrant.evaluation/1", {"source": source, **first, **words, **fields})
 
 
 def plain_estimates(metrics: Mapping[str, Estimate]) -> dict[str, dict[str, float]]:
     """Return value and bounds of each metric, and of calibration errors floor and p."""
-    return {
-        name: {
-            key: value for key, value in to_plain(estimated).items() if key not in {"floor", "p"} or value is not None
-        }
-        for name, estimated in metrics.items()
-    }
+    plain: dict[str, dict[str, float]] = page.to_plain(metrics)
+    for name, key in itertools.product(plain, ("floor", "p")):
+        if plain[name][key] is None:
+            del plain[name][key]
+    return plain
 
 
 def _brief(evaluation: Evaluation) -> Table:
     """Return the metrics that matter most."""
-    shown = [name for name in (*_BRIEF_METRICS, *_TOP_LABEL_FALLBACKS) if name in evaluation.metrics][
-        : len(_BRIEF_METRICS)
+    shown = [name for name in (*_BRIEF_METRICS, *_TOP_LABEL_FALLBACKS) if name in evaluation.metrics]
+    rows = [
+        [catalogue.metrics[name].title, _arrow(name), *_cells(evaluation.metrics[name])]
+        for name in shown[: len(_BRIEF_METRICS)]
     ]
-    rows = [[Cell(catalogue.metrics[name].title), _arrow(name), *_cells(evaluation.metrics[name])] for name in shown]
     return table(["", "", *_HEADER], rows, text=(0, 1))
 
 
@@ -153,9 +127,10 @@ def _families(evaluation: Evaluation) -> list[Section]:
     """Return all metrics, a section for every family."""
     sections = []
     for family, title in FAMILIES.items():
-        names = [name for name in evaluation.metrics if catalogue.metrics[name].family == family]
         rows = [
-            [code(_arrow(name)), catalogue.metrics[name].title, *_cells(evaluation.metrics[name])] for name in names
+            [code(_arrow(name)), catalogue.metrics[name].title, *_cells(estimated)]
+            for name, estimated in evaluation.metrics.items()
+            if catalogue.metrics[name].family == family
         ]
         if rows:
             sections.append(Section(title, (table(["metric", "", *_HEADER], rows, description=1),)))
@@ -163,12 +138,12 @@ def _families(evaluation: Evaluation) -> list[Section]:
 
 
 def _arrow(name: str) -> str:
-    return arrow(name, catalogue.metrics[name].lower_is_better)
+    return page.arrow(name, catalogue.metrics[name].lower_is_better)
 
 
 def _cells(estimated: Estimate) -> list[str]:
     floor = "" if estimated.floor is None else number_text(estimated.floor)
-    return [number_text(estimated.value), interval_text(estimated), floor, p_text(estimated.p)]
+    return [number_text(estimated.value), page.interval_text(estimated), floor, page.p_text(estimated.p)]
 
 
 def _parts(evaluation: Evaluation) -> list[str]:
@@ -196,8 +171,8 @@ def _baseline_section(comparison: Mapping[str, Difference] | None, baseline: str
     if comparison is None:
         return []
     rows = [
-        [code(name), number_text(d.baseline), number_text(d.candidate), comparison_cell(f"{d.value:+.4f}", d.side),
-         f"{d.low:+.4f} … {d.high:+.4f}", p_text(d.p)]
+        [code(name), number_text(d.baseline), number_text(d.candidate), page.comparison_cell(f"{d.value:+.4f}", d.side),
+         f"{d.low:+.4f} … {d.high:+.4f}", page.p_text(d.p)]
         for name, d in comparison.items()
     ]  # fmt: skip
     header = ["metric", "baseline", "this", "this − baseline", "95 % interval", "p"]
@@ -206,25 +181,24 @@ def _baseline_section(comparison: Mapping[str, Difference] | None, baseline: str
 
 def verdict(evaluation: Evaluation) -> Verdict:
     """Put an evaluation into words."""
-    error = evaluation.metrics["ece"]
     beyond = is_beyond_noise(evaluation.metrics)
-    return Verdict(
-        headline=_headline(evaluation, beyond=beyond),
-        findings=[
-            _noise(error, evaluation.n, beyond=beyond),
-            *(
-                f"Predictions with {percent_text(worst.low)} to {percent_text(worst.high)} confidence "
-                f"({percent_text(worst.share)} of samples) claim {percent_text(worst.confidence)} and are right "
-                f"{percent_text(worst.accuracy)} of the time."
-                for worst in evaluation.worst_bins[:1]
-            ),
-            *_classes(evaluation),
-            _separation(evaluation.metrics["auroc"], evaluation.metrics["accuracy"].value),
-            *_split(evaluation),
-            *_zeros(evaluation),
-        ],
-        next_steps=_next_steps(evaluation),
-    )
+    findings = [
+        _noise(evaluation.metrics["ece"], evaluation.n, beyond=beyond),
+        *(
+            f"Predictions with {percent_text(worst.low)} to {percent_text(worst.high)} confidence "
+            f"({percent_text(worst.share)} of samples) claim {percent_text(worst.confidence)} and are right "
+            f"{percent_text(worst.accuracy)} of the time."
+            for worst in evaluation.worst_bins[:1]
+        ),
+        *_classes(evaluation),
+        _separation(evaluation.metrics["auroc"], evaluation.metrics["accuracy"].value),
+        *_split(evaluation),
+        *_zeros(evaluation),
+    ]
+    steps = [_step(evaluation)]
+    if evaluation.metrics["auroc"].value < 0.65:
+        steps.append("Do not use confidence alone to decide which predictions to trust: it ranks them too poorly.")
+    return Verdict(_headline(evaluation, beyond=beyond), findings, steps)
 
 
 def _headline(evaluation: Evaluation, *, beyond: bool) -> str:
@@ -282,9 +256,9 @@ def _side(split: ScoreSplit) -> int:
 
 
 def _removed(score: str, split: ScoreSplit) -> str:
-    share = f"{percent_text(abs(split.calibration) / split.total)}"
+    share, removed = percent_text(abs(split.calibration) / split.total), round(split.calibration, 3)
     interval = f"{split.calibration_low:.3f} to {split.calibration_high:.3f}"
-    whole = f"Of the {score} {split.total:.3f}, one temperature would"
+    whole, doubt = f"Of the {score} {split.total:.3f}, one temperature would", "but these samples are inconclusive"
     if _side(split) > 0:
         kept = f"{split.refinement:.3f} is what one temperature cannot lower"
         return f"{whole} remove {split.calibration:.3f} ({share}; 95 % interval {interval}); {kept}."
@@ -293,21 +267,11 @@ def _removed(score: str, split: ScoreSplit) -> str:
         return f"One temperature would raise the {score} {split.total:.3f} by {raised}, beyond noise."
     if split.calibration_high < WORTHWHILE * split.total:
         return f"{whole} remove less than {WORTHWHILE:.0%} (95 % interval {interval})."
-    if round(split.calibration, 3) <= 0:
-        change = f"raise it by {-split.calibration:.3f}" if round(split.calibration, 3) < 0 else "not change it"
-        estimated = (
-            f"The {score} is {split.total:.3f}: one temperature would {change}, but these samples are inconclusive"
-        )
-        return f"{estimated} (95 % interval of what it removes {interval})."
-    removed = f"remove {split.calibration:.3f}, but these samples are inconclusive"
-    return f"{whole} {removed} (95 % interval {interval})."
-
-
-def _next_steps(evaluation: Evaluation) -> list[str]:
-    steps = [_step(evaluation)]
-    if evaluation.metrics["auroc"].value < 0.65:
-        steps.append("Do not use confidence alone to decide which predictions to trust: it ranks them too poorly.")
-    return steps
+    if removed > 0:
+        return f"{whole} remove {split.calibration:.3f}, {doubt} (95 % interval {interval})."
+    change = f"raise it by {-split.calibration:.3f}" if removed < 0 else "not change it"
+    estimated = f"The {score} is {split.total:.3f}: one temperature would {change}, {doubt}"
+    return f"{estimated} (95 % interval of what it removes {interval})."
 
 
 def _step(evaluation: Evaluation) -> str:

@@ -36,21 +36,13 @@ class Verdict:
 @final
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table.
-
-    Args:
-        text: Content.
-        side: Whether it is better or worse than the baseline beyond noise.
-        mark: Sign of the side, shown after the text.
-        bold: Whether it stands out, as the best of its column does.
-        code: Whether it is a name that a person types, such as that of a method.
-    """
+    """One cell of a table."""
 
     text: str
-    side: Side = "alike"
-    mark: str = ""
-    bold: bool = False
-    code: bool = False
+    side: Side = "alike"  # whether it is better or worse than the baseline beyond noise
+    mark: str = ""  # sign of the side, shown after the text
+    bold: bool = False  # whether it stands out, as the best of its column does
+    code: bool = False  # whether it is a name that a person types, such as that of a method
 
 
 Row: TypeAlias = Sequence[object]
@@ -90,12 +82,8 @@ def table(
 ) -> Table:
     """Build a table, without the columns that have a heading but no entry.
 
-    Args:
-        header: Headings.
-        rows: Cells, or their texts.
-        text: Indices of the columns that hold text rather than numbers.
-        description: Index of the column that explains the first.
-        title: Title of the table, where a section has several.
+    ``text`` has the indices of the columns that hold text rather than numbers, ``description`` that of the one that
+    explains the first.
     """
     lines = [tuple(cell if isinstance(cell, Cell) else Cell(str(cell)) for cell in row) for row in rows]
     kept = [i for i, name in enumerate(header) if not name or any(row[i].text for row in lines)]
@@ -128,43 +116,24 @@ class Figure:
 @final
 @dataclass(frozen=True)
 class Page:
-    """A report as data.
+    """A report as data."""
 
-    Args:
-        title: Kind of report.
-        source: Where the data came from.
-        facts: Size of the data, such as "1,197 samples, 10 classes".
-        verdict: The report in words.
-        tone: Whether the verdict is good or bad news, or leaves the question open.
-        brief: The numbers that matter most.
-        brief_findings: The findings of the brief form, if not all.
-        brief_notes: The notes of the brief form, if not all.
-        full_hint: What the full form has beyond the brief one.
-        sections: All numbers.
-        notes: Warnings of fits, and reasons why something is missing.
-        settings: What decides the numbers, given the data, such as the seed.
-        footer: How to read the numbers, besides that noise inflates calibration errors.
-        commands: Commands that carry out the next step.
-        figures: Pictures.
-        data: Returns the report as plain data, for JSON.
-    """
-
-    title: str
-    facts: str
+    title: str  # kind of report
+    facts: str  # size of the data, such as "1,197 samples, 10 classes"
     verdict: Verdict
-    source: str | None = None
-    tone: Tone = "neutral"
-    brief: tuple[Section, ...] = ()
-    brief_findings: tuple[str, ...] | None = None
-    brief_notes: tuple[str, ...] | None = None
-    full_hint: str = ""
-    sections: tuple[Section, ...] = ()
-    notes: tuple[str, ...] = ()
-    settings: str = ""
-    footer: str = ""
-    commands: tuple[str, ...] = ()
+    source: str | None = None  # where the data came from
+    tone: Tone = "neutral"  # whether the verdict is good or bad news, or leaves the question open
+    brief: tuple[Section, ...] = ()  # the numbers that matter most
+    brief_findings: tuple[str, ...] | None = None  # the findings of the brief form, if not all
+    brief_notes: tuple[str, ...] | None = None  # the notes of the brief form, if not all
+    full_hint: str = ""  # what the full form has beyond the brief one
+    sections: tuple[Section, ...] = ()  # all numbers
+    notes: tuple[str, ...] = ()  # warnings of fits, and reasons why something is missing
+    settings: str = ""  # what decides the numbers, given the data, such as the seed
+    footer: str = ""  # how to read the numbers, besides that noise inflates calibration errors
+    commands: tuple[str, ...] = ()  # that carry out the next step
     figures: tuple[Figure, ...] = ()
-    data: Callable[[], dict[str, Any]] = field(default=dict, compare=False, repr=False)
+    data: Callable[[], dict[str, Any]] = field(default=dict, compare=False, repr=False)  # plain data, for JSON
 
     def with_figures(self, figures: Iterable[Figure]) -> Self:
         """Return the same page with these pictures."""
@@ -177,7 +146,6 @@ class Page:
 
     @property
     def heading(self) -> str:
-        """Title and source."""
         return f"{self.title}: {self.source}" if self.source else self.title
 
     @property
@@ -242,6 +210,11 @@ def difference_text(change: Difference) -> str:
     if math.isnan(change.low):
         return "undefined" if math.isnan(change.value) else f"{change.value:+.4f}"
     return f"{change.value:+.4f} ({change.low:+.4f} … {change.high:+.4f})"
+
+
+def difference_cell(change: Difference) -> Cell:
+    """Return a difference with its interval, marked."""
+    return comparison_cell(difference_text(change), change.side)
 
 
 def p_text(p: float | None, *, resampled: bool = True) -> str:

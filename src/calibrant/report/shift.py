@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from calibrant.diagnosis import ShiftLevel, ShiftPanel, ShiftRow, Spread
+from calibrant.diagnosis import ShiftLevel, ShiftPanel, ShiftRow, ShiftSummary, Spread
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.shift import CLEAN
 from calibrant.evidence import Side
-from calibrant.report.candidates import SeedCell, direction_text, short_text, signed_text
+from calibrant.report.candidates import SeedCell, direction_text, short_text, signed_text, spread_text
 from calibrant.report.page import Cell, Row, Section, Table, code, counted, table
 
 RUN_TEST = "a t-test of runs at .05, not corrected and without the noise of samples"
@@ -43,11 +43,10 @@ def _by_severity(panel: ShiftPanel) -> Iterator[Table]:
         header = ["candidate", "map", *(f"severity {severity}" if severity else CLEAN for severity in severities)]
         names = next(level.shifts for level in levels.values() if level.severity)
         for metric, words in _OVER_LEVELS.items():
-            rows: list[Row] = []
-            for candidate, name in _candidates_and_maps(panel, panel.maps if metric in _BY_MAP else (UNCALIBRATED,)):
-                chosen = [levels[candidate, name, severity] for severity in severities]
-                cells = [SeedCell(level.metrics[metric], level.t_tests.get(metric)).cell() for level in chosen]
-                rows.append([code(candidate), name, *cells])
+            rows = [
+                [code(candidate), name, *(_cells(levels[candidate, name, at])[metric].cell() for at in severities)]
+                for candidate, name in _pairs(panel, panel.maps if metric in _BY_MAP else (UNCALIBRATED,))
+            ]
             yield table(header, rows, text=(0, 1), title=f"{words}, mean over {', '.join(names)}")
 
 
@@ -57,47 +56,46 @@ def _by_corruption(panel: ShiftPanel) -> Iterator[Table]:
         of_source = [one for one in panel.sets if one.source == source and one.severity is not None]
         severity = max(one.severity or 0 for one in of_source)
         names = [one.shift for one in of_source if one.severity == severity]
-        by_shift = {
-            (row.candidate, row.map, row.shift): row
-            for row in panel.rows
-            if (row.source, row.severity) == (source, severity)
-        }
-        rows: list[Row] = []
-        for candidate, name in _candidates_and_maps(panel, (UNCALIBRATED, TEMPERATURE)):
-            cells = [_with_direction(by_shift[candidate, name, shift]) for shift in names]
-            rows.append([code(candidate), name, *cells])
+        of_severity = [row for row in panel.rows if (row.source, row.severity) == (source, severity)]
+        texts = {(row.candidate, row.map, row.shift): _with_direction(row) for row in of_severity}
+        rows = [
+            [code(candidate), name, *(texts[candidate, name, shift] for shift in names)]
+            for candidate, name in _pairs(panel, (UNCALIBRATED, TEMPERATURE))
+        ]
         if len(names) > 1:
             title = f"ECE at severity {severity}, by corruption"
             yield table(["candidate", "map", *names], rows, text=(0, 1), title=title)
 
 
+def _with_direction(row: ShiftRow) -> str:
+    return spread_text(row.metrics["ece"]) + ("" if row.direction.side == "neither" else f", {row.direction.side}")
+
+
 def _by_file(panel: ShiftPanel) -> Iterator[Table]:
-    for summary in panel.sets:
-        if summary.severity is not None or summary.source == CLEAN:
-            continue
-        key = (summary.shift, summary.source)
-        of_file = {(row.candidate, row.map): row for row in panel.rows if (row.shift, row.source) == key}
+    header = ["candidate", "map", *_OF_FILE, "ece since clean", "confidence − accuracy"]
+    for summary, of_file in _files(panel):
         rows: list[Row] = []
-        for candidate, name in _candidates_and_maps(panel, panel.maps):
-            row = of_file[candidate, name]
-            cells = [SeedCell(row.metrics[m], difference=row.differences.get(m)).cell() for m in _OF_FILE]
+        for key in _pairs(panel, panel.maps):
+            row = of_file[key]
+            cells = [_cells(row)[metric].cell() for metric in _OF_FILE]
             since = "–" if math.isnan(row.change["ece"].mean) else f"{row.change['ece'].mean:+.4f}"
-            rows.append([code(candidate), name, *cells, since, direction_text(row.direction)])
-        header = ["candidate", "map", *_OF_FILE, "ece since clean", "confidence − accuracy"]
-        yield table(
-            header, rows, text=(0, 1, len(header) - 1), title=f"{summary.shift}, {counted(summary.n, 'sample')}"
-        )
+            rows.append([code(row.candidate), row.map, *cells, since, direction_text(row.direction)])
+        title = f"{summary.shift}, {counted(summary.n, 'sample')}"
+        yield table(header, rows, text=(0, 1, len(header) - 1), title=title)
 
 
-def _candidates_and_maps(panel: ShiftPanel, maps: Sequence[str]) -> list[tuple[str, str]]:
-    """Return all pairs, those of the baseline first."""
+def _files(panel: ShiftPanel) -> Iterator[tuple[ShiftSummary, dict[tuple[str, str], ShiftRow]]]:
+    """Yield the sets of files without severities, each with its rows by candidate and map."""
+    for one in panel.sets:
+        if one.severity is None and one.source != CLEAN:
+            rows = [row for row in panel.rows if (row.shift, row.source) == (one.shift, one.source)]
+            yield one, {(row.candidate, row.map): row for row in rows}
+
+
+def _pairs(panel: ShiftPanel, maps: Sequence[str]) -> list[tuple[str, str]]:
+    """Return all pairs of a candidate and a map, those of the baseline first."""
     names = sorted(dict.fromkeys(row.candidate for row in panel.rows), key=lambda name: name != panel.baseline)
     return [(candidate, name) for candidate in names for name in maps]
-
-
-def _with_direction(row: ShiftRow) -> str:
-    side = "" if row.direction.side == "neither" else f", {row.direction.side}"
-    return f"{SeedCell(row.metrics['ece']).cell().text}{side}"
 
 
 # The shift in short: clean samples beside the most severe level of corruptions, and beside each file.
@@ -128,11 +126,9 @@ def under_shifts(panel: ShiftPanel) -> list[UnderShift]:
         named = names[0] if len(names) == 1 else f"{len(names)} corruptions{' of files' * (source == 'file')}"
         lines = {(one.candidate, one.map): _ShiftLine(clean[one.candidate, one.map], _cells(one)) for one in levels}
         shifts.append(UnderShift(f"{named} at severity {severity}", lines))
-    for summary in panel.sets:
-        if summary.severity is None and summary.source != CLEAN:
-            rows = [row for row in panel.rows if (row.shift, row.source) == (summary.shift, summary.source)]
-            lines = {(one.candidate, one.map): _ShiftLine(clean[one.candidate, one.map], _cells(one)) for one in rows}
-            shifts.append(UnderShift(f"{summary.shift} ({counted(summary.n, 'sample')})", lines))
+    for summary, rows in _files(panel):
+        lines = {key: _ShiftLine(clean[key], _cells(row)) for key, row in rows.items()}
+        shifts.append(UnderShift(f"{summary.shift} ({counted(summary.n, 'sample')})", lines))
     return shifts
 
 
@@ -148,7 +144,7 @@ def brief_shift_sections(panel: ShiftPanel) -> list[Section]:
     sections = []
     for under in under_shifts(panel):
         rows: list[Row] = []
-        for candidate, _ in _candidates_and_maps(panel, (UNCALIBRATED,)):
+        for candidate, _ in _pairs(panel, (UNCALIBRATED,)):
             raw, scaled = (under.lines[candidate, name] for name in (UNCALIBRATED, TEMPERATURE))
             gap = signed_text(scaled.shifted["gap"].spread.mean)
             moved = [_moved(raw, "accuracy"), _moved(raw, "ece"), _moved(scaled, "ece"), _moved(raw, "auroc")]
@@ -160,24 +156,23 @@ def brief_shift_sections(panel: ShiftPanel) -> list[Section]:
 
 def _moved(line: _ShiftLine, metric: str) -> Cell:
     cell = line.shifted[metric]
-    text = f"{short_text(line.clean[metric].mean)} → {short_text(cell.spread.mean)}"
-    return Cell(text, cell.side, cell.marks)
+    return cell.cell(f"{short_text(line.clean[metric].mean)} → {short_text(cell.spread.mean)}")
 
 
 def shift_sentences(panel: ShiftPanel, baseline: str) -> list[str]:
     """Return a sentence for each shift: what it does to the baseline and, on files, who is better or worse there."""
     sentences = []
     for under in under_shifts(panel):
-        raw, scaled = (under.lines[panel.baseline, name] for name in (UNCALIBRATED, TEMPERATURE))
+        accuracy, ece = (
+            f"from {short_text(line.clean[metric].mean)} to {short_text(line.shifted[metric].spread.mean)}"
+            for name, metric in ((UNCALIBRATED, "accuracy"), (TEMPERATURE, "ece"))
+            for line in [under.lines[panel.baseline, name]]
+        )
         sentences.append(
-            f"Under {under.title}, the accuracy of {baseline} goes from {_from_to(raw, 'accuracy')} and its ECE after "
-            f"the clean samples' temperature from {_from_to(scaled, 'ece')}{_others(under)}."
+            f"Under {under.title}, the accuracy of {baseline} goes {accuracy} and its ECE after the clean samples' "
+            f"temperature {ece}{_others(under)}."
         )
     return sentences
-
-
-def _from_to(line: _ShiftLine, metric: str) -> str:
-    return f"{short_text(line.clean[metric].mean)} to {short_text(line.shifted[metric].spread.mean)}"
 
 
 def _others(under: UnderShift) -> str:
