@@ -30,10 +30,7 @@ def apply(
     file: options.PredictionsFile,
     out: Annotated[Path, option("FILE", "File to write; its ending decides the format.", names=("--out", "-o"))],
     features: options.Features = None,
-    logits: options.Logits = False,
-    probs: options.Probs = False,
-    scores: options.ScoreNames = None,
-    labels: options.TrueLabels = None,
+    given: options.Scores = options.Scores(),
 ) -> None:
     """Calibrate predictions with a map.
 
@@ -44,22 +41,21 @@ def apply(
 
     import torch
 
-    from calibrant.cli.output import check_output, print_warnings, spinner, standard_error, standard_output
+    from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.files import load_features, read_map_file
     from calibrant.files.load import suffix_of
     from calibrant.files.save import load_scores, save_scores
     from calibrant.maps import Map, Scale
 
-    kind = options.one_kind(logits=logits, probs=probs)
     suffix_of(out)
     temperature = _given_temperature(map_file)
-    check_output(out, [file] if temperature else [map_file, file])
+    options.check_output(out, [file] if temperature else [map_file, file])
     err = standard_error()
     with print_warnings(err), spinner(err) as stage:
         stage(f"reading {file}")
         saved = None if temperature else read_map_file(map_file)
-        given = load_scores(file, kind=kind, scores=scores, labels=labels)
-        predictions = given.predictions
+        loaded = load_scores(file, kind=given.kind(), scores=given.scores, labels=given.labels)
+        predictions = loaded.predictions
         count = f"{len(predictions):,} sample{'s' * (len(predictions) != 1)}"
         fitted: AnyMap
         if saved is None:
@@ -68,26 +64,23 @@ def apply(
             number = torch.tensor(temperature.value, dtype=torch.float64)
             fitted = Scale(number, n_classes=predictions.n_classes)
         else:
-            _check_map(saved, given, map_file=map_file, file=file)
+            _check_map(saved, loaded, map_file=map_file, file=file)
             method = terminal_text(saved.document["method"] or saved.document["map"]["kind"])
             fitted = saved.map
+        stage(f"calibrating {count}")
         if isinstance(fitted, Map):
             options.refuse_features(features, method)
-            stage(f"calibrating {count}")
             calibrated = fitted.transform(predictions)
         else:
             values = load_features(file, name=features or "features", rows=len(predictions))
-            stage(f"calibrating {count}")
             calibrated = fitted.transform(predictions, values)
         stage(f"writing {out}")
-        left = (*given.left, *save_scores(replace(given, predictions=calibrated), out))
-    with_labels = "with their labels" if given.labelled else "without labels, as the file has none"
+        left = (*loaded.left, *save_scores(replace(loaded, predictions=calibrated), out))
+    with_labels = "with their labels" if loaded.labelled else "without labels, as the file has none"
     console = standard_output()
-    console.print(f"Calibrated {count} with {method}: {_KINDS[given.kind]}, {with_labels}.")
-    for text, names in (
-        ("Copied unchanged", [name for name in given.others if name not in left]),
-        ("Not copied", list(left)),
-    ):
+    console.print(f"Calibrated {count} with {method}: {_KINDS[loaded.kind]}, {with_labels}.")
+    copied = [name for name in loaded.others if name not in left]
+    for text, names in (("Copied unchanged", copied), ("Not copied", list(left))):
         if names:
             more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
             console.print(f"{text}: {', '.join(map(terminal_text, names[:_MOST_NAMED]))}{more}.")
@@ -111,11 +104,7 @@ def _given_temperature(text: Path) -> "TemperatureScaling | None":
 
 
 def _check_map(saved: "MapFile", given: "Scores", *, map_file: Path, file: Path) -> None:
-    """Check that the map was fitted for these classes, in this order; warn if it was fitted on other scores.
-
-    Raises:
-        InputError: If the number or the names of the classes differ.
-    """
+    """Check that the map was fitted for these classes, in this order; warn if it was fitted on other scores."""
     from calibrant.files.map_file import depends_on_offset
     from calibrant.maps import Map
 

@@ -3,13 +3,13 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, final, get_args
 
 from calibrant.cli import options
-from calibrant.cli.options import REPORT, flag, option
+from calibrant.cli.options import flag, option
 from calibrant.errors import CalibrantError, FileError, InputError
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ _MODEL = (
     "package.module:factory (called without arguments), an archive of torch.export (.pt2; open only those that you "
     "trust), or a folder written by `calibrant train`."
 )
+_OUT = "Folder to write, report.json and report.md among others; the same command resumes a stopped fit in it."
 _PIXELS = "Inputs are stored as 0..255: scale them to --low..--high, then normalise them."
+_LOW, _HIGH = (f"{end} value of a pixel before normalisation." for end in ("Lowest", "Highest"))
 _MEAN = "Mean of the normalisation: one number, or one for each channel, as in 0.49,0.48,0.45."
 _STD = "Standard deviation of the normalisation: one number, or one for each channel."
 _HEAD = "Calibrator after the network, as for `calibrant fit`: svs, vector, …"
@@ -51,11 +53,103 @@ _STRENGTH = (
     "Strength of the penalty on δ: path (cross-validated), a number, several to choose from (1,0.1,0.01), inf "
     "(δ = 0), or the paper's tenth-of-loss or tenth-as-term."
 )
+_GAMMA = "Gamma of the focal loss; 0 is the log-loss."
 _SHAPE = "Learned numbers of δ: full, channel, low-frequency or low-frequency:6."
 _START = "Initial δ of a single strength: zero, random, random:0.01 or data-driven."
 _AUGMENTATION = "Augmentation of the calibration images: none, crop or crop-flip."
-_BATCH = "Samples in a batch: memory and speed."
-_OUT = "Folder to write; the same command resumes a stopped fit in it."
+_PRESET = "default, paper (its protocol) or toolkit (the code of its authors)."
+_BATCH, _BY_SIZE = "Samples in a batch: memory and speed.", "by the size of an input"
+
+
+@final
+@dataclass(frozen=True)
+class Inputs:
+    """The arrays of inputs and labels, and the range and normalisation of the inputs."""
+
+    inputs: Annotated[str, option("NAME", "Array of the inputs, as the network takes them.", _INPUTS)] = "inputs"
+    labels: Annotated[str, option("NAME", "Array of the labels, class numbers from 0.", _INPUTS)] = "labels"
+    pixels: Annotated[bool, flag("--pixels", _PIXELS, _INPUTS)] = False
+    low: Annotated[float | None, option("X", _LOW, _INPUTS, show_default="0")] = None
+    high: Annotated[float | None, option("X", _HIGH, _INPUTS, show_default="1")] = None
+    mean: Annotated[str | None, option("NUMBERS", _MEAN, _INPUTS)] = None
+    std: Annotated[str | None, option("NUMBERS", _STD, _INPUTS)] = None
+    clip: Annotated[bool, flag("--clip", "Clip x + δ to the range of a pixel.", _INPUTS)] = False
+
+    def space(self, network: "Network") -> "InputSpace | None":
+        """Return the range and normalisation of the network's inputs; None if they are neither known nor needed."""
+        from calibrant.clamping import InputSpace
+
+        is_range_given = any(given is not None for given in (self.low, self.high, self.mean, self.std))
+        if network.is_run:
+            if is_range_given or self.pixels:
+                raise InputError(
+                    "--pixels, --low, --high, --mean and --std must be left out with a folder of calibrant train: its "
+                    "network takes pixels as they were stored, and normalises them itself."
+                )
+            return None if network.space is None else replace(network.space, clips=self.clip)
+        if not (is_range_given or self.clip or self.pixels):
+            return None
+        return InputSpace(
+            low=0.0 if self.low is None else self.low,
+            high=1.0 if self.high is None else self.high,
+            mean=None if self.mean is None else _numbers(self.mean, "--mean"),
+            std=None if self.std is None else _numbers(self.std, "--std"),
+            clips=self.clip,
+        )
+
+
+@final
+@dataclass(frozen=True)
+class Method:
+    """The options of Neural Clamping, as they were typed; those that are None are the preset's."""
+
+    head: Annotated[str | None, option("NAME", _HEAD, _METHOD, show_default="temperature")] = None
+    strength: Annotated[str | None, option("TEXT", _STRENGTH, _METHOD, show_default="path")] = None
+    gamma: Annotated[str | None, option("X", _GAMMA, _METHOD, show_default="0")] = None
+    delta_shape: Annotated[str | None, option("NAME", _SHAPE, _METHOD, show_default="full")] = None
+    start: Annotated[str | None, option("NAME", _START, _METHOD, show_default="zero")] = None
+    augmentation: Annotated[str | None, option("NAME", _AUGMENTATION, _METHOD, show_default="none")] = None
+    preset: Annotated[str, option("NAME", _PRESET, _METHOD)] = "default"
+    batch_size: Annotated[int | None, option("N", _BATCH, _METHOD, min=1, show_default=_BY_SIZE)] = None
+
+    def build(self, seed: int) -> "NeuralClamping":
+        """Return the preset with the options that were given."""
+        from calibrant import catalogue
+        from calibrant.checks import check_known
+        from calibrant.clamping import NeuralClamping
+
+        presets: dict[str, Callable[[], NeuralClamping]] = {
+            "default": NeuralClamping,
+            "paper": NeuralClamping.paper,
+            "toolkit": NeuralClamping.toolkit,
+        }
+        preset = self.preset
+        check_known(preset, presets, "--preset")
+        given = {name: text for name, text in vars(self).items() if text is not None and name != "preset"}
+        if preset != "default" and given.keys() & {"head", "delta_shape"}:
+            raise InputError(
+                f"--head and --delta-shape must be left out with --preset {preset}, which learns every entry of δ and "
+                "a temperature."
+            )
+        if preset != "default" and self.strength == "path":
+            raise InputError(
+                f"--strength must be a number, several, or one of the paper's rules with --preset {preset}: its "
+                "stochastic descent cannot be cross-validated."
+            )
+        readers: dict[str, Callable[[str], Any]] = {
+            "head": catalogue.parse_calibrator,
+            "gamma": lambda text: _one_or_several(text, "--gamma"),
+            "strength": _strength,
+            "delta_shape": _delta_shape,
+            "start": _start,
+        }
+        changes = {name: readers[name](text) if name in readers else text for name, text in given.items()}
+        if isinstance(changes.get("gamma"), tuple) and preset == "default":
+            raise InputError(
+                "--gamma must be one number, except with --preset paper, which chooses as the paper does: a held-out "
+                "log-loss would always prefer 0, which minimises it."
+            )
+        return replace(presets[preset](), seed=seed, **changes)
 
 
 def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
@@ -69,84 +163,44 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
     with_weights: Annotated[
         bool, flag("--with-weights", "Put the weights of the network into clamped.safetensors too.")
     ] = False,
-    inputs: Annotated[str, option("NAME", "Array of the inputs, as the network takes them.", _INPUTS)] = "inputs",
-    labels: Annotated[str, option("NAME", "Array of the labels, class numbers from 0.", _INPUTS)] = "labels",
-    pixels: Annotated[bool, flag("--pixels", _PIXELS, _INPUTS)] = False,
-    low: Annotated[
-        float | None, option("X", "Lowest value of a pixel before normalisation.", _INPUTS, show_default="0")
-    ] = None,
-    high: Annotated[
-        float | None, option("X", "Highest value of a pixel before normalisation.", _INPUTS, show_default="1")
-    ] = None,
-    mean: Annotated[str | None, option("NUMBERS", _MEAN, _INPUTS)] = None,
-    std: Annotated[str | None, option("NUMBERS", _STD, _INPUTS)] = None,
-    clip: Annotated[bool, flag("--clip", "Clip x + δ to the range of a pixel.", _INPUTS)] = False,
-    head: Annotated[str | None, option("NAME", _HEAD, _METHOD, show_default="temperature")] = None,
-    strength: Annotated[str | None, option("TEXT", _STRENGTH, _METHOD, show_default="path")] = None,
-    gamma: Annotated[
-        str | None, option("X", "Gamma of the focal loss; 0 is the log-loss.", _METHOD, show_default="0")
-    ] = None,
-    delta_shape: Annotated[str | None, option("NAME", _SHAPE, _METHOD, show_default="full")] = None,
-    start: Annotated[str | None, option("NAME", _START, _METHOD, show_default="zero")] = None,
-    augmentation: Annotated[str | None, option("NAME", _AUGMENTATION, _METHOD, show_default="none")] = None,
-    preset: Annotated[
-        str, option("NAME", "default, paper (its protocol) or toolkit (the code of its authors).", _METHOD)
-    ] = "default",
-    batch_size: Annotated[
-        int | None, option("N", _BATCH, _METHOD, min=1, show_default="by the size of an input")
-    ] = None,
+    given: Inputs = Inputs(),
+    chosen: Method = Method(),
     device: options.Device = None,
     full: options.Full = False,
     bins: options.Bins = 15,
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,
-    json: Annotated[
-        Path | None, option("FILE", "Write the report as JSON.", REPORT, show_default="report.json in --out")
-    ] = None,
-    markdown: Annotated[
-        Path | None, option("FILE", "Write the report as Markdown.", REPORT, show_default="report.md in --out")
-    ] = None,
-    html: options.Html = None,
-    figures: options.Figures = None,
-    figure_format: options.FigureFormat = "png",
-    theme: options.Theme = "light",
+    reports: options.Reports = options.Reports(),
 ) -> None:
     """Calibrate a frozen network by Neural Clamping.
 
     Fits one δ that is added to all inputs, and a temperature after the logits, and evaluates on other samples whether
     δ helps beyond temperature scaling.
     """
-    from calibrant.clamping import evaluate_clamping, needs_refit
-    from calibrant.cli.networks import error_context, read_network, read_samples
-    from calibrant.cli.output import Reports, check_folder, print_warnings, spinner, standard_error, standard_output
+    from calibrant.clamping import DataDrivenStart, evaluate_clamping, needs_refit
+    from calibrant.cli.networks import error_context, read_network
+    from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.report.clamping import clamping_page
     from calibrant.report.terminal import show
 
-    method = _method(
-        preset,
-        seed,
-        head=head,
-        gamma=gamma,
-        strength=strength,
-        delta_shape=delta_shape,
-        start=start,
-        augmentation=augmentation,
-        batch_size=batch_size,
-    )
+    method = chosen.build(seed)
     folder = ClampFolder(out)
-    check_folder(out)
+    options.check_folder(out)
     folder.check()
-    reports = Reports(json, markdown, html, figures, figure_format, theme)
     reports.check([data, test])
-    chosen = options.choose_device(device)
+    torch_device = options.choose_device(device)
     console, err = standard_output(), standard_error()
     with print_warnings(err) as printed, spinner(err) as stage:
         stage(f"loading the network {model}")
-        network = read_network(model, weights, chosen)
-        space = input_space(network, low=low, high=high, mean=mean, std=std, clip=clip, pixels=pixels)
-        method = _with_space(method, space)
-        load_file = partial(read_samples, network=network, inputs=inputs, labels=labels, pixels=pixels, space=space)
-        calibration_runs, test_runs = _runs(network, method, data, test, load_file, stage)
+        network = read_network(model, weights, torch_device)
+        space = given.space(network)
+        if isinstance(method.start, DataDrivenStart) and method.start.eta == "theorem" and space is None:
+            raise InputError(
+                "--start data-driven must know the range of a pixel; give --low and --high (--mean and --std, if "
+                "inputs are normalised), or take --start data-driven:quantile."
+            )
+        method = replace(method, space=space)
+        calibration_runs, test_runs = _runs(network, method, data, test, given, stage)
         with error_context(data):
             calibration = calibration_runs.at_zero()
         with error_context(test):
@@ -177,65 +231,15 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
         drawn = reports.draw(lambda theme: _figures(evaluation, network, test_runs, clamped, bins, theme))
         commands = (f"calibrant evaluate {out / 'after.npz'} --baseline {out / 'before.npz'}",)
         page = replace(clamping_page(evaluation, network=model, calibration=data, test=test), commands=commands)
-        in_folder = replace(reports, json=json or out / "report.json", markdown=markdown or out / "report.md")
+        in_folder = replace(
+            reports, json=reports.json or out / "report.json", markdown=reports.markdown or out / "report.md"
+        )
         written = [folder.clamped, *_save_predictions(evaluation, out), *in_folder.write(page, drawn)]
     show(page.without_notes(printed), full=full, console=console)
     console.print("Wrote " + ", ".join(map(str, written)), style="dim")
 
 
-def _method(preset: str, seed: int, **texts: Any) -> "NeuralClamping":
-    """Return a preset with the options given by their texts; those that are None stay the preset's.
-
-    Raises:
-        InputError: If one of them is unknown, out of range, or does not go with another.
-    """
-    from calibrant import catalogue
-    from calibrant.checks import check_known
-    from calibrant.clamping import NeuralClamping
-
-    presets: dict[str, Callable[[], NeuralClamping]] = {
-        "default": NeuralClamping,
-        "paper": NeuralClamping.paper,
-        "toolkit": NeuralClamping.toolkit,
-    }
-    check_known(preset, presets, "--preset")
-    given = {name: text for name, text in texts.items() if text is not None}
-    if preset != "default" and given.keys() & {"head", "delta_shape"}:
-        raise InputError(
-            f"--head and --delta-shape must be left out with --preset {preset}, which learns every entry of δ and a "
-            "temperature."
-        )
-    if preset != "default" and given.get("strength") == "path":
-        raise InputError(
-            f"--strength must be a number, several, or one of the paper's rules with --preset {preset}: its stochastic "
-            "descent cannot be cross-validated."
-        )
-    readers: dict[str, Callable[[str], Any]] = {
-        "head": catalogue.parse_calibrator,
-        "gamma": lambda text: _one_or_several(text, "--gamma"),
-        "strength": _strength,
-        "delta_shape": _delta_shape,
-        "start": _start,
-    }
-    changes = {name: readers[name](text) if name in readers else text for name, text in given.items()}
-    if isinstance(changes.get("gamma"), tuple) and preset == "default":
-        raise InputError(
-            "--gamma must be one number, except with --preset paper, which chooses as the paper does: a held-out "
-            "log-loss would always prefer 0, which minimises it."
-        )
-    return replace(presets[preset](), seed=seed, **changes)
-
-
 def _numbers(text: str, option: str) -> tuple[float, ...]:
-    """Read numbers with commas between them.
-
-    Raises:
-        InputError: If one is not a number.
-
-    Example:
-        >>> _numbers("0.49, 0.48", "--mean")
-        (0.49, 0.48)
-    """
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError as error:
@@ -294,78 +298,22 @@ def _start(text: str) -> "Start":
     return RandomStart(scale[0])
 
 
-def _with_space(method: "NeuralClamping", space: "InputSpace | None") -> "NeuralClamping":
-    """Return the method with the range of a pixel, after a check that it has the one that its start needs."""
-    from calibrant.clamping import DataDrivenStart
-
-    if isinstance(method.start, DataDrivenStart) and method.start.eta == "theorem" and space is None:
-        raise InputError(
-            "--start data-driven must know the range of a pixel; give --low and --high (--mean and --std, if inputs "
-            "are normalised), or take --start data-driven:quantile."
-        )
-    return replace(method, space=space)
-
-
-def input_space(
-    network: "Network",
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    mean: str | None = None,
-    std: str | None = None,
-    clip: bool = False,
-    pixels: bool = False,
-) -> "InputSpace | None":
-    """Return the range and normalisation of the network's inputs; None if they are neither known nor needed.
-
-    Raises:
-        InputError: If the numbers of a run are contradicted, or the options contradict each other.
-    """
-    from calibrant.clamping import InputSpace
-
-    is_range_given = any(option is not None for option in (low, high, mean, std))
-    if network.is_run:
-        if is_range_given or pixels:
-            raise InputError(
-                "--pixels, --low, --high, --mean and --std must be left out with a folder of calibrant train: its "
-                "network takes pixels as they were stored, and normalises them itself."
-            )
-        return None if network.space is None else replace(network.space, clips=clip)
-    if not (is_range_given or clip or pixels):
-        return None
-    return InputSpace(
-        low=0.0 if low is None else low,
-        high=1.0 if high is None else high,
-        mean=None if mean is None else _numbers(mean, "--mean"),
-        std=None if std is None else _numbers(std, "--std"),
-        clips=clip,
-    )
-
-
 def _runs(
-    network: "Network",
-    method: "NeuralClamping",
-    data: Path,
-    test: Path,
-    load_file: "Callable[[Path], LabelledInputs]",
-    stage: Callable[[str], None],
+    network: "Network", method: "NeuralClamping", data: Path, test: Path, given: Inputs, stage: Callable[[str], None]
 ) -> "tuple[NetworkPredictions, NetworkPredictions]":
     """Read the samples of both files, and try the network on them."""
     from calibrant.clamping import NetworkPredictions
-    from calibrant.cli.networks import error_context
+    from calibrant.cli.networks import error_context, read_samples
 
-    stage(f"reading {data}")
-    samples = load_file(data)
-    stage(f"reading {test}")
-    test_samples = load_file(test)
+    def read(path: Path) -> "LabelledInputs":
+        stage(f"reading {path}")
+        names = {"inputs": given.inputs, "labels": given.labels}
+        return read_samples(path, network, **names, pixels=given.pixels, space=method.space)
+
+    samples, test_samples = read(data), read(test)
     stage("trying the network")
-    run = partial(
-        NetworkPredictions,
-        network.model,
-        space=method.space,
-        batch_size=method.batch_size,
-        class_names=network.class_names,
-    )
+    space, batch_size, class_names = method.space, method.batch_size, network.class_names
+    run = partial(NetworkPredictions, network.model, space=space, batch_size=batch_size, class_names=class_names)
     with error_context(data, unless="model"):
         calibration_runs = run(samples)
     with error_context(test):
@@ -487,25 +435,16 @@ class ClampFolder:
     def __init__(self, path: Path) -> None:
         from calibrant.atomic import SettingsFolder  # loads torch
 
-        self.path = path
-        self.clamped = path / "clamped.safetensors"
+        self.path, self.clamped = path, path / "clamped.safetensors"
         self._folder = SettingsFolder(path, _FORMAT, work="fit", command="calibrant clamp")
         self._is_made = False
 
     def check(self) -> None:
-        """Check that the folder is new, empty, or that of a fit.
-
-        Raises:
-            FileError: If it holds something else.
-        """
+        """Check that the folder is new, empty, or that of a fit."""
         self._folder.check()
 
     def begin(self, settings: dict[str, Any]) -> None:
-        """Make the folder, or check that it holds the fit of these settings.
-
-        Raises:
-            FileError: If it holds another fit, or cannot be written.
-        """
+        """Make the folder, or check that it holds the fit of these settings."""
         self.check()
         # JSON turns tuples into lists, which must not count as a difference.
         settings = json.loads(json.dumps(settings))

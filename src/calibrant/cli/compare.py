@@ -1,6 +1,5 @@
 """``calibrant compare``: calibration methods side by side, fitted on one file and evaluated on another."""
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -34,58 +33,36 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
     bins: options.Bins = 15,
     resamples: options.Resamples = 500,
     seed: options.Seed = 0,
-    logits: options.Logits = False,
-    probs: options.Probs = False,
-    scores: options.ScoreNames = None,
-    labels: options.TrueLabels = None,
-    json: options.Json = None,
-    markdown: options.Markdown = None,
-    html: options.Html = None,
-    figures: options.Figures = None,
-    figure_format: options.FigureFormat = "png",
-    theme: options.Theme = "light",
+    given: options.Scores = options.Scores(),
+    reports: options.Reports = options.Reports(),
 ) -> None:
     """Compare calibration methods on held-out predictions.
 
     Fits every method on one file, evaluates it on another, ranks them by log-loss with intervals and paired tests, and
     recommends one.
     """
-    from calibrant.cli.output import Reports, print_warnings, progress_bar, standard_error, standard_output
+    from calibrant.cli.output import print_warnings, progress_bar, standard_error, standard_output
     from calibrant.comparison import compare as compare_methods
     from calibrant.comparison import default_methods
     from calibrant.report.comparison import comparison_page
 
-    kind = options.one_kind(logits=logits, probs=probs)
-    load_file = partial(options.load_predictions, kind=kind, scores=scores, labels=labels)
     named = parse_methods(methods)
-    reports = Reports(json, markdown, html, figures, figure_format, theme)
     reports.check([calibration_file, test_file])
     out, err = standard_output(), standard_error()
     with print_warnings(err), progress_bar(err) as progress:
         progress(f"reading {calibration_file} and {test_file}", 0, 1)
-        calibration, test = load_file(calibration_file), load_file(test_file)
+        calibration, test = given.load(calibration_file), given.load(test_file)
         chosen = named or default_methods(calibration)
-        comparison = compare_methods(
-            calibration, test, chosen, n_bins=bins, resamples=resamples, seed=seed, progress=progress
-        )
+        evidence = {"n_bins": bins, "resamples": resamples, "seed": seed}
+        comparison = compare_methods(calibration, test, chosen, **evidence, progress=progress)
         progress("drawing", 1, 1)
         drawn = reports.draw(lambda theme: _figures(comparison, test, test_file.name, bins, theme))
-    reports.show_and_write(
-        comparison_page(comparison, calibration=calibration_file, test=test_file), drawn, out, full=full
-    )
+    page = comparison_page(comparison, calibration=calibration_file, test=test_file)
+    reports.show_and_write(page, drawn, out, full=full)
 
 
 def parse_methods(text: str) -> "tuple[Calibrator, ...]":
-    """Read ``all``, or descriptions with commas between them; nothing for ``default``.
-
-    Raises:
-        UnknownNameError: If there is no such method; the message names the closest.
-        InputError: If a name is missing.
-
-    Example:
-        >>> [method.name for method in parse_methods("none, temperature(criterion=focal,gamma=2)")]
-        ['uncalibrated', 'temperature']
-    """
+    """Read ``all``, or descriptions with commas between them; nothing for ``default``."""
     from calibrant import catalogue
 
     names = options.split_names(text, "--methods", "default, all")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calibrant.cli.clamp import ClampFolder, clamp
+from calibrant.cli.clamp import ClampFolder, Method, clamp
 from calibrant.cli.compare import compare
 from calibrant.cli.evaluate import evaluate
-from calibrant.cli.options import Seed, option
+from calibrant.cli.options import Reports, Seed, option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +42,7 @@ def demo(
     calibration, test = (out / f"digits-{part}.npz" for part in ("calibration", "test"))
     console.print(f"Evaluate it: calibrant evaluate {test}", style="bold")
     with suppress(typer.Exit):
-        evaluate(test, seed=seed, json=out / "report.json", markdown=out / "report.md", figures=out)
+        evaluate(test, seed=seed, reports=Reports(out / "report.json", out / "report.md", figures=out))
     _compare(console, calibration, test, out, seed)
     resnet110 = out / "resnet110"
     _save_resnet110(console, resnet110)
@@ -61,10 +61,10 @@ def demo(
         test_images,
         folder,
         weights=weights,
-        strength=_STRENGTHS,
+        chosen=Method(strength=_STRENGTHS),
         seed=seed,
         device="cpu",
-        figures=folder / "figures",
+        reports=Reports(figures=folder / "figures"),
     )
 
 
@@ -122,4 +122,5 @@ def _save_resnet110(console: "Console", out: Path) -> None:
 
 def _compare(console: "Console", calibration: Path, test: Path, out: Path, seed: int) -> None:
     console.print(f"\nCompare calibration methods: calibrant compare {calibration} {test}", style="bold")
-    compare(calibration, test, seed=seed, json=out / "comparison.json", markdown=out / "comparison.md", figures=out)
+    reports = Reports(out / "comparison.json", out / "comparison.md", figures=out)
+    compare(calibration, test, seed=seed, reports=reports)

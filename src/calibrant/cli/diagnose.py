@@ -59,12 +59,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
         bool, flag("--unchecked", "Accept data files that differ from the published ones.", _SHIFT)
     ] = False,
     device: options.Device = None,
-    json: options.Json = None,
-    markdown: options.Markdown = None,
-    html: options.Html = None,
-    figures: options.Figures = None,
-    figure_format: options.FigureFormat = "png",
-    theme: options.Theme = "light",
+    reports: options.Reports = options.Reports(),
 ) -> None:
     """Compare trained networks over losses and seeds.
 
@@ -72,7 +67,7 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     confidence separates correct from wrong predictions.
     """
     from calibrant.checks import check_known
-    from calibrant.cli.output import Reports, print_warnings, progress_bar, standard_error, standard_output
+    from calibrant.cli.output import print_warnings, progress_bar, standard_error, standard_output
     from calibrant.diagnosis import diagnose as diagnose_runs
     from calibrant.diagnosis import grouped, read_runs
     from calibrant.report.diagnosis import diagnosis_page
@@ -80,7 +75,6 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
     out, err = standard_output(), standard_error()
     folders = list(_folders(runs, err))
     files = tuple(shift or ())
-    reports = Reports(json, markdown, html, figures, figure_format, theme)
     reports.check([*(folder / name for folder in folders for name in _INPUT_FILES), *files])
     _check_files(files)
     names, severities = _corruptions(corrupt, severity, data)
@@ -123,9 +117,8 @@ def _folders(given: Sequence[Path], err: "Console") -> Iterator[Path]:
         if not path.is_dir():
             got = "it is a file" if path.exists() else "it does not exist"
             raise FileError(f"{path} must be a folder written by calibrant train; {got}.")
-        inside = (
-            [] if (path / "settings.json").exists() else sorted(file.parent for file in path.glob("*/settings.json"))
-        )
+        is_run = (path / "settings.json").exists()
+        inside = [] if is_run else sorted(file.parent for file in path.glob("*/settings.json"))
         finished = [folder for folder in inside if RunFolder(folder).has_answers]
         for folder in inside if finished else ():
             if folder not in finished:

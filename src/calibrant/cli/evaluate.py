@@ -45,38 +45,29 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     bins: options.Bins = 15,
     resamples: options.Resamples = 1000,
     seed: options.Seed = 0,
-    logits: options.Logits = False,
-    probs: options.Probs = False,
+    given: options.Scores = options.Scores(),
     top_label: Annotated[bool, flag("--top-label", _TOP_LABEL, INPUT)] = False,
-    scores: options.ScoreNames = None,
-    labels: options.TrueLabels = None,
     confidence: Annotated[str | None, option("NAME", "Column of the confidence, with --top-label.", INPUT)] = None,
     correct: Annotated[
         str | None, option("NAME", "Column of whether the prediction is correct, with --top-label.", INPUT)
     ] = None,
-    json: options.Json = None,
-    markdown: options.Markdown = None,
-    html: options.Html = None,
-    figures: options.Figures = None,
-    figure_format: options.FigureFormat = "png",
-    theme: options.Theme = "light",
+    reports: options.Reports = options.Reports(),
 ) -> None:
     """Measure how far the confidence of a classifier can be trusted.
 
     Reads logits or probabilities with labels, and prints a verdict, every metric with its 95 % interval, and what to do
     next. Exit codes: 0, 1 if a --fail-if condition holds, 2 for bad input.
     """
-    from calibrant.cli.output import Reports, print_warnings, spinner, standard_error, standard_output
+    from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.evaluation import evaluate as evaluate_predictions
     from calibrant.evaluation import metrics_for
     from calibrant.evidence import difference
     from calibrant.files import load
     from calibrant.report import evaluation_page
 
-    kind = options.one_kind(logits=logits, probs=probs, top_label=top_label)
+    kind, scores, labels = given.kind(top_label=top_label), given.scores, given.labels
     load_file = partial(load, kind=kind, scores=scores, labels=labels, confidence=confidence, correct=correct)
     conditions = [FailCondition.parse(text) for text in fail_if or ()]
-    reports = Reports(json, markdown, html, figures, figure_format, theme)
     reports.check(path for path in (file, baseline) if path is not None)
     out, err = standard_output(), standard_error()
     with print_warnings(err), spinner(err) as stage:
@@ -145,11 +136,7 @@ class FailCondition:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a condition such as ``ece>0.05``.
-
-        Raises:
-            InputError: If it is not a metric, ``<`` or ``>``, and a number.
-        """
+        """Read a condition such as ``ece>0.05``."""
         from calibrant import catalogue
 
         parts = re.fullmatch(r"\s*(\w+)\s*([<>])=?\s*([-+0-9.eE]+)\s*", text)
@@ -162,11 +149,7 @@ class FailCondition:
             raise InputError(f"--fail-if must read like 'ece>0.05' or 'auroc<0.8'; got {text!r}.") from error
 
     def check_is_reported(self, metrics: "Iterable[Metric]") -> None:
-        """Check that the metric is among those of the report.
-
-        Raises:
-            InputError: If it is not.
-        """
+        """Check that the metric is among those of the report."""
         if self.metric not in {metric.name for metric in metrics}:
             raise InputError(
                 f"--fail-if must name a metric of the report; {self.metric} needs the probabilities of all classes, "
@@ -174,11 +157,7 @@ class FailCondition:
             )
 
     def holds(self, estimates: "Mapping[str, Estimate]") -> bool:
-        """Return whether the whole interval is beyond the bound.
-
-        Raises:
-            InputError: If the metric has no interval.
-        """
+        """Return whether the whole interval is beyond the bound; an InputError if the metric has no interval."""
         nearest = estimates[self.metric].low if self.above else estimates[self.metric].high
         if math.isnan(nearest):
             raise InputError(

@@ -33,10 +33,7 @@ def fit(
     file: options.PredictionsFile,
     out: Annotated[Path, option("FILE", "Map to write (.safetensors).", names=("--out", "-o"))],
     features: options.Features = None,
-    logits: options.Logits = False,
-    probs: options.Probs = False,
-    scores: options.ScoreNames = None,
-    labels: options.TrueLabels = None,
+    given: options.Scores = options.Scores(),
 ) -> None:
     """Fit a calibrator and save it as a map.
 
@@ -44,32 +41,31 @@ def fit(
     samples; evaluate the map on others, with `calibrant apply` and `calibrant evaluate`.
     """
     from rich import box
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from calibrant import catalogue
     from calibrant.calibrators import Calibrator
-    from calibrant.cli.output import check_output, print_warnings, spinner, standard_error, standard_output
+    from calibrant.cli.output import print_warnings, spinner, standard_error, standard_output
     from calibrant.files import load_features, read_map_file, save_map
     from calibrant.files.map_file import MAP_CONTAINER
 
-    kind = options.one_kind(logits=logits, probs=probs)
     calibrator = catalogue.parse_any_calibrator(method)
     if isinstance(calibrator, Calibrator):
         options.refuse_features(features, method)
     MAP_CONTAINER.check_path(out)
-    check_output(out, [file])
+    options.check_output(out, [file])
     err = standard_error()
     with print_warnings(err) as printed, spinner(err) as stage:
         stage(f"reading {file}")
-        predictions = options.load_predictions(file, kind=kind, scores=scores, labels=labels)
-        feature_values = None
-        if not isinstance(calibrator, Calibrator):
-            feature_values = load_features(file, name=features or "features", rows=len(predictions))
-        stage(f"fitting {method} on {len(predictions):,} samples")
+        predictions = given.load(file)
         fitted: AnyMap
+        fitting, feature_values = f"fitting {method} on {len(predictions):,} samples", None
         if isinstance(calibrator, Calibrator):
+            stage(fitting)
             fitted = calibrator.fit(predictions)
         else:
+            feature_values = load_features(file, name=features or "features", rows=len(predictions))
+            stage(fitting)
             fitted = calibrator.fit(predictions, feature_values)
         stage(f"writing {out}")
         save_map(fitted, out, fitted_on=predictions, features=feature_values)
@@ -80,10 +76,8 @@ def fit(
     for note in fitted.summary.notes:
         if note not in printed:
             console.print(note)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("on these samples")
-    for heading in ("before", "after"):
-        table.add_column(heading, justify="right")
+    columns = (Column("on these samples"), Column("before", justify="right"), Column("after", justify="right"))
+    table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
     document = read_map_file(out).document
     for name, before in document["before"].items():
         table.add_row(name, f"{before:.4f}", f"{document['after'][name]:.4f}")

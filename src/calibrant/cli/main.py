@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from calibrant.cli import apply, clamp, compare, demo, diagnose, evaluate, fit, listing, train
-from calibrant.cli.options import CommandWithExamples
+from calibrant.cli.options import CommandWithExamples, with_groups_expanded
 from calibrant.errors import Argument, CalibrantError
 
 app = typer.Typer(
@@ -52,7 +52,7 @@ def _with_torch_imported(command: Callable[..., None]) -> Callable[..., None]:
     """
 
     @wraps(command)
-    def run_command(*args: object, **options: object) -> None:
+    def run_command(**options: object) -> None:
         if "torch" not in sys.modules:
             gc.disable()
             try:
@@ -60,7 +60,7 @@ def _with_torch_imported(command: Callable[..., None]) -> Callable[..., None]:
             finally:
                 gc.freeze()
                 gc.enable()
-        command(*args, **options)
+        command(**options)
 
     return run_command
 
@@ -79,7 +79,7 @@ for _name, _command, _examples in (
     ("demo", demo.demo, demo.EXAMPLES),
 ):
     _run = _command if _name in _WITHOUT_TORCH else _with_torch_imported(_command)
-    app.command(_name, cls=CommandWithExamples, epilog=_examples)(_run)
+    app.command(_name, cls=CommandWithExamples, epilog=_examples)(with_groups_expanded(_run))
 
 
 # Options of the commands by the argument of the library that they set, where the names differ.

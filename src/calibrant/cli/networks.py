@@ -49,10 +49,6 @@ def read_network(text: str, weights: Path | None, device: torch.device) -> Netwo
 
     The text is ``package.module:factory``, whose module is also searched in the current folder and which ``weights``
     (safetensors) may be loaded into; the path of a ``.pt2`` archive; or the folder of a run.
-
-    Raises:
-        InputError: If there is no such network, or the factory makes something else.
-        FileError: If a file or folder is not what it should be.
     """
     path = Path(text)
     is_archive = path.suffix.lower() == ".pt2"
@@ -187,9 +183,6 @@ def read_samples(
 
     With ``pixels``, inputs are stored as whole numbers 0..255, and are scaled into the range of ``space`` (0..1 if it
     is None) and normalised. The network of a run takes them as they are stored.
-
-    Raises:
-        FileError: If the file is not such an archive, or its arrays do not fit the network.
     """
     file = existing_file(path, holding="inputs and labels")
     if file.suffix.lower() != ".npz":

@@ -1,27 +1,39 @@
-"""Declare the options that several commands share, and lay out ``--help``."""
+"""Declare the options that several commands share, and lay out ``--help``.
 
+A group of options is a dataclass whose fields are options. A command takes it as one parameter, which
+:func:`with_groups_expanded` replaces by the fields.
+"""
+
+import inspect
 import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass, replace
+from functools import wraps
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, final
 
 import typer
 from typer.core import TyperCommand
 
+from calibrant.errors import FileError, InputError, terminal_text
+
 if TYPE_CHECKING:
     import torch
+    from matplotlib.figure import Figure as MatplotlibFigure
+    from rich.console import Console
 
     from calibrant.files.load import Kind
+    from calibrant.plots import ThemeName
     from calibrant.predictions import Predictions
+    from calibrant.report import Figure, Page
 
 INPUT, REPORT = "Input", "Report"
+_DPI = 110  # resolution of figures in an HTML page
 
 
 def check_seed(value: Any) -> Any:
-    """Check a seed, or several, as typer's callback.
-
-    Raises:
-        BadParameter: If torch's generators do not take it.
-    """
+    """Check a seed, or several, that torch's generators take; a callback of typer."""
     for seed in value if isinstance(value, list) else [value]:
         if not 0 <= (seed or 0) < 2**63:
             raise typer.BadParameter(f"must be a whole number from 0 to 9,223,372,036,854,775,807; got {seed}.")
@@ -34,15 +46,7 @@ def argument(metavar: str, text: str, **more: Any) -> Any:
 
 
 def option(metavar: str, text: str, panel: str | None = None, *, names: tuple[str, ...] = (), **more: Any) -> Any:
-    """Return typer's option with a value; its name is that of the parameter unless given.
-
-    Args:
-        metavar: The value in the help, such as FILE.
-        text: Help text.
-        panel: Group in the help.
-        names: Names such as ``--out`` and ``-o``.
-        more: Other arguments of typer, such as ``min`` and ``show_default``.
-    """
+    """Return typer's option with a value; its name is that of the parameter unless given, its group the panel."""
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, **more)
 
 
@@ -54,12 +58,6 @@ def flag(name: str, text: str, panel: str | None = None) -> Any:
 PredictionsFile: TypeAlias = Annotated[
     Path, argument("FILE", "File of predictions and labels: csv, npz, parquet, feather, arrow, safetensors or pt.")
 ]
-Logits: TypeAlias = Annotated[bool, flag("--logits", "The scores are logits.", INPUT)]
-Probs: TypeAlias = Annotated[bool, flag("--probs", "The scores are probabilities.", INPUT)]
-ScoreNames: TypeAlias = Annotated[
-    str | None, option("NAME", "Column or array of the scores, or the prefix of their columns.", INPUT)
-]
-TrueLabels: TypeAlias = Annotated[str | None, option("NAME", "Column or array of the labels.", INPUT)]
 _FEATURES = "Array or column prefix of the features, for methods that use them."
 Features: TypeAlias = Annotated[str | None, option("NAME", _FEATURES, INPUT, show_default="features")]
 Bins: TypeAlias = Annotated[int, option("N", "Number of bins of binned metrics.", min=1, max=1000000)]
@@ -67,84 +65,169 @@ Resamples: TypeAlias = Annotated[int, option("N", "Number of bootstrap resamples
 Seed: TypeAlias = Annotated[int, option("N", "Random seed: equal seeds give equal numbers.", callback=check_seed)]
 _DEVICE = "cuda if there is a GPU, else cpu"
 Device: TypeAlias = Annotated[str | None, option("NAME", "cpu, cuda, cuda:1, …", show_default=_DEVICE)]
-Json: TypeAlias = Annotated[Path | None, option("FILE", "Write the report as JSON.", REPORT)]
-Markdown: TypeAlias = Annotated[Path | None, option("FILE", "Write the report as Markdown.", REPORT)]
-Figures: TypeAlias = Annotated[Path | None, option("FOLDER", "Write figures into this folder.", REPORT)]
-Html: TypeAlias = Annotated[Path | None, option("FILE", "Write the report with its figures as one HTML file.", REPORT)]
 Full: TypeAlias = Annotated[bool, flag("--full", "Print all numbers, not only those that matter most.")]
-FigureFormat: TypeAlias = Annotated[str, option("NAME", "png, svg or pdf.", REPORT)]
-Theme: TypeAlias = Annotated[str, option("NAME", "Colours of figures: light or dark.", REPORT)]
+
+
+@final
+@dataclass(frozen=True)
+class Scores:
+    """The scores and labels in a file of predictions."""
+
+    logits: Annotated[bool, flag("--logits", "The scores are logits.", INPUT)] = False
+    probs: Annotated[bool, flag("--probs", "The scores are probabilities.", INPUT)] = False
+    scores: Annotated[
+        str | None, option("NAME", "Column or array of the scores, or the prefix of their columns.", INPUT)
+    ] = None
+    labels: Annotated[str | None, option("NAME", "Column or array of the labels.", INPUT)] = None
+
+    def kind(self, *, top_label: bool = False) -> "Kind | None":
+        """Return what the scores are according to the flags, of which one may be set; None without a flag."""
+        flags: dict[Kind, bool] = {"logits": self.logits, "probs": self.probs, "top-label": top_label}
+        kinds = [kind for kind, is_set in flags.items() if is_set]
+        if len(kinds) > 1:
+            given = " and ".join(f"--{kind}" for kind in kinds)
+            raise typer.BadParameter(f"give one of --logits, --probs and --top-label; got {given}.")
+        return kinds[0] if kinds else None
+
+    def load(self, path: Path) -> "Predictions":
+        """Load the scores of every class, and the labels; a FileError if the file has only the predicted class's."""
+        from calibrant.files import load
+        from calibrant.predictions import TopLabel
+
+        predictions = load(path, kind=self.kind(), scores=self.scores, labels=self.labels)
+        if isinstance(predictions, TopLabel):
+            raise FileError(
+                f"{path} must have logits or probabilities of every class to be calibrated; it has only the confidence "
+                "of the predicted one and whether it was right. Save the model's logits."
+            )
+        return predictions
+
+
+@final
+@dataclass(frozen=True)
+class Reports:
+    """The reports to write, and how figures look."""
+
+    json: Annotated[Path | None, option("FILE", "Write the report as JSON.", REPORT)] = None
+    markdown: Annotated[Path | None, option("FILE", "Write the report as Markdown.", REPORT)] = None
+    html: Annotated[Path | None, option("FILE", "Write the report with its figures as one HTML file.", REPORT)] = None
+    figures: Annotated[Path | None, option("FOLDER", "Write figures into this folder.", REPORT)] = None
+    figure_format: Annotated[str, option("NAME", "png, svg or pdf.", REPORT)] = "png"
+    theme: Annotated[str, option("NAME", "Colours of figures: light or dark.", REPORT)] = "light"
+
+    def check(self, inputs: Iterable[Path]) -> None:
+        """Check before the long work that all reports can be written, and overwrite no input file."""
+        for option, given, known in (
+            ("--figure-format", self.figure_format, ("png", "svg", "pdf")),
+            ("--theme", self.theme, ("light", "dark")),
+        ):
+            if given not in known:
+                raise InputError(f"{option} must be one of {', '.join(known)}; got {given!r}.")
+        files = list(inputs)
+        for target in filter(None, (self.json, self.markdown, self.html)):
+            check_output(target, files)
+        if self.figures is not None:
+            check_folder(self.figures)
+
+    def draw(self, draw: "Callable[[ThemeName], Mapping[str, MatplotlibFigure]]") -> "list[Figure]":
+        """Draw and write the figures, if there is a folder or an HTML page for them; return them for the page."""
+        if self.figures is None and self.html is None:
+            return []
+        from calibrant.plots import save_figures  # loads matplotlib
+        from calibrant.report import Figure
+
+        drawn = draw("dark" if self.theme == "dark" else "light")
+        paths: Sequence[Path | None] = [None] * len(drawn)
+        if self.figures is not None:
+            paths = save_figures(drawn, self.figures, formats=[self.figure_format])
+        figures = []
+        for (name, figure), path in zip(drawn.items(), paths, strict=True):
+            content = BytesIO()
+            if self.html is not None:
+                figure.savefig(content, format="png", dpi=_DPI, facecolor=figure.get_facecolor())
+            figures.append(Figure(name.replace("_", " "), path, content.getvalue()))
+        return figures
+
+    def show_and_write(self, page: "Page", figures: "Sequence[Figure]", console: "Console", *, full: bool) -> None:
+        """Print the page, write it, and print the paths of the files."""
+        from calibrant.report.terminal import show
+
+        show(page, full=full, console=console)
+        if written := self.write(page, figures):
+            console.print("Wrote " + ", ".join(map(str, written)), style="dim")
+
+    def write(self, page: "Page", figures: "Sequence[Figure]") -> list[Path]:
+        """Write the page in every form requested, and to the summary of a GitHub job; return the paths."""
+        written = [Path(figure.path) for figure in figures if figure.path is not None]
+        summary = os.environ.get("GITHUB_STEP_SUMMARY")
+        if not (self.json or self.markdown or self.html or summary):
+            return written
+        from calibrant.report import to_markdown, write
+
+        if self.json is not None:
+            written.append(write(page, self.json, form="json"))
+        if self.markdown is not None:
+            linked = [
+                replace(figure, path=Path(os.path.relpath(figure.path, self.markdown.parent)))
+                for figure in figures
+                if figure.path is not None
+            ]
+            written.append(write(page.with_figures(linked), self.markdown, form="markdown"))
+        if self.html is not None:
+            written.append(write(page.with_figures(figures), self.html, form="html"))
+        if summary:
+            try:
+                with Path(summary).open("a", encoding="utf-8") as stream:
+                    stream.write(to_markdown(page))
+            except OSError as error:  # the requested reports are written
+                from calibrant.cli.output import standard_error
+
+                standard_error().print(
+                    f"note: the job's summary, {terminal_text(summary)}, could not be written: {error.strerror}.",
+                    style="yellow",
+                )
+        return written
+
+
+def check_output(out: Path, inputs: Iterable[Path]) -> None:
+    """Check that a file can be written, and that it is not an input file."""
+    if not out.parent.is_dir():
+        raise FileError(f"{out} could not be written: there is no folder {out.parent}. Make it first.")
+    if out.is_dir():
+        raise FileError(f"{out} could not be written: it is a folder. Name a file.")
+    for path in inputs:
+        if out.exists() and path.exists() and out.samefile(path):
+            raise FileError(f"{out} must not be written to: it is an input file. Name another.")
+
+
+def check_folder(folder: Path) -> None:
+    """Check that a folder exists and can be written, or can be made."""
+    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise FileError(f"{folder} must be a folder, or become one; {nearest} is a file. Name another folder.")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise FileError(f"{folder} must be a folder to write into; {nearest} is write-protected. Name another folder.")
 
 
 def split_names(text: str, option: str, alternatives: str) -> list[str]:
-    """Split the names in the value of an option at commas outside brackets.
-
-    Raises:
-        InputError: If one is empty; it says that the option must be one of the ``alternatives``, or names.
-    """
+    """Split the names in the value of an option, which may also be one of the alternatives, at commas."""
     from calibrant.catalogue import split_list
-    from calibrant.errors import InputError
 
-    names = [part.strip() for part in split_list(text)]
+    names = split_list(text)
     if not all(names):
         raise InputError(f"{option} must be {alternatives}, or names with commas between them; got {text!r}.")
     return names
 
 
-def one_kind(*, logits: bool, probs: bool, top_label: bool = False) -> "Kind | None":
-    """Return what the scores are according to the flags; None without a flag.
-
-    Raises:
-        BadParameter: If more than one flag is set.
-    """
-    flags: tuple[tuple[Kind, bool], ...] = (("logits", logits), ("probs", probs), ("top-label", top_label))
-    kinds = [kind for kind, is_set in flags if is_set]
-    if len(kinds) > 1:
-        given = " and ".join(f"--{kind}" for kind in kinds)
-        raise typer.BadParameter(f"give one of --logits, --probs and --top-label; got {given}.")
-    return kinds[0] if kinds else None
-
-
-def load_predictions(path: Path, *, kind: "Kind | None", scores: str | None, labels: str | None) -> "Predictions":
-    """Load the scores of every class, and the labels.
-
-    Raises:
-        FileError: If the file has only the confidence of the predicted class.
-    """
-    from calibrant.errors import FileError
-    from calibrant.files import load
-    from calibrant.predictions import TopLabel
-
-    predictions = load(path, kind=kind, scores=scores, labels=labels)
-    if isinstance(predictions, TopLabel):
-        raise FileError(
-            f"{path} must have logits or probabilities of every class to be calibrated; it has only the confidence of "
-            "the predicted one and whether it was right. Save the model's logits."
-        )
-    return predictions
-
-
 def refuse_features(name: str | None, method: str) -> None:
-    """Refuse ``--features`` for a method that does not use them.
-
-    Raises:
-        InputError: If a name was given.
-    """
-    from calibrant.errors import InputError
-
+    """Refuse ``--features`` for a method that does not use them."""
     if name is not None:
         raise InputError(f"--features must be left out: {method} does not use features.")
 
 
 def choose_device(name: str | None) -> "torch.device":
-    """Return the device of that name; without a name or with ``auto``, a GPU if there is one.
-
-    Raises:
-        InputError: If torch cannot use it here.
-    """
+    """Return the device of that name; without a name or with ``auto``, a GPU if there is one."""
     import torch
-
-    from calibrant.errors import InputError
 
     if name is None or name == "auto":
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
@@ -157,6 +240,24 @@ def choose_device(name: str | None) -> "torch.device":
         torch.cuda.set_device(device)
         torch.backends.cudnn.benchmark = True
     return device
+
+
+def with_groups_expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with the options of its groups as parameters of their own."""
+    parameters = inspect.signature(command).parameters
+    hints = {name: parameter.annotation for name, parameter in parameters.items()}
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    options = {name: inspect.signature(group).parameters for name, group in groups.items()}
+
+    @wraps(command)
+    def run_command(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{option: given.pop(option) for option in options[name]})
+        command(**given)
+
+    expanded = [option for name, own in parameters.items() for option in options.get(name, {name: own}).values()]
+    run_command.__signature__ = inspect.Signature(expanded)  # type: ignore[attr-defined]
+    return run_command
 
 
 class CommandWithExamples(TyperCommand):

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, final
 
-from calibrant.cli.options import Device, check_seed, choose_device, flag, option
+from calibrant.cli.options import Device, check_folder, check_seed, choose_device, flag, option
 from calibrant.errors import FileError, FitError, InputError
 
 if TYPE_CHECKING:
@@ -34,12 +34,50 @@ _PRESET = (
     "default, or that of a paper: overconfidence, dark-side, dark-side-by-5, meta-regularization. The options below "
     "change single settings of it."
 )
+_NESTEROV, _SCHEDULE = "Use Nesterov momentum, or not.", "Learning rate schedule: cosine, steps or constant."
+_AUGMENTATION, _USUAL = "none, crop or crop-flip.", "as usual for the data set"
+_CLIP = "Largest norm of the gradient; larger ones are clipped."
 _MILESTONES = "Epochs at whose start the learning rate falls, as in 60,120. Implies --schedule steps."
 _SELECT = "Epoch to keep: last, best (lowest error rate on the calibration samples) or best-nll (lowest log-loss)."
-_USUAL = "as usual for the data set"
 _COMPILE = "Do not compile the network on a GPU: starts at once, runs slower."
 _DETERMINISTIC = "On a GPU, the same weights in every run: slower, and not compiled."
 _TRACE = "Evaluate all training samples after each epoch, to record when each was learned."
+
+
+@final
+@dataclass(frozen=True)
+class RecipeChanges:
+    """Settings that differ from those of the recipe; None keeps the recipe's."""
+
+    epochs: Annotated[
+        int | None, option("N", "Passes over the training samples; milestones move in proportion.", _RECIPE)
+    ] = None
+    batch_size: Annotated[int | None, option("N", "Samples in a batch.", _RECIPE)] = None
+    learning_rate: Annotated[float | None, option("X", "Highest learning rate.", _RECIPE)] = None
+    momentum: Annotated[float | None, option("X", "Momentum of the gradient, in 0..1.", _RECIPE)] = None
+    nesterov: Annotated[bool | None, flag("--nesterov/--no-nesterov", _NESTEROV, _RECIPE)] = None
+    weight_decay: Annotated[float | None, option("X", "Weight decay.", _RECIPE)] = None
+    schedule: Annotated[str | None, option("NAME", _SCHEDULE, _RECIPE)] = None
+    milestones: Annotated[str | None, option("NUMBERS", _MILESTONES, _RECIPE)] = None
+    decay: Annotated[float | None, option("X", "Factor of the learning rate at each milestone.", _RECIPE)] = None
+    warmup: Annotated[int | None, option("N", "Epochs in which the learning rate rises.", _RECIPE)] = None
+    augmentation: Annotated[str | None, option("NAME", _AUGMENTATION, _RECIPE, show_default=_USUAL)] = None
+    mixup: Annotated[float | None, option("X", "Alpha of mixup; 0 for none.", _RECIPE)] = None
+    clip: Annotated[float | None, option("X", _CLIP, _RECIPE)] = None
+    precision: Annotated[str | None, option("NAME", "auto, float32 or bfloat16.", _RECIPE)] = None
+    select: Annotated[str | None, option("NAME", _SELECT, _RECIPE)] = None
+
+    def applied_to(self, recipe: "Recipe") -> "Recipe":
+        """Return the recipe with the settings that were given."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        if self.milestones is not None:
+            try:
+                given["milestones"] = tuple(int(part) for part in self.milestones.split(","))
+            except ValueError as error:
+                raise InputError(
+                    f"--milestones must be whole numbers with commas between them; got {self.milestones!r}."
+                ) from error
+        return recipe.changed(given)
 
 
 def train(  # noqa: PLR0913, PLR0917  # a command line has many options
@@ -60,31 +98,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
         int | None, option("N", "Number of training samples, drawn by --split-seed.", _DATA, min=1, show_default="all")
     ] = None,
     recipe: Annotated[str, option("NAME", _PRESET, _RECIPE)] = "default",
-    epochs: Annotated[
-        int | None, option("N", "Passes over the training samples; milestones move in proportion.", _RECIPE)
-    ] = None,
-    batch_size: Annotated[int | None, option("N", "Samples in a batch.", _RECIPE)] = None,
-    learning_rate: Annotated[float | None, option("X", "Highest learning rate.", _RECIPE)] = None,
-    momentum: Annotated[float | None, option("X", "Momentum of the gradient, in 0..1.", _RECIPE)] = None,
-    nesterov: Annotated[
-        bool | None, flag("--nesterov/--no-nesterov", "Use Nesterov momentum, or not.", _RECIPE)
-    ] = None,
-    weight_decay: Annotated[float | None, option("X", "Weight decay.", _RECIPE)] = None,
-    schedule: Annotated[
-        str | None, option("NAME", "Learning rate schedule: cosine, steps or constant.", _RECIPE)
-    ] = None,
-    milestones: Annotated[str | None, option("NUMBERS", _MILESTONES, _RECIPE)] = None,
-    decay: Annotated[float | None, option("X", "Factor of the learning rate at each milestone.", _RECIPE)] = None,
-    warmup: Annotated[int | None, option("N", "Epochs in which the learning rate rises.", _RECIPE)] = None,
-    augmentation: Annotated[
-        str | None, option("NAME", "none, crop or crop-flip.", _RECIPE, show_default=_USUAL)
-    ] = None,
-    mixup: Annotated[float | None, option("X", "Alpha of mixup; 0 for none.", _RECIPE)] = None,
-    clip: Annotated[
-        float | None, option("X", "Largest norm of the gradient; larger ones are clipped.", _RECIPE)
-    ] = None,
-    precision: Annotated[str | None, option("NAME", "auto, float32 or bfloat16.", _RECIPE)] = None,
-    select: Annotated[str | None, option("NAME", _SELECT, _RECIPE)] = None,
+    changes: RecipeChanges = RecipeChanges(),
     device: Device = None,
     no_compile: Annotated[bool, flag("--no-compile", _COMPILE, _RUNNING)] = False,
     deterministic: Annotated[bool, flag("--deterministic", _DETERMINISTIC, _RUNNING)] = False,
@@ -100,7 +114,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
     """
     from calibrant import catalogue
     from calibrant.checks import check_known
-    from calibrant.cli.output import check_folder, print_warnings, spinner, standard_error
+    from calibrant.cli.output import print_warnings, spinner, standard_error
     from calibrant.datasets import all_splits
     from calibrant.datasets import download as download_dataset
     from calibrant.models import all_models
@@ -120,14 +134,7 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
                 f"{' and '.join(losses)}. Write it as 'focal(gamma=3)'."
             )
         losses = [f"{losses[0]}(gamma={gamma})"]
-    changes = {
-        "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "momentum": momentum,
-        "nesterov": nesterov, "weight_decay": weight_decay, "schedule": schedule, "milestones": _epochs(milestones),
-        "decay": decay, "warmup": warmup, "augmentation": augmentation, "mixup": mixup, "clip": clip,
-        "precision": precision, "select": select,
-    }  # fmt: skip
-    changed = RECIPES[recipe].changed({name: value for name, value in changes.items() if value is not None})
-    runs = _runs(out, models, losses, seeds, changed)
+    runs = _runs(out, models, losses, seeds, changes.applied_to(RECIPES[recipe]))
     chosen = choose_device(device)
     check_folder(out)
     err = standard_error()
@@ -143,6 +150,8 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
                 download_dataset(reader, data or Path())
             stage(f"reading {reader.title}")
             samples = reader.read(data or Path(), checked=not unchecked)
+        compiled = not (no_compile or deterministic)
+        runtime = RuntimeOptions(compiled=compiled, traced=trace, evaluate_every=evaluate_every)
         with init_distributed(chosen) as processes, deterministic_algorithms() if deterministic else nullcontext():
             finished = [run for run in runs if RunFolder(run.folder).is_finished]
             try:
@@ -154,36 +163,19 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
                         split_seed=split_seed,
                         device=chosen,
                         train_samples=train_samples,
-                        runtime=RuntimeOptions(
-                            compiled=not (no_compile or deterministic), traced=trace, evaluate_every=evaluate_every
-                        ),
+                        runtime=runtime,
                         processes=processes,
                         after_epoch=after_epoch,
                     )
-            except FitError:  # one of several diverged: the others may be finished
+            except (FitError, KeyboardInterrupt) as stopped:  # one of several diverged: the others may be finished
                 _print_results(runs, processes)
-                raise
-            except KeyboardInterrupt:
-                _print_results(runs, processes)
-                err.print("Stopped. The same command resumes from the last checkpoint.")
+                if isinstance(stopped, KeyboardInterrupt):
+                    err.print("Stopped. The same command resumes from the last checkpoint.")
                 raise
             # train_runs has now checked that the folder holds this run.
             for run in finished if processes.is_first else ():
                 err.print(f"{run.folder} holds a finished run: nothing is trained there.")
             _print_results(runs, processes)
-
-
-def _epochs(text: str | None) -> tuple[int, ...] | None:
-    """Read whole numbers with commas between them.
-
-    Example:
-        >>> _epochs("60, 120")
-        (60, 120)
-    """
-    try:
-        return None if text is None else tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise InputError(f"--milestones must be whole numbers with commas between them; got {text!r}.") from error
 
 
 def _runs(
@@ -218,21 +210,14 @@ def _progress_bars(
     from calibrant.training.folder import RunFolder
 
     columns = (
-        TextColumn("{task.fields[run]}", markup=False),
-        BarColumn(16),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}", markup=False),
+        *(TextColumn("{task.fields[run]}", markup=False), BarColumn(16), MofNCompleteColumn()),
+        *(TimeRemainingColumn(), TextColumn("{task.description}", markup=False)),
     )
     with Progress(*columns, console=err, transient=True, disable=not (err.is_terminal and is_shown)) as progress:
-        tasks = {
-            run: progress.add_task(
-                "finished before" if RunFolder(run.folder).is_finished else "starting",
-                total=run.recipe.epochs,
-                run=run.folder.name,
-            )
-            for run in runs
-        }
+        tasks = {}
+        for run in runs:
+            status = "finished before" if RunFolder(run.folder).is_finished else "starting"
+            tasks[run] = progress.add_task(status, total=run.recipe.epochs, run=run.folder.name)
 
         def show(run: "Run", record: "EpochRecord") -> None:
             text = f"loss {record.loss:.3f}"
@@ -248,7 +233,7 @@ def _progress_bars(
 
 def _print_results(runs: "Sequence[Run]", processes: "ProcessGroup") -> None:
     """Print the metrics of finished runs, before and after temperature scaling on their calibration samples."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from calibrant.cli.output import standard_output
     from calibrant.training import run_metrics
@@ -258,10 +243,9 @@ def _print_results(runs: "Sequence[Run]", processes: "ProcessGroup") -> None:
     if not folders or not processes.is_first:
         return
     console = standard_output()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("run", overflow="fold")
-    for heading in ("accuracy", "nll", "ece", "auroc", "T", "nll at T", "ece at T"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = ("accuracy", "nll", "ece", "auroc", "T", "nll at T", "ece at T")
+    columns = [Column("run", overflow="fold"), *(Column(name, justify="right", no_wrap=True) for name in headings)]
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for folder in folders:
         table.add_row(folder.name, *_numbers(run_metrics(folder)))
     console.print(table)

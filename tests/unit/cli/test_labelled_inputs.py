@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from calibrant.clamping import InputSpace, samples_digest
-from calibrant.cli.clamp import ClampFolder, input_space
+from calibrant.cli.clamp import ClampFolder, Inputs
 from calibrant.cli.networks import Network, read_samples
 from calibrant.errors import FileError, InputError
 from calibrant.inference import LabelledInputs
@@ -58,15 +58,15 @@ def test_whole_numbers_that_may_be_pixels_are_not_guessed_to_be(read):
 
 def test_the_space_is_what_the_options_say_or_what_a_run_knows():
     network = Network(nn.Linear(2, 2))
-    assert input_space(network) is None
-    assert input_space(network, pixels=True) == InputSpace()
-    assert input_space(network, clip=True) == InputSpace(clips=True)
-    given = input_space(network, high=255, mean="125.3", std="63,62.1,66.7")
+    assert Inputs().space(network) is None
+    assert Inputs(pixels=True).space(network) == InputSpace()
+    assert Inputs(clip=True).space(network) == InputSpace(clips=True)
+    given = Inputs(high=255, mean="125.3", std="63,62.1,66.7").space(network)
     assert given == InputSpace(high=255, mean=(125.3,), std=(63, 62.1, 66.7))
     run = Network(nn.Linear(2, 2), True, InputSpace(high=16))
-    assert input_space(run, clip=True) == InputSpace(high=16, clips=True)
+    assert Inputs(clip=True).space(run) == InputSpace(high=16, clips=True)
     with pytest.raises(InputError, match="must be left out with a folder of calibrant train"):
-        input_space(run, low=0.0)
+        Inputs(low=0.0).space(run)
 
 
 def test_a_digest_tells_rows_apart_and_not_how_they_are_batched():
