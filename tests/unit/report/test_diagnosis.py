@@ -117,7 +117,7 @@ def test_numbers_that_are_missing_are_dashes():
 
 def test_a_test_that_could_not_be_made_leaves_no_mark():
     note = TwoSample(0.1, math.nan, math.nan, math.nan, "alike", "one run only")
-    assert SeedCell(Spread(0.1, math.nan, 0.1, 0.1, (0.1,)), note).marks == ""
+    assert SeedCell(Spread(0.1, math.nan, 0.1, 0.1, (0.1,)), note).cell().mark == ""
 
 
 @pytest.mark.parametrize(
