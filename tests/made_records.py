@@ -36,7 +36,7 @@ from calibrant.diagnosis.summaries import SEPARATION
 from calibrant.evaluation import Evaluation, WorstBin, WorstClass
 from calibrant.evidence import Difference, Estimate
 from calibrant.metrics import Murphy, RefinementTerms, ScoreSplit
-from calibrant.metrics.base import TopStatistic
+from calibrant.metrics.states import TopStatistic
 from calibrant.predictions import ZeroCells
 
 HOSTILE = "<script>alert(1)</script>|\x1b[2J\n# `a` *b* [x](http://y)"

@@ -25,7 +25,7 @@ from calibrant.metrics import (
     murphy,
     refinement_terms,
 )
-from calibrant.metrics.base import Binned, BinnedByPrediction, TopStatistic
+from calibrant.metrics.states import Binned, BinnedByPrediction, TopStatistic
 from calibrant.notebook import HasReport
 from calibrant.numerics.softmax import row_products
 from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_predictions

@@ -26,8 +26,8 @@ from calibrant import metrics as metrics_module
 from calibrant.errors import InputError
 from calibrant.evaluation import evaluate
 from calibrant.metrics import Metric, RankedCells, RankedSamples, Tally
-from calibrant.metrics.base import Family, LabelStatistic, TopStatistic
-from calibrant.metrics.states import PackedSamples, Ranked, Sums, merge
+from calibrant.metrics.base import Family
+from calibrant.metrics.states import LabelStatistic, PackedSamples, Ranked, Sums, TopStatistic, merge
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions, TopLabel
 

@@ -10,7 +10,7 @@ from calibrant.calibrators import TemperatureScaling
 from calibrant.losses import CrossEntropyLoss, RowLoss
 from calibrant.maps import Scale
 from calibrant.metrics import ECE
-from calibrant.metrics.base import Binned
+from calibrant.metrics.states import Binned
 from calibrant.testing import check_calibrator, check_loss, check_metric
 
 # Losses whose weights or bins are constants to the gradient, jump, or remember samples: no finite differences.

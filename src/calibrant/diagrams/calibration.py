@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import check_at_least, check_bins
-from calibrant.diagrams.separation import local_accuracy, nodes, rule_of_thumb_width, smoothed_density, thinned
+from calibrant.diagrams.separation import local_accuracy, smoothed_density, smoothing_grid, thinned, wilson_band
 from calibrant.errors import InputError
 from calibrant.evidence import Estimate, estimate
-from calibrant.evidence.resampling import wilson_interval
-from calibrant.metrics.base import Binned
 from calibrant.metrics.binned import ECE, SCE, ECEL1Debiased
 from calibrant.metrics.smooth import SmECE
-from calibrant.metrics.states import Bins, Grid, Ranked
+from calibrant.metrics.states import Binned, BinnedClasswise, Grid, Ranked
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = [
@@ -133,12 +131,12 @@ def reliability(
         ([-0.15], [4.0])
     """
     metric = ECE(n_bins)
-    bins, grid = metric.statistic(predictions), SmECE().statistic(predictions)
+    bins, (grid, width) = Binned(n_bins)(predictions), smoothing_grid(predictions)
     interval = ece or estimate(predictions, [metric])[metric.name]
     n = bins.count.sum()
     return ReliabilityDiagram(
-        bins=ReliabilityBins.from_sums(bins.count, bins.confidence, bins.correct),
-        curve=_curve(Grid(grid.total.cpu(), grid.right.cpu())),
+        bins=ReliabilityBins.from_sums(*bins.tensors()),
+        curve=_curve(grid, width),
         n=int(n),
         accuracy=float(bins.correct.sum() / n),
         confidence=float(bins.confidence.sum() / n),
@@ -149,26 +147,14 @@ def reliability(
     )
 
 
-def _curve(grid: Grid) -> ReliabilityCurve:
-    width = rule_of_thumb_width(grid)
+def _curve(grid: Grid, width: float) -> ReliabilityCurve:
     accuracy, samples = local_accuracy(grid, width)
-    t = nodes(accuracy.shape[-1])
+    t = grid.nodes
     occurring = t[grid.total > 0]
     shown = (samples >= _FEWEST_SAMPLES) & (t >= occurring[0]) & (t <= occurring[-1])
     accuracy, samples = thinned(torch.where(shown, accuracy, torch.nan)), thinned(samples)
-    band = [
-        (math.nan, math.nan) if math.isnan(share) else wilson_interval(share * n, n)
-        for share, n in zip(accuracy.tolist(), samples.tolist(), strict=True)
-    ]
-    low, high = torch.tensor(band, dtype=torch.float64).unbind(-1)
-    return ReliabilityCurve(
-        confidence=thinned(t),
-        accuracy=accuracy,
-        low=low,
-        high=high,
-        density=thinned(smoothed_density(grid.total / grid.total.sum(), width)),
-        width=width,
-    )
+    density = smoothed_density(grid.total / grid.total.sum(), width)
+    return ReliabilityCurve(thinned(t), accuracy, *wilson_band(accuracy * samples, samples), thinned(density), width)
 
 
 def binomial_range(count: Tensor, probability: Tensor, *, level: float = 0.95) -> tuple[Tensor, Tensor]:
@@ -230,17 +216,13 @@ def classwise_reliability(predictions: Predictions, *, n_bins: int = 15, most: i
         n_bins: Number of equal-width bins of each class's probability.
         most: How many classes to keep.
 
-    Raises:
-        InputError: If only the top label is given.
-
     Example:
         >>> predictions = Predictions.from_probs([[0.5, 0.5], [0.5, 0.5]], [0, 0], class_names=["cat", "dog"])
         >>> [(of.name, of.error) for of in classwise_reliability(predictions).classes]
         [('cat', 0.5), ('dog', 0.5)]
     """
     check_at_least(most, 1, "most")
-    metric = SCE(n_bins)
-    state = metric.statistic(predictions)
+    metric, state = SCE(n_bins), BinnedClasswise(n_bins)(predictions)
     errors = metric.by_class(state)
     samples = state.hits.sum(-1).long().tolist()
     names = predictions.class_names
@@ -250,7 +232,7 @@ def classwise_reliability(predictions: Predictions, *, n_bins: int = 15, most: i
             name=f"class {index}" if names is None else names[index],
             samples=samples[index],
             error=float(errors[index]),
-            bins=ReliabilityBins.from_sums(state.count[index], state.probability[index], state.hits[index]),
+            bins=ReliabilityBins.from_sums(*state[index].tensors()),
         )
         for index in errors.argsort(descending=True, stable=True)[:most].tolist()
     )
@@ -290,9 +272,6 @@ def bins_sweep(
         redraws: Redrawn data sets behind the floor.
         seed: Random seed of the redraws.
 
-    Raises:
-        InputError: If there is no number of bins, or a number is too small.
-
     Example:
         >>> sweep = bins_sweep(TopLabel([0.9, 0.8, 0.7, 0.6], [True, False, True, False]), n_bins=[1, 10])
         >>> [round(ece, 3) for ece in sweep.ece.tolist()]
@@ -304,7 +283,10 @@ def bins_sweep(
     for number in n_bins:
         check_bins(number)
     cells = _cells(predictions, n_bins)
-    redrawn = _redrawn(cells, redraws, torch.Generator().manual_seed(seed))
+    # Data sets from a model whose every confidence is true.
+    chance, total = (part.expand(redraws, -1).contiguous() for part in (cells.confidence, cells.total))
+    right = torch.binomial(total, chance, generator=torch.Generator().manual_seed(seed))
+    redrawn = Ranked(cells.log_odds, cells.confidence, right, total - right)
     observed = [Binned(number).of_ranked(cells) for number in n_bins]
     floors = torch.stack([ECE().value(Binned(number).of_ranked(redrawn)) for number in n_bins])
     low, high = floors.quantile(torch.tensor([0.025, 0.975], dtype=torch.float64), dim=1)
@@ -321,17 +303,9 @@ def bins_sweep(
 
 def _cells(predictions: Predictions | TopLabel, n_bins: Sequence[int]) -> Ranked:
     """Join the samples that no number of bins distinguishes."""
-    bins: Bins = Binned(min(math.lcm(*n_bins), _MOST_CELLS))(predictions)
-    count, confidence, right = (part.cpu() for part in (bins.count, bins.confidence, bins.correct))
+    bins = Binned(min(math.lcm(*n_bins), _MOST_CELLS))(predictions)
+    count, confidence, right = (part.cpu() for part in bins.tensors())
     occupied = count > 0
     count, right = count[occupied], right[occupied]
     confidence = (confidence[occupied] / count).clamp(0, 1)
     return Ranked(torch.logit(confidence), confidence, right, count - right)
-
-
-def _redrawn(cells: Ranked, redraws: int, generator: torch.Generator) -> Ranked:
-    """Draw data sets from a model whose every confidence is true, with counts (redraws, m)."""
-    shape = (redraws, cells.confidence.shape[0])
-    chance, total = cells.confidence.expand(shape).contiguous(), cells.total.expand(shape).contiguous()
-    right = torch.binomial(total, chance, generator=generator)
-    return Ranked(cells.log_odds, cells.confidence, right, total - right)

@@ -8,21 +8,22 @@ import torch
 from torch import Tensor
 
 from calibrant.evidence.resampling import wilson_interval
-from calibrant.metrics.base import Gridded, RankedSamples
 from calibrant.metrics.ranked import AURC, AUROC, EAURC
-from calibrant.metrics.states import Grid, Ranked
-from calibrant.numerics.binning import cosine_transform, gaussian_damping, inverse_cosine_transform
+from calibrant.metrics.states import Grid, Gridded, Ranked, RankedSamples
+from calibrant.numerics.binning import damped_density, gaussian_damping, gaussian_sums
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = ["ConfidenceDensity", "RiskCoverage", "confidence_density", "risk_coverage"]
 
 # Share of the kernel's variance added to that of the samples under it, so that samples at one place still have a line.
 _RIDGE = 1e-3
+_MOST_POINTS = 1000
 
 
-def nodes(size: int) -> Tensor:
-    """Return evenly spaced numbers from 0 to 1."""
-    return torch.linspace(0, 1, size, dtype=torch.float64)
+def smoothing_grid(predictions: Predictions | TopLabel) -> tuple[Grid, float]:
+    """Return the samples on a grid, on the CPU, and the width of the kernel to smooth them, at least .01."""
+    grid = Grid(*(part.cpu() for part in Gridded()(predictions).tensors()))
+    return grid, max(0.01, float(grid.kernel_width()))
 
 
 def thinned(values: Tensor) -> Tensor:
@@ -30,18 +31,17 @@ def thinned(values: Tensor) -> Tensor:
     return values[..., :: max(1, (values.shape[-1] - 1) // 512)]
 
 
-def rule_of_thumb_width(grid: Grid) -> float:
-    """Return the kernel width 1.06 s n^(-1/5), s the standard deviation of the confidences; at least .01."""
-    t, n = nodes(grid.total.shape[-1]), grid.total.sum()
-    mean = (grid.total * t).sum() / n
-    spread = ((grid.total * t.square()).sum() / n - mean.square()).clamp(min=0).sqrt()
-    return max(0.01, float(1.06 * spread * n ** (-1 / 5)))
-
-
 def smoothed_density(mass: Tensor, width: float) -> Tensor:
     """Return the density at the nodes of masses that add up to 1, by a Gaussian reflected at 0 and 1, (..., m)."""
-    damping = gaussian_damping(mass.new_tensor(width), mass.shape[-1])
-    return inverse_cosine_transform(cosine_transform(mass) * damping).clamp(min=0)
+    return damped_density(mass, gaussian_damping(mass.new_tensor(width), mass.shape[-1]))
+
+
+def wilson_band(successes: Tensor, trials: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the 95 % score interval of every share, (m,) each; NaN where the successes are."""
+    pairs = zip(successes.tolist(), trials.tolist(), strict=True)
+    band = [(math.nan, math.nan) if math.isnan(hits) else wilson_interval(hits, n) for hits, n in pairs]
+    low, high = torch.tensor(band, dtype=torch.float64).unbind(-1)
+    return low, high
 
 
 def local_accuracy(grid: Grid, width: float) -> tuple[Tensor, Tensor]:
@@ -53,32 +53,20 @@ def local_accuracy(grid: Grid, width: float) -> tuple[Tensor, Tensor]:
 
     Reference: Fan (1993), Local Linear Regression Smoothers and Their Minimax Efficiencies, doi:10.1214/aos/1176349022.
     """
-    t = nodes(grid.total.shape[-1])
+    t = grid.nodes
     powers = torch.stack([torch.ones_like(t), t, t.square()])
-    s0, first, second = _gaussian_sums(powers * grid.total, width)
-    right, right_first = _gaussian_sums(powers[:2] * grid.right, width)
+    s0, first, second = gaussian_sums(powers * grid.total, width)
+    right, right_first = gaussian_sums(powers[:2] * grid.right, width)
     # Moments about the node: of distance, of its square, and of distance times correctness.
     s1, moment = first - t * s0, right_first - t * right
     s2 = second - 2 * t * first + t.square() * s0 + _RIDGE * width**2 * s0
     determinant = (s2 * s0 - s1.square()).clamp(min=1e-300)
     accuracy = (s2 * right - s1 * moment) / determinant
     # The squared kernel is a Gaussian too, narrower by √2.
-    q0, first, second = _gaussian_sums(powers * grid.total, width / math.sqrt(2))
+    q0, first, second = gaussian_sums(powers * grid.total, width / math.sqrt(2))
     q1, q2 = first - t * q0, second - 2 * t * first + t.square() * q0
     variance = (s2.square() * q0 - 2 * s1 * s2 * q1 + s1.square() * q2) / determinant.square()
     return accuracy.clamp(0, 1), 1 / variance.clamp(min=1e-300)
-
-
-def _gaussian_sums(mass: Tensor, width: float) -> Tensor:
-    """Return sums of the masses around every node, weighted by a Gaussian of height 1 that ends with 0..1, (..., m)."""
-    m = mass.shape[-1]
-    away = torch.fft.fftfreq(2 * m, 1 / (2 * m), dtype=torch.float64) / (m - 1)
-    kernel = torch.exp(-(away / width).square() / 2)
-    around: Tensor = torch.fft.irfft(torch.fft.rfft(mass, n=2 * m) * torch.fft.rfft(kernel), n=2 * m)
-    return around[..., :m]
-
-
-_MOST_POINTS = 1000
 
 
 @final
@@ -109,25 +97,20 @@ def confidence_density(predictions: Predictions | TopLabel) -> ConfidenceDensity
         >>> density.n_right, density.median_wrong, density.auroc
         (2, 0.6, 1.0)
     """
-    grid = Gridded()(predictions)
-    grid = Grid(grid.total.cpu(), grid.right.cpu())
-    width = rule_of_thumb_width(grid)
+    grid, width = smoothing_grid(predictions)
     masses = torch.stack([grid.right, grid.total - grid.right])
-    densities = thinned(smoothed_density(masses / masses.sum(-1, keepdim=True).clamp(min=1), width))
+    right, wrong = thinned(smoothed_density(masses / masses.sum(-1, keepdim=True).clamp(min=1), width))
     top = predictions.top
-    n_right = int(top.correct.sum())
-    medians = [
-        float(part.median()) if part.numel() else float("nan")
-        for part in (top.confidence[top.correct], top.confidence[~top.correct])
-    ]
+    parts = [top.confidence[top.correct], top.confidence[~top.correct]]
+    median_right, median_wrong = (float(part.median()) if part.numel() else math.nan for part in parts)
     return ConfidenceDensity(
-        confidence=thinned(nodes(grid.total.shape[-1])),
-        right=densities[0],
-        wrong=densities[1],
-        n_right=n_right,
-        n_wrong=len(top) - n_right,
-        median_right=medians[0],
-        median_wrong=medians[1],
+        confidence=thinned(grid.nodes),
+        right=right,
+        wrong=wrong,
+        n_right=len(parts[0]),
+        n_wrong=len(parts[1]),
+        median_right=median_right,
+        median_wrong=median_wrong,
         auroc=AUROC()(predictions),
         width=width,
     )
@@ -177,8 +160,7 @@ def risk_coverage(predictions: Predictions | TopLabel) -> RiskCoverage:
     shown = min(n, _MOST_POINTS)
     answered = (torch.arange(1, shown + 1, dtype=torch.float64) * n / shown).round()
     wrong, threshold = _wrong_among(answered, ranked)
-    band = [wilson_interval(*pair) for pair in zip(wrong.tolist(), answered.tolist(), strict=True)]
-    low, high = torch.tensor(band, dtype=torch.float64).unbind(-1)
+    low, high = wilson_band(wrong, answered)
     return RiskCoverage(
         coverage=answered / n,
         risk=wrong / answered,

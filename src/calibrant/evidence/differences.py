@@ -14,15 +14,19 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.evidence.resampling import bootstrap_interval, draw_groups, paired_p, values_of
+from calibrant.evidence.resampling import bootstrap_interval, draw_groups, paired_p, states_by_group
 from calibrant.metrics import Metric
+from calibrant.metrics.states import Ranked, State, Statistic, TopStatistic
+from calibrant.numerics.binning import sums_by
 from calibrant.predictions import Predictions, TopLabel
 
+LEVEL = 0.05  # significance level of every test
+_BLOCK = 1 << 22  # numbers computed at a time
 Side: TypeAlias = Literal["better", "worse", "alike"]
 
 
 def smallest_effect(metric: Metric, baseline: float) -> float:
-    """Return the smallest difference from a baseline that matters in practice.
+    """Return the smallest difference from a metric's value for the baseline that matters in practice.
 
     Enough samples make any difference significant, also one that changes no decision. The bounds: a tenth of a
     percentage point for accuracy and calibration errors, which reports print with that precision; .005 for AUROC, AUPR
@@ -30,20 +34,12 @@ def smallest_effect(metric: Metric, baseline: float) -> float:
     Brier score and areas under risk-coverage curves, the gain below which an evaluation does not advise a
     temperature. Errors averaged over classes (``sce``) or squared (``skce``) are relative as well.
 
-    Args:
-        metric: The metric that is compared.
-        baseline: Its value for the baseline.
-
     Example:
         >>> from calibrant.metrics import AUROC, NLL
         >>> smallest_effect(AUROC(), 0.9), smallest_effect(NLL(), 0.3)
         (0.005, 0.003)
     """
     return 0.01 * abs(baseline) if metric.smallest_effect is None else metric.smallest_effect
-
-
-LEVEL = 0.05
-"""Significance level of every test."""
 
 
 def is_significant(low: float, high: float, p: float) -> bool:
@@ -56,13 +52,8 @@ def side_of(metric: Metric, *, baseline: float, value: float, low: float, high: 
 
     It is better or worse if it is significant and at least :func:`smallest_effect`; everything else is alike.
 
-    Args:
-        metric: The metric that is compared.
-        baseline: Its value for the baseline.
-        value: The difference from the baseline.
-        low: Lower end of its 95 % interval.
-        high: Upper end of its 95 % interval.
-        p: Its p-value, corrected for the number of comparisons.
+    ``value`` is the difference, ``low`` to ``high`` its 95 % interval, ``p`` its p-value, corrected for the number of
+    comparisons; ``baseline`` is the metric of the baseline.
 
     Example:
         >>> from calibrant.metrics import NLL
@@ -172,14 +163,18 @@ class PairedBootstrap:
             InputError: If these are not the samples of this bootstrap.
         """
         _check_pair(self._samples, samples)
-        return values_of(samples, self.metrics, self._group, self._weights)
+        statistics = {metric.statistic for metric in self.metrics}
+        values: dict[str, list[Tensor]] = {metric.name: [] for metric in self.metrics}
+        for state_of in _reweighted(samples, statistics, self._group, self._weights):
+            for metric in self.metrics:
+                values[metric.name].append(metric.value(state_of[metric.statistic]))
+        return {name: torch.cat(parts).cpu() for name, parts in values.items()}
 
     def differences(self, baseline: dict[str, Tensor], candidate: dict[str, Tensor]) -> dict[str, Difference]:
-        """Return candidate minus baseline by metric, from :meth:`values` of each; pre-specified, so not corrected."""
+        """Return candidate minus baseline by metric, from :meth:`values` of each; not corrected."""
         return {m.name: self.difference(m, baseline[m.name], candidate[m.name]) for m in self.metrics}
 
     def difference(self, metric: Metric, baseline: Tensor, candidate: Tensor) -> Difference:
-        """Return the difference of one metric."""
         differences = candidate - baseline
         value, drawn = float(differences[0]), differences[1:][~differences[1:].isnan()]
         low, high, p = math.nan, math.nan, math.nan
@@ -195,16 +190,38 @@ class PairedBootstrap:
         return Difference(float(baseline[0]), float(candidate[0]), value, low, high, p).with_correction(metric, p)
 
 
+def _reweighted(
+    samples: Predictions | TopLabel, statistics: set[Statistic], group: Tensor, weights: Tensor
+) -> Iterable[dict[Statistic, State | Ranked]]:
+    """Yield the states of the weighted samples, some rows of weights at a time."""
+    device = samples.top.confidence.device
+    order = samples.top.log_odds.argsort()
+    log_odds, confidence = samples.top.log_odds[order], samples.top.confidence[order]
+    correct, ordered_group = samples.top.correct[order].double(), group.to(device)[order]
+    others = [statistic for statistic in statistics if not isinstance(statistic, TopStatistic)]
+    sums = states_by_group(samples, others, group) if isinstance(samples, Predictions) else {}
+    distinct, index = log_odds.unique_consecutive(return_inverse=True)
+    tied = len(distinct) < len(log_odds)
+    if tied:
+        confidence = torch.zeros(len(distinct), dtype=torch.float64, device=device).scatter_(
+            0, index, confidence.double()
+        )
+    for chunk in weights.to(device).split(max(1, _BLOCK // len(samples))):
+        weight = chunk[:, ordered_group]
+        right, wrong = weight * correct, weight * (1 - correct)
+        if tied:  # samples of equal log-odds are one entry
+            right, wrong = (sums_by(index, mass, len(distinct)) for mass in (right, wrong))
+        ranked = Ranked(distinct, confidence, right, wrong)
+        yield {s: s.of_ranked(ranked) if isinstance(s, TopStatistic) else sums[s].reweighted(chunk) for s in statistics}
+
+
 def apply_holm(
     metric: Metric, differences: Mapping[str, Difference], *, planned: str | None = None
 ) -> dict[str, Difference]:
     """Correct the differences of several candidates from one baseline for their number (Holm).
 
-    Args:
-        metric: The metric that is compared.
-        differences: Uncorrected differences by candidate.
-        planned: The one comparison that was planned before the others. It is neither corrected nor counted, so that
-            its result does not depend on what else is tried.
+    The one that was ``planned`` before the others is neither corrected nor counted, so that its result does not depend
+    on what else is tried.
     """
     p = {name: difference.p for name, difference in differences.items()}
     corrected = p | holm({name: value for name, value in p.items() if name != planned})
@@ -214,10 +231,9 @@ def apply_holm(
 def holm(p: Mapping[str, float]) -> dict[str, float]:
     """Correct p-values for their number: rejecting at .05 is wrong about any of them in at most 5 % of cases.
 
-    Reference: Holm (1979), A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics.
+    A test that could not be made has a p-value of NaN; it stays NaN and is not counted.
 
-    Args:
-        p: p-values by the name of the test; NaN for a test that could not be made, which stays NaN and is not counted.
+    Reference: Holm (1979), A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics.
 
     Example:
         >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})

@@ -25,21 +25,21 @@ from calibrant.evidence.resampling import (
     wilson_interval,
 )
 from calibrant.metrics import SECE, ECEL2Debiased, Metric, Tally
-from calibrant.metrics.base import (
-    Binned,
+from calibrant.metrics.base import RankMetric
+from calibrant.metrics.states import (
     BinnedMoments,
+    BinStatistic,
     Gridded,
     LabelStatistic,
+    Ranked,
     RankedSamples,
-    RankMetric,
     Statistic,
+    Sums,
     TopStatistic,
 )
-from calibrant.metrics.states import PackedSamples, Ranked, Sums
 from calibrant.predictions import Predictions, TopLabel
 
-# With fewer samples a bootstrap interval is too narrow to be shown.
-_FEWEST = 10
+_FEWEST = 10  # samples below which a bootstrap interval is too narrow to be shown
 
 
 @final
@@ -64,7 +64,6 @@ def _make_estimate(
     value: float,
     interval: tuple[float, float],
     n: int,
-    *,
     observed: float = math.nan,
     null_values: Tensor | None = None,
 ) -> Estimate:
@@ -106,8 +105,8 @@ def estimate(
     values = Tally(metrics).add(predictions).values()
     top = [metric for metric in metrics if isinstance(metric.statistic, TopStatistic)]
     rest = [metric for metric in metrics if metric not in top]
-    estimates: dict[str, Estimate] = {}
     draws = draw_groups(len(predictions), resamples, np.random.default_rng([seed, 3]))
+    estimates: dict[str, Estimate] = {}
     if top:
         progress("resampling the top label")
         estimates |= _estimate_top_label(predictions.top, top, values, draws, seed)
@@ -118,8 +117,6 @@ def estimate(
     return {metric.name: estimates[metric.name] for metric in metrics}
 
 
-# Metrics of the top label.
-
 # Resampling uses at most about this many distinct confidences: its draws vary as much as those of all samples.
 _MAX_LEVELS = 512
 # Fewest spacings of a draw's grid, and about how many of them the smooth error of a calibrated model spans.
@@ -129,15 +126,41 @@ _SPACINGS, _SPANNED = 128, 3.0
 def _estimate_top_label(
     top: TopLabel, metrics: Sequence[Metric], values: dict[str, float], draws: GroupDraws, seed: int
 ) -> dict[str, Estimate]:
-    """Estimate metrics of confidence and correctness, from ranked samples."""
-    sample = RankedSamples()(top)
+    """Estimate metrics of confidence and correctness, by formula or by resampling.
+
+    Metrics without a formula get their interval from the bootstrap; calibration errors get their noise floor and
+    p-value from draws of the correctness, whether or not they have a formula. Samples are drawn after their confidences
+    were merged into few levels.
+    """
+    sample, n = RankedSamples()(top), len(top)
+    exact = sample.ranked
+    analytic = {metric.name: _analytic_interval(metric, exact) for metric in metrics}
     estimates: dict[str, Estimate] = {}
     for metric in metrics:
-        interval = _analytic_interval(metric, sample.ranked)
+        interval = analytic[metric.name]
         if interval is not None and metric.family != "calibration":
-            estimates[metric.name] = _make_estimate(metric, values[metric.name], interval, len(top))
+            estimates[metric.name] = _make_estimate(metric, values[metric.name], interval, n)
     drawn = [metric for metric in metrics if metric.name not in estimates]
-    return estimates | _estimate_by_draws(sample, drawn, values, draws, seed) if drawn else estimates
+    if not drawn:
+        return estimates
+    noise = float((exact.total * exact.confidence * (1 - exact.confidence)).sum()) / n**2
+    statistics = {metric.name: _statistic(metric, noise) for metric in drawn}
+    bins = {statistic.n_bins for statistic in statistics.values() if isinstance(statistic, BinStatistic)}
+    level = exact.cells(_MAX_LEVELS, bins=sorted(bins))
+    ranked, sample_level = exact.merged(level), level[torch.searchsorted(exact.log_odds, sample.log_odds)]
+    resampled = [metric for metric in drawn if analytic[metric.name] is None]
+    errors = [metric for metric in drawn if metric.family == "calibration"]
+    bootstrapped = _values_of(resampled, statistics, bootstrap_ranked(ranked, sample_level, sample.correct, draws))
+    null_values = _values_of(errors, statistics, draw_correctness(ranked, len(draws.weights), seed))
+    # The draws are compared with the value of the same merged samples, which can differ a little from the exact one.
+    states = {statistic: statistic.of_ranked(ranked) for statistic in set(statistics.values())}
+    for metric in drawn:
+        name, observed = metric.name, float(metric.value(states[statistics[metric.name]]))
+        interval = analytic[name]
+        if interval is None:
+            interval = bootstrap_interval(observed, bootstrapped[name], biased_up=metric.family == "calibration")
+        estimates[name] = _make_estimate(metric, values[name], interval, n, observed, null_values.get(name))
+    return estimates
 
 
 def _analytic_interval(metric: Metric, ranked: Ranked) -> tuple[float, float] | None:
@@ -145,44 +168,11 @@ def _analytic_interval(metric: Metric, ranked: Ranked) -> tuple[float, float] | 
     if metric.interval_method == "wilson":
         return wilson_interval(float(ranked.n_right), float(ranked.n))
     if isinstance(metric, ECEL2Debiased):
-        low, high = metric.interval(metric.statistic.of_ranked(ranked), z=1.96)
+        low, high = metric.interval(BinnedMoments(metric.n_bins).of_ranked(ranked), z=1.96)
         return float(low), float(high)
     if isinstance(metric, RankMetric) and metric.interval_method != "bootstrap":
         return influence_interval(metric, ranked)
     return None
-
-
-def _estimate_by_draws(
-    sample: PackedSamples, metrics: Sequence[Metric], values: dict[str, float], draws: GroupDraws, seed: int
-) -> dict[str, Estimate]:
-    """Estimate by resampling, on samples whose confidences are merged into few levels.
-
-    Metrics without a formula get their interval from the bootstrap; calibration errors get their noise floor and
-    p-value from draws of the correctness, whether or not they have a formula.
-    """
-    n, exact = len(sample.keys), sample.ranked
-    noise = float((exact.total * exact.confidence * (1 - exact.confidence)).sum()) / n**2
-    statistics = {metric.name: _statistic(metric, noise) for metric in metrics}
-    bins = {s.n_bins for s in statistics.values() if isinstance(s, Binned | BinnedMoments)}
-    level = exact.cells(_MAX_LEVELS, bins=sorted(bins))
-    ranked, sample_level = exact.merged(level), level[torch.searchsorted(exact.log_odds, sample.log_odds)]
-    errors = [metric for metric in metrics if metric.family == "calibration"]
-    analytic = {metric.name: _analytic_interval(metric, exact) for metric in metrics}
-    resampled = [metric for metric in metrics if analytic[metric.name] is None]
-    drawn = _values_of(resampled, statistics, bootstrap_ranked(ranked, sample_level, sample.correct, draws))
-    null_values = _values_of(errors, statistics, draw_correctness(ranked, len(draws.weights), seed))
-    # The draws are compared with the value of the same merged samples, which can differ a little from the exact one.
-    states = {statistic: statistic.of_ranked(ranked) for statistic in set(statistics.values())}
-    estimates: dict[str, Estimate] = {}
-    for metric in metrics:
-        merged = float(metric.value(states[statistics[metric.name]]))
-        interval = analytic[metric.name]
-        if interval is None:
-            interval = bootstrap_interval(merged, drawn[metric.name], biased_up=metric.family == "calibration")
-        estimates[metric.name] = _make_estimate(
-            metric, values[metric.name], interval, n, observed=merged, null_values=null_values.get(metric.name)
-        )
-    return estimates
 
 
 def _statistic(metric: Metric, noise: float) -> TopStatistic:
@@ -211,16 +201,13 @@ def _values_of(
     return {name: torch.cat(parts) for name, parts in values.items()}
 
 
-# Metrics of all classes.
-
 # States under calibrated labels, and the most samples used for them. Each block of the samples has its labels drawn a
 # few times, and a state takes one of these for every block: equivalent to redrawing all labels, but a pass over the
 # samples serves many.
 _STATES = 200
 _BLOCKS, _DRAWS_PER_BLOCK = 8, 40
 _LABELLED = 20_000
-# Numbers of the resampled states computed at a time.
-_BLOCK = 1 << 20
+_BLOCK = 1 << 20  # numbers of the resampled states computed at a time
 
 
 def _estimate_all_classes(
@@ -237,19 +224,14 @@ def _estimate_all_classes(
         statistic = metric.statistic
         numbers = sum(field[0].numel() for field in groups[statistic].tensors())
         chunks = weights.split(max(1, _BLOCK // numbers))
-        biased_up = metric.family == "calibration"
-        interval = bootstrap_interval(
-            values[metric.name],
-            torch.cat([metric.value(groups[statistic].reweighted(chunk)) for chunk in chunks]),
-            biased_up=biased_up,
-        )
+        bootstrapped = torch.cat([metric.value(groups[statistic].reweighted(chunk)) for chunk in chunks])
         observed, null_values = values[metric.name], None
+        interval = bootstrap_interval(observed, bootstrapped, biased_up=metric.family == "calibration")
         if statistic in calibrated:
             observed = observed if subset is predictions else metric(subset)
             null_values = metric.value(calibrated[statistic])
-        estimates[metric.name] = _make_estimate(
-            metric, values[metric.name], interval, len(predictions), observed=observed, null_values=null_values
-        )
+        n = len(predictions)
+        estimates[metric.name] = _make_estimate(metric, values[metric.name], interval, n, observed, null_values)
     return estimates
 
 

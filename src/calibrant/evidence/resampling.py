@@ -17,14 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibrant.metrics import Metric
-from calibrant.metrics.base import RankMetric, Statistic, TopStatistic
-from calibrant.metrics.states import Ranked, State, Sums
+from calibrant.metrics.base import Metric, RankMetric
+from calibrant.metrics.states import Ranked, Statistic, Sums
 from calibrant.numerics.softmax import TOP_LABEL
-from calibrant.predictions import Predictions, TopLabel
+from calibrant.predictions import Predictions
 
-# Enough that a group more or less does not show in an interval, few enough that their states fit in memory.
-_GROUPS = 256
+_GROUPS = 256  # one more or less does not show in an interval, and their states fit in memory
+_CHUNK = 250  # resamples computed at a time, so that their states stay in cache
 
 
 class GroupDraws(NamedTuple):
@@ -51,19 +50,8 @@ def states_by_group(samples: Predictions, statistics: Iterable[Statistic], group
     return {statistic: statistic.by_group(samples, group) for statistic in statistics}
 
 
-# Resamples computed at a time, so that their states stay in cache.
-_CHUNK = 250
-
-
 def bootstrap_ranked(ranked: Ranked, place: Tensor, correct: Tensor, draws: GroupDraws) -> Iterator[Ranked]:
-    """Draw ranked samples with replacement, some resamples at a time.
-
-    Args:
-        ranked: Ranked samples, m entries.
-        place: Entry of every sample, (n,).
-        correct: Correctness of every sample, (n,), bool.
-        draws: Groups of the samples, and how often each group is drawn.
-    """
+    """Draw samples with replacement, some resamples at a time, given the place of each among the ranked ones, (n,)."""
     m, groups = len(ranked.confidence), draws.weights.shape[1]
     cell = (draws.group.to(place.device) * 2 + ~correct) * m + place
     # A draw holds about n samples: counts below 2**24 add up exactly in float32, in half the time.
@@ -92,74 +80,16 @@ def draw_labels(block: Predictions, resamples: int, rng: np.random.Generator) ->
     return torch.searchsorted(cumulative, drawn, right=True).clamp_(max=block.n_classes - 1).T
 
 
-# Numbers computed at a time.
-_BLOCK = 1 << 22
-
-
-def values_of(
-    samples: Predictions | TopLabel, metrics: tuple[Metric, ...], group: Tensor, weights: Tensor
-) -> dict[str, Tensor]:
-    """Compute each metric under each row of weights, (r,), on the CPU, from one pass over the samples.
-
-    Args:
-        samples: Predictions to evaluate.
-        metrics: Metrics to compute.
-        group: Group of every sample, (n,).
-        weights: How often each group counts, (r, groups).
-    """
-    statistics = {metric.statistic for metric in metrics}
-    values: dict[str, list[Tensor]] = {metric.name: [] for metric in metrics}
-    for state_of in _reweighted(samples, statistics, group, weights):
-        for metric in metrics:
-            values[metric.name].append(metric.value(state_of[metric.statistic]))
-    return {name: torch.cat(parts).cpu() for name, parts in values.items()}
-
-
-def _reweighted(
-    samples: Predictions | TopLabel, statistics: set[Statistic], group: Tensor, weights: Tensor
-) -> Iterable[dict[Statistic, State | Ranked]]:
-    """Yield the states of the weighted samples, some rows of weights at a time."""
-    device = samples.top.confidence.device
-    order = samples.top.log_odds.argsort()
-    log_odds, confidence = samples.top.log_odds[order], samples.top.confidence[order]
-    correct, ordered_group = samples.top.correct[order].double(), group.to(device)[order]
-    others = [statistic for statistic in statistics if not isinstance(statistic, TopStatistic)]
-    sums = states_by_group(samples, others, group) if isinstance(samples, Predictions) else {}
-    for chunk in weights.to(device).split(max(1, _BLOCK // len(samples))):
-        weight = chunk[:, ordered_group]
-        ranked = _join_ties(Ranked(log_odds, confidence, weight * correct, weight * (1 - correct)))
-        yield {s: s.of_ranked(ranked) if isinstance(s, TopStatistic) else sums[s].reweighted(chunk) for s in statistics}
-
-
-def _join_ties(ranked: Ranked) -> Ranked:
-    """Join samples of equal log-odds into one entry."""
-    distinct, index = ranked.log_odds.unique_consecutive(return_inverse=True)
-    if len(distinct) == len(ranked.log_odds):
-        return ranked
-    shape = (*ranked.right.shape[:-1], len(distinct))
-    right, wrong = (torch.zeros(shape, dtype=torch.float64, device=index.device).index_add_(-1, index, mass)
-                    for mass in (ranked.right, ranked.wrong))  # fmt: skip
-    confidence = torch.zeros(len(distinct), dtype=torch.float64, device=index.device)
-    confidence.scatter_(0, index, ranked.confidence)
-    return Ranked(distinct, confidence, right, wrong)
-
-
-# Two-sided 95 %.
-_Z = 1.959963984540054
-_TAIL = 0.025
+_Z, _TAIL = 1.959963984540054, 0.025  # two-sided 95 %
 
 
 def bootstrap_interval(value: float, resampled: Tensor, *, biased_up: bool) -> tuple[float, float]:
-    """Return the 95 % percentile interval.
+    """Return the 95 % percentile interval from the metric of all samples and of every resample, (r,).
 
-    Args:
-        value: Metric of all samples.
-        resampled: Metric of every resample, (r,).
-        biased_up: Whether noise biases the metric upwards, as it does every calibration error. Resampling then adds
-            the noise a second time: the resampled errors lie above the original by about as much as the original lies
-            above the truth. That bias is subtracted twice from the lower and once from the upper bound, because close
-            to zero resampling shows too little of it. In simulations this covers the truth in 88 to 97 %
-            of cases, where plain percentiles can sink below 40 %.
+    Noise biases every calibration error upwards (``biased_up``), and resampling adds it a second time: the resampled
+    errors lie above the original by about as much as the original lies above the truth. That bias is subtracted twice
+    from the lower and once from the upper bound, because close to zero resampling shows too little of it. In
+    simulations this covers the truth in 88 to 97 % of cases, where plain percentiles can sink below 40 %.
     """
     resampled = resampled[~resampled.isnan()]
     if not resampled.numel() or math.isnan(value):
@@ -208,14 +138,10 @@ def p_value(value: float, calibrated: Tensor) -> float:
 
 
 def paired_p(drawn: Tensor, groups: int) -> float:
-    """Return the two-sided p-value of a resampled difference: twice the share on the rarer side of zero.
+    """Return the two-sided p-value of a difference, from draws of it, (r,): twice the share on the rarer side of zero.
 
-    Below p = .05 the tail of Student's t with the draws' spread replaces counting: a handful of draws
-    is coarse, and several comparisons at once need p-values smaller than one in the number of draws.
-
-    Args:
-        drawn: Resampled differences, (r,).
-        groups: Number of groups of samples that were drawn from.
+    Below p = .05 the tail of Student's t with the draws' spread replaces counting: a handful of draws is coarse, and
+    several comparisons at once need p-values smaller than one in the number of draws.
     """
     rarer = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
     counted = min(1.0, 2 * (rarer + 1) / (len(drawn) + 1))
@@ -232,10 +158,8 @@ def paired_p(drawn: Tensor, groups: int) -> float:
 # true AUROC in 84 to 92 of 100 cases. The interval here is symmetric on the log-odds scale, where areas are close to
 # normal, and its width accounts for its own uncertainty: a few large influences make a wide one.
 
-# Distinct confidences that the influences are taken at: with more, neighbours are joined.
-_CELLS = 16384
-# Below so many degrees of freedom an estimate of them is noise.
-_FEWEST_DEGREES = 4.0
+_CELLS = 16384  # distinct confidences that the influences are taken at: with more, neighbours are joined
+_FEWEST_DEGREES = 4.0  # below so many degrees of freedom an estimate of them is noise
 
 
 def influence_interval(metric: RankMetric, ranked: Ranked) -> tuple[float, float]:
@@ -246,10 +170,8 @@ def influence_interval(metric: RankMetric, ranked: Ranked) -> tuple[float, float
     because the metric is at its bound or all samples are right or wrong, it is Wilson's for as many trials as could
     have moved it.
 
-    Reference:
-        Efron (1982), The Jackknife, the Bootstrap and Other Resampling Plans, chapter 6; DeLong, DeLong &
-        Clarke-Pearson (1988), Comparing the Areas under Two or More Correlated Receiver Operating Characteristic
-        Curves, Biometrics.
+    Reference: Efron (1982), The Jackknife, the Bootstrap and Other Resampling Plans, chapter 6; DeLong, DeLong &
+    Clarke-Pearson (1988), Comparing the Areas under Two or More Correlated ROC Curves, Biometrics.
 
     Example:
         >>> from calibrant.metrics import AUROC
@@ -259,7 +181,7 @@ def influence_interval(metric: RankMetric, ranked: Ranked) -> tuple[float, float
         >>> round(low, 2), round(high, 2)
         (0.31, 0.72)
     """
-    ranked = ranked.coarsened(_CELLS)
+    ranked = ranked.merged(ranked.cells(_CELLS))
     n_right, n_wrong = float(ranked.right.sum()), float(ranked.wrong.sum())
     value = float(metric.value(ranked))
     if math.isnan(value):
@@ -269,8 +191,7 @@ def influence_interval(metric: RankMetric, ranked: Ranked) -> tuple[float, float
         return wilson_interval(value * trials, trials)
     if metric.interval_method == "threshold":  # it has jumps and no derivative
         return _share_interval(ranked, value)
-    of_right, of_wrong = _influences(metric, ranked)
-    variance, degrees = _spread((ranked.right, of_right), (ranked.wrong, of_wrong))
+    variance, degrees = _spread(*zip((ranked.right, ranked.wrong), _influences(metric, ranked), strict=True))
     if not variance > 0:
         return wilson_interval(value * trials, trials)
     middle = math.log(value / (1 - value))

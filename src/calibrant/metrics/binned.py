@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Literal, TypeAlias, Unpack, final
+from typing import Literal, TypeAlias, Unpack, final
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from calibrant.checks import as_tensor, check_at_least, check_bins, check_finite, check_known, check_real
 from calibrant.errors import InputError
-from calibrant.metrics.base import BinMetric, BinnedByPrediction, BinnedClasswise, BinnedMoments, Family, Metric
-from calibrant.metrics.states import BinMoments, Bins, ClassBins
+from calibrant.metrics.base import BinMetric
+from calibrant.metrics.states import BinMoments, BinnedByPrediction, BinnedClasswise, BinnedMoments, Bins, ClassBins
 from calibrant.numerics.binning import bin_index
 from calibrant.paper import Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel
@@ -30,11 +30,16 @@ _KUMAR = Paper("Kumar et al.", 2019, "Verified Uncertainty Calibration", "arXiv:
 _THULASIDASAN = Paper("Thulasidasan et al.", 2019, "On Mixup Training: Improved Calibration and Predictive Uncertainty "
                       "for Deep Neural Networks", "arXiv:1905.11001")  # fmt: skip
 _GUO = Paper("Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arXiv:1706.04599", "eq. 3")
+_NIXON = Paper("Nixon et al.", 2019, "Measuring Calibration in Deep Learning", "arXiv:1904.01685")
+_GUPTA = Paper("Gupta & Ramdas", 2022, "Top-label Calibration and Multiclass-to-binary Reductions",
+               "arXiv:2107.08353")  # fmt: skip
+
+Floats: TypeAlias = NDArray[np.float64]
 
 
 @final
 @dataclass(frozen=True)
-class ECE(BinMetric):
+class ECE(BinMetric, name="ece", title="Expected calibration error", paper=_GUO):
     """Expected calibration error: mean gap between confidence and accuracy over equal-width bins.
 
     The field's common currency, and a noisy one: read it beside its noise floor. Gaps of opposite sign inside a bin
@@ -47,10 +52,6 @@ class ECE(BinMetric):
     Cost: O(n) after the softmax; the state is 3 numbers per bin.
     """
 
-    name: ClassVar[str] = "ece"
-    title: ClassVar[str] = "Expected calibration error"
-    paper: ClassVar[Paper] = _GUO
-
     def value(self, state: Bins) -> Tensor:
         # |mean confidence - accuracy| times bin share: the bin counts cancel.
         return (state.confidence - state.correct).abs().sum(-1) / state.count.sum(-1)
@@ -58,7 +59,7 @@ class ECE(BinMetric):
 
 @final
 @dataclass(frozen=True)
-class MCE(BinMetric):
+class MCE(BinMetric, name="mce", title="Maximum calibration error", paper=_NAEINI):
     """Maximum calibration error: the largest gap of any bin that holds a sample.
 
     Formula: max_b |acc(B_b) − conf(B_b)| over non-empty bins
@@ -67,17 +68,13 @@ class MCE(BinMetric):
     Cost: as ece.
     """
 
-    name: ClassVar[str] = "mce"
-    title: ClassVar[str] = "Maximum calibration error"
-    paper: ClassVar[Paper] = _NAEINI
-
     def value(self, state: Bins) -> Tensor:
         return ((state.confidence - state.correct).abs() / state.count.clamp(min=1)).amax(-1)
 
 
 @final
 @dataclass(frozen=True)
-class OE(BinMetric):
+class OE(BinMetric, name="oe", title="Overconfidence error", paper=_THULASIDASAN):
     """Overconfidence error: the gap of overconfident bins only, weighted by their confidence.
 
     Zero for an underconfident model, so it is no calibration error by itself.
@@ -88,10 +85,6 @@ class OE(BinMetric):
     Cost: as ece.
     """
 
-    name: ClassVar[str] = "oe"
-    title: ClassVar[str] = "Overconfidence error"
-    paper: ClassVar[Paper] = _THULASIDASAN
-
     def value(self, state: Bins) -> Tensor:
         excess = (state.confidence - state.correct).clamp(min=0) * state.confidence / state.count.clamp(min=1)
         return excess.sum(-1) / state.count.sum(-1)
@@ -99,7 +92,7 @@ class OE(BinMetric):
 
 @final
 @dataclass(frozen=True)
-class ECEL2Debiased(Metric):
+class ECEL2Debiased(BinMetric, name="ece_l2_debiased", title="Calibration error, L2 debiased", paper=_KUMAR):
     """Root-mean-square calibration error with the noise of the bins' accuracies subtracted.
 
     Formula: √max(0, Σ_b |B_b|/n · [(acc − conf)² − acc (1 − acc)/(|B_b| − 1)])
@@ -109,17 +102,7 @@ class ECEL2Debiased(Metric):
     Cost: as ece.
     """
 
-    name: ClassVar[str] = "ece_l2_debiased"
-    title: ClassVar[str] = "Calibration error, L2 debiased"
-    family: ClassVar[Family] = "calibration"
-    paper: ClassVar[Paper] = _KUMAR
-    lower_is_better: ClassVar[bool | None] = True
-    smallest_effect: ClassVar[float | None] = 0.001
-    n_bins: int = 15
-
-    @property
-    def statistic(self) -> BinnedMoments:
-        return BinnedMoments(self.n_bins)
+    bins = BinnedMoments
 
     def value(self, state: BinMoments) -> Tensor:
         return self.squared(state).clamp(min=0).sqrt()
@@ -150,7 +133,7 @@ class ECEL2Debiased(Metric):
 
 @final
 @dataclass(frozen=True)
-class ECEL1Debiased(BinMetric):
+class ECEL1Debiased(BinMetric, name="ece_l1_debiased", title="Calibration error, L1 debiased", paper=_KUMAR):
     """Expected calibration error minus its expected inflation by noise.
 
     Formula: 2·ECE − E[ECE with acc_b ~ N(acc_b, acc_b (1 − acc_b)/|B_b|)]
@@ -159,10 +142,6 @@ class ECEL1Debiased(BinMetric):
         overshoot a little downward. Set to 0 where negative.
     Cost: as ece.
     """
-
-    name: ClassVar[str] = "ece_l1_debiased"
-    title: ClassVar[str] = "Calibration error, L1 debiased"
-    paper: ClassVar[Paper] = _KUMAR
 
     def value(self, state: Bins) -> Tensor:
         count = state.count.clamp(min=1)
@@ -205,14 +184,9 @@ def ece_l1_debiased(*predictions: Predictions | TopLabel, n_bins: int = 15, **ar
     return ECEL1Debiased(n_bins)(*predictions, **arrays)
 
 
-_NIXON = Paper("Nixon et al.", 2019, "Measuring Calibration in Deep Learning", "arXiv:1904.01685")
-_GUPTA = Paper("Gupta & Ramdas", 2022, "Top-label Calibration and Multiclass-to-binary Reductions",
-               "arXiv:2107.08353")  # fmt: skip
-
-
 @final
 @dataclass(frozen=True)
-class SCE(Metric):
+class SCE(BinMetric, name="sce", title="Classwise calibration error", paper=_NIXON, smallest_effect=None):
     """Static calibration error, also called classwise ECE: the ece of every class's probability, averaged.
 
     Looks at all probabilities, not only the largest. With many classes nearly all of them are near 0 and so is their
@@ -224,16 +198,7 @@ class SCE(Metric):
     Cost: one pass over the probabilities; the state is 3 numbers per class and bin.
     """
 
-    name: ClassVar[str] = "sce"
-    title: ClassVar[str] = "Classwise calibration error"
-    family: ClassVar[Family] = "calibration"
-    paper: ClassVar[Paper] = _NIXON
-    lower_is_better: ClassVar[bool | None] = True
-    n_bins: int = 15
-
-    @property
-    def statistic(self) -> BinnedClasswise:
-        return BinnedClasswise(self.n_bins)
+    bins = BinnedClasswise
 
     def value(self, state: ClassBins) -> Tensor:
         return self.by_class(state).mean(-1)
@@ -246,7 +211,7 @@ class SCE(Metric):
 
 @final
 @dataclass(frozen=True)
-class TLECE(Metric):
+class TLECE(BinMetric, name="tl_ece", title="Top-label-conditional ECE", paper=_GUPTA):
     """Top-label-conditional calibration error: as ece, with the samples binned by predicted class and confidence.
 
     Sees what ece averages away: a model overconfident on cats and as underconfident on dogs.
@@ -257,17 +222,7 @@ class TLECE(Metric):
     Cost: O(n) after the softmax; the state is 3 numbers per class and bin.
     """
 
-    name: ClassVar[str] = "tl_ece"
-    title: ClassVar[str] = "Top-label-conditional ECE"
-    family: ClassVar[Family] = "calibration"
-    paper: ClassVar[Paper] = _GUPTA
-    lower_is_better: ClassVar[bool | None] = True
-    smallest_effect: ClassVar[float | None] = 0.001
-    n_bins: int = 15
-
-    @property
-    def statistic(self) -> BinnedByPrediction:
-        return BinnedByPrediction(self.n_bins)
+    bins = BinnedByPrediction
 
     def value(self, state: ClassBins) -> Tensor:
         return (state.probability - state.hits).abs().sum((-1, -2)) / state.count.sum((-1, -2))
@@ -283,9 +238,6 @@ def tl_ece(*predictions: Predictions, n_bins: int = 15, **arrays: Unpack[Arrays]
     return TLECE(n_bins)(*predictions, **arrays)
 
 
-Floats: TypeAlias = NDArray[np.float64]
-
-
 def piece(
     predictions: Predictions | TopLabel,
     proximity: object,
@@ -296,12 +248,11 @@ def piece(
 ) -> float:
     """Proximity-informed expected calibration error.
 
-    Samples are put into bins of confidence, and each bin is divided by proximity. Where near samples are underconfident
-    and far ones overconfident, the two cancel in the calibration error of a bin, but not here. Never below the error
-    over the same bins of confidence alone (``ace`` for equal mass, ``ece`` for equal width). With few samples much of
-    the difference is noise, since there are ``n_bins * proximity_bins`` parts: compare it between maps on the same
-    samples. A plain function and no :class:`~calibrant.metrics.Metric`, because it needs the proximity beside the
-    predictions.
+    Each bin of confidence is divided by proximity. Where near samples are underconfident and far ones overconfident,
+    the two cancel in the calibration error of a bin, but not here. It is never below the error over the same bins of
+    confidence alone (``ace`` for equal mass, ``ece`` for equal width). With few samples much of the difference is
+    noise, since there are ``n_bins * proximity_bins`` parts: compare it between maps on the same samples. It is no
+    :class:`~calibrant.metrics.Metric`, because it needs the proximity beside the predictions.
 
     Formula: Σ_b Σ_h |B_bh|/n · |acc(B_bh) − conf(B_bh)|
     Estimator: plug-in; parts cut by rank, sizes differing by at most one; ties are exchangeable.
@@ -313,9 +264,8 @@ def piece(
 
     Args:
         predictions: Logits and labels, or confidence and correctness.
-        proximity: Closeness of each sample to the calibration samples, larger is closer, (n,): for example
-            ``fitted.proximity(features)`` of a fitted :class:`~calibrant.maps.ProximityMap`, or
-            :func:`calibrant.numerics.neighbours.proximity`.
+        proximity: Closeness of each sample to the calibration samples, larger is closer, (n,): from
+            :meth:`calibrant.maps.ProximityMap.proximity` or :func:`calibrant.numerics.neighbours.proximity`.
         n_bins: Bins of confidence.
         proximity_bins: Parts of each bin, of equal numbers of samples.
         bins: Kind of confidence bins: of equal mass, as in the paper, or of equal width, as in ``ece``.

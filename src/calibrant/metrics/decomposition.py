@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import check_at_least
-from calibrant.metrics.base import Binned, BinnedMoments, full_predictions
 from calibrant.metrics.binned import ECE
 from calibrant.metrics.ranked import AUROC
+from calibrant.metrics.states import Binned, BinnedMoments, full_predictions
 from calibrant.numerics.inverse_temperature import find_root, temperature_derivatives
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.numerics.uniform_share import floored
@@ -19,7 +19,7 @@ __all__ = ["Murphy", "RefinementTerms", "ScoreSplit", "calibration_refinement", 
 
 
 class Murphy(NamedTuple):
-    """The top-label Brier score in parts; :attr:`brier` is their exact sum."""
+    """The top-label Brier score, :attr:`brier`, in parts."""
 
     reliability: float
     resolution: float
@@ -28,7 +28,6 @@ class Murphy(NamedTuple):
 
     @property
     def brier(self) -> float:
-        """Top-label Brier score."""
         return self.reliability - self.resolution + self.uncertainty + self.within_bin
 
     @property
@@ -48,9 +47,7 @@ def murphy(*predictions: Predictions | TopLabel, n_bins: int = 15, **arrays: Unp
         >>> round(parts.brier, 3), round(parts.reliability, 3), round(parts.refinement, 3)
         (0.13, 0.005, 0.125)
 
-    Reference:
-        Murphy (1973), A New Vector Partition of the Probability Score; Stephenson et al. (2008) for the within-bin
-        terms.
+    Reference: Murphy (1973), A New Vector Partition of the Probability Score; Stephenson et al. (2008).
     """
     state = BinnedMoments(n_bins)(as_predictions(predictions, "murphy", arrays))
     n, count = state.count.sum(), state.count.clamp(min=1)
@@ -94,8 +91,7 @@ def refinement_terms(
 
     ``α = mean confidence``, ``β = auroc · 2PN/n²``, ``γ = (P² + N²)/(2n²)`` with P right and N wrong predictions.
 
-    Reference:
-        Singh et al. (2021), arXiv:2106.09385, equations 7 to 9.
+    Reference: Singh et al. (2021), arXiv:2106.09385, equations 7 to 9.
     """
     samples = as_predictions(predictions, "refinement_terms", arrays)
     state = Binned(n_bins)(samples)
@@ -116,10 +112,8 @@ def refinement_terms(
     )
 
 
-# Temperatures beyond these only broken models need.
-_MIN_TEMPERATURE, _MAX_TEMPERATURE = 1e-3, 1e3
-# Numbers computed at a time.
-_BLOCK = 1 << 18
+_MIN_TEMPERATURE, _MAX_TEMPERATURE = 1e-3, 1e3  # only broken models need others
+_BLOCK = 1 << 18  # numbers computed at a time
 
 
 class ScoreSplit(NamedTuple):
@@ -149,8 +143,7 @@ def calibration_refinement(
         folds: Number of folds.
         seed: Random seed of the fold assignment.
 
-    Reference:
-        Berta et al. (2025), Rethinking Early Stopping: Refine, Then Calibrate, arXiv:2501.19195.
+    Reference: Berta et al. (2025), Rethinking Early Stopping: Refine, Then Calibrate, arXiv:2501.19195.
     """
     samples = full_predictions(as_predictions(predictions, "calibration_refinement", arrays))
     check_at_least(folds, 2, "folds")

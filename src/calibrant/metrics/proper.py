@@ -1,12 +1,12 @@
 """Means over samples: accuracy, confidence, entropy, and the proper scores, by which to select a method."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Unpack, final
+from typing import Unpack, final
 
 from torch import Tensor
 
-from calibrant.metrics.base import Averaged, Binned, BinnedMoments, Family, IntervalMethod, MeanMetric, Metric
-from calibrant.metrics.states import BinMoments, Bins
+from calibrant.metrics.base import DESCRIPTION, MeanMetric, Metric
+from calibrant.metrics.states import Averaged, BinMoments, Binned, BinnedMoments, Bins
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
 from calibrant.paper import Paper
 from calibrant.predictions import Arrays, Predictions, TopLabel
@@ -27,7 +27,16 @@ _BRIER = Paper("Brier", 1950, "Verification of Forecasts Expressed in Terms of P
 
 @final
 @dataclass(frozen=True)
-class Accuracy(Metric):
+class Accuracy(
+    Metric,
+    name="accuracy",
+    title="Accuracy",
+    family="description",
+    paper=_GUO,
+    lower_is_better=False,
+    smallest_effect=0.001,
+    interval_method="wilson",
+):
     """Share of samples whose predicted class is the label.
 
     Formula: 1/n Σ_i a_i
@@ -36,17 +45,7 @@ class Accuracy(Metric):
     Cost: O(n k) once for the argmax.
     """
 
-    name: ClassVar[str] = "accuracy"
-    title: ClassVar[str] = "Accuracy"
-    family: ClassVar[Family] = "description"
-    paper: ClassVar[Paper] = _GUO
-    lower_is_better: ClassVar[bool | None] = False
-    smallest_effect: ClassVar[float | None] = 0.001
-    interval_method: ClassVar[IntervalMethod] = "wilson"
-
-    @property
-    def statistic(self) -> Binned:
-        return Binned(1)
+    statistic = Binned(1)
 
     def value(self, state: Bins) -> Tensor:
         return state.correct[..., 0] / state.count[..., 0]
@@ -54,7 +53,7 @@ class Accuracy(Metric):
 
 @final
 @dataclass(frozen=True)
-class Confidence(Metric):
+class Confidence(Metric, name="confidence", title="Mean confidence", paper=_GUO, **DESCRIPTION):
     """Mean confidence. Above the accuracy the model is overconfident on average, below it underconfident.
 
     Formula: 1/n Σ_i c_i
@@ -63,15 +62,7 @@ class Confidence(Metric):
     Cost: O(n k) once for the softmax.
     """
 
-    name: ClassVar[str] = "confidence"
-    title: ClassVar[str] = "Mean confidence"
-    family: ClassVar[Family] = "description"
-    paper: ClassVar[Paper] = _GUO
-    lower_is_better: ClassVar[bool | None] = None
-
-    @property
-    def statistic(self) -> Binned:
-        return Binned(1)
+    statistic = Binned(1)
 
     def value(self, state: Bins) -> Tensor:
         return state.confidence[..., 0] / state.count[..., 0]
@@ -79,7 +70,7 @@ class Confidence(Metric):
 
 @final
 @dataclass(frozen=True)
-class Entropy(MeanMetric):
+class Entropy(MeanMetric, name="entropy", title="Entropy", paper=_CLAMPING, **DESCRIPTION):
     """Mean entropy of the predicted distribution, in nats: how spread out the predictions are.
 
     Formula: −1/n Σ_i Σ_k p_ik ln p_ik
@@ -88,20 +79,12 @@ class Entropy(MeanMetric):
     Cost: O(n k).
     """
 
-    name: ClassVar[str] = "entropy"
-    title: ClassVar[str] = "Entropy"
-    family: ClassVar[Family] = "description"
-    paper: ClassVar[Paper] = _CLAMPING
-    lower_is_better: ClassVar[bool | None] = None
-
-    @property
-    def statistic(self) -> Averaged:
-        return Averaged(SoftmaxRows.entropy, Wanted(entropy=True))
+    statistic = Averaged(SoftmaxRows.entropy, Wanted(entropy=True))
 
 
 @final
 @dataclass(frozen=True)
-class NLL(MeanMetric):
+class NLL(MeanMetric, name="nll", title="Log-loss", family="proper", paper=_GNEITING):
     """Log-loss: mean negative log-probability of the true class, in nats.
 
     One confident mistake can dominate it; that is its point.
@@ -112,20 +95,12 @@ class NLL(MeanMetric):
     Cost: O(n k).
     """
 
-    name: ClassVar[str] = "nll"
-    title: ClassVar[str] = "Log-loss"
-    family: ClassVar[Family] = "proper"
-    paper: ClassVar[Paper] = _GNEITING
-    lower_is_better: ClassVar[bool | None] = True
-
-    @property
-    def statistic(self) -> Averaged:
-        return Averaged(SoftmaxRows.nll)
+    statistic = Averaged(SoftmaxRows.nll)
 
 
 @final
 @dataclass(frozen=True)
-class Brier(MeanMetric):
+class Brier(MeanMetric, name="brier", title="Brier score", family="proper", paper=_BRIER):
     """Brier score: squared distance between the probabilities and the one-hot truth, summed over the classes.
 
     In 0..2. Some libraries divide by the number of classes; the papers do not, and neither do we.
@@ -136,20 +111,12 @@ class Brier(MeanMetric):
     Cost: O(n k).
     """
 
-    name: ClassVar[str] = "brier"
-    title: ClassVar[str] = "Brier score"
-    family: ClassVar[Family] = "proper"
-    paper: ClassVar[Paper] = _BRIER
-    lower_is_better: ClassVar[bool | None] = True
-
-    @property
-    def statistic(self) -> Averaged:
-        return Averaged(SoftmaxRows.brier, Wanted(squares=True))
+    statistic = Averaged(SoftmaxRows.brier, Wanted(squares=True))
 
 
 @final
 @dataclass(frozen=True)
-class TopBrier(Metric):
+class TopBrier(Metric, name="top_brier", title="Brier score, top label", family="proper", paper=_BRIER):
     """Brier score of the statement "my prediction is right", made with the confidence as its probability.
 
     Formula: 1/n Σ_i (c_i − a_i)²
@@ -158,15 +125,7 @@ class TopBrier(Metric):
     Cost: O(n) after the softmax.
     """
 
-    name: ClassVar[str] = "top_brier"
-    title: ClassVar[str] = "Brier score, top label"
-    family: ClassVar[Family] = "proper"
-    paper: ClassVar[Paper] = _BRIER
-    lower_is_better: ClassVar[bool | None] = True
-
-    @property
-    def statistic(self) -> BinnedMoments:
-        return BinnedMoments(1)
+    statistic = BinnedMoments(1)
 
     def value(self, state: BinMoments) -> Tensor:
         # (c − a)² = c² − 2ca + a, since a² = a.

@@ -1,13 +1,13 @@
 """Metrics of ranked confidences: calibration errors without fixed bins, error detection, selective classification."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Unpack, final
+from typing import Unpack, final
 
 import torch
 from torch import Tensor
 
 from calibrant.checks import check_bins, check_positive
-from calibrant.metrics.base import Family, IntervalMethod, RankMetric
+from calibrant.metrics.base import Facts, RankMetric
 from calibrant.metrics.states import Ranked, TopState
 from calibrant.numerics.softmax import positions
 from calibrant.paper import Paper
@@ -23,11 +23,24 @@ _NGUYEN = Paper("Nguyen & O'Connor", 2015, "Posterior Calibration and Explorator
 _GUPTA = Paper("Gupta et al.", 2021, "Calibration of Neural Networks Using Splines", "arXiv:2006.12800")
 _MMCE = Paper("Kumar et al.", 2018, "Trainable Calibration Measures for Neural Networks from Kernel Mean Embeddings",
               "https://proceedings.mlr.press/v80/kumar18a.html")  # fmt: skip
+_SINGH = Paper("Singh et al.", 2021, "On the Dark Side of Calibration for Modern Neural Networks", "arXiv:2106.09385",
+               "eq. 4")  # fmt: skip
+_CORBIERE = Paper("Corbière et al.", 2019, "Addressing Failure Prediction by Learning Model Confidence",
+                  "arXiv:1910.04851")  # fmt: skip
+_GEIFMAN = Paper("Geifman et al.", 2019, "Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers",
+                 "arXiv:1805.08206")  # fmt: skip
+_TRAUB = Paper("Traub et al.", 2024, "Overcoming Common Flaws in the Evaluation of Selective Classification Systems",
+               "arXiv:2407.01032")  # fmt: skip
+
+_ERROR: Facts = {"family": "calibration", "smallest_effect": 0.001}
+_DETECTION: Facts = {"lower_is_better": False, "smallest_effect": 0.005, "interval_method": "influence"}
+_THRESHOLD: Facts = {"smallest_effect": 0.005, "interval_method": "threshold"}
+_SELECTIVE: Facts = {"interval_method": "influence", "counts_all_samples": True}
 
 
 @final
 @dataclass(frozen=True)
-class ACE(RankMetric):
+class ACE(RankMetric, name="ace", title="Adaptive calibration error", paper=_NGUYEN, **_ERROR):
     """Adaptive calibration error: as ece, with bins that hold equally many samples.
 
     Formula: Σ_b |B_b|/n · |acc(B_b) − conf(B_b)|, sizes differing by at most one
@@ -37,11 +50,6 @@ class ACE(RankMetric):
     Cost: O(n log n); exact state 8 bytes per sample, or ``ranks=RankedCells()`` in bounded memory.
     """
 
-    name: ClassVar[str] = "ace"
-    title: ClassVar[str] = "Adaptive calibration error"
-    family: ClassVar[Family] = "calibration"
-    paper: ClassVar[Paper] = _NGUYEN
-    smallest_effect: ClassVar[float | None] = 0.001
     n_bins: int = 15
 
     def __post_init__(self) -> None:
@@ -60,7 +68,7 @@ class ACE(RankMetric):
 
 @final
 @dataclass(frozen=True)
-class KS(RankMetric):
+class KS(RankMetric, name="ks", title="Kolmogorov-Smirnov error", paper=_GUPTA, **_ERROR):
     """Kolmogorov-Smirnov calibration error: the largest cumulative gap over the samples sorted by confidence. No bins.
 
     Formula: max_j |Σ_{i ≤ j} (a_i − c_i)|/n, i in order of confidence
@@ -69,12 +77,6 @@ class KS(RankMetric):
     Cost: O(n log n); exact state 8 bytes per sample, or ``ranks=RankedCells()`` in bounded memory.
     """
 
-    name: ClassVar[str] = "ks"
-    title: ClassVar[str] = "Kolmogorov-Smirnov error"
-    family: ClassVar[Family] = "calibration"
-    paper: ClassVar[Paper] = _GUPTA
-    smallest_effect: ClassVar[float | None] = 0.001
-
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
         return ranked.gap.cumsum(-1, dtype=torch.float64).abs_().amax(-1) / ranked.n
@@ -82,7 +84,7 @@ class KS(RankMetric):
 
 @final
 @dataclass(frozen=True)
-class MMCE(RankMetric):
+class MMCE(RankMetric, name="mmce", title="Maximum mean calibration error", paper=_MMCE, **_ERROR):
     """Maximum mean calibration error: the largest correlation of the gaps with a smooth function of confidence.
 
     Formula: √(Σ_ij (a_i − c_i)(a_j − c_j) exp(−|c_i − c_j|/0.4))/n
@@ -92,11 +94,6 @@ class MMCE(RankMetric):
     Cost: O(n log n).
     """
 
-    name: ClassVar[str] = "mmce"
-    title: ClassVar[str] = "Maximum mean calibration error"
-    family: ClassVar[Family] = "calibration"
-    paper: ClassVar[Paper] = _MMCE
-    smallest_effect: ClassVar[float | None] = 0.001
     width: float = 0.4
 
     def __post_init__(self) -> None:
@@ -157,15 +154,9 @@ def mmce(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> floa
     return MMCE()(*predictions, **arrays)
 
 
-_SINGH = Paper("Singh et al.", 2021, "On the Dark Side of Calibration for Modern Neural Networks", "arXiv:2106.09385",
-               "eq. 4")  # fmt: skip
-_CORBIERE = Paper("Corbière et al.", 2019, "Addressing Failure Prediction by Learning Model Confidence",
-                  "arXiv:1910.04851")  # fmt: skip
-
-
 @final
 @dataclass(frozen=True)
-class AUROC(RankMetric):
+class AUROC(RankMetric, name="auroc", title="AUROC of correctness", paper=_SINGH, **_DETECTION):
     """Probability that a right prediction is more confident than a wrong one (ties count half).
 
     0.5 is guessing, 1 perfect separation. Undefined (NaN) when all predictions are right, or all wrong.
@@ -177,13 +168,6 @@ class AUROC(RankMetric):
     Cost: O(n log n); exact state 8 bytes per sample, or ``ranks=RankedCells()`` in bounded memory.
     """
 
-    name: ClassVar[str] = "auroc"
-    title: ClassVar[str] = "AUROC of correctness"
-    paper: ClassVar[Paper] = _SINGH
-    lower_is_better: ClassVar[bool | None] = False
-    smallest_effect: ClassVar[float | None] = 0.005
-    interval_method: ClassVar[IntervalMethod] = "influence"
-
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
         above = (ranked.n_right[..., None] - ranked.cumulative_right).add_(ranked.right, alpha=0.5)
@@ -193,7 +177,7 @@ class AUROC(RankMetric):
 
 @final
 @dataclass(frozen=True)
-class AUPRSuccess(RankMetric):
+class AUPRSuccess(RankMetric, name="aupr_success", title="AUPR, right answers", paper=_CORBIERE, **_DETECTION):
     """Average precision of finding right predictions by high confidence.
 
     Its baseline is the accuracy, not 0.5: compare only models of the same accuracy. NaN when all predictions are wrong.
@@ -204,13 +188,6 @@ class AUPRSuccess(RankMetric):
     Cost: O(n log n); exact state 8 bytes per sample, or ``ranks=RankedCells()`` in bounded memory.
     """
 
-    name: ClassVar[str] = "aupr_success"
-    title: ClassVar[str] = "AUPR, right answers"
-    paper: ClassVar[Paper] = _CORBIERE
-    lower_is_better: ClassVar[bool | None] = False
-    smallest_effect: ClassVar[float | None] = 0.005
-    interval_method: ClassVar[IntervalMethod] = "influence"
-
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
         right_above, above = _from_the_top(ranked)
@@ -219,7 +196,7 @@ class AUPRSuccess(RankMetric):
 
 @final
 @dataclass(frozen=True)
-class AUPRError(RankMetric):
+class AUPRError(RankMetric, name="aupr_error", title="AUPR, wrong answers", paper=_CORBIERE, **_DETECTION):
     """Average precision of finding wrong predictions by low confidence.
 
     Its baseline is the error rate: compare only models of the same accuracy. NaN when all predictions are right.
@@ -230,13 +207,6 @@ class AUPRError(RankMetric):
     Cost: O(n log n); exact state 8 bytes per sample, or ``ranks=RankedCells()`` in bounded memory.
     """
 
-    name: ClassVar[str] = "aupr_error"
-    title: ClassVar[str] = "AUPR, wrong answers"
-    paper: ClassVar[Paper] = _CORBIERE
-    lower_is_better: ClassVar[bool | None] = False
-    smallest_effect: ClassVar[float | None] = 0.005
-    interval_method: ClassVar[IntervalMethod] = "influence"
-
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
         wrong_below = ranked.cumulative_total - ranked.cumulative_right
@@ -246,7 +216,7 @@ class AUPRError(RankMetric):
 
 @final
 @dataclass(frozen=True)
-class FPR95(RankMetric):
+class FPR95(RankMetric, name="fpr95", title="FPR at 95 % TPR", paper=_CORBIERE, **_THRESHOLD):
     """Share of the wrong predictions still accepted at the highest threshold that accepts 95 % of the right ones.
 
     NaN when all predictions are right, or all wrong.
@@ -256,12 +226,6 @@ class FPR95(RankMetric):
     Bias: small; jumpy when wrong predictions are few.
     Cost: O(n log n); exact state 8 bytes per sample, or ``ranks=RankedCells()`` in bounded memory.
     """
-
-    name: ClassVar[str] = "fpr95"
-    title: ClassVar[str] = "FPR at 95 % TPR"
-    paper: ClassVar[Paper] = _CORBIERE
-    smallest_effect: ClassVar[float | None] = 0.005
-    interval_method: ClassVar[IntervalMethod] = "threshold"
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
@@ -306,15 +270,9 @@ def fpr95(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> flo
     return FPR95()(*predictions, **arrays)
 
 
-_GEIFMAN = Paper("Geifman et al.", 2019, "Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers",
-                 "arXiv:1805.08206")  # fmt: skip
-_TRAUB = Paper("Traub et al.", 2024, "Overcoming Common Flaws in the Evaluation of Selective Classification Systems",
-               "arXiv:2407.01032")  # fmt: skip
-
-
 @final
 @dataclass(frozen=True)
-class AURC(RankMetric):
+class AURC(RankMetric, name="aurc", title="Area under risk-coverage", paper=_GEIFMAN, **_SELECTIVE):
     """Area under the risk-coverage curve: mean error rate among the j most confident samples, over all j.
 
     Mixes accuracy and ranking; see e_aurc for the ranking alone.
@@ -325,19 +283,13 @@ class AURC(RankMetric):
     Cost: O(n log n); exact state 8 bytes per sample, or ``ranks=RankedCells()`` in bounded memory.
     """
 
-    name: ClassVar[str] = "aurc"
-    title: ClassVar[str] = "Area under risk-coverage"
-    paper: ClassVar[Paper] = _GEIFMAN
-    interval_method: ClassVar[IntervalMethod] = "influence"
-    counts_all_samples: ClassVar[bool] = True
-
     def value(self, state: TopState) -> Tensor:
         return _aurc(state.ranked)
 
 
 @final
 @dataclass(frozen=True)
-class EAURC(RankMetric):
+class EAURC(RankMetric, name="e_aurc", title="Excess AURC", paper=_GEIFMAN, **_SELECTIVE):
     """Excess AURC: the area above that of a perfect ranking with the same accuracy.
 
     Formula: aurc − (the same with all wrong predictions last)
@@ -346,12 +298,6 @@ class EAURC(RankMetric):
     Bias: none to speak of.
     Cost: as aurc.
     """
-
-    name: ClassVar[str] = "e_aurc"
-    title: ClassVar[str] = "Excess AURC"
-    paper: ClassVar[Paper] = _GEIFMAN
-    interval_method: ClassVar[IntervalMethod] = "influence"
-    counts_all_samples: ClassVar[bool] = True
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked
@@ -363,7 +309,7 @@ class EAURC(RankMetric):
 
 @final
 @dataclass(frozen=True)
-class AUGRC(RankMetric):
+class AUGRC(RankMetric, name="augrc", title="Area under generalised risk-coverage", paper=_TRAUB, **_SELECTIVE):
     """Area under the generalised risk-coverage curve: mean share of samples that are accepted and wrong.
 
     Unlike aurc it does not let the few most confident samples decide.
@@ -373,12 +319,6 @@ class AUGRC(RankMetric):
     Bias: none.
     Cost: as aurc.
     """
-
-    name: ClassVar[str] = "augrc"
-    title: ClassVar[str] = "Area under generalised risk-coverage"
-    paper: ClassVar[Paper] = _TRAUB
-    interval_method: ClassVar[IntervalMethod] = "influence"
-    counts_all_samples: ClassVar[bool] = True
 
     def value(self, state: TopState) -> Tensor:
         ranked = state.ranked

@@ -3,20 +3,21 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Self, Unpack, final
+from typing import Self, Unpack, final
 
 import torch
 from torch import Tensor
 
 from calibrant.checks import check_at_least, check_positive
 from calibrant.errors import InputError
-from calibrant.metrics.base import Family, GridMetric, LabelStatistic, Metric, full_predictions
-from calibrant.metrics.states import Grid, Sums
+from calibrant.metrics.base import DESCRIPTION, GridMetric, Metric
+from calibrant.metrics.states import Grid, Gridded, LabelStatistic, Sums, full_predictions
 from calibrant.numerics.binning import (
     cosine_transform,
+    damped_density,
+    gaussian_sums,
     integrate,
     integrate_smoothed,
-    inverse_cosine_transform,
     sums_by,
     triweight_damping,
 )
@@ -33,19 +34,18 @@ _BLASIOK = Paper("Błasiok & Nakkiran", 2023, "Smooth ECE: Principled Reliabilit
                  "arXiv:2309.12236")  # fmt: skip
 _ZHANG = Paper("Zhang et al.", 2020, "Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in "
                "Deep Learning", "arXiv:2003.07329")  # fmt: skip
-_WANG = Paper(
-    "Wang & Golebiowski", 2024, "Towards Unbiased Calibration using Meta-Regularization", "arXiv:2303.15057", "eq. 5-7"
-)
+_WANG = Paper("Wang & Golebiowski", 2024, "Towards Unbiased Calibration using Meta-Regularization", "arXiv:2303.15057",
+              "eq. 5-7")  # fmt: skip
+_WIDMANN = Paper("Widmann et al.", 2019, "Calibration Tests in Multi-class Classification: A Unifying Framework",
+                 "arXiv:1910.11385")  # fmt: skip
 
-# Node spacings below which a kernel falls between the nodes.
-_NARROWEST = 2
-# An error that is none, where its logarithm is wanted.
-_TINY = 1e-300
+_NARROWEST = 2  # node spacings below which a kernel falls between the nodes
+_TINY = 1e-300  # an error that is none, where its logarithm is wanted
 
 
 @final
 @dataclass(frozen=True)
-class SmECE(GridMetric):
+class SmECE(GridMetric, name="smece", title="Smooth calibration error", paper=_BLASIOK):
     """Smooth calibration error: the integrated gap after smoothing at the one width that equals its own answer.
 
     Continuous in the predictions, with no bins and no knob.
@@ -57,12 +57,9 @@ class SmECE(GridMetric):
     Cost: O(n) plus a fixed transform; the state is 2050 numbers.
     """
 
-    name: ClassVar[str] = "smece"
-    title: ClassVar[str] = "Smooth calibration error"
-    paper: ClassVar[Paper] = _BLASIOK
-
     def value(self, state: Grid) -> Tensor:
-        coefficients = cosine_transform(_residual(state))
+        residual = state.right - state.total * state.nodes  # correctness minus confidence
+        coefficients = cosine_transform(residual / state.total.sum(-1, keepdim=True))
         narrowest = state.total.new_tensor(_NARROWEST / (state.total.shape[-1] - 1))
         # The error falls with the width, so the answer lies between the error at the narrowest width and the error at
         # the width of that size. Below the narrowest one, its error there is the closest answer.
@@ -82,7 +79,7 @@ class SmECE(GridMetric):
 
 @final
 @dataclass(frozen=True)
-class KDEECE(GridMetric):
+class KDEECE(GridMetric, name="kde_ece", title="Kernel-density calibration error", paper=_ZHANG):
     """Calibration error with accuracy and density both estimated by kernels.
 
     Formula: ∫|t − π̂(t)| p̂(t) dt, π̂ the smoothed accuracy (at most 1), p̂ the smoothed density, triweight kernel
@@ -93,25 +90,17 @@ class KDEECE(GridMetric):
     Cost: O(n) plus a fixed transform; the state is 2050 numbers.
     """
 
-    name: ClassVar[str] = "kde_ece"
-    title: ClassVar[str] = "Kernel-density calibration error"
-    paper: ClassVar[Paper] = _ZHANG
-
     def value(self, state: Grid) -> Tensor:
-        t, n = _nodes(state), state.total.sum(-1)
-        mean = (state.total * t).sum(-1) / n
-        spread = ((state.total * t.square()).sum(-1) / n - mean.square()).clamp(min=0).sqrt()
-        width = (1.06 * spread * n ** (-1 / 5)).clamp(min=_NARROWEST / (t.numel() - 1))
-        damping = triweight_damping(width, t.numel())
-        density = inverse_cosine_transform(cosine_transform(state.total) * damping).clamp(min=0)
-        right = inverse_cosine_transform(cosine_transform(state.right) * damping).clamp(min=0)
+        size = state.total.shape[-1]
+        damping = triweight_damping(state.kernel_width().clamp(min=_NARROWEST / (size - 1)), size)
+        density, right = (damped_density(mass, damping) for mass in (state.total, state.right))
         # |t - π| p = |t p - right|, with right at most p.
-        return integrate((t * density - torch.minimum(right, density)).abs()) / integrate(density)
+        return integrate((state.nodes * density - torch.minimum(right, density)).abs()) / integrate(density)
 
 
 @final
 @dataclass(frozen=True)
-class SECE(GridMetric):
+class SECE(GridMetric, name="sece", title="Smooth ECE of meta-regularisation", paper=_WANG):
     """Smooth expected calibration error of meta-regularisation, normalised, as a metric.
 
     Formula: 1/n Σ_i |Σ_j a_j K(c_i, c_j)/Σ_j K(c_i, c_j) − c_i|, K Gaussian of width 0.01
@@ -121,24 +110,20 @@ class SECE(GridMetric):
     Cost: O(n) plus a fixed transform; the state is 2050 numbers.
     """
 
-    name: ClassVar[str] = "sece"
-    title: ClassVar[str] = "Smooth ECE of meta-regularisation"
-    paper: ClassVar[Paper] = _WANG
     width: float = 0.01
 
     def __post_init__(self) -> None:
         check_positive(self.width, "width")
 
     def value(self, state: Grid) -> Tensor:
-        t = _nodes(state)
-        neighbours, right = (_gaussian_sums(mass, self.width) for mass in (state.total, state.right))
-        gap = (right / neighbours.clamp(min=1e-300) - t).abs()
+        neighbours, right = (gaussian_sums(mass, self.width) for mass in (state.total, state.right))
+        gap = (right / neighbours.clamp(min=1e-300) - state.nodes).abs()
         return (gap * state.total).sum(-1) / state.total.sum(-1)
 
 
 @final
 @dataclass(frozen=True)
-class SECEPrinted(GridMetric):
+class SECEPrinted(Metric, name="sece_printed", title="Smooth ECE, equation 5 as printed", paper=_WANG, **DESCRIPTION):
     """Equation 5 of the meta-regularisation paper as printed: no normaliser, and the sample's own correctness.
 
     Kept so that the paper can be checked. It is no calibration error: it grows in proportion to n.
@@ -149,42 +134,16 @@ class SECEPrinted(GridMetric):
     Cost: O(n) plus a fixed transform; the state is 2050 numbers.
     """
 
-    name: ClassVar[str] = "sece_printed"
-    title: ClassVar[str] = "Smooth ECE, equation 5 as printed"
-    family: ClassVar[Family] = "description"
-    paper: ClassVar[Paper] = _WANG
-    lower_is_better: ClassVar[bool | None] = None
-    smallest_effect: ClassVar[float | None] = None
+    statistic = Gridded()
     width: float = 0.01
 
     def __post_init__(self) -> None:
         check_positive(self.width, "width")
 
     def value(self, state: Grid) -> Tensor:
-        t = _nodes(state)
-        neighbours = _gaussian_sums(state.total, self.width)
+        t, neighbours = state.nodes, gaussian_sums(state.total, self.width)
         total = state.right * (neighbours - t).abs() + (state.total - state.right) * t
         return total.sum(-1) / state.total.sum(-1)
-
-
-def _nodes(state: Grid) -> Tensor:
-    return torch.linspace(0, 1, state.total.shape[-1], dtype=torch.float64, device=state.total.device)
-
-
-def _residual(state: Grid) -> Tensor:
-    """Correctness minus confidence at every node, per sample."""
-    return (state.right - state.total * _nodes(state)) / state.total.sum(-1, keepdim=True)
-
-
-def _gaussian_sums(mass: Tensor, width: float) -> Tensor:
-    """Σ_j mass_j exp(−(t_i − t_j)²/2w²) at every node, not reflected, by convolution."""
-    m = mass.shape[-1]
-    offsets = torch.arange(m, dtype=torch.float64, device=mass.device) / (m - 1)
-    kernel = torch.exp(-(offsets / width).square() / 2)
-    circle = torch.cat([kernel, kernel[1:-1].flip(-1)])
-    spectrum = torch.fft.rfft(circle)
-    smooth = torch.fft.irfft(torch.fft.rfft(mass, n=2 * (m - 1)) * spectrum, n=2 * (m - 1))
-    return smooth[..., :m].clamp(min=0)
 
 
 def smece(*predictions: Predictions | TopLabel, **arrays: Unpack[Arrays]) -> float:
@@ -207,14 +166,8 @@ def sece_printed(*predictions: Predictions | TopLabel, width: float = 0.01, **ar
     return SECEPrinted(width)(*predictions, **arrays)
 
 
-_WIDMANN = Paper("Widmann et al.", 2019, "Calibration Tests in Multi-class Classification: A Unifying Framework",
-                 "arXiv:1910.11385")  # fmt: skip
-
-
-# Numbers worked on at a time.
-_BLOCK = 1 << 18
-# The most numbers that are kept with the samples.
-_KEPT = 1 << 22
+_BLOCK = 1 << 18  # numbers worked on at a time
+_KEPT = 1 << 22  # the most numbers that are kept with the samples
 
 
 @final
@@ -227,7 +180,7 @@ class FeatureSums(Sums):
     product: Tensor  # (..., features, k)
 
     def reweighted(self, weights: Tensor) -> Self:
-        """From g stacked states and weights (r, g), the r weighted sums; of their products only the lengths.
+        """Return r weighted sums from weights (r, g), of the products only their lengths.
 
         The value needs no more, and lengths follow from the scalar products of the g states, where the sums would be
         128 numbers per class each.
@@ -236,8 +189,7 @@ class FeatureSums(Sums):
         return type(self)(weights @ self.count, weights @ self.squares, lengths[..., None, None])
 
     @cached_property
-    def _scalar_products(self) -> Tensor:
-        """Scalar products of g stacked states with each other, (g, g)."""
+    def _scalar_products(self) -> Tensor:  # of g stacked states with each other, (g, g)
         products = self.product.flatten(1)
         return products @ products.T
 
@@ -278,10 +230,7 @@ class KernelFeatures(LabelStatistic):
         return torch.cat([torch.cos(angle), torch.sin(angle)], dim=1).mul_(math.sqrt(2 / self.features))
 
     def _probs_and_features(self, samples: Predictions) -> tuple[Tensor, Tensor]:
-        """Probabilities, (n, k), and their features, (n, features), in float64.
-
-        The value, the bootstrap and the calibrated labels need them: unless they are large, they are kept.
-        """
+        """Return probabilities, (n, k), and their features, (n, features), in float64; kept unless they are large."""
 
         def features() -> Tensor:
             return self.of(probs, self.frequencies(samples.n_classes).to(probs.device))
@@ -333,7 +282,14 @@ def _label_residual(probs: Tensor, labels: Tensor) -> Tensor:
 
 @final
 @dataclass(frozen=True)
-class SKCE(Metric):
+class SKCE(
+    Metric,
+    name="skce",
+    title="Squared kernel calibration error",
+    family="calibration",
+    paper=_WIDMANN,
+    may_be_negative=True,
+):
     """Squared kernel calibration error of the whole probability vector: zero exactly for a calibrated model.
 
     Sees any miscalibration of any class, not only of the top label. Its unit means little; its p-value is the point.
@@ -346,12 +302,6 @@ class SKCE(Metric):
     Cost: O(n k) times 128 features; the state is 128 numbers per class.
     """
 
-    name: ClassVar[str] = "skce"
-    title: ClassVar[str] = "Squared kernel calibration error"
-    family: ClassVar[Family] = "calibration"
-    paper: ClassVar[Paper] = _WIDMANN
-    lower_is_better: ClassVar[bool | None] = True
-    may_be_negative: ClassVar[bool] = True
     width: float = 0.5
     features: int = 128
 

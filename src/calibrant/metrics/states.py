@@ -1,11 +1,13 @@
-"""States of metrics: small records of the samples seen, which add up.
+"""States of metrics, which add up, and statistics, which gather them from samples.
 
 The state of two sets of samples together is the sum of their states. Batches, files, machines and the bootstrap rest on
-this law. Fields may have leading dimensions (one state per resample); metrics read the last ones.
+this law. Fields may have leading dimensions (one state per resample); metrics read the last ones. Metrics that name the
+same statistic share its state.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import ClassVar, Self, TypeAlias, TypeVar, final
@@ -13,9 +15,11 @@ from typing import ClassVar, Self, TypeAlias, TypeVar, final
 import torch
 from torch import Tensor
 
+from calibrant.checks import check_bins
 from calibrant.errors import InputError
-from calibrant.numerics.binning import bin_index, sums_by
-from calibrant.numerics.softmax import run_ends, sigmoid, sort_in_place
+from calibrant.numerics.binning import bin_ends, bin_index, counts_by, sums_between, sums_by
+from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted, run_ends, sigmoid, sort_in_place
+from calibrant.predictions import Predictions, TopLabel
 
 S = TypeVar("S", bound="State")
 _BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
@@ -26,8 +30,7 @@ class State(ABC):
 
     @classmethod
     @abstractmethod
-    def merge(cls, states: Sequence[Self]) -> Self:
-        """Return the state of all their samples together."""
+    def merge(cls, states: Sequence[Self]) -> Self: ...
 
     def __add__(self, other: Self) -> Self:
         return self.merge([self, other])
@@ -43,12 +46,11 @@ class Sums(State):
     """A state whose every field is a sum over samples."""
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Return the fields in order."""
         return tuple(getattr(self, field.name) for field in fields(self))
 
     @classmethod
     def stack(cls, states: Sequence[Self]) -> Self:
-        """Put the states side by side in a new first dimension."""
+        """Stack the states in a new first dimension."""
         shapes = {tuple(tuple(t.shape) for t in state.tensors()) for state in states}
         if len(shapes) > 1:
             raise InputError(f"states must come from the same metric with the same options; got shapes {shapes}.")
@@ -60,8 +62,7 @@ class Sums(State):
             return states[0]
         return cls(*(field.sum(dim=0) for field in cls.stack(states).tensors()))
 
-    def __getitem__(self, index: int | Tensor) -> Self:
-        """Return one of several stacked states, or several of them."""
+    def __getitem__(self, index: int | Tensor) -> Self:  # of stacked states
         return type(self)(*(field[index] for field in self.tensors()))
 
     def add_(self, other: Self) -> None:
@@ -72,70 +73,6 @@ class Sums(State):
     def reweighted(self, weights: Tensor) -> Self:
         """Return r weighted sums of g stacked states, from weights (r, g)."""
         return type(self)(*(torch.tensordot(weights, field, dims=1) for field in self.tensors()))
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Average(Sums):
-    """Sum of one number per sample."""
-
-    count: Tensor  # (...)
-    total: Tensor  # (...)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Bins(Sums):
-    """Per-bin sums over equal-width bins of confidence."""
-
-    count: Tensor  # (..., b)
-    confidence: Tensor  # (..., b) sum, not mean
-    correct: Tensor  # (..., b) sum, not mean
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class BinMoments(Sums):
-    """As :class:`Bins`, with the second moments inside each bin."""
-
-    count: Tensor  # (..., b)
-    confidence: Tensor  # (..., b) sum, not mean
-    correct: Tensor  # (..., b) sum, not mean
-    confidence_squared: Tensor  # (..., b)
-    confidence_correct: Tensor  # (..., b)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class ClassBins(Sums):
-    """Per-class, per-bin sums over equal-width bins of probability."""
-
-    count: Tensor  # (..., k, b)
-    probability: Tensor  # (..., k, b) sum, not mean
-    hits: Tensor  # (..., k, b) samples of that class
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Grid(Sums):
-    """Numbers of samples and of correct ones, spread over evenly spaced nodes of confidence in 0..1."""
-
-    total: Tensor  # (..., nodes)
-    right: Tensor  # (..., nodes)
-
-    @classmethod
-    def gather(cls, confidence: Tensor, right: Tensor, total: Tensor, nodes: int) -> Self:
-        """Gather from confidences (m,) with the numbers of correct samples and of all samples there, (..., m)."""
-        position = confidence * (nodes - 1)
-        lower = position.long().clamp_(max=nodes - 2)
-        share = position - lower
-        # Both neighbours get their share: mass and mean confidence of every sample are kept exactly.
-        return cls(
-            *(
-                sums_by(lower, mass * (1 - share), nodes) + sums_by(lower + 1, mass * share, nodes)
-                for mass in (total, right)
-            )
-        )
 
 
 @final
@@ -155,8 +92,7 @@ class Ranked:
     shared_total: Tensor | None = None  # (m,) right plus wrong, where it is the same in all leading dimensions
 
     @property
-    def ranked(self) -> Self:
-        """Itself, so that a metric reads any ranked state the same way."""
+    def ranked(self) -> Self:  # so that a metric reads any ranked state the same way
         return self
 
     @cached_property
@@ -181,25 +117,17 @@ class Ranked:
 
     @property
     def n_right(self) -> Tensor:
-        """Number of right predictions, (...)."""
         return self.cumulative_right[..., -1]
 
     @property
     def n(self) -> Tensor:
-        """Number of samples, (...)."""
         return self.cumulative_total[..., -1]
 
-    def coarsened(self, cells: int) -> Self:
-        """Join neighbours in rank at their mean confidence, to about this many entries at most, in float64."""
-        return self.merged(self.cells(cells))
-
     def cells(self, cells: int, *, bins: Iterable[int] = ()) -> Tensor:
-        """Return the number of the cell of each entry, (m,), for :meth:`merged`.
+        """Return the number of the cell of each entry, (m,), for :meth:`merged`; cells hold about as many samples each.
 
-        Args:
-            cells: Number of cells, of about as many samples each.
-            bins: Numbers of equal-width bins of confidence whose edges no cell crosses: sums over such bins stay exact,
-                for as many more cells as they have edges.
+        No cell crosses an edge of these numbers of equal-width ``bins``: sums over such bins stay exact, for as many
+        more cells as there are edges.
         """
         if len(self.confidence) <= cells:
             return torch.arange(len(self.confidence), device=self.confidence.device)
@@ -209,7 +137,7 @@ class Ranked:
         return torch.unique_consecutive(cell, return_inverse=True)[1]
 
     def merged(self, cell: Tensor) -> Self:
-        """Join the entries of each cell, in float64; cells are numbered in order, none of them empty."""
+        """Join the entries of each cell at their mean confidence, in float64; cells are in order, none is empty."""
         exact = type(self)(*(field.double() for field in (self.log_odds, self.confidence, self.right, self.wrong)))
         size = int(cell[-1]) + 1
         if size == len(cell):
@@ -221,6 +149,178 @@ class Ranked:
         return type(self)(log_odds, confidence, right, total - right)
 
 
+class Statistic(ABC):
+    """A function from samples to a state. Equal statistics give the same state, which is computed once."""
+
+    @property
+    def wanted(self) -> Wanted:
+        """What it needs from the pass over the logits, beyond the top label."""
+        return TOP_LABEL
+
+    @abstractmethod
+    def __call__(self, samples: Predictions | TopLabel) -> State: ...
+
+    def by_group(self, samples: Predictions, group: Tensor) -> Sums:
+        """Gather the states of groups 0 to g - 1, (n,), none of them empty, stacked; if the state is a sum."""
+        members = group.argsort(stable=True).split(torch.bincount(group).tolist())
+        states = [self(samples[chosen]) for chosen in members]
+        assert isinstance(states[0], Sums), "only sums can be taken by group"
+        return type(states[0]).stack(states)  # type: ignore[arg-type]  # all of the kind of the first
+
+
+class LabelStatistic(Statistic):
+    """A statistic of all classes that can also be computed for other labels, without another pass over the logits."""
+
+    @abstractmethod
+    def states_for_labels(self, samples: Predictions, labels: Tensor) -> Sums:
+        """Return one state per row of labels, (r, n); their leading dimension is r."""
+
+
+class TopStatistic(Statistic):
+    """A statistic of confidence and correctness alone, so that it can also be computed from resampled ranks."""
+
+    @abstractmethod
+    def of_ranked(self, ranked: Ranked) -> State | Ranked:
+        """Return the same state from ranked samples, whose counts may have leading dimensions."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Average(Sums):
+    """Sum of one number per sample."""
+
+    count: Tensor  # (...)
+    total: Tensor  # (...)
+
+
+@final
+@dataclass(frozen=True)
+class Averaged(Statistic):
+    """Sum over the samples of one number per sample."""
+
+    per_sample: Callable[[SoftmaxRows], Tensor]
+    wanted: Wanted = TOP_LABEL
+
+    def __call__(self, samples: Predictions | TopLabel) -> Average:
+        total = self.per_sample(full_predictions(samples).softmax_rows(self.wanted)).sum(dtype=torch.float64)
+        return Average(torch.full_like(total, len(samples)), total)
+
+    def by_group(self, samples: Predictions, group: Tensor) -> Average:
+        count = torch.bincount(group).double()
+        return Average(count, sums_by(group, self.per_sample(samples.softmax_rows(self.wanted)).double(), len(count)))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Bins(Sums):
+    """Per-bin sums over equal-width bins of confidence."""
+
+    count: Tensor  # (..., b)
+    confidence: Tensor  # (..., b) sum, not mean
+    correct: Tensor  # (..., b) sum, not mean
+
+
+@dataclass(frozen=True)
+class BinStatistic(Statistic):
+    """A statistic over equal-width bins."""
+
+    n_bins: int = 15
+
+    def __post_init__(self) -> None:
+        check_bins(self.n_bins)
+
+
+@final
+@dataclass(frozen=True)
+class Binned(BinStatistic, TopStatistic):
+    """Equal-width bins of confidence."""
+
+    def __call__(self, samples: Predictions | TopLabel) -> Bins:
+        top = samples.top
+        index = bin_index(top.confidence, self.n_bins)
+        count, correct = counts_by(index, top.correct, self.n_bins)
+        return Bins(count, sums_by(index, top.confidence, self.n_bins), correct)
+
+    def of_ranked(self, ranked: Ranked) -> Bins:
+        ends = bin_ends(ranked.confidence, self.n_bins)
+        columns = (ranked.total, ranked.total * ranked.confidence, ranked.right)
+        return Bins(*(sums_between(ends, column) for column in columns))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class BinMoments(Sums):
+    """As :class:`Bins`, with the second moments inside each bin."""
+
+    count: Tensor  # (..., b)
+    confidence: Tensor  # (..., b) sum, not mean
+    correct: Tensor  # (..., b) sum, not mean
+    confidence_squared: Tensor  # (..., b)
+    confidence_correct: Tensor  # (..., b)
+
+
+@final
+@dataclass(frozen=True)
+class BinnedMoments(BinStatistic, TopStatistic):
+    """Equal-width bins of confidence with second moments."""
+
+    def __call__(self, samples: Predictions | TopLabel) -> BinMoments:
+        top = samples.top
+        index = bin_index(top.confidence, self.n_bins)
+        columns = (top.confidence.square(), top.confidence * top.correct)
+        squares = (sums_by(index, column, self.n_bins) for column in columns)
+        return BinMoments(*Binned(self.n_bins)(top).tensors(), *squares)
+
+    def of_ranked(self, ranked: Ranked) -> BinMoments:
+        ends = bin_ends(ranked.confidence, self.n_bins)
+        columns = (ranked.total * ranked.confidence.square(), ranked.right * ranked.confidence)
+        squares = (sums_between(ends, column) for column in columns)
+        return BinMoments(*Binned(self.n_bins).of_ranked(ranked).tensors(), *squares)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Grid(Sums):
+    """Numbers of samples and of correct ones, spread over evenly spaced nodes of confidence in 0..1."""
+
+    total: Tensor  # (..., nodes)
+    right: Tensor  # (..., nodes)
+
+    @property
+    def nodes(self) -> Tensor:
+        """Confidences of the nodes, (nodes,)."""
+        return torch.linspace(0, 1, self.total.shape[-1], dtype=torch.float64, device=self.total.device)
+
+    def kernel_width(self) -> Tensor:
+        """Return the rule of thumb 1.06 s n^(-1/5), s the standard deviation of the confidences, (...)."""
+        n, t = self.total.sum(-1), self.nodes
+        mean = (self.total * t).sum(-1) / n
+        spread = ((self.total * t.square()).sum(-1) / n - mean.square()).clamp(min=0).sqrt()
+        return 1.06 * spread * n ** (-1 / 5)
+
+
+@final
+@dataclass(frozen=True)
+class Gridded(TopStatistic):
+    """Samples spread over evenly spaced nodes of confidence, for kernel smoothing."""
+
+    nodes: int = 1025
+
+    def __call__(self, samples: Predictions | TopLabel) -> Grid:
+        right = samples.top.correct.double()
+        return self._spread(samples.top.confidence, torch.ones_like(right), right)
+
+    def of_ranked(self, ranked: Ranked) -> Grid:
+        return self._spread(ranked.confidence.double(), ranked.total.double(), ranked.right.double())
+
+    def _spread(self, confidence: Tensor, *masses: Tensor) -> Grid:
+        position = confidence * (self.nodes - 1)
+        lower = position.long().clamp_(max=self.nodes - 2)
+        share, size = position - lower, self.nodes
+        # Both neighbours get their share: mass and mean confidence of every sample are kept exactly.
+        return Grid(*(sums_by(lower, m * (1 - share), size) + sums_by(lower + 1, m * share, size) for m in masses))
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class PackedSamples(State):
@@ -230,7 +330,6 @@ class PackedSamples(State):
 
     @classmethod
     def gather(cls, log_odds: Tensor, correct: Tensor) -> Self:
-        """Gather from log-odds and correctness, (n,) each."""
         # The bit costs one unit in the last place of a log-odds, less than the rounding behind it, and saves carrying
         # a second column through the sort. Infinities have no bit to spare and are clamped; -0.0 becomes 0.0.
         largest = torch.finfo(log_odds.dtype).max
@@ -245,12 +344,10 @@ class PackedSamples(State):
 
     @property
     def correct(self) -> Tensor:
-        """Correctness, (n,), bool."""
         return (self.keys.view(_BITS[self.keys.dtype]) & 1).bool()
 
     @property
     def log_odds(self) -> Tensor:
-        """Log-odds as ranked, (n,)."""
         return self.keys.view(_BITS[self.keys.dtype]).bitwise_and(~1).view(self.keys.dtype)
 
     @cached_property
@@ -267,6 +364,21 @@ class PackedSamples(State):
         right = up_to.diff(prepend=up_to.new_zeros(1)).to(right.dtype)
         log_odds = log_odds.index_select(0, ends)
         return Ranked(log_odds, sigmoid(log_odds), right, total - right)
+
+
+@final
+@dataclass(frozen=True)
+class RankedSamples(TopStatistic):
+    """Exact ranks; the state grows with the samples."""
+
+    def __call__(self, samples: Predictions | TopLabel) -> PackedSamples:
+        return PackedSamples.gather(samples.top.log_odds, samples.top.correct)
+
+    def of_ranked(self, ranked: Ranked) -> Ranked:
+        return ranked
+
+
+EXACT = RankedSamples()
 
 
 @final
@@ -302,5 +414,140 @@ class Cells(Sums):
         return (self.right * (self.total - self.right)).sum(-1) / (2 * n_right * n_wrong)
 
 
-TopState: TypeAlias = PackedSamples | Cells | Ranked
-"""A state that can be read as ranked confidences."""
+@final
+@dataclass(frozen=True)
+class RankedCells(TopStatistic):
+    """Ranks in bounded memory: samples in the same cell count as tied (``Cells.auroc_error`` bounds the error)."""
+
+    cells: int = 16384
+
+    def __call__(self, samples: Predictions | TopLabel) -> Cells:
+        top = samples.top
+        reach = torch.finfo(top.log_odds.dtype).max / 4
+        log_odds = top.log_odds.clamp(-reach, reach)
+        squashed = log_odds / (log_odds.abs() + Cells.HALF_RANGE_LOG_ODDS)
+        index = squashed.add_(1).mul_(self.cells / 2).clamp_(0, self.cells - 1).int()
+        return Cells(*counts_by(index, top.correct, self.cells), sums_by(index, top.confidence, self.cells))
+
+    def of_ranked(self, ranked: Ranked) -> Ranked:
+        return ranked
+
+
+TopState: TypeAlias = PackedSamples | Cells | Ranked  # can be read as ranked confidences
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ClassBins(Sums):
+    """Per-class, per-bin sums over equal-width bins of probability."""
+
+    count: Tensor  # (..., k, b)
+    probability: Tensor  # (..., k, b) sum, not mean
+    hits: Tensor  # (..., k, b) samples of that class
+
+
+@final
+@dataclass(frozen=True)
+class BinnedClasswise(BinStatistic, LabelStatistic):
+    """Equal-width bins of the probability of every class, over all samples.
+
+    With many classes nearly all probabilities lie in the first bin, so that bin is what remains of the column sums
+    after the few entries above it are taken out.
+    """
+
+    @property
+    def wanted(self) -> Wanted:
+        return Wanted(above=1 / self.n_bins)
+
+    def __call__(self, samples: Predictions | TopLabel) -> ClassBins:
+        samples = full_predictions(samples)
+        return self._of_entries(samples, None, samples.softmax_rows(self.wanted).other_sums[None])[0]
+
+    def by_group(self, samples: Predictions, group: Tensor) -> ClassBins:
+        sums = torch.zeros(int(group.max()) + 1, samples.n_classes, dtype=samples.probs.dtype, device=group.device)
+        sums.index_add_(0, group, samples.probs)
+        soft = samples.softmax_rows(self.wanted)
+        # Leaves the sums of the probabilities that are not the largest of their sample.
+        sums.view(-1).index_add_(0, soft.top + group * samples.n_classes, -soft.confidence.to(sums.dtype))
+        return self._of_entries(samples, group, sums.double())
+
+    def _of_entries(self, samples: Predictions, group: Tensor | None, other_sums: Tensor) -> ClassBins:
+        """Bin every group, from its largest entries, its others above the first bin, and the others' sums."""
+        soft, shape = samples.softmax_rows(self.wanted), (*other_sums.shape, self.n_bins)
+        other_samples, other_classes, other_probability = soft.other_entries()
+        other_group = None if group is None else group.index_select(0, other_samples)
+        sizes = other_sums.new_tensor([len(samples)]) if group is None else torch.bincount(group)
+        top_cells = self._cells(group, soft.top, soft.confidence, shape)
+        other_cells = self._cells(other_group, other_classes, other_probability, shape)
+        total = _sum_by_cell(other_cells, shape, other_probability)
+        total[..., 0] += other_sums - total.sum(dim=-1)
+        count = _sum_by_cell(top_cells, shape) + _sum_by_cell(other_cells, shape)
+        count[..., 0] += sizes[:, None] - count.sum(dim=-1)
+        hits = _sum_by_cell(self._cells(group, samples.labels, soft.label_probability, shape), shape)
+        return ClassBins(count, total + _sum_by_cell(top_cells, shape, soft.confidence), hits)
+
+    def states_for_labels(self, samples: Predictions, labels: Tensor) -> ClassBins:
+        state = self(samples)  # only the hits depend on the labels
+        probability = samples.probs.T.gather(0, labels)
+        cell = labels * self.n_bins + bin_index(probability, self.n_bins)
+        hits = _count_by_row(cell, samples.n_classes * self.n_bins).view(-1, *state.hits.shape)
+        return ClassBins(state.count.expand_as(hits), state.probability.expand_as(hits), hits)
+
+    def _cells(self, group: Tensor | None, classes: Tensor, probability: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Return the number of the cell (group, class, bin) of every probability."""
+        cells = bin_index(probability, self.n_bins)
+        if math.prod(shape) >= 2**31:
+            cells = cells.long()
+        cells.add_(classes.to(cells.dtype), alpha=self.n_bins)
+        return cells if group is None else cells.add_(group.to(cells.dtype), alpha=shape[1] * shape[2])
+
+
+@final
+@dataclass(frozen=True)
+class BinnedByPrediction(BinStatistic, LabelStatistic):
+    """Equal-width bins of confidence for every predicted class."""
+
+    def __call__(self, samples: Predictions | TopLabel) -> ClassBins:
+        samples = full_predictions(samples)
+        return self.by_group(samples, torch.zeros_like(samples.labels))[0]
+
+    def by_group(self, samples: Predictions, group: Tensor) -> ClassBins:
+        shape = (int(group.max()) + 1, samples.n_classes, self.n_bins)
+        cells = torch.add(self._cells(samples), group, alpha=shape[1] * shape[2])
+        columns = (None, samples.confidence, samples.correct)
+        return ClassBins(*(_sum_by_cell(cells, shape, column) for column in columns))
+
+    def states_for_labels(self, samples: Predictions, labels: Tensor) -> ClassBins:
+        state = self(samples)  # only the hits depend on the labels
+        size = samples.n_classes * self.n_bins
+        # Wrong predictions are counted in one cell too many, which is then dropped.
+        cell = torch.where(labels == samples.predicted, self._cells(samples), size)
+        hits = _count_by_row(cell, size + 1)[:, :size].reshape(-1, *state.hits.shape)
+        return ClassBins(state.count.expand_as(hits), state.probability.expand_as(hits), hits)
+
+    def _cells(self, samples: Predictions) -> Tensor:
+        return samples.predicted * self.n_bins + bin_index(samples.confidence, self.n_bins)
+
+
+def _sum_by_cell(cells: Tensor, shape: tuple[int, ...], values: Tensor | None = None) -> Tensor:
+    """Count the occurrences of each cell, or add up the values in it, in float64."""
+    size = math.prod(shape)
+    if values is None:
+        return torch.bincount(cells, minlength=size).double().view(shape)
+    return sums_by(cells, values.double(), size).view(shape)
+
+
+def _count_by_row(cells: Tensor, size: int) -> Tensor:
+    """Count the occurrences of each cell number in each row of (r, n), giving (r, size) in float64."""
+    offsets = torch.arange(0, len(cells) * size, size, device=cells.device)[:, None]
+    return torch.bincount((cells + offsets).flatten(), minlength=len(cells) * size).double().view(-1, size)
+
+
+def full_predictions(samples: Predictions | TopLabel) -> Predictions:
+    """Return the samples, or raise if they lack the probability of every class."""
+    if isinstance(samples, TopLabel):
+        raise InputError(
+            "this metric needs the probability of every class; got confidence and correctness only. "
+            "Give logits or probabilities, or ask for a top-label metric."
+        )
+    return samples

@@ -79,6 +79,21 @@ def inverse_cosine_transform(coefficients: Tensor) -> Tensor:
     return torch.fft.irfft(coefficients, n=2 * (m - 1))[..., :m] * (m - 1)
 
 
+def damped_density(mass: Tensor, damping: Tensor) -> Tensor:
+    """Return the density at the nodes of point masses smoothed by a kernel with this Fourier transform, (..., m)."""
+    return inverse_cosine_transform(cosine_transform(mass) * damping).clamp(min=0)
+
+
+def gaussian_sums(mass: Tensor, width: float) -> Tensor:
+    """Sum the masses around every node, weighted by a Gaussian of height 1 that is not reflected, (..., m)."""
+    m = mass.shape[-1]
+    offsets = torch.arange(m, dtype=torch.float64, device=mass.device) / (m - 1)
+    kernel = torch.exp(-(offsets / width).square() / 2)
+    spectrum = torch.fft.rfft(torch.cat([kernel, kernel[1:-1].flip(-1)]))
+    sums = torch.fft.irfft(torch.fft.rfft(mass, n=2 * (m - 1)) * spectrum, n=2 * (m - 1))
+    return sums[..., :m].clamp(min=0)
+
+
 def gaussian_damping(width: Tensor, nodes: int) -> Tensor:
     """Return the Fourier transform of a Gaussian of this standard deviation, (...) -> (..., nodes)."""
     frequency = math.pi * torch.arange(nodes, dtype=torch.float64, device=width.device)

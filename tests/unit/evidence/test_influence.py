@@ -11,7 +11,7 @@ from calibrant import TopLabel
 from calibrant.evidence import estimate
 from calibrant.evidence.resampling import influence_interval, t_quantile, wilson_interval
 from calibrant.metrics import AUGRC, AURC, AUROC, EAURC, FPR95, AUPRError, AUPRSuccess
-from calibrant.metrics.base import RankedSamples
+from calibrant.metrics.states import RankedSamples
 
 METRICS = [AUROC(), AUPRError(), AUPRSuccess(), FPR95(), AURC(), EAURC(), AUGRC()]
 

@@ -11,8 +11,7 @@ from scipy.stats import foldnorm
 from strategies import top_labels
 
 from calibrant.metrics import ECE, ECEL1Debiased, ECEL2Debiased, ece, ece_l1_debiased, ece_l2_debiased, mce, oe
-from calibrant.metrics.base import BinnedMoments
-from calibrant.metrics.states import Ranked
+from calibrant.metrics.states import BinnedMoments, Ranked
 from calibrant.predictions import Predictions, TopLabel
 
 # A bin with a gap of .4 over, one of .4 under, and one that is exact.

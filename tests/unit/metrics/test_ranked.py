@@ -158,6 +158,6 @@ class TestBoundedMemory:
         confidence = torch.rand(5000, generator=generator, dtype=torch.float64)
         rows = TopLabel(confidence, torch.rand(5000, generator=generator) < confidence**2)
         ranked = PackedSamples.gather(rows.log_odds, rows.correct).ranked
-        coarse = ranked.coarsened(500)
+        coarse = ranked.merged(ranked.cells(500))
         assert coarse.confidence.shape == (500,)
         assert float(metric().value(coarse)) == pytest.approx(float(metric().value(ranked)), abs=2e-3)

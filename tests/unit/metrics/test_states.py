@@ -117,7 +117,7 @@ class TestSample:
 class TestCoarsened:
     def test_few_entries_are_left_as_they_are(self):
         ranked = sample_of(TopLabel([0.9, 0.5], [True, False])).ranked
-        coarse = ranked.coarsened(2)
+        coarse = ranked.merged(ranked.cells(2))
         assert coarse.confidence.tolist() == ranked.confidence.tolist()
         assert (coarse.right.tolist(), coarse.wrong.tolist()) == ([0, 1], [1, 0])
 
@@ -125,7 +125,7 @@ class TestCoarsened:
     @many
     def test_joining_keeps_the_counts_and_the_mean_confidence(self, rows, cells):
         ranked = sample_of(rows).ranked
-        coarse = ranked.coarsened(cells)
+        coarse = ranked.merged(ranked.cells(cells))
         assert coarse.confidence.shape[0] <= max(cells, 1)
         assert float(coarse.n) == float(ranked.n)
         assert float(coarse.n_right) == float(ranked.n_right)
@@ -137,7 +137,8 @@ class TestCoarsened:
     def test_cells_hold_about_equally_many_rows(self):
         rng = np.random.default_rng(0)
         rows = TopLabel(rng.beta(8, 1, 1000), rng.random(1000) < 0.9)
-        coarse = sample_of(rows).ranked.coarsened(10)
+        ranked = sample_of(rows).ranked
+        coarse = ranked.merged(ranked.cells(10))
         assert coarse.total.tolist() == [100.0] * 10
 
 
