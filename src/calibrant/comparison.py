@@ -1,7 +1,6 @@
 """Fit calibration methods on one set of predictions, evaluate them on another, and recommend one."""
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -23,7 +22,7 @@ from calibrant.calibrators import (
 from calibrant.calibrators.auto import candidate_set
 from calibrant.calibrators.base import absent_classes, try_fit
 from calibrant.calibrators.selection import expression_of
-from calibrant.errors import CalibrantWarning, InputError
+from calibrant.errors import InputError, warn
 from calibrant.evidence import Difference, Estimate, PairedBootstrap, apply_holm, estimate, smallest_effect
 from calibrant.maps import Map
 from calibrant.metrics import ACE, AURC, AUROC, ECE, NLL, SCE, Accuracy, Brier, Metric
@@ -69,7 +68,7 @@ def check_held_out(calibration: Predictions, test: Predictions) -> tuple[Caution
         )
     cautions = tuple(_cautions(calibration, test))
     for caution in cautions:
-        warnings.warn(str(caution), CalibrantWarning, stacklevel=3)
+        warn(str(caution))
     return cautions
 
 

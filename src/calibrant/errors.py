@@ -18,6 +18,7 @@ Messages state what must hold, what was received, and what to do. Code never par
 """
 
 import re
+import sys
 import threading
 import unicodedata
 import warnings
@@ -48,6 +49,7 @@ __all__ = [
     "ours_in",
     "reading",
     "terminal_text",
+    "warn",
     "without_our_warnings",
 ]
 
@@ -134,6 +136,14 @@ class CalibrantWarning(UserWarning):
     def __init__(self, message: str = "", *, caveat: Caveat | None = None) -> None:
         super().__init__(message)
         self.caveat = caveat
+
+
+def warn(message: str, *, caveat: Caveat | None = None) -> None:
+    """Emit a :class:`CalibrantWarning` for the line outside this package that led to it."""
+    frame, level = sys._getframe().f_back, 2
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("calibrant."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(CalibrantWarning(message, caveat=caveat), stacklevel=level)
 
 
 def one_line(error: BaseException) -> str:

@@ -21,7 +21,7 @@ from calibrant.checks import (
 )
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted
-from calibrant.numerics.uniform_share import choose_share
+from calibrant.numerics.uniform_share import choose_share, floored
 
 # Samples in a block: what is kept per sample stays within a few megabytes, whatever the number of samples.
 ROWS_AT_ONCE = 1 << 17
@@ -293,6 +293,13 @@ class Predictions:
             raise InputError(f"logits must keep the shape {tuple(self.logits.shape)}; got {tuple(logits.shape)}.")
         check_finite(logits, "logits")
         return self._with(logits.contiguous(), self.labels, normalised=normalised)
+
+    def mixed_with_uniform(self, share: float) -> Self:
+        """Return the samples with a share of the uniform distribution mixed in; confidences keep order and ties."""
+        if not share:
+            return self
+        number = self.logits.new_tensor(share)
+        return self.with_logits(torch.cat([floored(block.logits, number) for block in self.blocks()]), normalised=True)
 
     def __repr__(self) -> str:
         return f"Predictions(n={len(self)}, classes={self.n_classes}, {self.logits.dtype}, {self.logits.device})"

@@ -1,6 +1,5 @@
 """Affine functions of the logits: temperature, bias-corrected, vector, matrix and structured scaling; the identity."""
 
-import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypeAlias, final, get_args
@@ -8,9 +7,9 @@ from typing import Literal, TypeAlias, final, get_args
 import torch
 from torch import Tensor
 
-from calibrant.calibrators.base import Calibrator, Fitted, class_names, warn_of_missing_classes
+from calibrant.calibrators.base import Calibrator, Fitted, absent_classes, class_names, warn_of_missing_classes
 from calibrant.checks import check_bins, check_known, check_positive
-from calibrant.errors import CalibrantWarning, Caveat, FitError, InputError, SeparableError
+from calibrant.errors import Caveat, FitError, InputError, SeparableError, warn
 from calibrant.maps import Affine, ChainMap, Identity, Scale
 from calibrant.numerics.binning import errors_at_temperatures
 from calibrant.numerics.inverse_temperature import (
@@ -20,7 +19,7 @@ from calibrant.numerics.inverse_temperature import (
     focal_loss,
 )
 from calibrant.numerics.softmax import to_working_precision
-from calibrant.numerics.softmax_regression import AffineFit, Ridge, WeightShape, fit_affine
+from calibrant.numerics.softmax_regression import Ridge, WeightShape, fit_affine
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
 
@@ -28,11 +27,7 @@ GUO = Paper("Guo et al.", 2017, "On Calibration of Modern Neural Networks", "arX
 
 
 def temperature_fit(predictions: Predictions, name: str) -> InverseTemperatureFit:
-    """Fit the inverse temperature that the method of this name starts from.
-
-    Raises:
-        FitError: If there is none, because the label has the largest logit in almost every sample.
-    """
+    """Fit the inverse temperature that the method of this name starts from; refuse samples that have none."""
     best = fit_inverse_temperature(predictions.logits, predictions.labels, span=predictions.span)
     if best.end == "zero_temperature":
         raise SeparableError(
@@ -47,29 +42,22 @@ def _finite_temperature_fit(predictions: Predictions) -> InverseTemperatureFit:
     best = fit_inverse_temperature(predictions.logits, predictions.labels, span=predictions.span)
     if best.end == "zero_temperature":
         best = fit_with_pseudo_error(predictions.logits, predictions.labels)
-        warnings.warn(
+        warn(
             f"(almost) all {len(predictions)} predictions are right, so that a smaller temperature always lowers the "
             f"log-loss; T = {1 / best.beta:.3g} is the optimum with half a pseudo-error added. It is a guess: fit on "
-            "samples with some wrong predictions.",
-            CalibrantWarning,
-            stacklevel=3,
+            "samples with some wrong predictions."
         )
     return best
 
 
 def log_probs_at(predictions: Predictions, beta: float) -> Tensor:
-    """Log-probabilities at an inverse temperature, (n, k), in float32, or in float64 if the logits are."""
+    """Return log-probabilities at an inverse temperature, (n, k), in float32, or in float64 if the logits are."""
     return (to_working_precision(predictions.logits) * beta).log_softmax(dim=1)
 
 
 def check_every_class_seen(predictions: Predictions, name: str, *, least: int = 1) -> None:
-    """Check that every class has at least so many calibration samples.
-
-    Raises:
-        FitError: If not; the message names the classes.
-    """
-    counts = torch.bincount(predictions.labels, minlength=predictions.n_classes)
-    lacking = (counts < least).nonzero()[:, 0]
+    """Check that every class has at least so many calibration samples."""
+    lacking = absent_classes(predictions, least)
     if len(lacking):
         wanted = "samples" if least == 1 else f"at least {least} samples"
         raise FitError(
@@ -170,10 +158,8 @@ class TemperatureScaling(Calibrator):
                 raise InputError(f"criterion must be left out where T is given as value; got {self.criterion!r}.")
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        if self.value is not None:
-            return Fitted(_scale(predictions, self.value))
-        if self.criterion in _GRIDS:
-            return Fitted(_scale(predictions, self._lowest_error(predictions.logits, predictions.labels)))
+        if self.value is not None or self.criterion in _GRIDS:
+            return Fitted(_scale(predictions, self.value or self._lowest_error(predictions)))
         # At γ = 0 the focal loss is the log-loss, which is convex.
         if self.criterion == "focal" and self.gamma > 0:
             loss = partial(focal_loss, gamma=self.gamma)
@@ -187,50 +173,46 @@ class TemperatureScaling(Calibrator):
         else:
             best = _finite_temperature_fit(predictions)
         if best.end == "infinite_temperature":
-            warnings.warn(
-                CalibrantWarning(
-                    f"the predictions are no better than guessing, so the best temperature is the largest allowed "
-                    f"({1 / best.beta:.3g}), which makes all classes equally likely. Check that the labels are not "
-                    "shifted by one class and belong to these samples.",
-                    caveat=Caveat.no_better_than_guessing,
-                ),
-                stacklevel=3,
+            warn(
+                f"the predictions are no better than guessing, so the best temperature is the largest allowed "
+                f"({1 / best.beta:.3g}), which makes all classes equally likely. Check that the labels are not "
+                "shifted by one class and belong to these samples.",
+                caveat=Caveat.no_better_than_guessing,
             )
         return Fitted(_scale(predictions, 1 / best.beta), best.certificate)
 
-    def _lowest_error(self, logits: Tensor, labels: Tensor) -> float:
+    def _lowest_error(self, predictions: Predictions) -> float:
         size, per_unit = _GRIDS[self.criterion]
         temperatures = torch.arange(1, size + 1, dtype=torch.float64) / per_unit
-        errors = errors_at_temperatures(logits, labels, temperatures, n_bins=self.n_bins)
+        errors = errors_at_temperatures(predictions.logits, predictions.labels, temperatures, n_bins=self.n_bins)
         best = int(errors.argmin())
         if best in {0, size - 1}:
-            warnings.warn(
+            warn(
                 f"the calibration error is smallest at the end of the grid, T = {float(temperatures[best])}; "
-                "the true minimum may lie beyond it. The criterion nll has no grid.",
-                CalibrantWarning,
-                stacklevel=3,
+                "the true minimum may lie beyond it. The criterion nll has no grid."
             )
         return float(temperatures[best])
 
 
 def _scale(predictions: Predictions, temperature: float) -> Scale:
-    number = torch.tensor(temperature, dtype=torch.float64, device=predictions.logits.device)
+    number = predictions.logits.new_tensor(temperature, dtype=torch.float64)
     return Scale(number, n_classes=predictions.n_classes)
 
 
-def _unpenalised(predictions: Predictions, name: str, *, shape: WeightShape, parameters: int) -> AffineFit:
+def _unpenalised(predictions: Predictions, name: str, shape: WeightShape) -> Fitted:
     """Fit an affine function of the logits to the exact optimum of the log-loss, starting from a temperature."""
     # Differs from Guo et al.: the optimum, where their code takes steps of gradient descent.
     check_every_class_seen(predictions, name)
+    k = predictions.n_classes
+    parameters = k + {"number": 1, "diagonal": k, "matrix": k * k}[shape]
     if len(predictions) < parameters:
-        warnings.warn(
+        warn(
             f"{name} fits {parameters} parameters to {len(predictions)} samples, and will follow their noise. "
-            "Use svs or sms, which penalise the parameters, or more samples.",
-            CalibrantWarning,
-            stacklevel=3,
+            "Use svs or sms, which penalise the parameters, or more samples."
         )
     beta = temperature_fit(predictions, name).beta
-    return fit_affine(predictions.logits, predictions.labels, shape=shape, start=(beta, 0.0))
+    fit = fit_affine(predictions.logits, predictions.labels, shape=shape, start=(beta, 0.0))
+    return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
 
 
 @final
@@ -244,13 +226,9 @@ class BiasCorrectedTemperature(Calibrator):
     use, the shifts carry the wrong ones over, and temperature scaling alone is the safer choice.
 
     Formula: q = softmax(a z + b), Σ_j b_j = 0
-    Samples: about 20 of each class; a class without samples has no optimum.
-
-    Raises:
-        FitError: If a class has no samples, or all predictions are right.
+    Samples: about 20 of each class; with none of a class, or none predicted wrong, there is no optimum.
 
     Example:
-        >>> import torch
         >>> logits = torch.randn(3000, 3, generator=torch.manual_seed(0), dtype=torch.float64)
         >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
         >>> fitted = BiasCorrectedTemperature().fit(Predictions.from_logits(2 * logits + torch.arange(3), labels))
@@ -270,16 +248,14 @@ class BiasCorrectedTemperature(Calibrator):
     )
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        k = predictions.n_classes
-        fit = _unpenalised(predictions, self.title, shape="number", parameters=k + 1)
-        if fit.weight <= 0:
-            warnings.warn(
-                f"the best multiple of the logits is {float(fit.weight):.3g}, below zero: on these samples the "
-                "predicted classes are right less often than chance. Check that labels and logits belong together.",
-                CalibrantWarning,
-                stacklevel=3,
+        fitted = _unpenalised(predictions, self.title, "number")
+        multiple = float(fitted.map.get_buffer("weight"))
+        if multiple <= 0:
+            warn(
+                f"the best multiple of the logits is {multiple:.3g}, below zero: on these samples the predicted "
+                "classes are right less often than chance. Check that labels and logits belong together."
             )
-        return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
+        return fitted
 
 
 @final
@@ -293,13 +269,9 @@ class VectorScaling(Calibrator):
     of a sample, which no probability shows, changes its result.
 
     Formula: q = softmax(w ⊙ z + b), Σ_j b_j = 0
-    Samples: about 100 of each class; a class without samples has no optimum.
-
-    Raises:
-        FitError: If a class has no samples, or the samples are separable.
+    Samples: about 100 of each class; with none of a class, or separable ones, there is no optimum.
 
     Example:
-        >>> import torch
         >>> logits = torch.randn(3000, 3, generator=torch.manual_seed(0), dtype=torch.float64)
         >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
         >>> steep = logits * torch.tensor([1.0, 2.0, 4.0])
@@ -314,9 +286,7 @@ class VectorScaling(Calibrator):
     paper = GUO
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        k = predictions.n_classes
-        fit = _unpenalised(predictions, self.title, shape="diagonal", parameters=2 * k)
-        return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
+        return _unpenalised(predictions, self.title, "diagonal")
 
 
 @final
@@ -331,13 +301,9 @@ class MatrixScaling(Calibrator):
     with a penalty.
 
     Formula: q = softmax(W z + b); the off-diagonal of each column of W sums to 0, as does b
-    Samples: about 20 (k + 1) of each class; a class without samples has no optimum.
-
-    Raises:
-        FitError: If a class has no samples, or the samples are separable.
+    Samples: about 20 (k + 1) of each class; with none of a class, or separable ones, there is no optimum.
 
     Example:
-        >>> import torch
         >>> logits = torch.randn(5000, 3, generator=torch.manual_seed(0), dtype=torch.float64)
         >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
         >>> swapped = logits[:, [1, 0, 2]]
@@ -352,12 +318,10 @@ class MatrixScaling(Calibrator):
     paper = GUO
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        k = predictions.n_classes
-        fit = _unpenalised(predictions, self.title, shape="matrix", parameters=k * (k + 1))
-        return Fitted(Affine(fit.weight, fit.bias, n_classes=k), fit.certificate)
+        return _unpenalised(predictions, self.title, "matrix")
 
 
-_BERTA = Paper("Berta et al.", 2025, "Structured Matrix Scaling for Multi-Class Calibration", "arXiv:2511.03685")
+BERTA = Paper("Berta et al.", 2025, "Structured Matrix Scaling for Multi-Class Calibration", "arXiv:2511.03685")
 
 
 def _fit_structured(predictions: Predictions, name: str, *, shape: WeightShape, ridge: Ridge) -> Fitted:
@@ -371,8 +335,8 @@ def _fit_structured(predictions: Predictions, name: str, *, shape: WeightShape, 
     return Fitted(ChainMap(both, n_classes=k), certificate)
 
 
-def _check_strengths(**strengths: float) -> None:
-    for name, strength in strengths.items():
+def _check_strengths(method: "StructuredVectorScaling | StructuredMatrixScaling") -> None:
+    for name, strength in method.settings().items():
         if not 0 < strength < float("inf"):
             raise InputError(
                 f"{name} must be above 0 and finite; got {strength}. Without a penalty, use vector or matrix."
@@ -398,7 +362,6 @@ class StructuredVectorScaling(Calibrator):
         bias_strength: λ_b.
 
     Example:
-        >>> import torch
         >>> logits = torch.randn(2000, 5, generator=torch.manual_seed(0), dtype=torch.float64)
         >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
         >>> fitted = StructuredVectorScaling().fit(Predictions.from_logits(3 * logits, labels))
@@ -409,13 +372,13 @@ class StructuredVectorScaling(Calibrator):
     name = "svs"
     title = "Structured vector scaling"
     family = "scaling"
-    paper = _BERTA
+    paper = BERTA
 
     diagonal_strength: float = 1.0
     bias_strength: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_strengths(diagonal_strength=self.diagonal_strength, bias_strength=self.bias_strength)
+        _check_strengths(self)
 
     def _fit(self, predictions: Predictions) -> Fitted:
         share = predictions.n_classes / len(predictions)
@@ -442,31 +405,19 @@ class StructuredMatrixScaling(Calibrator):
         diagonal_strength: λ_d.
         off_diagonal_strength: λ_o.
         bias_strength: λ_b.
-
-    Example:
-        >>> import torch
-        >>> logits = torch.randn(2000, 5, generator=torch.manual_seed(0), dtype=torch.float64)
-        >>> labels = torch.multinomial(logits.softmax(1), 1, generator=torch.manual_seed(1))[:, 0]
-        >>> fitted = StructuredMatrixScaling().fit(Predictions.from_logits(3 * logits, labels))
-        >>> fitted.summary.certificate.gradient < 1e-8
-        True
     """
 
     name = "sms"
     title = "Structured matrix scaling"
     family = "scaling"
-    paper = _BERTA
+    paper = BERTA
 
     diagonal_strength: float = 1.0
     off_diagonal_strength: float = 1.0
     bias_strength: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_strengths(
-            diagonal_strength=self.diagonal_strength,
-            off_diagonal_strength=self.off_diagonal_strength,
-            bias_strength=self.bias_strength,
-        )
+        _check_strengths(self)
 
     def _fit(self, predictions: Predictions) -> Fitted:
         n, k = predictions.logits.shape

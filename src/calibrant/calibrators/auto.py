@@ -1,6 +1,5 @@
 """The calibrator that suits the data best, chosen by cross-validation, and averaged with a partner where that helps."""
 
-import warnings
 from dataclasses import dataclass
 from typing import NamedTuple, final, get_args
 
@@ -19,7 +18,7 @@ from calibrant.calibrators.odir import DirichletODIR
 from calibrant.calibrators.order_preserving import DiagonalOrderPreserving, OrderInvariant, OrderPreserving
 from calibrant.calibrators.selection import CandidateResult, Chain, ChoiceReason, LogOpinionPool, Ranking, Score, rank
 from calibrant.checks import check_at_least, check_known
-from calibrant.errors import CalibrantError, CalibrantWarning
+from calibrant.errors import CalibrantError, warn
 from calibrant.maps import Map
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
@@ -214,38 +213,32 @@ class Auto(Calibrator):
                 failures.append(f"{result.name} could be fitted on every fold but not on all samples: {error}")
                 continue
             for failure in failures:
-                warnings.warn(failure, CalibrantWarning, stacklevel=3)
+                warn(failure)
             return FittedChoice(ranking, result, ChoiceReason.fallback if failures else reason, fitted)
         raise AssertionError("no calibration can always be fitted")
 
     def _fit(self, predictions: Predictions) -> Fitted:
         absent = absent_classes(predictions)
         if self.candidates is None and len(absent):
-            warnings.warn(
+            warn(
                 f"no calibration samples of class {class_names(absent, predictions)}: methods with parameters for "
                 "every class would learn that it never occurs, which held-out samples cannot show, and were left out. "
-                "Gather samples of it to have them tried.",
-                CalibrantWarning,
-                stacklevel=3,
+                "Gather samples of it to have them tried."
             )
         ranking, taken, reason, fitted = self.choose(predictions)
         if ranking.ece_misleads:
             other = ranking.lowest_ece
-            warnings.warn(
+            warn(
                 f"the proper score and the calibration error disagree: {ranking.score} takes {taken.name} (ece "
                 f"{taken.ece:.4f}), ece would take {other.name} (ece {other.ece:.4f}), whose {ranking.score} is "
                 f"{other.to_best} above the best. {taken.name} is kept: a low ece alone does not make good "
-                "probabilities.",
-                CalibrantWarning,
-                stacklevel=2,
+                "probabilities."
             )
         if reason != ChoiceReason.fallback and ranking.scores_disagree:
-            warnings.warn(
+            warn(
                 f"the two proper scores disagree: {taken.name} changes {ranking.score} by {taken.to_uncalibrated} and "
                 f"{ranking.other_score} by {taken.other_to_uncalibrated} against no calibration. If "
-                f"{ranking.other_score} is what counts, choose by it: score={ranking.other_score}.",
-                CalibrantWarning,
-                stacklevel=2,
+                f"{ranking.other_score} is what counts, choose by it: score={ranking.other_score}."
             )
         certificate = None if fitted.summary is None else fitted.summary.certificate
         return Fitted(fitted, certificate, tuple(_notes(ranking, taken, reason)))

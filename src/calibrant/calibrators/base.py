@@ -21,32 +21,30 @@ from calibrant.errors import (
     InputError,
     caught_warnings,
     ours_in,
+    warn,
     without_our_warnings,
 )
 from calibrant.maps import Curve, FitSummary, Map, OneVsRest, TwoClassMap
 from calibrant.maps.curves import class_log_odds, predicted_log_odds
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import argmax_rows, to_working_precision
-from calibrant.numerics.uniform_share import floored
 from calibrant.paper import Paper
-from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR, Arrays, Predictions, TopLabel, as_predictions
+from calibrant.predictions import LABEL_FLOOR, PROB_FLOOR, Arrays, Predictions, as_predictions
 
 
-def absent_classes(predictions: Predictions) -> Tensor:
-    """Return the numbers of the classes without samples."""
-    return (torch.bincount(predictions.labels, minlength=predictions.n_classes) == 0).nonzero()[:, 0]
+def absent_classes(predictions: Predictions, least: int = 1) -> Tensor:
+    """Return the numbers of the classes that have fewer samples than ``least``."""
+    return (torch.bincount(predictions.labels, minlength=predictions.n_classes) < least).nonzero()[:, 0]
 
 
 def warn_of_missing_classes(predictions: Predictions, name: str) -> None:
     """Warn about classes without calibration samples, in a method of this name that fits every class separately."""
     absent = absent_classes(predictions)
     if len(absent):
-        warnings.warn(
+        warn(
             f"{name}: no calibration samples of class {class_names(absent, predictions)}; all that is learned about it "
             "is that it is rare, whatever the network predicts. Gather samples of it, or use a method that treats all "
-            "classes alike, such as temperature or ets.",
-            CalibrantWarning,
-            stacklevel=2,
+            "classes alike, such as temperature or ets."
         )
 
 
@@ -88,18 +86,17 @@ def top_label(predictions: Predictions) -> tuple[Tensor, Tensor]:
     return log_odds, predicted == predictions.labels
 
 
-def one_vs_rest_log_odds(predictions: Predictions) -> tuple[Tensor, range]:
+def one_vs_rest_log_odds(predictions: Predictions) -> tuple[Tensor, Tensor]:
     """Return log-odds of every class against the rest, one class per row, (c, n), and the numbers of these classes.
 
     Two classes are one problem, that of class 1, since the other is its mirror image.
     """
+    classes = torch.arange(predictions.n_classes, device=predictions.logits.device)
     if predictions.n_classes == 2:
         logits = to_working_precision(predictions.logits)
-        return (logits[:, 1] - logits[:, 0])[None], range(1, 2)
-    log_odds = torch.cat(
-        [class_log_odds(to_working_precision(block.logits)).T for block in predictions.blocks()], dim=1
-    )
-    return log_odds.contiguous(), range(predictions.n_classes)
+        return (logits[:, 1] - logits[:, 0])[None], classes[1:]
+    columns = [class_log_odds(to_working_precision(block.logits)).T for block in predictions.blocks()]
+    return torch.cat(columns, dim=1).contiguous(), classes
 
 
 def class_map(curve: Curve, n_classes: int) -> Map:
@@ -107,44 +104,22 @@ def class_map(curve: Curve, n_classes: int) -> Map:
     return TwoClassMap(curve) if n_classes == 2 else OneVsRest(curve, n_classes=n_classes)
 
 
-def prob_bounds(n: int, n_classes: int = 2) -> tuple[float, float]:
-    """Return the smallest and largest probability that a map may give to a class.
+def log_odds_bounds(n: int, n_classes: int = 2) -> tuple[float, float]:
+    """Return the log-odds of the smallest and largest probability that a map fitted on n samples gives to a class.
 
-    Args:
-        n: Number of calibration samples, not those of one bin.
-        n_classes: Number of classes among which the rest is shared, plus one; 2 for the predicted class.
+    These probabilities are 1/((n + 2)(k - 1)) and 1 - 1/(n + 2). The predicted class is one of two.
 
     Example:
-        >>> prob_bounds(8)
-        (0.1, 0.9)
-        >>> prob_bounds(8, n_classes=11)
-        (0.01, 0.9)
+        >>> [round(1 / (1 + math.exp(-bound)), 3) for bound in log_odds_bounds(8, n_classes=11)]
+        [0.01, 0.9]
     """
-    least = 1 / (n + 2)
-    return least / (n_classes - 1), 1 - least
-
-
-def log_odds_bounds(n: int, n_classes: int = 2) -> tuple[float, float]:
-    """Return the bounds of :func:`prob_bounds` as log-odds; -ln(n + 1) and ln(n + 1) for two classes."""
     return -math.log((n + 2) * (n_classes - 1) - 1), math.log(n + 1)
 
 
 def floored_log_odds(probs: Tensor, n: int, n_classes: int = 2) -> Tensor:
-    """Return log-odds of probabilities kept within :func:`prob_bounds`, any shape; always finite.
-
-    Example:
-        >>> floored_log_odds(torch.tensor([0.0, 0.5, 1.0]), n=2).exp()
-        tensor([0.3333, 1.0000, 3.0000], dtype=torch.float64)
-    """
+    """Return log-odds of probabilities kept within :func:`log_odds_bounds`, any shape; always finite."""
     # Clamped as log-odds, so that all values at a bound are equal.
     return torch.logit(probs.double()).clamp(*log_odds_bounds(n, n_classes))
-
-
-def with_floor(predictions: Predictions, share: float) -> Predictions:
-    """Mix a share of the uniform distribution into the samples; their confidences keep their order and ties."""
-    number = predictions.logits.new_tensor(share)
-    mixed = torch.cat([floored(block.logits, number) for block in predictions.blocks()])
-    return predictions.with_logits(mixed, normalised=True)
 
 
 def _about_floor(predictions: Predictions, share: float) -> str:
@@ -169,28 +144,24 @@ _POINT = 0.01  # of accuracy
 _TITLES = {"nll": "log-loss", "brier": "Brier score", "accuracy": "accuracy"}
 
 
-class OwnSampleScores(NamedTuple):
-    """The scores of a map on the samples it was fitted on."""
-
-    samples: int  # number of samples that were scored
-    before: dict[str, float]  # ``nll``, ``brier`` and ``accuracy`` without the map
-    after: dict[str, float]  # the same with the map
-    note: str | None  # the scores that became worse, in words
-    is_significant: bool  # whether they are worse beyond noise
-
-
 @torch.no_grad()
-def score_on_fit_samples(
-    predictions: Predictions, apply: Callable[[Tensor, slice | Tensor], Tensor]
-) -> OwnSampleScores:
-    """Compute log-loss, Brier score and accuracy on the samples of a fit, without the map and with it.
+def with_scores(
+    summary: FitSummary,
+    predictions: Predictions,
+    apply: Callable[[Tensor, slice | Tensor], Tensor],
+    *,
+    warns: bool = True,
+) -> FitSummary:
+    """Return a fit's summary with log-loss, Brier score and accuracy on its own samples, without the map and with it.
 
     A few hundred of many samples are scored first, and some thousands only if a score is worse on those, so that this
     costs little compared with the fit.
 
     Args:
+        summary: Summary of the fit; scores that became worse are noted in it.
         predictions: The samples that the map was fitted on.
         apply: The map: logits (m, k), and the positions of these samples among all, to logits.
+        warns: Whether to warn if a score is worse beyond noise.
     """
     n, k = len(predictions), predictions.n_classes
     few, many = (min(most, max(fewest, numbers // k)) for numbers, fewest, most in (_FIRST, _SECOND))
@@ -203,7 +174,18 @@ def score_on_fit_samples(
             scores = _scores(predictions, slice(None), apply)
         else:
             scores = np.concatenate([scores, _scores(predictions, drawn[few:], apply)], axis=2)
-    return _own_sample_scores(scores)
+    before, after = (dict(zip(_TITLES, values.mean(axis=1).tolist(), strict=True)) for values in scores)
+    worse, is_significant = _worse_scores(before, after, scores[1] - scores[0])
+    notes = summary.notes
+    if worse:
+        numbers = ", ".join(f"{_TITLES[key]} {before[key]:.4g} to {after[key]:.4g}" for key in worse)
+        note = f"the map is worse than no calibration on the samples it was fitted on: {numbers}."
+        if is_significant:
+            note += " Compare it with other methods on other samples before you use it."
+            if warns:
+                warn(note)
+        notes = (*notes, note)
+    return dataclasses.replace(summary, notes=notes, compared=scores.shape[2], before=before, after=after)
 
 
 def _scores(
@@ -227,9 +209,11 @@ def _scores(
     return scores
 
 
-def _own_sample_scores(scores: NDArray[np.float64]) -> OwnSampleScores:
-    change, n = scores[1] - scores[0], scores.shape[2]
-    before, after = (dict(zip(_TITLES, values.mean(axis=1).tolist(), strict=True)) for values in scores)
+def _worse_scores(
+    before: dict[str, float], after: dict[str, float], change: NDArray[np.float64]
+) -> tuple[list[str], bool]:
+    """Return the scores that became worse, given their means and changes (3, m), and whether one did beyond noise."""
+    n = change.shape[1]
     # Scaled first, because squares of large changes overflow. One sample has no spread, and shows nothing but noise.
     largest = np.abs(change).max(axis=1, keepdims=True).clip(min=np.finfo(np.float64).tiny)
     spread = (change / largest).std(axis=1) * largest[:, 0]
@@ -238,26 +222,8 @@ def _own_sample_scores(scores: NDArray[np.float64]) -> OwnSampleScores:
     worse = [key for key, rise in rises.items() if rise > _ROUNDING * max(before[key], _POINT)]
     significant = any(rise > max(_WORSE * before[key], _STANDARD_ERRORS * noise[key]) for key, rise in rises.items())
     if after["accuracy"] < before["accuracy"] - _POINT:
-        worse.append("accuracy")
-        significant = True
-    note = None
-    if worse:
-        numbers = ", ".join(f"{_TITLES[key]} {before[key]:.4g} to {after[key]:.4g}" for key in worse)
-        note = f"the map is worse than no calibration on the samples it was fitted on: {numbers}."
-        if significant:
-            note += " Compare it with other methods on other samples before you use it."
-    return OwnSampleScores(n, before, after, note, significant)
-
-
-def with_scores(summary: FitSummary, scores: OwnSampleScores) -> FitSummary:
-    """Return the summary with the scores on its own samples; warn if one is worse beyond noise."""
-    notes = summary.notes
-    if scores.note is not None:
-        notes = (*notes, scores.note)
-        if scores.is_significant:
-            warnings.warn(scores.note, CalibrantWarning, stacklevel=3)
-    before, after = dict(scores.before), dict(scores.after)
-    return dataclasses.replace(summary, notes=notes, compared=scores.samples, before=before, after=after)
+        return [*worse, "accuracy"], True
+    return worse, significant
 
 
 # The accuracy of bins is estimated in so many folds, of at most so many samples: with more there is no need.
@@ -292,11 +258,7 @@ class Calibrator(ABC):
 
     @abstractmethod
     def _fit(self, predictions: Predictions) -> Fitted:
-        """Fit the map; called by :meth:`fit`.
-
-        Raises:
-            FitError: If there is no optimum, or it was not reached; the message says why.
-        """
+        """Fit the map; raise a FitError that says why, if there is no optimum or it was not reached."""
 
     def uniform_share(self, predictions: Predictions) -> float:
         """Return the share of the uniform distribution that is mixed in before the fit, and by the map; 0 for none."""
@@ -323,17 +285,18 @@ class Calibrator(ABC):
                 score or more than a point of accuracy; or if bins of every class lower the accuracy by more than a
                 point on samples held out in folds.
         """
-        samples = self._checked(as_predictions(predictions, f"{type(self).__name__}().fit", arrays))
+        samples = as_predictions(predictions, f"{type(self).__name__}().fit", arrays)
+        if not isinstance(samples, Predictions):
+            raise InputError(f"{self.name} must be fitted on Predictions; got {type(samples).__name__}.")
         fitted = self.fit_without_scores(samples)
-        scores = score_on_fit_samples(samples, lambda logits, _: fitted(logits))
         assert fitted.summary is not None, "every fit leaves a summary"
         # A method with another criterion than the log-loss may raise it: a note, but no warning.
-        is_significant = scores.is_significant and self.settings().get("criterion", "nll") == "nll"
-        fitted.summary = with_scores(fitted.summary, scores._replace(is_significant=is_significant))
-        note = self._lost_accuracy(samples)
-        if note is not None:
-            warnings.warn(note, CalibrantWarning, stacklevel=2)
-            fitted.summary = dataclasses.replace(fitted.summary, notes=(*fitted.summary.notes, note))
+        warns = self.settings().get("criterion", "nll") == "nll"
+        summary = with_scores(fitted.summary, samples, lambda logits, _: fitted(logits), warns=warns)
+        if note := self._lost_accuracy(samples):
+            warn(note)
+            summary = dataclasses.replace(summary, notes=(*summary.notes, note))
+        fitted.summary = summary
         return fitted
 
     def _lost_accuracy(self, predictions: Predictions) -> str | None:
@@ -357,19 +320,13 @@ class Calibrator(ABC):
             "keeps the predicted class."
         )
 
-    def _checked(self, predictions: Predictions | TopLabel) -> Predictions:
-        if not isinstance(predictions, Predictions):
-            raise InputError(f"{self.name} must be fitted on Predictions; got {type(predictions).__name__}.")
-        return predictions
-
     @final
     def fit_without_scores(self, predictions: Predictions) -> Map:
         """Fit as :meth:`fit` does, without scoring the map on its own samples: for one of many fits, as in folds."""
-        self._checked(predictions)
         start = time.perf_counter()
         with gathered_warnings() as warned:
             share = self.uniform_share(predictions)
-            fitted, certificate, notes = self._fit(with_floor(predictions, share) if share else predictions)
+            fitted, certificate, notes = self._fit(predictions.mixed_with_uniform(share))
         if share:
             fitted.mix_in(predictions.logits.new_tensor(share, dtype=torch.float64))
         if any(part.uniform_share is not None for part in fitted.modules() if isinstance(part, Map)):
@@ -411,16 +368,7 @@ class Trial(NamedTuple):
 def try_fit(fit: Callable[[Predictions], Map], calibration: Predictions, test: Predictions | None = None) -> Trial:
     """Fit a map and transform other samples with it; collect the library's errors and warnings instead of raising.
 
-    Args:
-        fit: A calibrator's ``fit`` or ``fit_without_scores``.
-        calibration: Samples to fit on.
-        test: Samples to transform.
-
-    Example:
-        >>> from calibrant.calibrators import Auto
-        >>> few = Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 1])
-        >>> try_fit(Auto().fit, few).failure is not None
-        True
+    ``fit`` is the method of that name of a calibrator, or its ``fit_without_scores``.
     """
     with caught_warnings() as caught:
         try:
@@ -434,11 +382,7 @@ def try_fit(fit: Callable[[Predictions], Map], calibration: Predictions, test: P
 
 
 def check_calibrators(values: object, name: str) -> None:
-    """Check an option that is a tuple of calibrators.
-
-    Raises:
-        InputError: If it is anything else, such as the names of methods.
-    """
+    """Check an option that must be a tuple of calibrators, and not the names of methods."""
     if not isinstance(values, tuple):
         raise InputError(f"{name} must be a tuple of calibrators; got {values!r}. For one method, write (method,).")
     for value in values:

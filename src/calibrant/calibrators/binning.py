@@ -5,9 +5,9 @@ the calibration scores this is the same function as scikit-learn's, which draws 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, final, get_args
+from typing import Literal, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor
@@ -20,14 +20,13 @@ from calibrant.calibrators.base import (
     class_map,
     floored_log_odds,
     one_vs_rest_log_odds,
-    prob_bounds,
     top_label,
     warn_of_missing_classes,
 )
 from calibrant.checks import check_bins, check_known, check_positive
 from calibrant.maps import ClassBins, PooledMap, Steps, TopLabelMap
 from calibrant.numerics.binning import bin_index, counts_by, inner_edges
-from calibrant.numerics.isotonic import Blocks, equal_mass_starts, informative_bins, isotonic_blocks, tie_blocks
+from calibrant.numerics.isotonic import equal_mass_starts, informative_bins, isotonic_blocks, tie_blocks
 from calibrant.numerics.newton import Certificate
 from calibrant.numerics.softmax import sort_in_place, to_working_precision
 from calibrant.paper import Paper
@@ -41,24 +40,17 @@ ZHANG = Paper(
 )
 
 
-def steps_of(lines: Sequence[tuple[Tensor, Tensor]]) -> Steps:
-    """Combine step functions into one curve.
-
-    Args:
-        lines: Rising edges (b,) and the log-odds between them (b + 1,), a pair for each function.
+def padded(lines: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Return edges (c, b) and the values between them (c, b + 1), from a pair of lines for each of c step functions.
 
     Example:
         >>> one_edge, no_edge = (torch.zeros(1), torch.tensor([-1.0, 1.0])), (torch.zeros(0), torch.tensor([2.0]))
-        >>> curve = steps_of([one_edge, no_edge])
-        >>> curve(torch.tensor([[-5.0, 5.0], [5.0, -5.0]])).tolist()
-        [[-1.0, 2.0], [1.0, 2.0]]
+        >>> padded([one_edge, no_edge])[0].tolist()
+        [[0.0], [inf]]
     """
     edges, values = zip(*lines, strict=True)
     # No score lies above infinity, so the padding of the values is never read.
-    return Steps(
-        pad_sequence(list(edges), batch_first=True, padding_value=torch.inf),
-        pad_sequence(list(values), batch_first=True),
-    )
+    return pad_sequence(list(edges), True, torch.inf), pad_sequence(list(values), True)
 
 
 BinKind: TypeAlias = Literal["equal_width", "equal_mass"]
@@ -69,10 +61,10 @@ BinKind: TypeAlias = Literal["equal_width", "equal_mass"]
 class HistogramBinning(Calibrator):
     """The accuracy of the predictions in a bin becomes the confidence of every prediction in it.
 
-    No shape is assumed, so with enough samples it corrects any shape of miscalibration; the ECE over the same bins is 0
-    on the calibration samples, which says nothing about new ones. At most ``n_bins`` different confidences are left, so
-    that rankings, selective risk and log-loss get worse, and neighbouring bins may swap order. The prediction stays;
-    the other classes share the rest in proportion.
+    With enough samples it corrects any shape of miscalibration; the ECE over the same bins is 0 on the calibration
+    samples, which says nothing about new ones. At most ``n_bins`` different confidences are left, so that rankings,
+    selective risk and log-loss get worse, and neighbouring bins may swap order. The prediction stays; the other classes
+    share the rest in proportion.
 
     Formula: q = (hits in the bin of p) / (samples in it), within 1/(n + 2) of 0 and 1; an empty bin keeps its midpoint
     Samples: about 50 per bin, 750 for 15 bins. With fewer a bin's share is noise of ±√(q (1 − q)/samples), and with
@@ -80,9 +72,8 @@ class HistogramBinning(Calibrator):
 
     Args:
         n_bins: Number of bins; with equal mass, ties can leave fewer.
-        bins: "equal_mass" (equal numbers of samples), or "equal_width" (of confidence), as in most papers. Confidences
-            crowd near 1, so that of 15 equal widths the last bin often holds most samples, whose differences are lost,
-            while others hold too few to measure.
+        bins: "equal_mass" (equal numbers of samples), or "equal_width" (of confidence), as in most papers: confidences
+            crowd near 1, so that the last of 15 equal widths often holds most samples and others too few to measure.
     """
 
     name = "histogram"
@@ -106,7 +97,7 @@ class HistogramBinning(Calibrator):
     def _fit(self, predictions: Predictions) -> Fitted:
         edges, share = _binned(*top_label(predictions), self.n_bins, self.bins)
         values = floored_log_odds(share, len(predictions))
-        return Fitted(TopLabelMap(steps_of([(edges, values)]), n_classes=predictions.n_classes))
+        return Fitted(TopLabelMap(Steps(edges[None], values[None]), n_classes=predictions.n_classes))
 
 
 @final
@@ -114,9 +105,9 @@ class HistogramBinning(Calibrator):
 class ClasswiseHistogramBinning(Calibrator):
     """Histogram binning of every class against the rest, divided by their sum.
 
-    It corrects each class separately, and so can change the prediction where the top-label method cannot. It hurts with
-    many classes: most bins of most classes hold hardly a sample, and the division by the sum undoes part of what was
-    fitted. Two classes are one histogram, of class 1.
+    It corrects each class separately, and can change the prediction. It hurts with many classes: most bins of most
+    classes hold hardly a sample, and the division by the sum undoes part of what was fitted. Two classes are one
+    histogram, of class 1.
 
     Formula: q_j ∝ (samples of class j in the bin of p_j) / (samples in it), at least 1/((n + 2)(k − 1)) before division
     Samples: about 50 of each class in each bin that matters; 1000 of each class. A class without samples gets the
@@ -151,11 +142,11 @@ class ClasswiseHistogramBinning(Calibrator):
         for log_odds, label in zip(*one_vs_rest_log_odds(predictions), strict=True):
             edges, share = _binned(log_odds, predictions.labels == label, self.n_bins, self.bins)
             lines.append((edges, floored_log_odds(share, n, k)))
-        return Fitted(class_map(steps_of(lines), k))
+        return Fitted(class_map(Steps(*padded(lines)), k))
 
 
 def _binned(log_odds: Tensor, hit: Tensor, n_bins: int, bins: BinKind) -> tuple[Tensor, Tensor]:
-    """Edges between bins, as log-odds, (b - 1,), and the share of hits in each, (b,)."""
+    """Return the edges between bins, as log-odds, (b - 1,), and the share of hits in each, (b,)."""
     if bins == "equal_width":
         edges = torch.logit(inner_edges(n_bins, log_odds.device))
         # Exactly as the map will search them.
@@ -163,13 +154,18 @@ def _binned(log_odds: Tensor, hit: Tensor, n_bins: int, bins: BinKind) -> tuple[
     ties = tie_blocks(log_odds, hit)
     up_to = ties.rows.cumsum(0)
     starts = equal_mass_starts(up_to, n_bins)
-    last = torch.cat([starts[1:], starts.new_tensor([len(up_to)])]) - 1
-    count, hits = (sums[last].diff(prepend=sums.new_zeros(1)) for sums in (up_to, ties.hits.cumsum(0)))
-    return ties.edges[last[:-1]], hits / count
+    count, hits = _between(starts, up_to, ties.hits.cumsum(0))
+    return ties.edges[starts[1:] - 1], hits / count
+
+
+def _between(starts: Tensor, *up_to: Tensor) -> Iterator[Tensor]:
+    """Yield sums over the bins that start at these places, (b,), of each column of cumulative sums, (m,)."""
+    last = torch.cat([starts[1:], starts.new_tensor([len(up_to[0])])]) - 1
+    return (sums[last].diff(prepend=sums.new_zeros(1)) for sums in up_to)
 
 
 def _class_shares(predictions: Predictions, n_bins: int) -> Tensor:
-    """Share of every class in each bin of its probability, (k, b)."""
+    """Return the share of every class in each bin of its probability, (k, b)."""
     k, device = predictions.n_classes, predictions.logits.device
     first = torch.arange(0, k * n_bins, n_bins, dtype=torch.int32, device=device)
     count, hits = torch.zeros(2, k * n_bins, dtype=torch.float64, device=device)
@@ -181,7 +177,7 @@ def _class_shares(predictions: Predictions, n_bins: int) -> Tensor:
 
 
 def _shares(count: Tensor, hits: Tensor) -> Tensor:
-    """Share of hits in bins of equal width, (..., b); the midpoint of an empty bin."""
+    """Return the share of hits in bins of equal width, (..., b); the midpoint of an empty bin."""
     n_bins = count.shape[-1]
     middle = (torch.arange(n_bins, dtype=torch.float64, device=count.device) + 0.5) / n_bins
     return torch.where(count > 0, hits / count.clamp(min=1), middle)
@@ -198,8 +194,8 @@ class IMax(Calibrator):
     Bins of equal width or equal mass are wasted on the many samples where a class is all but excluded; these lie where
     the label is in doubt, so that few bins cost little accuracy. One histogram for all classes together makes the most
     of few samples, and cannot see what is peculiar to a class. It hurts when two classes of a sample fall into one bin:
-    their order is lost, and with it a little accuracy and log-loss. Edges trust the model's own probabilities; scale
-    badly overconfident ones first (``temperature+imax``). Of two classes, class 1 is binned.
+    their order is lost, and with it a little accuracy and log-loss. Edges depend on the model's own probabilities;
+    scale badly overconfident ones first (``temperature+imax``). With two classes, class 1 is binned.
 
     Formula: q_j ∝ m_b/N_b, b the bin of class j's log-odds λ; edges g_b maximise I(y; b) =
         H(y) − Σ_b N_b/n · H(mean of σ(λ) in bin b), with m_b of N_b samples in bin b of that class
@@ -209,9 +205,6 @@ class IMax(Calibrator):
     Args:
         n_bins: The most bins.
         sharing: ``shared``: one histogram of all classes' log-odds; ``classwise``: one for each class.
-
-    Raises:
-        InputError: If there are fewer than 2 bins, or the sharing is neither of the two.
     """
 
     name = "imax"
@@ -251,11 +244,10 @@ class IMax(Calibrator):
             steps=max(len(best.information) - 1 for best in bins),
             passes=1.0,
         )
-        return Fitted(class_map(steps_of(lines), predictions.n_classes), certificate)
+        return Fitted(class_map(Steps(*padded(lines)), predictions.n_classes), certificate)
 
 
 def _counts(edges: Tensor, scores: Tensor) -> Tensor:
-    """Number of scores in each bin, (b,)."""
     return torch.bincount(torch.searchsorted(edges, scores.double()), minlength=len(edges) + 1).double()
 
 
@@ -284,9 +276,6 @@ class BayesianBinning(Calibrator):
         prior_rows: How many samples the prior is worth.
         prior_for: Whether w is that for every "bin" (as in the authors' program; safer with few samples), or is shared
             by all bins of a "binning" (as the paper is mostly read: N' = 2).
-
-    Raises:
-        InputError: If a number is not above 0, or the prior is for neither of the two.
     """
 
     name = "bbq"
@@ -310,48 +299,41 @@ class BayesianBinning(Calibrator):
         check_known(self.prior_for, get_args(BBQPrior), "prior_for")
 
     def _fit(self, predictions: Predictions) -> Fitted:
-        ties = tie_blocks(*top_label(predictions))
-        binnings = self._binnings(ties, predictions.n_classes)
-        posterior = torch.stack([binning.log_likelihood for binning in binnings]).softmax(0)
+        ties, n = tie_blocks(*top_label(predictions)), len(predictions)
+        up_to, hits_up_to = ties.rows.cumsum(0), ties.hits.cumsum(0)
+        binnings, probs, likelihoods = self._starts(up_to), [], []
+        for starts in binnings:
+            # Differs from the paper: the lowest bin starts at 1/k, not 0, as no confidence lies below.
+            inner, lowest = ties.edges[starts[1:] - 1].sigmoid(), up_to.new_tensor([1 / predictions.n_classes])
+            ends = torch.cat([lowest, inner, up_to.new_ones(1)])
+            prior = ((ends[1:] + ends[:-1]) / 2).clamp(1 / (n + 2), 1 - 1 / (n + 2))
+            weight = self.prior_rows / (len(starts) if self.prior_for == "binning" else 1)
+            count, hits = _between(starts, up_to, hits_up_to)
+            mean, likelihood = _beta_binomial(count, hits, weight * prior, weight * (1 - prior))
+            probs.append(mean)
+            likelihoods.append(likelihood)
         # A mean of step functions is one step function: add up the jumps of each where its bins start.
         jumps = torch.zeros_like(ties.rows)
-        for binning, weight in zip(binnings, posterior.tolist(), strict=True):
+        posterior = torch.stack(likelihoods).softmax(0).tolist()
+        for starts, mean, weight in zip(binnings, probs, posterior, strict=True):
             if weight > _NEGLIGIBLE:
-                jumps.index_add_(0, binning.starts, weight * binning.probs.diff(prepend=jumps.new_zeros(1)))
+                jumps.index_add_(0, starts, weight * mean.diff(prepend=jumps.new_zeros(1)))
         starts = jumps.nonzero().flatten()
-        values = floored_log_odds(jumps.cumsum(0)[starts], len(predictions))
+        values = floored_log_odds(jumps.cumsum(0)[starts], n)
         curve = Steps(ties.edges[starts[1:] - 1][None], values[None])
         return Fitted(TopLabelMap(curve, n_classes=predictions.n_classes))
 
-    def _binnings(self, ties: Blocks, n_classes: int) -> list["_Binning"]:
-        """One for each number of bins; ties can make two of them the same, which then counts once."""
-        up_to, hits_up_to = ties.rows.cumsum(0), ties.hits.cumsum(0)
+    def _starts(self, up_to: Tensor) -> list[Tensor]:
+        """Return where bins start, for each number of bins; ties can make two of these the same, which counts once."""
         root = float(up_to[-1]) ** (1 / 3)
         fewest, most = max(1, math.floor(root / self.range_factor)), math.ceil(root * self.range_factor)
         distinct = {tuple(equal_mass_starts(up_to, n_bins).tolist()) for n_bins in range(fewest, max(fewest, most) + 1)}
-        binnings = []
-        for starts in sorted(distinct, key=lambda places: (len(places), places)):
-            first = torch.tensor(starts, device=up_to.device)
-            last = torch.cat([first[1:], first.new_tensor([len(up_to)])]) - 1
-            count, hits = (sums[last].diff(prepend=sums.new_zeros(1)) for sums in (up_to, hits_up_to))
-            # Differs from the paper: the lowest bin starts at 1/k, not 0, as no confidence lies below.
-            ends = torch.cat([up_to.new_tensor([1 / n_classes]), ties.edges[last[:-1]].sigmoid(), up_to.new_ones(1)])
-            prior = ((ends[1:] + ends[:-1]) / 2).clamp(*prob_bounds(int(up_to[-1])))
-            weight = self.prior_rows / (len(starts) if self.prior_for == "binning" else 1)
-            binnings.append(_Binning(first, *_beta_binomial(count, hits, weight * prior, weight * (1 - prior))))
-        return binnings
-
-
-class _Binning(NamedTuple):
-    """Scores cut into bins."""
-
-    starts: Tensor  # first distinct score of each bin, (b,)
-    probs: Tensor  # of a hit in each bin, (b,)
-    log_likelihood: Tensor  # of all hits and misses
+        ordered = sorted(distinct, key=lambda starts: (len(starts), starts))
+        return [torch.tensor(starts, device=up_to.device) for starts in ordered]
 
 
 def _beta_binomial(count: Tensor, hits: Tensor, prior_hits: Tensor, prior_misses: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean of the posterior in each bin, (b,), and the log-likelihood of all bins together."""
+    """Return the mean of the posterior in each bin, (b,), and the log-likelihood of all bins together."""
     total = prior_hits + prior_misses
     log_likelihood = (
         (torch.lgamma(total) - torch.lgamma(count + total))
@@ -392,7 +374,7 @@ class IsotonicRegression(Calibrator):
 
     def _fit(self, predictions: Predictions) -> Fitted:
         line = _isotonic(*top_label(predictions), len(predictions), 2)
-        return Fitted(TopLabelMap(steps_of([line]), n_classes=predictions.n_classes))
+        return Fitted(TopLabelMap(Steps(*padded([line])), n_classes=predictions.n_classes))
 
 
 @final
@@ -416,11 +398,9 @@ class IsotonicOneVsRest(Calibrator):
     def _fit(self, predictions: Predictions) -> Fitted:
         warn_of_missing_classes(predictions, self.title)
         n, k = len(predictions), predictions.n_classes
-        scores, classes = one_vs_rest_log_odds(predictions)
-        lines = [
-            _isotonic(line, predictions.labels == label, n, k) for line, label in zip(scores, classes, strict=True)
-        ]
-        return Fitted(class_map(steps_of(lines), k))
+        scored = zip(*one_vs_rest_log_odds(predictions), strict=True)
+        lines = [_isotonic(line, predictions.labels == label, n, k) for line, label in scored]
+        return Fitted(class_map(Steps(*padded(lines)), k))
 
 
 @final
@@ -448,15 +428,15 @@ class IsotonicPooled(Calibrator):
         # and the map puts the predicted class ahead of those tied with it.
         n, k = len(predictions), predictions.n_classes
         scores, classes = one_vs_rest_log_odds(predictions)
-        hit = predictions.labels == torch.tensor(classes, device=scores.device)[:, None]
+        hit = predictions.labels == classes[:, None]
         if k == 2:
             # The pairs of class 0 mirror those of class 1.
             scores, hit = torch.cat([scores, -scores]), torch.cat([hit, ~hit])
         line = _isotonic(scores.flatten(), hit.flatten(), n, k)
-        return Fitted(PooledMap(steps_of([line]), n_classes=k))
+        return Fitted(PooledMap(Steps(*padded([line])), n_classes=k))
 
 
 def _isotonic(scores: Tensor, hit: Tensor, n: int, n_classes: int) -> tuple[Tensor, Tensor]:
-    """Edges between the steps, (b - 1,), and their log-odds, (b,)."""
+    """Return the edges between the steps, (b - 1,), and their log-odds, (b,)."""
     blocks = isotonic_blocks(scores, hit)
     return blocks.edges, floored_log_odds(blocks.mean, n, n_classes)

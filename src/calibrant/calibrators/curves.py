@@ -1,7 +1,6 @@
 """Curves of the score: spline calibration, scaling-binning, and inductive Venn-Abers predictors."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, final, get_args
 
@@ -19,10 +18,10 @@ from calibrant.calibrators.base import (
     top_label,
     warn_of_missing_classes,
 )
-from calibrant.calibrators.binning import steps_of
+from calibrant.calibrators.binning import padded
 from calibrant.checks import check_at_least, check_bins, check_known
 from calibrant.errors import FitError, InputError
-from calibrant.maps import Line, TopLabelMap
+from calibrant.maps import Line, Steps, TopLabelMap
 from calibrant.numerics.isotonic import Blocks, equal_mass_edges, fits_with_one_more, tie_blocks
 from calibrant.numerics.logistic import Targets, fit_logistic
 from calibrant.numerics.newton import Certificate
@@ -50,10 +49,6 @@ class SplineCalibration(Calibrator):
 
     Args:
         n_knots: Knots of the spline, evenly spaced over the ranks, both ends included.
-
-    Raises:
-        InputError: If there are fewer than 2 knots.
-        FitError: If there are fewer samples than knots.
     """
 
     name = "spline"
@@ -83,7 +78,7 @@ class SplineCalibration(Calibrator):
         return Fitted(TopLabelMap(curve, n_classes=predictions.n_classes))
 
     def _lacking(self, ties: Blocks, scores: Tensor) -> Tensor:
-        """Slope of the smoothed error curve at each distinct score, (m,)."""
+        """Return the slope of the smoothed error curve at each distinct score, (m,)."""
         count = ties.rows.long()
         n = int(count.sum())
         # Tied samples share their mean error, so that their order does not matter.
@@ -99,7 +94,7 @@ class SplineCalibration(Calibrator):
 
 
 def _natural_cubic(t: Tensor, n_knots: int) -> Tensor:
-    """Basis of the cubic splines on 0..1 whose curvature vanishes at both ends, (m,) -> (m, n_knots)."""
+    """Return a basis of the cubic splines on 0..1 whose curvature vanishes at both ends, (m,) -> (m, n_knots)."""
     knots = torch.linspace(0, 1, n_knots, dtype=t.dtype, device=t.device)[:-1]
     # (t - 1)³₊ belongs to each but is zero on 0..1.
     powers = (t[:, None] - knots).clamp(min=0) ** 3 / (1 - knots)
@@ -107,7 +102,7 @@ def _natural_cubic(t: Tensor, n_knots: int) -> Tensor:
 
 
 def _even_ranks(count: Tensor) -> Tensor:
-    """Positions of scores evenly spread over the samples, both ends included; at least two."""
+    """Return positions of scores evenly spread over the samples, both ends included; at least two."""
     if len(count) == 1:
         return torch.zeros(2, dtype=torch.int64, device=count.device)
     middle = count.cumsum(0) - count / 2
@@ -149,16 +144,18 @@ class VennAbers(Calibrator):
 
     def _fit(self, predictions: Predictions) -> Fitted:
         warn_of_missing_classes(predictions, self.title)
-        scores, classes = one_vs_rest_log_odds(predictions)
-        resolution = 0.0 if predictions.n_classes == 2 else _RESOLUTION
-        labels = predictions.labels.cpu()
-        lines = [
-            _merged(_cells(tie_blocks(line, labels == label)), resolution)
-            for line, label in zip(scores.cpu(), classes, strict=True)
-        ]
-        bounds = log_odds_bounds(len(predictions), predictions.n_classes)
-        curve = steps_of([(edges, values.clamp(*bounds)) for edges, values in lines])
-        return Fitted(class_map(curve.to(predictions.logits.device), predictions.n_classes))
+        k, labels = predictions.n_classes, predictions.labels.cpu()
+        bounds, lines = log_odds_bounds(len(predictions), k), []
+        for scores, label in zip(*(part.cpu() for part in one_vs_rest_log_odds(predictions)), strict=True):
+            cells = _cells(tie_blocks(scores, labels == label))
+            log_odds = cells.upper.log() - torch.log1p(-cells.lower)
+            if k > 2:
+                log_odds = (log_odds / _RESOLUTION).round() * _RESOLUTION
+            # Cells of equal value are joined.
+            changes = torch.from_numpy(np.flatnonzero(log_odds.diff().numpy()))
+            values = torch.cat([log_odds[:1], log_odds[changes + 1]])
+            lines.append((cells.edges[changes], values.clamp(*bounds)))
+        return Fitted(class_map(Steps(*padded(lines)).to(predictions.logits.device), k))
 
 
 class VennAbersInterval(NamedTuple):
@@ -174,15 +171,11 @@ class VennAbersInterval(NamedTuple):
 def venn_abers_interval(calibration: Predictions, predictions: Predictions) -> VennAbersInterval:
     """Return the pair that :class:`VennAbers` merges: far apart where calibration samples are few.
 
-    One of the two is calibrated exactly, whatever the data, provided that samples are exchangeable; which one is
-    unknown.
+    If samples are exchangeable, one of the two is calibrated exactly, whatever the data; which one is unknown.
 
     Args:
         calibration: Held-out samples.
         predictions: Samples to compute the pair for; their labels are not used.
-
-    Raises:
-        InputError: If the two have different numbers of classes.
     """
     if calibration.n_classes != predictions.n_classes:
         raise InputError(
@@ -218,28 +211,21 @@ def _cells(ties: Blocks) -> _Cells:
     return _Cells(torch.stack([below, above], dim=1).flatten(), lower, upper)
 
 
-def _merged(cells: _Cells, resolution: float) -> tuple[Tensor, Tensor]:
-    """Merge the two fits: edges and log-odds, with cells of equal value joined."""
-    log_odds = cells.upper.log() - torch.log1p(-cells.lower)
-    if resolution:
-        log_odds = (log_odds / resolution).round() * resolution
-    changes = torch.from_numpy(np.flatnonzero(log_odds.diff().numpy()))
-    return cells.edges[changes], torch.cat([log_odds[:1], log_odds[changes + 1]])
-
-
 def _binned_platt(
-    scores: Tensor, labels: Tensor, classes: Tensor, parts: Sequence[Tensor], n_bins: int
+    method: "ScalingBinning | ScalingBinningMarginal", scores: Tensor, labels: Tensor, classes: Tensor, n_bins: int
 ) -> tuple[list[tuple[Tensor, Tensor]], Certificate]:
     """Fit a Platt curve to each line of scores, (c, n), and average it in bins: edges (b - 1,) and probabilities (b,).
 
-    Args:
-        scores: Log-odds, (c, n).
-        labels: Shape (n,).
-        classes: The label that is a hit for each line, (c,).
-        parts: Samples for the curves, for the edges and for the means.
-        n_bins: The most bins.
+    ``classes`` are the labels that are a hit for each line, (c,).
     """
-    for_curve, for_edges, for_means = (part.to(scores.device) for part in parts)
+    n = len(labels)
+    if method.split == "shared":
+        for_curve = for_edges = for_means = torch.arange(n, device=scores.device)
+    elif n < 3:
+        raise FitError(f"a three-way split must have at least three samples; got {n}. Use more, or split='shared'.")
+    else:
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(method.seed)).to(scores.device)
+        for_curve, for_edges, for_means = order.tensor_split(3)
     # Differs from the paper: Platt's smoothed targets, so that there is an optimum even where every sample is right, or
     # a class has none.
     hits = (labels[for_curve] == classes[:, None]).sum(dim=1).double()
@@ -264,7 +250,7 @@ def _binned_platt(
 
 
 def _bin_means(edges: Tensor, scores: Tensor, weights: Tensor) -> Tensor:
-    """Mean of the curve in each bin, (b,); NaN where a bin is empty."""
+    """Return the mean of the curve in each bin, (b,); NaN where a bin is empty."""
     scores = scores.double()
     place = torch.searchsorted(edges, scores)
     sums = torch.bincount(place, weights=(weights[0] * scores + weights[1]).sigmoid(), minlength=len(edges) + 1)
@@ -296,10 +282,6 @@ class ScalingBinning(Calibrator):
         split: ``three_way``: curve, edges and means each from a third of the samples, as the paper's guarantee
             demands; ``shared``: all from all samples, as in the authors' program.
         seed: Random seed of the split into three parts.
-
-    Raises:
-        InputError: If there is no bin, or the split is neither of the two.
-        FitError: If there are fewer than three samples to split.
     """
 
     name = "scaling_binning"
@@ -319,10 +301,9 @@ class ScalingBinning(Calibrator):
 
     def _fit(self, predictions: Predictions) -> Fitted:
         scores, correct = top_label(predictions)
-        parts = _parts(len(predictions), self.split, self.seed)
         hit = torch.ones(1, dtype=torch.int64, device=scores.device)
-        lines, certificate = _binned_platt(scores[None], correct.long(), hit, parts, self.n_bins)
-        curve = steps_of([(edges, floored_log_odds(probs, len(predictions))) for edges, probs in lines])
+        [(edges, probs)], certificate = _binned_platt(self, scores[None], correct.long(), hit, self.n_bins)
+        curve = Steps(edges[None], floored_log_odds(probs, len(predictions))[None])
         return Fitted(TopLabelMap(curve, n_classes=predictions.n_classes), certificate)
 
 
@@ -345,10 +326,6 @@ class ScalingBinningMarginal(Calibrator):
         n_bins: The most bins for each class; None for 15, or twice as many as classes if that is more.
         split: As for :class:`ScalingBinning`.
         seed: Random seed of the split into three parts.
-
-    Raises:
-        InputError: If there is no bin, or the split is neither of the two.
-        FitError: If there are fewer than three samples to split.
     """
 
     name = "scaling_binning_marginal"
@@ -369,18 +346,7 @@ class ScalingBinningMarginal(Calibrator):
         warn_of_missing_classes(predictions, self.title)
         n_bins = max(15, 2 * k) if self.n_bins is None else self.n_bins
         scores, classes = one_vs_rest_log_odds(predictions)
-        numbers, parts = torch.tensor(classes, device=scores.device), _parts(n, self.split, self.seed)
-        lines, certificate = _binned_platt(scores, predictions.labels, numbers, parts, n_bins)
-        curve = steps_of([(edges, floored_log_odds(probs, n, k)) for edges, probs in lines])
+        lines, certificate = _binned_platt(self, scores, predictions.labels, classes, n_bins)
+        curve = Steps(*padded([(edges, floored_log_odds(probs, n, k)) for edges, probs in lines]))
         # Differs from the paper: divided by their sum, so that they are probabilities.
         return Fitted(class_map(curve, k), certificate)
-
-
-def _parts(n: int, split: ScalingBinningSplit, seed: int) -> list[Tensor]:
-    """Samples for the curve, for the edges and for the means."""
-    if split == "shared":
-        return [torch.arange(n)] * 3
-    if n < 3:
-        raise FitError(f"a three-way split must have at least three samples; got {n}. Use more, or split='shared'.")
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    return list(order.tensor_split(3))

@@ -1,12 +1,13 @@
 """Ensemble temperature scaling: a mixture of the scaled, the given and the uniform probabilities."""
 
 import math
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, final, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 from torch import Tensor
 
@@ -14,13 +15,17 @@ from calibrant.calibrators.affine import temperature_fit
 from calibrant.calibrators.base import Calibrator, Fitted
 from calibrant.calibrators.binning import ZHANG
 from calibrant.checks import check_known
-from calibrant.errors import CalibrantWarning
+from calibrant.errors import FitError, warn
 from calibrant.maps import Identity, Mixture, Scale
 from calibrant.numerics.inverse_temperature import beta_range, temperature_derivatives
-from calibrant.numerics.simplex import Curved, minimise_on_simplex
+from calibrant.numerics.newton import Certificate
 from calibrant.predictions import Predictions
 
 EtsCriterion: TypeAlias = Literal["nll", "brier"]
+# A value, its gradient (m,) and its Hessian (m, m).
+Curved: TypeAlias = Callable[[Tensor], tuple[float, Tensor, Tensor]]
+Array: TypeAlias = NDArray[np.float64]
+
 # The Brier score is not convex: the ratio of inverse temperatures of the first grid, the number of samples it is
 # computed on, and the precision of the best one, as a logarithm.
 _RATIO, _FEW_SAMPLES, _FINE = 1.3, 500, 1e-11
@@ -36,15 +41,12 @@ class EnsembleTemperatureScaling(Calibrator):
     temperature scaling. Like it, it treats all classes and samples alike. The temperature is fitted first and kept.
 
     Formula: q = w₁ softmax(z / T) + w₂ softmax(z) + w₃ / k, w on the simplex
-    Samples: about 300; four numbers can hardly overfit.
+    Samples: about 300, some of them predicted wrong; four numbers can hardly overfit.
 
     Args:
-        criterion: What T and then w minimise. ``nll``, the log-loss, is the default, since it is what a floor under
-            the probabilities is for; on a DenseNet's CIFAR-100 logits it has the lower log-loss on new samples, by
-            0.0015, and the same Brier score. ``brier`` is the paper's.
-
-    Raises:
-        FitError: If all predictions are right, so that no temperature is best.
+        criterion: What T and then w minimise. ``nll``, the log-loss, is what a floor under the probabilities is for; on
+            a DenseNet's CIFAR-100 logits it has the lower log-loss on new samples, by 0.0015, and the same Brier score.
+            ``brier`` is the paper's.
 
     Example:
         >>> logits = 4 * torch.randn(2000, 5, generator=torch.manual_seed(0), dtype=torch.float64)
@@ -70,29 +72,24 @@ class EnsembleTemperatureScaling(Calibrator):
         k = predictions.n_classes
         if self.criterion == "brier":
             beta, slope, passes = _beta_by_brier(predictions)
-            shares = minimise_on_simplex(_brier(predictions, beta), 3)
+            objective = _brier(predictions, beta)
         else:
             best = temperature_fit(predictions, self.title)
             beta, slope, passes = best.beta, 0.0, best.certificate.passes  # its slope is bounded there
-            shares = minimise_on_simplex(_log_loss(predictions, beta), 3)
-        device = predictions.logits.device
-        fitted, flat = torch.tensor([1 / beta, math.inf], dtype=torch.float64, device=device)
+            objective = _log_loss(predictions, beta)
+        shares, certificate = minimise_on_simplex(objective, 3)
+        fitted, flat = predictions.logits.new_tensor([1 / beta, math.inf], dtype=torch.float64)
         parts = (Scale(fitted, n_classes=k), Identity(n_classes=k), Scale(flat, n_classes=k))
-        mixture = Mixture(shares.shares.to(device), parts, n_classes=k, keeps_predicted=True)
-        gradient = max(shares.certificate.gradient, slope)
-        return Fitted(mixture, shares.certificate._replace(gradient=gradient, passes=passes + 2))
+        mixture = Mixture(shares.to(fitted), parts, n_classes=k, keeps_predicted=True)
+        gradient = max(certificate.gradient, slope)
+        return Fitted(mixture, certificate._replace(gradient=gradient, passes=passes + 2))
 
 
 def _log_loss(predictions: Predictions, beta: float) -> Curved:
     """Mean log-loss of the mixture in its shares, which needs only the probabilities of the labels."""
-    logs = [
-        torch.cat(
-            [part.log_prob.double() for part in temperature_derivatives(predictions.logits, predictions.labels, at)]
-        )
-        for at in (beta, 1.0)
-    ]
-    logs.append(torch.full_like(logs[0], -math.log(predictions.n_classes)))
-    label_logs = torch.stack(logs)  # (3, n)
+    samples = predictions.logits, predictions.labels
+    logs = [torch.cat([part.log_prob.double() for part in temperature_derivatives(*samples, at)]) for at in (beta, 1.0)]
+    label_logs = torch.stack([*logs, torch.full_like(logs[0], -math.log(predictions.n_classes))])  # (3, n)
     # Divided by the largest of each sample, so that one of them is 1 however small they are.
     largest = label_logs.amax(dim=0)
     parts, level = (label_logs - largest).exp_(), float(largest.mean())
@@ -109,8 +106,7 @@ def _log_loss(predictions: Predictions, beta: float) -> Curved:
 def _brier(predictions: Predictions, beta: float) -> Curved:
     """Brier score of the mixture in its shares: a quadratic."""
     n, k = predictions.logits.shape
-    products = torch.zeros(3, 3, dtype=torch.float64, device=predictions.logits.device)
-    of_label = torch.zeros(3, dtype=torch.float64, device=predictions.logits.device)
+    products, of_label = (predictions.logits.new_zeros(shape, dtype=torch.float64) for shape in ((3, 3), (3,)))
     for block, labels in _blocks(predictions):
         parts = torch.stack([(block * beta).softmax(dim=1), block.softmax(dim=1), torch.full_like(block, 1 / k)])
         products += torch.einsum("anj,bnj->ab", parts, parts)
@@ -150,12 +146,10 @@ def _beta_by_brier(predictions: Predictions) -> tuple[float, float, float]:
     flat, sharp = left <= lowest and slope(left) >= 0, right >= highest and slope(right) <= 0
     at = left if flat else right if sharp else float(brentq(slope, left, right, xtol=_FINE))
     if flat or sharp:
-        warnings.warn(
+        warn(
             f"the Brier score always falls as the temperature {'rises' if flat else 'falls'}, so the last one tried "
             f"is taken, {math.exp(-at):.3g}: {'equal probabilities are' if flat else 'naming one class is'} best for "
-            'these samples. Check that labels and logits belong together, or use criterion="nll".',
-            CalibrantWarning,
-            stacklevel=4,
+            'these samples. Check that labels and logits belong together, or use criterion="nll".'
         )
     return math.exp(at), abs(slope(at)), calls + points * len(few) / len(predictions)
 
@@ -179,3 +173,126 @@ def _blocks(predictions: Predictions) -> Iterator[tuple[Tensor, Tensor]]:
     for block in predictions.blocks():
         logits = block.logits.double()
         yield logits - logits.amax(dim=1, keepdim=True), block.labels
+
+
+_TOLERANCE = 1e-9
+_MAX_STEPS = 200
+# Final weight of the barrier relative to the tolerance; share of the way to the boundary that a step may take.
+_WEAKEST, _TO_EDGE = 1e-3, 0.99
+# Smaller shares are tried as 0.
+_NEGLIGIBLE = 1e-6
+
+
+@np.errstate(all="ignore")  # NaN ends in an error below
+def minimise_on_simplex(function: Curved, size: int) -> tuple[Tensor, Certificate]:
+    """Minimise a convex function over shares, (m,), that are not negative and sum to one.
+
+    An interior-point method: ``function - μ Σ ln w`` is lowered by Newton's method while μ decreases, and steps end
+    short of the boundary. So a function that is nearly infinite there, such as the log-loss of a mixture whose parts
+    give a label the probability 10⁻³⁰⁰, is approached from inside. At the end negligible shares become exactly 0 where
+    that costs nothing. The certificate is the gap ``g·w - min g`` at the shares returned, which by convexity bounds how
+    much lower the function can be anywhere.
+
+    Args:
+        function: Convex, smooth inside the simplex; may be infinite on its boundary.
+        size: Number of shares, a few.
+
+    Example:
+        >>> def squares(w):
+        ...     return float((w * w).sum()), 2 * w, 2 * torch.eye(2, dtype=torch.float64)
+        >>> [round(share, 9) for share in minimise_on_simplex(squares, 2)[0].tolist()]
+        [0.5, 0.5]
+    """
+    path, steps = _Path(function, size), 0
+    while not path.ended and steps < _MAX_STEPS:
+        path.advance()
+        steps += 1
+    path.settle()
+    gap = _gap(path.shares, path.gradient)
+    if not gap <= _TOLERANCE:
+        raise FitError(f"the shares of a mixture did not converge in {steps} steps; the remaining gap is {gap:.2g}.")
+    return torch.from_numpy(path.shares), Certificate(path.value, max(gap, 0.0), steps, path.calls)
+
+
+def _gap(shares: Array, gradient: Array) -> float:
+    return float(gradient @ shares - gradient.min())
+
+
+class _Path:
+    """The shares reached, and the weight of the barrier there; in NumPy, which is faster for a few numbers."""
+
+    def __init__(self, function: Curved, size: int) -> None:
+        self._function, self.calls = function, 0
+        self.shares = np.full(size, 1 / size)
+        self.value, self.gradient, self._hessian = self._evaluate(self.shares)
+        self._barrier = max(_gap(self.shares, self.gradient), _TOLERANCE) / size
+        self._multipliers = self._barrier / self.shares
+        self.ended = False
+
+    def _evaluate(self, shares: Array) -> tuple[float, Array, Array]:
+        self.calls += 1
+        value, gradient, hessian = self._function(torch.from_numpy(shares))
+        return value, gradient.numpy(), hessian.numpy()
+
+    def _with_barrier(self, value: float, shares: Array) -> float:
+        return value - self._barrier * float(np.log(shares).sum())
+
+    def advance(self) -> None:
+        """Take a Newton step, and weaken the barrier where that came close to its minimum."""
+        shares, weight = self.shares, self._barrier
+        # In units of the shares themselves, d = w s, so that tiny ones are as well conditioned as the others. The
+        # multipliers, w z -> μ, give the model the barrier's curvature at its minimum.
+        slope = shares * self.gradient - weight
+        curved = shares[:, None] * self._hessian * shares + np.diag(self._multipliers * shares)
+        relative = _newton_on_the_plane(curved, slope, shares)
+        fall = -float(slope @ relative)
+        longest = min(1.0, _TO_EDGE / max(-float(relative.min()), 1e-300))
+        start, length = self._with_barrier(self.value, shares), longest
+        while True:
+            trial = shares * (1 + length * relative)
+            trial = trial / trial.sum()
+            seen = self._evaluate(trial)
+            lower = start - 1e-4 * length * fall + 1e-15 * max(1.0, abs(start))
+            if self._with_barrier(seen[0], trial) <= lower or length < 1e-12:
+                break
+            length /= 2
+        towards = weight / shares - self._multipliers * (1 + relative)
+        back = float((towards / self._multipliers).min())
+        self._multipliers = self._multipliers + min(1.0, _TO_EDGE / max(-back, 1e-300)) * towards
+        # Kept near the barrier's own multipliers, so that a bad step is forgotten.
+        own = weight / trial
+        self._multipliers = self._multipliers.clip(own / 1e3, own * 1e3)
+        self.shares, (self.value, self.gradient, self._hessian) = trial, seen
+        if fall <= 0.1 * weight * len(shares) or length < 1e-12:
+            self.ended = weight <= _WEAKEST * _TOLERANCE
+            self._barrier = max(weight / 20, _WEAKEST * _TOLERANCE)
+
+    def settle(self) -> None:
+        """Make negligible shares exactly 0 and re-optimise the others without the barrier, where the gap allows it."""
+        inside = self.shares >= _NEGLIGIBLE
+        self._take(np.where(inside, self.shares, 0.0))
+        kept = self.shares > 0
+        gradient, hessian = self.gradient[kept], self._hessian[kept][:, kept]
+        step = np.zeros_like(self.shares)
+        step[kept] = _newton_on_the_plane(hessian, gradient, np.ones_like(gradient))
+        self._take((self.shares + step).clip(min=0))
+
+    def _take(self, shares: Array) -> None:
+        shares = shares / shares.sum()
+        seen = self._evaluate(shares)
+        allowed = max(_gap(self.shares, self.gradient), _TOLERANCE)
+        if seen[0] <= self.value + _TOLERANCE and _gap(shares, seen[1]) <= allowed:
+            self.shares, (self.value, self.gradient, self._hessian) = shares, seen
+
+
+def _newton_on_the_plane(hessian: Array, gradient: Array, normal: Array) -> Array:
+    """Minimise ``gradient·s + s·H s / 2`` over s with ``normal·s = 0``."""
+    size = len(gradient)
+    system = np.zeros((size + 1, size + 1))
+    system[:size, :size] = hessian
+    system[:size, size] = system[size, :size] = normal
+    if not np.isfinite(system).all() or not np.isfinite(gradient).all():
+        return np.full(size, np.nan)
+    # Least squares, because parts may be alike.
+    solution: Array = np.linalg.lstsq(system, np.append(-gradient, 0.0), rcond=None)[0]
+    return solution[:size]

@@ -3,28 +3,18 @@
 import dataclasses
 import math
 import time
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from calibrant.calibrators.base import (
-    CalibratorFamily,
-    gathered_warnings,
-    log_odds_bounds,
-    prob_bounds,
-    score_on_fit_samples,
-    top_label,
-    with_scores,
-)
+from calibrant.calibrators.base import CalibratorFamily, gathered_warnings, log_odds_bounds, top_label, with_scores
+from calibrant.calibrators.binning import padded
 from calibrant.checks import as_features, check_at_least, check_known
-from calibrant.errors import CalibrantWarning, FitError, InputError
+from calibrant.errors import FitError, InputError, warn
 from calibrant.maps import Bands, FitSummary, ProximityMap, Surface, Table
-from calibrant.numerics.binning import Axis, grid_density, normal_reference
 from calibrant.numerics.isotonic import equal_mass_edges
 from calibrant.numerics.neighbours import Closeness, proximity, unit_rows
 from calibrant.paper import Paper
@@ -56,18 +46,11 @@ class FeatureCalibrator(ABC):
 
     @final
     def fit(self, predictions: Predictions, features: object) -> ProximityMap:
-        """Fit the map on held-out predictions and features.
+        """Fit the map, with a summary of the fit, on held-out predictions and features.
 
         Args:
             predictions: Samples that the model was not trained on, and on which the map will not be evaluated.
             features: Features of the same samples, (n, d): the inputs of the last layer.
-
-        Returns:
-            The fitted map, with a summary of the fit.
-
-        Raises:
-            FitError: If there are too few samples to have neighbours.
-            InputError: If the features do not belong to the predictions, or are not finite numbers.
         """
         if not isinstance(predictions, Predictions):
             raise InputError(f"{self.name} must be fitted on Predictions; got {type(predictions).__name__}.")
@@ -81,22 +64,11 @@ class FeatureCalibrator(ABC):
         with gathered_warnings() as warned:
             nearness = proximity(given, neighbours=self.neighbours, closeness=self.closeness).double()
             surface = self._fit(predictions, nearness)
-        fitted = ProximityMap(
-            unit_rows(given),
-            surface,
-            n_classes=predictions.n_classes,
-            neighbours=self.neighbours,
-            closeness=self.closeness,
-        )
-        fitted.summary = FitSummary(
-            method=self.name,
-            settings=self.settings(),
-            rows=len(predictions),
-            seconds=time.perf_counter() - start,
-            notes=tuple(map(str, warned)),
-        )
-        scores = score_on_fit_samples(predictions, lambda logits, places: fitted(logits, given[places]))
-        fitted.summary = with_scores(fitted.summary, scores)
+        reference, k = unit_rows(given), predictions.n_classes
+        fitted = ProximityMap(reference, surface, n_classes=k, neighbours=self.neighbours, closeness=self.closeness)
+        seconds, notes = time.perf_counter() - start, tuple(map(str, warned))
+        summary = FitSummary(self.name, self.settings(), len(predictions), seconds, notes=notes)
+        fitted.summary = with_scores(summary, predictions, lambda logits, places: fitted(logits, given[places]))
         return fitted
 
     @final
@@ -129,9 +101,6 @@ class BinMeanShift(FeatureCalibrator):
             code does by histogram binning in each band; λ then has no effect.
         neighbours: Number of nearest calibration samples whose distances give the proximity.
         closeness: "exp_mean_distance", as in the paper's text, or "mean_exp_square", as in its public code.
-
-    Raises:
-        FitError: If there are no more samples than neighbours.
     """
 
     name = "bin_mean_shift"
@@ -161,18 +130,15 @@ class BinMeanShift(FeatureCalibrator):
         edges = equal_mass_edges(nearness, self.bands)
         band = torch.searchsorted(edges, nearness)
         lines = [self._line(log_odds[band == number], correct[band == number]) for number in range(len(edges) + 1)]
-        cell_edges, offsets = zip(*lines, strict=True)
-        # No confidence lies above infinity, so the padding of the offsets is never read.
         return Bands(
             edges,
-            pad_sequence(list(cell_edges), batch_first=True, padding_value=torch.inf),
-            pad_sequence(list(offsets), batch_first=True),
+            *padded(lines),
             keep_share=edges.new_tensor(1.0 if self.rule == "shift" else 0.0),
-            least=edges.new_tensor(prob_bounds(len(predictions))[0]),
+            least=edges.new_tensor(1 / (len(predictions) + 2)),
         )
 
     def _line(self, log_odds: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
-        """Edges of the cells of one band, (c,), and the offset of each, (c + 1,)."""
+        """Return the edges of the cells of one band, (c,), and the offset of each, (c + 1,)."""
         edges = equal_mass_edges(log_odds, self.cells)
         # Exactly as the map will search them.
         cell = (log_odds[:, None] > edges.to(log_odds)).sum(dim=1)
@@ -189,6 +155,7 @@ class BinMeanShift(FeatureCalibrator):
 # Nodes of the table per bandwidth, and bounds on their number. The error of interpolation stays below a thousandth of
 # the probability.
 _NODES_A_BANDWIDTH, _FEWEST, _MOST = 16, 32, 512
+_POINTS_AT_ONCE = 1 << 13  # whose kernels are held
 # The bandwidth where samples do not differ at all.
 _LEAST_BANDWIDTH = 1e-3
 # With fewer right, or wrong, samples their density is hardly known.
@@ -214,9 +181,6 @@ class DensityRatioCalibration(FeatureCalibrator):
     Args:
         neighbours: Number of nearest calibration samples whose distances give the proximity.
         closeness: "exp_mean_distance", as in the paper's text, or "mean_exp_square", as in its public code.
-
-    Raises:
-        FitError: If there are no more samples than neighbours.
     """
 
     name = "density_ratio"
@@ -239,41 +203,47 @@ class DensityRatioCalibration(FeatureCalibrator):
         fewest = int(torch.minimum(correct.sum(), (~correct).sum()))
         if fewest < _FEW:
             side = "right" if int(correct.sum()) == fewest else "wrong"
-            warnings.warn(
-                f"the density of {side} predictions rests on {fewest} samples; below {_FEW} it is hardly known.",
-                CalibrantWarning,
-                stacklevel=3,
-            )
+            warn(f"the density of {side} predictions rests on {fewest} samples; below {_FEW} it is hardly known.")
         sides = (correct, ~correct)
-        bandwidths = [
-            (_bandwidth(confidence[side], confidence), _bandwidth(nearness[side], nearness)) for side in sides
-        ]
-        across = _axis(confidence, min(first for first, _ in bandwidths))
-        along = _axis(nearness, min(second for _, second in bandwidths))
+        widths = [(bandwidth(confidence[side], confidence), bandwidth(nearness[side], nearness)) for side in sides]
+        across = _nodes(confidence, min(first for first, _ in widths))
+        along = _nodes(nearness, min(second for _, second in widths))
         right, wrong = (
-            grid_density(confidence[side], nearness[side], (across, along), widths)
-            for side, widths in zip(sides, bandwidths, strict=True)
+            grid_density(confidence[side], nearness[side], across, along, both)
+            for side, both in zip(sides, widths, strict=True)
         )
         # Differs from the paper: one more sample, calibrated, is spread evenly over the table. Where there are samples
         # its effect is negligible; where there are none, 0/0, it keeps the confidence.
-        spread = 1 / ((across.high - across.low) * (along.high - along.low))
-        prior = across.points(right)[:, None]
+        spread = 1 / ((across[-1] - across[0]) * (along[-1] - along[0]))
+        prior = across[:, None]
         odds = (right + prior * spread).log() - (wrong + (1 - prior) * spread).log()
-        ends = ([across.low, across.high], [along.low, along.high])
-        return Table(odds.clamp(*log_odds_bounds(len(predictions))), *(right.new_tensor(end) for end in ends))
+        return Table(odds.clamp(*log_odds_bounds(len(predictions))), across[[0, -1]], along[[0, -1]])
 
 
-def _bandwidth(own: Tensor, every: Tensor) -> float:
-    """Bandwidth of the right, or wrong, samples; from all samples where these do not differ."""
+def bandwidth(own: Tensor, every: Tensor) -> float:
+    """Return the best bandwidth for normal values, those of the right or wrong samples; of all where they are equal."""
     deviation = float(own.std(correction=0)) if len(own) > 1 else 0.0
     spread = deviation if deviation > 0 else float(every.std(correction=0))
     # Differs from the paper: it prints n^(-1/5), the rule for one variable; the library it names takes n^(-1/6).
-    return max(normal_reference(spread, max(len(own), 1)), _LEAST_BANDWIDTH)
+    return max(1.06 * spread * max(len(own), 1) ** (-1 / 6), _LEAST_BANDWIDTH)
 
 
-def _axis(values: Tensor, bandwidth: float) -> Axis:
-    """Nodes from the smallest to the largest value, closer than the kernels are wide."""
+def _nodes(values: Tensor, width: float) -> Tensor:
+    """Return evenly spaced numbers from the smallest to the largest value, closer than the kernels are wide."""
     low, high = (float(end) for end in values.aminmax())
-    high = max(high, low + bandwidth)
-    nodes = math.ceil((high - low) / bandwidth * _NODES_A_BANDWIDTH)
-    return Axis(low, high, min(max(nodes, _FEWEST), _MOST))
+    high = max(high, low + width)
+    nodes = math.ceil((high - low) / width * _NODES_A_BANDWIDTH)
+    return torch.linspace(low, high, min(max(nodes, _FEWEST), _MOST), dtype=values.dtype, device=values.device)
+
+
+def grid_density(x: Tensor, y: Tensor, across: Tensor, along: Tensor, widths: tuple[float, float]) -> Tensor:
+    """Return a Gaussian density of points times their number, at the nodes of a grid, (nodes of x, nodes of y)."""
+    total = x.new_zeros(len(across), len(along))
+    for xs, ys in zip(x.split(_POINTS_AT_ONCE), y.split(_POINTS_AT_ONCE), strict=True):
+        # The kernel is a product, so that the sum over points is a product of matrices.
+        total.addmm_(_gaussian((across[:, None] - xs) / widths[0]), _gaussian((along[:, None] - ys) / widths[1]).T)
+    return total / (2 * torch.pi * widths[0] * widths[1])
+
+
+def _gaussian(z: Tensor) -> Tensor:
+    return z.square_().mul_(-0.5).exp_()

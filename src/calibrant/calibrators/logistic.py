@@ -1,7 +1,6 @@
 """Platt, beta and quadratic scaling: logistic regression of each class on functions of its log-odds."""
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from calibrant.calibrators.affine import BERTA
 from calibrant.calibrators.base import (
     Calibrator,
     Fitted,
@@ -17,10 +17,9 @@ from calibrant.calibrators.base import (
     cross_validation_splits,
     one_vs_rest_log_odds,
     warn_of_missing_classes,
-    with_floor,
 )
 from calibrant.checks import check_known
-from calibrant.errors import CalibrantWarning, FitError, SeparableError, without_our_warnings
+from calibrant.errors import FitError, SeparableError, warn, without_our_warnings
 from calibrant.maps import BetaCurve, Polynomial
 from calibrant.numerics.logistic import Features, LogisticFit, Targets, fit_logistic
 from calibrant.paper import Paper
@@ -49,26 +48,20 @@ def fit_classes(
         predictions: The calibration samples.
         features: Features of the log-odds.
         name: Name of the method, for messages.
-        targets: "plain" for 0 and 1; "smoothed" for Platt's (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2), which always leave one.
+        targets: "plain" for 0 and 1; "smoothed" for Platt's, which always leave an optimum.
         rising: Features whose weights must not be negative. One that would be is left out and the rest refitted.
-
-    Raises:
-        FitError: If there is no optimum, or it was not reached.
     """
-    scores, numbers = one_vs_rest_log_odds(predictions)
+    scores, classes = one_vs_rest_log_odds(predictions)
     scores = scores.clamp(-_FAR, _FAR) if scores.dtype == torch.float64 else scores
-    classes = torch.tensor(numbers, device=scores.device)
     count = torch.bincount(predictions.labels, minlength=predictions.n_classes).double()[classes]
     smoothed = Targets(predictions.labels, classes, (count + 1) / (count + 2), 1 / (len(predictions) - count + 2))
     plain = smoothed._replace(hit=torch.ones_like(count), miss=torch.zeros_like(count))
     fit = _fit(scores, plain if targets == "plain" else smoothed, features, rising)
     lost = (~fit.converged).nonzero()[:, 0]
     if len(lost) and targets == "plain" and len(classes) > 1:
-        warnings.warn(
+        warn(
             f"{name}: class {class_names(lost, predictions)} cannot be fitted separately (no calibration samples, "
-            "or separable from the rest); it was fitted with smoothed targets.",
-            CalibrantWarning,
-            stacklevel=2,
+            "or separable from the rest); it was fitted with smoothed targets."
         )
         fit = _with_lines(fit, lost, _fit(scores[lost], smoothed.lines(lost), features, rising))
     if not fit.converged.all():
@@ -150,11 +143,8 @@ class PlattScaling(Calibrator):
 
     Args:
         targets: "smoothed" for Platt's (n₊ + 1)/(n₊ + 2) and 1/(n₋ + 2), with which an optimum always exists; "plain"
-            for 1 and 0, the maximum of likelihood.
-
-    Raises:
-        FitError: With plain targets and two classes, if the classes are separable. (With more classes the separable
-            one gets smoothed targets, with a warning.)
+            for 1 and 0, the maximum of likelihood, which two classes do not have if they are separable. (With more
+            classes the separable one gets smoothed targets, with a warning.)
 
     Example:
         >>> samples = Predictions.from_binary_logits([-6.0, -4.0, -2.0, 2.0, 4.0, 6.0], [0, 0, 1, 0, 1, 1])
@@ -187,7 +177,7 @@ class PlattScaling(Calibrator):
         most = min(_MOST, max(_FEWEST, _NUMBERS // k))
         few = predictions[torch.randperm(n, generator=torch.Generator().manual_seed(0))[:most].to(predictions.labels)]
         shares = (usual, *(share for share in _SHARES if share > usual))
-        return min(shares, key=lambda share: self._held_out_loss(with_floor(few, share) if share else few))
+        return min(shares, key=lambda share: self._held_out_loss(few.mixed_with_uniform(share)))
 
     def _held_out_loss(self, predictions: Predictions) -> float:
         """Return the log-loss of the samples of each fold under the fit on the others."""
@@ -224,15 +214,12 @@ class BetaCalibration(Calibrator):
     fitted against the rest and the results are divided by their sum.
 
     Formula: q = σ(a ln p − b ln(1 − p) + c), a, b >= 0; for k > 2 classes q_j ∝ that of p_j
-    Samples: about 100 of each class. With fewer, "am" and "ab" have a parameter less.
+    Samples: about 100 of each class. With fewer, "am" and "ab" have a parameter less. Two separable classes are
+        refused; with more classes the separable one gets Platt's smoothed targets, with a warning.
 
     Args:
         parameters: Free parameters. "abm": all three; "ab": q(1/2) = 1/2, so c = (a − b) ln 2; "am": a = b, which
             is Platt scaling with plain targets and a slope that is not negative.
-
-    Raises:
-        FitError: For two classes, if they are separable. (With more classes the separable one gets Platt's smoothed
-            targets, with a warning.)
 
     Example:
         >>> samples = Predictions.from_binary_logits([-6.0, -4.0, -2.0, 2.0, 4.0, 6.0], [0, 0, 1, 0, 1, 1])
@@ -261,14 +248,12 @@ class BetaCalibration(Calibrator):
         features, rising = {"abm": (_abm, (1, 2)), "ab": (_ab, (0, 1)), "am": (_line, (1,))}[self.parameters]
         # Differs from the paper: a slope that turns out negative is 0 for "ab" and "am", too.
         fit = fit_classes(predictions, features, name="beta calibration", rising=rising)
-        if self.parameters == "abm":
-            c, a, b = fit.weights.T
-        elif self.parameters == "ab":
-            a, b = fit.weights.T
+        weights = fit.weights.T
+        if self.parameters == "ab":
+            a, b = weights
             c = (a - b) * math.log(2)
         else:
-            c, a = fit.weights.T
-            b = a
+            c, a, b = weights if self.parameters == "abm" else (*weights, weights[1])
         return Fitted(class_map(BetaCurve(a, b, c), predictions.n_classes), fit.certificate())
 
 
@@ -282,7 +267,7 @@ def _ab(log_odds: Tensor) -> Tensor:
 
 
 def _logarithms(log_odds: Tensor) -> tuple[Tensor, Tensor]:
-    """The features ln p and -ln(1 - p), from one logarithm; both are accurate to 1e-15."""
+    """Return the features ln p and -ln(1 - p), from one logarithm; both are accurate to 1e-15."""
     of_rest = softplus(log_odds, threshold=40)
     return log_odds - of_rest, of_rest
 
@@ -298,11 +283,8 @@ class QuadraticScaling(Calibrator):
     more classes each is fitted against the rest and the results are divided by their sum.
 
     Formula: q = σ(a + b s + c s²), s = ln p/(1 − p); for k > 2 classes q_j ∝ σ(a_j + b_j s_j + c_j s_j²)
-    Samples: about 100 of each class. With fewer the parabola follows single samples.
-
-    Raises:
-        FitError: For two classes, if log-odds and squares separate them. (With more classes the separable one gets
-            Platt's smoothed targets, with a warning.)
+    Samples: about 100 of each class. With fewer the parabola follows single samples. Two classes that log-odds and
+        squares separate are refused; with more classes such a one gets Platt's smoothed targets, with a warning.
 
     Example:
         >>> samples = Predictions.from_binary_logits([-3.0, -1.0, 0.5, 1.0, 2.0, 4.0], [0, 0, 1, 0, 1, 0])
@@ -314,7 +296,7 @@ class QuadraticScaling(Calibrator):
     name = "quadratic"
     title = "Quadratic scaling"
     family = "scaling"
-    paper = Paper("Berta et al.", 2025, "Structured Matrix Scaling for Multi-Class Calibration", "arXiv:2511.03685")
+    paper = BERTA
 
     def _fit(self, predictions: Predictions) -> Fitted:
         # Differs from the paper: it defines the method for two classes; for more, each against the rest.

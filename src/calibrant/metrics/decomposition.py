@@ -12,7 +12,6 @@ from calibrant.metrics.ranked import AUROC
 from calibrant.metrics.states import Binned, BinnedMoments, full_predictions
 from calibrant.numerics.inverse_temperature import find_root, temperature_derivatives
 from calibrant.numerics.softmax import SoftmaxRows, Wanted
-from calibrant.numerics.uniform_share import floored
 from calibrant.predictions import LABEL_FLOOR, Arrays, Predictions, TopLabel, as_predictions
 
 __all__ = ["Murphy", "RefinementTerms", "ScoreSplit", "calibration_refinement", "murphy", "refinement_terms"]
@@ -150,23 +149,14 @@ def calibration_refinement(
     check_at_least(len(samples), 2 * folds, "samples for the cross-fitted split")
     order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))
     fold = (order % folds).to(samples.logits.device)
-    recalibrated = _mixed_with_uniform(samples)
+    # As a calibrator sees the samples; the share is chosen from all folds, on which it hardly depends.
+    recalibrated = samples.mixed_with_uniform(samples.uniform_share)
     beta = _beta_by_fold(recalibrated, fold, folds)
     before = _scores(samples, torch.ones_like(beta), fold)
     if samples.given_as_probs:  # as the log-loss of given probabilities counts them
         before["nll"].clamp_(max=-math.log(LABEL_FLOOR))
     after = _scores(recalibrated, beta, fold)
     return {name: _split(before[name], after[name]) for name in before}
-
-
-def _mixed_with_uniform(predictions: Predictions) -> Predictions:
-    """Return the samples as a calibrator sees them; the share is chosen from all folds, on which it hardly depends."""
-    share = predictions.uniform_share
-    if not share:
-        return predictions
-    number = predictions.logits.new_tensor(share)
-    blocks = [floored(block.logits, number) for block in predictions.blocks()]
-    return predictions.with_logits(torch.cat(blocks), normalised=True)
 
 
 def _split(before: Tensor, after: Tensor) -> ScoreSplit:

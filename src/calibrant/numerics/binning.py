@@ -131,46 +131,6 @@ def integrate(values: Tensor) -> Tensor:
     return spacing * (values.sum(dim=-1) - (values[..., 0] + values[..., -1]) / 2)
 
 
-# Points whose kernels are held at once.
-_POINTS_AT_ONCE = 1 << 13
-
-
-class Axis(NamedTuple):
-    """Evenly spaced nodes."""
-
-    low: float
-    high: float
-    nodes: int
-
-    def points(self, like: Tensor) -> Tensor:
-        """Return the nodes, (nodes,), with the type and device of another tensor."""
-        return torch.linspace(self.low, self.high, self.nodes, dtype=like.dtype, device=like.device)
-
-
-def normal_reference(spread: float, n: int, *, variables: int = 2) -> float:
-    """Return the bandwidth that is best for normal points: 1.06 · spread · n^(-1/(4 + variables)).
-
-    Example:
-        >>> round(normal_reference(1.0, 64), 4)
-        0.53
-    """
-    return float(1.06 * spread * n ** (-1 / (4 + variables)))
-
-
-def grid_density(x: Tensor, y: Tensor, axes: tuple[Axis, Axis], bandwidths: tuple[float, float]) -> Tensor:
-    """Return points (x, y), float64, per unit area at every node: a Gaussian density times the number of points."""
-    across, along = (axis.points(x)[:, None] for axis in axes)
-    total = x.new_zeros(axes[0].nodes, axes[1].nodes)
-    for xs, ys in zip(x.split(_POINTS_AT_ONCE), y.split(_POINTS_AT_ONCE), strict=True):
-        # The kernel is a product, so that the sum over points is a product of matrices.
-        total.addmm_(_gaussian((across - xs) / bandwidths[0]), _gaussian((along - ys) / bandwidths[1]).T)
-    return total / (2 * torch.pi * bandwidths[0] * bandwidths[1])
-
-
-def _gaussian(z: Tensor) -> Tensor:
-    return z.square_().mul_(-0.5).exp_()
-
-
 # Numbers in a block: few enough to stay in a processor's cache for all temperatures, or many enough to fill a GPU.
 _BLOCK, _BLOCK_ON_GPU = 1 << 18, 1 << 26
 

@@ -8,9 +8,9 @@ import torch
 from scipy.optimize import minimize
 
 from calibrant.calibrators import DiagonalOrderPreserving, OrderInvariant, OrderPreserving, TemperatureScaling
+from calibrant.calibrators.order_preserving import GapStretchLoss, SlopeLoss, StretchWeights, knots_for
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.metrics import nll
-from calibrant.numerics.order_loss import GapStretchLoss, SlopeLoss, StretchWeights, knots_for
 from calibrant.predictions import Predictions
 
 METHODS = (DiagonalOrderPreserving(), OrderInvariant(), OrderPreserving())

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from calibrant import catalogue
-from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, score_on_fit_samples
+from calibrant.calibrators.base import Calibrator, CalibratorFamily, Fitted, with_scores
 from calibrant.comparison import MethodResult, compare
 from calibrant.errors import CalibrantWarning
 from calibrant.files import load_map, save_map
-from calibrant.maps import Affine, Identity, Scale
+from calibrant.maps import Affine, FitSummary, Identity, Scale
 from calibrant.metrics import accuracy, brier, nll
 from calibrant.paper import Paper
 from calibrant.predictions import Predictions
@@ -154,7 +154,7 @@ def test_one_sample_is_compared():
 
 def test_of_classes_that_tie_for_the_top_the_first_is_the_prediction():
     rows = Predictions.from_logits(torch.zeros(10, 3), [0] * 2 + [1] * 8)
-    found = score_on_fit_samples(rows, lambda logits, _: logits + torch.tensor([0.0, 1.0, 0.0]))
+    found = with_scores(FitSummary("none"), rows, lambda logits, _: logits + torch.tensor([0.0, 1.0, 0.0]))
     assert found.before["accuracy"] == pytest.approx(0.2)
     assert found.after["accuracy"] == pytest.approx(0.8)
 
@@ -163,6 +163,6 @@ def test_losses_whose_squares_overflow_are_compared():
     logits = torch.zeros(40, 2, dtype=torch.float64)
     logits[:20, 0] = 1e300
     rows = Predictions.from_logits(logits, [1] * 20 + [0] * 20)
-    found = score_on_fit_samples(rows, lambda given, _: given / 2)
-    assert found.note is None
+    found = with_scores(FitSummary("none"), rows, lambda given, _: given / 2)
+    assert found.notes == ()
     assert found.after["nll"] == pytest.approx(found.before["nll"] / 2)

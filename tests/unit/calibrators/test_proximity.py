@@ -14,10 +14,10 @@ from calibrant.calibrators import (
     FeatureCalibrator,
     TemperatureScaling,
 )
+from calibrant.calibrators.features import bandwidth, grid_density
 from calibrant.errors import CalibrantWarning, FitError, InputError
 from calibrant.maps import Bands, ProximityMap, Table
 from calibrant.metrics import nll, piece
-from calibrant.numerics.binning import Axis, grid_density, normal_reference
 from calibrant.numerics.neighbours import proximity
 from calibrant.predictions import Predictions
 
@@ -80,8 +80,8 @@ class TestDensities:
     def test_the_grid_holds_the_sum_of_all_kernels(self):
         rng = np.random.default_rng(0)
         x, y = rng.random(40), rng.random(40)
-        axes = Axis(-0.5, 1.5, 7), Axis(0.0, 1.0, 5)
-        result = grid_density(torch.from_numpy(x), torch.from_numpy(y), axes, (0.1, 0.3)).numpy()
+        axes = (torch.linspace(*ends, dtype=torch.float64) for ends in ((-0.5, 1.5, 7), (0.0, 1.0, 5)))
+        result = grid_density(torch.from_numpy(x), torch.from_numpy(y), *axes, (0.1, 0.3)).numpy()
         for i, a in enumerate(np.linspace(-0.5, 1.5, 7)):
             for j, b in enumerate(np.linspace(0, 1, 5)):
                 expected = (norm.pdf(a, x, 0.1) * norm.pdf(b, y, 0.3)).sum()
@@ -89,7 +89,9 @@ class TestDensities:
 
     def test_the_bandwidth_is_that_of_the_normal_reference_rule(self):
         # statsmodels: 1.06 σ n^(-1/(4 + d))
-        assert normal_reference(0.2, 1000) == pytest.approx(1.06 * 0.2 * 1000 ** (-1 / 6))
+        values = torch.linspace(0, 1, 1000, dtype=torch.float64)
+        assert bandwidth(values, values) == pytest.approx(1.06 * float(np.std(values.numpy())) * 1000 ** (-1 / 6))
+        assert bandwidth(values[:1], values) == pytest.approx(1.06 * float(np.std(values.numpy())))
 
     def test_looking_up_the_table_is_as_good_as_adding_up_all_kernels(self):
         cal, features, _ = biased(1500, seed=3)
