@@ -24,10 +24,7 @@ _TRIES = 100
 
 @contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
-    """Create a temporary folder inside an existing one; it is removed when the block ends.
-
-    Folders that killed writers left there are removed first.
-    """
+    """Create a temporary folder inside an existing one, removed when the block ends, as are those of killed writers."""
     _remove_abandoned(parent)
     path, handle = _create_locked(parent)
     try:
@@ -60,20 +57,14 @@ def _create_locked(parent: Path) -> tuple[Path, int | None]:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        named = [entry for entry in entries if is_temporary(Path(entry.name))]
-        for entry in named:
-            with contextlib.suppress(OSError):
-                _remove_if_abandoned(entry)
-
-
-def _remove_if_abandoned(entry: os.DirEntry[str]) -> None:
-    if entry.is_file(follow_symlinks=False):
-        if time.time() - entry.stat(follow_symlinks=False).st_mtime > _ABANDONED:
-            Path(entry.path).unlink()
-    elif entry.is_dir(follow_symlinks=False) and (handle := _lock(Path(entry.path), wait=False)) is not None:
-        shutil.rmtree(entry.path, ignore_errors=True)
-        os.close(handle)
+    for path in folder.glob(f"{_START}*{_END}"):
+        with contextlib.suppress(OSError):
+            if stat.S_ISREG(mode := path.lstat().st_mode):
+                if time.time() - path.lstat().st_mtime > _ABANDONED:
+                    path.unlink()
+            elif stat.S_ISDIR(mode) and (handle := _lock(path, wait=False)) is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(handle)
 
 
 if sys.platform == "win32":
@@ -118,7 +109,10 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             _flush(partial)
             partial.replace(target)
     except OSError as error:
-        raise _refused(path, error) from error
+        parent = Path(path).parent
+        missing = not parent.is_dir()
+        advice = f"Make the folder {parent} first." if missing else "Check the folder's permissions and the space left."
+        raise FileError(f"{os.fspath(path)} could not be written: {error.strerror or error}. {advice}") from error
     # The file is in place; some file systems cannot flush folders.
     with contextlib.suppress(OSError):
         _flush(target.parent)
@@ -133,16 +127,7 @@ def atomic_binary(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextmanager
 def atomic_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
-    r"""Yield an open text file (UTF-8, ``\n``) that replaces ``path`` if the block succeeds; see :func:`atomic_path`.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with atomic_text(f"{folder}/report.md") as file:
-        ...         _ = file.write("# All is well")
-        ...     Path(f"{folder}/report.md").read_text()
-        '# All is well'
-    """
+    """Yield an open text file, UTF-8, that replaces ``path`` if the block succeeds; see :func:`atomic_path`."""
     with atomic_path(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
         yield file
 
@@ -167,13 +152,6 @@ def _flush(path: Path) -> None:
         os.close(handle)
 
 
-def _refused(path: str | os.PathLike[str], error: OSError) -> FileError:
-    folder = Path(path).parent
-    missing = not folder.is_dir()
-    advice = f"Make the folder {folder} first." if missing else "Check the folder's permissions and the space left."
-    return FileError(f"{os.fspath(path)} could not be written: {error.strerror or error}. {advice}")
-
-
 def save_tensors(tensors: Mapping[str, Tensor], file: Path, metadata: Mapping[str, str] | None = None) -> None:
     """Write a safetensors file; an OSError if it cannot be written, also where the library raises another error."""
     from safetensors import SafetensorError
@@ -194,15 +172,6 @@ class SettingsFolder:
         schema: Name and version of the document in ``settings.json``.
         work: Name of the work, such as ``run``, for messages.
         command: Command that does it, such as ``calibrant train``.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as path:
-        ...     folder = SettingsFolder(Path(path), "calibrant.run/1", work="run", command="calibrant train")
-        ...     folder.check()
-        ...     folder.begin({"settings": {"seed": 3}})
-        ...     folder.document()["settings"]
-        {'seed': 3}
     """
 
     def __init__(self, path: Path, schema: str, *, work: str, command: str) -> None:

@@ -16,19 +16,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import UnionType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    TypeAlias,
-    TypeVar,
-    Union,
-    final,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Union, final, get_args, get_origin, get_type_hints
 
 from calibrant.checks import check_known
 from calibrant.errors import CalibrantWarning, InputError
@@ -81,10 +69,10 @@ class Registry(Mapping[str, T], Generic[T]):
         nested: Callable[[T], object] | None = None,
         key: str = "name",
     ) -> None:
-        self.noun, self.examples, self._nested, self._key = noun, examples, nested, key
-        self._aliases: dict[str, str] = {}  # names by alias
-        self._module, self._bases, self._group, self._combine = module, bases, group, combine
+        self.noun, self.examples, self._module, self._bases, self._group = noun, examples, module, bases, group
+        self._combine, self._nested, self._key = combine, nested, key
         self._kinds: dict[str, type[T]] = {}
+        self._aliases: dict[str, str] = {}  # names by alias
 
     @property
     def kinds(self) -> dict[str, type[T]]:
@@ -163,12 +151,11 @@ class Registry(Mapping[str, T], Generic[T]):
                 raise InputError(f"an option must be given once; got {option} of {name} twice.")
             try:
                 options[option] = _read(value, keyword.value, hints[option], nested)
-            except InputError:  # from a nested expression, which says what is wrong with it
-                raise
             except ValueError as error:
-                raise InputError(
-                    f"{option} of {name} must be {_type_in_words(hints[option])}; got {value!r}."
-                ) from error
+                if isinstance(error, InputError):  # from a nested expression, which says what is wrong with it
+                    raise
+                wanted = _type_in_words(hints[option])
+                raise InputError(f"{option} of {name} must be {wanted}; got {value!r}.") from error
         return options
 
     def _add_plugin(self, point: EntryPoint, kinds: dict[str, type[T]], bases: tuple[type, ...]) -> None:
@@ -201,15 +188,7 @@ def plugins(group: str) -> tuple[EntryPoint, ...]:
 
 
 def split_list(text: str) -> list[str]:
-    """Split expressions at the commas outside all brackets.
-
-    Raises:
-        InputError: If a bracket is not closed, or was never opened.
-
-    Example:
-        >>> split_list("none, temperature(criterion=focal,gamma=2)")
-        ['none', 'temperature(criterion=focal,gamma=2)']
-    """
+    """Split expressions at the commas outside all brackets; an InputError if a bracket is not opened and closed."""
     pieces, depth = [""], 0
     for letter in text:
         depth += (letter in "([") - (letter in ")]")
@@ -258,10 +237,9 @@ def _read(text: str, node: ast.expr, hint: Any, build: Callable[[ast.expr], Any]
         for part in sorted(parts, key=lambda part: (part is not type(None), part is str)):
             try:
                 return _read(text, node, part, build)
-            except InputError:
-                raise
-            except ValueError:
-                continue
+            except ValueError as error:
+                if isinstance(error, InputError):
+                    raise
         raise ValueError(text)
     if form is Literal:
         return _choice(text, {str(part): part for part in parts})
@@ -305,7 +283,7 @@ def _type_in_words(hint: Any) -> str:
     return _READERS[hint][1] if hint in _READERS else "a method"
 
 
-AnyCalibrator: TypeAlias = Union["Calibrator", "FeatureCalibrator"]  # the second is fitted on features as well
+AnyCalibrator = Union["Calibrator", "FeatureCalibrator"]  # the second is fitted on features as well
 
 
 def _chain(steps: "list[AnyCalibrator]") -> "AnyCalibrator":
@@ -362,12 +340,7 @@ _any_losses: "Registry[Loss | MetaLoss]" = Registry(
 
 
 def parse_any_calibrator(text: str) -> "AnyCalibrator":
-    """Build the calibrator that an expression describes, also one that needs features; see :meth:`Registry.parse`.
-
-    Example:
-        >>> parse_any_calibrator("density_ratio(neighbours=5)").neighbours
-        5
-    """
+    """Build the calibrator that an expression describes, also one that needs features; see :meth:`Registry.parse`."""
     return _any_calibrators.parse(text)
 
 
@@ -382,12 +355,7 @@ def parse_calibrator(text: str) -> "Calibrator":
 
 
 def parse_any_loss(text: str) -> "Loss | MetaLoss":
-    """Build the loss that an expression describes, also one with parameters that are meta-learned.
-
-    Example:
-        >>> parse_any_loss("meta_focal(objective=dece)").objective
-        'dece'
-    """
+    """Build the loss that an expression describes, also one with parameters that are meta-learned."""
     return _any_losses.parse(text)
 
 

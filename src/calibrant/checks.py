@@ -18,7 +18,6 @@ from torch import Tensor
 
 from calibrant.errors import FileError, InputError, UnknownNameError, check_expansion, reading
 
-_INFINITE = float("inf")
 MOST_BINS = 1_000_000
 _MOST_SEED = 2**63 - 1  # largest seed that torch accepts
 _IMAGES = 4  # axes of a batch of images
@@ -124,27 +123,21 @@ def check_real(values: Tensor, name: str) -> Tensor:
 
 
 def as_features(values: object, *, rows: int | None = None, name: str = "features") -> Tensor:
-    """Return a matrix of finite numbers with one row per sample.
-
-    Raises:
-        InputError: If it is anything else; the message says where.
-    """
+    """Return a matrix of finite numbers with one row per sample; an InputError says where it is something else."""
     features = check_real(as_tensor(values, name), name)
     if features.ndim != 2 or 0 in features.shape:
         raise InputError(
-            f"{name} must have shape (n, d), one row per sample; "
-            f"got {tuple(features.shape)}. Flatten what the layer gives, for example features.flatten(1)."
+            f"{name} must have shape (n, d), one row per sample; got {tuple(features.shape)}. "
+            "Flatten what the layer gives, for example features.flatten(1)."
         )
     if rows is not None and len(features) != rows:
         raise InputError(
             f"{name} must have as many rows as the predictions, {rows}; got {len(features)}. "
             "Take both from one pass over the same data."
         )
-    place = first_not_finite(features)
-    if place is not None:
-        row, column = place
+    if (place := first_not_finite(features)) is not None:
         raise InputError(
-            f"{name} must be finite; got {features[row, column].item()} at row {row}, column {column}. "
+            f"{name} must be finite; got {features[*place].item()} at row {place[0]}, column {place[1]}. "
             "Remove the sample from the predictions too."
         )
     return features
@@ -162,16 +155,16 @@ def check_same_length(first: Tensor, first_name: str, second: Tensor, second_nam
 def check_positive(value: object, name: str) -> float:
     """Check 0 < value < inf; return a Python number."""
     number = _number(value)
-    if not 0 < number < _INFINITE:
+    if not 0 < number < math.inf:
         raise InputError(f"{name} must be above 0 and finite; got {value!r}.")
     return number
 
 
-def check_real_number(value: object, name: str, *, least: float, most: float = float("inf")) -> float:
+def check_real_number(value: object, name: str, *, least: float, most: float = math.inf) -> float:
     """Check least <= value <= most and finite; return a Python number."""
     number = _number(value)
-    if not (least <= number <= most and abs(number) < _INFINITE):
-        bounds = f"at least {least:g} and finite" if most == _INFINITE else f"between {least:g} and {most:g}"
+    if not (least <= number <= most and abs(number) < math.inf):
+        bounds = f"at least {least:g} and finite" if most == math.inf else f"between {least:g} and {most:g}"
         raise InputError(f"{name} must be {bounds}; got {value!r}.")
     return number
 
@@ -179,11 +172,11 @@ def check_real_number(value: object, name: str, *, least: float, most: float = f
 def _number(value: object) -> float:
     """Convert to a Python number, which JSON can hold; NaN if it is not a number, or too large."""
     if not isinstance(value, Real) or isinstance(value, bool):
-        return float("nan")
+        return math.nan
     try:
         number = float(value)
     except OverflowError:
-        return float("nan")
+        return math.nan
     return value if isinstance(value, int) else number
 
 
@@ -193,29 +186,25 @@ def check_rows(n: int) -> None:
         raise InputError("predictions must have at least one row; got none.")
 
 
-def check_at_least(value: object, least: int, name: str) -> int:
-    """Check a whole number, not a bool, of at least ``least``; return a Python int."""
+def check_at_least(value: object, least: int, name: str, *, most: int | None = None) -> int:
+    """Check a whole number, not a bool, of at least ``least`` and at most ``most``; return a Python int."""
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise InputError(f"{name} must be a whole number; got {value!r}.")
     if value < least:
         raise InputError(f"{name} must be at least {least}; got {value}.")
+    if most is not None and int(value) > most:
+        raise InputError(f"{name} must be at most {most}; got {value}.", argument=name)
     return int(value)
 
 
 def check_bins(value: object, name: str = "n_bins", *, least: int = 1) -> int:
     """Check a number of bins (``--bins``, ``n_bins``): a whole number, at most 1,000,000."""
-    n_bins = check_at_least(value, least, name)
-    if n_bins > MOST_BINS:
-        raise InputError(f"{name} must be at most {MOST_BINS:,}; got {n_bins}.", argument=name)
-    return n_bins
+    return check_at_least(value, least, name, most=MOST_BINS)
 
 
 def check_seed(seed: object) -> int:
     """Check a seed that torch accepts; return a Python int."""
-    number = check_at_least(seed, 0, "seed")
-    if number > _MOST_SEED:
-        raise InputError(f"seed must be at most {_MOST_SEED}; got {number}.")
-    return number
+    return check_at_least(seed, 0, "seed", most=_MOST_SEED)
 
 
 def check_bool(value: object, name: str) -> None:
@@ -268,11 +257,7 @@ def _check_option(value: Any, hint: Any, name: str) -> None:
 
 
 def existing_file(path: str | os.PathLike[str], *, holding: str = "predictions") -> Path:
-    """Return the path of a file that exists and is not empty; ``holding`` names its content in messages.
-
-    Raises:
-        FileError: If it is missing, a folder or empty, or cannot be accessed.
-    """
+    """Return the path of a file that exists and is not empty; ``holding`` names its content in messages."""
     file = Path(path)
     try:
         size = file.stat().st_size
@@ -328,11 +313,7 @@ def numpy_archive(path: Path) -> Iterator[NumpyArchive]:
 
 
 def read_npy(path: Path) -> Any:
-    """Return the array of a ``.npy`` file.
-
-    Raises:
-        FileError: If it is something else, damaged, or holds Python objects.
-    """
+    """Return the array of a ``.npy`` file; a FileError if it is something else, damaged, or holds Python objects."""
     with _numpy_file(path, b"\x93NUMPY", "NumPy array (.npy)", "numpy.save") as file:
         return _plain_array(file, str(path), path.stat().st_size)
 

@@ -29,30 +29,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-__all__ = [
-    "Argument",
-    "CalibrantError",
-    "CalibrantWarning",
-    "Caveat",
-    "FileError",
-    "FitError",
-    "InputError",
-    "SeparableError",
-    "UnknownNameError",
-    "caught_warnings",
-    "check_expansion",
-    "check_memory",
-    "is_out_of_memory",
-    "markdown_code",
-    "markdown_text",
-    "one_line",
-    "ours_in",
-    "reading",
-    "terminal_text",
-    "warn",
-    "without_our_warnings",
-]
-
 
 class Argument(NamedTuple):
     """An argument in the message of an error: Python shows ``labels='y'``, the command line ``--labels y``."""
@@ -147,12 +123,7 @@ def warn(message: str, *, caveat: Caveat | None = None) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the type and the most informative line of another library's error.
-
-    Example:
-        >>> one_line(KeyError("label"))
-        "KeyError: 'label'"
-    """
+    """Return the type and the most informative line of another library's error."""
     lines = str(error).strip().splitlines() or [""]
     # The message of an error in a data loader's worker is a traceback, whose last line has the reason.
     line = lines[-1 if lines[0].startswith("Caught ") else 0].rstrip(".")
@@ -171,14 +142,7 @@ _LINE_START = re.compile(r"^(\s*)([#>+=-]|\d+(?=[.)](?:\s|$)))")
 
 
 def terminal_text(text: object, *, lines: bool = False) -> str:
-    r"""Return text with control characters and invisible characters escaped.
-
-    ``lines`` keeps line breaks.
-
-    Example:
-        >>> print(terminal_text("cat\x1b[31m\nAll is well"))
-        cat\x1b[31m\nAll is well
-    """
+    """Return text with control characters and invisible characters escaped; ``lines`` keeps line breaks."""
     shown = str(text)
     if shown.isprintable():
         return shown
@@ -190,12 +154,7 @@ def terminal_text(text: object, *, lines: bool = False) -> str:
 
 
 def markdown_text(text: object) -> str:
-    r"""Return text escaped for Markdown: it contains no markup, link, picture, heading, table cell or HTML.
-
-    Example:
-        >>> print(markdown_text("<b>cat</b> | [x](http://y)"))
-        \<b>cat\</b> \| \[x\](http&#58;//y)
-    """
+    """Return text escaped for Markdown: it contains no markup, link, picture, heading, table cell or HTML."""
     shown = _ENTITY.sub("&amp;", terminal_text(text))
     shown = _MARKS.sub(lambda mark: f"\\{mark[0]}", shown).replace("://", "&#58;//")
     return _LINE_START.sub(
@@ -205,12 +164,7 @@ def markdown_text(text: object) -> str:
 
 
 def markdown_code(text: object) -> str:
-    r"""Return a name as code on a Markdown page, also in a table.
-
-    Example:
-        >>> print(markdown_code("focal(gamma=3)"), markdown_code("a`b|c"))
-        `focal(gamma=3)` ``a`b\|c``
-    """
+    """Return a name as code on a Markdown page, also in a table."""
     shown = terminal_text(text)
     ticks = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
     pad = " " if shown[:1] == "`" or shown[-1:] == "`" else ""
@@ -220,6 +174,7 @@ def markdown_code(text: object) -> str:
 _ALWAYS_FREE = 1 << 26  # bytes for which free memory is not checked
 _ALWAYS_ALLOWED = 1 << 30  # bytes that any file may expand to
 _MOST_TIMES = 100  # times its size that a larger file may expand to; scores compress to a tenth at best
+_LESS = "Read fewer rows or classes at a time, or use a machine with more memory."
 
 
 @contextmanager
@@ -258,9 +213,8 @@ def check_expansion(path: Path, n_bytes: int) -> None:
     most = max(_ALWAYS_ALLOWED, _MOST_TIMES * path.stat().st_size)
     if n_bytes > most:
         raise FileError(
-            f"{path} must not expand to more than {most / 1e9:.1f} GB; its {path.stat().st_size:,} bytes "
-            f"claim {n_bytes / 1e9:.1f} GB. It is damaged or malicious; if it is yours, save it without "
-            "compression."
+            f"{path} must not expand to more than {most / 1e9:.1f} GB; its {path.stat().st_size:,} bytes claim "
+            f"{n_bytes / 1e9:.1f} GB. It is damaged or malicious; if it is yours, save it without compression."
         )
     check_memory(path, n_bytes)
 
@@ -284,22 +238,12 @@ def _free_memory() -> int | None:
     return None if free is None else int(free[1]) << 10
 
 
-_LESS = "Read fewer rows or classes at a time, or use a machine with more memory."
-
-
 _collecting: ContextVar[list[warnings.WarningMessage] | None] = ContextVar("_collecting", default=None)
 
 
 @contextmanager
 def caught_warnings() -> Iterator[list[warnings.WarningMessage]]:
-    """Collect every warning of this thread instead of showing it.
-
-    Example:
-        >>> with caught_warnings() as caught:
-        ...     warnings.warn("few rows", CalibrantWarning)
-        >>> [str(warning.message) for warning in caught]
-        ['few rows']
-    """
+    """Collect every warning of this thread instead of showing it."""
     caught: list[warnings.WarningMessage] = []
     token = _collecting.set(caught)
     _shared.enter()

@@ -296,8 +296,7 @@ def corrupt(images: Tensor, name: str, *, severity: int, seed: int = 0, first_ro
         [[[[75, 117, 85, 107]]], [[[87, 129, 83, 117]]]]
     """
     check_known(name, CORRUPTIONS, "a corruption")
-    if check_at_least(severity, 0, "severity") > MOST_SEVERE:
-        raise InputError(f"severity must be at most {MOST_SEVERE}; got {severity}.")
+    check_at_least(severity, 0, "severity", most=MOST_SEVERE)
     seed, first_row = check_seed(seed), check_at_least(first_row, 0, "first_row")
     images = _checked(images, check_at_least(peak, 1, "peak"))
     corrupted = images.clone()

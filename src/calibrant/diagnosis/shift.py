@@ -198,8 +198,7 @@ def corrupted_sets(
         UnknownNameError: If there is no such corruption.
     """
     for severity in severities:
-        if check_at_least(severity, 1, "severity") > MOST_SEVERE:
-            raise InputError(f"severity must be at most {MOST_SEVERE}; got {severity}.")
+        check_at_least(severity, 1, "severity", most=MOST_SEVERE)
     seed = check_seed(seed)
     for name in names or ():
         check_known(name, CORRUPTIONS, "a corruption")
