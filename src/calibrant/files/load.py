@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, final, get_args
+from typing import Any, Literal, TypeAlias, final, get_args
 
 import torch
 from torch import Tensor
@@ -48,19 +48,10 @@ SUFFIXES = tuple(OPENERS)
 
 
 def suffix_of(path: str | os.PathLike[str]) -> str:
-    """Return the ending that decides a file's format.
-
-    Raises:
-        FileError: If it is none of :data:`SUFFIXES`.
-
-    Example:
-        >>> suffix_of("runs/Predictions.CSV.gz")
-        '.csv.gz'
-    """
-    name = Path(path).name.lower()
-    for suffix in SUFFIXES:
-        if name.endswith(suffix):
-            return suffix
+    """Return the ending that decides a file's format; a FileError if it is none of :data:`SUFFIXES`."""
+    suffix = next((suffix for suffix in SUFFIXES if Path(path).name.lower().endswith(suffix)), None)
+    if suffix is not None:
+        return suffix
     raise FileError(
         f"the name of a file of predictions must end in one of {', '.join(SUFFIXES)}; {os.fspath(path)} ends in "
         f"{Path(path).suffix!r}. Convert the file, or load it yourself and pass the arrays."
@@ -107,7 +98,7 @@ def load(
         >>> load({"p": [[0.9, 0.1], [0.2, 0.8]], "y": [0, 1]}, kind="probs", scores="p", labels="y").predicted.tolist()
         [0, 1]
     """
-    return load_detailed(source, LoadOptions(kind, scores, labels, confidence, correct)).record
+    return load_detailed(source, LoadOptions(kind, scores, labels, confidence, correct))[0]
 
 
 @final
@@ -134,16 +125,8 @@ class ColumnChoice:
     class_names: tuple[str, ...] | None = None  # the words in the names of the scores, if they are words
 
 
-class Loaded(NamedTuple):
-    """Predictions, the names of the columns they were read from, and the source."""
-
-    record: Predictions | TopLabel
-    choice: ColumnChoice
-    content: Content
-
-
-def load_detailed(source: Any, options: LoadOptions) -> Loaded:
-    """Load predictions, and return them with the names they were read from; see :func:`load`."""
+def load_detailed(source: Any, options: LoadOptions) -> tuple[Predictions | TopLabel, ColumnChoice, Content]:
+    """Load predictions; return them, the names they were read from, and the source; see :func:`load`."""
     if isinstance(source, str | os.PathLike):
         path = existing_file(source)
         content = OPENERS[suffix_of(path)](path)
@@ -158,7 +141,7 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
         )
     choice = choose(content, options)
     try:
-        return Loaded(assemble(content, choice), choice, content)
+        return assemble(content, choice), choice, content
     except InputError as error:
         if content.path is None or isinstance(error, FileError):
             raise
@@ -168,35 +151,28 @@ def load_detailed(source: Any, options: LoadOptions) -> Loaded:
 def choose(content: Content, options: LoadOptions) -> ColumnChoice:
     """Decide by name what to read from a source; exactly one complete set of names must be there."""
     kinds = _kinds(options)
-    partial_matches: list[tuple[Kind, bool]] = []  # kinds of which only one half is present; True: the scores
+    incomplete: list[tuple[Kind, bool]] = []  # kinds of which only one half is present; True: the scores
     for kind in kinds:
-        names: _ScoreNames
-        if kind == "top-label":
-            confidence = _find_column(content, ("confidence",), options.confidence, "confidence")
-            correct = _find_column(content, ("correct",), options.correct, "correct")
-            names = ((confidence,) if confidence else (), None)
+        if kind != "top-label":
+            scores, class_names = _score_names(content, kind, options.scores)
+            labels = _find_column(content, _LABELS, options.labels, "labels")
         else:
-            names = _score_names(content, kind, options.scores)
-            correct = _find_column(content, _LABELS, options.labels, "labels")
-        scores, class_names = names
-        if scores and (correct or not options.labels_needed):
-            return ColumnChoice(kind, scores, correct, class_names)
-        if scores or (correct and kind == "top-label"):
-            partial_matches.append((kind, bool(scores)))
-    if partial_matches:
-        kind, has_scores = partial_matches[0]
+            confidence = _find_column(content, ("confidence",), options.confidence, "confidence")
+            scores, class_names = ((confidence,) if confidence else ()), None
+            labels = _find_column(content, ("correct",), options.correct, "correct")
+        if scores and (labels or not options.labels_needed):
+            return ColumnChoice(kind, scores, labels, class_names)
+        if scores or (labels and kind == "top-label"):
+            incomplete.append((kind, bool(scores)))
+    if incomplete:
+        kind, has_scores = incomplete[0]
         raise _missing_columns_error(content, (kind,), lacks_scores=not has_scores, lacks_labels=has_scores)
     lacks_labels = options.labels_needed and _find_column(content, _LABELS, options.labels, "labels") is None
     raise _missing_columns_error(content, kinds, lacks_labels=lacks_labels, labels_needed=options.labels_needed)
 
 
 def is_reserved_name(name: str) -> bool:
-    """Return whether a column name is reserved for scores or labels.
-
-    Example:
-        >>> is_reserved_name("prob_cat"), is_reserved_name("features")
-        (True, False)
-    """
+    """Return whether a column name is reserved for scores or labels."""
     known = {*_LABELS, "predictions", "confidence", "correct"}.union(*_SCORES.values())
     return name in known or name.startswith(tuple(_PREFIXES.values()))
 
@@ -323,9 +299,9 @@ def _missing_columns_error(
     needed = ", or ".join(_NEEDED[kind] + " with 'labels'" * (labels_needed and kind != "top-label") for kind in kinds)
     options: list[str | Argument] = []
     if list(kinds) == ["top-label"]:
-        lacking = [name for name in ("confidence", "correct") if name not in content.names]
-        for name in lacking:
-            options += [", ", _suggested(name, _like(content, name))]
+        for name in ("confidence", "correct"):
+            if name not in content.names:
+                options += [", ", _suggested(name, _like(content, name))]
     else:
         if lacks_scores and len(kinds) > 1:
             options += [", ", Argument("kind", "logits"), " (or ", Argument("kind", "probs"), ")"]
@@ -334,12 +310,8 @@ def _missing_columns_error(
         if lacks_labels:
             options += [", ", _suggested("labels", _like(content, "labels"))]
     hint = f" {content.hint}" if content.hint else ""
-    return content.error(
-        f"{content.title} must have {content.noun}s {needed}; found {_shown(content)}.{hint} ",
-        "Rename the intended one, or pass ",
-        *options[1:],
-        ".",
-    )
+    found = f"{content.title} must have {content.noun}s {needed}; found {_shown(content)}.{hint} "
+    return content.error(found, "Rename the intended one, or pass ", *options[1:], ".")
 
 
 def _shown(content: Content) -> str:
@@ -419,16 +391,16 @@ def _as_matrix(columns: Sequence[Tensor]) -> Tensor:
 def _numbers(column: Column, name: str) -> Tensor:
     if isinstance(column, Tensor):
         return column
-    row, word = column.first(_is_not_numeric) or (0, column.distinct[0])
+
+    def is_not_numeric(word: str) -> bool:
+        try:
+            float(word)
+        except ValueError:
+            return True
+        return False
+
+    row, word = column.first(is_not_numeric) or (0, column.distinct[0])
     raise InputError(f"{name!r} must hold numbers; got the text {word!r} at row {row}.")
-
-
-def _is_not_numeric(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return True
-    return False
 
 
 def _labels(column: Column, name: str, class_names: tuple[str, ...] | None) -> Tensor:
@@ -461,23 +433,12 @@ def load_features(path: str | os.PathLike[str], *, name: str = "features", rows:
 
     Args:
         path: A ``.npz`` or ``.safetensors`` file.
-        name: Name of the array in the file.
+        name: Name of the array in the file, (n, d), whose number type is kept.
         rows: Expected number of rows, ``len(predictions)``; not checked unless given.
-
-    Returns:
-        Shape (n, d), in the type they were saved in.
 
     Raises:
         FileError: If the file cannot be read, or the array is not a matrix of finite numbers with so many rows.
         UnknownNameError: If there is no array of that name.
-
-    Example:
-        >>> import tempfile
-        >>> import numpy as np
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     np.savez(f"{folder}/test.npz", features=np.ones((3, 2), dtype=np.float32))
-        ...     load_features(f"{folder}/test.npz", rows=3).shape
-        torch.Size([3, 2])
     """
     file = existing_file(path, holding="features")
     suffix = file.suffix.lower()
@@ -488,10 +449,9 @@ def load_features(path: str | os.PathLike[str], *, name: str = "features", rows:
         )
     content = OPENERS[suffix](file)
     if name not in content.names:
+        choice = Argument("name", "NAME", is_literal=False)
         raise UnknownNameError(
-            f"{file} must have an array {name!r}; found {_shown(content)}. Choose one: ",
-            Argument("name", "NAME", is_literal=False),
-            ".",
+            f"{file} must have an array {name!r}; found {_shown(content)}. Choose one: ", choice, "."
         )
     column = content.read((name,), None)[name]
     if not isinstance(column, Tensor):

@@ -61,11 +61,7 @@ class Container:
             save_tensors(copied, file, contents_metadata(document, copied))
 
     def read(self, path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return the document and the tensors, on the CPU.
-
-        Raises:
-            FileError: If the file is of another kind or a newer version, or its digest does not match.
-        """
+        """Return the document and the tensors, on the CPU, if they are of this kind and their digest matches."""
         from safetensors import safe_open
 
         with path.open("rb") as opened:
@@ -127,14 +123,6 @@ def depends_on_offset(fitted: Map, logits: Tensor) -> bool:
 
     The softmax does not, and neither do most maps. Those with a weight for each class do; to them logits, and the
     logarithms of the probabilities that these give, are different inputs.
-
-    Example:
-        >>> from calibrant.maps import Affine, Scale
-        >>> rows = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
-        >>> depends_on_offset(Scale(torch.tensor(2.0), n_classes=2), rows)
-        False
-        >>> depends_on_offset(Affine(torch.tensor([2.0, 1.0]), torch.zeros(2), n_classes=2), rows)
-        True
     """
     few = logits[:: max(1, len(logits) // 256)].double()
     # Rounded, so that adding one is exact: otherwise a sample at the edge of a bin could change bins.
@@ -149,9 +137,8 @@ _TRIED = 1 << 12  # most classes of a map that is tested on a few samples
 _MOST_PARTS = 10_000
 _TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 # Keys of the fields of FitSummary in a document; any other field has the key "fit_" + its name.
-_FIT_KEYS = {name: name for name in ("method", "rows", "seconds", "certificate", "notes")} | {
-    "settings": "method_settings"
-}
+_FIT_KEYS = {name: name for name in ("method", "rows", "seconds", "certificate", "notes")}
+_FIT_KEYS["settings"] = "method_settings"
 
 
 def describe(module: nn.Module) -> dict[str, Any]:
@@ -159,13 +146,11 @@ def describe(module: nn.Module) -> dict[str, Any]:
     name = str(getattr(module, "kind", ""))
     if catalogue.maps.kinds.get(name) is not type(module):
         raise InputError(f"a map to be saved must be one of calibrant.maps; got {type(module).__name__}.")
-    described: dict[str, Any] = {"kind": name, "settings": module.settings(), "n_classes": None, "parts": {}}  # type: ignore[operator]
-    if isinstance(module, Map | ProximityMap):
-        described["n_classes"] = module.n_classes
-    plain = {extra: getattr(module, extra, None) for extra in _extras(module)}
-    described["settings"] |= {
-        extra: value for extra, value in plain.items() if not isinstance(value, Tensor | nn.Module | None)
-    }
+    n_classes = module.n_classes if isinstance(module, Map | ProximityMap) else None
+    described: dict[str, Any] = {"kind": name, "settings": module.settings(), "n_classes": n_classes, "parts": {}}  # type: ignore[operator]
+    for extra in _extras(module):
+        if not isinstance(value := getattr(module, extra, None), Tensor | nn.Module | None):
+            described["settings"][extra] = value
     for part, child in module.named_children():
         several = isinstance(child, nn.ModuleList)
         described["parts"][part] = list(map(_describe_part, child)) if several else _describe_part(child)  # type: ignore[call-overload]
@@ -268,10 +253,8 @@ def check_map(fitted: AnyMap) -> None:
     if len(parts) > _MOST_PARTS:
         raise InputError(f"a map must have at most {_MOST_PARTS:,} parts; got {len(parts):,}.")
     for part in parts:
-        if part.n_classes != fitted.n_classes:
-            raise InputError(
-                f"all parts must be for the same number of classes; got {fitted.n_classes} and {part.n_classes}."
-            )
+        if (other := part.n_classes) != fitted.n_classes:
+            raise InputError(f"all parts must be for the same number of classes; got {fitted.n_classes} and {other}.")
         if isinstance(part, Map):
             part.check_share()
     fitted.check()
@@ -322,9 +305,8 @@ def _try(fitted: AnyMap) -> None:
     rows = torch.zeros(4, fitted.n_classes, dtype=torch.float64)
     rows[1, 0], rows[2, 0], rows[3, -1] = 30, -30, 30
     try:
-        calibrated = (
-            fitted(rows) if isinstance(fitted, Map) else fitted(rows, rows.new_ones(4, *fitted.reference[0].shape))
-        )
+        features = () if isinstance(fitted, Map) else (rows.new_ones(4, *fitted.reference[0].shape),)
+        calibrated = fitted(rows, *features)
     except Exception as error:
         why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise InputError(f"the sizes of the numbers must fit together; using them failed: {why}.") from error
@@ -347,31 +329,22 @@ def _about_samples(fitted: AnyMap, fitted_on: Predictions | None, features: obje
     else:
         seen = as_features(features, rows=len(fitted_on))
         calibrated = fitted.transform(fitted_on, seen)
+    metrics = [NLL(), Brier(), ECE(), Accuracy()]
     return {
         "inputs": "probabilities" if fitted_on.normalised else "logits",
         "digest": digest(fitted_on, seen),
-        "before": _numbers(fitted_on),
-        "after": _numbers(calibrated),
+        **{key: Tally(metrics).add(rows).values() for key, rows in (("before", fitted_on), ("after", calibrated))},
     }
 
 
 def digest(predictions: Predictions, features: Tensor | None = None) -> str:
-    """Return a digest of logits, labels and features; the same numbers in the same type and shape give the same.
-
-    Example:
-        >>> digest(Predictions.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 1]))[:20]
-        'sha256:7156e019d9286'
-    """
+    """Return a digest of logits, labels and features; the same numbers in the same type and shape give the same."""
     taken = hashlib.sha256()
     for values in (predictions.logits, predictions.labels, features):
         if values is not None:
             taken.update(f"{values.dtype} {tuple(values.shape)} ".encode())
             taken.update(values.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     return f"sha256:{taken.hexdigest()}"
-
-
-def _numbers(predictions: Predictions) -> dict[str, float]:
-    return Tally([NLL(), Brier(), ECE(), Accuracy()]).add(predictions).values()
 
 
 MAP_CONTAINER = Container("calibrant.map", 2, "a map", "Make one with calibrant fit, or with save_map.")

@@ -247,20 +247,14 @@ def _read_others(content: Content, names: Sequence[str], n: int) -> dict[str, Co
     if content.path is not None and suffix_of(content.path).startswith(".csv"):
         return {}
     times = Counter(content.names)
-    free = [
-        name
-        for name in names
-        if not is_reserved_name(name)
-        and name not in _TAKEN
-        and times[name] == 1
-        and _stays_inside(name)
-        and content.shape(name)[:1] in {(n,), (None,)}
-    ]
+    free = [name for name in names if not (is_reserved_name(name) or name in _TAKEN) and times[name] == 1]
+    free = [name for name in free if _stays_inside(name) and content.shape(name)[:1] in {(n,), (None,)}]
     read = _readable(content, free)
-    lengths = {
-        name: (column if isinstance(column, Tensor) else column.codes).shape[:1] for name, column in read.items()
+    return {
+        name: column
+        for name, column in read.items()
+        if (column if isinstance(column, Tensor) else column.codes).shape[:1] == (n,)
     }
-    return {name: column for name, column in read.items() if lengths[name] == (n,)}
 
 
 def _stays_inside(name: str) -> bool:

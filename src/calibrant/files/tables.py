@@ -12,7 +12,7 @@ from typing import Any, final
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from calibrant.errors import FileError, InputError, check_expansion, check_memory, reading
+from calibrant.errors import InputError, check_expansion, check_memory, reading
 from calibrant.files.source import Column, Content, Words, as_class_names
 
 
@@ -342,9 +342,8 @@ def _content(path: Path | None, schema: Any, select: Callable[[list[str]], Any])
     metadata = schema.metadata or {}
     index = _pandas_index(metadata)
     names = tuple(name for name in schema.names if name not in index)
-    hint = (
-        f"(A pandas index is not a column: {', '.join(map(repr, index))}; reset_index() makes it one.)" if index else ""
-    )
+    shown = ", ".join(map(repr, index))
+    hint = f"(A pandas index is not a column: {shown}; reset_index() makes it one.)" if index else ""
 
     def read(wanted: Sequence[str], _text_column: str | None) -> dict[str, Column]:
         table = select(list(wanted))
@@ -354,18 +353,17 @@ def _content(path: Path | None, schema: Any, select: Callable[[list[str]], Any])
         kind = schema.field(name).type
         return (None, getattr(kind, "list_size", None)) if _is_list(kind) else (None,)
 
-    return Content(path, "column", names, _class_names(metadata, path), read, shape, hint)
+    return Content(path, "column", names, _class_names(metadata), read, shape, hint)
 
 
-def _class_names(metadata: dict[bytes, bytes], path: Path | None) -> tuple[str, ...] | None:
+def _class_names(metadata: dict[bytes, bytes]) -> tuple[str, ...] | None:
     listed = metadata.get(b"class_names")
     try:
         return as_class_names(None if listed is None else json.loads(listed))
-    except (ValueError, InputError) as error:
-        message = (
+    except ValueError as error:  # also an InputError
+        raise InputError(
             "the table's metadata 'class_names' must be a JSON list of text, one name a class; got something else."
-        )
-        raise (InputError(message) if path is None else FileError(f"{path}: {message}")) from error
+        ) from error
 
 
 def _pandas_index(metadata: dict[bytes, bytes]) -> tuple[str, ...]:
