@@ -13,21 +13,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from calibrant.calibrators import (
-    BetaCalibration,
-    Calibrator,
-    DiagonalOrderPreserving,
-    DirichletODIR,
-    EnsembleTemperatureScaling,
-    MatrixScalingODIR,
-    OrderInvariant,
-    OrderPreserving,
-    PlattScaling,
-    QuadraticScaling,
-    StructuredMatrixScaling,
-    StructuredVectorScaling,
-    TemperatureScaling,
-)
+from calibrant import calibrators
+from calibrant.calibrators import Calibrator, TemperatureScaling
 from calibrant.errors import FitError, InputError, SeparableError
 from calibrant.losses.base import log_losses
 from calibrant.losses.focal import focal_weighted
@@ -77,32 +64,28 @@ class Objective:
         return self.strength / norm if norm > 0 else 0.0
 
 
-# The head: the map of the network's logits, refitted for every δ.
-
-# Fitted one class at a time; or to features of the logits that themselves depend on all samples.
+# The head is the map of the network's logits, refitted for every δ. These methods cannot be one: they are fitted one
+# class at a time, or to features of the logits that themselves depend on all samples.
 _OTHER_LOSS = (
-    BetaCalibration,
-    DiagonalOrderPreserving,
-    OrderInvariant,
-    OrderPreserving,
-    PlattScaling,
-    QuadraticScaling,
+    calibrators.BetaCalibration,
+    calibrators.DiagonalOrderPreserving,
+    calibrators.OrderInvariant,
+    calibrators.OrderPreserving,
+    calibrators.PlattScaling,
+    calibrators.QuadraticScaling,
 )
 # Heads that start with a temperature, and count half an unseen mistake where every prediction is right.
-_TEMPERATURE_FIRST = (TemperatureScaling, StructuredVectorScaling, StructuredMatrixScaling)
+_TEMPERATURE_FIRST = (TemperatureScaling, calibrators.StructuredVectorScaling, calibrators.StructuredMatrixScaling)
+# Heads that search for their own strengths unless these are given.
+_SEARCHING = (calibrators.MatrixScalingODIR, calibrators.DirichletODIR)
 
 
 @final
 class HeadFit:
     """Fits the head to logits, warm-started from the last head where that saves time.
 
-    Args:
-        calibrator: The head's method. It must minimise the same loss as δ, at most with a penalty of its own, as svs
-            and sms do: only then is the gradient with a fixed head that of the head following δ.
-        gamma: γ of the objective's focal loss, which a temperature minimises too.
-
-    Raises:
-        InputError: If the method minimises something else.
+    The head's method must minimise the same loss as δ, at most with a penalty of its own, as svs and sms do: only then
+    is the gradient with a fixed head that of the head following δ. A temperature minimises the focal loss, too.
     """
 
     def __init__(self, calibrator: Calibrator, gamma: float) -> None:
@@ -121,11 +104,8 @@ class HeadFit:
         """Fit the head to finite logits (n, k) and labels (n,).
 
         ``last`` is the head of nearly the same logits; ``with_delta``, whether δ was added to the inputs, decides the
-        advice of an error.
-
-        Raises:
-            SeparableError: If there is no optimum because (almost) every prediction is right.
-            FitError: If there is none for another reason.
+        advice of an error. Without an optimum it is a SeparableError where (almost) every prediction is right, else a
+        FitError.
         """
         if isinstance(last, Scale) and self.is_temperature and 0 < float(last.temperature) < float("inf"):
             loss = partial(focal_loss, gamma=self._gamma) if self._gamma > 0 else log_loss
@@ -172,16 +152,13 @@ def _check_minimises_the_objective(calibrator: Calibrator) -> None:
             f"the head must change smoothly with the logits and minimise a loss, for δ to be learned before it; "
             f"{name} is of the family {calibrator.family}. Take one of the family scaling."
         )
-    is_brier = isinstance(calibrator, EnsembleTemperatureScaling) and calibrator.criterion != "nll"
+    is_brier = isinstance(calibrator, calibrators.EnsembleTemperatureScaling) and calibrator.criterion != "nll"
     if isinstance(calibrator, _OTHER_LOSS) or is_brier:
         raise InputError(
             f"the head must minimise the log-loss of all classes at once, and a penalty at most, for δ to be learned "
             f"before it; {name} minimises something else. Take temperature, vector, svs, sms or ets."
         )
-    if isinstance(calibrator, MatrixScalingODIR | DirichletODIR) and None in {
-        calibrator.strength,
-        calibrator.bias_strength,
-    }:
+    if isinstance(calibrator, _SEARCHING) and None in {calibrator.strength, calibrator.bias_strength}:
         raise InputError(
             f"the head {name} must be given its strength and bias_strength: a search for every δ would make them jump. "
             "Fit it on its own to find them, or take sms."
@@ -210,14 +187,10 @@ class FirstTemperature(NamedTuple):
 
 
 def temperature_sensitivity(head: Map, logits: Tensor, labels: Tensor, objective: Objective) -> FirstTemperature | None:
-    """Return how the first temperature of a head that was fitted to these samples follows δ.
-
-    None for a one-step head, or one whose first step is fixed.
-    """
+    """Return how the first temperature of a head follows δ; None for a one-step head, or if that step is at a bound."""
     if not isinstance(head, ChainMap | Mixture) or not isinstance(head.maps[0], Scale):
         return None
-    beta = 1 / float(head.maps[0].temperature)
-    precise = logits.double()
+    beta, precise = 1 / float(head.maps[0].temperature), logits.double()
     gradient = float(_beta_gradients(precise, labels, beta).mean())
     # The second derivative of a log-loss in β is the variance of the logit.
     probs = (beta * precise).softmax(dim=1)

@@ -6,9 +6,9 @@ Both keep every prediction, and give a :class:`~calibrant.predictions.TopLabel` 
 from calibrant.confidence.confidence_file import AnyConfidence as AnyConfidence
 from calibrant.confidence.confidence_file import load_confidence as load_confidence
 from calibrant.confidence.confidence_file import save_confidence as save_confidence
+from calibrant.confidence.confidnet import ChosenEpoch as ChosenEpoch
+from calibrant.confidence.confidnet import ConfidenceHead as ConfidenceHead
 from calibrant.confidence.confidnet import ConfidNet as ConfidNet
-from calibrant.confidence.learned_confidence import ChosenEpoch as ChosenEpoch
-from calibrant.confidence.learned_confidence import ConfidenceHead as ConfidenceHead
-from calibrant.confidence.learned_confidence import LearnedConfidence as LearnedConfidence
+from calibrant.confidence.confidnet import LearnedConfidence as LearnedConfidence
 from calibrant.confidence.trust_score import NeighbourConfidence as NeighbourConfidence
 from calibrant.confidence.trust_score import TrustScore as TrustScore

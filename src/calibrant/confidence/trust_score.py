@@ -99,7 +99,6 @@ class NeighbourConfidence(nn.Module):
         self.summary: FitSummary | None = None
 
     def settings(self) -> dict[str, Any]:
-        """Return the arguments of the constructor that are not buffers."""
         return {"n_classes": self.n_classes}
 
     @torch.no_grad()

@@ -1,8 +1,5 @@
 """Run a frozen network over labelled samples: read them in batches, freeze the network, take its logits."""
 
-from calibrant.inference.loaders import SampleSource as SampleSource
-from calibrant.inference.loaders import StreamedSamples as StreamedSamples
-from calibrant.inference.loaders import open_samples as open_samples
 from calibrant.inference.network import HOW_TO_WRAP as HOW_TO_WRAP
 from calibrant.inference.network import check_network as check_network
 from calibrant.inference.network import device_of as device_of
@@ -20,6 +17,9 @@ from calibrant.inference.network import state_digest as state_digest
 from calibrant.inference.network import warn_if_training as warn_if_training
 from calibrant.inference.network import with_features as with_features
 from calibrant.inference.samples import LabelledInputs as LabelledInputs
+from calibrant.inference.samples import SampleSource as SampleSource
+from calibrant.inference.samples import StreamedSamples as StreamedSamples
 from calibrant.inference.samples import check_batch_size as check_batch_size
+from calibrant.inference.samples import open_samples as open_samples
 from calibrant.inference.samples import read_checked as read_checked
 from calibrant.inference.samples import to_device as to_device

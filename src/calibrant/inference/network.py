@@ -4,7 +4,7 @@ import hashlib
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -40,15 +40,13 @@ def frozen(model: nn.Module) -> Iterator[None]:
     """Freeze a network within the block: evaluation mode, no gradients of parameters; inputs can have gradients.
 
     The latter holds under ``inference_mode`` too, unless the weights were made under it, which is refused. Afterwards
-    every module's mode and every parameter's ``requires_grad`` are restored, also after an exception, and also if the
-    block changed them. Gradients already in ``.grad`` are not touched.
+    every module's mode and every parameter's ``requires_grad`` are restored, also after an exception.
     """
     if not isinstance(model, nn.Module):
         raise InputError(
             f"model must be an nn.Module; got {type(model).__name__}. Wrap a function in a module; for an exported "
             "program pass .module()."
         )
-    modes = [(module, module.training) for module in model.modules()]
     requires_grad = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     if any(tensor.is_inference() for tensor in (*model.parameters(), *model.buffers())):
         raise InputError(
@@ -58,15 +56,12 @@ def frozen(model: nn.Module) -> Iterator[None]:
         )
     gradients = torch.is_grad_enabled()
     try:
-        set_evaluating(model)
         for parameter, _ in requires_grad:
             parameter.requires_grad_(False)
         # Leaving inference_mode alone would switch gradients on.
-        with torch.inference_mode(mode=False), torch.set_grad_enabled(gradients):
+        with evaluating(model), torch.inference_mode(mode=False), torch.set_grad_enabled(gradients):
             yield
     finally:
-        for module, mode in modes:
-            module.training = mode
         for parameter, flag in requires_grad:
             parameter.requires_grad_(flag)
 
@@ -74,33 +69,29 @@ def frozen(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Put a network into evaluation mode within the block; afterwards each module's mode is restored."""
-    in_training = [module for module in model.modules() if module.training]
+    modes = [(module, module.training) for module in model.modules()]
     try:
         set_evaluating(model)
         yield
     finally:
-        for module in in_training:
-            module.training = True
+        for module, mode in modes:
+            module.training = mode
 
 
 def set_evaluating(model: nn.Module) -> None:
-    """Put every module into evaluation mode.
-
-    Not by ``eval()``: exported modules refuse it, and where it is overridden (weights merged, parts switched)
-    ``train()`` need not undo it.
-    """
+    """Put every module into evaluation mode; not by ``eval()``, which exported modules refuse and others override."""
     for module in model.modules():
         module.training = False
-
-
-def is_training(model: nn.Module) -> bool:
-    """Return whether a network is in training mode; an exported one is always in the mode of its export."""
-    return model.training and not is_exported(model)
 
 
 def is_exported(model: nn.Module) -> bool:
     """Return whether torch.export made the network."""
     return isinstance(model, torch.fx.GraphModule) and "train" in vars(model)  # set by torch to refuse train()
+
+
+def is_training(model: nn.Module) -> bool:
+    """Return whether a network is in training mode; an exported one is always in the mode of its export."""
+    return model.training and not is_exported(model)
 
 
 def warn_if_training(model: nn.Module) -> None:
@@ -115,11 +106,9 @@ def warn_if_training(model: nn.Module) -> None:
 
 
 def extract_logits(output: object) -> Tensor:
-    """Return the logits, (n, k), in a network's output.
+    """Return the logits, (n, k), in a network's output: the output itself, its ``logits``, or its first tensor.
 
-    A tensor is taken as logits. In a mapping or an output with names (Hugging Face's ModelOutput, torchvision's named
-    tuples) they are ``logits``; in a tuple or a list, the first tensor. Their shape and type are checked, values are
-    not, so probabilities pass.
+    Their shape and type are checked, values are not, so probabilities pass.
     """
     logits: object = None
     if isinstance(output, Tensor):
@@ -143,12 +132,10 @@ def extract_logits(output: object) -> Tensor:
         )
     if logits.ndim != 2 or logits.shape[1] < 2 or not logits.is_floating_point():
         single = logits.ndim == 1 or (logits.ndim == 2 and logits.shape[1] == 1)
-        advice = (
-            "If it gives one logit z per sample, wrap it to give the columns 0 and z." if single else _RETURN_LOGITS
-        )
+        wrap = "If it gives one logit z per sample, wrap it to give the columns 0 and z."
         raise InputError(
             "a network's logits must be real numbers of shape (n, k), one row per sample, with at least two classes; "
-            f"got {logits.dtype} of shape {tuple(logits.shape)}. {advice}",
+            f"got {logits.dtype} of shape {tuple(logits.shape)}. {wrap if single else _RETURN_LOGITS}",
             argument="model",
         )
     return logits
@@ -173,13 +160,10 @@ def with_features(model: object) -> "Network":
 
 
 def network_state(model: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of a network's ``state_dict``, sorted by name, a compiled one's under their original names.
-
-    Entries that are no tensors are left out.
-    """
+    """Return the tensors of a network's ``state_dict``, sorted by name, a compiled one's under their original names."""
     state = model.state_dict()
     named = {_original_name(name): values for name, values in state.items() if isinstance(values, Tensor)}
-    return {name: named[name] for name in sorted(named)}
+    return dict(sorted(named.items()))
 
 
 def network_digest(model: nn.Module) -> str:
@@ -193,11 +177,9 @@ def network_digest(model: nn.Module) -> str:
 def state_digest(state: Mapping[str, Tensor]) -> str:
     """Return the fingerprint of a network with these tensors, by name."""
     digest = hashlib.sha256()
-    for name in sorted(state):
-        values = state[name].detach()
+    for name, values in sorted(state.items()):
         digest.update(f"{name} {values.dtype} {tuple(values.shape)} ".encode())
-        memory: Any = values.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        digest.update(memory)
+        digest.update(values.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return f"sha256:{digest.hexdigest()}"
 
 
@@ -250,15 +232,10 @@ def first_inputs(model: nn.Module, samples: LabelledInputs) -> Tensor:
 
 @torch.no_grad()
 def check_network(model: nn.Module, samples: LabelledInputs, *, batch_size: int | None = None) -> int:
-    """Check a frozen network on a few samples and return its number of classes.
+    """Check that a frozen network takes a few samples, alone and in batches, and return its number of classes.
 
-    Args:
-        model: Must take the inputs, one alone and a batch, and give logits for the labels.
-        samples: Inputs and labels.
-        batch_size: Batch size that will be used, where that is more than the samples' own.
-
-    Warns:
-        CalibrantWarning: If the logits of a sample depend on the others in its batch.
+    ``batch_size`` is the one that will be used, where that is more than the samples' own. Logits of a sample that
+    depend on the others in its batch raise a warning.
     """
     if device_of(model).type == "meta":
         raise InputError(
@@ -361,12 +338,10 @@ def _check_other_sizes(
 
 def _batch_norm_advice(model: nn.Module) -> str:
     """Return what to do about layers that normalise by the batch also in evaluation mode, if there are any."""
-    names = [
-        name for name, layer in model.named_modules() if isinstance(layer, _BatchNorm) and layer.running_mean is None
-    ]
-    if not names:
-        return ""
-    return (
-        f"Its BatchNorm {names[0]!r} keeps no running statistics and normalises by the batch: train it with "
-        "track_running_stats=True, or use GroupNorm."
-    )
+    for name, layer in model.named_modules():
+        if isinstance(layer, _BatchNorm) and layer.running_mean is None:
+            return (
+                f"Its BatchNorm {name!r} keeps no running statistics and normalises by the batch: train it with "
+                "track_running_stats=True, or use GroupNorm."
+            )
+    return ""

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from calibrant.confidence.confidnet import BestEpoch, held_out_value, split_samples
-from calibrant.confidence.learned_confidence import is_better
+from calibrant.confidence.confidnet import BestEpoch, held_out_value, is_better, split_samples
 from calibrant.errors import InputError
 
 
