@@ -31,8 +31,8 @@ REFITTED = "TS on δ*"  # name of the clamped network with T refitted for the lo
 class NetworkPredictions:
     """Predictions of a network for the same samples at one δ after another, in full precision and on the CPU.
 
-    However many heads are evaluated at one δ, the network runs once, and the logits of δ = 0 are kept. A few samples
-    are tried at the beginning, so that a test set that does not fit the network is found before a long fit.
+    The logits of δ = 0 are kept. A few samples are tried at the beginning, so that a test set that does not fit the
+    network is found before a long fit.
 
     Args:
         model: Network from inputs to logits; it is restored afterwards.
@@ -103,8 +103,8 @@ class ClampingEvaluation:
 
     The effect of δ alone is the difference between two methods with the same kind of head, at its optimum for the
     log-loss, at x + δ (``with_delta``) and at x (``without_delta``). Both names are None where δ is 0 or a head
-    has no optimum. A clamped network against temperature scaling would not do: by a focal loss, or by a descent that
-    stopped early, its T is not the best, and what that costs is not the effect of δ.
+    has no optimum. After a focal loss, or a descent that stopped early, the T of the clamped network is not that
+    optimum, and what that costs is not the effect of δ.
     """
 
     methods: tuple[MethodResult, ...]
@@ -182,17 +182,14 @@ def evaluate_clamping(  # noqa: PLR0913  # two sets of samples, each before and 
 ) -> ClampingEvaluation:
     """Compare a clamped network with the network itself, by the same resamples of the same test samples.
 
-    Whether δ helps is decided between the same kind of head at its optimum for the log-loss, with δ and without. After
-    a default fit the clamped network is the first of these itself; where its T minimises something else
-    (:func:`needs_refit`), T is refitted at its δ. All comparisons were planned, so no p-value is corrected.
+    All comparisons were planned, so no p-value is corrected.
 
     Args:
         clamped: A fitted clamped network, with its summary.
         calibration: The network's own predictions for the samples it was fitted on.
         before: The network's own predictions for the test samples.
         after: The clamped network's predictions for the test samples.
-        calibration_after: The clamped network's predictions for the samples it was fitted on; used where a refit is
-            needed.
+        calibration_after: The clamped network's predictions for the samples it was fitted on, if it needs a refit.
         head: The method of the head; temperature scaling unless given.
         n_bins: Number of bins of the binned calibration errors.
         resamples: Number of bootstrap draws of intervals and tests.
@@ -218,11 +215,8 @@ def evaluate_clamping(  # noqa: PLR0913  # two sets of samples, each before and 
     if has_delta and head_name != UNCALIBRATED:
         parts.append("T* only" if isinstance(clamped.head, Scale) else "head* only")
         alone = copy.deepcopy(clamped.head).to(before.logits.device)
-        results.add(
-            MethodResult(parts[0], "The clamped network's head without δ", map=alone),
-            alone.transform(before),
-            [head_name],
-        )
+        result = MethodResult(parts[0], "The clamped network's head without δ", map=alone)
+        results.add(result, alone.transform(before), [head_name])
     if is_refitted:
         parts.append(REFITTED)
         results.add_trial(REFITTED, TemperatureScaling(), _refitted(clamped, calibration_after, after), [head_name])
@@ -230,11 +224,11 @@ def evaluate_clamping(  # noqa: PLR0913  # two sets of samples, each before and 
     baselines = [name for name in (REFITTED, *methods) if has_delta or summary.gamma > 0 or name != head_name]
     result = MethodResult(CLAMPED, NeuralClamping.title, seconds=summary.seconds, notes=summary.all_notes)
     results.add(result, after, baselines)
-    with_delta = REFITTED if is_refitted else CLAMPED
-    is_known = has_delta and with_delta in results.known and head_name in results.known
+    with_delta, known = REFITTED if is_refitted else CLAMPED, results.known
+    is_known = has_delta and with_delta in known and head_name in known
     return ClampingEvaluation(
-        tuple(results.known[name] for name in (*methods, CLAMPED) if name in results.known),
-        tuple(results.known[name] for name in parts if name in results.known),
+        tuple(known[name] for name in (*methods, CLAMPED) if name in known),
+        tuple(known[name] for name in parts if name in known),
         with_delta if is_known else None,
         head_name if is_known else None,
         summary,
@@ -275,14 +269,15 @@ class _Results:
 
     def add(self, result: MethodResult, samples: Predictions, baselines: Iterable[str]) -> None:
         """Add a method with its metrics, and their differences from those of its baselines."""
-        drawn = self._bootstrap.values(samples)
+        bootstrap, drawn = self._bootstrap, self._bootstrap.values(samples)
         self.predictions[result.name], self._drawn[result.name] = samples, drawn
+        differences = {
+            name: bootstrap.differences(self._drawn[name], drawn) for name in baselines if name in self.known
+        }
         self.known[result.name] = replace(
             result,
-            metrics=estimate(samples, self._bootstrap.metrics, resamples=self._resamples, seed=self._seed),
-            differences={
-                name: self._bootstrap.differences(self._drawn[name], drawn) for name in baselines if name in self.known
-            },
+            metrics=estimate(samples, bootstrap.metrics, resamples=self._resamples, seed=self._seed),
+            differences=differences,
             changed=float((samples.predicted != self._before.predicted).double().mean()),
         )
 

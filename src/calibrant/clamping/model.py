@@ -114,8 +114,7 @@ class ClampingSummary:
 def _migrate_summary(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return a summary with the fields of this version.
 
-    Earlier versions called the samples ``rows``. They wrote no outcome, which follows from the settings, and its
-    sentence as the first of the notes.
+    Earlier versions called the samples ``rows``, and wrote the outcome as a sentence only, the first of the notes.
     """
     summary = {"n_samples": plain.get("rows"), **plain, "settings": migrate_settings(plain["settings"])}
     if "outcome" in plain:
@@ -158,13 +157,12 @@ class ClampedModel(nn.Module):
 
     The same δ is added to every input, in the units of the network's inputs. Unlike a map of logits alone it can change
     predictions, and so the accuracy. With δ = 0, also if it becomes 0 later, it is ``nn.Sequential(model, head)`` to
-    the last bit: the sum changes nothing, and nothing is clipped.
+    the last bit, and nothing is clipped.
 
-    The network is the very module given, not copied, and keeps its mode; the clamped model takes that mode. ``train()``
-    and ``eval()`` then work as for any module, and in training mode dropout and batch statistics change the
-    predictions. δ and the head are buffers, in the ``state_dict`` together with the network; casts to fewer digits than
-    float32, such as ``bfloat16()``, leave them alone, and δ takes the inputs' type where it is added.
-    :func:`torch.compile` and :func:`torch.export.export` see code without data-dependent branches.
+    The network is the very module given, not copied, whose mode the clamped model takes. In training mode dropout and
+    batch statistics change the predictions. δ and the head are buffers; casts to fewer digits than float32, such as
+    ``bfloat16()``, leave them alone, and δ takes the inputs' type where it is added. :func:`torch.compile` and
+    :func:`torch.export.export` see code without data-dependent branches.
 
     Args:
         model: Any network that takes one tensor, (n, ...), and gives logits; see
@@ -212,10 +210,9 @@ class ClampedModel(nn.Module):
         # A copy in float32 or float64.
         self.register_buffer("delta", to_working_precision(delta.detach()).clone(memory_format=torch.contiguous_format))
         # Computed without clipping too, to check the normalisation's channels.
-        low, high = (None, None) if space is None else space.bounds(self.delta)
-        clips = space is not None and space.clips
-        self.register_buffer("lowest", low if clips else None, persistent=False)
-        self.register_buffer("highest", high if clips else None, persistent=False)
+        ends = (None, None) if space is None else space.bounds(self.delta)
+        for name, end in zip(("lowest", "highest"), ends, strict=True):
+            self.register_buffer(name, end if space is not None and space.clips else None, persistent=False)
         self.training = is_training(model)
 
     @property
@@ -254,8 +251,7 @@ class ClampedModel(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return calibrated logits, (n, ...) -> (n, k), in the type of the network's."""
-        logits: Tensor = self.head(extract_logits(self.model(self.perturbed(inputs))))
-        return logits
+        return self.head(extract_logits(self.model(self.perturbed(inputs))))
 
     def probs(self, inputs: Tensor) -> Tensor:
         """Return calibrated probabilities, (n, ...) -> (n, k), in float32 or float64 whatever the network's type."""
@@ -263,7 +259,7 @@ class ClampedModel(nn.Module):
         return logits.softmax(dim=1)
 
     def train(self, mode: bool = True) -> Self:
-        """Set training mode. An exported network keeps its mode; only the flag changes."""
+        """Set training mode; of an exported network, which keeps its mode, only the flag changes."""
         self.training = mode
         for part in self.children():
             try:
@@ -299,10 +295,6 @@ def save_clamped(clamped: ClampedModel, path: str | os.PathLike[str], *, with_we
         path: Path of the file; the folder must exist, and a file there is replaced.
         with_weights: Whether to store the network's own weights, too. Without them the file is as small as an input,
             and fits only a network with exactly these weights.
-
-    Raises:
-        FileError: If the path does not end in ``.safetensors``, or cannot be written.
-        InputError: If the head is no map of ours, the network is missing, or its state is more than tensors.
     """
     _CONTAINER.check_path(path)
     if not isinstance(clamped, ClampedModel):
@@ -336,11 +328,7 @@ def load_clamped(path: str | os.PathLike[str], model: nn.Module | None = None) -
     Args:
         path: A file of :func:`save_clamped`.
         model: The network, which is not copied. If the file has its weights, they are loaded into it. Without one, the
-            result has δ, the head and the summary, and refuses inputs.
-
-    Raises:
-        FileError: If the file is cut short or was altered, holds something else, or was written by a newer version.
-        InputError: If the network is not the one it was fitted for; it is then unchanged.
+            result has δ, the head and the summary, and refuses inputs. One that does not fit is left unchanged.
     """
     file = existing_file(path, holding="a clamped model")
     with reading(file, "clamped model saved by calibrant"):
@@ -353,19 +341,18 @@ def load_clamped(path: str | os.PathLike[str], model: nn.Module | None = None) -
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module; got {type(model).__name__}.")
     given = network_digest(model)
+    problem = f"{file} was fitted for another network"
     if given != fitted_for and weights is None:
         raise InputError(
-            f"{file} was fitted for another network: the weights are not those of the model given "
-            f"({fitted_for[:_SHOWN]}… against {given[:_SHOWN]}…). Load its weights into the model first; cast it to "
-            "another type, if at all, after this."
+            f"{problem}: the weights are not those of the model given ({fitted_for[:_SHOWN]}… against "
+            f"{given[:_SHOWN]}…). Load its weights into the model first; cast it to another type, if at all, "
+            "after this."
         )
     if given != fitted_for and weights is not None:
         try:
             load_weights(model, weights, casts=False)
         except InputError as error:
-            raise InputError(
-                f"{file} was fitted for another network: {error} Give a model built as that one was."
-            ) from error
+            raise InputError(f"{problem}: {error} Give a model built as that one was.") from error
     device = next((values.device for values in network_state(model).values()), torch.device("cpu"))
     clamped.to(device).model = model
     return clamped.eval()
@@ -381,8 +368,10 @@ class _MissingNetwork(nn.Module):
 
 def _rebuilt(document: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[ClampedModel, dict[str, Tensor] | None]:
     """Return the clamped model without its network, and the network's weights if the file has them."""
-    weights = {name.removeprefix("network."): t for name, t in tensors.items() if name.startswith("network.")}
-    numbers = {name.removeprefix("head."): t for name, t in tensors.items() if name.startswith("head.")}
+    weights, numbers = (
+        {name.removeprefix(prefix): values for name, values in tensors.items() if name.startswith(prefix)}
+        for prefix in ("network.", "head.")
+    )
     check_bool(document["with_weights"], "with_weights")
     if document["with_weights"] and state_digest(weights) != document["network"]:
         raise InputError("the weights in it must be those that were saved; they are others.")

@@ -26,12 +26,20 @@ from calibrant.clamping.fitting import (
     fit_cross_validated,
     fit_fingerprint,
 )
-from calibrant.clamping.inputs import Augmentation, DeltaShape, InputPreparation, InputSpace, PerEntry
+from calibrant.clamping.inputs import (
+    Augmentation,
+    DeltaShape,
+    InputPreparation,
+    InputSpace,
+    PerEntry,
+    RandomStart,
+    Start,
+    ZeroStart,
+)
 from calibrant.clamping.model import ClampedModel, caveats_of
 from calibrant.clamping.objective import HeadFit, Objective, Penalty
 from calibrant.clamping.passes import Passes, find_first_layer
 from calibrant.clamping.solver import ExactSolver, StochasticSolver
-from calibrant.clamping.starts import RandomStart, Start, ZeroStart
 from calibrant.errors import Argument, Caveat, InputError
 from calibrant.inference import LabelledInputs, check_network, first_inputs, frozen, warn_if_training
 from calibrant.numerics.softmax import to_working_precision
@@ -140,25 +148,25 @@ class NeuralClamping:
         gammas = tuple(check_real_number(gamma, "gamma", least=0) for gamma in self.gammas)
         for gamma in gammas:
             HeadFit(self.head, gamma)
-        self._set("gamma", gammas if isinstance(self.gamma, tuple) else gammas[0])
-        if isinstance(self.strength, str):
-            check_known(self.strength, get_args(StrengthRule), "strength")
-        elif isinstance(self.strength, tuple):
-            self._set("strength", tuple(map(_checked_strength, self.strength)))
+        strength: object = self.strength
+        if isinstance(strength, str):
+            check_known(strength, get_args(StrengthRule), "strength")
         else:
-            self._set("strength", _checked_strength(self.strength))
+            check = _checked_strength
+            strength = tuple(map(check, strength)) if isinstance(strength, tuple) else check(strength)
         for name, known in {"choose_by": ChooseBy, "penalty": Penalty, "augmentation": Augmentation}.items():
             check_known(getattr(self, name), get_args(known), name)
-        self._set("clip", check_real_number(self.clip, "clip", least=0, most=_MOST_CLIP))
-        self._set("folds", check_at_least(self.folds, 2, "folds"))
-        self._set("views", check_at_least(self.views, 1, "views"))
-        self._set("seed", check_seed(self.seed))
-        if self.batch_size is not None:
-            self._set("batch_size", check_at_least(self.batch_size, 1, "batch_size"))
+        for name, value in {
+            "gamma": gammas if isinstance(self.gamma, tuple) else gammas[0],
+            "strength": strength,
+            "clip": check_real_number(self.clip, "clip", least=0, most=_MOST_CLIP),
+            "folds": check_at_least(self.folds, 2, "folds"),
+            "views": check_at_least(self.views, 1, "views"),
+            "seed": check_seed(self.seed),
+            "batch_size": None if self.batch_size is None else check_at_least(self.batch_size, 1, "batch_size"),
+        }.items():
+            object.__setattr__(self, name, value)  # the checked value: a Python number, which JSON can hold
         self._check_together()
-
-    def _set(self, name: str, value: object) -> None:  # the checked value: a Python number, which JSON can hold
-        object.__setattr__(self, name, value)
 
     @classmethod
     def paper(
@@ -175,7 +183,7 @@ class NeuralClamping:
         Args:
             gamma: The paper's default is 1; :data:`GAMMA_POOL` is chosen from by calibration error, as there.
             strength: The paper's rule, in either reading, or candidates to choose from as well.
-            start: Random if None; the paper does not state the scale, the toolkit's default is 0.01.
+            start: Random if None.
             space: Range of the inputs, for starts that need it.
             seed: Random seed of the start and the order.
         """
@@ -241,7 +249,6 @@ class NeuralClamping:
             progress: Called with a description of the step and the number of passes over the samples so far.
 
         Raises:
-            InputError: If the network does not take the inputs or gives no logits, or labels are out of range.
             FitError: If the head has no optimum (for example because every prediction is right), or a fit diverges.
 
         Warns:
@@ -257,8 +264,7 @@ class NeuralClamping:
         with gathered_warnings() as warned:
             warn_if_training(model)
             with frozen(model):
-                path = None if folder is None else Path(folder)
-                run = self._prepare(model, samples, path, progress or (lambda _what, _passes: None))
+                run = self._prepare(model, samples, folder, progress or (lambda _what, _passes: None))
                 result = self._fit(run)
                 if not keep_folder:
                     run.journal.clear()
@@ -269,7 +275,9 @@ class NeuralClamping:
     def settings(self) -> dict[str, Any]:
         return {option.name: _plain(getattr(self, option.name)) for option in dataclasses.fields(self)}
 
-    def _prepare(self, model: nn.Module, samples: LabelledInputs, folder: Path | None, progress: Progress) -> FitRun:
+    def _prepare(
+        self, model: nn.Module, samples: LabelledInputs, folder: str | os.PathLike[str] | None, progress: Progress
+    ) -> FitRun:
         """Check that the network and the samples go together, and open the journal."""
         step = None if isinstance(self.solver, ExactSolver) else self.solver.batch_size
         if self.space is not None:
@@ -286,7 +294,9 @@ class NeuralClamping:
             first_layer=None if clips else find_first_layer(model, inputs),
         )
         settings, objective = self.settings(), Objective(penalty=self.penalty, clip=self.clip)
-        journal = Journal(folder, {} if folder is None else fit_fingerprint(settings, model, samples))
+        journal = Journal(None, {})
+        if folder is not None:
+            journal = Journal(Path(folder), fit_fingerprint(settings, model, samples))
         basis, zero = self.delta_shape.basis(inputs[0]), torch.zeros_like(to_working_precision(inputs[0]))
         return FitRun(passes, basis, self.head, zero, self.solver, self.start, objective, settings, journal, progress)
 
@@ -323,11 +333,11 @@ class NeuralClamping:
                 Argument("strength", "tenth-as-term"),
                 " divides by the size of the first δ; give a start that is not 0.",
             )
-        if isinstance(self.solver, ExactSolver):
-            return
-        if self._is_cross_validated:
+        is_stochastic = isinstance(self.solver, StochasticSolver)
+        if is_stochastic and self._is_cross_validated:
             raise InputError("the stochastic solver cannot be cross-validated; give a strength, or the exact solver.")
-        if not isinstance(self.head, TemperatureScaling) or not isinstance(self.delta_shape, PerEntry):
+        is_free = isinstance(self.head, TemperatureScaling) and isinstance(self.delta_shape, PerEntry)
+        if is_stochastic and not is_free:
             raise InputError("the stochastic solver learns a free δ and a temperature; others need the exact solver.")
 
 

@@ -93,10 +93,7 @@ class Passes:
     def logits_and_gradient(
         self, delta: Tensor, head: Map, objective: Objective, *, following: FirstTemperature | None = None
     ) -> LogitsAndGradient:
-        """Return the logits of every view of every sample, and the gradient of their mean loss in δ; the head is fixed.
-
-        ``following`` is the one parameter of the head that follows δ, if there is one.
-        """
+        """Return the logits of every view, and the gradient of their mean loss in δ; only ``following`` follows δ."""
         all_logits: Tensor | None = None
         delta = delta.detach().clone().requires_grad_()
         with self._matmul_precision():
@@ -138,9 +135,8 @@ class Passes:
 
     def _call(self, inputs: Tensor, delta: Tensor | None) -> Tensor:
         # A copy even without δ, for networks that write into their input.
-        return extract_logits(
-            self.model(inputs.clone() if delta is None else self.preparation.add_delta(inputs, delta))
-        )
+        with_delta = inputs.clone() if delta is None else self.preparation.add_delta(inputs, delta)
+        return extract_logits(self.model(with_delta))
 
     def _views_of_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         for view in range(self.preparation.n_views):
@@ -150,9 +146,8 @@ class Passes:
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         for inputs, positions in self.samples.batches(self.chosen, device=self.device, batch_size=self.batch_size):
-            laid_out = inputs
-            if self.precision != "float32" and inputs.is_cuda and are_images(inputs):
-                laid_out = inputs.contiguous(memory_format=torch.channels_last)
+            is_faster = self.precision != "float32" and inputs.is_cuda and are_images(inputs)
+            laid_out = inputs.contiguous(memory_format=torch.channels_last) if is_faster else inputs
             yield laid_out, self._place[positions].to(self.device)
 
     @contextmanager
@@ -218,10 +213,9 @@ class FirstLayer:
 
     def output_shift(self, delta: Tensor) -> Tensor:
         """Return the change of the layer's output by δ, (1, ...), differentiable in δ."""
-        with_delta = self._output(self._probe + delta.to(self._probe))
         with torch.no_grad():
             without_delta = self._output(self._probe)
-        return with_delta - without_delta
+        return self._output(self._probe + delta.to(self._probe)) - without_delta
 
     @contextmanager
     def adding(self, output_shift: Tensor) -> Iterator[None]:

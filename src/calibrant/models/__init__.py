@@ -1,9 +1,8 @@
 """Networks, each with ``features(x)`` and a linear ``head``."""
 
-from calibrant.models.convolutional import VGG, DenseNet, DigitsCNN
+from calibrant.models.convolutional import VGG, CifarResNet, DenseNet, DigitsCNN, ResNet, WideResNet
 from calibrant.models.layers import Network
 from calibrant.models.patch_networks import MLPMixer, VisionTransformer
-from calibrant.models.resnet import CifarResNet, ResNet, WideResNet
 from calibrant.models.text_cnn import TextCNN
 from calibrant.models.zoo import InputKind, ModelSpec, Sizes, all_models, build_model
 

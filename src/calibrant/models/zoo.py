@@ -9,9 +9,8 @@ from torch import nn
 
 from calibrant.checks import check_at_least, check_known
 from calibrant.errors import InputError
-from calibrant.models.convolutional import VGG, DenseNet, DigitsCNN
+from calibrant.models.convolutional import VGG, CifarResNet, DenseNet, DigitsCNN, ResNet, WideResNet
 from calibrant.models.patch_networks import MLPMixer, VisionTransformer
-from calibrant.models.resnet import CifarResNet, ResNet, WideResNet
 from calibrant.models.text_cnn import TextCNN
 from calibrant.paper import Paper
 

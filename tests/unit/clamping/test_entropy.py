@@ -8,7 +8,8 @@ import torch
 from experiments.neural_clamping.theory import mean_entropy
 from torch import nn
 
-from calibrant.clamping import entropy_gradient, starts
+from calibrant.clamping import entropy_gradient
+from calibrant.clamping.inputs import _drawn
 from calibrant.errors import InputError
 from calibrant.inference import LabelledInputs
 
@@ -99,12 +100,12 @@ def test_the_quantiles_of_many_samples_come_from_a_draw_and_are_nearly_right():
 
 
 def test_of_large_inputs_fewer_samples_are_kept_for_the_quantiles(monkeypatch):
-    monkeypatch.setattr(starts, "_SAMPLED_NUMBERS", 12 * 20)
-    assert int(starts._drawn(unlabelled_samples(inputs_of()), 0).sum()) == 20
-    monkeypatch.setattr(starts, "_SORTED_NUMBERS", 60)  # and they are sorted in blocks of three entries
+    monkeypatch.setattr("calibrant.clamping.inputs._SAMPLED_NUMBERS", 12 * 20)
+    assert int(_drawn(unlabelled_samples(inputs_of()), 0).sum()) == 20
+    monkeypatch.setattr("calibrant.clamping.inputs._SORTED_NUMBERS", 60)  # sorted in blocks of three entries
     inputs = inputs_of()
     result = entropy_gradient(smooth_network(), unlabelled_samples(inputs), quantile=0.1)
-    sample = inputs[starts._drawn(unlabelled_samples(inputs), 0)]
+    sample = inputs[_drawn(unlabelled_samples(inputs), 0)]
     np.testing.assert_array_equal(result.low_quantile, np.quantile(sample.numpy(), 0.1, axis=0, method="lower"))
 
 

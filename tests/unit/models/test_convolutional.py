@@ -6,9 +6,8 @@ from torch import nn
 
 from calibrant.errors import InputError
 from calibrant.models import VGG, CifarResNet, DenseNet, ResNet, WideResNet
-from calibrant.models.convolutional import DenseBlock
+from calibrant.models.convolutional import BasicBlock, BottleneckBlock, DenseBlock, PaddedShortcut, WideBlock
 from calibrant.models.layers import he_init
-from calibrant.models.resnet import BasicBlock, BottleneckBlock, PaddedShortcut, WideBlock
 
 
 def convolutions(network, *, without: str = "no such part") -> int:
