@@ -16,27 +16,23 @@ _NAMES = {1: ("δ",), 3: ("δ, red", "δ, green", "δ, blue")}
 
 
 class PixelSpace(Protocol):
-    """Range and normalisation of the inputs, such as :class:`calibrant.clamping.InputSpace`."""
+    """Range and normalisation of the inputs: :class:`calibrant.clamping.InputSpace`."""
 
     @property
     def low(self) -> float: ...
     @property
     def high(self) -> float: ...
-    def pixels(self, inputs: Tensor) -> Tensor:
-        """Undo the normalisation of a batch."""
-        ...
+    def pixels(self, inputs: Tensor) -> Tensor: ...
 
 
 class Clamped(Protocol):
-    """A clamped model, such as :class:`calibrant.clamping.ClampedModel`."""
+    """A clamped model: :class:`calibrant.clamping.ClampedModel`."""
 
     @property
     def delta(self) -> Tensor: ...
     @property
     def space(self) -> PixelSpace | None: ...
-    def perturbed(self, inputs: Tensor) -> Tensor:
-        """Return the inputs with δ, as the network gets them."""
-        ...
+    def perturbed(self, inputs: Tensor) -> Tensor: ...
 
 
 @final
@@ -105,13 +101,11 @@ def delta_picture(
     if space is not None:
         # The normalisation is undone by an affine map, of which δ, a difference, needs the slope alone.
         delta = (space.pixels(delta[None]) - space.pixels(torch.zeros_like(delta[None])))[0]
-        plain, moved = space.pixels(plain), space.pixels(moved)
-    delta, plain, moved = (part.float().cpu() for part in (delta, plain, moved))
-    if space is not None:
-        low, high = space.low, space.high
+        plain, moved, low, high = space.pixels(plain), space.pixels(moved), space.low, space.high
     else:  # from the darkest to the lightest of the inputs shown, which need not be all there are
-        low, high = float(plain.min()), float(plain.max())
+        low, high = (float(end) for end in torch.aminmax(plain.float()))
         high = high if low < high else low + 1.0
+    delta, plain, moved = (part.float().cpu() for part in (delta, plain, moved))
     slack = _ROUNDING * (high - low)
     if channels == "each" and len(delta) in _NAMES:
         maps, names = delta, _NAMES[len(delta)]

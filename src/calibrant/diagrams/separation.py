@@ -7,9 +7,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from calibrant.evidence.resampling import wilson_interval
+from calibrant.evidence.intervals import wilson_interval
 from calibrant.metrics.ranked import AURC, AUROC, EAURC
-from calibrant.metrics.states import Grid, Gridded, Ranked, RankedSamples
+from calibrant.metrics.states import Grid, Gridded, RankedSamples
 from calibrant.numerics.binning import damped_density, gaussian_damping, gaussian_sums
 from calibrant.predictions import Predictions, TopLabel
 
@@ -159,7 +159,13 @@ def risk_coverage(predictions: Predictions | TopLabel) -> RiskCoverage:
     # Up to a thousand numbers of samples, evenly spaced and ending with all n.
     shown = min(n, _MOST_POINTS)
     answered = (torch.arange(1, shown + 1, dtype=torch.float64) * n / shown).round()
-    wrong, threshold = _wrong_among(answered, ranked)
+    # Most confident first: wrong predictions expected among those answered, and the confidence of the last of these.
+    total, wrong, confidence = (part.flip(-1).cpu() for part in (ranked.total, ranked.wrong, ranked.confidence))
+    cumulative_total = total.cumsum(0)
+    last = torch.searchsorted(cumulative_total, answered)
+    # Part of the last group of tied samples is held back; its wrong ones are expected in proportion.
+    held_back = (cumulative_total[last] - answered) / total[last]
+    wrong = wrong.cumsum(0)[last] - held_back * wrong[last]
     low, high = wilson_band(wrong, answered)
     return RiskCoverage(
         coverage=answered / n,
@@ -167,18 +173,8 @@ def risk_coverage(predictions: Predictions | TopLabel) -> RiskCoverage:
         risk_low=low,
         risk_high=high,
         optimal=(answered - n_right).clamp(min=0) / answered,
-        threshold=threshold,
+        threshold=confidence[last],
         n=n,
         aurc=float(AURC().value(ranked)),
         e_aurc=float(EAURC().value(ranked)),
     )
-
-
-def _wrong_among(answered: Tensor, ranked: Ranked) -> tuple[Tensor, Tensor]:
-    """Return the wrong predictions expected among the most confident, and the confidence of the last of these."""
-    total, wrong, confidence = (part.flip(-1).cpu() for part in (ranked.total, ranked.wrong, ranked.confidence))
-    cumulative_total = total.cumsum(0)
-    last = torch.searchsorted(cumulative_total, answered)
-    # Part of the last group of tied samples is held back; its wrong ones are expected in proportion.
-    held_back = (cumulative_total[last] - answered) / total[last]
-    return wrong.cumsum(0)[last] - held_back * wrong[last], confidence[last]

@@ -1,19 +1,9 @@
 """Uncertainty of metrics: intervals, noise floors, p-values and paired differences."""
 
-from calibrant.evidence.differences import (
-    LEVEL,
-    Difference,
-    PairedBootstrap,
-    Side,
-    apply_holm,
-    difference,
-    holm,
-    side_of,
-    smallest_effect,
-)
+from calibrant.evidence import differences
+from calibrant.evidence.differences import *  # noqa: F403
 from calibrant.evidence.estimates import Estimate, estimate
+from calibrant.evidence.intervals import LEVEL
 
-__all__ = [
-    "LEVEL", "Difference", "Estimate", "PairedBootstrap", "Side", "apply_holm", "difference", "estimate", "holm",
-    "side_of", "smallest_effect",
-]  # fmt: skip
+__all__ = ["LEVEL", "Estimate", "estimate"]
+__all__ += differences.__all__

@@ -14,13 +14,15 @@ import torch
 from torch import Tensor
 
 from calibrant.errors import InputError
-from calibrant.evidence.resampling import bootstrap_interval, draw_groups, paired_p, states_by_group
+from calibrant.evidence.estimates import draw_groups, states_by_group
+from calibrant.evidence.intervals import LEVEL, bootstrap_interval, paired_p
 from calibrant.metrics import Metric
 from calibrant.metrics.states import Ranked, State, Statistic, TopStatistic
 from calibrant.numerics.binning import sums_by
 from calibrant.predictions import Predictions, TopLabel
 
-LEVEL = 0.05  # significance level of every test
+__all__ = ["Difference", "PairedBootstrap", "Side", "apply_holm", "difference", "holm", "side_of", "smallest_effect"]
+
 _BLOCK = 1 << 22  # numbers computed at a time
 Side: TypeAlias = Literal["better", "worse", "alike"]
 

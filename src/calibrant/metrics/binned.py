@@ -292,7 +292,9 @@ def piece(
     if bins == "equal_mass":
         members = _equal_mass(top.log_odds.double().cpu().numpy(), n_bins)
     else:
-        members = _by_index(bin_index(top.confidence.clone(), n_bins).cpu().numpy(), n_bins)
+        index = bin_index(top.confidence, n_bins).cpu().numpy()
+        whole = (np.flatnonzero(index == place) for place in np.unique(index))
+        members = ((samples, np.ones(samples.size)) for samples in whole)
     return sum(_divided_gap(near[part], gap[part], share, proximity_bins) for part, share in members) / len(top)
 
 
@@ -308,14 +310,6 @@ def _equal_mass(scores: Floats, n_bins: int) -> Iterator[tuple[NDArray[np.intp],
         inside = slice(first[low], last[high - 1])
         overlap = np.minimum(last[inside], high) - np.maximum(first[inside], low)
         yield order[inside], overlap / (last[inside] - first[inside])
-
-
-def _by_index(index: NDArray[np.integer], n_bins: int) -> Iterator[tuple[NDArray[np.intp], Floats]]:
-    """Yield the samples of each non-empty bin, in whole."""
-    for place in range(n_bins):
-        samples = np.flatnonzero(index == place)
-        if samples.size:
-            yield samples, np.ones(samples.size)
 
 
 def _divided_gap(proximity: Floats, gap: Floats, share: Floats, parts: int) -> float:

@@ -170,11 +170,13 @@ def _beta_by_fold(predictions: Predictions, fold: Tensor, folds: int) -> Tensor:
     """Return the inverse temperature with the lowest log-loss of all samples but those of each fold, (folds,)."""
     reached, slopes = 1.0, torch.zeros(2, folds, dtype=torch.float64, device=fold.device)
 
-    def slope_and_curvature(beta: float) -> tuple[float, float]:
-        nonlocal reached, slopes
-        reached, slopes = beta, _slopes(predictions, beta, fold, folds)
-        slope, curvature = slopes.sum(dim=1).tolist()
-        return slope, curvature
+    def slope_and_curvature(beta: float) -> list[float]:
+        nonlocal reached
+        reached = beta
+        slopes.zero_()
+        for block in temperature_derivatives(predictions.logits, predictions.labels, beta):
+            slopes.index_add_(1, fold[block.rows], torch.stack([block.slope, block.curvature]).double())
+        return slopes.sum(dim=1).tolist()
 
     find_root(slope_and_curvature, start=1.0, low=1 / _MAX_TEMPERATURE, high=1 / _MIN_TEMPERATURE, tolerance=1e-4)
     # One Newton step from there without the fold's samples: the sums are additive, so leaving a fold out costs nothing.
@@ -183,19 +185,10 @@ def _beta_by_fold(predictions: Predictions, fold: Tensor, folds: int) -> Tensor:
     return (reached - step).clamp(1 / _MAX_TEMPERATURE, 1 / _MIN_TEMPERATURE)
 
 
-def _slopes(predictions: Predictions, beta: float, fold: Tensor, folds: int) -> Tensor:
-    """Return first and second derivative of the log-loss in the inverse temperature, summed by fold, (2, folds)."""
-    sums = torch.zeros(2, folds, dtype=torch.float64, device=fold.device)
-    for block in temperature_derivatives(predictions.logits, predictions.labels, beta):
-        sums.index_add_(1, fold[block.rows], torch.stack([block.slope, block.curvature]).double())
-    return sums
-
-
 def _scores(predictions: Predictions, beta: Tensor, fold: Tensor) -> dict[str, Tensor]:
     """Return log-loss and Brier score of every sample at its fold's inverse temperature."""
     scores: dict[str, list[Tensor]] = {"nll": [], "brier": []}
-    # The log-losses of all samples must add up to a number.
-    start, farthest = 0, -torch.finfo(torch.float64).max / (4 * len(predictions))
+    start, farthest = 0, -torch.finfo(torch.float64).max / (4 * len(predictions))  # log-losses add up to a number
     for block in predictions.blocks(max(1, _BLOCK // predictions.n_classes)):
         scale = beta[fold[start : start + len(block)]]
         logits = block.logits.double()

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from calibrant.numerics.softmax import working_dtype
+
 _ON_THE_EDGE = 2.0**-22
-# Columns up to which a matrix product sums by bin faster than one sum per bin.
-_FEW = 1024
+_FEW = 1024  # columns up to which a matrix product sums by bin faster than one sum per bin
 
 
 def bin_index(values: Tensor, n_bins: int) -> Tensor:
@@ -59,8 +60,7 @@ def sums_between(ends: list[int], values: Tensor) -> Tensor:
     return torch.stack([values[..., low:high].sum(-1, dtype=torch.float64) for low, high in pairwise(ends)], dim=-1)
 
 
-# Beyond this argument exp(-x²/2) is below 2**-60, negligible beside the other terms.
-_NEGLIGIBLE = 9.2
+_NEGLIGIBLE = 9.2  # beyond this argument exp(-x²/2) is below 2**-60
 
 
 def cosine_transform(mass: Tensor) -> Tensor:
@@ -101,10 +101,9 @@ def gaussian_damping(width: Tensor, nodes: int) -> Tensor:
 
 
 def integrate_smoothed(coefficients: Tensor, width: Tensor) -> Tensor:
-    """Integrate over 0..1 the magnitude of a density smoothed by a Gaussian, (...).
+    """Integrate the magnitude of a density with these cosine coefficients, smoothed by Gaussians of these widths.
 
-    ``coefficients`` are cosine coefficients of the masses, (..., m); ``width`` the standard deviations, (...). Equals
-    :func:`integrate` of the magnitude at the nodes, in fewer passes.
+    Equals :func:`integrate` of the magnitude at the nodes, in fewer passes.
     """
     m = coefficients.shape[-1]
     few = min(m, 2 + int(_NEGLIGIBLE / (math.pi * max(float(width.min()), 1e-12))))  # the rest is negligible
@@ -138,9 +137,8 @@ _BLOCK, _BLOCK_ON_GPU = 1 << 18, 1 << 26
 def errors_at_temperatures(logits: Tensor, labels: Tensor, temperatures: Tensor, *, n_bins: int) -> Tensor:
     """Return the expected calibration error over equal-width bins at each temperature, (t,), float64."""
     excess = torch.zeros(len(temperatures), n_bins, dtype=torch.float64, device=logits.device)
-    for block, block_labels in zip(
-        *(part.split(_samples_in_a_block(logits)) for part in (logits, labels)), strict=True
-    ):
+    size = _samples_in_a_block(logits)
+    for block, block_labels in zip(logits.split(size), labels.split(size), strict=True):
         correct = (block.argmax(dim=1) == block_labels).float()
         excess += excess_in_bins(top_confidences(block, temperatures), correct, n_bins=n_bins)
     return excess.abs().sum(dim=1) / len(logits)
@@ -148,7 +146,7 @@ def errors_at_temperatures(logits: Tensor, labels: Tensor, temperatures: Tensor,
 
 def top_confidences(logits: Tensor, temperatures: Tensor) -> Tensor:
     """Return the top class's probability at each temperature, (t, n), in the logits' precision, at least float32."""
-    dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    dtype = working_dtype(logits)
     scales = (math.log2(math.e) / temperatures.double()).tolist()
     confidences = torch.empty(len(scales), len(logits), dtype=dtype, device=logits.device)
     size = _samples_in_a_block(logits)
@@ -164,8 +162,7 @@ def top_confidences(logits: Tensor, temperatures: Tensor) -> Tensor:
 
 def excess_in_bins(confidences: Tensor, correct: Tensor, *, n_bins: int) -> Tensor:
     """Return the sum of confidence (t, n) minus correctness (n,) in each bin, (t, n_bins) in float64."""
-    sums = [sums_by(bin_index(line, n_bins), line - correct, n_bins) for line in confidences]
-    return torch.stack(sums)
+    return torch.stack([sums_by(bin_index(line, n_bins), line - correct, n_bins) for line in confidences])
 
 
 def _samples_in_a_block(logits: Tensor) -> int:
@@ -194,13 +191,8 @@ def lowest_error(logits: Tensor, labels: Tensor, *, also: Iterable[float] = (), 
 
     Whatever the scale of the logits, a temperature is skipped only where it cannot have a lower error. The others are
     tried in relative steps of 1e-5, coarser where the lowest error is large (beyond some 0.1). Only samples that pass
-    between two bins within a step can be missed, 2 / n each.
-
-    Args:
-        logits: Shape (n, k), finite.
-        labels: Shape (n,).
-        also: Temperatures to try beside 1, so that theirs are not lower by rounding.
-        n_bins: Number of bins of confidence.
+    between two bins within a step can be missed, 2 / n each. The temperatures in ``also`` are tried beside 1, so that
+    theirs are not lower by rounding.
 
     Example:
         >>> best = lowest_error(torch.tensor([[0.0, 3.0], [0.0, 3.0], [0.0, 3.0]]), torch.tensor([1, 1, 0]), n_bins=15)
@@ -253,7 +245,7 @@ def _by_factors(low: float, high: float, points: int) -> Tensor:
 
 
 def _errors_between(before: Tensor, after: Tensor, correct: Tensor, *, n_bins: int) -> Tensor:
-    """Errors times samples at steps between two temperatures, along which each confidence is taken to be linear.
+    """Return errors times samples at steps between two temperatures, along which confidences are taken to be linear.
 
     Samples that stay in their bin are summed once, since their sum is linear too.
     """

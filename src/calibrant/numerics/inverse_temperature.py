@@ -2,25 +2,22 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, NamedTuple, TypeAlias, final
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from calibrant.errors import FitError
 from calibrant.numerics.newton import Certificate
-from calibrant.numerics.softmax import Layout, workspace
+from calibrant.numerics.softmax import Layout, row_blocks, to_working_precision, working_dtype, workspace
 
 
 class Root(NamedTuple):
-    """A root, a bound on the function's value there, and the bracket at the end."""
+    """A root, a bound on the function's value there, and the calls of the function."""
 
     value: float
     residual: float
-    low: float
-    high: float
     calls: int
 
 
@@ -33,19 +30,11 @@ def find_root(
     tolerance: float = 1e-10,
     max_calls: int = 100,
 ) -> Root:
-    """Find the root of an increasing function with known slope.
+    """Find the root of an increasing function with known slope between positive bounds, up to a relative error.
 
-    A Newton step that leaves the bracket, or does not shrink it fast enough, is replaced by bisection in the logarithm,
-    so low and high must be positive. With the second derivative, steps are of third order and the last one is not
-    checked by another call.
-
-    Args:
-        function: Returns the value, the slope and, optionally, the second derivative.
-        start: First guess, inside the bracket.
-        low: Where the function is at most 0, or the smallest answer allowed.
-        high: Where the function is at least 0, or the largest answer allowed.
-        tolerance: Relative error of the answer.
-        max_calls: Calls of the function allowed.
+    A Newton step that leaves the bracket, or does not shrink it fast enough, is replaced by bisection in the logarithm.
+    If the function returns its second derivative after value and slope, steps are of third order and the last one is
+    not checked by another call. Where the function does not change its sign, the root is put at the bound.
 
     Raises:
         FitError: If it is not found in ``max_calls``.
@@ -61,7 +50,7 @@ def find_root(
         step, error = _step(value, slope, third[0] if third else math.nan, x)
         inside = low <= x + step <= high
         if value == 0 or (inside and error <= tolerance * x) or high - low <= tolerance * high:
-            return Root(x + step if inside else x, slope * error if inside and slope > 0 else value, low, high, calls)
+            return Root(x + step if inside else x, slope * error if inside and slope > 0 else value, calls)
         # Every fourth call the bracket must have halved since the last check, or it is halved now.
         slow = calls % 4 == 0 and math.log(high / low) > width / 2
         width = math.log(high / low) if calls % 4 == 0 else width
@@ -87,8 +76,7 @@ def _step(value: float, slope: float, third: float, x: float) -> tuple[float, fl
     return newton + correction + 2 * correction * correction / newton, abs(correction * newton / x)
 
 
-# Residual at which functions of unit size count as solved.
-_SETTLED = 1e-8
+_SETTLED = 1e-8  # residual at which functions of unit size count as solved
 
 
 def root_of_decreasing(
@@ -96,14 +84,8 @@ def root_of_decreasing(
 ) -> Tensor:
     """Find the roots of many decreasing functions at once, by false position that halves a side kept twice (Illinois).
 
-    A function already negative at ``low`` has its root put there.
-
-    Args:
-        function: Elementwise, (...) -> (...).
-        low: Left ends, (...).
-        high: Right ends, (...), where the functions are negative.
-        at_high: Values at the right ends, where known.
-        steps: Calls of the function at most; 10 reach 1e-7 for functions without sharp bends.
+    The functions are negative at ``high`` (``at_high``, where known); one already negative at ``low`` has its root put
+    there. Ten steps reach 1e-7 for functions without sharp bends.
 
     Example:
         >>> round(root_of_decreasing(lambda x: 2 - x * x, torch.tensor([0.0]), torch.tensor([2.0])).item(), 5)
@@ -111,10 +93,8 @@ def root_of_decreasing(
     """
     at_low = function(low)
     at_high = function(high) if at_high is None else at_high
-    outside = at_low <= 0
-    kept_low = torch.zeros_like(outside)
-    kept_high = torch.zeros_like(outside)
-    middle = high
+    outside, middle = at_low <= 0, high
+    kept_low, kept_high = torch.zeros_like(outside), torch.zeros_like(outside)
     for _ in range(steps):
         middle = low + (high - low) * (at_low / (at_low - at_high).clamp(min=1e-300)).clamp(0, 1)
         value = function(middle)
@@ -130,10 +110,8 @@ def root_of_decreasing(
 
 # Numbers in a block: two such blocks stay in a processor's last cache. On a GPU blocks only bound the memory.
 _BLOCK, _GPU_BLOCK = 1 << 21, 1 << 26
-# Above this a scaled top logit leaves its differences too few digits: 8e-6 in float32.
-_LARGE = 128.0
-# Two to the minus this is zero in every type, and its cube is finite in every type.
-_FAR = 1e9
+_LARGE = 128.0  # above this a scaled top logit leaves its differences too few digits: 8e-6 in float32
+_FAR = 1e9  # two to the minus this is zero in every type, and its cube is finite in every type
 
 
 class TemperatureDerivatives(NamedTuple):
@@ -152,14 +130,11 @@ def temperature_derivatives(logits: Tensor, labels: Tensor, beta: float) -> Iter
     Works in the logits' own precision (float64 stays, the rest is float32).
     """
     n, k = logits.shape
-    dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
-    most = max(1, (_BLOCK if logits.device.type == "cpu" else _GPU_BLOCK) // k)
-    step = math.ceil(n / math.ceil(n / most))  # blocks of even size
-    memory = workspace(3, step * k, dtype, logits.device)
-    # Powers of two are a third faster than powers of e.
-    scale = beta * math.log2(math.e)
-    for start in range(0, n, step):
-        rows = slice(start, min(start + step, n))
+    dtype = working_dtype(logits)
+    blocks = row_blocks(n, (_BLOCK if logits.device.type == "cpu" else _GPU_BLOCK) // k)
+    memory = workspace(3, blocks[0].stop * k, dtype, logits.device)
+    scale = beta * math.log2(math.e)  # powers of two are a third faster than powers of e
+    for rows in blocks:
         label_gap, sums = _block_sums(logits[rows].to(dtype), labels[rows], scale, memory, careful=False)
         if not math.isfinite(float(sums[1].sum())):  # logits near the largest number of their type
             label_gap, sums = _block_sums(logits[rows].to(dtype), labels[rows], scale, memory, careful=True)
@@ -177,7 +152,7 @@ def temperature_derivatives(logits: Tensor, labels: Tensor, beta: float) -> Iter
 def _block_sums(
     logits: Tensor, labels: Tensor, scale: float, memory: Tensor, *, careful: bool
 ) -> tuple[Tensor, Tensor]:
-    """The label's logit minus the top one, (m,), and Σ_k p_k g_k^j for j = 0..3, g = scale x (logit - top), p = 2^g."""
+    """Return label minus top logit, (m,), and Σ_k p_k g_k^j for j = 0..3, with g = scale x (logit - top), p = 2^g."""
     layout = Layout.of(logits)
     gaps, powers, scratch = (layout.reuse(part) for part in memory)
     block = layout.lay_out(logits, out=scratch)
@@ -196,22 +171,17 @@ def _block_sums(
     return label_gap, sums
 
 
-# Samples of the first, cheap search.
-_FEW_SAMPLES = 500
-# Inverse temperatures tried where the loss is not convex: a third apart.
-_GRID = 65
-# Factor by which a temperature may differ from the logits' own spread.
-_REACH = 1e4
-# Relative error of the answer, and of the rough ones it starts from.
-_FINE, _ROUGH = 2e-6, 2e-3
-# Factor by which the minimum may differ from a given ``near``.
-_NEAR = 1.5
-# Closer to an end of the bracket than this is at the end.
-_INSIDE = 1 + 2e-3
+_FEW_SAMPLES = 500  # samples of the first, cheap search
+_GRID = 65  # inverse temperatures tried where the loss is not convex: a third apart
+_REACH = 1e4  # factor by which a temperature may differ from the logits' own spread
+_FINE, _ROUGH = 2e-6, 2e-3  # relative error of the answer, and of the rough ones it starts from
+_NEAR = 1.5  # factor by which the minimum may differ from a given ``near``
+_INSIDE = 1 + 2e-3  # closer to an end of the bracket than this is at the end
 # Logits that differ by more, or typically by less, than these are first scaled so that their cubes are finite.
 _WIDEST, _NARROWEST = 1e6, 1e-6
 # Powers of two that an inverse temperature may be, the largest difference of logits being about 1.
 _HOTTEST_POWER, _COLDEST_POWER = -14, 1060
+_ALL_EQUAL = "logits must differ within a sample for a temperature to matter; got samples of equal logits."
 
 
 class LossTerms(NamedTuple):
@@ -226,7 +196,7 @@ SampleLoss: TypeAlias = Callable[[Tensor], LossTerms]
 
 
 def log_loss(log_prob: Tensor) -> LossTerms:
-    """Return minus the log-probability."""
+    """``-ln p``."""
     return LossTerms(-log_prob, log_prob.new_full((), -1.0), log_prob.new_zeros(()))
 
 
@@ -239,20 +209,16 @@ def focal_loss(log_prob: Tensor, *, gamma: float) -> LossTerms:
     return LossTerms(-power * log_prob, first, second)
 
 
-@final
-@dataclass(frozen=True)
-class InverseTemperatureFit:
-    """The best inverse temperature, its certificate and bracket.
+class InverseTemperatureFit(NamedTuple):
+    """The best inverse temperature, and whether it is a minimum.
 
-    ``end`` is ``cold`` if sharper is always better (every prediction is right), ``hot`` if flatter is always better
-    (they are worse than guessing), else ``inside``.
+    At zero temperature sharper is always better (every prediction is right), at infinite temperature flatter is (they
+    are worse than guessing).
     """
 
     beta: float
     certificate: Certificate
-    low: float
-    high: float
-    end: Literal["interior", "zero_temperature", "infinite_temperature"]
+    end: Literal["interior", "zero_temperature", "infinite_temperature"] = "interior"
 
 
 def fit_inverse_temperature(
@@ -266,8 +232,7 @@ def fit_inverse_temperature(
     Args:
         logits: Shape (n, k), finite, not all alike.
         labels: Shape (n,).
-        loss: Loss as a function of the label's log-probability. The log-loss is convex; others only need their minimum
-            on all samples near that on a subsample.
+        loss: Loss of the label's log-probability; if not convex, its minimum must be near that on a subsample.
         near: Minimum for similar logits; the search then begins there, on all samples.
         span: The largest difference of any two logits, where it is known.
 
@@ -280,7 +245,10 @@ def fit_inverse_temperature(
         if beside is not None:
             return beside
     low, high = beta_range(logits)
-    if high <= _REACH / _NARROWEST and (_span(logits) if span is None else span) <= _WIDEST:
+    if span is None:
+        least, most = torch.aminmax(to_working_precision(logits))
+        span = float(most.double() - least.double())
+    if high <= _REACH / _NARROWEST and span <= _WIDEST:
         return search.between(low, high)
     scaled, power = _brought_to_size(logits, labels)
     best = _Search(scaled, labels, loss).between(1 / _REACH, _REACH)
@@ -301,7 +269,7 @@ def fit_with_pseudo_error(logits: Tensor, labels: Tensor) -> InverseTemperatureF
     runner_up = gaps.topk(2, dim=1).indices[:, 1]
     unit = -float(gaps.gather(1, runner_up[:, None]).mean())
     if unit == 0:
-        raise FitError("logits must differ within a sample for a temperature to matter; got samples of equal logits.")
+        raise FitError(_ALL_EQUAL)
     gaps = (gaps / unit).clamp(min=-_WIDEST)
     columns: list[float] = []
 
@@ -315,8 +283,7 @@ def fit_with_pseudo_error(logits: Tensor, labels: Tensor) -> InverseTemperatureF
     root = find_root(slopes, start=math.log(2 * n + 1), low=1 / _REACH, high=max(_REACH, 2.0 * n * k), tolerance=_FINE)
     slope = abs(slopes(root.value)[0])  # at the answer, which is a step beyond the last point evaluated
     certificate = Certificate(columns[0], slope, root.calls, 2.0 * (root.calls + 1))
-    best = InverseTemperatureFit(root.value, certificate, root.low, root.high, "interior")
-    return _in_the_unit_of(logits, best, -1 - math.log2(unit))
+    return _in_the_unit_of(logits, InverseTemperatureFit(root.value, certificate), -1 - math.log2(unit))
 
 
 class _Search:
@@ -325,28 +292,27 @@ class _Search:
     def __init__(self, logits: Tensor, labels: Tensor, loss: SampleLoss) -> None:
         self._logits, self._labels, self._loss = logits, labels, loss
         self._value, self._rounding = math.nan, 0.0
-        self._eps = torch.finfo(torch.float64 if logits.dtype == torch.float64 else torch.float32).eps
+        self._eps = torch.finfo(working_dtype(logits)).eps
 
     def _derivatives(self, logits: Tensor, labels: Tensor, beta: float) -> Sequence[float]:
         self._value, *slopes = _sums(logits, labels, self._loss, beta)
-        # Rounding of the logits can add this to the slope.
-        self._rounding = self._eps * abs(slopes[1]) * beta
+        self._rounding = self._eps * abs(slopes[1]) * beta  # what rounding of the logits can add to the slope
         return slopes
 
     def _certificate(self, root: Root, passes: float) -> Certificate:
         return Certificate(self._value, max(abs(root.residual), self._rounding), root.calls, passes)
 
-    def _on_all(self, beta: float) -> Sequence[float]:
-        return self._derivatives(self._logits, self._labels, beta)
+    def _root_on_all(self, start: float, low: float, high: float) -> Root:
+        derivatives = partial(self._derivatives, self._logits, self._labels)
+        return find_root(derivatives, start=start, low=low, high=high, tolerance=_FINE)
 
     def beside(self, near: float) -> InverseTemperatureFit | None:
         """Return the minimum close to a guess; None if it is not there."""
         low, high = near / _NEAR, near * _NEAR
-        root = find_root(self._on_all, start=near, low=low, high=high, tolerance=_FINE)
+        root = self._root_on_all(near, low, high)
         if not low * _INSIDE < root.value < high / _INSIDE:
             return None
-        certificate = self._certificate(root, root.calls)
-        return InverseTemperatureFit(root.value, certificate, root.low, root.high, "interior")
+        return InverseTemperatureFit(root.value, self._certificate(root, root.calls))
 
     def between(self, low: float, high: float) -> InverseTemperatureFit:
         """Return the minimum within a bracket, from growing subsamples."""
@@ -358,24 +324,21 @@ class _Search:
             if loss is not log_loss and not passes:
                 around, start = _around_the_lowest(*few, loss, low, high)
                 passes += _GRID * share
-            rough = find_root(
-                partial(self._derivatives, *few), start=start, low=around[0], high=around[1], tolerance=_ROUGH
-            )
+            derivatives = partial(self._derivatives, *few)
+            rough = find_root(derivatives, start=start, low=around[0], high=around[1], tolerance=_ROUGH)
             start, passes = rough.value, passes + rough.calls * share
-        root = find_root(self._on_all, start=start, low=around[0], high=around[1], tolerance=_FINE)
+        root = self._root_on_all(start, *around)
         if around != (low, high) and not around[0] * _INSIDE < root.value < around[1] / _INSIDE:
             # All samples have their minimum elsewhere than the subsample of the grid.
             passes += root.calls
-            root = find_root(self._on_all, start=root.value, low=low, high=high, tolerance=_FINE)
+            root = self._root_on_all(root.value, low, high)
         certificate = self._certificate(root, passes + root.calls)
         # A label that is not the top class has a probability of at most a half, however cold.
         one_wrong = float(loss(torch.tensor(math.log(0.5))).value) / len(logits)
-        end: Literal["interior", "zero_temperature", "infinite_temperature"] = "interior"
         if root.value * _INSIDE >= high or certificate.objective < one_wrong:
-            end = "zero_temperature"
-        elif root.value <= low * _INSIDE:
-            end = "infinite_temperature"
-        return InverseTemperatureFit(root.value, certificate, root.low, root.high, end)
+            return InverseTemperatureFit(root.value, certificate, "zero_temperature")
+        is_hot = root.value <= low * _INSIDE
+        return InverseTemperatureFit(root.value, certificate, "infinite_temperature" if is_hot else "interior")
 
 
 def beta_range(logits: Tensor) -> tuple[float, float]:
@@ -390,20 +353,15 @@ def beta_range(logits: Tensor) -> tuple[float, float]:
     return 0.5 / _REACH / max(wide, least), 0.5 / max(narrow, least) * _REACH
 
 
-def _span(logits: Tensor) -> float:
-    low, high = torch.aminmax(logits if logits.dtype == torch.float64 else logits.float())
-    return float(high.double() - low.double())
-
-
 def _brought_to_size(logits: Tensor, labels: Tensor) -> tuple[Tensor, int]:
-    """Logits in float64, times the power of two at which the best inverse temperature is about 1, and that power.
+    """Return float64 logits times the power of two at which the best inverse temperature is about 1, and that power.
 
     The slope of the log-loss increases, so a bisection over powers of two finds where it changes its sign.
     """
     gaps = logits.double() - logits.amax(dim=1, keepdim=True).double()
     widest = -float(gaps.min())
     if widest == 0:
-        raise FitError("logits must differ within a sample for a temperature to matter; got samples of equal logits.")
+        raise FitError(_ALL_EQUAL)
     power = -math.frexp(widest)[1]
     gaps = _times_power(gaps, power)  # in -1..0
     of_label = gaps.gather(1, labels[:, None])
@@ -426,7 +384,7 @@ def _times_power(values: Tensor, power: int) -> Tensor:
 
 def _in_the_unit_of(logits: Tensor, best: InverseTemperatureFit, power: float) -> InverseTemperatureFit:
     """Convert a fit for logits times a power of two to the logits' unit; raise if their type cannot hold it."""
-    dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    dtype = working_dtype(logits)
     limits = torch.finfo(dtype)
     # Both the temperature and its inverse must be normal numbers.
     least, most = math.log2(max(limits.tiny, 1 / limits.max)), math.log2(min(limits.max, 1 / limits.tiny))
@@ -442,11 +400,7 @@ def _in_the_unit_of(logits: Tensor, best: InverseTemperatureFit, power: float) -
             f"10^{-sought * math.log10(2):.0f}. The logits are too {size}: multiply all of them by one number, so that "
             "those of a sample differ by 1 to 100."
         )
-
-    def in_unit(beta: float) -> float:
-        return 2.0 ** min(max(math.log2(beta) + power, -1074), 1023.9)
-
-    return replace(best, beta=2.0**sought, low=in_unit(best.low), high=in_unit(best.high))
+    return best._replace(beta=2.0**sought)
 
 
 def _subsamples(n: int, device: torch.device) -> Iterator[Tensor]:

@@ -9,20 +9,15 @@ from torch import Tensor
 
 Array: TypeAlias = NDArray[np.float64]
 Floats: TypeAlias = NDArray[np.floating]
-Indices: TypeAlias = NDArray[np.int64]
 Index: TypeAlias = NDArray[np.intp]
 
-# Scores closer than this, relative to their size and at least to 1, are ties: eight steps of float32.
-_TIE = 1e-6
+_TIE = 1e-6  # scores closer than this, relative to their size and at least to 1, are ties: eight steps of float32
 # Passes that pool all falling neighbours are fast while they pool many; a sequential algorithm does the rest.
 _WORTH_A_PASS = 0.9
 
 
 class Blocks(NamedTuple):
-    """Neighbouring scores that share a value, in rising order; all (b,), float64.
-
-    The scores are exact up to the last bit of the type they came in.
-    """
+    """Neighbouring scores that share a value, in rising order, exact but for the last bit; all (b,), float64."""
 
     low: Tensor  # lowest score
     high: Tensor  # highest score
@@ -31,7 +26,6 @@ class Blocks(NamedTuple):
 
     @property
     def mean(self) -> Tensor:
-        """Share of hits, (b,)."""
         return self.hits / self.rows
 
     @property
@@ -52,9 +46,7 @@ def tie_blocks(scores: Tensor, hit: Tensor) -> Blocks:
 
 
 def isotonic_blocks(scores: Tensor, hit: Tensor) -> Blocks:
-    """Return the blocks of the non-decreasing least-squares fit; their means are its values, strictly rising.
-
-    Scores and hits are as for :func:`tie_blocks`.
+    """Return the blocks of the non-decreasing least-squares fit to hits at scores; their means rise strictly.
 
     Example:
         >>> scores, hit = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([False, True, False, True])
@@ -63,11 +55,11 @@ def isotonic_blocks(scores: Tensor, hit: Tensor) -> Blocks:
     """
     rising, starts, count, hits = _tied(scores, hit)
     pooled = pool_falling(count, hits)
-    return _blocks(rising, starts[pooled], _sums(count, pooled), _sums(hits, pooled), scores.device)
+    return _blocks(rising, starts[pooled], np.add.reduceat(count, pooled), np.add.reduceat(hits, pooled), scores.device)
 
 
 def pool_falling(count: Floats, total: Floats) -> Index:
-    """Return where the blocks of the isotonic fit start, (b,), given weights (m,) above 0 and weighted values (m,).
+    """Return where the blocks of the isotonic fit start, (b,), given weights above 0 and weighted values, (m,) each.
 
     Example:
         >>> pool_falling(np.array([1.0, 1.0, 2.0]), np.array([0.0, 1.0, 1.0]))
@@ -80,7 +72,7 @@ def pool_falling(count: Floats, total: Floats) -> Index:
         kept = np.append(0, np.flatnonzero(mean[1:] > mean[:-1]) + 1)
         slow = len(kept) > _WORTH_A_PASS * len(count)
         if len(kept) < len(count):
-            starts, count, total = starts[kept], _sums(count, kept), _sums(total, kept)
+            starts, count, total = starts[kept], np.add.reduceat(count, kept), np.add.reduceat(total, kept)
         if slow:
             break
     mean = total / count
@@ -93,7 +85,7 @@ def pool_falling(count: Floats, total: Floats) -> Index:
 
 
 def _tied(scores: Tensor, hit: Tensor) -> tuple[Floats, Index, Floats, Floats]:
-    """Scores in rising order; where each group of ties starts among them, its number of samples and of hits."""
+    """Return scores in rising order; where each group of ties starts among them, its number of samples and of hits."""
     rising, hits = _sorted(scores.cpu().numpy(), hit.cpu().numpy())
     starts = _starts_of_ties(rising)
     ends = np.append(starts[1:], len(rising))
@@ -102,7 +94,7 @@ def _tied(scores: Tensor, hit: Tensor) -> tuple[Floats, Index, Floats, Floats]:
 
 
 def _sorted(scores: Floats, hit: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.signedinteger]]:
-    """Scores in rising order, and their hits as 0 and 1.
+    """Return scores in rising order, and their hits as 0 and 1.
 
     Sorting numbers alone is several times faster than an indirect sort of two columns. So the hit is stored in the last
     bit of its score, which then sorts as an integer; that bit is far below what counts as a tie.
@@ -144,10 +136,6 @@ def _tolerance(scores: Floats) -> Floats:
     return np.maximum(np.abs(scores), 1) * np.asarray(_TIE, dtype=scores.dtype)
 
 
-def _sums(values: Floats, starts: Index) -> Floats:
-    return np.add.reduceat(values, starts)
-
-
 def _blocks(rising: Floats, starts: Index, count: Floats, hits: Floats, device: torch.device) -> Blocks:
     ends = np.append(starts[1:], len(rising)) - 1
     columns = (rising[starts], rising[ends], count, hits)
@@ -155,14 +143,11 @@ def _blocks(rising: Floats, starts: Index, count: Floats, hits: Floats, device: 
 
 
 def fits_with_one_more(count: Array, hits: Array) -> tuple[Array, Array]:
-    """Return the isotonic fit at each of m distinct scores once a sample is added there: a miss, or a hit, (m,) each.
+    """Return the isotonic fit at each of m rising scores once a sample is added there: a miss, or a hit, (m,) each.
 
-    A hit added between two scores is fitted as if added at the upper one, a miss as at the lower one; above all scores
-    a hit is fitted 1, below all a miss 0. Both columns are rising.
-
-    Args:
-        count: Samples at each score, scores rising, (m,).
-        hits: Number of hits among them, (m,).
+    ``count`` are the samples at each score, ``hits`` the hits among them. A hit added between two scores is fitted as
+    if added at the upper one, a miss as at the lower one; above all scores a hit is fitted 1, below all a miss 0. Both
+    columns are rising.
 
     Example:
         >>> fits_with_one_more(np.array([1.0, 1.0, 1.0]), np.array([0.0, 0.0, 1.0]))
@@ -181,7 +166,7 @@ class _Corners(NamedTuple):
 
     across: Array
     up: Array
-    next: Indices
+    next: Index
 
 
 def _with_hit(count: Array, hits: Array) -> Array:
@@ -203,14 +188,14 @@ def _with_hit(count: Array, hits: Array) -> Array:
     return fit
 
 
-def _runs(count: Array, hits: Array) -> tuple[Indices, Indices]:
-    """Which run each score is in, and where each run starts; scores with hits and misses are runs of their own."""
+def _runs(count: Array, hits: Array) -> tuple[Index, Index]:
+    """Return which run each score is in, and where each starts; scores with hits and misses are runs of their own."""
     kind = np.where(hits == 0, 0, np.where(hits == count, 1, 2))
     begins = np.concatenate([[True], (kind[1:] != kind[:-1]) | (kind[1:] == 2)])
     return np.cumsum(begins) - 1, np.flatnonzero(begins)
 
 
-def _next_to_the_left(across: Array, up: Array) -> Indices:
+def _next_to_the_left(across: Array, up: Array) -> Index:
     """Return the previous corner of the lower hull of points 0..j, for every j; the first is its own."""
     xs, ys = across.tolist(), up.tolist()
     previous = [0] * len(xs)
@@ -226,8 +211,8 @@ def _next_to_the_left(across: Array, up: Array) -> Indices:
     return np.array(previous)
 
 
-def _touching(left_part: _Corners, right_part: _Corners, left: Indices, right: Indices) -> tuple[Array, Indices]:
-    """Slopes and right corners of lines that touch both parts from below, searched outwards from the given corners."""
+def _touching(left_part: _Corners, right_part: _Corners, left: Index, right: Index) -> tuple[Array, Index]:
+    """Return slopes and right corners of lines that touch both parts from below, searched outwards from corners."""
     left, right = left.copy(), right.copy()
     moving = np.arange(len(left))
     while len(moving):
@@ -248,13 +233,10 @@ def _touching(left_part: _Corners, right_part: _Corners, left: Indices, right: I
 
 
 def equal_mass_starts(up_to: Tensor, n_bins: int) -> Tensor:
-    """Return where bins of even size start among distinct scores, (b,): each cut lies between the two nearest its rank.
+    """Return where bins of even size start among distinct scores, (b,), given the samples up to each, (m,).
 
-    Without ties the bins differ in size by at most one sample. With ties there can be fewer bins, but none is empty.
-
-    Args:
-        up_to: Samples up to each distinct score, rising, (m,).
-        n_bins: The most bins.
+    Each cut lies between the two scores nearest its rank. Without ties the bins differ in size by at most one sample.
+    With ties there can be fewer bins, but none is empty.
 
     Example:
         >>> equal_mass_starts(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), 3).tolist()
@@ -276,10 +258,8 @@ def equal_mass_edges(scores: Tensor, n_bins: int) -> Tensor:
 
 
 _MOST_ROUNDS = 10_000
-# Nats per sample that a round must gain, or it is the last.
-_WORTH_A_ROUND = 1e-12
-# Beyond this the exponential of a float64 would underflow.
-_SUREST = 500.0
+_WORTH_A_ROUND = 1e-12  # nats per sample that a round must gain, or it is the last
+_SUREST = 500.0  # beyond this the exponential of a float64 would underflow
 
 
 class InformativeBins(NamedTuple):
@@ -290,11 +270,9 @@ class InformativeBins(NamedTuple):
 
 
 def informative_bins(rising: NDArray[np.floating], n_bins: int) -> InformativeBins:
-    """Cut log-odds into bins that keep as much information about the label as rounds from a good start reach.
+    """Cut rising log-odds, (n,), into bins that keep as much information about the label as rounds from a start reach.
 
-    Args:
-        rising: Log-odds in rising order, (n,).
-        n_bins: The most bins; fewer if there are fewer distinct numbers, since no bin is left empty.
+    There are fewer bins if there are fewer distinct numbers, since no bin is left empty.
 
     Example:
         >>> informative_bins(np.array([-4.0, -3.9, -0.1, 0.1, 5.0]), 3).edges.round(1)
@@ -315,7 +293,7 @@ def informative_bins(rising: NDArray[np.floating], n_bins: int) -> InformativeBi
 
 
 def _edges_between(phi: Array) -> Array:
-    """Log-odds with equal loss in the bins below and above: σ(s) ln σ(φ) + σ(-s) ln σ(-φ) is the same for both."""
+    """Return log-odds with equal loss, σ(s) ln σ(φ) + σ(-s) ln σ(-φ), in the bins below and above."""
     of_miss, of_hit = np.diff(np.logaddexp(0, phi)), -np.diff(np.logaddexp(0, -phi))
     differ = (of_miss > 0) & (of_hit > 0)  # else φ differ by rounding only
     ratio = np.divide(of_miss, of_hit, out=np.ones_like(phi[1:]), where=differ)
@@ -338,20 +316,20 @@ class _Diagram:
         share = np.arange(1, n_bins) / n_bins * self.weight[-1]
         return self.rising[np.searchsorted(self.weight, share).clip(max=len(self.rising) - 1)]
 
-    def cut(self, edges: Array) -> tuple[Array, NDArray[np.intp]]:
-        """Edges with samples on either side of each, and the number of samples up to each."""
+    def cut(self, edges: Array) -> tuple[Array, Index]:
+        """Return the edges with samples on either side, and the number of samples up to each."""
         edges = np.maximum.accumulate(edges)  # rounding may have swapped edges of nearly equal bins
         cuts = np.searchsorted(self.rising, edges, side="right")
         parts = (np.diff(cuts, prepend=0) > 0) & (cuts < len(self.rising))
         return edges[parts], cuts[parts]
 
-    def in_bins(self, cuts: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Expected hits and misses in each bin."""
+    def in_bins(self, cuts: Index) -> tuple[Array, Array]:
+        """Return expected hits and misses in each bin."""
         ends = np.concatenate([[0], cuts, [len(self.rising)]])
         return np.diff(self.hits_below[ends]), -np.diff(self.misses_above[ends])
 
 
 def _minus_entropy(hits: Array, misses: Array) -> float:
-    """Negative entropy of the label within the bins, in nats, summed over the samples."""
+    """Return the negative entropy of the label within the bins, in nats, summed over the samples."""
     rows = hits + misses
     return float((hits * np.log(hits / rows) + misses * np.log(misses / rows)).sum())

@@ -33,7 +33,6 @@ class Targets(NamedTuple):
     miss: Tensor  # (c,), float64
 
     def lines(self, lines: Tensor) -> "Targets":
-        """Return the targets of some lines."""
         return Targets(self.labels, self.classes[lines], self.hit[lines], self.miss[lines])
 
     def of(self, lines: Tensor, rows: slice) -> Tensor:
@@ -53,23 +52,18 @@ class LogisticFit(NamedTuple):
     steps: int
     passes: float
 
-    def columns(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Return the fields with a line for each regression."""
+    def columns(self) -> tuple[Tensor, ...]:  # with a line for each regression
         return self.weights, self.converged, self.separable, self.objective, self.gradient
 
     def certificate(self) -> Certificate:
-        """Return the mean objective, and the largest gradient of all regressions."""
         return Certificate(float(self.objective.mean()), float(self.gradient.max()), self.steps, self.passes)
 
 
 def fit_logistic(scores: Tensor, targets: Targets, features: Features, *, active: Tensor | None = None) -> LogisticFit:
-    """Fit weights w that minimise the mean log-loss of ``sigmoid(w · features(score))``, for each line of scores.
+    """Fit weights w that minimise the mean log-loss of ``sigmoid(w · features(score))`` for each line of scores (c, n).
 
-    Args:
-        scores: Shape (c, n), finite.
-        targets: In 0..1. Where they are 0 and 1 and the features separate them there is no optimum.
-        features: Features that all regressions share.
-        active: Which features a line may use, bool (c, d); all by default. The weights of the others are 0.
+    Where the targets are 0 and 1 and the features separate them there is no optimum. ``active``, bool (c, d), are the
+    features that a line may use, all by default; the weights of the others are 0.
     """
     every = scores.shape[1] // _SUBSAMPLE
     rough = None
@@ -107,18 +101,15 @@ class _Problem:
     def __init__(self, scores: Tensor, targets: Targets, features: Features, active: Tensor | None) -> None:
         self.scores, self.targets, self._features = scores, targets, features
         self.size = features(scores[:1, :1].double()).shape[1]
-        self._used = active if active is not None else torch.ones(len(scores), self.size, dtype=torch.bool)
-        self._used = self._used.to(device=scores.device)[..., None].double()
-        self._set_coordinates()
-
-    def _set_coordinates(self) -> None:
+        used = torch.ones(len(scores), self.size) if active is None else active
+        self._used = used.to(device=scores.device)[..., None].double()
         lines = torch.arange(len(self.scores), device=self.scores.device)
         moments = torch.zeros(len(lines), self.size, self.size, dtype=torch.float64, device=self.scores.device)
         along = torch.zeros(len(lines), self.size, dtype=torch.float64, device=self.scores.device)
         n = self.scores.shape[1]
-        for rows, features in self._blocks(lines):
-            moments += features @ features.mT / n
-            along += (features @ self.scores[:, rows, None].double())[..., 0] / n
+        for rows, block in self._blocks(lines):
+            moments += block @ block.mT / n
+            along += (block @ self.scores[:, rows, None].double())[..., 0] / n
         size = moments.diagonal(dim1=1, dim2=2).sqrt()
         inverse = torch.where(size > 0, 1 / size, 0.0)
         variance, directions = torch.linalg.eigh(moments * inverse[:, :, None] * inverse[:, None, :])
@@ -130,11 +121,10 @@ class _Problem:
         self._idle = torch.diag_embed((~kept).double())  # keeps redundant directions fixed
 
     def outwards(self, point: Tensor) -> Tensor:
-        """Weights of the features themselves, (c, d)."""
+        """Return the weights of the features themselves, (c, d)."""
         return (self._out @ point[..., None])[..., 0]
 
     def inwards(self, weights: Tensor) -> Tensor:
-        """Apply the inverse of :meth:`outwards`."""
         return (self._in @ weights[..., None])[..., 0]
 
     def evaluate(self, lines: Tensor, point: Tensor) -> _Pass:
@@ -168,7 +158,7 @@ class _Problem:
 
 
 def _sum_of_logs(values: Tensor) -> Tensor:
-    """Sum of the logarithms of numbers in 1/2..1, (c, m) -> (c,): of products of 512, as logarithms are slow."""
+    """Sum the logarithms of numbers in 1/2..1, (c, m) -> (c,): of products of 512, as logarithms are slow."""
     whole = values.shape[1] // 512 * 512
     products = values[:, :whole].unflatten(1, (-1, 512)).prod(dim=2)
     return products.log().sum(dim=1) + values[:, whole:].prod(dim=1).log()

@@ -11,8 +11,7 @@ from calibrant.numerics.softmax import to_working_precision
 
 Closeness: TypeAlias = Literal["exp_mean_distance", "mean_exp_square"]
 
-# Numbers that a block of samples may need at once.
-_BLOCK = 1 << 24
+_BLOCK = 1 << 24  # numbers that a block of samples may need at once
 
 
 def unit_rows(features: Tensor) -> Tensor:
@@ -24,15 +23,10 @@ def unit_rows(features: Tensor) -> Tensor:
 
 
 def nearest_distances(points: Tensor, reference: Tensor, neighbours: int, *, skip: Tensor | None = None) -> Tensor:
-    """Return Euclidean distances to the nearest rows of the reference, rising, (m, neighbours).
+    """Return Euclidean distances of points (m, d) to the nearest rows of the reference (r, d), rising, (m, neighbours).
 
-    They are ranked by inner products and then measured by differences, which keep their digits however close.
-
-    Args:
-        points: Shape (m, d).
-        reference: Shape (r, d), of the same type.
-        neighbours: Number of neighbours, at most r; at most r - 1 if a row is skipped.
-        skip: Row of the reference that is the point itself and no neighbour, (m,).
+    They are ranked by inner products and then measured by differences, which keep their digits however close. ``skip``,
+    (m,), is the row of the reference that is the point itself and no neighbour.
     """
     # |a - b|² = |a|² - 2 (a·b - |b|²/2), and |a|² is the same for all b.
     nearness = torch.addmm(reference.square().sum(dim=1) / -2, points, reference.T)
@@ -52,10 +46,8 @@ def proximity(
 ) -> Tensor:
     """Return how close each row lies to its nearest neighbours, in 0..1, (m,): 1 where they are all the same point.
 
-    The features are divided by their lengths first.
-
     Args:
-        features: Shape (m, d), finite.
+        features: Shape (m, d), finite; divided by their lengths first.
         reference: Rows to search for neighbours, (r, d); by default the features themselves, each row without itself.
         neighbours: Number of neighbours, at least 1.
         closeness: exp(−mean distance), as in the paper's text, or the mean of exp(−distance²), as in its public code.

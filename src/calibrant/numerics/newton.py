@@ -13,33 +13,20 @@ from calibrant.errors import FitError
 
 
 class Certificate(NamedTuple):
-    """Where a minimiser stopped.
+    """Where a minimiser stopped."""
 
-    Args:
-        objective: The value reached, as a mean over the samples, penalties included.
-        gradient: Largest absolute entry of its gradient there, or a bound on it after a last step that was not
-            evaluated; 0 at an exact optimum.
-        steps: Iterations taken.
-        passes: How often all samples were read; a subsample counts for its share.
-    """
-
-    objective: float
-    gradient: float
+    objective: float  # a mean over the samples, penalties included
+    gradient: float  # largest absolute entry, or a bound on it after a last step that was not evaluated
     steps: int
-    passes: float
+    passes: float  # how often all samples were read; a subsample counts for its share
 
 
 Preconditioner: TypeAlias = Callable[[Tensor], Tensor]
 
-_MAX_INNER = 500
-# Shortest step tried, relative to Newton's.
-_SHORTEST = 1e-9
-# Half the squared Newton decrement, the predicted decrease, below which double precision is needed.
-_COARSE_FALL = 1e-4
-# Rounding in a comparison of two values, in single and in double precision.
-_COARSE_NOISE, _NOISE = 1e-6, 1e-13
-# Inner steps beyond which a better preconditioner pays.
-_MANY_INNER = 20
+_MAX_INNER, _MANY_INNER = 500, 20  # inner steps at most, and beyond which a better preconditioner pays
+_SHORTEST = 1e-9  # shortest step tried, relative to Newton's
+_COARSE_FALL = 1e-4  # predicted decrease (half the squared Newton decrement) below which double precision is needed
+_COARSE_NOISE, _NOISE = 1e-6, 1e-13  # rounding in a comparison of two values, in single and in double precision
 # Largest move of a parameter in the last step of a converged fit; the move, repeated so many times while the gradient
 # is negligible, of a diverging one; and steps allowed after the gradient is small enough.
 _STILL, _FAR, _FAR_TIMES, _PATIENCE = 1e-3, 0.1, 3, 5
@@ -54,13 +41,11 @@ class Point(NamedTuple):
 
 
 class Convex(Protocol):
-    """A function to minimise. Curvature is that of the point evaluated last."""
+    """A function to minimise, exact in double precision, or else in single. Curvature is that of the last point."""
 
-    def value_and_gradient(self, theta: Tensor, *, exact: bool) -> Point:
-        """Evaluate in double or in single precision."""
+    def value_and_gradient(self, theta: Tensor, *, exact: bool) -> Point: ...
 
-    def hessian_product(self, direction: Tensor) -> Tensor:
-        """Return the Hessian times a direction; single precision is enough."""
+    def hessian_product(self, direction: Tensor) -> Tensor: ...
 
     def preconditioner(self, *, strong: bool) -> Preconditioner:
         """Return an approximate inverse of the Hessian: a cheap one, or a strong one that costs more to build."""
@@ -80,25 +65,16 @@ class Minimum(NamedTuple):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Options of the minimiser.
+    """Options of the minimiser."""
 
-    Args:
-        size: By how much a unit of each parameter changes a logit; broadcasts to the parameters. Gradients are measured
-            in these units.
-        tolerance: Largest entry of the gradient at the end.
-        negligible: Gradient so small that parameters which still move far are diverging.
-        loose: Relative residual at which the conjugate gradients of the first steps stop: larger where a Hessian
-            product costs much beside an evaluation.
-        steps: Newton steps at most.
-        coarse: Whether single precision is enough at the end.
-    """
-
-    size: Tensor
-    tolerance: float
-    negligible: float = 0.0
+    size: Tensor  # by how much a unit of each parameter changes a logit: the unit of gradients
+    tolerance: float  # largest entry of the gradient at the end
+    negligible: float = 0.0  # gradient so small that parameters which still move far are diverging
+    # Relative residual at which the conjugate gradients of the first steps stop: larger where a Hessian product costs
+    # much beside an evaluation.
     loose: float = 0.3
-    steps: int = 100
-    coarse: bool = False
+    steps: int = 100  # at most
+    coarse: bool = False  # single precision is enough at the end
 
 
 def minimise(function: Convex, start: Tensor, settings: Settings) -> Minimum:
@@ -227,8 +203,7 @@ def _newton_direction(
     return direction, inner
 
 
-# Cosine between a step and its change of gradient below which the curvature along it is not used.
-_LEAST_CURVATURE = 1e-10
+_LEAST_CURVATURE = 1e-10  # cosine between a step and its change of gradient below which the pair is not used
 
 
 @final
@@ -262,8 +237,7 @@ class CurvatureMemory:
     def direction(self, gradient: Tensor, *, ridge: float) -> Tensor | None:
         """Return the step to the minimum of the quadratic that fits the memory, (p,); None if nothing fits.
 
-        ``gradient`` is that of the function with its penalty, (p,); ``ridge`` the penalty's curvature in every
-        direction.
+        ``gradient`` includes the penalty's, (p,); ``ridge`` is the penalty's curvature in every direction.
         """
         pairs = [
             (step, change + ridge * step, float(step @ change + ridge * (step @ step)))
@@ -289,15 +263,11 @@ class CurvatureMemory:
         return {"steps": torch.stack(self._steps), "changes": torch.stack(self._changes)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Replace the memory by a saved one."""
-        self._steps = list(state["steps"]) if "steps" in state else []
-        self._changes = list(state["changes"]) if "changes" in state else []
+        self._steps, self._changes = list(state.get("steps", ())), list(state.get("changes", ()))
 
 
-# Relative gain of a step below which rounding takes over.
-_NO_GAIN = 1e-15
-# Multiple of the tolerance that is accepted where steps gain nothing any more.
-_SLACK = 100.0
+_NO_GAIN = 1e-15  # relative gain of a step below which rounding takes over
+_SLACK = 100.0  # multiple of the tolerance that is accepted where steps gain nothing any more
 
 
 def quasi_newton(
@@ -314,8 +284,7 @@ def quasi_newton(
         function: Returns its value, a single number, and its gradient, (p,), both float64; one call is one pass.
         start: Shape (p,), float64.
         least: Lower bound on every parameter, or None.
-        tolerance: Largest entry of the gradient at which the search stops; entries at a bound count only if they point
-            inwards.
+        tolerance: Largest entry of the gradient at the end; entries at a bound count only if they point inwards.
         max_steps: Steps allowed.
 
     Raises:

@@ -11,14 +11,23 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+_WORTH_THREADS = 1 << 15  # below this length torch does not divide a column among threads, either
+
+
+def working_dtype(values: Tensor) -> torch.dtype:
+    """Return float64 for that, else float32: halves have too few digits, and integers none after the point."""
+    return torch.float64 if values.dtype == torch.float64 else torch.float32
+
 
 def to_working_precision(values: Tensor) -> Tensor:
-    """Return float64 unchanged, all else as float32: halves have too few digits, and integers none after the point."""
-    return values if values.dtype == torch.float64 else values.float()
+    """Convert to :func:`working_dtype`."""
+    return values.to(working_dtype(values))
 
 
-# Below this length torch does not divide a column among threads, either.
-_WORTH_THREADS = 1 << 15
+def row_blocks(n: int, most: int) -> list[slice]:
+    """Divide n samples into blocks of even size, of at most this many."""
+    step = math.ceil(n / math.ceil(n / max(1, most)))
+    return [slice(start, min(start + step, n)) for start in range(0, n, step)]
 
 
 def argmax_rows(values: Tensor) -> Tensor:
@@ -139,7 +148,7 @@ _kept = threading.local()
 def workspace(parts: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return uninitialised memory of shape (parts, size), valid until this thread asks again.
 
-    On a CPU it is kept between calls (24 MB for float32 as this library uses it); a GPU's allocator does that itself.
+    On a CPU it is kept between calls (24 MB for float32 as used here); a GPU's allocator does that itself.
     """
     if device.type != "cpu":
         return torch.empty(parts, size, dtype=dtype, device=device)
@@ -175,13 +184,11 @@ def top_leads(values: Tensor, *, relative: float, absolute: float, most: float) 
     return True
 
 
-# Up to this many classes, on a CPU, a block is transposed.
-_FEW = 32
+_FEW = 32  # classes up to which a block is transposed, on a CPU
 
 
 @lru_cache(maxsize=1)
-def _cached_arange(n: int) -> Tensor:
-    """Return 0, 1, …, n - 1 on the CPU, kept because most blocks have one size. Not to be changed."""
+def _cached_arange(n: int) -> Tensor:  # not to be changed
     return torch.arange(n)
 
 
@@ -196,7 +203,6 @@ class Layout:
 
     @classmethod
     def of(cls, logits: Tensor) -> Self:
-        """Choose the layout for logits (n, k)."""
         n, k = logits.shape
         return cls(n, k, k <= _FEW and logits.device.type == "cpu")
 
@@ -221,8 +227,7 @@ class Layout:
         """Return flat positions of the entries of the given class of each sample, (n,)."""
         if self.transposed:
             return torch.add(_cached_arange(self.n), classes, alpha=self.n)
-        starts = torch.arange(0, self.n * self.k, self.k, device=classes.device)
-        return starts.add_(classes)
+        return torch.arange(0, self.n * self.k, self.k, device=classes.device).add_(classes)
 
     def of_places(self, places: Tensor) -> tuple[Tensor, Tensor]:
         """Return samples and classes of flat positions, int32: the inverse of :meth:`places`."""
@@ -256,10 +261,8 @@ class Layout:
 # Numbers in a block: few enough for a processor's last cache, many beside the cost of a call; on a GPU blocks bound
 # memory.
 _BLOCK, _GPU_BLOCK = 1 << 21, 1 << 26
-# Below this the sum of the other classes' exponentials has lost digits to underflow.
-_UNDERFLOW = 1e-30
-# Odds against the top class below which a float32 confidence has too few digits to give them.
-_DIGITS_LEFT = 2.0**-12
+_UNDERFLOW = 1e-30  # below this the sum of the other classes' exponentials has lost digits
+_DIGITS_LEFT = 2.0**-12  # odds against the top class below which a float32 confidence has too few digits to give them
 
 
 @final
@@ -296,46 +299,38 @@ class SoftmaxRows:
         normalised: The logits are logarithms of given probabilities. The confidence is then the given one, not one
             minus a sum of the others, so that samples with the same given confidence keep it.
         least: Smallest probability of a label that the log-loss counts; smaller ones are counted as this.
-
-    Attributes:
-        top: Class of the largest logit, the first on a tie, (n,).
-        rest: Sum of the others' exponentials, (n,).
-        log_odds: Log-odds of the top class, exact where the confidence rounds to 1, (n,).
-        label_gap: Label's logit minus top logit, (n,).
-        other_sums: Sum over the samples of every class's probability where it is not the top one, (k,), float64.
     """
 
     def __init__(
         self, logits: Tensor, labels: Tensor, wanted: Wanted, *, normalised: bool = False, least: float = 0.0
     ) -> None:
         n, k = logits.shape
-        dtype, device = torch.float64 if logits.dtype == torch.float64 else torch.float32, logits.device
+        dtype, device = working_dtype(logits), logits.device
         self.wanted, self._normalised = wanted, normalised
         self._most_nll = -math.log(least) if least else math.inf
-        self.top = torch.empty(n, dtype=torch.int64, device=device)
+        self.top = torch.empty(n, dtype=torch.int64, device=device)  # class of the largest logit, the first on a tie
+        # Sum of the others' exponentials; log-odds of the top class; label's logit minus the top one; all (n,).
         columns = torch.empty(5, n, dtype=dtype, device=device)
         self.rest, self.log_odds, self.label_gap, self._weighted_gap, self._squares = columns
-        self.other_sums = torch.zeros(k, dtype=torch.float64, device=device)
+        self.other_sums = torch.zeros(
+            k, dtype=torch.float64, device=device
+        )  # of probabilities that are not the top one
         self._others_above: list[tuple[Tensor, Tensor, Tensor]] = []
-        most = max(1, (_BLOCK if device.type == "cpu" else _GPU_BLOCK) // k)
-        step = math.ceil(n / math.ceil(n / most))  # blocks of even size
-        memory = workspace(3, step * k, dtype, device)
-        for start in range(0, n, step):
-            rows = slice(start, min(start + step, n))
+        blocks = row_blocks(n, (_BLOCK if device.type == "cpu" else _GPU_BLOCK) // k)
+        memory = workspace(3, blocks[0].stop * k, dtype, device)
+        for rows in blocks:
             self._pass(logits[rows].to(dtype), labels[rows], rows, memory)
 
     def _pass(self, logits: Tensor, labels: Tensor, rows: slice, memory: Tensor) -> None:
         layout = Layout.of(logits)
         scratch, gaps, others = (layout.reuse(part) for part in memory)
         block = layout.lay_out(logits, out=scratch)
-
         highest, top = layout.largest(block)
         self.top[rows] = top
         torch.sub(block, layout.broadcastable(highest), out=gaps)
         torch.index_select(gaps.view(-1), 0, layout.places(labels), out=self.label_gap[rows])
         torch.exp(gaps, out=others)
         others.view(-1).index_fill_(0, layout.places(top), 0.0)
-
         rest = self.rest[rows]
         layout.sum_classes(others, rest)
         if self._normalised:
@@ -360,17 +355,14 @@ class SoftmaxRows:
 
     @cached_property
     def confidence(self) -> Tensor:
-        """The largest probability, (n,)."""
         return (self.rest + 1).reciprocal_()
 
     @cached_property
-    def log_total(self) -> Tensor:
-        """Log of the sum of all exponentials, (n,)."""
+    def log_total(self) -> Tensor:  # log of the sum of all exponentials
         return self.rest.log1p()
 
     @cached_property
     def label_probability(self) -> Tensor:
-        """Probability of the label, (n,)."""
         return self.label_gap.exp().mul_(self.confidence)
 
     def nll(self) -> Tensor:

@@ -20,14 +20,12 @@ from torch import Tensor
 
 from calibrant.errors import FitError, SeparableError
 from calibrant.numerics.newton import Certificate, Minimum, Point, Preconditioner, Settings, minimise
-from calibrant.numerics.softmax import columns_first, to_working_precision
+from calibrant.numerics.softmax import columns_first, row_blocks, to_working_precision
 
 # Numbers in a block, and samples at least, so that matrix products stay efficient. On a GPU only memory matters.
 _BLOCK, _GPU_BLOCK, _LEAST_ROWS = 1 << 17, 1 << 26, 512
-# Up to this many classes, on a CPU, the inputs are transposed.
-_FEW = 32
-# A sample with less loss has its label ahead of all other classes, also in single precision.
-_RIGHT = 0.999 * math.log(2)
+_FEW = 32  # classes up to which the inputs are transposed, on a CPU
+_RIGHT = 0.999 * math.log(2)  # a sample with less loss has its label ahead, also in single precision
 
 
 class Ridge(NamedTuple):
@@ -46,10 +44,10 @@ class AffineLoss(ABC):
     Args:
         inputs: Shape (n, k).
         labels: Shape (n,).
-        penalty: Weight of the squared distance of each parameter from ``centre``, shape (k, c).
+        penalty: Weight of the squared distance of each parameter from ``centre``, (k, c).
         centre: Shape (k, c).
-        level: A number added to a whole column of theta may change nothing but the penalty. These are the weights, (k,
-            c), by which a column should then have a mean of zero, less the centre; 0 for other columns.
+        level: Weights, (k, c), by which a column less its centre should have a mean of zero, where a number added to
+            the whole column changes nothing but the penalty; 0 for other columns.
     """
 
     def __init__(self, inputs: Tensor, labels: Tensor, penalty: Tensor, centre: Tensor, level: Tensor) -> None:
@@ -66,10 +64,9 @@ class AffineLoss(ABC):
         self.n, self.k = n, k
 
     @final
-    def value_and_gradient(self, theta: Tensor, *, exact: bool) -> Point:
-        """Evaluate in double or in single precision; sums over samples are float64."""
+    def value_and_gradient(self, theta: Tensor, *, exact: bool) -> Point:  # sums over samples are float64
         source, dtype = (self._inputs, torch.float64) if exact else (self._coarse, torch.float32)
-        working, self._moved = (theta * math.log2(math.e)).to(dtype), True
+        working, self._moved = (theta * math.log2(math.e)).to(dtype), True  # powers of two are a third faster
         total, gradient, separable = torch.zeros_like(theta[0, 0]), torch.zeros_like(theta), self._free
         for rows in self._blocks():
             inputs, labels = source[:, rows].to(dtype), self._labels[rows]
@@ -85,12 +82,10 @@ class AffineLoss(ABC):
         return Point(value, gradient / self.n + 2 * self._penalty * away, separable)
 
     @abstractmethod
-    def hessian_product(self, direction: Tensor) -> Tensor:
-        """Return the Hessian times a direction at the point evaluated last, (k, c)."""
+    def hessian_product(self, direction: Tensor) -> Tensor: ...
 
     @final
-    def preconditioner(self, *, strong: bool) -> Preconditioner:
-        """Return an approximate inverse of that Hessian that does not shift columns as a whole."""
+    def preconditioner(self, *, strong: bool) -> Preconditioner:  # does not shift columns as a whole
         solve = self._solver(strong=strong)
         return lambda residual: self._keep_level(solve(residual))
 
@@ -116,10 +111,9 @@ class AffineLoss(ABC):
         """Add to sums, (k, c), the sums over the samples of weights times the derivatives of the logits."""
 
     @final
-    def _blocks(self) -> Iterator[slice]:
-        most = max(_LEAST_ROWS, (_BLOCK if self._inputs.device.type == "cpu" else _GPU_BLOCK) // self.k)
-        step = math.ceil(self.n / math.ceil(self.n / most))  # blocks of even size
-        return (slice(start, min(start + step, self.n)) for start in range(0, self.n, step))
+    def _blocks(self) -> list[slice]:
+        most = (_BLOCK if self._inputs.device.type == "cpu" else _GPU_BLOCK) // self.k
+        return row_blocks(self.n, max(_LEAST_ROWS, most))
 
     @final
     def _coarse_blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -127,10 +121,7 @@ class AffineLoss(ABC):
 
 
 def _turn_to_probs(logits: Tensor, labels: Tensor) -> Tensor:
-    """Softmax over the classes in place, (k, m), and the loss of each sample, (m,).
-
-    The logits are in units of ln 2: powers of two are a third faster than powers of e.
-    """
+    """Apply the softmax to logits in units of ln 2 in place, (k, m), and return the loss of each sample, (m,)."""
     logits.sub_(logits.amax(dim=0))
     label_gap = logits.gather(0, labels[None])[0]
     total = logits.exp2_().sum(dim=0)
@@ -138,8 +129,7 @@ def _turn_to_probs(logits: Tensor, labels: Tensor) -> Tensor:
     return total.log2_().sub_(label_gap).mul_(math.log(2))
 
 
-# Curvature relative to the largest below which a direction is rounding.
-_FLAT = 1e-9
+_FLAT = 1e-9  # curvature relative to the largest below which a direction is rounding
 
 
 @final
@@ -175,18 +165,13 @@ class DiagonalLoss(AffineLoss):
         inverse = torch.linalg.inv(blocks) * size[:, :, None] * size[:, None, :]
         return lambda residual: (inverse @ residual[:, :, None])[:, :, 0]
 
-    def total_curvature(self) -> float:
-        """Return the curvature when all of w move together."""
+    def scalar_curvatures(self) -> Tensor:
+        """Return the curvature when all of w move together, and in each entry of b, (k + 1,)."""
         all_steeper = torch.tensor([1.0, 0.0]).to(self._penalty).expand(self.k, 2)
-        return float(self.hessian_product(all_steeper)[:, 0].sum())
+        together = self.hessian_product(all_steeper)[:, 0].sum()
+        return torch.cat([together[None], (self._alone - self._shared)[:, 1, 1] + 2 * self._penalty[:, 1]])
 
-    def bias_curvatures(self) -> Tensor:
-        """Return the curvature in each entry of b, (k,)."""
-        self._settle()
-        return (self._alone - self._shared)[:, 1, 1] + 2 * self._penalty[:, 1]
-
-    def _settle(self) -> None:
-        """Compute what the curvature needs from the probabilities of the last evaluation."""
+    def _settle(self) -> None:  # computes what the curvature needs from the last probabilities
         if not self._moved:
             return
         self._alone.zero_()
@@ -234,13 +219,9 @@ class ScalarLoss:
         return self._gather(self._wide.hessian_product(self._widen(direction)))
 
     def preconditioner(self, *, strong: bool) -> Preconditioner:
-        """Return the inverse of the diagonal; a stronger one is not needed."""
-        del strong
-        diagonal = torch.cat(
-            [self._wide.bias_curvatures().new_tensor([self._wide.total_curvature()]), self._wide.bias_curvatures()]
-        )
+        del strong  # the inverse of the diagonal is enough
+        diagonal = self._wide.scalar_curvatures()
         diagonal = diagonal.clamp(min=_FLAT * float(diagonal.max()) + torch.finfo(torch.float64).tiny)
-
         return lambda residual: self.levelled(residual / diagonal)
 
     def _widen(self, theta: Tensor) -> Tensor:
@@ -324,22 +305,18 @@ class MatrixLoss(AffineLoss):
 WeightShape: TypeAlias = Literal["number", "diagonal", "matrix"]
 Array: TypeAlias = NDArray[np.float64]
 
-# Largest entry of the mean gradient, inputs being of unit size.
-_TOLERANCE = 1e-8
-# Share of one misclassified sample's gradient, which would hold diverging parameters back.
-_LESS_THAN_A_SAMPLE = 0.05
+_TOLERANCE = 1e-8  # largest entry of the mean gradient, inputs being of unit size
+_LESS_THAN_A_SAMPLE = 0.05  # share of one misclassified sample's gradient, which would hold diverging parameters back
 # Spread relative to the largest below which a direction is rounding: a multiple of eps, and at least what a matrix of
 # products resolves.
 _ROUNDING, _LEAST_SPREAD = 16, 1e-7
 # The linear program that searches separating parameters: their number at most, margins added per round, rounds; and
 # how far below 0 a margin of 1 may round.
 _MOST_PARAMETERS, _MARGINS_AT_ONCE, _ROUNDS, _ROUNDED = 700, 2000, 12, 1e-7
-# Further steps for growing parameters where the samples were not shown to be separable.
-_MORE_STEPS = 200
+_MORE_STEPS = 200  # further steps for growing parameters where the samples were not shown to be separable
 # A fit on a sixteenth of the samples gives the start, if every class has so many samples per parameter there.
 _THINNED, _SAMPLES_PER_PARAMETER, _ROUGH = 16, 20, 1e-5
-# The smallest gradient that single precision resolves.
-_SINGLE = 1e-6
+_SINGLE = 1e-6  # the smallest gradient that single precision resolves
 
 
 class AffineFit(NamedTuple):
@@ -407,14 +384,8 @@ def _fit_matrix(
     initial = theta[:, :-1] * unit
     weight = (initial @ directions) * torch.where(kept, spread, 0.0)
     bias = theta[:, -1] + initial @ mean
-    fit = _fit(
-        centred @ (directions * inverse),
-        labels,
-        "matrix",
-        Ridge(),
-        torch.cat([weight, bias[:, None]], dim=1),
-        tolerance / 4,
-    )
+    start_there = torch.cat([weight, bias[:, None]], dim=1)
+    fit = _fit(centred @ (directions * inverse), labels, "matrix", Ridge(), start_there, tolerance / 4)
     left = directions[:, ~kept]
     weight = fit.weight * inverse @ directions.T + initial @ left @ left.T
     weight, bias = _in_gauge(weight / unit, fit.bias - weight @ mean, Ridge())
@@ -451,7 +422,7 @@ def _fit(
 def _rough(
     inputs: Tensor, labels: Tensor, shape: WeightShape, ridge: Ridge, theta: Tensor, settings: Settings
 ) -> tuple[Tensor, float]:
-    """Return a better start from a subsample, if that is large enough, and the passes over all samples that it cost."""
+    """Return a start from a subsample, if that is large enough, and the passes over all samples that it cost."""
     inputs, labels = inputs[::_THINNED], labels[::_THINNED]
     k, per_class = inputs.shape[1], inputs.shape[1] + 1 if shape == "matrix" else 2
     if torch.bincount(labels, minlength=k).min() < _SAMPLES_PER_PARAMETER * per_class:
@@ -495,13 +466,13 @@ def _separable(inputs: Tensor, labels: Tensor, shape: WeightShape, theta: Tensor
     hot = np.eye(k)[label]
 
     def margins_of(values: Array) -> Array:
-        """Logit of the label minus that of each class, (n, k); infinite for the label itself."""
+        """Return the logit of the label minus that of each class, (n, k); infinite for the label itself."""
         weight, bias = _unpack(torch.from_numpy(values).reshape(theta.shape), shape)
         logits = (x @ weight.numpy().T if shape == "matrix" else x * weight.numpy()) + bias.numpy()
         return np.where(hot > 0, np.inf, logits[np.arange(n), label][:, None] - logits)
 
     def rows_of(weights: Array, rows: NDArray[np.intp]) -> Array:
-        """Derivatives of weighted sums of some samples' logits in the parameters, (m, parameters)."""
+        """Return derivatives of weighted sums of some samples' logits in the parameters, (m, parameters)."""
         if shape == "number":
             return np.concatenate([(weights * x[rows]).sum(axis=1, keepdims=True), weights], axis=1)
         of_weight = weights[:, :, None] * (x[rows][:, None, :] if shape == "matrix" else x[rows][:, :, None])
@@ -560,7 +531,7 @@ def _unpack(theta: Tensor, shape: WeightShape) -> tuple[Tensor, Tensor]:
 
 
 def _in_gauge(weight: Tensor, bias: Tensor, ridge: Ridge) -> tuple[Tensor, Tensor]:
-    """Of all parameters that give the same probabilities, those that the module's docstring defines."""
+    """Choose, of all parameters that give the same probabilities, those that the module's docstring defines."""
     if ridge.bias == 0:
         bias = bias - bias.mean()
     if weight.ndim == 2 and ridge == ridge._replace(diagonal=0, off_diagonal=0):

@@ -26,10 +26,8 @@ _FOLDS = 5
 _UNSEEN = 0.5  # samples that are added, labelled with the runner-up
 _FINEST = -12.0  # the smallest expected share, even of a model that gives smaller probabilities
 _DECADE = 0.3  # nats that a factor of ten from the expected share costs
-# Numbers to choose on, within these limits on samples.
-_NUMBERS, _FEWEST, _MOST = 120_000, 1_000, 10_000
-# Newton steps, and the relative step that ends them.
-_STEPS, _FINE = 30, 1e-2
+_NUMBERS, _FEWEST, _MOST = 120_000, 1_000, 10_000  # numbers to choose on, within these limits on samples
+_STEPS, _FINE = 30, 1e-2  # Newton steps, and the relative step that ends them
 _MIN_BETA, _MAX_BETA = 1e-4, 1e4  # inverse temperatures
 _FOLD_RANGE = 4.0  # factor by which the inverse temperature of a fold may differ from that of all samples
 
@@ -58,7 +56,7 @@ def floored(logits: Tensor, share: Tensor) -> Tensor:
 
 
 def choose_share(log_probs: Tensor, labels: Tensor) -> float:
-    """Return the share of the uniform distribution that these samples call for; 0 for none.
+    """Return the share of the uniform distribution that samples (n, k) with labels (n,) call for; 0 for none.
 
     It is the median of the shares, weighted by the likelihood of the samples (the cross-validated log-loss of a
     temperature, in nats) and by a prior. With few samples the single lowest loss is luck; the median is not. Two
@@ -72,10 +70,6 @@ def choose_share(log_probs: Tensor, labels: Tensor) -> float:
 
     With fewer than ten samples, or none predicted wrong, it is 1 / (n + 1), the rule of succession. At most 10,000
     samples are used, drawn with a fixed seed.
-
-    Args:
-        log_probs: Finite, of probabilities that sum to one, (n, k).
-        labels: Shape (n,).
     """
     n, k = log_probs.shape
     order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
@@ -102,10 +96,7 @@ def choose_share(log_probs: Tensor, labels: Tensor) -> float:
 
 
 def _cross_validated(columns: Tensor, labels: Tensor, start: Tensor, n: int) -> tuple[float, Tensor]:
-    """Return the mean log-loss of samples (k, m) and the unseen one, at the inverse temperatures of other folds.
-
-    Also return the inverse temperature of all samples.
-    """
+    """Return the log-loss of samples (k, m) and the unseen one at the other folds' optima, and the optimum of all."""
     gaps = columns - columns.amax(dim=0)
     label_gap = gaps.gather(0, labels[None])[0]
     fold = torch.arange(len(labels), device=labels.device) % _FOLDS  # the samples are in random order

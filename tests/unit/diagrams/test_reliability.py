@@ -9,7 +9,7 @@ from calibrant.diagrams import classwise_reliability, reliability
 from calibrant.diagrams.calibration import binomial_range
 from calibrant.errors import InputError
 from calibrant.evidence import Estimate, estimate
-from calibrant.evidence.resampling import wilson_interval
+from calibrant.evidence.intervals import wilson_interval
 from calibrant.metrics import ECE, ece, sce, smece
 from calibrant.predictions import Predictions, TopLabel
 

@@ -10,7 +10,7 @@ from scipy import stats
 from calibrant import catalogue
 from calibrant.errors import InputError
 from calibrant.evidence import Difference, PairedBootstrap, difference, smallest_effect
-from calibrant.evidence.resampling import paired_p
+from calibrant.evidence.intervals import paired_p
 from calibrant.metrics import AUROC, ECE, NLL, Accuracy
 from calibrant.predictions import Predictions
 

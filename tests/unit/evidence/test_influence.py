@@ -9,7 +9,7 @@ from scipy import stats
 
 from calibrant import TopLabel
 from calibrant.evidence import estimate
-from calibrant.evidence.resampling import influence_interval, t_quantile, wilson_interval
+from calibrant.evidence.intervals import influence_interval, t_quantile, wilson_interval
 from calibrant.metrics import AUGRC, AURC, AUROC, EAURC, FPR95, AUPRError, AUPRSuccess
 from calibrant.metrics.states import RankedSamples
 

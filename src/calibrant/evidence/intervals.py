@@ -1,85 +1,14 @@
-"""Resampling of predictions, and intervals and p-values from it, by Wilson's score, or from influences.
-
-The bootstrap shows how a number would have varied with other samples from the same source. Consistency resampling shows
-what it would have been had the model been calibrated: labels are drawn from the model's own probabilities. Both work on
-states: ranked confidences for metrics of the top label, sums over groups of samples for the rest.
-
-Reference for consistency resampling: Bröcker & Smith (2007), Increasing the Reliability of Reliability Diagrams.
-"""
+"""Intervals and p-values: from resamples, by Wilson's score, or from the influence of every sample."""
 
 import math
-from collections.abc import Iterable, Iterator
-from functools import reduce
-from operator import or_
-from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from calibrant.metrics.base import Metric, RankMetric
-from calibrant.metrics.states import Ranked, Statistic, Sums
-from calibrant.numerics.softmax import TOP_LABEL
-from calibrant.predictions import Predictions
+from calibrant.metrics.states import Ranked
 
-_GROUPS = 256  # one more or less does not show in an interval, and their states fit in memory
-_CHUNK = 250  # resamples computed at a time, so that their states stay in cache
-
-
-class GroupDraws(NamedTuple):
-    """Samples assigned to groups, and groups drawn with replacement."""
-
-    group: Tensor  # (n,) the group of each sample
-    weights: Tensor  # (resamples, groups) how often each is drawn, float64
-
-
-def draw_groups(n: int, resamples: int, rng: np.random.Generator) -> GroupDraws:
-    """Assign n samples to groups at random, each to its own if they are few, and draw groups with replacement."""
-    groups = min(n, _GROUPS)
-    group = np.empty(n, dtype=np.int64)
-    group[rng.permutation(n)] = np.arange(n) % groups
-    weights = rng.multinomial(groups, np.full(groups, 1 / groups), size=resamples)
-    return GroupDraws(torch.from_numpy(group), torch.from_numpy(weights).double())
-
-
-def states_by_group(samples: Predictions, statistics: Iterable[Statistic], group: Tensor) -> dict[Statistic, Sums]:
-    """Gather the states of groups of samples, stacked, from one pass over the logits."""
-    statistics = tuple(statistics)
-    samples.softmax_rows(reduce(or_, (statistic.wanted for statistic in statistics), TOP_LABEL))
-    group = group.to(samples.logits.device)
-    return {statistic: statistic.by_group(samples, group) for statistic in statistics}
-
-
-def bootstrap_ranked(ranked: Ranked, place: Tensor, correct: Tensor, draws: GroupDraws) -> Iterator[Ranked]:
-    """Draw samples with replacement, some resamples at a time, given the place of each among the ranked ones, (n,)."""
-    m, groups = len(ranked.confidence), draws.weights.shape[1]
-    cell = (draws.group.to(place.device) * 2 + ~correct) * m + place
-    # A draw holds about n samples: counts below 2**24 add up exactly in float32, in half the time.
-    dtype = torch.float32 if len(correct) + groups < 2**24 else torch.float64
-    counts = torch.bincount(cell, minlength=2 * groups * m).to(dtype).view(groups, 2 * m)
-    for chunk in draws.weights.to(place.device, dtype).split(_CHUNK):
-        right, wrong = (chunk @ counts).double().chunk(2, dim=1)
-        yield Ranked(ranked.log_odds, ranked.confidence, right, wrong)
-
-
-def draw_correctness(ranked: Ranked, resamples: int, seed: int) -> Iterator[Ranked]:
-    """Draw correctness from the confidences, some resamples at a time."""
-    rng = np.random.default_rng([seed, 2])
-    total, confidence = ranked.total.long().tolist(), ranked.confidence.double().clamp(0, 1).tolist()
-    # Entry by entry: the setup of a binomial in numpy serves all draws of it.
-    drawn = np.stack([rng.binomial(n, p, size=resamples) for n, p in zip(total, confidence, strict=True)], axis=1)
-    for right in torch.from_numpy(drawn).to(ranked.right.device, torch.float64).split(_CHUNK):
-        yield Ranked(ranked.log_odds, ranked.confidence, right, ranked.total - right, shared_total=ranked.total)
-
-
-def draw_labels(block: Predictions, resamples: int, rng: np.random.Generator) -> Tensor:
-    """Draw labels from the predicted probabilities, (resamples, n)."""
-    cumulative = block.probs.double().cumsum(dim=1)
-    # Scaled by the last entry, which rounding leaves a hair off one: no draw can fall past the last class.
-    drawn = torch.from_numpy(rng.random((len(block), resamples))).to(cumulative.device) * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, drawn, right=True).clamp_(max=block.n_classes - 1).T
-
-
+LEVEL = 0.05  # significance level of every test
 _Z, _TAIL = 1.959963984540054, 0.025  # two-sided 95 %
 
 
