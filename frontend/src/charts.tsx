@@ -1,0 +1,164 @@
+/** The charts: sums in, SVG out. What hue shows is also shown by hatching, dashes or shape. */
+import { useId, useState } from "preact/hooks";
+import type { Bin } from "./bins";
+import type { Corp, Density, Risk } from "./data";
+import { Axes, band, Figure, heightOf, linear, logarithmic, MARGIN, number, path, percentTick, type Point, type Scale, share, whole } from "./plot";
+import type { ComponentChildren } from "preact";
+
+const STRIP = 34; // height of the histogram under the reliability diagram
+const FEW = 10; // samples below which a bin is drawn pale
+
+const inner = (width: number, height: number): [Point, Point] => [[MARGIN.left, width - MARGIN.right], [height - MARGIN.bottom, MARGIN.top]];
+const diagonal = (x: Scale, y: Scale) => <line class="diagonal" x1={x.at(0)} y1={y.at(0)} x2={x.at(1)} y2={y.at(1)} />;
+
+export function binWords(bin: Bin): string {
+  return `Confidence ${share(bin.low)} to ${share(bin.high)}: ${whole(Math.round(bin.count))} samples claim ${share(bin.confidence)} and are right ${share(bin.accuracy)} of the time`;
+}
+
+/** Accuracy in bins of confidence; hatched where it falls short, plain where it exceeds. Arrow keys walk the bins. */
+export function Reliability(props: { name: string; title: string; bins: Bin[]; alt: string; other?: Bin[]; below?: ComponentChildren }) {
+  const { bins, other } = props, id = useId(), [chosen, choose] = useState(-1);
+  const most = Math.max(...bins.map((bin) => bin.count)), n = bins.reduce((sum, bin) => sum + bin.count, 0);
+  const bin = bins[chosen] as Bin | undefined;
+  const walk = (event: KeyboardEvent) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -bins.length, End: bins.length }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    choose(Math.max(0, Math.min(bins.length - 1, (chosen < 0 && step > 0 ? -1 : chosen) + step)));
+  };
+  return (
+    <Figure name={props.name} title={props.title} alt={props.alt} onWalk={walk} onLeave={() => choose(-1)} below={<>
+      <p class="reading" aria-live="polite">{bin ? `${binWords(bin)}.` : "Hatched: less often right than claimed. Pale: within chance, or under 10 samples."}</p>{props.below}</>}>
+      {(width) => {
+        const height = heightOf(width), [across, up] = inner(width, height);
+        const x = linear([0, 1], across, percentTick), y = linear([0, 1], [up[0] - STRIP, up[1]], percentTick);
+        return (
+          <>
+            <defs><pattern id={id} width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="over-tint" width="6" height="6" /><line class="over-line" y2="6" /></pattern></defs>
+            <Axes x={x} y={y} width={width} height={height} xTitle="Confidence, %" yTitle="Accuracy, %" />
+            {bins.map((one, i) => {
+              const [left, right] = [x.at(one.low) + 0.5, Math.max(x.at(one.high) - 0.5, x.at(one.low) + 1)];
+              const beyond = one.count >= FEW && (one.confidence < one.band[0] || one.confidence > one.band[1]);
+              const [top, foot] = [Math.max(one.accuracy, one.confidence), Math.min(one.accuracy, one.confidence)];
+              return (
+                <g class={`bin${beyond ? "" : " pale"}${i === chosen ? " chosen" : ""}`} data-count={one.count} data-accuracy={one.accuracy} data-confidence={one.confidence} onPointerEnter={() => choose(i)}>
+                  <rect class="hit" x={left} width={right - left} y={y.at(1)} height={up[0] - y.at(1)} />
+                  <rect class="bar" x={left} width={right - left} y={y.at(one.accuracy)} height={y.at(0) - y.at(one.accuracy)} />
+                  <rect class={one.accuracy < one.confidence ? "over" : "under"} fill={one.accuracy < one.confidence ? `url(#${id})` : undefined} x={left} width={right - left} y={y.at(top)} height={y.at(foot) - y.at(top)} />
+                  <line class="level" x1={left} x2={right} y1={y.at(one.accuracy)} y2={y.at(one.accuracy)} />
+                  {bins.length <= 40 && <line class="whisker" x1={x.at(one.confidence)} x2={x.at(one.confidence)} y1={y.at(one.band[0])} y2={y.at(one.band[1])} />}
+                  <rect class="strip" x={left} width={right - left} y={up[0] - (STRIP - 8) * (one.count / most)} height={(STRIP - 8) * (one.count / most)} />
+                </g>);
+            })}
+            {diagonal(x, y)}
+            {other && <path class="other" d={path(other.map((one): Point => [x.at(one.confidence), y.at(one.accuracy)]))} />}
+            <text class="note" x={MARGIN.left + 4} y={up[0] - STRIP + 20}>samples, at most {share(most / n, 0)} a bin</text>
+          </>);
+      }}
+    </Figure>
+  );
+}
+
+/** The isotonic curve: no bins, no bandwidth. */
+export function BinFree(props: { title: string; corp: Corp; alt: string; other?: Corp; below?: ComponentChildren }) {
+  const { corp, other } = props;
+  const line = (of: Corp, x: Scale, y: Scale) => path(of.confidence.map((value, i): Point => [x.at(value), y.at(of.curve[i])]));
+  return (
+    <Figure name="reliability" title={props.title} alt={props.alt} below={<>
+      <p class="reading">Grey: where 95 of 100 calibrated models with these confidences would lie. Outside it the model is miscalibrated.</p>{props.below}</>}>
+      {(width) => {
+        const height = heightOf(width), [across, up] = inner(width, height);
+        const x = linear([0, 1], across, percentTick), y = linear([0, 1], up, percentTick);
+        return <>
+          <Axes x={x} y={y} width={width} height={height} xTitle="Confidence, %" yTitle="Accuracy, %" />
+          <path class="consistency" d={band(corp.confidence, corp.lower, corp.upper, x, y)} />
+          {diagonal(x, y)}
+          {other && <path class="other" d={line(other, x, y)} />}
+          <path class="curve" d={line(corp, x, y)} />
+        </>;
+      }}
+    </Figure>
+  );
+}
+
+export function Densities({ density }: { density: Density }) {
+  const at = density.right.map((_, i) => i / (density.right.length - 1)), n = density.n_right + density.n_wrong;
+  const top = Math.max(...density.right, ...density.wrong) * 1.06;
+  const parts = [["right", density.right, density.n_right], ["wrong", density.wrong, density.n_wrong]] as const;
+  return (
+    <Figure name="density" title="Confidence when right and when wrong"
+      alt={`Densities of confidence of ${whole(density.n_right)} right and ${whole(density.n_wrong)} wrong predictions. AUROC ${number(density.auroc)}.`}
+      below={<>
+        <p class="key">{parts.map(([name, , count]) => <span class={name}><i aria-hidden="true" />{name}: {whole(count)} ({share(count / n, 0)})</span>)}</p>
+        <p class="reading">{density.auroc === null ? "All predictions are alike, so there is nothing to separate."
+          : `AUROC ${number(density.auroc)}: how well confidence separates right from wrong (0.5 by chance, 1 at best). The less the two overlap, the better.`}</p></>}>
+      {(width) => {
+        const height = heightOf(width), [across, up] = inner(width, height);
+        const x = linear([0, 1], across, percentTick), y = linear([0, top], up, (value) => String(value), 4);
+        return <>
+          <Axes x={x} y={y} width={width} height={height} xTitle="Confidence, %" yTitle="Density" />
+          {parts.filter(([, , count]) => count > 0).map(([name, values]) => <g class={name}>
+            <path class="area" d={band(at, at.map(() => 0), values, x, y)} />
+            <path class="line" d={path(at.map((value, i): Point => [x.at(value), y.at(values[i])]))} />
+          </g>)}
+        </>;
+      }}
+    </Figure>
+  );
+}
+
+/** Errors that remain when only the most confident samples are answered; a dot at the chosen threshold. */
+export function RiskCoverage(props: { risk: Risk; dot: Point | null; below: ComponentChildren }) {
+  const { risk, dot } = props, enough = risk.coverage.findIndex((value) => value >= 0.05);
+  const top = Math.max(0.01, ...risk.risk.slice(enough), dot ? dot[1] : 0) * 1.12, cut = (values: number[]) => values.slice(enough).map((value) => Math.min(value, top));
+  return (
+    <Figure name="risk" title="Errors if only confident samples are answered"
+      alt={`Risk-coverage curve: ${share(risk.risk.at(-1)!)} errors if all samples are answered. Area under it ${number(risk.aurc)}.`} below={props.below}>
+      {(width) => {
+        const height = heightOf(width), [across, up] = inner(width, height);
+        const x = linear([0, 1], across, percentTick), y = linear([0, top], up, percentTick);
+        const line = (values: number[]) => path(risk.coverage.map((value, i): Point => [x.at(value), values[i] > top ? NaN : y.at(values[i])]));
+        return <>
+          <Axes x={x} y={y} width={width} height={height} xTitle="Samples answered, %" yTitle="Wrong among them, %" />
+          <path class="consistency" d={band(risk.coverage.slice(enough), cut(risk.low), cut(risk.high), x, y)} />
+          <path class="ideal" d={line(risk.optimal)} />
+          <path class="curve" d={line(risk.risk)} />
+          {dot && <g class="dot"><line x1={x.at(dot[0])} x2={x.at(dot[0])} y1={y.at(dot[1])} y2={up[0]} /><line x1={across[0]} x2={x.at(dot[0])} y1={y.at(dot[1])} y2={y.at(dot[1])} /><circle cx={x.at(dot[0])} cy={y.at(dot[1])} r="5" /></g>}
+        </>;
+      }}
+    </Figure>
+  );
+}
+
+/** A score against the temperature, with the fitted one and the one in use; a click moves it. */
+export function Curve(props: {
+  name: string; title: string; yTitle: string; temperatures: number[]; values: number[]; fitted: number | null; place: number; onMove: (place: number) => void; below: ComponentChildren;
+}) {
+  const { temperatures, values, fitted, place } = props;
+  const sorted = [...values].sort((a, b) => a - b), low = sorted[0];
+  // The far ends may be huge: the range ends where the uncalibrated model and most temperatures still fit.
+  const one = values[temperatures.indexOf(1)];
+  const high = Math.max(one, sorted[Math.floor(sorted.length * 0.7)], low + 1e-6), foot = Math.max(0, low - (high - low) * 0.12), top = high + (high - low) * 0.15;
+  return (
+    <Figure name={props.name} title={props.title} ratio={0.7}
+      alt={`${props.title}. ${number(one)} at 1, ${number(values[place])} at ${temperatures[place].toFixed(2)}${fitted === null ? "" : `; fitted temperature ${fitted.toFixed(2)}`}.`} below={props.below}>
+      {(width) => {
+        const height = heightOf(width, 0.7), [across, up] = inner(width, height);
+        const x = logarithmic([temperatures[0], temperatures.at(-1)!], across), digits = top - foot < 0.2 ? 3 : 2;
+        const y = linear([foot, top], up, (value) => value.toFixed(digits), 4);
+        const pick = (event: PointerEvent) => {
+          const box = (event.currentTarget as SVGElement).ownerSVGElement!.getBoundingClientRect(), at = ((event.clientX - box.left) * width) / box.width;
+          const away = temperatures.map((value) => Math.abs(x.at(value) - at));
+          props.onMove(away.indexOf(Math.min(...away)));
+        };
+        return <>
+          <Axes x={x} y={y} width={width} height={height} xTitle="Temperature" yTitle={props.yTitle} />
+          {fitted !== null && <g class="mark"><line x1={x.at(fitted)} x2={x.at(fitted)} y1={up[0]} y2={up[1]} /><text x={x.at(fitted)} dx={x.at(fitted) > width * 0.7 ? -5 : 5} y={up[1] + 9} text-anchor={x.at(fitted) > width * 0.7 ? "end" : "start"}>lowest log-loss: {fitted.toFixed(2)}</text></g>}
+          <path class="curve" d={path(temperatures.map((value, i): Point => [x.at(value), values[i] > top ? NaN : y.at(values[i])]))} />
+          <g class="dot"><circle cx={x.at(temperatures[place])} cy={Math.max(y.at(values[place]), up[1])} r="5" /></g>
+          <rect class="hit" x={across[0]} y={up[1]} width={across[1] - across[0]} height={up[0] - up[1]} onPointerDown={pick} onPointerMove={(event) => { if (event.buttons) pick(event); }} />
+        </>;
+      }}
+    </Figure>
+  );
+}

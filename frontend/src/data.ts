@@ -1,0 +1,43 @@
+/** The numbers behind the charts, as calibrant.report.interactive writes them: sums over samples, never samples. */
+
+/** Samples counted between neighbouring fractions i / b with b up to 100, so that bins of every such b are exact. */
+export interface Cells {
+  step: number[]; // from the previous occupied cell to this one
+  count: number[];
+  wrong: number[];
+  offset: number[]; // summed confidence above the cell's lower edge, in units
+  unit: number;
+}
+/** Sums over samples in rising order of confidence, between the ranks where some equal-mass bin ends. */
+export interface Ranks { step: number[]; confidence: number[]; correct: number[] }
+/** The isotonic (CORP) curve, and the band within which a calibrated model would lie. */
+export interface Corp {
+  confidence: number[]; curve: number[]; lower: number[]; upper: number[];
+  miscalibration: number; discrimination: number; uncertainty: number;
+}
+export interface Density {
+  right: number[]; wrong: number[]; // at evenly spaced confidences from 0 to 1
+  n_right: number; n_wrong: number; auroc: number | null;
+}
+export interface Risk { coverage: number[]; risk: number[]; low: number[]; high: number[]; optimal: number[]; aurc: number }
+export interface Temperatures { temperature: number[]; nll: number[]; cells: Cells[]; fitted: number | null }
+export interface Classes { name: string[]; samples: number[]; predicted: number[]; confidence: number[]; correct: number[] }
+/** One set of predictions. */
+export interface View {
+  name: string; title: string; n: number; accuracy: number; confidence: number;
+  cells: Cells; ranks: Ranks; corp: Corp; density: Density; risk: Risk;
+  temperatures: Temperatures | null; classes: Classes | null;
+}
+export type Side = "better" | "worse" | "alike";
+export interface Dot { value: number; low: number | null; high: number | null; side: Side }
+export interface Method {
+  name: string; title: string; nll_change: Dot; ece: Dot; accuracy_change: Dot | null; recommended: boolean;
+}
+export interface Charts { schema: string; n_bins: number; views: View[]; methods: Method[]; baseline: string }
+
+/** Decode base64 of a deflated JSON document. */
+export async function decode(text: string): Promise<Charts> {
+  const bytes = Uint8Array.from(atob(text.trim()), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return JSON.parse(await new Response(stream).text()) as Charts;
+}

@@ -1,0 +1,100 @@
+/** What a reader moves: bins, temperature, and the least confidence to answer at. */
+import { useMemo, useState } from "preact/hooks";
+import { above, calibrationError, equalMass, equalWidth, type Kind, MOST_BINS, runningSums } from "./bins";
+import { BinFree, Curve, Densities, Reliability, RiskCoverage } from "./charts";
+import type { Charts, View } from "./data";
+import { number, share } from "./plot";
+import { ClassTable, MethodTable } from "./tables";
+
+export function Slider(props: { label: string; min: number; max: number; value: number; text: string; onMove: (value: number) => void; disabled?: boolean }) {
+  return (
+    <label class="slider"><span>{props.label}</span>
+      <input type="range" min={props.min} max={props.max} value={props.value} disabled={props.disabled} aria-valuetext={props.text} onInput={(event) => props.onMove(Number(event.currentTarget.value))} />
+      <output>{props.text}</output></label>
+  );
+}
+
+const KINDS: [Kind, string][] = [["width", "equal width"], ["mass", "equal mass"], ["free", "bin-free"]];
+
+/** All charts of a report: those of the chosen predictions, then methods and classes. */
+export function Explorer({ charts }: { charts: Charts }) {
+  const [chosen, choose] = useState(charts.views.length > 1 ? 1 : 0), view = charts.views[chosen];
+  return (
+    <>
+      {charts.methods.length > 0 && <MethodTable methods={charts.methods} baseline={charts.baseline} />}
+      {charts.views.length > 1 && (
+        <fieldset class="views"><legend>Predictions shown</legend>{charts.views.map((one, i) => (
+          <label><input type="radio" name="view" checked={i === chosen} onChange={() => choose(i)} /><span>{one.title}</span></label>))}</fieldset>)}
+      <ViewCharts key={view.name} view={view} first={chosen ? charts.views[0] : undefined} start={Math.min(charts.n_bins, MOST_BINS)} />
+      {view.classes && <ClassTable key={`${view.name}-classes`} classes={view.classes} />}
+    </>
+  );
+}
+
+/** The charts of one set of predictions; the first set lies over them as a dashed line, if another is shown. */
+export function ViewCharts({ view, first, start }: { view: View; first?: View; start: number }) {
+  const [bins, setBins] = useState(Math.max(2, start)), [kind, setKind] = useState<Kind>("width"), [least, setLeast] = useState(Math.round(50 + 50 * view.confidence) - 5);
+  const sums = useMemo(() => runningSums(view.cells), [view]), firstSums = useMemo(() => first && runningSums(first.cells), [first]);
+  const made = kind === "mass" ? equalMass(view.ranks, view.n, bins) : equalWidth(sums, bins);
+  const other = first && firstSums && (kind === "mass" ? equalMass(first.ranks, first.n, bins) : equalWidth(firstSums, bins));
+  const error = calibrationError(made), answered = above(sums, least), wrong = answered.count ? answered.wrong / answered.count : 0;
+  const over = view.confidence - view.accuracy;
+  const words = `Mean confidence ${share(view.confidence)}, accuracy ${share(view.accuracy)}`;
+  const controls = (
+    <div class="controls">
+      <Slider label="Bins" min={2} max={MOST_BINS} value={bins} text={String(bins)} onMove={setBins} disabled={kind === "free"} />
+      <fieldset class="kinds"><legend>Bins are of</legend>{KINDS.map(([value, title]) => (
+        <label><input type="radio" name={`kind-${view.name}`} value={value} checked={kind === value} onChange={() => setKind(value)} /><span>{title}</span></label>))}</fieldset>
+      <p class="value">{kind === "free"
+        ? <>Miscalibration <output data-value="miscalibration">{number(view.corp.miscalibration)}</output> − discrimination {number(view.corp.discrimination)} + uncertainty {number(view.corp.uncertainty)} = Brier score of the confidence</>
+        : <>{kind === "mass" ? "ACE" : "ECE"} <output data-value="ece">{number(error)}</output> in {bins} bins of {kind === "mass" ? "equal mass" : "equal width"}{first && ", dashed: uncalibrated"}</>}</p>
+    </div>);
+  return (
+    <>
+      <div class="charts three">
+        {kind === "free"
+          ? <BinFree title="Accuracy at each confidence, without bins" corp={view.corp} other={first?.corp} below={controls}
+              alt={`Isotonic reliability curve with a consistency band. ${words}. Miscalibration ${number(view.corp.miscalibration)}, discrimination ${number(view.corp.discrimination)}, uncertainty ${number(view.corp.uncertainty)}.`} />
+          : <Reliability name="reliability" title="Accuracy at each confidence" bins={made} other={other} below={controls}
+              alt={`Reliability diagram, ${bins} bins of ${kind === "mass" ? "equal mass" : "equal width"}. ${words}: ${Math.abs(over) < 0.005 ? "about equal" : over > 0 ? "overconfident" : "underconfident"}. Calibration error ${number(error)}.`} />}
+        <Densities density={view.density} />
+        <RiskCoverage risk={view.risk} dot={answered.count ? [answered.count / view.n, wrong] : null} below={
+          <>
+            <p class="reading answer" aria-live="polite">{answered.count
+              ? <>Answer only above {least} %: <output data-value="coverage">{share(answered.count / view.n)}</output> of samples, <output data-value="risk">{share(wrong)}</output> errors. Dotted: the best ranking.</>
+              : <>No sample has a confidence above {least} %.</>}</p>
+            <div class="controls"><Slider label="Answer above" min={0} max={99} value={least} text={`${least} %`} onMove={setLeast} /></div>
+          </>} />
+      </div>
+      {view.temperatures && <TemperatureCharts view={view} bins={bins} />}
+    </>
+  );
+}
+
+/** What one temperature does to log-loss, calibration error and the reliability diagram. */
+export function TemperatureCharts({ view, bins }: { view: View; bins: number }) {
+  const grid = view.temperatures!, ones = grid.temperature.indexOf(1), best = grid.fitted === null ? -1 : grid.temperature.indexOf(grid.fitted);
+  const [place, move] = useState(best < 0 ? ones : best);
+  const all = useMemo(() => grid.cells.map(runningSums), [grid]);
+  const errors = useMemo(() => all.map((sums) => calibrationError(equalWidth(sums, bins))), [all, bins]);
+  const temperature = grid.temperature[place].toFixed(2), made = equalWidth(all[place], bins);
+  return (
+    <section class="temperature">
+      <h2>One temperature</h2>
+      <p class="legend">Logits divided by a temperature: above 1 softens the confidence, below 1 sharpens it. The predicted classes stay the same. The marked one has the lowest log-loss on these very samples: fit it on others.</p>
+      <div class="controls wide">
+        <Slider label="Temperature" min={0} max={grid.temperature.length - 1} value={place} text={temperature} onMove={move} />
+        <button type="button" onClick={() => move(ones)} disabled={place === ones}>1 (uncalibrated)</button>
+        {best >= 0 && <button type="button" onClick={() => move(best)} disabled={place === best}>{grid.fitted!.toFixed(2)} (lowest log-loss)</button>}
+      </div>
+      <div class="charts three">
+        <Reliability name="reliability-at-temperature" title={`Accuracy at each confidence, temperature ${temperature}`} bins={made}
+          alt={`Reliability diagram at temperature ${temperature}, ${bins} bins. Calibration error ${number(errors[place])}.`} />
+        <Curve name="nll" title="Log-loss at each temperature" yTitle="Log-loss" temperatures={grid.temperature} values={grid.nll} fitted={grid.fitted} place={place} onMove={move}
+          below={<p class="reading">Log-loss <output data-value="nll-at">{number(grid.nll[place])}</output> at temperature {temperature}; {number(grid.nll[ones])} at 1.</p>} />
+        <Curve name="ece" title={`ECE at each temperature, ${bins} bins`} yTitle="ECE" temperatures={grid.temperature} values={errors} fitted={grid.fitted} place={place} onMove={move}
+          below={<p class="reading">ECE <output data-value="ece-at">{number(errors[place])}</output> at temperature {temperature}; {number(errors[ones])} at 1.</p>} />
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,40 @@
+/** Entry of the bundle. A report is readable as it stands; this adds charts, copy buttons and the choice of theme. */
+import { render } from "preact";
+import { decode } from "./data";
+import { Explorer } from "./explorer";
+
+/** A button after every line of code that a reader may want to run. */
+function addCopyButtons(): void {
+  for (const code of document.querySelectorAll<HTMLElement>(".calibrant .command code")) {
+    const button = Object.assign(document.createElement("button"), { type: "button", textContent: "Copy" });
+    button.addEventListener("click", () => {
+      void navigator.clipboard?.writeText(code.textContent ?? "").then(() => {
+        button.textContent = "Copied";
+        setTimeout(() => { button.textContent = "Copy"; }, 1500);
+      });
+    });
+    code.after(button);
+  }
+}
+
+/** A button that switches between light and dark; until used, the page follows the reader's system. */
+function addThemeButton(): void {
+  const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : dark.matches);
+  const button = Object.assign(document.createElement("button"), { type: "button", className: "theme" });
+  const name = () => { button.textContent = isDark() ? "Light" : "Dark"; button.setAttribute("aria-label", isDark() ? "Use light colours" : "Use dark colours"); };
+  button.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; name(); });
+  dark.addEventListener("change", name);
+  name();
+  document.querySelector(".calibrant header")?.append(button);
+}
+
+const data = document.getElementById("calibrant-data"), place = document.getElementById("calibrant-charts");
+if (data && place) {
+  addThemeButton();
+  addCopyButtons();
+  decode(data.textContent ?? "").then(
+    (charts) => { place.replaceChildren(); render(<Explorer charts={charts} />, place); },
+    (error: unknown) => { place.append(Object.assign(document.createElement("p"), { className: "legend", textContent: `The charts cannot be drawn: ${String(error)}. All numbers are below.` })); },
+  );
+}

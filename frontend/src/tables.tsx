@@ -1,0 +1,94 @@
+/** Tables that a reader sorts and searches: classes, and methods side by side. */
+import { useMemo, useState } from "preact/hooks";
+import { wilson } from "./bins";
+import type { Classes, Dot, Method } from "./data";
+import { number, share, whole } from "./plot";
+
+interface Row { name: string; samples: number; predicted: number; confidence: number; accuracy: number; gap: number; mark: string }
+type Key = Exclude<keyof Row, "mark">;
+const HEADS: [Key, string][] = [["name", "class"], ["samples", "samples"], ["predicted", "predicted"], ["confidence", "confidence"], ["accuracy", "right"], ["gap", "confidence − right"]];
+const SHOWN = 10;
+
+function rowsOf(classes: Classes): Row[] {
+  return classes.name.map((name, i) => {
+    const count = classes.predicted[i], confidence = classes.confidence[i] / count, accuracy = classes.correct[i] / count;
+    const [low, high] = count ? wilson(classes.correct[i], count) : [0, 1];
+    return { name, samples: classes.samples[i], predicted: count, confidence, accuracy, gap: confidence - accuracy, mark: confidence > high ? "▼" : confidence < low ? "▲" : "" };
+  });
+}
+
+/** Classes by how far confidence is from accuracy when they are predicted. */
+export function ClassTable({ classes, onPick }: { classes: Classes; onPick?: (name: string) => void }) {
+  const [sought, seek] = useState(""), [all, showAll] = useState(false), [order, setOrder] = useState<{ key: Key; falls: boolean }>({ key: "gap", falls: true });
+  const rows = useMemo(() => rowsOf(classes), [classes]);
+  const sorted = useMemo(() => {
+    const worth = (row: Row) => { const value = row[order.key]; return typeof value === "number" && Number.isNaN(value) ? -Infinity : order.key === "gap" ? Math.abs(value as number) : value; };
+    const compare = (a: Row, b: Row) => { const [x, y] = [worth(a), worth(b)]; return typeof x === "string" ? x.localeCompare(y as string, "en", { numeric: true }) : x - (y as number) || 0; };
+    return rows.filter((row) => row.name.toLowerCase().includes(sought.toLowerCase())).sort((a, b) => compare(a, b) * (order.falls ? -1 : 1));
+  }, [rows, sought, order]);
+  const shown = all ? sorted : sorted.slice(0, SHOWN), part = (value: number) => (Number.isNaN(value) ? "–" : share(value));
+  return (
+    <section class="classes">
+      <h2>Classes</h2>
+      <label class="search">Search <input type="search" value={sought} placeholder="name of a class" onInput={(event) => seek(event.currentTarget.value)} /></label>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Classes">
+        <table>
+          <thead><tr>{HEADS.map(([key, title]) => (
+            <th scope="col" class={key === "name" ? "text" : ""} aria-sort={order.key !== key ? "none" : order.falls ? "descending" : "ascending"}>
+              <button type="button" onClick={() => setOrder({ key, falls: order.key === key ? !order.falls : key !== "name" })}>{title}<span aria-hidden="true">{order.key !== key ? "" : order.falls ? " ↓" : " ↑"}</span></button></th>))}</tr></thead>
+          <tbody>{shown.map((row) => (
+            <tr key={row.name}><td class="text">{onPick ? <button type="button" class="plain" onClick={() => onPick(row.name)}>{row.name}</button> : row.name}</td>
+              <td>{whole(row.samples)}</td><td>{whole(row.predicted)}</td><td>{part(row.confidence)}</td><td>{part(row.accuracy)}</td>
+              <td class={row.mark === "▼" ? "worse" : row.mark ? "better" : ""}>{Number.isNaN(row.gap) ? "–" : `${row.gap > 0 ? "+" : row.gap < 0 ? "−" : ""}${(100 * Math.abs(row.gap)).toFixed(1)}`}<i>{row.mark}</i></td></tr>))}</tbody>
+        </table>
+      </div>
+      {sorted.length > SHOWN && <button type="button" onClick={() => showAll(!all)}>{all ? "Show fewer" : `Show all ${whole(sorted.length)}`}</button>}
+      <p class="legend">{sorted.length ? "When a class is predicted: mean confidence, how often that is right, and the difference in percentage points. ▼ overconfident, ▲ underconfident: confidence lies outside the 95 % interval of the share that is right." : "No class has such a name."}</p>
+    </section>
+  );
+}
+
+/** A dot with its interval on a common scale; an arrow where it lies beyond the edge. */
+function Interval({ dot, range: [low, high], zero }: { dot: Dot; range: [number, number]; zero?: number }) {
+  const at = (value: number) => 6 + Math.max(0, Math.min(1, (value - low) / (high - low || 1))) * 148, beyond = dot.value > high;
+  return (
+    <svg class={`interval ${dot.side}`} viewBox="0 0 160 16" width="160" height="16" aria-hidden="true">
+      {zero !== undefined && <line class="zero" x1={at(zero)} x2={at(zero)} y1="0" y2="16" />}
+      {dot.low !== null && dot.high !== null && <line class="range" x1={at(dot.low)} x2={at(dot.high)} y1="8" y2="8" />}
+      {beyond ? <path d="M150 3l8 5-8 5z" /> : dot.side === "worse" ? <path d={`M${at(dot.value) - 5} 4h10l-5 9z`} /> : dot.side === "better" ? <path d={`M${at(dot.value) - 5} 12h10l-5-9z`} /> : <circle cx={at(dot.value)} cy="8" r="4" />}
+    </svg>
+  );
+}
+
+/** The range of the better two thirds, so that one bad method does not hide their differences. */
+function rangeOf(dots: Dot[]): [number, number] {
+  const values = dots.map((dot) => dot.value).sort((a, b) => a - b), good = values[Math.floor((2 * values.length) / 3)] ?? 0;
+  const kept = dots.filter((dot) => dot.value <= good + 2 * Math.abs(good - values[0]));
+  return [Math.min(...kept.map((dot) => dot.low ?? dot.value)), Math.max(...kept.map((dot) => dot.high ?? dot.value))];
+}
+
+const signed = (value: number, digits: number) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)}`;
+
+/** Methods side by side, lowest log-loss first, with a warning where the accuracy falls. */
+export function MethodTable({ methods, baseline }: { methods: Method[]; baseline: string }) {
+  const changes = rangeOf(methods.map((method) => method.nll_change)), errors = rangeOf(methods.map((method) => method.ece));
+  return (
+    <section class="methods">
+      <h2>Methods side by side</h2>
+      <div class="scroll" tabIndex={0} role="region" aria-label="Methods side by side">
+        <table>
+          <thead><tr><th class="text" scope="col">method</th><th scope="col" colSpan={2}>log-loss − {baseline}</th><th scope="col" colSpan={2}>ECE</th><th class="text" scope="col">accuracy, points</th></tr></thead>
+          <tbody>{methods.map(({ name, title, nll_change, ece, accuracy_change: change, recommended }) => (
+            <tr key={name} class={recommended ? "chosen" : ""}>
+              <td class="text" title={title}><code>{name}</code>{recommended && <span class="badge">recommended</span>}</td>
+              <td class="text"><Interval dot={nll_change} range={changes} zero={0} /></td>
+              <td class={nll_change.side}>{name === baseline ? "–" : signed(nll_change.value, 4)}<i>{{ better: "▲", worse: "▼", alike: "" }[nll_change.side]}</i></td>
+              <td class="text"><Interval dot={ece} range={errors} /></td><td class={ece.side}>{number(ece.value)}<i>{{ better: "▲", worse: "▼", alike: "" }[ece.side]}</i></td>
+              <td class={change?.side === "worse" ? "text warn" : "text"}>{!change || change.value === 0 ? "0" : `${signed(100 * change.value, 2)}${change.side === "worse" ? " ⚠ falls beyond noise" : ""}`}</td>
+            </tr>))}</tbody>
+        </table>
+      </div>
+      <p class="legend">Lines: 95 % intervals. ▲ better, ▼ worse than {baseline} (vertical line), beyond noise and by enough to matter. An arrow at the edge: far off.</p>
+    </section>
+  );
+}
