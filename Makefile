@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test install format lint types imports tests docs house reference benchmarks clean
+.PHONY: demo test install format lint types imports tests docs frontend browser house reference benchmarks clean
 .DELETE_ON_ERROR:
 
 demo: install
@@ -43,6 +43,19 @@ format: install
 
 docs: install
 	$(BIN)/python docs/build.py
+
+# Builds the script and the style sheet of reports, which are committed; needs Node.
+frontend: frontend/node_modules/.ready
+	cd frontend && npm run --silent check && npm run --silent build
+
+frontend/node_modules/.ready: frontend/package.json frontend/package-lock.json
+	cd frontend && npm ci --no-audit --no-fund
+	@touch $@
+
+# What tests/browser needs; without it they are skipped.
+browser: install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt playwright
+	command -v chromium || { command -v apt-get && apt-get install --yes --no-install-recommends chromium; }
 
 # Size and shape of the code beside their bounds; a test keeps them from growing.
 house: install

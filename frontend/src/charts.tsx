@@ -112,7 +112,7 @@ export function RiskCoverage(props: { risk: Risk; dot: Point | null; below: Comp
   const { risk, dot } = props, enough = risk.coverage.findIndex((value) => value >= 0.05);
   const top = Math.max(0.01, ...risk.risk.slice(enough), dot ? dot[1] : 0) * 1.12, cut = (values: number[]) => values.slice(enough).map((value) => Math.min(value, top));
   return (
-    <Figure name="risk" title="Errors if only confident samples are answered"
+    <Figure name="risk" title="Errors among the samples answered"
       alt={`Risk-coverage curve: ${share(risk.risk.at(-1)!)} errors if all samples are answered. Area under it ${number(risk.aurc)}.`} below={props.below}>
       {(width) => {
         const height = heightOf(width), [across, up] = inner(width, height);
@@ -153,7 +153,7 @@ export function Curve(props: {
         };
         return <>
           <Axes x={x} y={y} width={width} height={height} xTitle="Temperature" yTitle={props.yTitle} />
-          {fitted !== null && <g class="mark"><line x1={x.at(fitted)} x2={x.at(fitted)} y1={up[0]} y2={up[1]} /><text x={x.at(fitted)} dx={x.at(fitted) > width * 0.7 ? -5 : 5} y={up[1] + 9} text-anchor={x.at(fitted) > width * 0.7 ? "end" : "start"}>lowest log-loss: {fitted.toFixed(2)}</text></g>}
+          {fitted !== null && <g class="mark"><line x1={x.at(fitted)} x2={x.at(fitted)} y1={up[0]} y2={up[1]} /><text x={x.at(fitted)} dx={x.at(fitted) > width * 0.6 ? -5 : 5} y={up[1] + 9} text-anchor={x.at(fitted) > width * 0.6 ? "end" : "start"}>fitted: {fitted.toFixed(2)}</text></g>}
           <path class="curve" d={path(temperatures.map((value, i): Point => [x.at(value), values[i] > top ? NaN : y.at(values[i])]))} />
           <g class="dot"><circle cx={x.at(temperatures[place])} cy={Math.max(y.at(values[place]), up[1])} r="5" /></g>
           <rect class="hit" x={across[0]} y={up[1]} width={across[1] - across[0]} height={up[0] - up[1]} onPointerDown={pick} onPointerMove={(event) => { if (event.buttons) pick(event); }} />

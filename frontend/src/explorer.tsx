@@ -21,11 +21,11 @@ export function Explorer({ charts }: { charts: Charts }) {
   const [chosen, choose] = useState(charts.views.length > 1 ? 1 : 0), view = charts.views[chosen];
   return (
     <>
-      {charts.methods.length > 0 && <MethodTable methods={charts.methods} baseline={charts.baseline} />}
       {charts.views.length > 1 && (
         <fieldset class="views"><legend>Predictions shown</legend>{charts.views.map((one, i) => (
           <label><input type="radio" name="view" checked={i === chosen} onChange={() => choose(i)} /><span>{one.title}</span></label>))}</fieldset>)}
       <ViewCharts key={view.name} view={view} first={chosen ? charts.views[0] : undefined} start={Math.min(charts.n_bins, MOST_BINS)} />
+      {charts.methods.length > 0 && <MethodTable methods={charts.methods} baseline={charts.baseline} />}
       {view.classes && <ClassTable key={`${view.name}-classes`} classes={view.classes} />}
     </>
   );
@@ -33,7 +33,7 @@ export function Explorer({ charts }: { charts: Charts }) {
 
 /** The charts of one set of predictions; the first set lies over them as a dashed line, if another is shown. */
 export function ViewCharts({ view, first, start }: { view: View; first?: View; start: number }) {
-  const [bins, setBins] = useState(Math.max(2, start)), [kind, setKind] = useState<Kind>("width"), [least, setLeast] = useState(Math.round(50 + 50 * view.confidence) - 5);
+  const [bins, setBins] = useState(Math.max(2, start)), [kind, setKind] = useState<Kind>("width"), [least, setLeast] = useState(90);
   const sums = useMemo(() => runningSums(view.cells), [view]), firstSums = useMemo(() => first && runningSums(first.cells), [first]);
   const made = kind === "mass" ? equalMass(view.ranks, view.n, bins) : equalWidth(sums, bins);
   const other = first && firstSums && (kind === "mass" ? equalMass(first.ranks, first.n, bins) : equalWidth(firstSums, bins));
@@ -43,11 +43,11 @@ export function ViewCharts({ view, first, start }: { view: View; first?: View; s
   const controls = (
     <div class="controls">
       <Slider label="Bins" min={2} max={MOST_BINS} value={bins} text={String(bins)} onMove={setBins} disabled={kind === "free"} />
-      <fieldset class="kinds"><legend>Bins are of</legend>{KINDS.map(([value, title]) => (
+      <fieldset class="kinds"><legend>Kind of bins</legend>{KINDS.map(([value, title]) => (
         <label><input type="radio" name={`kind-${view.name}`} value={value} checked={kind === value} onChange={() => setKind(value)} /><span>{title}</span></label>))}</fieldset>
       <p class="value">{kind === "free"
         ? <>Miscalibration <output data-value="miscalibration">{number(view.corp.miscalibration)}</output> − discrimination {number(view.corp.discrimination)} + uncertainty {number(view.corp.uncertainty)} = Brier score of the confidence</>
-        : <>{kind === "mass" ? "ACE" : "ECE"} <output data-value="ece">{number(error)}</output> in {bins} bins of {kind === "mass" ? "equal mass" : "equal width"}{first && ", dashed: uncalibrated"}</>}</p>
+        : <>{kind === "mass" ? "ACE" : "ECE"} <output data-value="ece">{number(error)}</output> in {bins} bins of {kind === "mass" ? "equal mass" : "equal width"}{first && `; dashed: ${first.title}`}</>}</p>
     </div>);
   return (
     <>
@@ -81,14 +81,14 @@ export function TemperatureCharts({ view, bins }: { view: View; bins: number }) 
   return (
     <section class="temperature">
       <h2>One temperature</h2>
-      <p class="legend">Logits divided by a temperature: above 1 softens the confidence, below 1 sharpens it. The predicted classes stay the same. The marked one has the lowest log-loss on these very samples: fit it on others.</p>
+      <p class="legend">Logits divided by a temperature: above 1 softens the confidence, below 1 sharpens it. The predicted classes stay the same. The fitted one has the lowest log-loss on these very samples; to use one, fit it on others.</p>
       <div class="controls wide">
         <Slider label="Temperature" min={0} max={grid.temperature.length - 1} value={place} text={temperature} onMove={move} />
         <button type="button" onClick={() => move(ones)} disabled={place === ones}>1 (uncalibrated)</button>
-        {best >= 0 && <button type="button" onClick={() => move(best)} disabled={place === best}>{grid.fitted!.toFixed(2)} (lowest log-loss)</button>}
+        {best >= 0 && <button type="button" onClick={() => move(best)} disabled={place === best}>{grid.fitted!.toFixed(2)} (fitted)</button>}
       </div>
       <div class="charts three">
-        <Reliability name="reliability-at-temperature" title={`Accuracy at each confidence, temperature ${temperature}`} bins={made}
+        <Reliability name="reliability-at-temperature" title={`Accuracy at temperature ${temperature}`} bins={made}
           alt={`Reliability diagram at temperature ${temperature}, ${bins} bins. Calibration error ${number(errors[place])}.`} />
         <Curve name="nll" title="Log-loss at each temperature" yTitle="Log-loss" temperatures={grid.temperature} values={grid.nll} fitted={grid.fitted} place={place} onMove={move}
           below={<p class="reading">Log-loss <output data-value="nll-at">{number(grid.nll[place])}</output> at temperature {temperature}; {number(grid.nll[ones])} at 1.</p>} />

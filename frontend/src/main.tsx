@@ -34,7 +34,7 @@ if (data && place) {
   addThemeButton();
   addCopyButtons();
   decode(data.textContent ?? "").then(
-    (charts) => { place.replaceChildren(); render(<Explorer charts={charts} />, place); },
+    (charts) => { place.replaceChildren(); place.classList.toggle("has-methods", charts.methods.length > 0); render(<Explorer charts={charts} />, place); },
     (error: unknown) => { place.append(Object.assign(document.createElement("p"), { className: "legend", textContent: `The charts cannot be drawn: ${String(error)}. All numbers are below.` })); },
   );
 }

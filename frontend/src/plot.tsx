@@ -52,7 +52,7 @@ export function path(points: Point[]): string {
 export const band = (x: number[], low: number[], high: number[], xs: Scale, ys: Scale): string =>
   path([...x.map((value, i): Point => [xs.at(value), ys.at(high[i])]), ...x.map((value, i): Point => [xs.at(value), ys.at(low[i])]).reverse()]) + "Z";
 
-export const MARGIN = { left: 44, right: 10, top: 14, bottom: 40 };
+export const MARGIN = { left: 52, right: 14, top: 14, bottom: 40 };
 
 /** A title, a picture with its text alternative, and below it what a reader moves. */
 export function Figure(props: {
@@ -90,7 +90,7 @@ export function Axes({ x, y, width, height, xTitle, yTitle }: { x: Scale; y: Sca
       {x.ticks.map((tick) => <text x={x.at(tick)} y={bottom + 16} text-anchor="middle">{x.text(tick)}</text>)}
       <line class="base" x1={MARGIN.left} x2={right} y1={bottom} y2={bottom} />
       <text class="title" x={(MARGIN.left + right) / 2} y={height - 5} text-anchor="middle">{xTitle}</text>
-      <text class="title" transform={`translate(11 ${(MARGIN.top + bottom) / 2}) rotate(-90)`} text-anchor="middle">{yTitle}</text>
+      <text class="title" transform={`translate(10 ${(MARGIN.top + bottom) / 2}) rotate(-90)`} text-anchor="middle">{yTitle}</text>
     </g>
   );
 }

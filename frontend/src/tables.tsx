@@ -4,17 +4,27 @@ import { wilson } from "./bins";
 import type { Classes, Dot, Method } from "./data";
 import { number, share, whole } from "./plot";
 
-interface Row { name: string; samples: number; predicted: number; confidence: number; accuracy: number; gap: number; mark: string }
-type Key = Exclude<keyof Row, "mark">;
+interface Row { name: string; samples: number; predicted: number; confidence: number; accuracy: number; gap: number; mark: string; band: [number, number] }
+type Key = Exclude<keyof Row, "mark" | "band">;
 const HEADS: [Key, string][] = [["name", "class"], ["samples", "samples"], ["predicted", "predicted"], ["confidence", "confidence"], ["accuracy", "right"], ["gap", "confidence − right"]];
 const SHOWN = 10;
 
 function rowsOf(classes: Classes): Row[] {
   return classes.name.map((name, i) => {
     const count = classes.predicted[i], confidence = classes.confidence[i] / count, accuracy = classes.correct[i] / count;
-    const [low, high] = count ? wilson(classes.correct[i], count) : [0, 1];
-    return { name, samples: classes.samples[i], predicted: count, confidence, accuracy, gap: confidence - accuracy, mark: confidence > high ? "▼" : confidence < low ? "▲" : "" };
+    const band = count ? wilson(classes.correct[i], count) : ([0, 1] as [number, number]), [low, high] = band;
+    return { name, samples: classes.samples[i], predicted: count, confidence, accuracy, gap: confidence - accuracy, band, mark: confidence > high ? "▼" : confidence < low ? "▲" : "" };
   });
+}
+
+function ClassBar({ row: { confidence, accuracy, band, mark } }: { row: Row }) {
+  const at = (value: number) => 6 + 228 * value;
+  return (
+    <svg class="interval" viewBox="0 0 240 16" width="240" height="16" aria-hidden="true">
+      <line class="track" x1="6" x2="234" y1="8" y2="8" /><line class="range" x1={at(band[0])} x2={at(band[1])} y1="8" y2="8" /><circle cx={at(accuracy)} cy="8" r="4" />
+      <path class={mark === "▼" ? "claims-more" : mark ? "claims-less" : ""} d={`M${at(confidence)} 2l5 6-5 6-5-6z`} />
+    </svg>
+  );
 }
 
 /** Classes by how far confidence is from accuracy when they are predicted. */
@@ -35,11 +45,12 @@ export function ClassTable({ classes, onPick }: { classes: Classes; onPick?: (na
         <table>
           <thead><tr>{HEADS.map(([key, title]) => (
             <th scope="col" class={key === "name" ? "text" : ""} aria-sort={order.key !== key ? "none" : order.falls ? "descending" : "ascending"}>
-              <button type="button" onClick={() => setOrder({ key, falls: order.key === key ? !order.falls : key !== "name" })}>{title}<span aria-hidden="true">{order.key !== key ? "" : order.falls ? " ↓" : " ↑"}</span></button></th>))}</tr></thead>
+              <button type="button" onClick={() => setOrder({ key, falls: order.key === key ? !order.falls : key !== "name" })}>{title}<span aria-hidden="true">{order.key !== key ? "" : order.falls ? " ↓" : " ↑"}</span></button></th>))}<th scope="col" class="text wide">right, with its interval; confidence ◆</th></tr></thead>
           <tbody>{shown.map((row) => (
             <tr key={row.name}><td class="text">{onPick ? <button type="button" class="plain" onClick={() => onPick(row.name)}>{row.name}</button> : row.name}</td>
               <td>{whole(row.samples)}</td><td>{whole(row.predicted)}</td><td>{part(row.confidence)}</td><td>{part(row.accuracy)}</td>
-              <td class={row.mark === "▼" ? "worse" : row.mark ? "better" : ""}>{Number.isNaN(row.gap) ? "–" : `${row.gap > 0 ? "+" : row.gap < 0 ? "−" : ""}${(100 * Math.abs(row.gap)).toFixed(1)}`}<i>{row.mark}</i></td></tr>))}</tbody>
+              <td class={row.mark === "▼" ? "worse" : row.mark ? "better" : ""}>{Number.isNaN(row.gap) ? "–" : `${row.gap > 0 ? "+" : row.gap < 0 ? "−" : ""}${(100 * Math.abs(row.gap)).toFixed(1)}`}<i>{row.mark}</i></td>
+              <td class="text wide">{row.predicted > 0 && <ClassBar row={row} />}</td></tr>))}</tbody>
         </table>
       </div>
       {sorted.length > SHOWN && <button type="button" onClick={() => showAll(!all)}>{all ? "Show fewer" : `Show all ${whole(sorted.length)}`}</button>}
@@ -50,12 +61,12 @@ export function ClassTable({ classes, onPick }: { classes: Classes; onPick?: (na
 
 /** A dot with its interval on a common scale; an arrow where it lies beyond the edge. */
 function Interval({ dot, range: [low, high], zero }: { dot: Dot; range: [number, number]; zero?: number }) {
-  const at = (value: number) => 6 + Math.max(0, Math.min(1, (value - low) / (high - low || 1))) * 148, beyond = dot.value > high;
+  const at = (value: number) => 6 + Math.max(0, Math.min(1, (value - low) / (high - low || 1))) * 206, beyond = dot.value > high;
   return (
-    <svg class={`interval ${dot.side}`} viewBox="0 0 160 16" width="160" height="16" aria-hidden="true">
+    <svg class={`interval ${dot.side}`} viewBox="0 0 220 16" width="220" height="16" aria-hidden="true">
       {zero !== undefined && <line class="zero" x1={at(zero)} x2={at(zero)} y1="0" y2="16" />}
       {dot.low !== null && dot.high !== null && <line class="range" x1={at(dot.low)} x2={at(dot.high)} y1="8" y2="8" />}
-      {beyond ? <path d="M150 3l8 5-8 5z" /> : dot.side === "worse" ? <path d={`M${at(dot.value) - 5} 4h10l-5 9z`} /> : dot.side === "better" ? <path d={`M${at(dot.value) - 5} 12h10l-5-9z`} /> : <circle cx={at(dot.value)} cy="8" r="4" />}
+      {beyond ? <path d="M210 3l8 5-8 5z" /> : dot.side === "worse" ? <path d={`M${at(dot.value) - 5} 4h10l-5 9z`} /> : dot.side === "better" ? <path d={`M${at(dot.value) - 5} 12h10l-5-9z`} /> : <circle cx={at(dot.value)} cy="8" r="4" />}
     </svg>
   );
 }
@@ -77,13 +88,13 @@ export function MethodTable({ methods, baseline }: { methods: Method[]; baseline
       <h2>Methods side by side</h2>
       <div class="scroll" tabIndex={0} role="region" aria-label="Methods side by side">
         <table>
-          <thead><tr><th class="text" scope="col">method</th><th scope="col" colSpan={2}>log-loss − {baseline}</th><th scope="col" colSpan={2}>ECE</th><th class="text" scope="col">accuracy, points</th></tr></thead>
+          <thead><tr><th class="text" scope="col">method</th><th class="wide" aria-hidden="true" /><th scope="col">log-loss − {baseline}</th><th class="wide" aria-hidden="true" /><th scope="col">ECE</th><th class="text" scope="col">accuracy, points</th></tr></thead>
           <tbody>{methods.map(({ name, title, nll_change, ece, accuracy_change: change, recommended }) => (
             <tr key={name} class={recommended ? "chosen" : ""}>
               <td class="text" title={title}><code>{name}</code>{recommended && <span class="badge">recommended</span>}</td>
-              <td class="text"><Interval dot={nll_change} range={changes} zero={0} /></td>
+              <td class="text wide"><Interval dot={nll_change} range={changes} zero={0} /></td>
               <td class={nll_change.side}>{name === baseline ? "–" : signed(nll_change.value, 4)}<i>{{ better: "▲", worse: "▼", alike: "" }[nll_change.side]}</i></td>
-              <td class="text"><Interval dot={ece} range={errors} /></td><td class={ece.side}>{number(ece.value)}<i>{{ better: "▲", worse: "▼", alike: "" }[ece.side]}</i></td>
+              <td class="text wide"><Interval dot={ece} range={errors} /></td><td class={ece.side}>{number(ece.value)}<i>{{ better: "▲", worse: "▼", alike: "" }[ece.side]}</i></td>
               <td class={change?.side === "worse" ? "text warn" : "text"}>{!change || change.value === 0 ? "0" : `${signed(100 * change.value, 2)}${change.side === "worse" ? " ⚠ falls beyond noise" : ""}`}</td>
             </tr>))}</tbody>
         </table>

@@ -1,7 +1,8 @@
 """``calibrant compare``: calibration methods side by side, fitted on one file and evaluated on another."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from calibrant.cli import options
 from calibrant.cli.options import argument, option
@@ -56,9 +57,15 @@ def compare(  # noqa: PLR0913, PLR0917  # a command line has many options
         evidence = {"n_bins": bins, "resamples": resamples, "seed": seed}
         comparison = compare_methods(calibration, test, chosen, **evidence, progress=progress)
         progress("drawing", 1, 1)
-        drawn = reports.draw(lambda theme: _figures(comparison, test, test_file.name, bins, theme))
-    page = comparison_page(comparison, calibration=calibration_file, test=test_file)
-    reports.show_and_write(page, drawn, out, full=full)
+        drawn = reports.draw(lambda theme: _figures(comparison, test, test_file.name, bins, theme), in_html=False)
+
+    def charts() -> dict[str, Any]:
+        from calibrant.report.interactive import comparison_charts
+
+        return comparison_charts(comparison, test)
+
+    page = replace(comparison_page(comparison, calibration=calibration_file, test=test_file), charts=charts)
+    reports.show_and_write(page, drawn, out, full=full, inputs=[calibration_file, test_file])
 
 
 def parse_methods(text: str) -> "tuple[Calibrator, ...]":

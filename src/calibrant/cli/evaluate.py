@@ -4,10 +4,10 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self, final
+from typing import TYPE_CHECKING, Annotated, Any, Self, final
 
 import typer
 
@@ -68,7 +68,8 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
     kind, scores, labels = given.kind(top_label=top_label), given.scores, given.labels
     load_file = partial(load, kind=kind, scores=scores, labels=labels, confidence=confidence, correct=correct)
     conditions = [FailCondition.parse(text) for text in fail_if or ()]
-    reports.check(path for path in (file, baseline) if path is not None)
+    inputs = [path for path in (file, baseline) if path is not None]
+    reports.check(inputs)
     out, err = standard_output(), standard_error()
     with print_warnings(err), spinner(err) as stage:
         stage(f"reading {file}")
@@ -91,10 +92,15 @@ def evaluate(  # noqa: PLR0913, PLR0917  # a command line has many options
             ece = evaluation.metrics["ece"]
             return draw_figures(predictions, n_bins=bins, theme=theme, seed=seed, name=file.name, ece=ece)
 
-        drawn = reports.draw(draw)
+        def charts() -> dict[str, Any]:
+            from calibrant.report.interactive import evaluation_charts
+
+            return evaluation_charts(evaluation, predictions, name=file.name)
+
+        drawn = reports.draw(draw, in_html=False)
     baseline_name = None if baseline is None else baseline.name
     page = evaluation_page(evaluation, source=file.name, comparison=differences, baseline=baseline_name)
-    reports.show_and_write(page, drawn, out, full=full)
+    reports.show_and_write(replace(page, charts=charts), drawn, out, full=full, inputs=inputs)
     holding = [condition for condition in conditions if condition.holds(evaluation.metrics)]
     for condition in conditions:
         out.print(condition.describe(evaluation.metrics), style="bold red" if condition in holding else "green")

@@ -6,6 +6,8 @@ A group of options is a dataclass whose fields are options. A command takes it a
 
 import inspect
 import os
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from functools import wraps
@@ -129,9 +131,12 @@ class Reports:
         if self.figures is not None:
             check_folder(self.figures)
 
-    def draw(self, draw: "Callable[[ThemeName], Mapping[str, MatplotlibFigure]]") -> "list[Figure]":
+    def draw(
+        self, draw: "Callable[[ThemeName], Mapping[str, MatplotlibFigure]]", *, in_html: bool = True
+    ) -> "list[Figure]":
         """Draw and write the figures, if there is a folder or an HTML page for them; return them for the page."""
-        if self.figures is None and self.html is None:
+        in_html = in_html and self.html is not None
+        if self.figures is None and not in_html:
             return []
         from calibrant.plots import save_figures  # loads matplotlib
         from calibrant.report import Figure
@@ -143,15 +148,20 @@ class Reports:
         figures = []
         for (name, figure), path in zip(drawn.items(), paths, strict=True):
             content = BytesIO()
-            if self.html is not None:
+            if in_html:
                 figure.savefig(content, format="png", dpi=_DPI, facecolor=figure.get_facecolor())
             figures.append(Figure(name.replace("_", " "), path, content.getvalue()))
         return figures
 
-    def show_and_write(self, page: "Page", figures: "Sequence[Figure]", console: "Console", *, full: bool) -> None:
-        """Print the page, write it, and print the paths of the files."""
+    def show_and_write(
+        self, page: "Page", figures: "Sequence[Figure]", console: "Console", *, full: bool, inputs: Iterable[Path] = ()
+    ) -> None:
+        """Print the page, write it, and print the paths of the files; an HTML page names the inputs and the command."""
+        from calibrant.report.page import Origin
         from calibrant.report.terminal import show
 
+        if self.html is not None:
+            page = replace(page, origin=Origin.of(shlex.join(["calibrant", *sys.argv[1:]]), inputs))
         show(page, full=full, console=console)
         if written := self.write(page, figures):
             console.print("Wrote " + ", ".join(map(str, written)), style="dim")

@@ -49,6 +49,7 @@ def comparison_page(
         verdict=comparison_verdict(comparison),
         brief_findings=tuple(_main_findings(comparison, chosen)),
         tone="open" if comparison.cautions else _TONES.get(comparison.why_uncalibrated, "good"),
+        number=_number(comparison, chosen),
         brief=(Section("", (_leaderboard(comparison, is_brief=True),), legend=_legend(comparison, is_brief=True)),),
         full_hint="More findings, all metrics and differences" + (f", {counted(len(notes), 'note')}" if notes else ""),
         sections=(
@@ -67,6 +68,19 @@ def comparison_page(
 
 
 # Numbers.
+
+
+def _number(comparison: Comparison, chosen: MethodResult) -> page.KeyNumber:
+    """Return the gain in log-loss, or the log-loss where no method is recommended."""
+    change = chosen.differences.get(UNCALIBRATED, {}).get("nll")
+    if change is None:
+        loss = comparison.uncalibrated.metrics["nll"]
+        interval = "" if math.isnan(loss.low) else f"95 % interval {page.interval_text(loss)}"
+        return page.KeyNumber("Log-loss, uncalibrated", page.number_text(loss.value), interval)
+    interval = "" if math.isnan(change.low) else f"95 % interval {change.low:+.4f} … {change.high:+.4f}; "
+    detail = f"{interval}from {page.number_text(change.baseline)} to {page.number_text(change.candidate)}"
+    value = f"{change.value:+.4f}".replace("-", "−")
+    return page.KeyNumber(f"Log-loss of {chosen.name} − uncalibrated", value, detail)
 
 
 def _leaderboard(comparison: Comparison, *, is_brief: bool = False) -> Table:

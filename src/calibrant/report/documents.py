@@ -1,11 +1,15 @@
-"""Render a page as Markdown, for a pull request or a model card, and as one static HTML file.
+"""Render a page as Markdown, for a pull request or a model card, and as one HTML file.
 
-The HTML has no script and loads nothing from elsewhere; it is light or dark as the reader's system is, and printable.
+The HTML loads nothing from elsewhere; it is light or dark as the reader's system is, and printable. It has a script
+only if the page has interactive charts, and is readable without it.
 """
 
+import dataclasses
 from base64 import b64encode
 from collections.abc import Sequence
+from hashlib import sha256
 from html import escape
+from importlib.resources import files
 from urllib.parse import quote
 
 from calibrant.errors import markdown_code, markdown_text, terminal_text
@@ -50,80 +54,94 @@ def _markdown_cell(cell: Cell) -> str:
 
 _KINDS = {"png": "image/png", "svg": "image/svg+xml"}
 _TONES: dict[Tone, str] = {"good": "✓ ", "bad": "✗ ", "open": "? ", "neutral": ""}
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-
-# Colours of the figures: Okabe and Ito's blue and vermilion, which are distinguishable with any colour vision.
-_STYLE = """
-.calibrant { --ink: #1c2024; --dim: #5b636b; --line: #d9dde1; --card: #f5f7f8; --good: #00695c; --bad: #b23c00;
-  --open: #7a5b00; --link: #0060a0; color: var(--ink); font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; }
-@media (prefers-color-scheme: dark) { .calibrant { --ink: #e6e9ec; --dim: #a2abb3; --line: #3a4148; --card: #1e2327;
-  --good: #4fc3a1; --bad: #ff9466; --open: #e5c04b; --link: #6cb8f0; } }
-.calibrant h1 { font-size: 1.15rem; font-weight: 600; margin: 0; overflow-wrap: anywhere; }
-.calibrant h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
-.calibrant h3 { font-size: .95rem; margin: 1rem 0 .25rem; }
-.calibrant .facts, .calibrant .legend, .calibrant footer { color: var(--dim); font-size: .85rem; }
-.calibrant .verdict { background: var(--card); border-left: .35rem solid var(--dim); border-radius: .25rem;
-  margin: 1rem 0; padding: .8rem 1rem; }
-.calibrant .headline { font-size: 1.25rem; font-weight: 600; line-height: 1.35; margin: 0 0 .5rem; }
-.calibrant .verdict ul { margin: .25rem 0 .5rem; padding-left: 1.2rem; }
-.calibrant .verdict .next { font-weight: 600; margin: .5rem 0 0; }
-.calibrant .good { border-color: var(--good); } .calibrant .bad { border-color: var(--bad); }
-.calibrant .open { border-color: var(--open); }
-.calibrant .scroll { overflow-x: auto; margin: .25rem 0 .75rem; }
-.calibrant table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-.calibrant th, .calibrant td { border: 0; border-bottom: 1px solid var(--line); padding: .25rem .7rem;
-  text-align: right; white-space: nowrap; background: none; color: inherit; }
-.calibrant th { font-weight: 600; vertical-align: bottom; white-space: normal; }
-.calibrant .text { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 6rem; }
-.calibrant code { font-family: ui-monospace, monospace; font-size: .95em; background: none; color: inherit; }
-.calibrant td.better i { color: var(--good); } .calibrant td.worse i { color: var(--bad); }
-.calibrant td i { font-style: normal; display: inline-block; min-width: 1.1em; padding-left: .15em; text-align: left; }
-.calibrant .figures { display: flex; flex-wrap: wrap; gap: 1rem; }
-.calibrant figure { margin: 0; flex: 1 1 22rem; max-width: 34rem; }
-.calibrant img { width: 100%; background: #fff; border: 1px solid var(--line); border-radius: .25rem; }
-.calibrant figcaption { color: var(--dim); font-size: .85rem; }
-.calibrant footer { border-top: 1px solid var(--line); margin-top: 2rem; padding-top: .5rem; }
-@media print { .calibrant { font-size: 10pt; max-width: none; --ink: #000; --dim: #444; --card: #fff; --line: #bbb; }
-  .calibrant .scroll { overflow: visible; } .calibrant table { font-size: 8pt; }
-  .calibrant th, .calibrant td { padding: .1rem .35rem; white-space: normal; }
-  .calibrant figure, .calibrant tr, .calibrant .verdict { break-inside: avoid; }
-  .calibrant h2, .calibrant h3 { break-after: avoid; } .calibrant figure { flex-basis: 45%; max-width: 48%; } }
-"""
-_BODY = "body { margin: 0; padding: 1.5rem; background: #fff; } :root { color-scheme: light dark; }"
-_DARK = "@media (prefers-color-scheme: dark) { body { background: #14181b; } }"
-_PRINT = "@media print { body { background: #fff; padding: 0; } @page { margin: 15mm; } }"
+_WITHOUT_SCRIPT = "The interactive charts need JavaScript. Everything else is on this page."
 
 
 def to_html(page: Page) -> str:
-    """Return the full form of a page as an HTML document with its figures inside."""
+    """Return the full form of a page as one HTML document that loads nothing: interactive if it has charts."""
+    style, script, data = _bundled("css"), "", ""
+    policy = f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'"
+    if page.charts is not None:
+        from calibrant.report.interactive import packed
+
+        code = _bundled("js")
+        policy += f"; script-src '{_digest(code)}'"
+        data = f'<script type="application/octet-stream" id="calibrant-data">{packed(page.charts())}</script>\n'
+        script = f"<script>{code}</script>\n"
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_escaped(page.heading)}</title>\n<style>{_BODY} {_DARK} {_PRINT}</style>\n</head>\n<body>\n"
-        f"{to_html_fragment(page)}\n</body>\n</html>\n"
+        f"<title>{_escaped(page.heading)}</title>\n<style>{style}</style>\n</head>\n"
+        f'<body class="calibrant-page">\n{_html_article(page)}\n{data}{script}</body>\n</html>\n'
     )
 
 
 def to_html_fragment(page: Page) -> str:
-    """Return a page as an element of another document, such as a notebook."""
+    """Return a page as an element of another document, such as a notebook; its styles apply to it only."""
+    return _html_article(dataclasses.replace(page, charts=None), f"<style>{_bundled('css')}</style>")
+
+
+def _bundled(ending: str) -> str:
+    """Return the script or the style sheet that ``frontend`` builds."""
+    return (files("calibrant") / "studio" / "static" / f"calibrant.{ending}").read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """Return the source that a content security policy allows inline."""
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+
+
+def _html_article(page: Page, style: str = "") -> str:
+    source = f": <small>{_escaped(page.source)}</small>" if page.source else ""
+    number = page.number
     parts = [
-        f"<style>{_STYLE}</style>",
-        f"<h1>{_escaped(page.heading)}</h1>",
+        style,
+        f"<header><h1>{_escaped(page.title)}{source}</h1></header>",
         _html_paragraph("facts", page.facts),
-        f'<div class="verdict {page.tone}">',
+        f'<div class="verdict {page.tone}"><div class="words">',
         _html_paragraph("headline", _TONES[page.tone] + page.verdict.headline),
-        _html_list(page.verdict.findings),
         *(_html_paragraph("next", f"→ {step}") for step in page.verdict.next_steps),
-        *(f"<p><code>{_escaped(command)}</code></p>" for command in page.commands),
+        *map(_html_command, page.commands),
         "</div>",
-        *map(_html_section, page.brief),
+        f'<p class="number"><span>{_escaped(number.title)}</span><b>{_escaped(number.value)}</b>'
+        f"<span>{_escaped(number.detail)}</span></p>"
+        if number
+        else "",
+        "</div>",
         f'<div class="figures">{"".join(map(_html_figure, page.figures))}</div>' if page.figures else "",
+        f'<main id="calibrant-charts"><noscript><p class="legend">{_WITHOUT_SCRIPT}</p></noscript></main>'
+        if page.charts
+        else "",
+        '<div class="columns">',
+        f'<section class="findings"><h2>Findings</h2>{_html_list(page.verdict.findings)}</section>'
+        if page.verdict.findings
+        else "",
+        f'<div class="brief"><h2>Main numbers</h2>{"".join(map(_html_section, page.brief))}</div>'
+        if page.brief
+        else "",
+        "</div>",
+        f"<details{'' if page.brief else ' open'}><summary>All numbers</summary>",
         *map(_html_section, page.sections),
+        "</details>",
         f"<section><h2>Notes</h2>{_html_list(page.notes)}</section>" if page.notes else "",
-        f"<footer>{_escaped(page.conditions)}</footer>",
+        _html_footer(page),
     ]
     return '<article class="calibrant">' + "\n".join(filter(None, parts)) + "</article>"
+
+
+def _html_command(command: str) -> str:
+    return f'<p class="command"><code>{_escaped(command)}</code></p>'
+
+
+def _html_footer(page: Page) -> str:
+    made = ""
+    if page.origin is not None:
+        used = ", ".join(f"{name} {version}" for name, version in page.origin.versions.items())
+        made = f"<h2>How it was made</h2>{_html_command(page.origin.command)}<p>{_escaped(used)}</p>" + "".join(
+            f"<p>{_escaped(name)}: <code>{digest}</code></p>" for name, digest in page.origin.digests.items()
+        )
+    return f"<footer>{made}<p>{_escaped(page.conditions)}</p></footer>"
 
 
 def _escaped(text: str) -> str:

@@ -74,6 +74,7 @@ def evaluation_page(
         facts=f"{counted(evaluation.n, 'sample')}, {classes}",
         verdict=verdict(evaluation),
         tone=_TONES.get(evaluation.advice.step, "bad"),
+        number=_number(evaluation.metrics["ece"]),
         brief=(Section("", (_brief(evaluation),)), *differences),
         full_hint=f"All {len(evaluation.metrics)} numbers and the decompositions of the scores",
         sections=(*_families(evaluation), Section("Scores decomposed", items=tuple(_parts(evaluation))), *differences),
@@ -82,6 +83,13 @@ def evaluation_page(
         "often such a model would score as much.",
         data=lambda: _document(evaluation, source, comparison),
     )
+
+
+def _number(error: Estimate) -> page.KeyNumber:
+    interval = "" if math.isnan(error.low) else f"95 % interval {page.interval_text(error)}"
+    floor = "" if error.floor is None else f"a calibrated model would score {number_text(error.floor)}"
+    detail = "; ".join(filter(None, (interval, floor)))
+    return page.KeyNumber("Expected calibration error", number_text(error.value), detail)
 
 
 def _document(

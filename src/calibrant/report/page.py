@@ -6,13 +6,15 @@ names of classes, files and runs can be anything.
 """
 
 import dataclasses
+import hashlib
 import json
 import math
+import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from importlib.metadata import version
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Literal, Self, TypeAlias, final
 
 from calibrant.evidence import Difference, Estimate, Side
@@ -115,6 +117,36 @@ class Figure:
 
 @final
 @dataclass(frozen=True)
+class KeyNumber:
+    """The number that the verdict rests on, as text: its name, its value, and its interval and noise floor."""
+
+    title: str
+    value: str
+    detail: str
+
+
+@final
+@dataclass(frozen=True)
+class Origin:
+    """How a report was made: the command, versions by package, and digests of the data by name of the file."""
+
+    command: str
+    versions: dict[str, str]
+    digests: dict[str, str]
+
+    @classmethod
+    def of(cls, command: str, inputs: Iterable[Path]) -> Self:
+        """Return the origin of a report on these files, with the versions in use."""
+        digests = {}
+        for path in inputs:
+            with path.open("rb") as stream:
+                digests[path.name] = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+        versions = {name: version(name) for name in ("calibrant", "torch", "numpy", "scipy")}
+        return cls(command, {**versions, "Python": platform.python_version()}, digests)
+
+
+@final
+@dataclass(frozen=True)
 class Page:
     """A report as data."""
 
@@ -133,6 +165,9 @@ class Page:
     footer: str = ""  # how to read the numbers, besides that noise inflates calibration errors
     commands: tuple[str, ...] = ()  # that carry out the next step
     figures: tuple[Figure, ...] = ()
+    number: KeyNumber | None = None  # that the verdict rests on
+    origin: Origin | None = None  # how it was made
+    charts: Callable[[], dict[str, Any]] | None = field(default=None, compare=False, repr=False)  # for HTML
     data: Callable[[], dict[str, Any]] = field(default=dict, compare=False, repr=False)  # plain data, for JSON
 
     def with_figures(self, figures: Iterable[Figure]) -> Self:

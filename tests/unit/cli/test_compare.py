@@ -38,7 +38,7 @@ def test_everything_can_be_written_at_once(calibrant, files, tmp_path):
     assert code == 0, err
     assert "temperature ←" in out
     assert f"calibrant fit temperature {files / 'cal.npz'} -o map.safetensors" in out
-    assert "data:image/png;base64" in (tmp_path / "b.html").read_text()
+    assert 'id="calibrant-data"' in (tmp_path / "b.html").read_text()
     board = json.loads((tmp_path / "b.json").read_text())
     assert board["schema"] == "calibrant.comparison/1"
     assert (board["calibration"]["n"], board["test"]["n"], board["bins"], board["seed"]) == (400, 500, 10, 3)

@@ -58,13 +58,21 @@ PAGES = {
     "diagnosis-one-seed": lambda: diagnosis_page(made_diagnosis(seeds=(0,))),
     "evaluation-top-label": lambda: evaluation_page(made_evaluation(top_label=True), source="answers.csv"),
 }
+
+
+def html_without_style(page):
+    """The HTML of a page, without the style sheet and its digest: those of the front end."""
+    text = re.sub(r"<style>.*</style>", "<style></style>", to_html(page), flags=re.DOTALL)
+    return re.sub(r"'sha256-[^']*'", "'sha256-…'", text)
+
+
 FORMS = {
     "md": to_markdown,
     "brief-80.txt": lambda page: to_terminal(page, width=80).plain + "\n",
     "brief-120.txt": lambda page: to_terminal(page, width=120).plain + "\n",
     "full-80.txt": lambda page: to_terminal(page, width=80, full=True).plain + "\n",
     "full-120.txt": lambda page: to_terminal(page, width=120, full=True).plain + "\n",
-    "html": to_html,
+    "html": html_without_style,
 }
 each_page = pytest.mark.parametrize("name", PAGES)
 PLAIN = Verdict("All is well.", [], ["Do nothing."])

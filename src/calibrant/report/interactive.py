@@ -1,0 +1,290 @@
+"""Numbers behind the interactive charts of an HTML report: sums over samples, so that the file stays small.
+
+The browser recomputes every diagram from them: ``frontend/src/data.ts`` names the same fields. Equal-width bins of
+every number from 2 to 100 are exact, because samples are counted between neighbouring fractions i/b with b up to 100.
+"""
+
+import base64
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibrant.comparison import UNCALIBRATED, Comparison
+from calibrant.diagrams import comparison_diagram, confidence_density, risk_coverage
+from calibrant.errors import FitError, terminal_text
+from calibrant.evaluation import Evaluation
+from calibrant.metrics.states import BinnedByPrediction, RankedSamples
+from calibrant.numerics.binning import inner_edges, sums_by, top_confidences
+from calibrant.numerics.inverse_temperature import fit_inverse_temperature
+from calibrant.numerics.uniform_share import floored
+from calibrant.predictions import LABEL_FLOOR, Predictions, TopLabel
+from calibrant.report.page import to_plain
+
+MOST_BINS = 100
+_SLOTS = 1 << 14  # more than 100 · 99
+_EXACT = 1e-10  # unit of summed confidence for the bins of the predictions themselves
+_COARSE = 1e-8  # unit per sample at other temperatures: their calibration error is off by 1.6e-5 at the very most
+_TEMPERATURES, _REACH = 41, 4.0  # points of the grid, and how far it goes beyond 1 and the fitted temperature
+_DENSITY_STEP, _RISK_POINTS, _CURVE_POINTS = 4, 200, 400
+_DRAWS, _MOST_KNOTS = 100, 10_000
+
+
+def evaluation_charts(evaluation: Evaluation, predictions: Predictions | TopLabel, *, name: str = "") -> dict[str, Any]:
+    """Return the numbers behind the charts of an evaluation."""
+    return _charts(evaluation.n_bins, [_view(predictions, name or "predictions", "as given", temperatures=True)])
+
+
+def comparison_charts(comparison: Comparison, test: Predictions) -> dict[str, Any]:
+    """Return the numbers behind the charts of a comparison: all methods, and the predictions before and after.
+
+    The views are the uncalibrated model, the recommended method (or else the best), and temperature scaling.
+    """
+    chosen = comparison.recommended if comparison.recommended.name != UNCALIBRATED else comparison.best
+    shown = {method.name: method for method in (chosen, comparison.find(comparison.baseline)) if method is not None}
+    views = [_view(test, UNCALIBRATED, "uncalibrated", temperatures=True)]
+    views += [
+        _view(method.map.transform(test), name, name)
+        for name, method in shown.items()
+        if method.map is not None and name != UNCALIBRATED
+    ]
+    diagram = comparison_diagram(comparison)
+    by_name = {method.name: method for method in comparison.fitted}
+    methods = [
+        to_plain(dots)
+        | {
+            "title": by_name[dots.name].title,
+            "accuracy_change": by_name[dots.name].differences.get(UNCALIBRATED, {}).get("accuracy"),
+        }
+        for dots in diagram.methods
+    ]
+    return _charts(comparison.n_bins, views, methods=methods, baseline=diagram.baseline)
+
+
+def _charts(
+    n_bins: int, views: list[dict[str, Any]], *, methods: Iterable[Mapping[str, Any]] = (), baseline: str = ""
+) -> dict[str, Any]:
+    charts: dict[str, Any] = to_plain(
+        {"schema": "calibrant.charts/1", "n_bins": n_bins, "views": views, "methods": list(methods)}
+    )
+    return charts | {"baseline": baseline}
+
+
+def packed(charts: Mapping[str, Any]) -> str:
+    """Return deflated JSON as base64, which holds no character that HTML could read as markup."""
+    text = json.dumps(charts, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def _view(predictions: Predictions | TopLabel, name: str, title: str, *, temperatures: bool = False) -> dict[str, Any]:
+    """Return the numbers of one set of predictions."""
+    top = predictions.top
+    density, risk, corp = confidence_density(predictions), risk_coverage(predictions), corp_curve(predictions)
+    kept = np.unique(np.linspace(0, len(risk.coverage) - 1, _RISK_POINTS).round().astype(int))
+    return {
+        "name": terminal_text(name),
+        "title": terminal_text(title),
+        "n": len(top),
+        "accuracy": top.accuracy,
+        "confidence": float(top.confidence.mean()),
+        "cells": _packed_cells(_cell_sums(top.confidence, top.correct), _EXACT),
+        "ranks": _ranks(predictions),
+        "corp": {key: _rounded(value, 4) for key, value in corp._asdict().items()},
+        "density": {
+            "right": _rounded(density.right[::_DENSITY_STEP], 4),
+            "wrong": _rounded(density.wrong[::_DENSITY_STEP], 4),
+            "n_right": density.n_right,
+            "n_wrong": density.n_wrong,
+            "auroc": density.auroc,
+        },
+        "risk": {
+            "coverage": _rounded(risk.coverage[kept], 5),
+            "risk": _rounded(risk.risk[kept], 5),
+            "low": _rounded(risk.risk_low[kept], 5),
+            "high": _rounded(risk.risk_high[kept], 5),
+            "optimal": _rounded(risk.optimal[kept], 5),
+            "aurc": risk.aurc,
+        },
+        "temperatures": _temperatures(predictions) if temperatures and isinstance(predictions, Predictions) else None,
+        "classes": _classes(predictions) if isinstance(predictions, Predictions) else None,
+    }
+
+
+def _rounded(values: Any, digits: int) -> Any:
+    """Return numbers with fewer digits, as lists; a single number stays."""
+    if isinstance(values, float):
+        return values
+    return np.round(np.asarray(values, dtype=np.float64), digits).tolist()
+
+
+@cache
+def fractions() -> Tensor:
+    """Return the distinct fractions i/b in 0..1 for b up to 100, rising, float64."""
+    edges = [torch.arange(b + 1, dtype=torch.float64) / b for b in range(1, MOST_BINS + 1)]
+    return torch.unique(torch.cat(edges))
+
+
+@cache
+def _first_cells() -> Tensor:
+    """Return the cell of each multiple of 1 / slots, (slots + 1,)."""
+    starts = torch.arange(_SLOTS + 1, dtype=torch.float64) / _SLOTS
+    return (torch.bucketize(starts, fractions()) - 1).clamp_(min=0)
+
+
+def _cell_sums(confidence: Tensor, correct: Tensor) -> Tensor:
+    """Count samples, correct ones and summed confidence between neighbouring fractions, (3, cells)."""
+    shift = inner_edges(2)[0] - 0.5  # bins end a little above their edge: see calibrant.numerics.binning
+    confidence = confidence.cpu().double()
+    shifted = (confidence - shift).clamp_(min=0)
+    # No two fractions are as close as two slots: a sample is in the first cell of its slot, or in the next one. That is
+    # ten times faster than a search.
+    index = _first_cells().index_select(0, (shifted * _SLOTS).long())
+    index += shifted > fractions()[1:].index_select(0, index)
+    size = len(fractions()) - 1
+    columns = (torch.ones_like(confidence), correct.cpu().double(), confidence)
+    return torch.stack([sums_by(index, column, size) for column in columns])
+
+
+def _packed_cells(sums: Tensor, unit: float) -> dict[str, Any]:
+    """Return the occupied cells as small whole numbers."""
+    count, correct, confidence = sums
+    occupied = count.nonzero()[:, 0]
+    count, correct, confidence = (column[occupied] for column in (count, correct, confidence))
+    columns = {
+        "step": occupied.diff(prepend=torch.tensor([-1])),
+        "count": count,
+        "wrong": count - correct,
+        "offset": ((confidence - count * fractions()[occupied]) / unit).round(),
+    }
+    return {name: column.long().tolist() for name, column in columns.items()} | {"unit": unit}
+
+
+def _ranks(predictions: Predictions | TopLabel) -> dict[str, list[float]]:
+    """Return sums between all ranks at which some bin of equal mass ends, as ACE cuts them: ties are exchangeable."""
+    ranked = RankedSamples()(predictions).ranked
+    rank, right = ranked.cumulative_total.cpu().numpy(), ranked.cumulative_right.cpu().numpy()
+    gap = ranked.gap.cumsum(-1, dtype=torch.float64).cpu().numpy()
+    bins = np.arange(1, MOST_BINS + 1)
+    ends = np.unique(np.concatenate([np.floor(rank[-1] * np.arange(b + 1) / b) for b in bins]))
+    right_at, gap_at = (np.interp(ends, np.append(0, rank), np.append(0, column)) for column in (right, gap))
+    return {
+        "step": np.diff(ends).astype(int).tolist(),
+        "confidence": _rounded(np.diff(right_at - gap_at), 10),
+        "correct": _rounded(np.diff(right_at), 10),
+    }
+
+
+def _temperatures(predictions: Predictions) -> dict[str, Any] | None:
+    """Return log-loss and cells at temperatures around 1 and the one with the lowest log-loss.
+
+    Given probabilities with zeros are mixed with a share of the uniform distribution, as temperature scaling does.
+    """
+    share = predictions.logits.new_tensor(predictions.uniform_share)
+    grid, fitted = _temperature_grid(predictions, share)
+    cells = torch.zeros(len(grid), 3, len(fractions()) - 1, dtype=torch.float64)
+    loss = torch.zeros(len(grid), dtype=torch.float64)
+    most = -np.log(LABEL_FLOOR) if predictions.given_as_probs else np.inf
+    for block in predictions.blocks():
+        logits = floored(block.logits, share) if share else block.logits
+        confidences = top_confidences(logits, grid)
+        gap = (logits.amax(1) - logits.gather(1, block.labels[:, None])[:, 0]).double()
+        for place, confidence in enumerate(confidences):
+            cells[place] += _cell_sums(confidence, block.correct)
+            loss[place] += float((gap / grid[place] - confidence.double().log()).clamp(max=most).sum())
+    return {
+        "temperature": grid.tolist(),
+        "nll": _rounded(loss / len(predictions), 6),
+        "cells": [_packed_cells(sums, _COARSE * len(predictions)) for sums in cells],
+        "fitted": fitted,
+    }
+
+
+def _temperature_grid(predictions: Predictions, share: Tensor) -> tuple[Tensor, float | None]:
+    """Return temperatures, and the one with the lowest log-loss, which is among them; None if there is none."""
+    logits = floored(predictions.logits, share) if share else predictions.logits
+    fitted: float | None = None
+    try:
+        fit = fit_inverse_temperature(logits, predictions.labels)
+        fitted = float(f"{1 / fit.beta:.6g}") if fit.end == "interior" else None
+    except FitError:  # samples of equal logits
+        pass
+    ends = (1.0, fitted or 1.0)
+    grid = np.geomspace(min(ends) / _REACH, max(ends) * _REACH, _TEMPERATURES)
+    # Points next to the two that must be in it would be steps of the slider that change nothing.
+    apart = [t for t in grid if min(abs(np.log(t / end)) for end in ends) > 0.3 * np.log(grid[1] / grid[0])]
+    return torch.tensor(sorted({*(float(f"{t:.4g}") for t in apart), *ends}), dtype=torch.float64), fitted
+
+
+def _classes(predictions: Predictions) -> dict[str, list[Any]]:
+    """Return samples of each class, and of its predictions the number, summed confidence and number correct."""
+    state = BinnedByPrediction(1)(predictions)
+    k = predictions.n_classes
+    names = predictions.class_names or [f"class {label}" for label in range(k)]
+    return {
+        "name": [terminal_text(name) for name in names],
+        "samples": torch.bincount(predictions.labels, minlength=k).tolist(),
+        "predicted": state.count[:, 0].long().tolist(),
+        "confidence": _rounded(state.probability[:, 0].cpu(), 4),
+        "correct": state.hits[:, 0].long().tolist(),
+    }
+
+
+class CorpCurve(NamedTuple):
+    """The isotonic reliability curve with its consistency band, (m,) each, and its exact split of the Brier score."""
+
+    confidence: np.ndarray
+    curve: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    miscalibration: float
+    discrimination: float
+    uncertainty: float
+
+
+def corp_curve(predictions: Predictions | TopLabel, *, seed: int = 0) -> CorpCurve:
+    """Compute accuracy as the isotonic function of confidence that fits best: no bins and no bandwidth.
+
+    The Brier score of the confidence is miscalibration - discrimination + uncertainty. The band is the pointwise 95 %
+    range of the curves of calibrated models with the same confidences.
+
+    Reference: Dimitriadis, Gneiting & Jordan (2021), Stable Reliability Diagrams for Probabilistic Classifiers, PNAS,
+    doi:10.1073/pnas.2016191118.
+    """
+    from scipy.optimize import isotonic_regression
+
+    ranked = RankedSamples()(predictions).ranked
+    ranked = ranked.merged(ranked.cells(_MOST_KNOTS))
+    confidence, total, right = (part.cpu().numpy() for part in (ranked.confidence, ranked.total, ranked.right))
+    n, base = total.sum(), right.sum() / total.sum()
+
+    def fit(hits: np.ndarray) -> np.ndarray:
+        values: np.ndarray = isotonic_regression(hits / total, weights=total).x
+        return values
+
+    def brier(forecast: np.ndarray) -> float:
+        return float((total * forecast**2 - 2 * forecast * right + right).sum() / n)
+
+    curve, uncertainty = fit(right), float(base * (1 - base))
+    rng = np.random.default_rng(seed)
+    whole, chance = total.astype(np.int64), confidence.clip(0, 1)
+    redrawn = np.stack([fit(rng.binomial(whole, chance).astype(np.float64)) for _ in range(_DRAWS)])
+    lower, upper = np.quantile(redrawn, (0.025, 0.975), axis=0)
+    # Both ends of every step, and enough points between for the band.
+    jumps = np.flatnonzero(np.diff(curve) > 0)
+    between = np.linspace(0, len(curve) - 1, _CURVE_POINTS // 2).round().astype(int)
+    kept = np.unique(np.concatenate([between, jumps, jumps + 1]))
+    kept = kept[np.unique(np.linspace(0, len(kept) - 1, _CURVE_POINTS).round().astype(int))]
+    return CorpCurve(
+        confidence=confidence[kept],
+        curve=curve[kept],
+        lower=lower[kept],
+        upper=upper[kept],
+        miscalibration=brier(confidence) - brier(curve),
+        discrimination=uncertainty - brier(curve),
+        uncertainty=uncertainty,
+    )
