@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from experiments.numbers import Number, pooled
 from experiments.page import claims, interval, joined, number_by_number, provenance
-from experiments.published import findings, read_published
+from experiments.published import Claim, Published, findings, read_published
 from experiments.records import Record
 
 __all__ = ["numbers_of", "page_of"]
@@ -63,6 +63,8 @@ def page_of(records: Sequence[Record], *, images: Path | None) -> str:
         records: Successful ones.
         images: Folder of the figure; None draws none.
     """
+    methods = list(dict.fromkeys(each["cell"]["method"] for each in records))
+    records = sorted(records, key=lambda each: (methods.index(each["cell"]["method"]), each["cell"]["seed"]))
     numbers = numbers_of(records)
     entries = findings(read_published(PUBLISHED), numbers)
     lengths = sorted({(each["cell"]["epochs"], each["cell"]["batch_size"]) for each in records})
@@ -85,7 +87,7 @@ Trained: {_times(records)}.
     ]
     parts += [
         claims(entries),
-        _outcome(records, numbers),
+        _outcome(records, numbers, {each.published.id: each.published for each in entries}),
         _table(records, numbers),
         _gammas(records),
         number_by_number(entries),
@@ -99,7 +101,9 @@ Trained: {_times(records)}.
     return joined(parts)
 
 
-def _outcome(records: Sequence[Record], numbers: dict[str, Number]) -> str:
+def _outcome(
+    records: Sequence[Record], numbers: Mapping[str, Number], published: Mapping[str, Published | Claim]
+) -> str:
     """Return what became of γ-Net, in sentences, for every learned loss that has focal loss beside it."""
     lines = ["## γ-Net", ""]
     for length, method in dict.fromkeys((each["cell"]["length"], each["cell"]["method"]) for each in records):
@@ -112,6 +116,14 @@ def _outcome(records: Sequence[Record], numbers: dict[str, Number]) -> str:
             by_seed = "; ".join(f"{first:.2f} against {second:.2f}" for first, second in pairs)
             difference = numbers[f"{length}.{method} - Focal.{rule}.ece"]
             parts.append(f"  - {words}: {by_seed}; mean difference {interval(difference, 2, signed=True)}.")
+        theirs = [published.get(f"paper.{each}.best.none.ece") for each in (method, "Focal")]
+        if isinstance(theirs[0], Published) and isinstance(theirs[1], Published):
+            gain = theirs[0].value - theirs[1].value
+            ours = [numbers[f"{length}.{method} - Focal.{rule}.ece"] for rule in RULES]
+            outside = sum(not each.low <= gain <= each.high for each in ours)
+            parts.append(
+                f"  - The paper's difference, {gain:+.2f}, lies outside {outside} of these {len(ours)} intervals."
+            )
         lower = sum(first < second for first, second in _pairs(records, length, (method, "Focal"), "best"))
         gammas = ", ".join(f"{run['epochs'][-1]['gamma_mean']:.2f}" for run in runs)
         log_losses = " against ".join(
