@@ -165,6 +165,7 @@ def check_real_number(value: object, name: str, *, least: float, most: float = m
     number = _number(value)
     if not (least <= number <= most and abs(number) < math.inf):
         bounds = f"at least {least:g} and finite" if most == math.inf else f"between {least:g} and {most:g}"
+        bounds = "finite" if least == -math.inf else bounds
         raise InputError(f"{name} must be {bounds}; got {value!r}.")
     return number
 
@@ -234,7 +235,7 @@ AtLeastOne: TypeAlias = Annotated[int, partial(check_at_least, least=1)]
 
 
 def check_options(record: Any) -> None:
-    """Check the options of a dataclass against their types: an annotated range, the words of a Literal, or a bool."""
+    """Check the options of a dataclass against their types: ranges, words of a Literal, text, numbers, and bools."""
     for field in fields(record):
         if field.init:
             _check_option(getattr(record, field.name), field.type, field.name)
@@ -252,6 +253,10 @@ def _check_option(value: Any, hint: Any, name: str) -> None:
             _check_option(item, parts[0], f"each of {name}")
     elif hint is bool:
         check_bool(value, name)
+    elif hint is float:
+        check_real_number(value, name, least=-math.inf)
+    elif hint is str and not isinstance(value, str):
+        raise InputError(f"{name} must be text; got {value!r}.")
     elif len(parts) == 1 and value is not None:  # an option that may be None
         _check_option(value, parts[0], name)
 

@@ -57,7 +57,7 @@ def read_network(text: str, weights: Path | None, device: torch.device) -> Netwo
     if path.is_dir():
         settings = RunFolder(path).settings()
         scale = settings.pixel_scale
-        space = None if scale is None else InputSpace(high=scale["peak"])
+        space = None if scale is None else InputSpace(high=scale.peak)
         return Network(load_network(path).to(device), True, space, settings.class_names)
     if is_archive:
         model = _exported(path, device)

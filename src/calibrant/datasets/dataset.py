@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_known, check_labels, check_same_length, check_seed
+from calibrant.checks import Positive, check_known, check_labels, check_same_length, check_seed
 from calibrant.errors import CalibrantWarning, InputError
 from calibrant.paper import Paper
 
@@ -41,8 +41,8 @@ class PixelScale:
     """Scale from stored pixels to network inputs: (pixel / peak - mean) / std in each channel."""
 
     mean: tuple[float, ...]
-    std: tuple[float, ...]
-    peak: int = 255
+    std: tuple[Positive, ...]
+    peak: Positive = 255
 
     @classmethod
     def of(cls, images: Tensor, *, peak: int = 255) -> "PixelScale":

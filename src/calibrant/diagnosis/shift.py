@@ -85,7 +85,7 @@ def check_suits(samples: Samples, run: DiagnosedRun, what: str) -> None:
 def _peak_of(run: DiagnosedRun) -> int:
     """Return the largest value of the pixels in a run's data."""
     scale = run.settings.pixel_scale
-    return 255 if scale is None else int(scale["peak"])
+    return 255 if scale is None else int(scale.peak)
 
 
 def read_run_dataset(runs: Sequence[DiagnosedRun], folder: Path | None = None, *, checked: bool = True) -> Dataset:

@@ -306,8 +306,8 @@ class PenalisedLoss(NamedLoss, nn.Module, ABC):
     def __post_init__(self) -> None:
         words = f"the reduction of {self.name}, whose penalty is not defined per sample,"
         check_known(self.reduction, ("mean", "sum"), words)
-        super().__post_init__()
         check_real_number(self.weight, "weight", least=0)
+        super().__post_init__()
         self.base = self.base or CrossEntropyLoss()
         if not isinstance(self.base, RowLoss):
             raise InputError(f"base must be a loss of single samples, such as FocalLoss(); got {self.base!r}.")

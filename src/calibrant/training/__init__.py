@@ -17,25 +17,7 @@ from calibrant.training.run import (
 from calibrant.training.session import RuntimeOptions, Session
 
 __all__ = [
-    "RECIPES",
-    "EpochRecord",
-    "HeldOutRecord",
-    "MetaRegulariser",
-    "MixedBatch",
-    "Mixup",
-    "Recipe",
-    "Run",
-    "RunMetrics",
-    "RuntimeOptions",
-    "Session",
-    "TrainingData",
-    "deterministic_algorithms",
-    "features_in_evaluation",
-    "learned_epochs",
-    "load_learned_loss",
-    "load_network",
-    "predict",
-    "run_metrics",
-    "train_runs",
-    "train_together",
-]
+    "RECIPES", "EpochRecord", "HeldOutRecord", "MetaRegulariser", "MixedBatch", "Mixup", "Recipe", "Run", "RunMetrics",
+    "RuntimeOptions", "Session", "TrainingData", "deterministic_algorithms", "features_in_evaluation", "learned_epochs",
+    "load_learned_loss", "load_network", "predict", "run_metrics", "train_runs", "train_together",
+]  # fmt: skip

@@ -3,12 +3,12 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, final
+from typing import ClassVar, NamedTuple, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import check_positive
+from calibrant.checks import Positive, check_options
 from calibrant.datasets.dataset import Augmentation, Dataset, PixelScale, Samples, Split
 from calibrant.errors import InputError
 from calibrant.losses import Loss
@@ -17,9 +17,7 @@ from calibrant.paper import Paper
 PADDING = 4  # largest shift of a crop, in pixels to each side
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class EpochPlan:
+class EpochPlan(NamedTuple):
     """The samples of each step of an epoch and their augmentation; also the buffers that steps read."""
 
     samples: Tensor  # (steps, b) int64
@@ -30,14 +28,11 @@ class EpochPlan:
     meta_samples: Tensor  # (steps, m) int64, held-out samples that tune a meta-learned loss; m is 0 if there are none
 
     def to(self, device: torch.device) -> "EpochPlan":
-        return EpochPlan(*(field.to(device, non_blocking=True) for field in self.fields()))
-
-    def fields(self) -> tuple[Tensor, ...]:
-        return self.samples, self.shifts, self.mirrored, self.partners, self.shares, self.meta_samples
+        return EpochPlan(*(field.to(device, non_blocking=True) for field in self))
 
     def copy_(self, other: "EpochPlan") -> None:
         """Copy the plan of another epoch into the memory that captured steps read."""
-        for mine, theirs in zip(self.fields(), other.fields(), strict=True):
+        for mine, theirs in zip(self, other, strict=True):
             mine.copy_(theirs, non_blocking=True)
 
 
@@ -59,8 +54,7 @@ def plan_epoch(n: int, batch_size: int, *, seed: int, epoch: int, mixup: float =
         n_meta: Number of held-out samples that tune the loss. Each step draws as many as there are in a batch, or all,
             in turns, so that each is used equally often.
     """
-    generator = epoch_generator(seed, epoch)
-    steps = n // batch_size
+    generator, steps = epoch_generator(seed, epoch), n // batch_size
     shape = (steps, batch_size)
     samples = torch.randperm(n, generator=generator)[: steps * batch_size].view(shape)
     shifts = torch.randint(2 * PADDING + 1, (*shape, 2), generator=generator)
@@ -99,14 +93,6 @@ class Standardise(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         return torch.addcmul(self.offset, pixels.float(), self.factor)
-
-
-class InputStore(Protocol):
-    """Inputs on a device, of which batches are taken by the numbers of the samples."""
-
-    def augmented(self, samples: Tensor, shifts: Tensor, mirrored: Tensor) -> Tensor: ...
-
-    def plain(self, samples: Tensor) -> Tensor: ...
 
 
 @final
@@ -162,6 +148,9 @@ class ImageStore:
         return self._standardise(pixels)
 
 
+InputStore: TypeAlias = PlainStore | ImageStore  # batches are taken by the numbers of the samples
+
+
 def store_of(inputs: Tensor, scale: PixelScale | None, augmentation: Augmentation, device: torch.device) -> InputStore:
     """Store inputs on a device; those with a pixel scale are images."""
     inputs = inputs.to(device)
@@ -194,12 +183,12 @@ class TrainingData:
         chosen = self.augmentation if augmentation is None else augmentation
         self._check_augmentation(chosen)
 
-        def stored(examples: Samples, moved: Augmentation) -> StoredSamples:
-            store = store_of(examples.inputs, self.pixel_scale, moved, device)
-            return StoredSamples(store, examples.labels.to(device))
+        def stored(samples: Samples, augmentation: Augmentation = "none") -> StoredSamples:
+            store = store_of(samples.inputs, self.pixel_scale, augmentation, device)
+            return StoredSamples(store, samples.labels.to(device))
 
-        held_out = {name: stored(part, "none") for name, part in self.held_out.items()}
-        meta = None if self.meta is None else stored(self.meta, "none")
+        held_out = {name: stored(part) for name, part in self.held_out.items()}
+        meta = None if self.meta is None else stored(self.meta)
         return DeviceData(stored(self.training, chosen), held_out, device, meta)
 
     def _check_augmentation(self, augmentation: Augmentation) -> None:
@@ -242,14 +231,7 @@ class MixedBatch:
 
     @classmethod
     def of(cls, inputs: Tensor, labels: Tensor, partners: Tensor, share: Tensor) -> "MixedBatch":
-        """Mix each sample with its partner.
-
-        Args:
-            inputs: Shape (n, ...), floating.
-            labels: Shape (n,).
-            partners: Position of each sample's partner, (n,).
-            share: Weight of the first sample of each pair; a single number.
-        """
+        """Mix inputs (n, ...) with those at ``partners`` (n,); ``share`` is the weight of the first of each pair."""
         return cls(torch.lerp(inputs[partners], inputs, share.to(inputs.dtype)), labels, labels[partners], share)
 
     def loss(self, loss: Loss, logits: Tensor) -> Tensor:
@@ -280,14 +262,12 @@ class Mixup:
     """
 
     name: ClassVar[str] = "mixup"
-    paper: ClassVar[Paper] = Paper(
-        "Zhang et al.", 2018, "mixup: Beyond Empirical Risk Minimization", "arXiv:1710.09412"
-    )
+    paper: ClassVar = Paper("Zhang et al.", 2018, "mixup: Beyond Empirical Risk Minimization", "arXiv:1710.09412")
 
-    alpha: float = 0.2
+    alpha: Positive = 0.2
 
     def __post_init__(self) -> None:
-        check_positive(self.alpha, "alpha")
+        check_options(self)
 
     def __call__(self, inputs: Tensor, labels: Tensor, *, generator: torch.Generator | None = None) -> MixedBatch:
         """Mix a batch.

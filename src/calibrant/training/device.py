@@ -32,17 +32,12 @@ class ProcessGroup:
         """Return the network to call in training; its gradients are the mean over all processes."""
         if self.count == 1:
             return model
-        if device.type == "cuda":
-            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-            return DistributedDataParallel(model, device_ids=[device.index])
-        return DistributedDataParallel(model)
+        if device.type != "cuda":
+            return DistributedDataParallel(model)
+        return DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(model), device_ids=[device.index])
 
     def part_of(self, batch_size: int) -> slice:
-        """Return the part of a batch that this process computes.
-
-        Raises:
-            InputError: If a batch cannot be divided evenly.
-        """
+        """Return the part of a batch that this process computes; an InputError if it cannot be divided evenly."""
         if batch_size % self.count:
             raise InputError(f"batch_size must be a multiple of the {self.count} processes; got {batch_size}.")
         size = batch_size // self.count
@@ -78,17 +73,11 @@ def init_distributed(device: torch.device) -> Iterator[ProcessGroup]:
         distributed.destroy_process_group()
 
 
-@final
-class Autocast:
-    """A context for the forward runs of a network, in the precision of the recipe; a new one for each run."""
-
-    def __init__(self, recipe: Recipe, device_type: str) -> None:
-        self.is_low = recipe.multiplies_in(device_type) == "bfloat16"
-        self._device_type = device_type
-
-    def __call__(self) -> AbstractContextManager[object]:
-        # bfloat16 copies of the weights are not cached: a captured graph would never update them.
-        return torch.autocast(self._device_type, torch.bfloat16, enabled=self.is_low, cache_enabled=False)
+def autocast(recipe: Recipe, device_type: str) -> AbstractContextManager[object]:
+    """Return a context for one forward run of a network, in the precision of the recipe."""
+    is_low = recipe.multiplies_in(device_type) == "bfloat16"
+    # bfloat16 copies of the weights are not cached: a captured graph would never update them.
+    return torch.autocast(device_type, torch.bfloat16, enabled=is_low, cache_enabled=False)
 
 
 _WARMUPS = 3  # steps in which torch chooses its algorithms and allocates its buffers

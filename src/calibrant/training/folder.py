@@ -48,26 +48,16 @@ class RunFolder:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run is finished."""
         return (self.path / "weights.safetensors").exists()
 
     @property
     def has_answers(self) -> bool:
-        """Whether it holds the predictions of the trained network; a finished run does, also without its weights.
-
-        Raises:
-            FileError: If this is not the folder of a run.
-        """
-        if self.is_finished:
-            return True
-        return (self.path / "test.npz").exists() and len(self.records()) == self.settings().recipe.epochs
+        """Whether it holds the predictions of the trained network; a finished run does, also without its weights."""
+        has_test = (self.path / "test.npz").exists
+        return self.is_finished or (has_test() and len(self.records()) == self.settings().recipe.epochs)
 
     def begin(self, settings: RunSettings, device: torch.device) -> None:
-        """Create the folder, or check that it holds this very run.
-
-        Raises:
-            FileError: If it holds another run or other files, or cannot be written.
-        """
+        """Create the folder, or check that it holds this very run; a FileError if it does not."""
         self._folder.check()
         if self._folder.is_begun:
             if different := settings.differences(self.settings()):
@@ -85,11 +75,7 @@ class RunFolder:
         self._folder.begin({"settings": settings.as_dict(), "ran_on": ran_on})
 
     def settings(self) -> RunSettings:
-        """Read the settings of the run.
-
-        Raises:
-            FileError: If this is not the folder of a run.
-        """
+        """Read the settings of the run; a FileError if this is not the folder of one."""
         document = self._folder.document()
         try:
             return RunSettings.from_dict(document["settings"])
@@ -98,17 +84,12 @@ class RunFolder:
             raise FileError(f"{path} must be the settings of a run; a value is wrong ({error}).") from error
 
     def records(self) -> list[EpochRecord]:
-        """Read the records of the epochs so far.
-
-        Raises:
-            FileError: If they cannot be read.
-        """
+        """Read the records of the epochs so far."""
         path = self.path / "epochs.jsonl"
         if not path.exists():
             return []
         with reading(path, "file of epoch records (.jsonl)"):
-            lines = path.read_text(encoding="utf-8").splitlines()
-            return [EpochRecord.from_dict(json.loads(line)) for line in lines]
+            return [EpochRecord.from_dict(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def checkpoint(self, session: Session) -> None:
         """Write the state of a run to resume from."""
@@ -117,11 +98,7 @@ class RunFolder:
         _write_tensors(session.state(), self.path / "checkpoint.safetensors", document)
 
     def resume(self, session: Session) -> None:
-        """Restore the last checkpoint; a run without one starts from the beginning.
-
-        Raises:
-            FileError: If the checkpoint is damaged, or of another run.
-        """
+        """Restore the last checkpoint; a run without one starts from the beginning."""
         path = self.path / "checkpoint.safetensors"
         if not path.exists():
             return
@@ -143,31 +120,21 @@ class RunFolder:
             logits = session.logits(part).cpu()
             save(Predictions.from_logits(logits, part.labels.cpu(), class_names=class_names), self.path / f"{name}.npz")
         if session.trace is not None:
-            learned = learned_epochs(session.trace.correct)
-            max_logit = session.trace.max_logit.numpy()
+            learned = learned_epochs(session.trace.correct).to(torch.int32)
             with atomic_binary(self.path / "learning.npz") as file:
-                np.savez_compressed(file, learned_epoch=learned.to(torch.int32).numpy(), max_logit=max_logit)
-        weights = {name: values.detach().cpu().contiguous() for name, values in session.model.state_dict().items()}
-        if isinstance(session.loss, MetaLoss):
-            phi = {name: values.detach().cpu().contiguous() for name, values in session.loss.state_dict().items()}
-            _write_tensors(phi, self.path / "loss.safetensors", {"format": _FORMAT, "epoch": epoch})
-        _write_tensors(weights, self.path / "weights.safetensors", {"format": _FORMAT, "epoch": epoch})
+                np.savez_compressed(file, learned_epoch=learned.numpy(), max_logit=session.trace.max_logit.numpy())
+        results = {"loss": session.loss} if isinstance(session.loss, MetaLoss) else {}
+        for name, module in (results | {"weights": session.model}).items():
+            tensors = {key: values.detach().cpu().contiguous() for key, values in module.state_dict().items()}
+            _write_tensors(tensors, self.path / f"{name}.safetensors", {"format": _FORMAT, "epoch": epoch})
         (self.path / "checkpoint.safetensors").unlink(missing_ok=True)
 
     def weights(self) -> dict[str, Tensor]:
-        """Read the weights of the trained network.
-
-        Raises:
-            FileError: If the run is not finished, or the file is damaged.
-        """
+        """Read the weights of the trained network; a FileError if the run is not finished."""
         return self._tensors("weights.safetensors", "a network's weights")
 
     def loss_parameters(self) -> dict[str, Tensor]:
-        """Read the parameters of the meta-learned loss, after the same epoch as the weights.
-
-        Raises:
-            FileError: If the run is not finished, its loss is not meta-learned, or the file is damaged.
-        """
+        """Read the parameters of the meta-learned loss, after the same epoch as the weights."""
         return self._tensors("loss.safetensors", "the parameters of a meta-learned loss")
 
     def _tensors(self, name: str, words: str) -> dict[str, Tensor]:
@@ -191,11 +158,7 @@ def _write_tensors(tensors: dict[str, Tensor], path: Path, document: dict[str, A
 
 
 def _read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read the document and the tensors of a file.
-
-    Raises:
-        InputError: If they are not those that were written.
-    """
+    """Read the document and the tensors of a file; an InputError if they are not those that were written."""
     with safe_open(str(path), framework="pt") as file:
         metadata = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping

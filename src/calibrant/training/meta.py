@@ -15,17 +15,13 @@ from calibrant.inference import evaluating, with_features
 from calibrant.losses import MetaLoss
 from calibrant.numerics.softmax import to_working_precision
 from calibrant.training.data import DeviceData, StoredSamples
-from calibrant.training.device import Autocast, ProcessGroup
+from calibrant.training.device import ProcessGroup, autocast
 from calibrant.training.recipe import Recipe
 from calibrant.training.record import features_of
 
 
 def check_meta(loss: MetaLoss, data: DeviceData, recipe: Recipe, processes: ProcessGroup) -> None:
-    """Check that loss, data and recipe go together.
-
-    Raises:
-        InputError: If they do not.
-    """
+    """Check that loss, data and recipe go together."""
     if data.meta is None:
         raise InputError(
             f"{loss.name} must have samples of its own to be tuned on, which neither train nor evaluate the network; "
@@ -53,9 +49,6 @@ def features_in_evaluation(model: nn.Module, inputs: Tensor) -> Tensor:
     Args:
         model: With ``features`` and ``head``; afterwards each of its modules is in its own mode again.
         inputs: Inputs of the network.
-
-    Raises:
-        InputError: If the network has no features.
     """
     network = with_features(model)
     with evaluating(model), torch.no_grad():
@@ -64,11 +57,9 @@ def features_in_evaluation(model: nn.Module, inputs: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _features_in_training(model: nn.Module, inputs: Tensor) -> Tensor:
-    """Features (n, d) with the batch's own statistics, as in the next training step; the buffers are restored.
-
-    Before the first step a network's running statistics are unrelated to its batches, and a deep one in evaluation mode
-    gives features of any size.
-    """
+    """Return features (n, d) with the batch's own statistics, as in the next training step; buffers are restored."""
+    # Before the first step running statistics are unrelated to the batches, and a deep network in evaluation mode gives
+    # features of any size.
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     try:
         return with_features(model).features(inputs)
@@ -83,19 +74,15 @@ class MetaRegulariser:
 
     The gradient of φ looks one step ahead: the network's last layer takes a plain gradient step on the training
     samples, which depends on φ; the objective is computed on held-out samples with the resulting layer; and φ follows
-    its gradient. All layers before the last are constants, and get no gradient from held-out samples.
-
-    The step that is looked ahead to leaves out momentum and weight decay, as in meta-calibration, so it differs
-    slightly from the step that is then taken.
+    its gradient. All layers before the last are constants, and get no gradient from held-out samples. The step that is
+    looked ahead to leaves out momentum and weight decay, as in meta-calibration, so it differs slightly from the step
+    that is then taken.
 
     Args:
         loss: Its parameters are created here, replacing earlier ones.
         head: The network's last layer.
         seed: Random seed of the initial parameters.
         name: Prefix of warnings, such as a run's folder.
-
-    Raises:
-        InputError: If the loss or the head is of another type.
 
     Example:
         >>> from calibrant.losses import MetaFocalLoss
@@ -121,11 +108,10 @@ class MetaRegulariser:
         self._phi = list(self.meta_loss.parameters())
         on_gpu = head.weight.is_cuda
         # A number if constant; a tensor if it follows the network's, so that a captured step sees it change.
-        self._rate = (
-            None if loss.schedule == "constant" else torch.tensor(loss.learning_rate, device=head.weight.device)
-        )
-        lr: float | Tensor = loss.learning_rate if self._rate is None else self._rate
-        self.optimiser = torch.optim.Adam(self._phi, lr=lr, capturable=on_gpu)
+        self._rate: float | Tensor = loss.learning_rate
+        if loss.schedule == "network":
+            self._rate = torch.tensor(loss.learning_rate, device=head.weight.device)
+        self.optimiser = torch.optim.Adam(self._phi, lr=self._rate, capturable=on_gpu)
         for parameter in self._phi:
             # All zero from the start: the first step is then like every other, and can be captured.
             self.optimiser.state[parameter] = {
@@ -139,19 +125,12 @@ class MetaRegulariser:
 
         :meth:`learn` and :meth:`loss` do so with the first samples they see, if neither this nor
         :meth:`load_state_dict` was called.
-
-        Raises:
-            InputError: If the features do not fit the head, or are not finite.
         """
         self.meta_loss.initialise(self._converted(features))
         self.meta_loss.is_initialised = True
 
     def describe(self, features: Tensor) -> dict[str, float]:
-        """Return the numbers that summarise φ on the features (n, d) of some samples: for γ-Net, those of γ.
-
-        Warns:
-            CalibrantWarning: If γ is above its limit; once.
-        """
+        """Return numbers that summarise φ on the features (n, d) of some samples; warn once of a γ above its limit."""
         self._check_parameters(features)
         return self.meta_loss.describe(self._converted(features))
 
@@ -161,20 +140,12 @@ class MetaRegulariser:
         return phi | {f"optimiser.{name}": tensor for name, tensor in self.optimiser_state()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Resume from a :meth:`state_dict`, in the same memory.
-
-        Raises:
-            InputError: If the state is not one of this loss and head.
-        """
-        mine, theirs = (
-            {name: getattr(tensor, "shape", None) for name, tensor in tensors.items()}
-            for tensors in (self.state_dict(), state)
-        )
-        if mine != theirs:
+        """Resume from a :meth:`state_dict` of the same loss and head, in the same memory."""
+        mine = {name: tensor.shape for name, tensor in self.state_dict().items()}
+        if mine != {name: getattr(tensor, "shape", None) for name, tensor in state.items()}:
             raise InputError("the state must be one of this loss and head; its names or shapes are not.")
-        self.meta_loss.load_state_dict(
-            {name.removeprefix("loss."): tensor for name, tensor in state.items() if name.startswith("loss.")}
-        )
+        phi = {name.removeprefix("loss."): tensor for name, tensor in state.items() if name.startswith("loss.")}
+        self.meta_loss.load_state_dict(phi)
         for name, tensor in self.optimiser_state():
             tensor.copy_(state[f"optimiser.{name}"])
 
@@ -205,10 +176,6 @@ class MetaRegulariser:
             share: Current learning rate of the network as a share of its highest; φ's rate is multiplied by it if it
                 follows the network's schedule.
 
-        Raises:
-            InputError: If features do not fit the head, there are fewer than two held-out samples, the rate is below 0
-                or not finite, or features on the CPU are not finite.
-
         Warns:
             CalibrantWarning: On the CPU, once each: if a held-out batch is of one class, φ's gradient is not finite,
                 or γ is above its limit. On a GPU, where the check would wait, :meth:`describe` warns of the last.
@@ -216,15 +183,14 @@ class MetaRegulariser:
         self._check(features, held_out_features, held_out_labels, rate)
         if not self.meta_loss.is_initialised:
             self.initialise(features)
-        gradients = torch.autograd.grad(
-            self.look_ahead(features, labels, held_out_features, held_out_labels, rate=rate), self._phi
-        )
+        objective = self.look_ahead(features, labels, held_out_features, held_out_labels, rate=rate)
+        gradients = torch.autograd.grad(objective, self._phi)
         if features.device.type == "cpu":
             self._check_parameters(features, gradients)
         for parameter, gradient in zip(self._phi, gradients, strict=True):
             # In a deep network's first steps, features in evaluation mode can overflow.
             parameter.grad = gradient.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-        if self._rate is not None:
+        if isinstance(self._rate, Tensor):
             self._rate.copy_(torch.as_tensor(share * self.meta_loss.learning_rate))
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
@@ -239,19 +205,12 @@ class MetaRegulariser:
         *,
         rate: float | Tensor,
     ) -> Tensor:
-        """Return the objective on held-out samples after a step of the last layer, with a gradient in φ.
-
-        The arguments are those of :meth:`learn`.
-        """
+        """Return the objective of :meth:`learn` on held-out samples after a step of the last layer, with a gradient."""
         self._check_sizes(features, held_out_features)
-        head = self._head
+        parts = [part for part in (self._head.weight, self._head.bias) if part is not None]
         # Copies, so that no gradient reaches the layer itself or those before it.
-        layer = [
-            to_working_precision(part).detach().clone().requires_grad_()
-            for part in (head.weight, head.bias)
-            if part is not None
-        ]
-        with torch.autocast(head.weight.device.type, enabled=False):
+        layer = [to_working_precision(part).detach().clone().requires_grad_() for part in parts]
+        with torch.autocast(parts[0].device.type, enabled=False):
             inputs = features.detach().to(layer[0].dtype)
             loss = self.meta_loss(inputs, F.linear(inputs, *layer), labels, layer[0])
             slopes = torch.autograd.grad(loss, layer, create_graph=True)
@@ -266,9 +225,6 @@ class MetaRegulariser:
             features: Shape (n, d); their gradient is that through the logits alone.
             logits: Shape (n, k), the output of the head.
             labels: Shape (n,).
-
-        Raises:
-            InputError: If features do not fit the head, or are not of the logits' samples.
         """
         if not self.meta_loss.is_initialised:
             self.initialise(features)
@@ -295,11 +251,8 @@ class MetaRegulariser:
             if not bool(values.isfinite().all()):
                 raise InputError(f"{name} must be finite; some are not. Lower the learning rate, or clip the gradient.")
         if "class" not in self._warned_of and bool((labels == labels[0]).all()):
-            self._warn(
-                "class",
-                f"a held-out batch of {len(labels)} samples has class {int(labels[0])} only: shuffle the samples, or "
-                "take more at a time (a larger batch_size).",
-            )
+            only = f"a held-out batch of {len(labels)} samples has class {int(labels[0])} only"
+            self._warn("class", f"{only}: shuffle the samples, or take more at a time (a larger batch_size).")
 
     def _check_parameters(self, features: Tensor, gradients: tuple[Tensor, ...] = ()) -> None:
         """Warn of φ and its gradient, once each."""
@@ -317,16 +270,7 @@ class MetaRegulariser:
 class MetaForward:
     """Forward pass of a training batch with a meta-learned loss, which it updates first.
 
-    Args:
-        loss: On the network's device.
-        model: With ``features`` and ``head``, in training mode.
-        data: With samples to tune on.
-        recipe: Training recipe.
-        first: Training samples that the loss is initialised on, (n,).
-        name: Prefix of warnings.
-
-    Raises:
-        InputError: If the network has no features.
+    The loss is initialised on the training samples ``first``, (n,); ``name`` is the prefix of warnings.
     """
 
     def __init__(
@@ -334,7 +278,7 @@ class MetaForward:
     ) -> None:
         assert data.meta is not None, "check_meta ensures it"
         self._model, self._network, self._held_out = model, with_features(model), data.meta
-        self._autocast, self._highest_rate = Autocast(recipe, data.device.type), recipe.learning_rate
+        self._recipe, self._device_type = recipe, data.device.type
         self.regulariser = MetaRegulariser(loss, self._network.head, seed=recipe.seed, name=name)
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             self.regulariser.initialise(_features_in_training(model, data.training.inputs.plain(first)))
@@ -348,12 +292,12 @@ class MetaForward:
             meta_samples: Numbers of the held-out samples to tune on, (m,).
             rate: Learning rate of the step that follows.
         """
-        with self._autocast():
+        with autocast(self._recipe, self._device_type):
             features = self._network.features(inputs)
             logits = self._network.head(features).float()
             held_out = features_in_evaluation(self._model, self._held_out.inputs.plain(meta_samples))
         held_out_labels = self._held_out.labels.index_select(0, meta_samples)
-        share = rate / self._highest_rate
+        share = rate / self._recipe.learning_rate
         self.regulariser.learn(features, labels, held_out, held_out_labels, rate=rate, share=share)
         return logits, self.regulariser.loss(features, logits, labels)
 

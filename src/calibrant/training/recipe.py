@@ -2,16 +2,15 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, TypeAlias, final, get_args
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, TypeAlias, final
 
 import torch
 from torch import Tensor
 
-from calibrant.checks import check_at_least, check_known, check_positive, check_real_number
-from calibrant.datasets.dataset import Augmentation
+from calibrant.checks import AtLeastOne, AtLeastZero, NonNegative, Positive, UnitInterval, check_options
+from calibrant.datasets.dataset import Augmentation, PixelScale
 from calibrant.errors import InputError
 from calibrant.training.data import TrainingData
 
@@ -47,54 +46,34 @@ class Recipe:
             calibration. Of several equal epochs the first is kept; only epochs with an evaluation count.
         seed: Random seed of the weights, the order of the samples and the augmentation.
 
-    Raises:
-        InputError: If a number is out of range.
-
     Example:
         >>> Recipe(epochs=30, batch_size=64).schedule
         'cosine'
     """
 
-    epochs: int = 100
-    batch_size: int = 128
-    learning_rate: float = 0.1
-    momentum: float = 0.9
+    epochs: AtLeastOne = 100
+    batch_size: AtLeastOne = 128
+    learning_rate: Positive = 0.1
+    momentum: UnitInterval = 0.9
     nesterov: bool = False
-    weight_decay: float = 5e-4
+    weight_decay: NonNegative = 5e-4
     schedule: Schedule = "cosine"
-    milestones: tuple[int, ...] = ()
-    decay: float = 0.1
-    warmup: int = 0
+    milestones: tuple[AtLeastOne, ...] = ()
+    decay: UnitInterval = 0.1
+    warmup: AtLeastZero = 0
     augmentation: Augmentation | None = None
-    mixup: float = 0.0
-    clip: float | None = None
+    mixup: NonNegative = 0.0
+    clip: Positive | None = None
     precision: Precision = "auto"
     select: Selection = "last"
-    seed: int = 0
+    seed: AtLeastZero = 0
 
     def __post_init__(self) -> None:
-        check_at_least(self.epochs, 1, "epochs")
-        check_at_least(self.batch_size, 1, "batch_size")
-        check_at_least(self.warmup, 0, "warmup")
-        check_at_least(self.seed, 0, "seed")
-        check_positive(self.learning_rate, "learning_rate")
-        check_real_number(self.momentum, "momentum", least=0, most=1)
-        check_real_number(self.weight_decay, "weight_decay", least=0)
-        check_real_number(self.decay, "decay", least=0, most=1)
-        check_real_number(self.mixup, "mixup", least=0)
-        check_known(self.schedule, get_args(Schedule), "schedule")
-        check_known(self.precision, get_args(Precision), "precision")
-        check_known(self.select, get_args(Selection), "select")
-        if self.augmentation is not None:
-            check_known(self.augmentation, get_args(Augmentation), "augmentation")
-        if self.clip is not None:
-            check_positive(self.clip, "clip")
+        check_options(self)
         if self.nesterov and self.momentum == 0:
             raise InputError("nesterov needs a momentum above 0; got 0.")
         if self.warmup >= self.epochs:
             raise InputError(f"warmup must be shorter than the {self.epochs} epochs; got {self.warmup}.")
-        for milestone in self.milestones:
-            check_at_least(milestone, 1, "a milestone")
         if list(self.milestones) != sorted(set(self.milestones)):
             raise InputError(f"milestones must rise; got {self.milestones}.")
         if (self.schedule == "steps") != bool(self.milestones):
@@ -104,12 +83,7 @@ class Recipe:
             )
 
     def multiplies_in(self, device_type: str) -> Literal["float32", "bfloat16"]:
-        """Return the precision of products on a device of this type, with ``auto`` resolved.
-
-        Example:
-            >>> Recipe().multiplies_in("cpu"), Recipe().multiplies_in("cuda")
-            ('float32', 'bfloat16')
-        """
+        """Return the precision of products on a device of this type, with ``auto`` resolved."""
         if self.precision == "auto":
             return "bfloat16" if device_type == "cuda" else "float32"
         return self.precision
@@ -118,10 +92,8 @@ class Recipe:
         """Return the recipe with other options.
 
         With other epochs, milestones and warm-up move in proportion. Given milestones make the schedule ``steps``
-        unless another is given, and a given schedule without steps drops the milestones.
-
-        Raises:
-            InputError: If a number is out of range, or ``decay`` is given where no rate falls by it.
+        unless another is given, and a given schedule without steps drops the milestones. ``decay`` is refused where no
+        rate falls by it.
 
         Example:
             >>> RECIPES["overconfidence"].changed({"epochs": 20}).milestones
@@ -184,15 +156,31 @@ class RunSettings:
     dataset: str
     data_digest: str  # digest of training and held-out samples after the split
     split: str
-    split_seed: int
+    split_seed: AtLeastZero
     model: str
     loss: dict[str, Any]
     recipe: Recipe
-    input_shape: tuple[int, ...]
-    n_words: int | None
+    input_shape: tuple[AtLeastOne, ...]
+    n_words: AtLeastOne | None
     class_names: tuple[str, ...]
-    pixel_scale: dict[str, Any] | None
-    train_samples: int | None = None  # number drawn to train on; None for all
+    pixel_scale: PixelScale | None
+    train_samples: AtLeastOne | None = None  # number drawn to train on; None for all
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if not isinstance(self.loss, dict):
+            raise InputError(f"loss must be a mapping of options; got {self.loss!r}.")
+        if not self.input_shape:
+            raise InputError("input_shape must have at least one size; got none.")
+        if len(self.class_names) < 2:
+            raise InputError(f"class_names must be at least two; got {self.class_names!r}.")
+        scale, channels = self.pixel_scale, self.input_shape[0]
+        if scale is not None:
+            check_options(scale)
+            if not len(scale.mean) == len(scale.std) == channels:
+                raise InputError(
+                    f"pixel_scale must have a mean and a std for each of {channels} channels; got {scale}."
+                )
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data to write to a file."""
@@ -201,63 +189,26 @@ class RunSettings:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "RunSettings":
-        """Read :meth:`as_dict`.
-
-        Raises:
-            InputError: If a value has the wrong type, or a size is below 1.
-        """
-        recipe = dict(values["recipe"])
-        recipe["milestones"] = tuple(recipe["milestones"])
-        lists = {name: tuple(values[name]) for name in ("input_shape", "class_names")}
-        read = cls(**{**values, **lists, "recipe": Recipe(**recipe)})
-        read._check()
-        return read
-
-    def _check(self) -> None:
-        for name in ("dataset", "data_digest", "split", "model"):
-            if not isinstance(getattr(self, name), str):
-                raise InputError(f"{name} must be text; got {getattr(self, name)!r}.")
-        check_at_least(self.split_seed, 0, "split_seed")
-        if not isinstance(self.loss, dict):
-            raise InputError(f"loss must be a mapping of options; got {self.loss!r}.")
-        if not self.input_shape:
-            raise InputError("input_shape must have at least one size; got none.")
-        for size in self.input_shape:
-            check_at_least(size, 1, "every size in input_shape")
-        if self.n_words is not None:
-            check_at_least(self.n_words, 1, "n_words")
-        if len(self.class_names) < 2 or not all(isinstance(name, str) for name in self.class_names):
-            raise InputError("class_names must be a list of text, at least two.")
-        if self.pixel_scale is not None:
-            self._check_pixel_scale(self.pixel_scale)
-
-    def _check_pixel_scale(self, scale: dict[str, Any]) -> None:
-        if not isinstance(scale, dict) or set(scale) != {"mean", "std", "peak"}:
-            raise InputError(f"pixel_scale must have mean, std and peak; got {scale!r}.")
-        for name, least in (("mean", None), ("std", 0)):
-            numbers = scale[name]
-            if not isinstance(numbers, list) or len(numbers) != self.input_shape[0]:
-                raise InputError(
-                    f"{name} of pixel_scale must be one number for each of {self.input_shape[0]} channels."
-                )
-            for number in numbers:
-                real = isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
-                if not real or (least is not None and number <= least):
-                    raise InputError(f"{name} of pixel_scale must be finite, and std above 0; got {number!r}.")
-        check_positive(scale["peak"], "peak")
+        """Read :meth:`as_dict`; an InputError or a TypeError if it is something else."""
+        recipe, scale = Recipe(**_with_tuples(values["recipe"], "milestones")), values["pixel_scale"]
+        scale = None if scale is None else PixelScale(**_with_tuples(scale, "mean", "std"))
+        return cls(**{**_with_tuples(values, "input_shape", "class_names"), "recipe": recipe, "pixel_scale": scale})
 
     def differences(self, other: "RunSettings") -> list[str]:
         """Describe the settings that differ."""
-        mine, theirs = self.as_dict(), other.as_dict()
-        lines = []
-        for field in fields(self):
-            ours, others = mine[field.name], theirs[field.name]
+        theirs, lines = other.as_dict(), []
+        for name, ours in self.as_dict().items():
+            others = theirs[name]
             if isinstance(ours, dict) and isinstance(others, dict):
-                names = [name for name in {**ours, **others} if ours.get(name) != others.get(name)]
-                lines += [f"{field.name}.{name} {ours.get(name)!r}, not {others.get(name)!r}" for name in names]
+                options = [option for option in {**ours, **others} if ours.get(option) != others.get(option)]
+                lines += [f"{name}.{option} {ours.get(option)!r}, not {others.get(option)!r}" for option in options]
             elif ours != others:
-                lines.append(f"{field.name} {ours!r}, not {others!r}")
+                lines.append(f"{name} {ours!r}, not {others!r}")
         return lines
+
+
+def _with_tuples(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {**values, **{name: tuple(values[name]) for name in names}}
 
 
 def data_digest(data: TrainingData) -> str:

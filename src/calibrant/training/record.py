@@ -42,11 +42,7 @@ def logits_of(model: nn.Module, samples: StoredSamples) -> Tensor:
 
 
 def features_of(model: nn.Module, samples: StoredSamples) -> Tensor:
-    """Return the features of stored samples, (n, d), unaugmented, in float32 as :func:`logits_of`.
-
-    Raises:
-        InputError: If the network has no features.
-    """
+    """Return the features of stored samples, (n, d), unaugmented, in float32 as :func:`logits_of`."""
     return _outputs_of(model, with_features(model).features, samples)
 
 
@@ -76,14 +72,9 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 @final
 class LearningTrace:
-    """Which training samples were correct after each epoch, unaugmented, and their largest logit after the last.
-
-    Args:
-        n: Number of training samples.
-    """
+    """Which of ``n`` training samples were correct after each epoch, unaugmented, and their last largest logit."""
 
     def __init__(self, n: int) -> None:
-        check_at_least(n, 1, "n")
         self._n = n
         self._packed: list[np.ndarray] = []  # one per epoch, eight samples a byte
         self.max_logit = torch.zeros(n)
@@ -118,10 +109,7 @@ def learned_epochs(correct: Tensor) -> Tensor:
     """Return the first epoch from which each sample is correct to the end; one more than there are if it never is.
 
     Args:
-        correct: Whether each sample was correct after each epoch, (epochs, n).
-
-    Returns:
-        Epochs counted from 1, (n,), int64.
+        correct: Whether each sample was correct after each epoch, (epochs, n). The result counts epochs from 1.
 
     Example:
         >>> learned_epochs(torch.tensor([[1, 1, 0], [0, 1, 0], [1, 1, 0]], dtype=torch.bool)).tolist()
@@ -166,11 +154,7 @@ class EpochRecord:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "EpochRecord":
-        """Read :meth:`as_dict`.
-
-        Raises:
-            InputError: If a value is not a number.
-        """
+        """Read :meth:`as_dict`; an InputError if a value is not a number."""
         held_out = {name: HeldOutRecord(**part) for name, part in values["held_out"].items()}
         record = cls(**{**values, "held_out": held_out})
         check_at_least(record.epoch, 1, "epoch")
@@ -183,15 +167,7 @@ class EpochRecord:
 
 
 def evaluate_held_out(logits: Tensor, labels: Tensor) -> HeldOutRecord:
-    """Evaluate held-out samples from their logits (n, k) and labels (n,).
-
-    Raises:
-        FitError: If the logits are not finite: the training has diverged.
-
-    Example:
-        >>> evaluate_held_out(4 * torch.eye(3), torch.arange(3)).accuracy
-        1.0
-    """
+    """Evaluate held-out samples from their logits (n, k) and labels (n,); a FitError if the training has diverged."""
     if not bool(torch.isfinite(logits).all()):
         raise FitError(
             "the network's logits must stay finite; they are not. Lower the learning rate, or clip the gradient."

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, final
 
@@ -12,7 +13,7 @@ from torch import nn
 from calibrant import catalogue
 from calibrant.calibrators import TemperatureScaling
 from calibrant.checks import check_at_least
-from calibrant.datasets.dataset import Dataset, PixelScale, Split, split_dataset
+from calibrant.datasets.dataset import Dataset, Split, split_dataset
 from calibrant.errors import CalibrantError, FileError, FitError, InputError
 from calibrant.files import load
 from calibrant.inference import with_features
@@ -44,14 +45,16 @@ def train_together(
         sessions: Some may be finished, or further than others.
         after_epoch: Called after each epoch of each network.
         after_failure: Called when a network is stopped. None raises the first such error once the others are done.
-
-    Raises:
-        FitError: If a network was stopped, and ``after_failure`` is None.
     """
     failed: dict[Session, FitError] = {}
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         while unfinished := [session for session in sessions if not (session.is_finished or session in failed)]:
-            _take_steps_of_an_epoch(unfinished)
+            for session in unfinished:
+                session.begin_epoch()
+            longest = max(session.steps_an_epoch for session in unfinished)
+            for step, session in product(range(longest), unfinished):
+                if step < session.steps_an_epoch:
+                    session.advance()
             for session in unfinished:
                 try:
                     record = session.end_epoch()
@@ -63,15 +66,6 @@ def train_together(
                     after_epoch(session, record)
     if failed and after_failure is None:
         raise next(iter(failed.values()))
-
-
-def _take_steps_of_an_epoch(sessions: Sequence[Session]) -> None:
-    for session in sessions:
-        session.begin_epoch()
-    for at in range(max(session.steps_an_epoch for session in sessions)):
-        for session in sessions:
-            if at < session.steps_an_epoch:
-                session.advance()
 
 
 @final
@@ -113,7 +107,6 @@ def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
 
     Raises:
         FileError: If a folder holds another run, or cannot be written.
-        InputError: If there are fewer training samples than ``train_samples``.
         FitError: If the loss or the logits of a run are no longer finite; the others are finished first.
     """
     runtime = runtime or RuntimeOptions()
@@ -122,26 +115,27 @@ def train_runs(  # noqa: PLR0913  # two of them matter to the command line alone
         "dataset": dataset.name, "data_digest": data_digest(data), "split": split, "split_seed": split_seed,
         "input_shape": tuple(data.training.inputs.shape[1:]), "n_words": dataset.n_words,
         "class_names": dataset.class_names, "train_samples": train_samples,
-        "pixel_scale": None if data.pixel_scale is None else asdict(data.pixel_scale),
+        "pixel_scale": data.pixel_scale,
     }  # fmt: skip
-    settings = {
-        run: RunSettings(
-            model=run.model, loss=loss_settings(run.loss), recipe=_resolved(run.recipe, data, device), **shared
+    # Precision and augmentation are decided here, so that the settings record them.
+    recipes = {
+        run: replace(
+            run.recipe, precision=run.recipe.multiplies_in(device.type),
+            augmentation=run.recipe.augmentation or data.augmentation,
         )
         for run in runs
+    }  # fmt: skip
+    settings = {
+        run: RunSettings(model=run.model, loss=loss_settings(run.loss), recipe=recipe, **shared)
+        for run, recipe in recipes.items()
     }
     folders = {run: RunFolder(run.folder) for run in runs}
     unfinished = [run for run in runs if not folders[run].is_finished]
-    augmentations = dict.fromkeys(settings[run].recipe.augmentation for run in unfinished)
-    stored = {augmentation: data.on(device, augmentation) for augmentation in augmentations}
+    stored = {name: data.on(device, name) for name in dict.fromkeys(recipes[run].augmentation for run in unfinished)}
     sessions: dict[Session, Run] = {}
     for run in unfinished:
-        recipe = settings[run].recipe
-        session = Session(
-            _built(settings[run]), run.loss, stored[recipe.augmentation], recipe, runtime, processes,
-            name=str(run.folder),
-        )  # fmt: skip
-        sessions[session] = run
+        model, on_device, name = _built(settings[run]), stored[recipes[run].augmentation], str(run.folder)
+        sessions[Session(model, run.loss, on_device, recipes[run], runtime, processes, name=name)] = run
     # Only after all networks are built: a run that is refused leaves no folder behind.
     for run in runs if processes.is_first else ():
         folders[run].begin(settings[run], device)
@@ -183,11 +177,7 @@ class RunMetrics:
 
 
 def run_metrics(folder: Path) -> RunMetrics:
-    """Evaluate a finished run before and after temperature scaling.
-
-    Args:
-        folder: Written by :func:`train_runs` or ``calibrant train``.
-    """
+    """Evaluate a finished run before and after temperature scaling, from the folder that :func:`train_runs` wrote."""
     calibration, test = (load(folder / f"{part}.npz") for part in ("calibration", "test"))
     assert isinstance(calibration, Predictions)
     assert isinstance(test, Predictions)
@@ -198,26 +188,18 @@ def run_metrics(folder: Path) -> RunMetrics:
         return metrics
     assert isinstance(fitted, Scale)
     scaled = fitted.transform(test)
-    return replace(
-        metrics,
-        temperature=float(fitted.temperature),
-        nll_at_temperature=float(nll(scaled)),
-        ece_at_temperature=float(ece(scaled)),
-    )
+    values = {"nll_at_temperature": float(nll(scaled)), "ece_at_temperature": float(ece(scaled))}
+    return replace(metrics, temperature=float(fitted.temperature), **values)
 
 
 def load_learned_loss(folder: Path) -> MetaLoss:
     """Load the meta-learned loss of a run with its parameters: with γ-Net, γ of any samples from their features.
 
     Args:
-        folder: Written by :func:`train_runs` or ``calibrant train``.
-
-    Raises:
-        FileError: If it is not the folder of a finished run, or its loss is not meta-learned.
+        folder: Written by :func:`train_runs` or ``calibrant train``; a FileError if it is not that of a finished run
+            with such a loss.
     """
-    opened = RunFolder(folder)
-    settings = opened.settings()
-    parameters = opened.loss_parameters()
+    settings, parameters = RunFolder(folder).settings(), RunFolder(folder).loss_parameters()
     try:
         loss = _loss_of(settings.loss)
     except (CalibrantError, LookupError, TypeError, ValueError) as error:
@@ -237,13 +219,9 @@ def load_network(folder: Path) -> nn.Module:
     """Load the trained network of a run, from stored pixels (or word numbers) to logits, in evaluation mode.
 
     Args:
-        folder: Written by :func:`train_runs` or ``calibrant train``.
-
-    Raises:
-        FileError: If it is not the folder of a finished run.
+        folder: Written by :func:`train_runs` or ``calibrant train``; a FileError if it is not that of a finished run.
     """
-    opened = RunFolder(folder)
-    settings, weights = opened.settings(), opened.weights()
+    settings, weights = RunFolder(folder).settings(), RunFolder(folder).weights()
     try:
         # Compared before the network is built, which could be of any size.
         fits = model_shapes(settings.model, **_sizes(settings)) == {n: tuple(t.shape) for n, t in weights.items()}
@@ -257,11 +235,8 @@ def load_network(folder: Path) -> nn.Module:
     model.load_state_dict(weights)
     # As in training: sums run in another order in another layout, and the logits would differ in the last digit.
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if settings.pixel_scale is None:
-        return model.eval()
     scale = settings.pixel_scale
-    standardise = Standardise(PixelScale(tuple(scale["mean"]), tuple(scale["std"]), scale["peak"]))
-    return nn.Sequential(standardise, model).eval()
+    return model.eval() if scale is None else nn.Sequential(Standardise(scale), model).eval()
 
 
 def _loss_of(settings: Mapping[str, Any]) -> Loss | MetaLoss:
@@ -280,12 +255,6 @@ def _subset(split: Split, n: int | None, seed: int) -> Split:
         raise InputError(f"train_samples must be at most the {len(split.training):,} there are to train on; got {n:,}.")
     chosen = torch.randperm(len(split.training), generator=torch.Generator().manual_seed(seed))[:n]
     return replace(split, training=split.training[chosen.sort().values])
-
-
-def _resolved(recipe: Recipe, data: TrainingData, device: torch.device) -> Recipe:
-    """Return the recipe with precision and augmentation decided, so that the settings record them."""
-    precision = recipe.multiplies_in(device.type)
-    return replace(recipe, precision=precision, augmentation=recipe.augmentation or data.augmentation)
 
 
 def _built(settings: RunSettings) -> nn.Module:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import final
@@ -10,11 +10,11 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from calibrant.checks import check_at_least, check_real_number
+from calibrant.checks import AtLeastOne, NonNegative, check_options
 from calibrant.errors import FitError, InputError
 from calibrant.losses import ChangesWithEpoch, Loss, MetaLoss, NeedsSamples
 from calibrant.training.data import DeviceData, EpochPlan, MixedBatch, StoredSamples, epoch_generator, plan_epoch
-from calibrant.training.device import SINGLE_PROCESS, Autocast, CapturedStep, ProcessGroup, compile_blocks
+from calibrant.training.device import SINGLE_PROCESS, CapturedStep, ProcessGroup, autocast, compile_blocks
 from calibrant.training.meta import MetaForward, check_meta
 from calibrant.training.recipe import Recipe, Selection, learning_rates
 from calibrant.training.record import EpochRecord, HeldOutRecord, LearningTrace, evaluate_held_out, logits_of
@@ -22,16 +22,7 @@ from calibrant.training.record import EpochRecord, HeldOutRecord, LearningTrace,
 
 @final
 class Step:
-    """The next step of an epoch's plan, and the sums over the epoch's steps so far.
-
-    Args:
-        model: The network to call in training.
-        loss: Loss of logits and labels; or the forward pass with a meta-learned loss.
-        data: Training samples, on the network's device.
-        plan: Buffers on that device, refilled for each epoch.
-        recipe: Momentum, weight decay, mixup and clipping.
-        processes: The processes that train the same weights.
-    """
+    """The next step of an epoch's plan, and the sums over the epoch's steps so far; the plan's buffers are refilled."""
 
     def __init__(
         self,
@@ -42,17 +33,16 @@ class Step:
         recipe: Recipe,
         processes: ProcessGroup,
     ) -> None:
-        device = data.labels.device
         self._model, self._loss, self._data, self._plan = model, loss, data, plan
-        self._recipe, self._processes, self._autocast = recipe, processes, Autocast(recipe, device.type)
+        self._recipe, self._processes, self._device = recipe, processes, data.labels.device
         parts = () if isinstance(loss, MetaForward) else loss.modules()
         self._sample_losses = [module for module in parts if isinstance(module, NeedsSamples)]
         self._weights = [weight for weight in model.parameters() if weight.requires_grad]
-        self._at = torch.zeros(1, dtype=torch.int64, device=device)
-        self._rate = torch.zeros((), device=device)
-        self.rates = torch.zeros(len(plan.samples), device=device)
-        self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
-        self.n_correct = torch.zeros((), dtype=torch.int64, device=device)
+        self._at = torch.zeros(1, dtype=torch.int64, device=self._device)
+        self._rate = torch.zeros((), device=self._device)
+        self.rates = torch.zeros(len(plan.samples), device=self._device)
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=self._device)
+        self.n_correct = torch.zeros((), dtype=torch.int64, device=self._device)
         self.optimiser = torch.optim.SGD(
             self._weights, lr=self._rate, momentum=recipe.momentum, nesterov=recipe.nesterov,
             weight_decay=recipe.weight_decay, fused=True,
@@ -68,9 +58,8 @@ class Step:
 
     def __call__(self) -> None:
         """Train on the next batch of the plan."""
-        samples, shifts, mirrored, partners, share, meta_samples = (
-            field.index_select(0, self._at)[0] for field in self._plan.fields()
-        )
+        step = (field.index_select(0, self._at)[0] for field in self._plan)
+        samples, shifts, mirrored, partners, share, meta_samples = step
         self._rate.copy_(self.rates.index_select(0, self._at)[0])
         labels = self._data.labels.index_select(0, samples)
         for module in self._sample_losses:
@@ -100,9 +89,9 @@ class Step:
 
     def _forward(self, inputs: Tensor) -> Tensor:
         """Return the logits of all processes."""
-        with self._autocast():
+        with autocast(self._recipe, self._device.type):
             logits: Tensor = self._model(inputs)
-        return self._processes.gathered(logits.float() if self._autocast.is_low else logits)
+        return self._processes.gathered(logits.float() if logits.dtype == torch.bfloat16 else logits)
 
 
 @final
@@ -121,12 +110,11 @@ class RuntimeOptions:
 
     compiled: bool = True
     traced: bool = False
-    evaluate_every: int = 1
-    checkpoint_seconds: float = 10.0
+    evaluate_every: AtLeastOne = 1
+    checkpoint_seconds: NonNegative = 10.0
 
     def __post_init__(self) -> None:
-        check_at_least(self.evaluate_every, 1, "evaluate_every")
-        check_real_number(self.checkpoint_seconds, "checkpoint_seconds", least=0)
+        check_options(self)
 
 
 @final
@@ -142,10 +130,6 @@ class Session:
         runtime: How the network is run.
         processes: The processes that train the same weights.
         name: Prefix of warnings, such as its folder.
-
-    Raises:
-        InputError: If there are fewer training samples than a batch, or loss, network, data and recipe do not go
-            together.
     """
 
     def __init__(
@@ -204,7 +188,7 @@ class Session:
         self._started = time.perf_counter()
         if self._is_captured and self._captured is None:
             compile_blocks(self.model)
-            self._captured = CapturedStep(self.step, [tensor for _, _, tensor in self._named()], self.step.rewind)
+            self._captured = CapturedStep(self.step, list(self._tensors().values()), self.step.rewind)
         with self._stream():
             self._plan.copy_(self._drawn())
             self.step.rates.copy_(learning_rates(self.recipe, self.epoch, self.steps_an_epoch))
@@ -226,11 +210,7 @@ class Session:
             self._captured.stream.synchronize()
 
     def end_epoch(self) -> EpochRecord:
-        """Evaluate the network, and record the epoch.
-
-        Raises:
-            FitError: If loss or logits are no longer finite.
-        """
+        """Evaluate the network, and record the epoch; a FitError if loss or logits are no longer finite."""
         with self._stream():
             loss = float(self.step.loss_sum) / self.steps_an_epoch
             if not math.isfinite(loss):
@@ -239,13 +219,16 @@ class Session:
                     "warm up, or clip the gradient."
                 )
             accuracy = int(self.step.n_correct) / (self.steps_an_epoch * self.recipe.batch_size)
-            number = self.epoch + 1
-            is_evaluated = number % self._evaluate_every == 0 or number == self.recipe.epochs
+            is_evaluated = (self.epoch + 1) % self._evaluate_every == 0 or self.epoch + 1 == self.recipe.epochs
             held_out = self._evaluated() if is_evaluated else {}
             training_accuracy = None
             if self.trace is not None:
                 training_accuracy = self.trace.add(self.logits(self.data.training), self.data.training.labels)
-            learned = self._meta.describe(self._monitor_samples()) if self._meta and held_out else {}
+            learned = {}
+            if self._meta and held_out:
+                # Samples that have no part in the training.
+                parts = self.data.held_out
+                learned = self._meta.describe(parts.get("calibration") or next(iter(parts.values())))
             rate = float(self.step.rates[-1])
         self.epoch += 1
         seconds = time.perf_counter() - self._started
@@ -253,7 +236,7 @@ class Session:
         self.records.append(record)
         if self.recipe.select != "last" and self.selected_epoch == self.epoch:
             with self._stream():
-                self._best = {name: tensor.detach().clone() for name, tensor in self._kept()}
+                self._best = {name: tensor.detach().clone() for name, tensor in self._kept().items()}
         return record
 
     @property
@@ -263,10 +246,8 @@ class Session:
 
     def select(self) -> None:
         """Restore network and loss to the epoch that the recipe selects."""
-        if not self._best:
-            return
         with self._stream(), torch.no_grad():
-            for name, tensor in self._kept():
+            for name, tensor in self._kept().items() if self._best else ():
                 tensor.copy_(self._best[name])
 
     def logits(self, samples: StoredSamples) -> Tensor:
@@ -276,18 +257,13 @@ class Session:
     def state(self) -> dict[str, Tensor]:
         """Return everything that the rest of the training depends on, apart from the recipe: copies to save."""
         with self._stream():
-            named = {f"{part}.{name}": tensor for part, name, tensor in self._named() if tensor.numel()}
-            copied = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in named.items()}
+            copied = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in self._tensors().items()}
             copied |= {f"best.{name}": tensor.cpu().contiguous() for name, tensor in self._best.items()}
         return copied | {f"trace.{name}": tensor for name, tensor in (self.trace.state() if self.trace else {}).items()}
 
     def restore(self, state: Mapping[str, Tensor], records: Sequence[EpochRecord]) -> None:
-        """Resume from a :meth:`state`.
-
-        Raises:
-            InputError: If the state is not one of this network and loss.
-        """
-        mine = {f"{part}.{name}": tensor for part, name, tensor in self._named() if tensor.numel()}
+        """Resume from a :meth:`state`; an InputError if it is not one of this network and loss."""
+        mine, kept = self._tensors(), self._kept()
         theirs = {name: tensor for name, tensor in state.items() if not name.startswith(("trace.", "best."))}
         if _shapes(mine) != _shapes(theirs):
             raise InputError("the state must be one of this network and loss; its names or shapes are not.")
@@ -299,7 +275,6 @@ class Session:
                 raise InputError("the state must hold a trace to resume with one; it was made without.")
             self.trace.restore({name: state[f"trace.{name}"] for name in self.trace.state()})
         best = {name.removeprefix("best."): tensor for name, tensor in state.items() if name.startswith("best.")}
-        kept = dict(self._kept())
         if best and _shapes(kept) != _shapes(best):
             raise InputError("the best state must be one of this network and loss; its names or shapes are not.")
         self._best = {name: tensor.to(kept[name]) for name, tensor in best.items()}
@@ -310,36 +285,32 @@ class Session:
         self.held_out_logits = {name: self.logits(part) for name, part in parts.items()}
         return {name: evaluate_held_out(self.held_out_logits[name], part.labels) for name, part in parts.items()}
 
-    def _monitor_samples(self) -> StoredSamples:
-        """Held-out samples that have no part in the training."""
-        return self.data.held_out.get("calibration") or next(iter(self.data.held_out.values()))
-
     def _drawn(self) -> EpochPlan:
-        recipe = self.recipe
-        n_meta = len(self.data.meta) if self.data.meta and isinstance(self.loss, MetaLoss) else 0
-        return plan_epoch(
-            len(self.data.training), recipe.batch_size, seed=recipe.seed, epoch=self.epoch, mixup=recipe.mixup,
-            n_meta=n_meta,
-        )  # fmt: skip
+        n, n_meta = len(self.data.training), len(self.data.meta or ()) if isinstance(self.loss, MetaLoss) else 0
+        size, seed, mixup = self.recipe.batch_size, self.recipe.seed, self.recipe.mixup
+        return plan_epoch(n, size, seed=seed, epoch=self.epoch, mixup=mixup, n_meta=n_meta)
 
-    def _named(self) -> Iterator[tuple[str, str, Tensor]]:
-        """Return all lasting tensors that a step changes."""
-        yield from (("model", name, tensor) for name, tensor in self.model.state_dict(keep_vars=True).items())
-        yield from (("loss", name, tensor) for name, tensor in self.loss.state_dict(keep_vars=True).items())
-        for name, weight in self.model.named_parameters():
-            for key, tensor in self.step.optimiser.state.get(weight, {}).items():
-                yield "optimiser", f"{key}.{name}", tensor
-        if self._meta is not None:
-            yield from (("meta", name, tensor) for name, tensor in self._meta.regulariser.optimiser_state())
+    def _tensors(self) -> dict[str, Tensor]:
+        """Return all lasting tensors that a step changes, by name."""
+        groups: dict[str, Mapping[str, Tensor]] = {
+            "model": self.model.state_dict(keep_vars=True),
+            "loss": self.loss.state_dict(keep_vars=True),
+            "optimiser": {
+                f"{key}.{name}": tensor
+                for name, weight in self.model.named_parameters()
+                for key, tensor in self.step.optimiser.state.get(weight, {}).items()
+            },
+            "meta": dict(self._meta.regulariser.optimiser_state()) if self._meta else {},
+        }
+        named = {f"{group}.{name}": tensor for group, part in groups.items() for name, tensor in part.items()}
+        return {name: tensor for name, tensor in named.items() if tensor.numel()}
 
-    def _kept(self) -> Iterator[tuple[str, Tensor]]:
-        """The result of the training: the network, and the parameters of the loss."""
-        for part, name, tensor in self._named():
-            if tensor.numel() and part in {"model", "loss"}:
-                yield f"{part}.{name}", tensor
+    def _kept(self) -> dict[str, Tensor]:
+        """Return the result of the training: the network, and the parameters of the loss."""
+        return {name: tensor for name, tensor in self._tensors().items() if name.startswith(("model.", "loss."))}
 
     def _stream(self) -> AbstractContextManager[object]:
-        """The CUDA stream of this network."""
+        """Return a context for the CUDA stream of this network."""
         return nullcontext() if self._captured is None else torch.cuda.stream(self._captured.stream)
 
 
@@ -348,12 +319,7 @@ def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
 
 
 def selected_epoch(records: Sequence[EpochRecord], select: Selection) -> int:
-    """Return the epoch whose weights are kept, counted from 1; 0 if there are no records.
-
-    Args:
-        records: One per epoch, from the first.
-        select: Option ``select`` of the recipe.
-    """
+    """Return the epoch whose weights the recipe's ``select`` keeps, counted from 1; 0 if there are no records."""
     evaluated = [record for record in records if "calibration" in record.held_out]
     if select == "last" or not evaluated:
         return records[-1].epoch if records else 0

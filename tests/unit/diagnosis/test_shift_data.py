@@ -64,7 +64,7 @@ def test_texts_have_no_test_images(runs, digits):
     with pytest.raises(InputError, match=r"must take images; .* was trained on texts .* without a shift"):
         clean_samples([changed(runs[0], n_words=50, input_shape=(20,), pixel_scale=None)], digits)
     with pytest.raises(InputError, match=r"inputs of shape \(7,\)"):
-        clean_samples([changed(runs[0], input_shape=(7,))], digits)
+        clean_samples([changed(runs[0], input_shape=(7,), pixel_scale=None)], digits)
 
 
 def test_every_run_is_checked_and_not_the_first_alone(runs, digits):

@@ -33,13 +33,13 @@ def test_seed_and_epoch_alone_decide_the_plan():
     first = plan_epoch(200, 20, seed=4, epoch=7, mixup=0.3, n_meta=70)
     torch.manual_seed(2)
     again = plan_epoch(200, 20, seed=4, epoch=7, mixup=0.3, n_meta=70)
-    assert all(torch.equal(one, other) for one, other in zip(first.fields(), again.fields(), strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
 
 
 @pytest.mark.parametrize(("seed", "epoch"), [(4, 8), (5, 7), (7, 4), (47, 0)])
 def test_another_seed_or_epoch_is_another_plan_in_every_part(seed, epoch):
     first, other = (plan_epoch(200, 20, seed=s, epoch=e, mixup=0.3, n_meta=70) for s, e in ((4, 7), (seed, epoch)))
-    assert not any(torch.equal(one, two) for one, two in zip(first.fields(), other.fields(), strict=True))
+    assert not any(torch.equal(one, two) for one, two in zip(first, other, strict=True))
 
 
 def test_a_plan_draws_nothing_from_torchs_own_chance():
@@ -123,6 +123,6 @@ def test_held_out_rows_judge_in_turns(n, size):
 
 def test_drawing_judges_changes_nothing_else():
     with_judges, without = (plan_epoch(200, 20, seed=4, epoch=7, mixup=0.3, n_meta=n) for n in (70, 0))
-    pairs = zip(with_judges.fields()[:-1], without.fields()[:-1], strict=True)
+    pairs = zip(with_judges[:-1], without[:-1], strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
     assert without.meta_samples.shape == (10, 0)

@@ -65,7 +65,7 @@ def test_a_constant_rate_stays_but_for_the_warmup():
         ({"schedule": "steps"}, r"milestones must be given with schedule='steps'"),
         ({"schedule": "steps", "milestones": (4, 2)}, "milestones must rise"),
         ({"schedule": "steps", "milestones": (2, 2)}, "milestones must rise"),
-        ({"schedule": "steps", "milestones": (0, 2)}, "a milestone must be at least 1"),
+        ({"schedule": "steps", "milestones": (0, 2)}, "each of milestones must be at least 1"),
     ],
 )
 def test_what_cannot_be_is_refused_with_words(changes, said):
