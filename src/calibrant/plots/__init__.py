@@ -14,18 +14,6 @@ from calibrant.plots.layout import THEMES, Theme, ThemeName, method_title, save_
 from calibrant.plots.reliability import plot_classwise, plot_reliability
 
 __all__ = [
-    "THEMES",
-    "Theme",
-    "ThemeName",
-    "figures",
-    "method_title",
-    "plot_bins_sweep",
-    "plot_classwise",
-    "plot_comparison",
-    "plot_delta",
-    "plot_density",
-    "plot_reliability",
-    "plot_risk_coverage",
-    "save_figure",
-    "save_figures",
-]
+    "THEMES", "Theme", "ThemeName", "figures", "method_title", "plot_bins_sweep", "plot_classwise", "plot_comparison",
+    "plot_delta", "plot_density", "plot_reliability", "plot_risk_coverage", "save_figure", "save_figures",
+]  # fmt: skip

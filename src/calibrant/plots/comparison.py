@@ -51,21 +51,13 @@ def plot_comparison(
     methods, body = diagram.methods, _LINE * len(diagram.methods) + 0.3
     figure = layout.open_figure(figure, colours, width=11.2, height=_HEAD + body + 0.75)
     grid = figure.add_gridspec(2, 3, height_ratios=(_HEAD / body, 1), width_ratios=(1.7, 1, 1.2))
-    sides: dict[Side, str] = {
-        "better": f"better than {baseline_words} (dashed line)",
-        "worse": "worse",
-        "alike": "no difference beyond noise",
-    }
+    sides: dict[Side, str] = {"better": f"better than {baseline_words} (dashed line)", "worse": "worse"}
+    sides["alike"] = "no difference beyond noise"
     handles = [Line2D([], [], label=text, linestyle="none", **dot_look(side, colours)) for side, text in sides.items()]
     handles.append(Line2D([], [], label="95 % interval", color=colours.muted, linewidth=1.6))
-    left_out = len(diagram.left_out)
-    parts = [
-        layout.without_middle(name, 32),
-        f"{diagram.n:,} test samples",
-        "marks: corrected paired tests",
-        f"{left_out} could not be fitted" if left_out else "",
-    ]
-    detail = "  ·  ".join(filter(None, parts))
+    parts = [layout.without_middle(name, 32), f"{diagram.n:,} test samples", "marks: corrected paired tests"]
+    parts += [f"{len(diagram.left_out)} could not be fitted"] if diagram.left_out else []
+    detail = layout.DOT.join(filter(None, parts))
     layout.draw_head(figure.add_subplot(grid[0, :]), colours, "Calibration methods compared", detail, handles)
     first = figure.add_subplot(grid[1, 0])
     second, third = (figure.add_subplot(grid[1, column], sharey=first) for column in (1, 2))
@@ -86,9 +78,8 @@ def plot_comparison(
         ax.spines["left"].set_visible(False)
         draw_dots(ax, panel, colours)
         ax.xaxis.set_major_locator(MaxNLocator(5 if ax is first else 4))
-        ax.xaxis.set_major_formatter(
-            layout.percent_ticks() if ax is second else _signed_ticks(1 if ax is first else 100)
-        )
+        ticks = layout.percent_ticks() if ax is second else _signed_ticks(1 if ax is first else 100)
+        ax.xaxis.set_major_formatter(ticks)
         ax.tick_params(labelleft=ax is first)
         layout.name_axes(ax, colours, text)
     _name_methods(first, diagram, colours)
@@ -119,10 +110,8 @@ def _name_methods(ax: Axes, diagram: ComparisonDiagram, theme: Theme) -> None:
             label.set(fontsize=SIZES["note"])
             continue
         label.set(va="bottom")
-        ax.annotate(
-            layout.without_middle(method.name, _LONGEST_TITLE), (0, place), xycoords=("axes fraction", "data"),
-            xytext=(-3.5, -2), textcoords="offset points", ha="right", va="top", color=theme.muted, fontsize=7.5,
-        )  # fmt: skip
+        look: Look = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "top", "fontsize": 7.5}
+        layout.note(ax, theme, layout.without_middle(method.name, _LONGEST_TITLE), (0, place), (-3.5, -2), **look)
 
 
 def draw_dots(ax: Axes, panel: Panel, theme: Theme) -> None:
@@ -130,7 +119,7 @@ def draw_dots(ax: Axes, panel: Panel, theme: Theme) -> None:
     low, high = _limits(panel)
     ax.set_xlim(low, high)
     if panel.baseline is not None and low <= panel.baseline.value <= high:
-        ax.axvline(panel.baseline.value, color=theme.muted, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+        ax.axvline(panel.baseline.value, zorder=1, **theme.dashes)
     for place, dot in enumerate(panel.dots):
         if math.isnan(dot.value):
             continue
@@ -142,12 +131,10 @@ def draw_dots(ax: Axes, panel: Panel, theme: Theme) -> None:
             continue
         # At the edge, the number with an arrow that points to where the dot would be.
         text, right = panel.number(dot.value), dot.value > high
-        ax.annotate(
-            f"{text} ▸" if right else f"◂ {text}", (1 if right else 0, place), xycoords=("axes fraction", "data"),
-            xytext=(-2 if right else 2, 0), textcoords="offset points", ha="right" if right else "left", va="center",
-            color=look["color"], fontsize=SIZES["note"],
-            bbox={"facecolor": theme.background, "edgecolor": "none", "pad": 0.6},
-        )  # fmt: skip
+        words, at, offset, side = (f"{text} ▸", 1, -2, "right") if right else (f"◂ {text}", 0, 2, "left")
+        box: Look = {"facecolor": theme.background, "edgecolor": "none", "pad": 0.6}
+        layout.note(ax, theme, words, (at, place), (offset, 0), xycoords=("axes fraction", "data"), ha=side,
+                    va="center", color=look["color"], bbox=box)  # fmt: skip
 
 
 def dot_look(side: Side, theme: Theme) -> Look:

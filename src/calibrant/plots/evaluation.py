@@ -11,25 +11,18 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, ScalarFormatter
 from torch import Tensor
 
-from calibrant.diagrams import (
-    BinsSweep,
-    ConfidenceDensity,
-    RiskCoverage,
-    bins_sweep,
-    classwise_reliability,
-    confidence_density,
-    reliability,
-    risk_coverage,
-)
+from calibrant import diagrams
+from calibrant.diagrams import BinsSweep, ConfidenceDensity, RiskCoverage
 from calibrant.evidence import Estimate
 from calibrant.plots import layout
-from calibrant.plots.layout import SIZES, Corner, Look, Theme, ThemeName
+from calibrant.plots.layout import DASHED, DOT, Corner, Look, Theme, ThemeName
 from calibrant.plots.reliability import plot_classwise, plot_reliability
 from calibrant.predictions import Predictions, TopLabel
 
 _LONGEST_NAME = 56
 _LINE = 0.06  # height of a line of a label, as a share of the axes
 _BAND = 0.2  # opacity
+_KEY_WIDTH = 0.72  # of the legend of densities, as a share of the axes
 # Error rates at which an operating point may be shown.
 _RISKS = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 _FEWEST = 50  # samples for an operating point
@@ -58,14 +51,15 @@ def figures(
     Returns:
         Figures by name: reliability, classwise (only from :class:`Predictions`), density, risk_coverage, bins_sweep.
     """
-    first = plot_reliability(reliability(predictions, n_bins=n_bins, ece=ece), name=name, theme=theme)
+    first = plot_reliability(diagrams.reliability(predictions, n_bins=n_bins, ece=ece), name=name, theme=theme)
     drawn = {"reliability": cast("Figure", first.figure)}  # axes made here are in no subfigure
     if isinstance(predictions, Predictions):
-        drawn["classwise"] = plot_classwise(classwise_reliability(predictions, n_bins=n_bins), name=name, theme=theme)
+        diagram = diagrams.classwise_reliability(predictions, n_bins=n_bins)
+        drawn["classwise"] = plot_classwise(diagram, name=name, theme=theme)
     others = {
         "density": plot_density(predictions, name=name, theme=theme),
         "risk_coverage": plot_risk_coverage(predictions, name=name, theme=theme),
-        "bins_sweep": plot_bins_sweep(bins_sweep(predictions, seed=seed), name=name, theme=theme),
+        "bins_sweep": plot_bins_sweep(diagrams.bins_sweep(predictions, seed=seed), name=name, theme=theme),
     }
     return drawn | {kind: cast("Figure", ax.figure) for kind, ax in others.items()}
 
@@ -81,30 +75,30 @@ def plot_density(
 
     Correct ones are plain under a solid line, wrong ones hatched under a dashed line.
     """
-    diagram = predictions if isinstance(predictions, ConfidenceDensity) else confidence_density(predictions)
+    diagram = predictions if isinstance(predictions, ConfidenceDensity) else diagrams.confidence_density(predictions)
     ax, colours = layout.open_axes(ax, theme)
-    n = diagram.n_right + diagram.n_wrong
+    n, t = diagram.n_right + diagram.n_wrong, diagram.confidence
     handles: list[Artist] = []
     for density, median, count, kind, fill, dashes in (
         (diagram.right, diagram.median_right, diagram.n_right, "correct", colours.good, "-"),
-        (diagram.wrong, diagram.median_wrong, diagram.n_wrong, "wrong", colours.bad, (0, (4, 1.6))),
+        (diagram.wrong, diagram.median_wrong, diagram.n_wrong, "wrong", colours.bad, DASHED),
     ):
         if count:
-            t, height = diagram.confidence.numpy(), density.numpy()
-            ax.fill_between(t, 0, height, alpha=0.55, linewidth=0, zorder=2, **fill)
-            ax.plot(t, height, color=fill["edgecolor"], linewidth=2, linestyle=dashes, zorder=3)
+            ax.fill_between(t.numpy(), 0, density.numpy(), alpha=0.55, linewidth=0, zorder=2, **fill)
+            ax.plot(t.numpy(), density.numpy(), color=fill["edgecolor"], linewidth=2, linestyle=dashes, zorder=3)
             note = f"{count:,} {kind} ({layout.percent(count / n, 0)}), median confidence {layout.percent(median)}"
             handles.append(Patch(alpha=0.8, linewidth=0, label=note, **fill))
-    both, left = diagram.right + diagram.wrong, diagram.confidence < 0.5
-    lower_on_the_left = both[left].max() < both[~left].max()
-    layout.key(ax, colours, handles, place="upper left" if lower_on_the_left else "upper right")
-    ax.set_xlim(0, 1)
-    ax.set_ylim(0, 1.05 * float(max(diagram.right.max(), diagram.wrong.max())))
-    ax.xaxis.set_major_formatter(layout.percent_ticks())
+    both, highest = diagram.right + diagram.wrong, diagram.right.maximum(diagram.wrong)
+    is_left = bool(both[t < 0.5].max() < both[t >= 0.5].max())
+    layout.key(ax, colours, handles, place="upper left" if is_left else "upper right")
+    # The curves stay below the legend where it is.
+    below = highest[t < _KEY_WIDTH if is_left else t > 1 - _KEY_WIDTH].max() / (0.97 - 0.09 * len(handles))
+    ax.set(xlim=(0, 1), ylim=(0, float(max(1.05 * highest.max(), below))))
+    layout.percent_axis(ax.xaxis)
     ax.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     ax.yaxis.set_major_formatter(ScalarFormatter(useOffset=False))
     layout.name_axes(ax, colours, "Confidence, %", "Density (area 1 for each)")
-    auroc = "" if math.isnan(diagram.auroc) else f"AUROC {layout.percent(diagram.auroc)}  ·  "
+    auroc = "" if math.isnan(diagram.auroc) else f"AUROC {layout.percent(diagram.auroc)}{DOT}"
     heading = "Confidence of correct and wrong predictions"
     layout.title(ax, colours, heading, layout.without_middle(name, _LONGEST_NAME), f"{auroc}n = {n:,}")
     return ax
@@ -125,7 +119,7 @@ def plot_risk_coverage(
     samples can be answered at a round error rate.
     """
     first, second = (
-        risk_coverage(part) if isinstance(part, Predictions | TopLabel) else part for part in (predictions, other)
+        diagrams.risk_coverage(of) if isinstance(of, Predictions | TopLabel) else of for of in (predictions, other)
     )
     assert first is not None, "only the second may be missing"
     ax, colours = layout.open_axes(ax, theme)
@@ -160,11 +154,11 @@ def plot_risk_coverage(
     if second is None:
         _mark_operating_point(ax, first, colours)
     ax.set(xlim=(0, 1), ylim=(0, 1.08 * top))
-    ax.xaxis.set_major_formatter(layout.percent_ticks())
-    ax.yaxis.set_major_formatter(layout.percent_ticks())
+    layout.percent_axis(ax.xaxis)
+    layout.percent_axis(ax.yaxis)
     layout.name_axes(ax, colours, "Coverage: samples answered, most confident first, %", "Risk: wrong among them, %")
     numbers = [f"AURC {layout.percent(first.aurc, 2)}", f"{layout.percent(first.e_aurc, 2)} above the best ranking"]
-    detail = "  ·  ".join([*(numbers if second is None else []), f"n = {first.n:,}"])
+    detail = DOT.join([*(numbers if second is None else []), f"n = {first.n:,}"])
     layout.title(ax, colours, "Risk and coverage", layout.without_middle(name, _LONGEST_NAME), detail)
     return ax
 
@@ -179,13 +173,10 @@ def _mark_operating_point(ax: Axes, diagram: RiskCoverage, theme: Theme) -> None
     ax.plot(x, y, marker="D", markersize=6, color=theme.ink, markeredgecolor=theme.background, zorder=6)
     threshold = layout.percent(float(diagram.threshold[place]))
     words = f"{100 * target:g} % errors: {layout.percent(x, 0)} answered\n(confidence ≥ {threshold})"
-    left = x > 0.45
-    ax.annotate(
-        words, (x, y), xytext=(-10 if left else 12, 8 if left else -6), textcoords="offset points",
-        ha="right" if left else "left", va="bottom" if left else "top", color=theme.ink,
-        fontsize=SIZES["note"], zorder=7,
-        bbox={"facecolor": theme.background, "edgecolor": "none", "alpha": 0.6, "pad": 1},
-    )  # fmt: skip
+    side: Look = {"ha": "right", "va": "bottom"} if x > 0.45 else {"ha": "left", "va": "top"}
+    box: Look = {"facecolor": theme.background, "edgecolor": "none", "alpha": 0.6, "pad": 1}
+    offset = (-10, 8) if x > 0.45 else (12, -6)
+    layout.note(ax, theme, words, (x, y), offset, xycoords="data", color=theme.ink, zorder=7, bbox=box, **side)
 
 
 def plot_bins_sweep(
@@ -196,11 +187,10 @@ def plot_bins_sweep(
     theme: ThemeName = "light",
 ) -> Axes:
     """Draw the ECE and its debiased estimate over the number of bins, above what a calibrated model would score."""
-    diagram = predictions if isinstance(predictions, BinsSweep) else bins_sweep(predictions)
+    diagram = predictions if isinstance(predictions, BinsSweep) else diagrams.bins_sweep(predictions)
     ax, colours = layout.open_axes(ax, theme)
-    x = diagram.n_bins.numpy()
-    low, high = diagram.floor_low.numpy(), diagram.floor_high.numpy()
-    ax.fill_between(x, low, high, color=colours.band, alpha=0.5, linewidth=0, zorder=2)
+    x, floor = diagram.n_bins.numpy(), (diagram.floor_low.numpy(), diagram.floor_high.numpy())
+    ax.fill_between(x, *floor, color=colours.band, alpha=0.5, linewidth=0, zorder=2)
     dotted, dashed = (0, (1, 1.2)), (0, (4, 2))
     lines: list[tuple[Tensor, str, Look]] = [
         (diagram.floor, "if calibrated\n(95 % range)", {"color": colours.muted, "linewidth": 1.4, "linestyle": dashed}),
@@ -211,19 +201,16 @@ def plot_bins_sweep(
     heights = _apart([float(y[-1]) / top for y, _, _ in lines], [label for _, label, _ in lines])
     for (y, label, look), height in zip(lines, heights, strict=True):
         ax.plot(x, y.numpy(), markerfacecolor=colours.background, zorder=3, **look)
-        ax.annotate(
-            label, (1, height), xycoords="axes fraction", xytext=(6, 0), textcoords="offset points", va="center",
-            color=look["color"], fontsize=SIZES["note"], annotation_clip=False,
-        )  # fmt: skip
+        layout.note(ax, colours, label, (1, height), (6, 0), va="center", color=look["color"])
     ax.set(xscale="log", xlim=(x[0] / 1.08, x[-1] * 1.08), ylim=(0, top))
     ax.xaxis.set_major_locator(FixedLocator(x.tolist()))
     ax.xaxis.set_major_formatter(ScalarFormatter())
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter(layout.percent_ticks())
+    layout.percent_axis(ax.yaxis)
     layout.name_axes(ax, colours, "Number of bins", "ECE, %")
     usual = x.tolist().index(15) if 15 in x else 0
-    ece, floor = layout.percent(float(diagram.ece[usual])), layout.percent(float(diagram.floor[usual]))
-    detail = f"{ece} at {x[usual]} bins; a calibrated model: {floor}  ·  n = {diagram.n:,}"
+    ece, calibrated = layout.percent(float(diagram.ece[usual])), layout.percent(float(diagram.floor[usual]))
+    detail = f"{ece} at {x[usual]} bins; a calibrated model: {calibrated}{DOT}n = {diagram.n:,}"
     layout.title(ax, colours, "ECE and the number of bins", layout.without_middle(name, _LONGEST_NAME), detail)
     return ax
 

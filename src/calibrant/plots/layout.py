@@ -18,6 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, MaxNLocator, ScalarFormatter
 from matplotlib.transforms import ScaledTranslation
 
@@ -32,6 +33,8 @@ Look: TypeAlias = dict[str, Any]
 """Settings of an artist, by matplotlib's names."""
 
 SIZES = {"title": 12.5, "detail": 9.5, "label": 10.5, "tick": 9.5, "note": 9.0}
+DASHED = (0, (4, 1.6))
+DOT = "  ·  "  # between the details under a title
 
 
 @final
@@ -53,8 +56,13 @@ class Theme:
     @property
     def pair(self) -> tuple[Look, Look]:
         """Looks of the lines of two sets that are compared."""
-        first: Look = {"color": self.over, "linestyle": (0, (4, 1.6)), "linewidth": 1.8}
+        first: Look = {"color": self.over, "linestyle": DASHED, "linewidth": 1.8}
         return first, {"color": self.under, "linestyle": "-", "linewidth": 2.4}
+
+    @property
+    def dashes(self) -> Look:
+        """Look of a line that others are compared with."""
+        return {"color": self.muted, "linewidth": 1, "linestyle": (0, (4, 3))}
 
     @property
     def good(self) -> Look:
@@ -80,11 +88,7 @@ THEMES: dict[str, Theme] = {
 
 
 def theme_named(name: str) -> Theme:
-    """Return the theme of this name.
-
-    Raises:
-        UnknownNameError: If there is none.
-    """
+    """Return the theme of this name, which must exist."""
     if name not in THEMES:
         raise UnknownNameError(f"theme must be one of {', '.join(THEMES)}; got {name!r}.")
     return THEMES[name]
@@ -126,8 +130,7 @@ def bare_axes(ax: Axes, theme: Theme, *, lines: bool = False) -> None:
     ax.grid(visible=False)
     ax.set_axisbelow(True)
     for side, spine in ax.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set(color=theme.muted, linewidth=0.8)
+        spine.set(color=theme.muted, linewidth=0.8, visible=side in ("left", "bottom"))
     ax.tick_params(
         which="both", direction="out", length=3, width=0.8, color=theme.muted, labelcolor=theme.muted,
         labelsize=SIZES["tick"], top=False, right=False,
@@ -141,16 +144,35 @@ def horizontal_lines(ax: Axes, theme: Theme) -> None:
     ax.grid(visible=True, axis="y", color=theme.faint, linewidth=0.8, linestyle="-")
 
 
+def row_axes(ax: Axes, theme: Theme, names: Sequence[str]) -> None:
+    """Prepare axes with a row for every name, from the top, and faint lines between the rows."""
+    bare_axes(ax, theme)
+    between = [place + 0.5 for place in range(len(names) - 1)]
+    ax.hlines(between, 0, 1, transform=ax.get_yaxis_transform(), color=theme.faint, linewidth=0.8, zorder=0)
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.tick_params(axis="y", length=0, labelcolor=theme.ink)
+    ax.spines["left"].set_visible(False)
+
+
+def note(
+    ax: Axes, theme: Theme, text: str, at: tuple[float, float], offset: tuple[float, float] = (0, 0), **look: Any
+) -> Annotation:
+    """Write a small text so many points beside a place on the axes, in shares of them unless ``xycoords`` is given."""
+    usual: Look = {"color": theme.muted, "fontsize": SIZES["note"], "xycoords": "axes fraction"}
+    return ax.annotate(text, at, xytext=offset, textcoords="offset points", **usual | look)
+
+
+def bold_title(ax: Axes, theme: Theme, text: str, *, pad: float, size: str = "label") -> None:
+    """Write the title of an axes from its left edge, so many points above it."""
+    ax.set_title(text, loc="left", color=theme.ink, fontsize=SIZES[size], fontweight="bold", pad=pad)
+
+
 def title(ax: Axes, theme: Theme, heading: str, *details: str) -> None:
     """Write what the plot is, and below it one line for every detail, all from the left edge."""
     lines = [line for line in details if line]
-    ax.set_title(
-        heading, loc="left", color=theme.ink, fontsize=SIZES["title"], fontweight="bold", pad=10 + 15 * len(lines)
-    )
-    ax.annotate(
-        "\n".join(lines), (0, 1), xycoords="axes fraction", xytext=(0, 10), textcoords="offset points", ha="left",
-        va="bottom", color=theme.muted, fontsize=SIZES["detail"], annotation_clip=False, linespacing=1.35,
-    )  # fmt: skip
+    bold_title(ax, theme, heading, pad=10 + 15 * len(lines), size="title")
+    note(ax, theme, "\n".join(lines), (0, 1), (0, 10), va="bottom", fontsize=SIZES["detail"], linespacing=1.35)
 
 
 def name_axes(ax: Axes, theme: Theme, x: str = "", y: str = "") -> None:
@@ -174,11 +196,8 @@ def draw_head(ax: Axes, theme: Theme, heading: str, detail: str, handles: Sequen
     ax.axis("off")
     artists: list[Artist] = [
         ax.text(0, 1, heading, color=theme.ink, fontsize=SIZES["title"], fontweight="bold", va="top"),
-        ax.annotate(
-            detail, (0, 1), xytext=(0, -19), textcoords="offset points", color=theme.muted, fontsize=SIZES["detail"],
-            va="top",
-        ),
-    ]  # fmt: skip
+        note(ax, theme, detail, (0, 1), (0, -19), fontsize=SIZES["detail"], va="top"),
+    ]
     if handles:
         below = ax.transAxes + ScaledTranslation(0, -38 / 72, ax.figure.dpi_scale_trans)
         artists.append(
@@ -215,6 +234,13 @@ def percent_with_interval(value: float, low: float, high: float) -> str:
 def percent_ticks() -> FuncFormatter:
     """Format fractions as percent, without the sign: the axis label carries it."""
     return FuncFormatter(lambda fraction, _: f"{100 * fraction:.4g}")
+
+
+def percent_axis(axis: Axis, most: int | None = None) -> None:
+    """Show fractions as percent, with at most so many steps between ticks if given."""
+    if most is not None:
+        axis.set_major_locator(MaxNLocator(most))
+    axis.set_major_formatter(percent_ticks())
 
 
 def wrapped(text: str, width: int) -> str:
@@ -266,19 +292,14 @@ class MetricAxis(NamedTuple):
     def set_ticks(self, axis: Axis, most: int) -> None:
         """Set ticks at round numbers, at most so many steps."""
         axis.set_major_locator(MaxNLocator(most))
-        plain = ScalarFormatter(useOffset=False)
-        axis.set_major_formatter(percent_ticks() if self.in_percent else plain)
+        axis.set_major_formatter(percent_ticks() if self.in_percent else ScalarFormatter(useOffset=False))
 
 
 # Shares and errors of shares are read in percent.
 _IN_PERCENT = {
-    "accuracy": "Accuracy",
-    "ace": "Adaptive ECE",
-    "auroc": "AUROC",
-    "confidence": "Mean confidence",
-    "ece": "ECE",
+    "accuracy": "Accuracy", "ace": "Adaptive ECE", "auroc": "AUROC", "confidence": "Mean confidence", "ece": "ECE",
     "sce": "Classwise ECE",
-}
+}  # fmt: skip
 _PLAIN = {"brier": "Brier score", "entropy": "Entropy, nats", "nll": "Log-loss"}
 
 
@@ -331,9 +352,7 @@ def save_figures(
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(
-            f"the folder {folder} could not be made: {error.strerror or error}. Name another for the figures."
-        ) from error
-    return [
-        save_figure(figure, folder / f"{name}.{form}", dpi=dpi) for name, figure in figures.items() for form in formats
-    ]
+        why = error.strerror or error
+        raise FileError(f"the folder {folder} could not be made: {why}. Name another for the figures.") from error
+    paths = {folder / f"{name}.{form}": figure for name, figure in figures.items() for form in formats}
+    return [save_figure(figure, path, dpi=dpi) for path, figure in paths.items()]

@@ -1,6 +1,7 @@
 """Reliability diagrams: one set with its bars, two sets as curves, and small panels class by class."""
 
 import math
+from collections.abc import Iterator
 from typing import Unpack
 
 import numpy as np
@@ -10,16 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from calibrant.diagrams import (
-    ClassReliability,
-    ClasswiseDiagram,
-    ReliabilityBins,
-    ReliabilityDiagram,
-    classwise_reliability,
-    reliability,
-)
+from calibrant import diagrams
+from calibrant.diagrams import ClassReliability, ClasswiseDiagram, ReliabilityBins, ReliabilityDiagram
 from calibrant.plots import layout
-from calibrant.plots.layout import SIZES, Corner, Look, Theme, ThemeName
+from calibrant.plots.layout import DOT, SIZES, Corner, Look, Theme, ThemeName
 from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
 
 _FEW_SAMPLES = 10  # bins of fewer are drawn faint
@@ -72,18 +67,18 @@ def plot_reliability(
     if len(predictions) == 1 and isinstance(predictions[0], ReliabilityDiagram):
         first = predictions[0]
     else:
-        first = reliability(as_predictions(predictions, "plot_reliability", arrays), n_bins=n_bins)
-    second = reliability(other, n_bins=n_bins) if isinstance(other, Predictions | TopLabel) else other
+        first = diagrams.reliability(as_predictions(predictions, "plot_reliability", arrays), n_bins=n_bins)
+    second = diagrams.reliability(other, n_bins=n_bins) if isinstance(other, Predictions | TopLabel) else other
     ax, colours = layout.open_axes(ax, theme, width=5.2, height=6.3, lines=False)
-    _draw_diagonal(ax, colours)
+    ax.plot([0, 1], [0, 1], zorder=2.5, **colours.dashes)
     source = layout.without_middle(name, _LONGEST_NAME)
     if second is None:
         handles = [*_draw_curve(ax, first, colours), *_draw_bars(ax, first.bins, colours)]
         _draw_strip(ax, [first], colours, note="share of samples")
         layout.key(ax, colours, handles, place=_free_corner(first), floor=_STRIP_SHARE)
         ece = layout.percent_with_interval(first.ece, first.ece_low, first.ece_high)
-        numbers = f"accuracy {layout.percent(first.accuracy)}  ·  mean confidence {layout.percent(first.confidence)}"
-        size = f"n = {first.n:,}" + ("" if math.isnan(first.ece_low) else "  ·  in brackets: 95 % interval")
+        numbers = f"accuracy {layout.percent(first.accuracy)}{DOT}mean confidence {layout.percent(first.confidence)}"
+        size = f"n = {first.n:,}" + ("" if math.isnan(first.ece_low) else f"{DOT}in brackets: 95 % interval")
         layout.title(ax, colours, f"Reliability: ECE {ece}", source, numbers, size)
     else:
         handles = _draw_two(ax, (first, second), set_names, colours)
@@ -91,22 +86,16 @@ def plot_reliability(
         layout.key(ax, colours, handles, floor=_STRIP_SHARE)
         sizes = " and ".join(dict.fromkeys(f"{diagram.n:,}" for diagram in (first, second)))
         few = any((diagram.bins.count < _FEW_SAMPLES).any() for diagram in (first, second))
-        notes = "bands and brackets: 95 % intervals" + f"  ·  faint: under {_FEW_SAMPLES} samples" * few
-        layout.title(
-            ax, colours, "Reliability compared", f"{source}  ·  n = {sizes}" if source else f"n = {sizes}", notes
-        )
+        notes = "bands and brackets: 95 % intervals" + f"{DOT}faint: under {_FEW_SAMPLES} samples" * few
+        layout.title(ax, colours, "Reliability compared", DOT.join(filter(None, [source, f"n = {sizes}"])), notes)
     ax.set(xlim=(0, 1), ylim=(_STRIP_FLOOR, 1), aspect="equal")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_ticks(np.linspace(0, 1, 6))
-        axis.set_major_formatter(layout.percent_ticks())
+        layout.percent_axis(axis)
     ax.spines["left"].set_bounds(0, 1)
     layout.name_axes(ax, colours, "Confidence, %", "Accuracy, %")
     ax.yaxis.set_label_coords(-0.11, (1 + _STRIP_SHARE) / 2)  # centred on the panel, not on panel and strip
     return ax
-
-
-def _draw_diagonal(ax: Axes, theme: Theme) -> None:
-    ax.plot([0, 1], [0, 1], color=theme.muted, linewidth=1, linestyle=(0, (4, 3)), zorder=2.5)
 
 
 def _draw_bars(ax: Axes, bins: ReliabilityBins, theme: Theme) -> list[Artist]:
@@ -120,14 +109,11 @@ def _draw_bars(ax: Axes, bins: ReliabilityBins, theme: Theme) -> list[Artist]:
     handles: list[Artist] = []
     over: Look = {**theme.bad, "linewidth": 0}
     under: Look = {**theme.good, "hatch": "....", "linewidth": 0}
-    for label, chosen, look in (
-        ("overconfident", accuracy < confidence, over),
-        ("underconfident", accuracy > confidence, under),
-    ):
-        for here, opacity in ((chosen & ~pale, 1.0), (chosen & pale, _FAINT)):
-            if here.any():
-                ax.bar(low[here], (upper - lower)[here], width[here], lower[here], align="edge", alpha=opacity,
-                       zorder=1.5, **look)  # fmt: skip
+    kinds = (("overconfident", accuracy < confidence, over), ("underconfident", accuracy > confidence, under))
+    for label, chosen, look in kinds:
+        for here, opacity in _by_opacity(chosen, pale):
+            ax.bar(low[here], (upper - lower)[here], width[here], lower[here], align="edge", alpha=opacity,
+                   zorder=1.5, **look)  # fmt: skip
         if chosen.any():
             handles.append(Patch(label=label, **look))
     if (pale & (accuracy != confidence)).any():
@@ -139,13 +125,19 @@ def _draw_bars(ax: Axes, bins: ReliabilityBins, theme: Theme) -> list[Artist]:
     return handles
 
 
+def _by_opacity(chosen: np.ndarray, faint: np.ndarray) -> Iterator[tuple[np.ndarray, float]]:
+    """Yield those of the chosen that are drawn in full, and those that are drawn faint, with their opacity."""
+    for here, opacity in ((chosen & ~faint, 1.0), (chosen & faint, _FAINT)):
+        if here.any():
+            yield here, opacity
+
+
 def _draw_marks(ax: Axes, bins: ReliabilityBins, theme: Theme, look: Look) -> None:
     """Draw a mark at the mean confidence and accuracy of every bin, faint where it holds few samples."""
     few = (bins.count < _FEW_SAMPLES).numpy()
-    for here, opacity in ((~few, 1.0), (few, _FAINT)):
-        if here.any():
-            ax.plot(bins.confidence.numpy()[here], bins.accuracy.numpy()[here], linestyle="none", clip_on=False,
-                    zorder=5, markerfacecolor=theme.background, alpha=opacity, **look)  # fmt: skip
+    for here, opacity in _by_opacity(np.ones_like(few), few):
+        ax.plot(bins.confidence.numpy()[here], bins.accuracy.numpy()[here], linestyle="none", clip_on=False,
+                zorder=5, markerfacecolor=theme.background, alpha=opacity, **look)  # fmt: skip
 
 
 def _draw_curve(ax: Axes, diagram: ReliabilityDiagram, theme: Theme) -> list[Artist]:
@@ -153,13 +145,13 @@ def _draw_curve(ax: Axes, diagram: ReliabilityDiagram, theme: Theme) -> list[Art
     curve = diagram.curve
     if curve.accuracy.isnan().all():
         return []
+    line: Look = {"color": theme.ink, "linewidth": 2}
+    band: Look = {"alpha": _BAND, "linewidth": 0}
     x = curve.confidence.numpy()
-    ax.fill_between(x, curve.low.numpy(), curve.high.numpy(), color=theme.ink, alpha=_BAND, linewidth=0, zorder=3.5)
-    ax.plot(x, curve.accuracy.numpy(), color=theme.ink, linewidth=2, solid_capstyle="round", zorder=4)
-    return [
-        Line2D([], [], color=theme.ink, linewidth=2, label="accuracy, smoothed"),
-        Patch(facecolor=theme.ink, alpha=_BAND, linewidth=0, label="its 95 % band"),
-    ]
+    ax.fill_between(x, curve.low.numpy(), curve.high.numpy(), color=theme.ink, zorder=3.5, **band)
+    ax.plot(x, curve.accuracy.numpy(), solid_capstyle="round", zorder=4, **line)
+    smooth = Line2D([], [], label="accuracy, smoothed", **line)
+    return [smooth, Patch(facecolor=theme.ink, label="its 95 % band", **band)]
 
 
 def _draw_two(
@@ -198,11 +190,8 @@ def _draw_strip(ax: Axes, diagrams: list[ReliabilityDiagram], theme: Theme, *, n
     on_the_right = float(bins.confidence[place]) > 0.5
     near, far = ("right", "left") if on_the_right else ("left", "right")
     edge = float((bins.high if on_the_right else bins.low)[place])
-    for text, x, side, colour in (
-        (layout.percent(float(shares[0][place]), 0), edge, near, theme.ink),
-        (note, 0.0 if on_the_right else 1.0, far, theme.muted),
-    ):
-        y = _STRIP_FLOOR + _STRIP_HEIGHT + 0.008
+    words, y = layout.percent(float(shares[0][place]), 0), _STRIP_FLOOR + _STRIP_HEIGHT + 0.008
+    for text, x, side, colour in ((words, edge, near, theme.ink), (note, 1.0 - on_the_right, far, theme.muted)):
         ax.text(x, y, text, ha=side, va="bottom", fontsize=SIZES["note"], color=colour)
 
 
@@ -225,32 +214,26 @@ def plot_classwise(
     Triangles mark bins that have left the diagonal further than chance allows, and point to the side where they are;
     hollow circles are within chance. Bins of fewer than ten samples are faint, without their range.
     """
-    diagram = classwise_reliability(predictions) if isinstance(predictions, Predictions) else predictions
+    diagram = diagrams.classwise_reliability(predictions) if isinstance(predictions, Predictions) else predictions
     colours, shown = layout.theme_named(theme), len(diagram.classes)
     columns = shown if shown <= 4 else min((4, 5, 3), key=lambda number: -shown % number)  # few empty places
     rows = math.ceil(shown / columns)
     narrowest, head = 6.6, 0.7  # inches that the legend needs across, and title and legend down
     side = min(3.2, max(2.2, narrowest / columns))
-    figure = layout.open_figure(
-        figure, colours, width=max(narrowest, side * columns) + 0.6, height=(side + 0.2) * rows + 1.3
-    )  # fmt: skip
+    width, height = max(narrowest, side * columns) + 0.6, (side + 0.2) * rows + 1.3
+    figure = layout.open_figure(figure, colours, width=width, height=height)
     grid = figure.add_gridspec(rows + 1, columns, height_ratios=[head / side] + [1.0] * rows)
     which = f"the {shown} worst of {diagram.n_classes} classes" if shown < diagram.n_classes else f"{shown} classes"
-    parts = [
-        layout.without_middle(name, 22),
-        which,
-        f"classwise ECE {layout.percent(diagram.sce, 2)}",
-        f"n = {diagram.n:,}",
-    ]
+    numbers = [which, f"classwise ECE {layout.percent(diagram.sce, 2)}", f"n = {diagram.n:,}"]
+    detail = DOT.join(filter(None, [layout.without_middle(name, 22), *numbers]))
     handles = _class_handles([of.bins for of in diagram.classes], colours)
-    heading = "Reliability by class"
-    layout.draw_head(figure.add_subplot(grid[0, :]), colours, heading, "  ·  ".join(filter(None, parts)), handles)
+    layout.draw_head(figure.add_subplot(grid[0, :]), colours, "Reliability by class", detail, handles)
     for place, of in enumerate(diagram.classes):
         ax = figure.add_subplot(grid[place // columns + 1, place % columns])
         _draw_class(ax, of, colours)
         for axis, labelled in ((ax.xaxis, place + columns >= shown), (ax.yaxis, place % columns == 0)):
             axis.set_ticks(np.linspace(0, 1, 3))
-            axis.set_major_formatter(layout.percent_ticks())
+            layout.percent_axis(axis)
             axis.set_tick_params(labelleft=labelled, labelbottom=labelled)
     figure.supxlabel("Probability of the class, %", color=colours.muted, fontsize=SIZES["label"])
     figure.supylabel("Samples of the class, %", color=colours.muted, fontsize=SIZES["label"])
@@ -259,51 +242,41 @@ def plot_classwise(
 
 def _draw_class(ax: Axes, of: ClassReliability, theme: Theme) -> None:
     layout.bare_axes(ax, theme)
-    _draw_diagonal(ax, theme)
+    ax.plot([0, 1], [0, 1], zorder=2.5, **theme.dashes)
     bins = of.bins
     x, accuracy, outside = bins.confidence.numpy(), bins.accuracy.numpy(), bins.outside.numpy()
     few = (bins.count < _FEW_SAMPLES).numpy()
     band_low, band_high = bins.band_low.numpy()[~few], bins.band_high.numpy()[~few]
     ax.vlines(x[~few], band_low, band_high, color=theme.band, alpha=0.5, linewidth=4, zorder=2)
-    for kind, chosen in (
-        ("within", ~outside), ("over", outside & (accuracy < x)), ("under", outside & (accuracy > x)),
-    ):  # fmt: skip
+    kinds = {"within": ~outside, "over": outside & (accuracy < x), "under": outside & (accuracy > x)}
+    for kind, chosen in kinds.items():
         look = _class_look(kind, theme)
-        for here, opacity in ((chosen & ~few, 1.0), (chosen & few, _FAINT)):
-            if here.any():
-                if kind != "within":
-                    ax.vlines(x[here], accuracy[here], x[here], color=look["color"], alpha=opacity, linewidth=1.4,
-                              zorder=3)  # fmt: skip
-                ax.plot(x[here], accuracy[here], linestyle="none", clip_on=False, zorder=4, alpha=opacity, **look)
+        for here, opacity in _by_opacity(chosen, few):
+            if kind != "within":
+                stem: Look = {"color": look["color"], "alpha": opacity, "linewidth": 1.4, "zorder": 3}
+                ax.vlines(x[here], accuracy[here], x[here], **stem)
+            ax.plot(x[here], accuracy[here], linestyle="none", clip_on=False, zorder=4, alpha=opacity, **look)
     ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    heading = layout.without_middle(of.name, 20)
-    ax.set_title(heading, loc="left", color=theme.ink, fontsize=SIZES["label"], fontweight="bold", pad=18)
-    ax.annotate(
-        f"error {layout.percent(of.error, 2)}  ·  {of.samples:,} sample{'s' * (of.samples != 1)}", (0, 1),
-        xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", color=theme.muted,
-        fontsize=SIZES["note"], va="bottom",
-    )  # fmt: skip
+    layout.bold_title(ax, theme, layout.without_middle(of.name, 20), pad=18)
+    numbers = f"error {layout.percent(of.error, 2)}{DOT}{of.samples:,} sample{'s' * (of.samples != 1)}"
+    layout.note(ax, theme, numbers, (0, 1), (0, 5), va="bottom")
 
 
 def _class_handles(bins: list[ReliabilityBins], theme: Theme) -> list[Artist]:
     """Return the legend's entries for what occurs in these bins."""
     enough = [of.count >= _FEW_SAMPLES for of in bins]
     gaps = np.concatenate([of.gap[of.outside].numpy() for of in bins])
-    handles: list[Artist] = []
-    for kind, label, occurs in (
-        ("over", "overconfident", (gaps < 0).any()),
-        ("under", "underconfident", (gaps > 0).any()),
-        ("within", "within chance", True),
-    ):
-        if occurs:
-            handles.append(Line2D([], [], linestyle="none", label=label, **_class_look(kind, theme)))
+    kinds = {"over": "overconfident"} if (gaps < 0).any() else {}
+    kinds |= {"under": "underconfident"} if (gaps > 0).any() else {}
+    handles: list[Artist] = [
+        Line2D([], [], linestyle="none", label=label, **_class_look(kind, theme))
+        for kind, label in {**kinds, "within": "within chance"}.items()
+    ]
     if any(of.any() for of in enough):
         handles.append(Line2D([], [], color=theme.band, alpha=0.5, linewidth=4, label="95 % range if calibrated"))
     if not all(of.all() for of in enough):
-        handles.append(
-            Line2D([], [], linestyle="none", label=f"faint: under {_FEW_SAMPLES} samples", alpha=_FAINT,
-                   **_class_look("within", theme))
-        )  # fmt: skip
+        faint: Look = {**_class_look("within", theme), "alpha": _FAINT, "linestyle": "none"}
+        handles.append(Line2D([], [], label=f"faint: under {_FEW_SAMPLES} samples", **faint))
     return handles
 
 

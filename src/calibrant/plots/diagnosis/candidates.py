@@ -10,25 +10,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Annotation
-from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 
-from calibrant.diagnosis import (
-    Calibratability,
-    CandidateVerdict,
-    DensityCurves,
-    Diagnosis,
-    Refinement,
-    RefinementRow,
-    Spread,
-)
+from calibrant.diagnosis import Calibratability, CandidateVerdict, DensityCurves, Diagnosis, Refinement, RefinementRow
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.summaries import ORACLE
 from calibrant.plots import layout
 from calibrant.plots.comparison import dot_look
 from calibrant.plots.diagnosis import panels
-from calibrant.plots.diagnosis.panels import MapLook
-from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
+from calibrant.plots.layout import DOT, SIZES, Look, Theme, ThemeName
 
 # Calibratability, in inches: a mark's lane, between candidates, the head, below; names, and an entry of the legend.
 _LANE, _GAP, _HEAD, _FOOT, _NAMES, _KEY = 0.115, 0.16, 0.8, 0.95, 2.5, 1.62
@@ -50,11 +40,7 @@ def plot_calibratability(diagnosis: Diagnosis, *, figure: Figure | None = None, 
 
     A mark is the mean over runs, on the range from the lowest to the highest. The columns on the right give the rank
     of each candidate by its mean, uncalibrated and after temperature scaling: where they differ, the uncalibrated ECE
-    is no guide to what can be reached. Ranks go by means, without regard to noise.
-
-    Reference:
-        Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence,
-        Table 2.
+    is no guide to what can be reached. Ranks go by means, without regard to noise (Wang et al. 2021, Table 2).
     """
     colours = layout.theme_named(theme)
     rows, looks = diagnosis.calibratability, panels.map_looks(diagnosis.maps, colours)
@@ -63,48 +49,26 @@ def plot_calibratability(diagnosis: Diagnosis, *, figure: Figure | None = None, 
     figure = layout.open_figure(figure, colours, width=_NAMES + _KEY * len(looks), height=_HEAD + body + _FOOT)
     grid = figure.add_gridspec(2, 2, height_ratios=(_HEAD / (body + _FOOT - 0.3), 1), width_ratios=(1, 0.24))
     failed = sum(len(row.failures) for row in rows)
-    parts = [
-        panels.seeds_words(panels.has_seeds(diagnosis)),
-        f"{diagnosis.n:,} test samples",
-        f"dashed line: {names[diagnosis.baseline]} after temperature scaling",
-        *([f"{failed} fit{'s' * (failed > 1)} failed"] if failed else []),
-    ]
+    parts = [panels.seeds_words(panels.has_seeds(diagnosis)), f"{diagnosis.n:,} test samples"]
+    parts.append(f"dashed line: {names[diagnosis.baseline]} after temperature scaling")
+    parts += [f"{failed} fit{'s' * (failed > 1)} failed"] if failed else []
     handles: list[Line2D] = [look.handle(lined=False) for look in looks]
     heading = "Calibratability: error left after post-hoc calibration"
-    layout.draw_head(figure.add_subplot(grid[0, :]), colours, heading, "  ·  ".join(parts), handles)
+    layout.draw_head(figure.add_subplot(grid[0, :]), colours, heading, DOT.join(parts), handles)
     ax = figure.add_subplot(grid[1, 0])
-    _draw_marks(ax, rows, looks, colours, reference=diagnosis.baseline)
-    ax.set_yticks(range(len(rows)), list(names.values()))
-    if len(rows) > 1:
-        _draw_ranks(figure.add_subplot(grid[1, 1], sharey=ax), rows, colours)
-    return figure
-
-
-def _draw_marks(
-    ax: Axes, rows: Sequence[Calibratability], looks: Sequence[MapLook], theme: Theme, *, reference: str
-) -> None:
-    layout.bare_axes(ax, theme)
-    step = _LANE / (len(looks) * _LANE + _GAP)
-    ax.hlines([place + 0.5 for place in range(len(rows) - 1)], 0, 1, transform=ax.get_yaxis_transform(),
-              color=theme.faint, linewidth=0.8, zorder=0)  # fmt: skip
-    drawn: list[Spread] = []
+    layout.row_axes(ax, colours, list(names.values()))
+    step, ends = _LANE / (len(looks) * _LANE + _GAP), []
     for place, row in enumerate(rows):
         for lane, look in enumerate(looks):
             spread = row.optimal_ece if look.name == ORACLE else row.ece[look.name]
-            drawn.append(spread)
-            if math.isnan(spread.mean):
-                continue
-            y = place + step * (lane - (len(looks) - 1) / 2)
-            ax.hlines(y, spread.lowest, spread.highest, color=look.line["color"], linewidth=1.4, zorder=2)
-            ax.plot(spread.mean, y, linestyle="none", color=look.line["color"], zorder=3, **look.mark)
-            if row.candidate == reference and look.name == TEMPERATURE:
-                ax.axvline(spread.mean, color=theme.muted, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-    logarithmic = panels.percents_across(ax, [end for spread in drawn for end in (spread.lowest, spread.highest)])
-    words = "← better    ECE, %" + ("  (logarithmic)" if logarithmic else "")
-    layout.name_axes(ax, theme, words)
-    ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.tick_params(axis="y", length=0, labelcolor=theme.ink)
-    ax.spines["left"].set_visible(False)
+            ends += [spread.lowest, spread.highest]
+            panels.draw_mark(ax, place + step * (lane - (len(looks) - 1) / 2), spread, look)
+        if row.candidate == diagnosis.baseline and not math.isnan(row.ece[TEMPERATURE].mean):
+            ax.axvline(row.ece[TEMPERATURE].mean, zorder=1, **colours.dashes)
+    layout.name_axes(ax, colours, "← better    ECE, %" + "  (logarithmic)" * panels.percents_across(ax, ends))
+    if len(rows) > 1:
+        _draw_ranks(figure.add_subplot(grid[1, 1], sharey=ax), rows, colours)
+    return figure
 
 
 def _draw_ranks(ax: Axes, rows: Sequence[Calibratability], theme: Theme) -> None:
@@ -115,8 +79,7 @@ def _draw_ranks(ax: Axes, rows: Sequence[Calibratability], theme: Theme) -> None
     for spine in ax.spines.values():
         spine.set_visible(False)
     for x, name, words in ((0.2, UNCALIBRATED, "uncalibrated"), (0.8, TEMPERATURE, "after TS")):
-        ax.annotate(words, (x, 1), xycoords="axes fraction", xytext=(0, 3), textcoords="offset points", ha="center",
-                    va="bottom", color=theme.muted, fontsize=SIZES["note"])  # fmt: skip
+        layout.note(ax, theme, words, (x, 1), (0, 3), ha="center", va="bottom")
         for line, rank in enumerate(_ranks([row.ece[name].mean for row in rows])):
             ax.text(x, line, rank, ha="center", va="center", color=theme.ink, fontsize=SIZES["label"])
     ax.set_title("rank by ECE", color=theme.muted, fontsize=SIZES["note"], pad=17)
@@ -176,21 +139,17 @@ def plot_two_sided(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
         ax.vlines(point.x, point.low, point.high, color=look["color"], linewidth=1.2, alpha=0.7, zorder=2)
         ax.plot(point.x, point.y, linestyle="none", zorder=4, **look)
         if is_baseline:
-            dashes: Look = {"color": colours.muted, "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 1}
-            ax.axvline(point.x, **dashes)
-            ax.axhline(point.y, **dashes)
+            ax.axvline(point.x, zorder=1, **colours.dashes)
+            ax.axhline(point.y, zorder=1, **colours.dashes)
     logarithmic = panels.percents_across(ax, [end for point in shown for end in (point.left, point.right)])
     low, high = min((point.low for point in shown), default=0.5), max((point.high for point in shown), default=1.0)
     room = _ROOM * (high - low) or 0.01
     ax.set_ylim(low - room, high + room)
-    ax.yaxis.set_major_locator(MaxNLocator(6))
-    ax.yaxis.set_major_formatter(layout.percent_ticks())
-    words = "ECE after temperature scaling, %" + ("  (logarithmic)" if logarithmic else "")
+    layout.percent_axis(ax.yaxis, 6)
+    words = "ECE after temperature scaling, %" + "  (logarithmic)" * logarithmic
     layout.name_axes(ax, colours, words, "AUROC of correctness, uncalibrated, %")
-    better = ax.annotate(
-        "↖ better", (0, 1), xycoords="axes fraction", xytext=(6, -4), textcoords="offset points",
-        va="top", color=colours.under, fontsize=SIZES["label"], fontweight="bold",
-    )  # fmt: skip
+    look = {"va": "top", "color": colours.under, "fontsize": SIZES["label"], "fontweight": "bold"}
+    better = layout.note(ax, colours, "↖ better", (0, 1), (6, -4), **look)
     better.set_in_layout(False)
     figure.draw_without_rendering()
     named = [point._replace(name=names[point.name]) for point in shown]
@@ -211,19 +170,15 @@ def _mixed_look(theme: Theme) -> Look:
 
 
 def _draw_two_sided_head(ax: Axes, diagnosis: Diagnosis, missing: Sequence[str], baseline: Look, theme: Theme) -> None:
-    kinds: list[tuple[str, Look]] = [("baseline (dashed lines)", baseline)]
+    kinds = {"baseline (dashed lines)": baseline}
     if diagnosis.verdicts:
-        kinds.append(("better", dot_look("better", theme)))
-        kinds.append(("worse", dot_look("worse", theme)))
-        kinds.append(("better and worse", _mixed_look(theme)))
-        kinds.append(("no difference beyond noise", dot_look("alike", theme)))
-    handles = [Line2D([], [], label=words, linestyle="none", **look) for words, look in kinds]
-    seeds = panels.seeds_words(panels.has_seeds(diagnosis))
-    parts = [f"{seeds}  ·  {diagnosis.n:,} test samples"]
-    if missing:
-        parts.append(f"not available for {', '.join(missing)}")
+        kinds |= {"better": dot_look("better", theme), "worse": dot_look("worse", theme)}
+        kinds |= {"better and worse": _mixed_look(theme), "no difference beyond noise": dot_look("alike", theme)}
+    handles = [Line2D([], [], label=words, linestyle="none", **look) for words, look in kinds.items()]
+    parts = [panels.seeds_words(panels.has_seeds(diagnosis)), f"{diagnosis.n:,} test samples"]
+    parts += [f"not available for {', '.join(missing)}"] if missing else []
     heading = "Error left by temperature scaling, and separation of errors"
-    layout.draw_head(ax, theme, heading, "  ·  ".join(parts), handles)
+    layout.draw_head(ax, theme, heading, DOT.join(parts), handles)
 
 
 def _name_points(ax: Axes, points: Sequence[_NamedPoint], theme: Theme, *, taken: Sequence[Bbox] = ()) -> None:
@@ -237,12 +192,10 @@ def _name_points(ax: Axes, points: Sequence[_NamedPoint], theme: Theme, *, taken
     ranges = _boxes(ax, [*across, *((point.x, point.low, point.x, point.high) for point in points)], scale)
     covered = np.concatenate([marks, *(np.array([box.extents]) for box in taken)])
     ways, reach = np.array([way for way, _ in _PLACES]), np.array([[reach] for _, reach in _PLACES])
+    look: Look = {"xycoords": "data", "color": theme.ink, "annotation_clip": False, "zorder": 6}
+    look["bbox"] = {"facecolor": theme.background, "edgecolor": "none", "alpha": 0.75, "pad": 0.8}
     for point in points:
-        name = ax.annotate(
-            point.name, (point.x, point.y), xytext=(0, 0), textcoords="offset points", color=theme.ink,
-            fontsize=SIZES["note"], annotation_clip=False, zorder=6,
-            bbox={"facecolor": theme.background, "edgecolor": "none", "alpha": 0.75, "pad": 0.8},
-        )  # fmt: skip
+        name = layout.note(ax, theme, point.name, (point.x, point.y), **look)
         name.set_in_layout(False)
         size = np.array(name.get_window_extent().size)
         middles = ax.transData.transform((point.x, point.y)) + ways * (size / 2 + scale * reach)
@@ -284,10 +237,7 @@ def plot_densities(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
 
     Correct predictions stand on the line, wrong ones hang from it, hatched; every density is drawn to the same height,
     so that a few wrong predictions are visible beside many sharp correct ones. What matters is where they lie, and that
-    they do not lie at the same place.
-
-    Reference:
-        Singh et al. (2021), On the Dark Side of Calibration for Modern Neural Networks, arXiv:2106.09385, Figure 2.
+    they do not lie at the same place (Singh et al. 2021, Figure 2).
     """
     colours = layout.theme_named(theme)
     names = [refinement.candidate for refinement in diagnosis.refinement]
@@ -297,29 +247,24 @@ def plot_densities(diagnosis: Diagnosis, *, figure: Figure | None = None, theme:
         Patch(label="wrong predictions", linewidth=0.8, **colours.bad),
     ]
     seeds = ", mean over seeds" * panels.has_seeds(diagnosis)
-    detail = (
-        f"densities over {diagnosis.n:,} test samples{seeds}, each to its own height; lines: medians  ·  {panels.TS}"
-    )
-    layout.draw_head(grid.head, colours, "Confidence of correct and wrong predictions", detail, handles)
+    detail = f"densities over {diagnosis.n:,} test samples{seeds}, each to its own height; lines: medians"
+    heading = "Confidence of correct and wrong predictions"
+    layout.draw_head(grid.head, colours, heading, f"{detail}{DOT}{panels.TS}", handles)
     for place, refinement in enumerate(diagnosis.refinement):
         for line, (name, words) in enumerate(((UNCALIBRATED, "uncalibrated"), (TEMPERATURE, "after TS"))):
-            ax = grid.figure.add_subplot(grid.cells[place][line])
-            row = next(row for row in refinement.rows if row.map == name)
-            _draw_densities(ax, row, colours)
+            ax = grid.add(place, line, detail=_auroc_words(refinement), lines=False)
+            _draw_densities(ax, next(row for row in refinement.rows if row.map == name), colours)
             ax.set_ylabel(words if grid.is_left(place) else "", color=colours.muted, fontsize=SIZES["note"])
             ax.tick_params(labelbottom=bool(line) and grid.is_lowest(place))
-            if not line:
-                panels.panel_title(ax, colours, grid.names[place], _auroc_words(refinement))
-    grid.name_axes(colours, "Confidence, %")
+    grid.name_axes("Confidence, %")
     return grid.figure
 
 
 def _draw_densities(ax: Axes, row: RefinementRow, theme: Theme) -> None:
-    layout.bare_axes(ax, theme)
     ax.set(xlim=(0, 1), ylim=(-1.08, 1.08), yticks=[])
     ax.spines["left"].set_visible(False)
     ax.axhline(0, color=theme.muted, linewidth=0.8, zorder=3)
-    ax.xaxis.set_major_formatter(layout.percent_ticks())
+    layout.percent_axis(ax.xaxis)
     if row.density is None:
         ax.text(0.5, 0.3, "could not be fitted", ha="center", color=theme.muted, fontsize=SIZES["note"])
         return
@@ -333,10 +278,8 @@ def _draw_side(ax: Axes, density: DensityCurves, theme: Theme, *, right: bool) -
     if math.isnan(median) or not max(heights):
         return
     sign, tallest = (1 if right else -1), max(heights)
-    ax.fill_between(
-        density.confidence, 0, [sign * height / tallest for height in heights], linewidth=0.8, zorder=2,
-        **(theme.good if right else theme.bad),
-    )  # fmt: skip
+    scaled = [sign * height / tallest for height in heights]
+    ax.fill_between(density.confidence, 0, scaled, linewidth=0.8, zorder=2, **(theme.good if right else theme.bad))
     ax.vlines(median, min(0, sign), max(0, sign), color=theme.ink, linewidth=1.4, zorder=4)
 
 

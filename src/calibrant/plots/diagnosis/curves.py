@@ -18,7 +18,7 @@ from calibrant.errors import InputError
 from calibrant.plots import layout
 from calibrant.plots.diagnosis import panels
 from calibrant.plots.diagnosis.panels import BAND, MapLook
-from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
+from calibrant.plots.layout import DASHED, DOT, Look, Theme, ThemeName
 
 _WIDE, _TALL = 3.4, 2.4  # inches of a large panel
 _SIZE = 1.6  # inches: height of a panel over calibration samples
@@ -27,21 +27,16 @@ _GROUP, _TALLEST = 0.38, 0.86  # inches a group of samples, and the share of it 
 _LONGEST_NAME = 20
 _ASIDE = 5  # points between the marks of two maps at the same coefficient
 _ABOVE = 1.25  # an uncalibrated error so many times above all others is written, not drawn
-_DASHED = (0, (4, 1.6))
 
 
 def plot_coefficients(diagnosis: Diagnosis, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
     """Draw a panel for every number along which candidates differ in nothing else.
 
     Everything is measured on test samples: the lowest point of a curve is optimistic, as it was chosen on the samples
-    that evaluate it.
+    that evaluate it (Wang et al. 2021, Figure 1).
 
     Raises:
         InputError: If no two candidates differ in one number alone.
-
-    Reference:
-        Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence,
-        Figure 1.
     """
     curves = diagnosis.coefficients
     if not curves:
@@ -53,15 +48,14 @@ def plot_coefficients(diagnosis: Diagnosis, *, figure: Figure | None = None, the
     looks = panels.map_looks(diagnosis.maps, colours)
     names = [curve.loss for curve in curves]
     grid = panels.panel_grid(names, colours, figure=figure, heights=(_TALL,), width=_WIDE, keys=len(looks))
-    seeds = panels.seeds_words(panels.has_seeds(diagnosis))
     handles = [look.handle(lined=True) for look in looks]
-    detail = f"{seeds}  ·  {diagnosis.n:,} test samples"
+    detail = f"{panels.seeds_words(panels.has_seeds(diagnosis))}{DOT}{diagnosis.n:,} test samples"
     layout.draw_head(grid.head, colours, "Sensitivity to the coefficient", detail, handles)
     for place, curve in enumerate(curves):
-        ax = grid.figure.add_subplot(grid.cells[place][0])
-        _draw_coefficient(ax, curve, grid.names[place], _ends(curve, curves), looks, colours)
-        if not grid.is_left(place):
-            ax.set_ylabel("")
+        ax = grid.add(place, detail=_ends(curve, curves))
+        _draw_coefficient(ax, curve, looks)
+        words = curve.option.partition(".")[2].replace("_", " ")
+        layout.name_axes(ax, colours, words, "ECE, %" if grid.is_left(place) else "")
     return grid.figure
 
 
@@ -72,32 +66,23 @@ def _ends(curve: CoefficientCurve, curves: Sequence[CoefficientCurve]) -> str:
     return " to ".join(panels.shortened([curve.points[place].candidate for place in (0, -1)], _LONGEST_NAME).values())
 
 
-def _draw_coefficient(
-    ax: Axes, curve: CoefficientCurve, name: str, detail: str, looks: list[MapLook], theme: Theme
-) -> None:
-    layout.bare_axes(ax, theme, lines=True)
-    x, highest = [point.value for point in curve.points], []
+def _draw_coefficient(ax: Axes, curve: CoefficientCurve, looks: list[MapLook]) -> None:
+    x, highest = [point.value for point in curve.points], [0.0]
     for lane, look in enumerate(looks):
-        spreads = [point.optimal_ece if look.name == ORACLE else point.ece[look.name] for point in curve.points]
+        band = panels.band_of([
+            point.optimal_ece if look.name == ORACLE else point.ece[look.name] for point in curve.points
+        ])  # fmt: skip
         # Bands of so many maps would cover each other, so ranges are lines up and down, side by side.
-        aside = ax.transData + ScaledTranslation(
-            _ASIDE / 72 * (lane - (len(looks) - 1) / 2), 0, ax.figure.dpi_scale_trans
-        )
-        band = panels.band_of(spreads)
+        inches = _ASIDE / 72 * (lane - (len(looks) - 1) / 2)
+        aside = ax.transData + ScaledTranslation(inches, 0, ax.figure.dpi_scale_trans)
         ax.vlines(x, band.lowest, band.highest, color=look.line["color"], linewidth=1.2, zorder=2, transform=aside)
         ax.plot(x, band.mean, zorder=3, transform=aside, **look.line, **look.mark)
-        highest += [spread.highest for spread in spreads]
+        highest += band.highest
     ax.set_ylim(0, panels.room_above(highest))
-    ax.yaxis.set_major_locator(MaxNLocator(5))
-    ax.yaxis.set_major_formatter(layout.percent_ticks())
+    layout.percent_axis(ax.yaxis, 5)
     panels.values_across(ax, x, logarithmic=panels.are_wide(x))
-    if panels.are_wide(x):
-        ax.set_xlim(x[0] / 1.1, x[-1] * 1.1)
-    else:
-        room = 0.05 * (x[-1] - x[0])
-        ax.set_xlim(x[0] - room, x[-1] + room)
-    layout.name_axes(ax, theme, curve.option.partition(".")[2].replace("_", " "), "ECE, %")
-    panels.panel_title(ax, theme, name, detail)
+    room = 0.05 * (x[-1] - x[0])
+    ax.set_xlim(*((x[0] / 1.1, x[-1] * 1.1) if panels.are_wide(x) else (x[0] - room, x[-1] + room)))
 
 
 def plot_validation_sizes(diagnosis: Diagnosis, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
@@ -105,14 +90,10 @@ def plot_validation_sizes(diagnosis: Diagnosis, *, figure: Figure | None = None,
 
     The range narrows towards all samples also because draws then share most of them. Where the uncalibrated network
     lies far above all panels, an arrow with its number replaces its line. Fits that failed are counted above a
-    panel, and are in no mean.
+    panel, and are in no mean (Wang et al. 2021, Figure 3).
 
     Raises:
         InputError: If the diagnosis was made without draws.
-
-    Reference:
-        Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence,
-        Figure 3.
     """
     curves = diagnosis.validation_sizes
     if not curves:
@@ -125,42 +106,35 @@ def plot_validation_sizes(diagnosis: Diagnosis, *, figure: Figure | None = None,
     grid = panels.panel_grid(names, colours, figure=figure, heights=(_SIZE,), keys=len(looks))
     draws = curves[0].draws
     seeds = "seeds and " * panels.has_seeds(diagnosis)
-    detail = f"mean and range over {seeds}{draws} draw{'s' * (draws > 1)} of samples  ·  {diagnosis.n:,} test samples"
+    detail = f"mean and range over {seeds}{draws} draw{'s' * (draws > 1)} of samples{DOT}{diagnosis.n:,} test samples"
     handles = [look.handle(lined=True) for look in looks]
     layout.draw_head(grid.head, colours, "How many calibration samples a map needs", detail, handles)
     after = panels.room_above(
-        [spread.highest for curve in curves for point in curve.points for spread in point.ece.values()]
+        spread.highest for curve in curves for point in curve.points for spread in point.ece.values()
     )
     uncalibrated = [curve.raw_ece.highest for curve in curves]
-    top = max(after, *(panels.room_above([ece]) for ece in uncalibrated if ece <= _ABOVE * after), after)
+    top = max([after, *(panels.room_above([ece]) for ece in uncalibrated if ece <= _ABOVE * after)])
     for place, curve in enumerate(curves):
-        ax = grid.figure.add_subplot(grid.cells[place][0])
+        ax = grid.add(place, detail=_failures(curve))
         _draw_sizes(ax, curve, looks, top, colours)
-        panels.panel_title(ax, colours, grid.names[place], _failures(curve))
         ax.tick_params(labelleft=grid.is_left(place))
-    grid.name_axes(colours, "Calibration samples", "ECE, %")
+    grid.name_axes("Calibration samples", "ECE, %")
     return grid.figure
 
 
 def _draw_sizes(ax: Axes, curve: ValidationSize, looks: list[MapLook], top: float, theme: Theme) -> None:
-    layout.bare_axes(ax, theme, lines=True)
     x = [float(point.rows) for point in curve.points]
     for look in looks:
         if look.name != UNCALIBRATED:
-            panels.draw_range(
-                ax, x, panels.band_of([point.ece[look.name] for point in curve.points]), look.line, look.mark
-            )
+            band = panels.band_of([point.ece[look.name] for point in curve.points])
+            panels.draw_range(ax, x, band, look.line, look.mark)
         elif curve.raw_ece.mean <= top:
             ax.axhline(curve.raw_ece.mean, zorder=2, **look.line)
         else:
-            ax.annotate(
-                f"▴ {look.words} {layout.percent(curve.raw_ece.mean)}", (1, 1), xycoords="axes fraction",
-                xytext=(0, -2), textcoords="offset points", ha="right", va="top", color=look.line["color"],
-                fontsize=SIZES["note"],
-            )  # fmt: skip
+            words = f"▴ {look.words} {layout.percent(curve.raw_ece.mean)}"
+            layout.note(ax, theme, words, (1, 1), (0, -2), ha="right", va="top", color=look.line["color"])
     ax.set_ylim(0, top)
-    ax.yaxis.set_major_locator(MaxNLocator(4))
-    ax.yaxis.set_major_formatter(layout.percent_ticks())
+    layout.percent_axis(ax.yaxis, 4)
     panels.values_across(ax, x, logarithmic=True)
 
 
@@ -178,14 +152,11 @@ def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, them
     """Draw two panels a candidate, epoch by epoch: the two errors, and the temperature below.
 
     Optimal ECE and temperature are an oracle's, searched on the very samples that are shown. An error that rises while
-    the optimal one does not is only a temperature; a rise of the optimal one is what no temperature brings back.
+    the optimal one does not is only a temperature; a rise of the optimal one is what no temperature brings back (Wang
+    et al. 2021, Figure 4).
 
     Raises:
         InputError: If no candidate was evaluated during training.
-
-    Reference:
-        Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence,
-        Figure 4.
     """
     curves = diagnosis.epochs
     if not curves:
@@ -194,32 +165,28 @@ def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, them
         )
     colours = layout.theme_named(theme)
     grid = panels.panel_grid([curve.candidate for curve in curves], colours, figure=figure, heights=_EPOCHS)
+    raw: Look = {"color": colours.over, "linewidth": 1.7, "linestyle": DASHED, "markerfacecolor": colours.background}
     looks: dict[str, Look] = {
-        "ece": {
-            "color": colours.over, "linewidth": 1.7, "linestyle": _DASHED, "markerfacecolor": colours.background,
-        },
+        "ece": raw,
         "optimal_ece": {"color": colours.under, "linewidth": 2.2},
         "temperature": {"color": colours.ink, "linewidth": 1.6},
-    }  # fmt: skip
+    }
     words = ("ECE", "optimal ECE (oracle)", "T of lowest log-loss")
     handles = [Line2D([], [], label=label, **look) for label, look in zip(words, looks.values(), strict=True)]
     seeds = panels.seeds_words(panels.has_seeds(diagnosis))
-    detail = f"{diagnosis.n:,} {curves[0].part} samples  ·  {seeds}"
+    detail = f"{diagnosis.n:,} {curves[0].part} samples{DOT}{seeds}"
     layout.draw_head(grid.head, colours, "Calibration over the epochs of training", detail, handles)
     errors: Axes | None = None
     temperatures: Axes | None = None
     for place, curve in enumerate(curves):
-        upper = grid.figure.add_subplot(grid.cells[place][0], sharey=errors)
-        lower = grid.figure.add_subplot(grid.cells[place][1], sharex=upper, sharey=temperatures)
+        rise = f", then +{100 * curve.rise:.1f}" if curve.rise > 0 else ""
+        upper = grid.add(place, detail=f"optimal lowest at epoch {curve.lowest_epoch}{rise}", sharey=errors)
+        lower = grid.add(place, 1, sharex=upper, sharey=temperatures)
         errors, temperatures = errors or upper, temperatures or lower
         _draw_epochs(upper, lower, curve, looks, colours)
-        rise = f", then +{100 * curve.rise:.1f}" if curve.rise > 0 else ""
-        panels.panel_title(upper, colours, grid.names[place], f"optimal lowest at epoch {curve.lowest_epoch}{rise}")
-        for ax in (upper, lower):
+        for ax, name in ((upper, "ECE, %"), (lower, "T")):
             ax.tick_params(labelleft=grid.is_left(place))
-        if grid.is_left(place):
-            layout.name_axes(upper, colours, y="ECE, %")
-            layout.name_axes(lower, colours, y="T")
+            layout.name_axes(ax, colours, y=name if grid.is_left(place) else "")
     assert errors is not None and temperatures is not None, "there is a candidate"  # noqa: PT018
     errors.set_ylim(0, panels.room_above(end for curve in curves for end in curve.numbers["ece"].highest))
     ends = panels.known(
@@ -229,21 +196,18 @@ def plot_over_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, them
     temperatures.yaxis.set_major_locator(LogLocator(base=2, numticks=4))
     temperatures.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     temperatures.yaxis.set_minor_locator(NullLocator())
-    grid.name_axes(colours, "Epoch")
+    grid.name_axes("Epoch")
     grid.figure.align_ylabels()
     return grid.figure
 
 
 def _draw_epochs(upper: Axes, lower: Axes, curve: EpochCurves, looks: dict[str, Look], theme: Theme) -> None:
-    for ax in (upper, lower):
-        layout.bare_axes(ax, theme, lines=True)
     x = [float(epoch) for epoch in curve.epochs]
     lower.axhline(1, color=theme.muted, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
     for name, ax in (("ece", upper), ("optimal_ece", upper), ("temperature", lower)):
         panels.draw_range(ax, x, curve.numbers[name], looks[name])
     upper.tick_params(labelbottom=False)
-    upper.yaxis.set_major_locator(MaxNLocator(4))
-    upper.yaxis.set_major_formatter(layout.percent_ticks())
+    layout.percent_axis(upper.yaxis, 4)
     lower.xaxis.set_major_locator(MaxNLocator(5, integer=True))
 
 
@@ -260,11 +224,10 @@ def plot_learned_loss(diagnosis: Diagnosis, *, figure: Figure | None = None, the
     if not curves:
         raise InputError("a candidate's loss must be a learned one, such as meta_focal; none is.")
     colours = layout.theme_named(theme)
-    grid = panels.panel_grid(
-        [curve.candidate for curve in curves], colours, figure=figure, heights=(_TALL,), width=_WIDE
-    )
+    names = [curve.candidate for curve in curves]
+    grid = panels.panel_grid(names, colours, figure=figure, heights=(_TALL,), width=_WIDE)
     mean: Look = {"color": colours.under, "linewidth": 2.2}
-    spread: Look = {"color": colours.muted, "linewidth": 1.2, "linestyle": _DASHED}
+    spread: Look = {"color": colours.muted, "linewidth": 1.2, "linestyle": DASHED}
     handles: list[Artist] = [
         Line2D([], [], label="mean", **mean),
         Line2D([], [], label="spread: γ ± standard deviation, else smallest and largest", **spread),
@@ -275,9 +238,16 @@ def plot_learned_loss(diagnosis: Diagnosis, *, figure: Figure | None = None, the
     detail = "on the held-out calibration samples, after the epochs in which they were evaluated"
     layout.draw_head(grid.head, colours, "Learned options of the loss", detail, handles)
     for place, curve in enumerate(curves):
-        ax = grid.figure.add_subplot(grid.cells[place][0])
-        _draw_learned_option(ax, curve, grid.names[place], mean, spread, colours)
-    grid.name_axes(colours, "Epoch")
+        option = str(_learned_option(curve))
+        words = {"gamma": "γ", "l2": "pull on the weights", "smoothing": "ε"}.get(option, option)
+        clipped = curve.learned.get("gamma_clipped")
+        most = max(clipped.highest) if clipped is not None else 0.0
+        limit = f"{DOT}up to {layout.percent(most)} of samples at the limit" if most else ""
+        last = curve.learned[f"{option}_mean"].mean[-1]
+        ax = grid.add(place, detail=f"{words} = {last:.3g} in the end{limit}")
+        _draw_learned_option(ax, curve, option, mean, spread)
+        layout.name_axes(ax, colours, y=words)
+    grid.name_axes("Epoch")
     return grid.figure
 
 
@@ -285,10 +255,7 @@ def _learned_option(curve: EpochCurves) -> str | None:
     return next((name.removesuffix("_mean") for name in curve.learned if name.endswith("_mean")), None)
 
 
-def _draw_learned_option(ax: Axes, curve: EpochCurves, name: str, line: Look, spread: Look, theme: Theme) -> None:
-    layout.bare_axes(ax, theme, lines=True)
-    option = _learned_option(curve)
-    assert option is not None, "only learned losses are drawn"
+def _draw_learned_option(ax: Axes, curve: EpochCurves, option: str, line: Look, spread: Look) -> None:
     mean, x = curve.learned[f"{option}_mean"], [float(epoch) for epoch in curve.epochs]
     if f"{option}_std" in curve.learned:
         pairs = list(zip(mean.mean, curve.learned[f"{option}_std"].mean, strict=True))
@@ -302,12 +269,6 @@ def _draw_learned_option(ax: Axes, curve: EpochCurves, name: str, line: Look, sp
     ax.set_ylim(bottom=0)
     ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     ax.yaxis.set_major_locator(MaxNLocator(5))
-    words = {"gamma": "γ", "l2": "pull on the weights", "smoothing": "ε"}.get(option, option)
-    layout.name_axes(ax, theme, y=words)
-    clipped = curve.learned.get("gamma_clipped")
-    most = max(clipped.highest) if clipped is not None else 0.0
-    limit = f"  ·  up to {layout.percent(most)} of samples at the limit" if most else ""
-    panels.panel_title(ax, theme, name, f"{words} = {mean.mean[-1]:.3g} in the end{limit}")
 
 
 def plot_learned_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, theme: ThemeName = "light") -> Figure:
@@ -315,14 +276,10 @@ def plot_learned_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, t
 
     Every histogram is as tall as its line, whatever the number of its samples, whose share is written beside it. Where
     lines slope to the left from top to bottom, the network still gives samples that it learned late a lower logit;
-    where they lie under each other, it no longer distinguishes hard samples from easy ones.
+    where they lie under each other, it no longer distinguishes hard samples from easy ones (Wang et al. 2021, Fig. 5).
 
     Raises:
         InputError: If no run was traced.
-
-    Reference:
-        Wang, Feng & Zhang (2021), Rethinking Calibration of Deep Neural Networks: Do Not Be Afraid of Overconfidence,
-        Figure 5.
     """
     curves = diagnosis.learned_epochs
     if not curves:
@@ -336,34 +293,29 @@ def plot_learned_epochs(diagnosis: Diagnosis, *, figure: Figure | None = None, t
         Line2D([], [], label="mean", color=colours.ink, linestyle="none", marker="|", markersize=9, markeredgewidth=2),
     ]
     detail = "training samples by the epoch from which they are classified correctly; their share on the right"
-    detail += "  ·  all seeds" * panels.has_seeds(diagnosis)
+    detail += f"{DOT}all seeds" * panels.has_seeds(diagnosis)
     layout.draw_head(grid.head, colours, "Top logits by when samples were learned", detail, handles)
     for place, curve in enumerate(curves):
-        ax = grid.figure.add_subplot(grid.cells[place][0])
-        _draw_groups(ax, curve, colours)
         correlation = curve.rank_correlation.mean
         words = f"rank correlation {correlation:+.2f}".replace("-", "−")
-        panels.panel_title(
-            ax, colours, grid.names[place], "all learned in one epoch" if math.isnan(correlation) else words
-        )
+        ax = grid.add(place, detail="all learned in one epoch" if math.isnan(correlation) else words, lines=False)
+        _draw_groups(ax, curve, colours)
         ax.tick_params(labelleft=grid.is_left(place), labelbottom=grid.is_lowest(place))
-    grid.name_axes(colours, "Top logit in the end", "Learned in epoch")
+    grid.name_axes("Top logit in the end", "Learned in epoch")
     return grid.figure
 
 
 def _draw_groups(ax: Axes, curve: LearnedEpochs, theme: Theme) -> None:
-    layout.bare_axes(ax, theme)
     lines = len(curve.groups)
     for place, group in enumerate(curve.groups):
-        base = lines - 1 - place
+        base, look = lines - 1 - place, theme.bad if group.first is None else theme.good
         ax.axhline(base, color=theme.faint, linewidth=0.8, zorder=0)
-        ax.annotate(layout.percent(group.share), (1, base), xycoords=("axes fraction", "data"), xytext=(0, 3),
-                    textcoords="offset points", ha="right", color=theme.muted, fontsize=SIZES["note"])  # fmt: skip
+        share = layout.percent(group.share)
+        layout.note(ax, theme, share, (1, base), (0, 3), xycoords=("axes fraction", "data"), ha="right")
         if group.rows:
             tallest = max(group.counts)
             heights = [base + _TALLEST * count / tallest for count in group.counts]
-            ax.stairs(heights, curve.edges, baseline=base, fill=True, linewidth=0.8, zorder=2,
-                      **(theme.bad if group.first is None else theme.good))  # fmt: skip
+            ax.stairs(heights, curve.edges, baseline=base, fill=True, linewidth=0.8, zorder=2, **look)
             ax.vlines(group.mean, base, base + _TALLEST, color=theme.ink, linewidth=1.8, zorder=3)
     ax.set_yticks(range(lines), [_epochs_words(group) for group in reversed(curve.groups)])
     for label in ax.get_yticklabels():

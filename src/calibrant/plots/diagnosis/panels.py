@@ -12,12 +12,13 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import SubplotSpec
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from calibrant.diagnosis import Band, Diagnosis, Spread
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.summaries import ORACLE
-from calibrant.plots.layout import SIZES, Look, Theme, method_title, new_figure, percent_ticks, without_middle
+from calibrant.plots import layout
+from calibrant.plots.layout import SIZES, Look, Theme, without_middle
 
 TS = "TS: temperature scaling"
 BAND = 0.16  # opacity of a range over runs
@@ -42,24 +43,36 @@ class PanelGrid:
     """Places for panels, row by row, those of one candidate below each other; and axes for the head."""
 
     figure: Figure
+    theme: Theme
     head: Axes
     cells: tuple[tuple[SubplotSpec, ...], ...]
     columns: int
-    names: tuple[str, ...]  # names of the panels, if there is room
+    names: tuple[str, ...]  # as far as there is room
 
     def is_left(self, place: int) -> bool:
-        """Whether a candidate is the first of its row."""
         return place % self.columns == 0
 
     def is_lowest(self, place: int) -> bool:
-        """Whether no candidate is below."""
         return place + self.columns >= len(self.cells)
 
-    def name_axes(self, theme: Theme, x: str, y: str | None = None) -> None:
+    def add(self, place: int, line: int = 0, *, detail: str = "", lines: bool = True, **shared: Axes | None) -> Axes:
+        """Add a panel of a candidate; the highest has its name as the title, and numbers under the name.
+
+        ``lines`` are faint horizontal ones. ``shared`` are axes whose scale it takes, as ``sharex`` or ``sharey``.
+        """
+        ax = self.figure.add_subplot(self.cells[place][line], **shared)
+        layout.bare_axes(ax, self.theme, lines=lines)
+        if line == 0:
+            layout.bold_title(ax, self.theme, self.names[place], pad=20 if detail else 6)
+            # The title above makes room for it.
+            layout.note(ax, self.theme, detail, (0, 1), (0, 5), va="bottom").set_in_layout(False)
+        return ax
+
+    def name_axes(self, x: str, y: str = "") -> None:
         """Label the axes that all panels share, once."""
-        self.figure.supxlabel(x, color=theme.muted, fontsize=SIZES["label"])
-        if y is not None:
-            self.figure.supylabel(y, color=theme.muted, fontsize=SIZES["label"])
+        self.figure.supxlabel(x, color=self.theme.muted, fontsize=SIZES["label"])
+        if y:
+            self.figure.supylabel(y, color=self.theme.muted, fontsize=SIZES["label"])
 
 
 def panel_grid(
@@ -71,22 +84,18 @@ def panel_grid(
     width: float = 2.6,
     keys: int = 0,
 ) -> PanelGrid:
-    """Divide a figure so that panels have about the requested size.
+    """Divide a figure so that the panels of these candidates have about the requested size, in inches.
 
-    Args:
-        names: Names of the candidates, or of whatever has panels.
-        theme: Colours of the figure.
-        figure: Figure to draw on; a new one by default.
-        heights: Heights of each candidate's panels, from the top, in inches.
-        width: Width of a candidate's panels, in inches.
-        keys: Number of long entries of the legend, for which the figure must be wide enough.
+    ``keys`` is the number of long entries of the legend, for which the figure must be wide enough.
     """
     count = len(names)
     columns = 3 if count in _IN_THREES else min(_MOST_COLUMNS, count)
     rows, lines = math.ceil(count / columns), len(heights)
     if figure is None:
         height = _HEAD + rows * (sum(heights) + _WORDS + 2 * _BETWEEN * lines) + (rows - 1) * _GAP + _FOOT
-        figure = new_figure(theme, width=max(_NARROWEST, 0.8 + _KEY * keys, width * columns + 0.6), height=height)
+        figure = layout.new_figure(
+            theme, width=max(_NARROWEST, 0.8 + _KEY * keys, width * columns + 0.6), height=height
+        )
         whole = (0, _EDGE / height, 1, 1 - 2 * _EDGE / height)
         figure.set_layout_engine(ConstrainedLayoutEngine(w_pad=0.12, h_pad=_BETWEEN, rect=whole))
     figure.set_facecolor(theme.background)
@@ -97,17 +106,9 @@ def panel_grid(
         for place in range(count)
     )
     short = shortened(names, int((figure.get_figwidth() / columns - _MARGIN) / _LETTER))
-    return PanelGrid(figure, figure.add_subplot(grid[0, :]), cells, columns, tuple(short[name] for name in names))
-
-
-def panel_title(ax: Axes, theme: Theme, name: str, detail: str = "") -> None:
-    """Write a candidate's name above its panel, and its numbers under the name."""
-    ax.set_title(name, loc="left", color=theme.ink, fontsize=SIZES["label"], fontweight="bold", pad=20 if detail else 6)
-    note = ax.annotate(
-        detail, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", color=theme.muted,
-        fontsize=SIZES["note"], va="bottom", annotation_clip=False,
-    )  # fmt: skip
-    note.set_in_layout(False)  # above it the title makes room
+    return PanelGrid(
+        figure, theme, figure.add_subplot(grid[0, :]), cells, columns, tuple(short[name] for name in names)
+    )
 
 
 def shortened(names: Iterable[str], longest: int) -> dict[str, str]:
@@ -165,34 +166,33 @@ def map_looks(maps: Sequence[str], theme: Theme, *, oracle: bool = True) -> list
 
 def _look(name: str, others: Sequence[str], theme: Theme) -> MapLook:
     hollow: Look = {"markerfacecolor": theme.background, "markeredgewidth": 1.4}
-    words = method_title(name)
-    words = words[0].lower() + words[1:]
     if name == UNCALIBRATED:
-        words = "uncalibrated"
-        mark: Look = {"marker": "o", "markersize": 5.5, **hollow}
-        line: Look = {"color": theme.over, "linewidth": 1.7, "linestyle": (0, (4, 1.6))}
-    elif name == TEMPERATURE:
-        mark = {"marker": "o", "markersize": 6, "markeredgewidth": 0}
-        line = {"color": theme.under, "linewidth": 2.2, "linestyle": "-"}
-    elif name == ORACLE:
-        words = "optimal (oracle)"
-        mark = {"marker": "|", "markersize": 8, "markeredgewidth": 2}
+        line: Look = {"color": theme.over, "linewidth": 1.7, "linestyle": layout.DASHED}
+        return MapLook(name, "uncalibrated", {"marker": "o", "markersize": 5.5, **hollow}, line)
+    if name == ORACLE:
         line = {"color": theme.under, "linewidth": 1.2, "linestyle": (0, (2, 1))}
-    else:
-        place = others.index(name)
-        mark = {"marker": _MARKERS[place % len(_MARKERS)], "markersize": 4.6, **hollow}
-        line = {"color": (theme.ink, theme.muted)[place % 2], "linewidth": 1.5,
-                "linestyle": _DASHES[place % len(_DASHES)]}  # fmt: skip
-    return MapLook(name, words, mark, line)
+        return MapLook(name, "optimal (oracle)", {"marker": "|", "markersize": 8, "markeredgewidth": 2}, line)
+    words = layout.method_title(name)
+    words = words[0].lower() + words[1:]
+    if name == TEMPERATURE:
+        line = {"color": theme.under, "linewidth": 2.2, "linestyle": "-"}
+        return MapLook(name, words, {"marker": "o", "markersize": 6, "markeredgewidth": 0}, line)
+    place = others.index(name)
+    mark: Look = {"marker": _MARKERS[place % len(_MARKERS)], "markersize": 4.6, **hollow}
+    dashes, colour = _DASHES[place % len(_DASHES)], (theme.ink, theme.muted)[place % 2]
+    return MapLook(name, words, mark, {"color": colour, "linewidth": 1.5, "linestyle": dashes})
 
 
 def band_of(spreads: Sequence[Spread]) -> Band:
     """Return mean and range of several numbers."""
-    return Band(
-        tuple(spread.mean for spread in spreads),
-        tuple(spread.lowest for spread in spreads),
-        tuple(spread.highest for spread in spreads),
-    )
+    return Band(*zip(*((spread.mean, spread.lowest, spread.highest) for spread in spreads), strict=True))
+
+
+def draw_mark(ax: Axes, y: float, spread: Spread, look: MapLook) -> None:
+    """Draw the mean across, on its range over runs, where there is one."""
+    if not math.isnan(spread.mean):
+        ax.hlines(y, spread.lowest, spread.highest, color=look.line["color"], linewidth=1.4, zorder=2)
+        ax.plot(spread.mean, y, linestyle="none", color=look.line["color"], zorder=3, **look.mark)
 
 
 def draw_range(ax: Axes, x: Sequence[float], band: Band, line: Look, mark: Look | None = None) -> None:
@@ -214,7 +214,7 @@ def has_seeds(diagnosis: Diagnosis) -> bool:
 
 
 def seeds_words(has_several: bool) -> str:
-    """Describe what marks and ranges show, by whether a candidate has several runs."""
+    """Describe what marks and ranges show."""
     return "mean and range over seeds" if has_several else "single runs"
 
 
@@ -233,8 +233,8 @@ def are_wide(values: Sequence[float]) -> bool:
     return min(values) > 0 and max(values) > _WIDE * min(values)
 
 
-def percents_across(ax: Axes, values: Iterable[float], *, most: int = 6) -> bool:
-    """Set limits and ticks for errors read across: from 0, or logarithmic where they differ by large factors."""
+def percents_across(ax: Axes, values: Iterable[float]) -> bool:
+    """Set limits and ticks for errors read across: from 0, or logarithmic (True) where they differ by large factors."""
     shown = known(values)
     low, high = min(shown, default=0.0), max(shown, default=0.0)
     logarithmic = bool(shown) and are_wide(shown)
@@ -244,8 +244,7 @@ def percents_across(ax: Axes, values: Iterable[float], *, most: int = 6) -> bool
         ax.xaxis.set_minor_locator(NullLocator())
     else:
         ax.set_xlim(0, room_above(shown))
-        ax.xaxis.set_major_locator(MaxNLocator(most))
-    ax.xaxis.set_major_formatter(percent_ticks())
+    layout.percent_axis(ax.xaxis, None if logarithmic else 6)
     return logarithmic
 
 

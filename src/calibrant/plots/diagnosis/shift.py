@@ -1,21 +1,21 @@
 """Diagnosis under shift: over the severity of corruptions, and on shifted sets beside the clean samples."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, MaxNLocator
+from matplotlib.ticker import FixedLocator
 
-from calibrant.diagnosis import ShiftLevel, ShiftPanel, ShiftRow, ShiftSummary
+from calibrant.diagnosis import ShiftLevel, ShiftPanel, Spread
 from calibrant.diagnosis.evaluated import TEMPERATURE, UNCALIBRATED
 from calibrant.diagnosis.shift import ShiftSource
 from calibrant.errors import InputError
 from calibrant.plots import layout
 from calibrant.plots.diagnosis import panels
 from calibrant.plots.diagnosis.panels import MapLook
-from calibrant.plots.layout import SIZES, Look, Theme, ThemeName
+from calibrant.plots.layout import DOT, Look, ThemeName
 
 _HEIGHTS = {"ece": 1.1, "accuracy": 0.85, "auroc": 0.85}  # inches of the three panels over severity
 _ROOM = 0.08  # margin at both ends, as a share of the span of an axis
@@ -51,32 +51,26 @@ def plot_shift(
     accuracy: Look = {"color": colours.ink, "linewidth": 1.6}
     handles: list[Line2D] = [look.handle(lined=True) for look in looks]
     handles.append(Line2D([], [], label=_SAME, **accuracy))
-    detail = f"{over}; {_seeds(panel)}  ·  gap: mean confidence minus accuracy, points  ·  {panels.TS}"
+    detail = f"{over}; {_seeds(panel)}{DOT}gap: confidence − accuracy, points{DOT}{panels.TS}"
     layout.draw_head(grid.head, colours, "Under corruption", detail, handles)
     first: dict[str, Axes] = {}
+    of_maps: list[tuple[str, Look, Look | None]] = [(look.name, look.line, look.mark) for look in looks]
     for place, by_map in enumerate(levels.values()):
         for line, metric in enumerate(_HEIGHTS):
-            ax = grid.figure.add_subplot(grid.cells[place][line], sharey=first.get(metric))
+            ax = grid.add(place, line, detail=_gaps(by_map), sharey=first.get(metric))
             first.setdefault(metric, ax)
-            lines = [(look.name, look.line, look.mark) for look in looks]
-            _draw_severities(
-                ax, by_map, metric, [(UNCALIBRATED, accuracy, None)] if metric == "accuracy" else lines, colours
-            )
+            _draw_severities(ax, by_map, metric, [(UNCALIBRATED, accuracy, None)] if metric == "accuracy" else of_maps)
             ax.tick_params(labelleft=grid.is_left(place), labelbottom=line == len(_HEIGHTS) - 1)
             if grid.is_left(place):
                 layout.name_axes(ax, colours, y=layout.metric_axis(metric).words)
-            if not line:
-                panels.panel_title(ax, colours, grid.names[place], _gaps(by_map))
     drawn = [level for by_map in levels.values() for of_map in by_map.values() for level in of_map]
     for metric, ax in first.items():
         spreads = [level.metrics[metric] for level in drawn]
         if metric == "ece":
             ax.set_ylim(0, panels.room_above(spread.highest for spread in spreads))
         else:
-            ends = panels.known(end for spread in spreads for end in (spread.lowest, spread.highest)) or [0.0, 1.0]
-            room = _ROOM * (max(ends) - min(ends)) or 0.01
-            ax.set_ylim(min(ends) - room, max(ends) + room)
-    grid.name_axes(colours, "Severity")
+            ax.set_ylim(*_limits(spreads, _ROOM))
+    grid.name_axes("Severity")
     grid.figure.align_ylabels()
     return grid.figure
 
@@ -85,14 +79,16 @@ def _seeds(panel: ShiftPanel) -> str:
     return panels.seeds_words(any(len(row.metrics["ece"].values) > 1 for row in panel.rows))
 
 
+def _limits(spreads: Iterable[Spread], margin: float) -> tuple[float, float]:
+    """Return limits around all ranges, with this share of the span at both ends."""
+    ends = panels.known(end for spread in spreads for end in (spread.lowest, spread.highest)) or [0.0, 1.0]
+    room = margin * (max(ends) - min(ends)) or 0.01
+    return min(ends) - room, max(ends) + room
+
+
 def _draw_severities(
-    ax: Axes,
-    by_map: Mapping[str, Sequence[ShiftLevel]],
-    metric: str,
-    lines: Sequence[tuple[str, Look, Look | None]],
-    theme: Theme,
+    ax: Axes, by_map: Mapping[str, Sequence[ShiftLevel]], metric: str, lines: Sequence[tuple[str, Look, Look | None]]
 ) -> None:
-    layout.bare_axes(ax, theme, lines=True)
     for name, line, mark in lines:
         if levels := by_map.get(name):
             band = panels.band_of([level.metrics[metric] for level in levels])
@@ -100,18 +96,13 @@ def _draw_severities(
     severities = [level.severity for level in by_map[UNCALIBRATED]]
     ax.xaxis.set_major_locator(FixedLocator(severities))
     ax.set_xlim(severities[0] - 0.25, severities[-1] + 0.25)
-    ax.yaxis.set_major_locator(MaxNLocator(4 if metric == "ece" else 3))
-    ax.yaxis.set_major_formatter(layout.percent_ticks())
+    layout.percent_axis(ax.yaxis, 4 if metric == "ece" else 3)
 
 
 def _gaps(by_map: Mapping[str, Sequence[ShiftLevel]]) -> str:
     """Write the gaps at the highest severity, uncalibrated and after temperature scaling."""
-    last = {name: levels[-1].metrics["gap"].mean for name, levels in by_map.items()}
-    gaps = [
-        f"{100 * last[name]:+.1f}" if panels.known([last[name]]) else "–"
-        for name in (UNCALIBRATED, TEMPERATURE)
-        if name in last
-    ]
+    last = [by_map[name][-1].metrics["gap"].mean for name in (UNCALIBRATED, TEMPERATURE) if name in by_map]
+    gaps = [f"{100 * gap:+.1f}" if math.isfinite(gap) else "–" for gap in last]
     severity = by_map[UNCALIBRATED][-1].severity
     return f"gap at {severity}: {', after TS '.join(gaps)}".replace("-", "−")
 
@@ -131,7 +122,7 @@ def plot_shifted_sets(panel: ShiftPanel, *, figure: Figure | None = None, theme:
     names = list(dict.fromkeys(row.candidate for row in panel.rows))
     looks = {look.name: look for look in panels.map_looks((UNCALIBRATED, TEMPERATURE), colours, oracle=False)}
     titles = panels.shortened([summary.shift for summary in sets], _LONGEST_NAME)
-    body = _LINE * len(names)
+    short, body = list(panels.shortened(names, _LONGEST_NAME).values()), _LINE * len(names)
     figure = layout.open_figure(figure, colours, width=_WIDTH, height=_HEAD + (body + _SET) * len(sets) + _FOOT)
     metrics = tuple(_HEIGHTS)
     grid = figure.add_gridspec(1 + len(sets), len(metrics), height_ratios=[_HEAD / body] + [1.0] * len(sets))
@@ -146,41 +137,25 @@ def plot_shifted_sets(panel: ShiftPanel, *, figure: Figure | None = None, theme:
         for line, summary in enumerate(sets):
             ax = figure.add_subplot(grid[1 + line, column], sharex=shared)
             shared = shared or ax
-            layout.bare_axes(ax, colours)
-            ax.hlines([place + 0.5 for place in range(len(names) - 1)], 0, 1, transform=ax.get_yaxis_transform(),
-                      color=colours.faint, linewidth=0.8, zorder=0)  # fmt: skip
-            ticks = list(panels.shortened(names, _LONGEST_NAME).values()) if not column else [""] * len(names)
-            ax.set_yticks(range(len(names)), ticks)
-            ax.set_ylim(len(names) - 0.5, -0.5)
-            ax.tick_params(axis="y", length=0, labelcolor=colours.ink)
-            ax.spines["left"].set_visible(False)
+            layout.row_axes(ax, colours, short if not column else [""] * len(names))
             for row in panel.rows:
-                if _is_of(row, summary) and (metric != "accuracy" or row.map == UNCALIBRATED):
-                    _draw_mark(ax, row, names, metric, accuracy if metric == "accuracy" else looks[row.map])
+                if (row.shift, row.source, row.severity) != (summary.shift, summary.source, summary.severity):
+                    continue
+                y, spread = names.index(row.candidate), row.metrics[metric]
+                if metric != "accuracy" and row.map in _LANES:
+                    panels.draw_mark(ax, y + _LANES[row.map], spread, looks[row.map])
+                elif metric == "accuracy" and row.map == UNCALIBRATED:
+                    panels.draw_mark(ax, y, spread, accuracy)
             ax.tick_params(labelbottom=line == len(sets) - 1)
             if not column:
                 words = f"{titles[summary.shift]}, {summary.n:,} sample{'s' * (summary.n != 1)}"
-                ax.set_title(words, loc="left", color=colours.ink, fontsize=SIZES["label"], fontweight="bold", pad=5)
+                layout.bold_title(ax, colours, words, pad=5)
         assert shared is not None, "there are sets"
         axis = layout.metric_axis(metric)
         axis.set_ticks(shared.xaxis, 4)
-        ends = panels.known(end for row in panel.rows if row.severity is None and row.map in _LANES
-                     for end in (row.metrics[metric].lowest, row.metrics[metric].highest)) or [0.0, 1.0]  # fmt: skip
-        room = 0.06 * (max(ends) - min(ends)) or 0.01
-        shared.set_xlim(0 if metric == "ece" else min(ends) - room, max(ends) + room)
+        drawn = [row.metrics[metric] for row in panel.rows if row.severity is None and row.map in _LANES]
+        low, high = _limits(drawn, 0.06)
+        shared.set_xlim(0 if metric == "ece" else low, high)
         words = f"← better    {axis.words}" if metric == "ece" else f"{axis.words}    better →"
         layout.name_axes(ax, colours, words)
     return figure
-
-
-def _is_of(row: ShiftRow, of: ShiftSummary) -> bool:
-    return (row.shift, row.source, row.severity) == (of.shift, of.source, of.severity) and row.map in _LANES
-
-
-def _draw_mark(ax: Axes, row: ShiftRow, names: Sequence[str], metric: str, look: MapLook) -> None:
-    spread = row.metrics[metric]
-    if math.isnan(spread.mean):
-        return
-    y = names.index(row.candidate) + (0.0 if metric == "accuracy" else _LANES[row.map])
-    ax.hlines(y, spread.lowest, spread.highest, color=look.line["color"], linewidth=1.4, zorder=2)
-    ax.plot(spread.mean, y, linestyle="none", color=look.line["color"], zorder=3, **look.mark)
