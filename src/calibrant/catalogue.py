@@ -9,7 +9,6 @@ concrete classes that the package exports, and those that installed plugins decl
 import ast
 import inspect
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -19,7 +18,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Union, final, get_args, get_origin, get_type_hints
 
 from calibrant.checks import check_known
-from calibrant.errors import CalibrantWarning, InputError
+from calibrant.errors import InputError, warn
 from calibrant.paper import Paper
 
 if TYPE_CHECKING:
@@ -174,11 +173,7 @@ class Registry(Mapping[str, T], Generic[T]):
             else:
                 kinds[point.name] = kind
                 return
-        warnings.warn(
-            f"the plugin {point.name} = {point.value} (entry point of {point.group}) is left out: {problem}.",
-            CalibrantWarning,
-            stacklevel=2,
-        )
+        warn(f"the plugin {point.name} = {point.value} (entry point of {point.group}) is left out: {problem}.")
 
 
 @cache
@@ -295,11 +290,11 @@ def _chain(steps: "list[AnyCalibrator]") -> "AnyCalibrator":
 def _without_features(method: "AnyCalibrator") -> "Calibrator":
     from calibrant.calibrators import Calibrator
 
-    if not isinstance(method, Calibrator):
-        raise InputError(
-            f"{method.name} needs features as well as predictions, so it cannot be used here: fit it by itself."
-        )
-    return method
+    if isinstance(method, Calibrator):
+        return method
+    raise InputError(
+        f"{method.name} needs features as well as predictions, so it cannot be used here: fit it by itself."
+    )
 
 
 _METHODS = "temperature, temperature(criterion=focal) or temperature+isotonic"

@@ -34,18 +34,12 @@ from calibrant.predictions import Arrays, Predictions, TopLabel, ZeroCells, as_p
 _EXCLUDED_FROM_REPORTS = {"sece_printed"}
 _FOLDS = 5
 _PERMUTATION_SEED = 1973  # seed of the canonical order of the samples; not used elsewhere
-# Two tests decide whether the model is miscalibrated, so each has half of the usual level of 5 %.
-_LEVEL = 0.025
-# A relative change of a proper score below this is not worth a step; as `smallest_effect` has it for compare.
-WORTHWHILE = 0.01
-# A calibration error below this is too small to matter, even if significant.
-_SMALL_ERROR = 0.01
-# A noise floor above this hides errors that would matter.
-_HIGH_FLOOR = 0.02
-# Factor on the sample size for a power of 80 %: ((1.96 + 0.84) / 1.96)².
-_POWER = 2.04
-# Standard errors beyond which a gap is significant, two-sided at 1 %.
-_Z_99 = 2.576
+_LEVEL = 0.025  # half of the usual 5 %, because two tests decide whether the model is miscalibrated
+WORTHWHILE = 0.01  # least relative change of a proper score that is worth a step, as `smallest_effect` has it
+_SMALL_ERROR = 0.01  # a calibration error below this is too small to matter, even if significant
+_HIGH_FLOOR = 0.02  # a noise floor above this hides errors that would matter
+_POWER = 2.04  # factor on the sample size for a power of 80 %: ((1.96 + 0.84) / 1.96)²
+_Z_99 = 2.576  # standard errors beyond which a gap is significant, two-sided at 1 %
 
 
 class NextStep(StrEnum):
@@ -134,11 +128,8 @@ class Evaluation(HasReport):
 
     def frame_rows(self) -> list[dict[str, Any]]:
         """Return a row per metric: name, family, value, interval; for calibration errors noise floor and p-value."""
-        known = catalogue.metrics
-        return [
-            {"metric": name, "family": known[name].family, **vars(estimated)}
-            for name, estimated in self.metrics.items()
-        ]
+        families = {name: catalogue.metrics[name].family for name in self.metrics}
+        return [{"metric": name, "family": families[name], **vars(found)} for name, found in self.metrics.items()]
 
 
 def metrics_for(predictions: Predictions | TopLabel, *, n_bins: int = 15) -> list[Metric]:
@@ -262,13 +253,7 @@ def is_beyond_noise(metrics: Mapping[str, Estimate]) -> bool:
 
 
 def advise(n: int, metrics: Mapping[str, Estimate], splits: Mapping[str, ScoreSplit]) -> Advice:
-    """Decide the next step.
-
-    Args:
-        n: Number of samples.
-        metrics: The estimates of an evaluation, ``ece`` and ``smece`` among them.
-        splits: What one cross-fitted temperature removes from the proper scores; empty where that is not known.
-    """
+    """Decide the next step; ``splits`` is what one cross-fitted temperature removes from proper scores, if known."""
     error, beyond = metrics["ece"], is_beyond_noise(metrics)
     matters = beyond and error.value >= _SMALL_ERROR
     if not splits:

@@ -1,7 +1,6 @@
 """Predictions of a classifier with their labels, and the top label alone: checked once, here."""
 
 import math
-import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +18,7 @@ from calibrant.checks import (
     check_same_length,
     check_unit_interval,
 )
-from calibrant.errors import CalibrantWarning, InputError
+from calibrant.errors import InputError, warn
 from calibrant.numerics.softmax import TOP_LABEL, SoftmaxRows, Wanted
 from calibrant.numerics.uniform_share import choose_share, floored
 
@@ -193,14 +192,10 @@ class Predictions:
 
     def _with(self, logits: Tensor, labels: Tensor, *, normalised: bool | None = None) -> Self:
         """Build from checked samples of the same classes."""
-        made = object.__new__(type(self))
+        made, is_same = object.__new__(type(self)), normalised is None
+        _set(made, logits=logits, labels=labels, class_names=self.class_names)
         _set(
-            made,
-            logits=logits,
-            labels=labels,
-            class_names=self.class_names,
-            normalised=self.normalised if normalised is None else normalised,
-            given_as_probs=self.given_as_probs and normalised is None,
+            made, normalised=self.normalised if is_same else normalised, given_as_probs=self.given_as_probs and is_same
         )
         return made
 
@@ -242,12 +237,10 @@ class Predictions:
         _set(made, normalised=True, given_as_probs=True)
         impossible = int((working.gather(1, made.labels[:, None]) == 0).sum())
         if impossible:
-            warnings.warn(
+            warn(
                 f"{impossible:,} of {len(made):,} true classes were given probability 0, so the log-loss without a "
                 f"floor is infinite. It is reported with every one counted as {LABEL_FLOOR:g} at least, and depends on "
-                "that choice.",
-                CalibrantWarning,
-                stacklevel=2,
+                "that choice."
             )
         return made
 
@@ -350,15 +343,10 @@ class Predictions:
         # A little above the floor's logarithm, because that has been rounded.
         least, label_least = math.log(PROB_FLOOR) + 1e-4, math.log(LABEL_FLOOR)
         label_logits = self.logits.gather(1, self.labels[:, None])
-        zeros = int((self.logits <= least).sum())
+        zeros, cells = int((self.logits <= least).sum()), self.logits.numel()
+        labels, floored_labels = int((label_logits <= least).sum()), int((label_logits < label_least).sum())
         positive = torch.where(self.logits > least, self.logits, math.inf).amin()
-        return ZeroCells(
-            zeros,
-            self.logits.numel(),
-            int((label_logits <= least).sum()),
-            int((label_logits < label_least).sum()),
-            float(positive.exp()) if zeros < self.logits.numel() else math.nan,
-        )
+        return ZeroCells(zeros, cells, labels, floored_labels, float(positive.exp()) if zeros < cells else math.nan)
 
     @cached_property
     def uniform_share(self) -> float:
@@ -418,23 +406,14 @@ class Arrays(TypedDict, total=False):
 
 
 def as_predictions(given: tuple[object, ...], caller: str, arrays: Arrays) -> Predictions | TopLabel:
-    """Return the predictions that the function ``caller`` received, as one record or as arrays by keyword.
-
-    Raises:
-        InputError: If it received anything else; the message shows the right call.
-
-    Example:
-        >>> len(as_predictions((), "ece", {"confidence": [0.9, 0.6], "correct": [True, False]}))
-        2
-    """
-    names = frozenset(arrays)
-    if len(given) == 1 and isinstance(given[0], Predictions | TopLabel) and not names:
+    """Return the predictions that the function ``caller`` received, as one record or as arrays by keyword."""
+    if len(given) == 1 and isinstance(given[0], Predictions | TopLabel) and not arrays:
         return given[0]
-    if not given and names == {"logits", "labels"}:
+    if not given and arrays.keys() == {"logits", "labels"}:
         return Predictions.from_logits(arrays["logits"], arrays["labels"])
-    if not given and names == {"probs", "labels"}:
+    if not given and arrays.keys() == {"probs", "labels"}:
         return Predictions.from_probs(arrays["probs"], arrays["labels"])
-    if not given and names == {"confidence", "correct"}:
+    if not given and arrays.keys() == {"confidence", "correct"}:
         return TopLabel(arrays["confidence"], arrays["correct"])
     received = [type(value).__name__ for value in given] + [f"{name}=…" for name in arrays]
     raise InputError(

@@ -86,9 +86,7 @@ def _check_map(fitted: Map, logits: Tensor, calibrator: Calibrator) -> None:
     probs = calibrated.softmax(1)
     assert calibrated.shape == logits.shape, "a map must give logits of the shape it is given"
     assert calibrated.isfinite().all(), "a map must give finite logits for finite logits"
-    torch.testing.assert_close(
-        probs.sum(1), torch.ones(len(probs), dtype=probs.dtype), msg="probabilities must sum to 1"
-    )
+    torch.testing.assert_close(probs.sum(1), torch.ones_like(probs[:, 0]), msg="probabilities must sum to 1")
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         given = logits.clamp(-100, 100).to(dtype)
         result = fitted(given)

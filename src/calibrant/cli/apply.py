@@ -1,12 +1,11 @@
 """``calibrant apply``: calibrate a file of predictions with a saved map."""
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from calibrant.cli import options
 from calibrant.cli.options import argument, option
-from calibrant.errors import CalibrantWarning, InputError, terminal_text
+from calibrant.errors import InputError, terminal_text, warn
 
 if TYPE_CHECKING:
     from calibrant.calibrators import TemperatureScaling
@@ -124,9 +123,7 @@ def _check_map(saved: "MapFile", given: "Scores", *, map_file: Path, file: Path)
         )
     fitted_on, now = saved.document.get("inputs"), _KINDS[given.kind]
     if fitted_on not in {None, now} and isinstance(saved.map, Map) and depends_on_offset(saved.map, predictions.logits):
-        warnings.warn(
+        warn(
             f"{map_file} was fitted on {fitted_on}, and {file} has {now}: its result depends on which, so "
-            f"these are not the numbers that it was fitted to give. Apply it to {fitted_on}, or fit it on {now}.",
-            CalibrantWarning,
-            stacklevel=2,
+            f"these are not the numbers that it was fitted to give. Apply it to {fitted_on}, or fit it on {now}."
         )

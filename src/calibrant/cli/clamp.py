@@ -118,12 +118,8 @@ class Method:
         from calibrant.checks import check_known
         from calibrant.clamping import NeuralClamping
 
-        presets: dict[str, Callable[[], NeuralClamping]] = {
-            "default": NeuralClamping,
-            "paper": NeuralClamping.paper,
-            "toolkit": NeuralClamping.toolkit,
-        }
         preset = self.preset
+        presets = {"default": NeuralClamping(), "paper": NeuralClamping.paper(), "toolkit": NeuralClamping.toolkit()}
         check_known(preset, presets, "--preset")
         given = {name: text for name, text in vars(self).items() if text is not None and name != "preset"}
         if preset != "default" and given.keys() & {"head", "delta_shape"}:
@@ -149,7 +145,7 @@ class Method:
                 "--gamma must be one number, except with --preset paper, which chooses as the paper does: a held-out "
                 "log-loss would always prefer 0, which minimises it."
             )
-        return replace(presets[preset](), seed=seed, **changes)
+        return replace(presets[preset], seed=seed, **changes)
 
 
 def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
@@ -217,23 +213,16 @@ def clamp(  # noqa: PLR0913, PLR0917  # a command line has many options
         stage("evaluating")
         with error_context(test):
             after = test_runs.predictions_of(clamped)
+        refitted = calibration_runs.predictions_of(clamped) if needs_refit(clamped) else None
+        evidence = {"n_bins": bins, "resamples": resamples, "seed": seed}
         evaluation = evaluate_clamping(
-            clamped,
-            calibration,
-            before,
-            after,
-            calibration_after=calibration_runs.predictions_of(clamped) if needs_refit(clamped) else None,
-            head=method.head,
-            n_bins=bins,
-            resamples=resamples,
-            seed=seed,
+            clamped, calibration, before, after, calibration_after=refitted, head=method.head, **evidence
         )
         drawn = reports.draw(lambda theme: _figures(evaluation, network, test_runs, clamped, bins, theme))
         commands = (f"calibrant evaluate {out / 'after.npz'} --baseline {out / 'before.npz'}",)
         page = replace(clamping_page(evaluation, network=model, calibration=data, test=test), commands=commands)
-        in_folder = replace(
-            reports, json=reports.json or out / "report.json", markdown=reports.markdown or out / "report.md"
-        )
+        json_file, markdown_file = reports.json or out / "report.json", reports.markdown or out / "report.md"
+        in_folder = replace(reports, json=json_file, markdown=markdown_file)
         written = [folder.clamped, *_save_predictions(evaluation, out), *in_folder.write(page, drawn)]
     show(page.without_notes(printed), full=full, console=console)
     console.print("Wrote " + ", ".join(map(str, written)), style="dim")
@@ -330,15 +319,9 @@ def _settings(
     from calibrant.clamping import samples_digest
     from calibrant.inference import network_digest
 
-    settings = method.settings()
-    strength = settings["strength"]
-    return {
-        "network": network_digest(network.model),
-        "data": samples_digest(calibration.samples),
-        "test": samples_digest(test.samples),
-        **settings,
-        "strength": "inf" if isinstance(strength, float) and math.isinf(strength) else strength,
-    }
+    digests = {"data": samples_digest(calibration.samples), "test": samples_digest(test.samples)}
+    settings = {"network": network_digest(network.model), **digests, **method.settings()}
+    return settings | ({"strength": "inf"} if settings["strength"] == math.inf else {})
 
 
 def _clamped(
@@ -354,17 +337,15 @@ def _clamped(
     from calibrant.clamping import load_clamped, save_clamped
     from calibrant.cli.output import standard_error
 
+    def progress(what: str, passes: float) -> None:
+        stage(f"{what} ({passes:.0f} passes)")
+
     if folder.clamped.exists():
         standard_error().print(f"{folder.path} holds a finished fit: it is evaluated again, and nothing is fitted.")
         clamped = load_clamped(folder.clamped, network.model)
-    else:
-        clamped = method.fit(
-            network.model,
-            calibration.samples,
-            folder=folder.path,
-            keep_folder=True,  # until the model is saved
-            progress=lambda what, passes: stage(f"{what} ({passes:.0f} passes)"),
-        )
+    else:  # the folder is kept until the model is saved
+        samples, path = calibration.samples, folder.path
+        clamped = method.fit(network.model, samples, folder=path, keep_folder=True, progress=progress)
     if with_weights or not folder.clamped.exists():
         save_clamped(clamped, folder.clamped, with_weights=with_weights)
     folder.delete_journal()

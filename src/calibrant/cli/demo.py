@@ -18,10 +18,8 @@ EXAMPLES = """\
 calibrant demo
 calibrant demo --out /tmp/demo --seed 1"""
 
-# So few that the network memorises them and becomes visibly overconfident.
-_TRAINING_IMAGES = 100
-_CALIBRATION_IMAGES = 500
-_EPOCHS = 100
+# Training images are so few that the network memorises them and becomes visibly overconfident.
+_TRAINING_IMAGES, _CALIBRATION_IMAGES, _EPOCHS = 100, 500, 100
 _CLASSES = tuple("0123456789")
 _STRENGTHS = "1,0.1,0.01"  # a few instead of the whole path, to save time
 
@@ -55,17 +53,9 @@ def demo(
         style="bold",
     )
     ClampFolder(folder).delete_results()  # the fit of another seed, or another version
-    clamp(
-        "calibrant.models:DigitsCNN",
-        images,
-        test_images,
-        folder,
-        weights=weights,
-        chosen=Method(strength=_STRENGTHS),
-        seed=seed,
-        device="cpu",
-        reports=Reports(figures=folder / "figures"),
-    )
+    chosen, reports = Method(strength=_STRENGTHS), Reports(figures=folder / "figures")
+    network = ("calibrant.models:DigitsCNN", images, test_images, folder, weights)
+    clamp(*network, chosen=chosen, seed=seed, device="cpu", reports=reports)
 
 
 def _train_on_digits(console: "Console", out: Path, seed: int) -> None:

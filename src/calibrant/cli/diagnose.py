@@ -84,17 +84,11 @@ def diagnose(  # noqa: PLR0913, PLR0917  # a command line has many options
         loaded = read_runs(folders)
         if baseline is not None:
             check_known(baseline, [candidate.name for candidate in grouped(loaded)], "--baseline")
+        sets = _shifted_sets(loaded, files, names, severities, data=data, checked=not unchecked, seed=seed)
+        chosen = options.choose_device(device) if files or names else None
+        numbers = {"n_bins": bins, "draws": draws, "resamples": resamples, "seed": seed}
         diagnosis = diagnose_runs(
-            loaded,
-            baseline=baseline,
-            maps=calibrators,
-            n_bins=bins,
-            draws=draws,
-            resamples=resamples,
-            seed=seed,
-            sets=_shifted_sets(loaded, files, names, severities, data=data, checked=not unchecked, seed=seed),
-            device=options.choose_device(device) if files or names else None,
-            progress=progress,
+            loaded, baseline=baseline, maps=calibrators, sets=sets, device=chosen, progress=progress, **numbers
         )
 
         def draw(theme: "ThemeName") -> "dict[str, Figure]":
@@ -134,11 +128,9 @@ def _calibrators(text: str | None) -> "tuple[Calibrator, ...]":
 
     if text is None:
         return MAPS
-    calibrators = [
-        method
-        for name in options.split_names(text, "--maps", "paper")
-        for method in (PAPER_MAPS if name == "paper" else [catalogue.parse_calibrator(name)])
-    ]
+    calibrators: list[Calibrator] = []
+    for name in options.split_names(text, "--maps", "paper"):
+        calibrators += PAPER_MAPS if name == "paper" else [catalogue.parse_calibrator(name)]
     check_maps(calibrators, "--maps")
     return tuple(calibrators)
 

@@ -121,15 +121,12 @@ def _preserved(calibrator: "AnyCalibrator", fitted: "AnyMap") -> str:
         steps = list(zip(calibrator.steps, fitted.maps, strict=True))
     if any(isinstance(step, Auto) and not isinstance(part, Identity | Scale) for step, part in steps):
         return "depends on the method chosen: see below"
-    keeps = {
-        "the predicted class": all(
-            step.preserves_accuracy or isinstance(part, Identity | Scale) for step, part in steps
-        ),
-        "the order of samples by confidence": all(
-            step.preserves_ranking or isinstance(part, Identity) or (isinstance(part, Scale) and part.n_classes == 2)
-            for step, part in steps
-        ),
-    }
+    keeps_class = all(step.preserves_accuracy or isinstance(part, Identity | Scale) for step, part in steps)
+    keeps_order = all(
+        step.preserves_ranking or isinstance(part, Identity) or (isinstance(part, Scale) and part.n_classes == 2)
+        for step, part in steps
+    )
+    keeps = {"the predicted class": keeps_class, "the order of samples by confidence": keeps_order}
     kept, lost = ([what for what, is_kept in keeps.items() if is_kept is wanted] for wanted in (True, False))
     return "; ".join([" and ".join(kept) or "no guarantee"] + [f"may change {' and '.join(lost)}"] * bool(lost))
 

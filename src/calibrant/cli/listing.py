@@ -54,8 +54,8 @@ def list_catalogue(
 
     console = standard_output()
     for listed in [kind] if kind else Kind:
-        listing, rows = LISTINGS[listed], listed_rows(listed)
-        lines = list(listing.rows()) if rows is None else rows
+        listing, index = LISTINGS[listed], _index()
+        lines = list(listing.rows()) if index is None else index["lists"][listed]
         table = Table(box=None, pad_edge=False, header_style="bold")
         widths = _widths([listing.headings, *lines], console.width)
         for heading, width in zip(listing.headings, widths, strict=True):
@@ -84,24 +84,14 @@ def _widths(lines: Sequence[Sequence[str]], available: int) -> list[int]:
     return widths
 
 
-def listed_rows(kind: str) -> list[list[str]] | None:
-    """Return the rows of a list from the index; None if it is out of date."""
-    index = _index()
-    return None if index is None else index["lists"][kind]
-
-
 def listed_papers(text: str) -> tuple[Paper, ...] | None:
     """Return the papers of a name or a chain of calibrators from the index; None if it has none."""
-    index = _index()
-    if index is None:
+    index, names = _index(), text.split("+")
+    if index is None or not all(index["papers"].get(name) for name in names):
         return None
-    names = text.split("+")
-    if any(name not in index["papers"] or not index["papers"][name] for name in names):
+    if len(names) > 1 and not set(names) <= set(index["steps"]):
         return None
-    if len(names) > 1 and any(name not in index["steps"] for name in names):
-        return None
-    papers = (Paper(**fields) for name in names for fields in index["papers"][name])
-    return tuple(dict.fromkeys(papers))
+    return tuple(dict.fromkeys(Paper(**fields) for name in names for fields in index["papers"][name]))
 
 
 def other_papers() -> "dict[str, Paper | None]":

@@ -122,10 +122,8 @@ def _imported(module_name: str, name: str) -> object:
 def _load_weights(model: nn.Module, path: Path) -> None:
     """Load weights from a safetensors file, which must have all of the network's and no others."""
     if path.suffix.lower() != ".safetensors":
-        raise FileError(
-            f"--weights must end in .safetensors; got {path}. Write them with "
-            "safetensors.torch.save_model(network, path)."
-        )
+        advice = "Write them with safetensors.torch.save_model(network, path)."
+        raise FileError(f"--weights must end in .safetensors; got {path}. {advice}")
     file = existing_file(path, holding="a network's weights")
     with reading(file, "safetensors file"):
         load_weights(model, load_file(file), casts=True)

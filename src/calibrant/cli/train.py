@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, final
@@ -154,19 +155,11 @@ def train(  # noqa: PLR0913, PLR0917  # a command line has many options
         runtime = RuntimeOptions(compiled=compiled, traced=trace, evaluate_every=evaluate_every)
         with init_distributed(chosen) as processes, deterministic_algorithms() if deterministic else nullcontext():
             finished = [run for run in runs if RunFolder(run.folder).is_finished]
+            start = partial(train_runs, runs, samples, device=chosen, runtime=runtime, processes=processes)
+            start = partial(start, split=split, split_seed=split_seed, train_samples=train_samples)
             try:
                 with _progress_bars(runs, err, is_shown=processes.is_first) as after_epoch:
-                    train_runs(
-                        runs,
-                        samples,
-                        split=split,
-                        split_seed=split_seed,
-                        device=chosen,
-                        train_samples=train_samples,
-                        runtime=runtime,
-                        processes=processes,
-                        after_epoch=after_epoch,
-                    )
+                    start(after_epoch=after_epoch)
             except (FitError, KeyboardInterrupt) as stopped:  # one of several diverged: the others may be finished
                 _print_results(runs, processes)
                 if isinstance(stopped, KeyboardInterrupt):

@@ -1,6 +1,5 @@
 """Data sets as tensors: inputs, labels and scaling; the interface of their readers; and their splits."""
 
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import Positive, check_known, check_labels, check_same_length, check_seed
-from calibrant.errors import CalibrantWarning, InputError
+from calibrant.errors import InputError, warn
 from calibrant.paper import Paper
 
 Augmentation: TypeAlias = Literal["none", "crop", "crop-flip"]
@@ -224,9 +223,7 @@ def _check_part(part: Samples, name: str, dataset: Dataset, protocol: str) -> No
     absent = (torch.bincount(part.labels, minlength=dataset.n_classes) == 0).nonzero()[:, 0]
     if len(absent):
         first = dataset.class_names[int(absent[0])]
-        warnings.warn(
+        warn(
             f"the {name} part of {dataset.name} divided by {protocol!r} ({len(part):,} samples) lacks {len(absent)} of "
-            f"{dataset.n_classes} classes, the first of them {first!r}: nothing can be learned or measured about them.",
-            CalibrantWarning,
-            stacklevel=3,
+            f"{dataset.n_classes} classes, the first of them {first!r}: nothing can be learned or measured about them."
         )

@@ -126,7 +126,7 @@ def test_the_classes_are_asked_where_a_folder_exports_more_than_the_index_knows(
         del document["papers"]["focal"]
 
     other_index(forget)
-    assert listing.listed_rows("losses") is None
+    assert listing._index() is None
     assert listed("losses")["focal"][0] == "Focal loss"
 
 
