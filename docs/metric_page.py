@@ -39,10 +39,11 @@ can still have a low calibration error. **Report** `ece` with its floor, because
 **Always** report `auroc` or `e_aurc` beside them: a model can be perfectly calibrated and unable to separate right from
 wrong predictions.
 
-Three more functions decompose scores: `murphy` (top-label Brier = reliability − resolution + uncertainty + within-bin
-terms, exactly), `calibration_refinement` (log-loss and Brier split by a cross-fitted temperature), and
-`refinement_terms` (the terms of equation 9 of "On the Dark Side of Calibration", which is not an identity, beside what
-is).
+Four more functions decompose scores: `corp` (top-label Brier and log-loss = miscalibration − discrimination +
+uncertainty, exactly, by isotonic regression, without bins; with the noise floor of the miscalibration), `murphy`
+(top-label Brier = reliability − resolution + uncertainty + within-bin terms, exactly), `calibration_refinement`
+(log-loss and Brier split by a cross-fitted temperature), and `refinement_terms` (the terms of equation 9 of "On the
+Dark Side of Calibration", which is not an identity, beside what is).
 """
 
 

@@ -34,7 +34,7 @@ from calibrant.diagnosis import (
 from calibrant.diagnosis.shift import shift_levels
 from calibrant.diagnosis.summaries import SEPARATION
 from calibrant.evaluation import Evaluation, WorstBin, WorstClass
-from calibrant.evidence import Difference, Estimate
+from calibrant.evidence import CorpSplit, Difference, Estimate
 from calibrant.metrics import Murphy, RefinementTerms, ScoreSplit
 from calibrant.metrics.states import TopStatistic
 from calibrant.predictions import ZeroCells
@@ -86,6 +86,10 @@ def made_evaluation(*, top_label=False, miscalibrated=True, names=("cat", "dog",
         refinement_terms=RefinementTerms(
             alpha=0.5, beta=0.2, gamma=0.1, ece=0.13, confidence_minus_accuracy=0.13, overconfident_bins=0.8
         ),
+        corp={
+            "top_brier": CorpSplit(0.2, 0.0213, 0.036, 0.2147, floor=0.0041, p=0.005 if miscalibrated else 0.4),
+            "top_nll": CorpSplit(0.6, 0.0812, 0.101, 0.6198, floor=0.0123, p=0.005 if miscalibrated else 0.4),
+        },
         splits={} if top_label else splits,
         worst_bins=[WorstBin(0.9333, 1.0, 0.314, 0.981, 0.842)] if miscalibrated else [],
         worst_classes=[

@@ -39,6 +39,7 @@ from calibrant.errors import CalibrantError as CalibrantError
 from calibrant.errors import CalibrantWarning as CalibrantWarning
 from calibrant.evaluation import Evaluation as Evaluation
 from calibrant.evaluation import evaluate as evaluate
+from calibrant.evidence import corp as corp
 from calibrant.evidence import difference as difference
 from calibrant.files import load as load
 from calibrant.files import load_map as load_map

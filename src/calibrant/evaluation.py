@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from calibrant import catalogue
-from calibrant.evidence import Estimate, estimate
+from calibrant.evidence import CorpSplit, Estimate, corp, estimate
 from calibrant.metrics import (
     Metric,
     Murphy,
@@ -111,6 +111,7 @@ class Evaluation(HasReport):
     metrics: dict[str, Estimate]
     murphy: Murphy
     refinement_terms: RefinementTerms
+    corp: dict[str, CorpSplit]  # top_brier and top_nll
     splits: dict[str, ScoreSplit]  # nll and brier; empty where only top labels are known
     worst_bins: list[WorstBin]
     worst_classes: list[WorstClass]
@@ -171,6 +172,7 @@ def evaluate(
     metrics = metrics_for(samples, n_bins=n_bins)
     estimates = estimate(samples, metrics, resamples=resamples, seed=seed, progress=progress)
     progress("splitting the scores into calibration and refinement")
+    curve = corp(samples, seed=seed)
     return Evaluation(
         n=len(samples),
         classes=samples.n_classes if isinstance(samples, Predictions) else None,
@@ -179,6 +181,7 @@ def evaluate(
         metrics=estimates,
         murphy=murphy(samples, n_bins=n_bins),
         refinement_terms=refinement_terms(samples, n_bins=n_bins),
+        corp={"top_brier": curve.brier, "top_nll": curve.nll},
         splits=_splits(samples, seed),
         worst_bins=worst_bins(samples, n_bins=n_bins),
         worst_classes=worst_classes(samples) if isinstance(samples, Predictions) else [],

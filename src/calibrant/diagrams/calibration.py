@@ -1,4 +1,4 @@
-"""Confidence against accuracy: reliability in bins and as a smooth curve, class by class, and ECE over bin counts."""
+"""Confidence against accuracy: reliability in bins and by isotonic regression, class by class, and over bin counts."""
 
 import math
 from collections.abc import Sequence
@@ -10,21 +10,18 @@ import torch
 from torch import Tensor
 
 from calibrant.checks import check_at_least, check_bins
-from calibrant.diagrams.separation import local_accuracy, smoothed_density, smoothing_grid, thinned, wilson_band
 from calibrant.errors import InputError
-from calibrant.evidence import Estimate, estimate
+from calibrant.evidence import Corp, Estimate, corp, estimate
 from calibrant.metrics.binned import ECE, SCE, ECEL1Debiased
 from calibrant.metrics.smooth import SmECE
-from calibrant.metrics.states import Binned, BinnedClasswise, Grid, Ranked
+from calibrant.metrics.states import Binned, BinnedClasswise, Ranked
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = [
-    "BinsSweep", "ClassReliability", "ClasswiseDiagram", "ReliabilityBins", "ReliabilityCurve",
-    "ReliabilityDiagram", "bins_sweep", "classwise_reliability", "reliability",
+    "BinsSweep", "ClassReliability", "ClasswiseDiagram", "ReliabilityBins", "ReliabilityDiagram",
+    "bins_sweep", "classwise_reliability", "reliability",
 ]  # fmt: skip
 
-# A local accuracy worth fewer independent samples than this is not shown.
-_FEWEST_SAMPLES = 20
 # Most cells in which samples are gathered for a sweep over bin counts: the common refinement of all bins asked for (it
 # is 3000 by default) unless it is finer than this.
 _MOST_CELLS = 30_000
@@ -76,33 +73,11 @@ class ReliabilityBins:
 
 @final
 @dataclass(frozen=True, eq=False)
-class ReliabilityCurve:
-    """Accuracy as a smooth function of confidence, by local linear regression with a Gaussian kernel: no bins.
-
-    A model calibrated but for noise has the diagonal. The kernel's width is the rule of thumb 1.06 s n^(-1/5), as in
-    kde_ece. That of the smooth calibration error (Błasiok & Nakkiran 2023) is not used: it grows with the error, so
-    that at .14 it hid an accuracy of 41 % behind one of 70 %, and shrinks with it, so that a calibrated model's curve
-    was all noise.
-
-    The band is the pointwise 95 % score interval of the accuracy at its effective number of samples. It covers noise,
-    not what the kernel smooths away.
-    """
-
-    confidence: Tensor  # (m,) evenly spaced over 0..1
-    accuracy: Tensor  # (m,) NaN outside the confidences that occur, and where the effective samples are below twenty
-    low: Tensor  # (m,) band of the accuracy, NaN where it is
-    high: Tensor  # (m,)
-    density: Tensor  # (m,) of confidence; its area is 1
-    width: float  # of the kernel
-
-
-@final
-@dataclass(frozen=True, eq=False)
 class ReliabilityDiagram:
     """Numbers of a reliability diagram."""
 
     bins: ReliabilityBins
-    curve: ReliabilityCurve
+    corp: Corp  # the curve without bins
     n: int
     accuracy: float
     confidence: float
@@ -131,30 +106,20 @@ def reliability(
         ([-0.15], [4.0])
     """
     metric = ECE(n_bins)
-    bins, (grid, width) = Binned(n_bins)(predictions), smoothing_grid(predictions)
+    bins = Binned(n_bins)(predictions)
     interval = ece or estimate(predictions, [metric])[metric.name]
     n = bins.count.sum()
     return ReliabilityDiagram(
         bins=ReliabilityBins.from_sums(*bins.tensors()),
-        curve=_curve(grid, width),
+        corp=corp(predictions),
         n=int(n),
         accuracy=float(bins.correct.sum() / n),
         confidence=float(bins.confidence.sum() / n),
         ece=float(metric.value(bins)),
         ece_low=interval.low,
         ece_high=interval.high,
-        smece=float(SmECE().value(grid)),
+        smece=SmECE()(predictions),
     )
-
-
-def _curve(grid: Grid, width: float) -> ReliabilityCurve:
-    accuracy, samples = local_accuracy(grid, width)
-    t = grid.nodes
-    occurring = t[grid.total > 0]
-    shown = (samples >= _FEWEST_SAMPLES) & (t >= occurring[0]) & (t <= occurring[-1])
-    accuracy, samples = thinned(torch.where(shown, accuracy, torch.nan)), thinned(samples)
-    density = smoothed_density(grid.total / grid.total.sum(), width)
-    return ReliabilityCurve(thinned(t), accuracy, *wilson_band(accuracy * samples, samples), thinned(density), width)
 
 
 def binomial_range(count: Tensor, probability: Tensor, *, level: float = 0.95) -> tuple[Tensor, Tensor]:

@@ -10,13 +10,11 @@ from torch import Tensor
 from calibrant.evidence.intervals import wilson_interval
 from calibrant.metrics.ranked import AURC, AUROC, EAURC
 from calibrant.metrics.states import Grid, Gridded, RankedSamples
-from calibrant.numerics.binning import damped_density, gaussian_damping, gaussian_sums
+from calibrant.numerics.binning import damped_density, gaussian_damping
 from calibrant.predictions import Predictions, TopLabel
 
 __all__ = ["ConfidenceDensity", "RiskCoverage", "confidence_density", "risk_coverage"]
 
-# Share of the kernel's variance added to that of the samples under it, so that samples at one place still have a line.
-_RIDGE = 1e-3
 _MOST_POINTS = 1000
 
 
@@ -42,31 +40,6 @@ def wilson_band(successes: Tensor, trials: Tensor) -> tuple[Tensor, Tensor]:
     band = [(math.nan, math.nan) if math.isnan(hits) else wilson_interval(hits, n) for hits, n in pairs]
     low, high = torch.tensor(band, dtype=torch.float64).unbind(-1)
     return low, high
-
-
-def local_accuracy(grid: Grid, width: float) -> tuple[Tensor, Tensor]:
-    """Return the accuracy at every node by local linear regression, and its effective number of samples, (m,) each.
-
-    A weighted mean would be pulled towards wherever most samples are; a weighted line is not, inside or at the ends.
-    The estimate is a weighted sum of outcomes with weights l that add up to 1; 1 / Σ l² independent samples would have
-    the same variance. It falls towards the ends, where the line has to be extended.
-
-    Reference: Fan (1993), Local Linear Regression Smoothers and Their Minimax Efficiencies, doi:10.1214/aos/1176349022.
-    """
-    t = grid.nodes
-    powers = torch.stack([torch.ones_like(t), t, t.square()])
-    s0, first, second = gaussian_sums(powers * grid.total, width)
-    right, right_first = gaussian_sums(powers[:2] * grid.right, width)
-    # Moments about the node: of distance, of its square, and of distance times correctness.
-    s1, moment = first - t * s0, right_first - t * right
-    s2 = second - 2 * t * first + t.square() * s0 + _RIDGE * width**2 * s0
-    determinant = (s2 * s0 - s1.square()).clamp(min=1e-300)
-    accuracy = (s2 * right - s1 * moment) / determinant
-    # The squared kernel is a Gaussian too, narrower by √2.
-    q0, first, second = gaussian_sums(powers * grid.total, width / math.sqrt(2))
-    q1, q2 = first - t * q0, second - 2 * t * first + t.square() * q0
-    variance = (s2.square() * q0 - 2 * s1 * s2 * q1 + s1.square() * q2) / determinant.square()
-    return accuracy.clamp(0, 1), 1 / variance.clamp(min=1e-300)
 
 
 @final

@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 
 from calibrant import diagrams
 from calibrant.diagrams import ClassReliability, ClasswiseDiagram, ReliabilityBins, ReliabilityDiagram
+from calibrant.evidence import Corp
 from calibrant.plots import layout
 from calibrant.plots.layout import DOT, SIZES, Corner, Look, Theme, ThemeName
 from calibrant.predictions import Arrays, Predictions, TopLabel, as_predictions
@@ -37,7 +38,11 @@ def plot_reliability(
     theme: ThemeName = "light",
     **arrays: Unpack[Arrays],
 ) -> Axes:
-    """Draw accuracy against confidence: bars with their gaps, and the smooth curve with its 95 % band.
+    """Draw accuracy against confidence: bars with their gaps, and the CORP curve.
+
+    The curve is isotonic regression (:func:`calibrant.evidence.corp`): no bins, no bandwidth. It is thick where a block
+    of it holds ten samples or more. Its band along the diagonal is where 95 of 100 calibrated models with these
+    confidences would have theirs, point by point.
 
     Overconfident gaps are hatched and stand on the bar; underconfident ones are dark, dotted and part of it. Gaps are
     pale where chance explains them or the bin holds fewer than ten samples. The strip below shows the share of samples
@@ -86,8 +91,9 @@ def plot_reliability(
         layout.key(ax, colours, handles, floor=_STRIP_SHARE)
         sizes = " and ".join(dict.fromkeys(f"{diagram.n:,}" for diagram in (first, second)))
         few = any((diagram.bins.count < _FEW_SAMPLES).any() for diagram in (first, second))
-        notes = "bands and brackets: 95 % intervals" + f"{DOT}faint: under {_FEW_SAMPLES} samples" * few
-        layout.title(ax, colours, "Reliability compared", DOT.join(filter(None, [source, f"n = {sizes}"])), notes)
+        notes = "brackets: 95 % intervals" + f"{DOT}faint: under {_FEW_SAMPLES} samples" * few
+        heading = DOT.join(filter(None, [source, f"n = {sizes}"]))
+        layout.title(ax, colours, "Reliability compared", heading, "bands: 95 % range if calibrated", notes)
     ax.set(xlim=(0, 1), ylim=(_STRIP_FLOOR, 1), aspect="equal")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_ticks(np.linspace(0, 1, 6))
@@ -141,17 +147,23 @@ def _draw_marks(ax: Axes, bins: ReliabilityBins, theme: Theme, look: Look) -> No
 
 
 def _draw_curve(ax: Axes, diagram: ReliabilityDiagram, theme: Theme) -> list[Artist]:
-    """Draw the smooth curve with its band, where it has support; return the legend's entries."""
-    curve = diagram.curve
-    if curve.accuracy.isnan().all():
-        return []
-    line: Look = {"color": theme.ink, "linewidth": 2}
-    band: Look = {"alpha": _BAND, "linewidth": 0}
+    """Draw the CORP curve and its consistency band; return the legend's entries."""
+    _draw_corp(ax, diagram.corp, {"color": theme.ink, "linewidth": 2}, band=theme.muted)
+    return [
+        Line2D([], [], color=theme.ink, linewidth=2, label="accuracy, isotonic (CORP)"),
+        Patch(facecolor=theme.muted, alpha=_BAND, linewidth=0, label="its 95 % range if calibrated"),
+    ]
+
+
+def _draw_corp(ax: Axes, curve: Corp, line: Look, *, band: str) -> None:
     x = curve.confidence.numpy()
-    ax.fill_between(x, curve.low.numpy(), curve.high.numpy(), color=theme.ink, zorder=3.5, **band)
-    ax.plot(x, curve.accuracy.numpy(), solid_capstyle="round", zorder=4, **line)
-    smooth = Line2D([], [], label="accuracy, smoothed", **line)
-    return [smooth, Patch(facecolor=theme.ink, label="its 95 % band", **band)]
+    ax.fill_between(x, curve.band_low.numpy(), curve.band_high.numpy(), color=band, alpha=_BAND, linewidth=0, zorder=2)
+    ax.plot(*(part.numpy() for part in curve.points), zorder=4, **{**line, "linewidth": 1})
+    # Thick, where a block holds enough samples: lines that are joined at their ends, with gaps between.
+    shown = (curve.count >= _FEW_SAMPLES).numpy()
+    ends = np.stack([part.numpy() for part in curve.points], axis=1).reshape(-1, 2, 2)[shown]
+    broken = np.concatenate([ends, np.full((len(ends), 1, 2), np.nan)], axis=1).reshape(-1, 2)
+    ax.plot(*broken.T, zorder=4, solid_capstyle="round", **{**line, "linestyle": "-"})
 
 
 def _draw_two(
@@ -160,10 +172,8 @@ def _draw_two(
     """Draw both curves, each with its band and a mark for every bin: dashed with squares, solid with circles."""
     handles: list[Artist] = []
     for diagram, label, line, marker in zip(diagrams, labels, theme.pair, "so", strict=True):
-        curve, x = diagram.curve, diagram.curve.confidence.numpy()
         colour = line["color"]
-        ax.fill_between(x, curve.low.numpy(), curve.high.numpy(), color=colour, alpha=_BAND, linewidth=0, zorder=3)
-        ax.plot(x, curve.accuracy.numpy(), zorder=4, **line)
+        _draw_corp(ax, diagram.corp, line, band=colour)
         dots: Look = {"marker": marker, "markersize": 5, "markeredgewidth": 1.3}
         _draw_marks(ax, diagram.bins, theme, {"color": colour, **dots})
         ece = layout.percent_with_interval(diagram.ece, diagram.ece_low, diagram.ece_high)
@@ -190,7 +200,8 @@ def _draw_strip(ax: Axes, diagrams: list[ReliabilityDiagram], theme: Theme, *, n
     on_the_right = float(bins.confidence[place]) > 0.5
     near, far = ("right", "left") if on_the_right else ("left", "right")
     edge = float((bins.high if on_the_right else bins.low)[place])
-    words, y = layout.percent(float(shares[0][place]), 0), _STRIP_FLOOR + _STRIP_HEIGHT + 0.008
+    words = layout.percent(float(shares[0][place]), 0) if len(diagrams) == 1 else ""
+    y = _STRIP_FLOOR + _STRIP_HEIGHT + 0.008
     for text, x, side, colour in ((words, edge, near, theme.ink), (note, 1.0 - on_the_right, far, theme.muted)):
         ax.text(x, y, text, ha=side, va="bottom", fontsize=SIZES["note"], color=colour)
 

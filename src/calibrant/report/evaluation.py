@@ -161,6 +161,12 @@ def _parts(evaluation: Evaluation) -> list[str]:
         f"{split.calibration_high:.4f}) + left {split.refinement:.4f}, cross-fitted"
         for name, split in evaluation.splits.items()
     ]
+    lines += [
+        f"{name} {split.score:.4f} = miscalibration {split.miscalibration:.4f} (of a calibrated model about "
+        f"{split.floor:.4f}; p {page.p_text(split.p)}) − discrimination {split.discrimination:.4f} + uncertainty "
+        f"{split.uncertainty:.4f} (CORP, exact)"
+        for name, split in evaluation.corp.items()
+    ]
     parts, terms = evaluation.murphy, evaluation.refinement_terms
     lines.append(
         f"top_brier {parts.brier:.4f} = reliability {parts.reliability:.4f} − resolution {parts.resolution:.4f} + "

@@ -9,7 +9,7 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from calibrant.comparison import UNCALIBRATED, Comparison
 from calibrant.diagrams import comparison_diagram, confidence_density, risk_coverage
 from calibrant.errors import FitError, terminal_text
 from calibrant.evaluation import Evaluation
+from calibrant.evidence import corp
 from calibrant.metrics.states import BinnedByPrediction, RankedSamples
 from calibrant.numerics.binning import inner_edges, sums_by, top_confidences
 from calibrant.numerics.inverse_temperature import fit_inverse_temperature
@@ -31,8 +32,7 @@ _SLOTS = 1 << 14  # more than 100 · 99
 _EXACT = 1e-10  # unit of summed confidence for the bins of the predictions themselves
 _COARSE = 1e-8  # unit per sample at other temperatures: their calibration error is off by 1.6e-5 at the very most
 _TEMPERATURES, _REACH = 41, 4.0  # points of the grid, and how far it goes beyond 1 and the fitted temperature
-_DENSITY_STEP, _RISK_POINTS, _CURVE_POINTS = 4, 200, 400
-_DRAWS, _MOST_KNOTS = 100, 10_000
+_DENSITY_STEP, _RISK_POINTS = 4, 200
 
 
 def evaluation_charts(evaluation: Evaluation, predictions: Predictions | TopLabel, *, name: str = "") -> dict[str, Any]:
@@ -84,7 +84,7 @@ def packed(charts: Mapping[str, Any]) -> str:
 def _view(predictions: Predictions | TopLabel, name: str, title: str, *, temperatures: bool = False) -> dict[str, Any]:
     """Return the numbers of one set of predictions."""
     top = predictions.top
-    density, risk, corp = confidence_density(predictions), risk_coverage(predictions), corp_curve(predictions)
+    density, risk = confidence_density(predictions), risk_coverage(predictions)
     kept = np.unique(np.linspace(0, len(risk.coverage) - 1, _RISK_POINTS).round().astype(int))
     return {
         "name": terminal_text(name),
@@ -94,7 +94,7 @@ def _view(predictions: Predictions | TopLabel, name: str, title: str, *, tempera
         "confidence": float(top.confidence.mean()),
         "cells": _packed_cells(_cell_sums(top.confidence, top.correct), _EXACT),
         "ranks": _ranks(predictions),
-        "corp": {key: _rounded(value, 4) for key, value in corp._asdict().items()},
+        "corp": _corp(predictions),
         "density": {
             "right": _rounded(density.right[::_DENSITY_STEP], 4),
             "wrong": _rounded(density.wrong[::_DENSITY_STEP], 4),
@@ -234,57 +234,16 @@ def _classes(predictions: Predictions) -> dict[str, list[Any]]:
     }
 
 
-class CorpCurve(NamedTuple):
-    """The isotonic reliability curve with its consistency band, (m,) each, and its exact split of the Brier score."""
-
-    confidence: np.ndarray
-    curve: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-    miscalibration: float
-    discrimination: float
-    uncertainty: float
-
-
-def corp_curve(predictions: Predictions | TopLabel, *, seed: int = 0) -> CorpCurve:
-    """Compute accuracy as the isotonic function of confidence that fits best: no bins and no bandwidth.
-
-    The Brier score of the confidence is miscalibration - discrimination + uncertainty. The band is the pointwise 95 %
-    range of the curves of calibrated models with the same confidences.
-
-    Reference: Dimitriadis, Gneiting & Jordan (2021), Stable Reliability Diagrams for Probabilistic Classifiers, PNAS,
-    doi:10.1073/pnas.2016191118.
-    """
-    from scipy.optimize import isotonic_regression
-
-    ranked = RankedSamples()(predictions).ranked
-    ranked = ranked.merged(ranked.cells(_MOST_KNOTS))
-    confidence, total, right = (part.cpu().numpy() for part in (ranked.confidence, ranked.total, ranked.right))
-    n, base = total.sum(), right.sum() / total.sum()
-
-    def fit(hits: np.ndarray) -> np.ndarray:
-        values: np.ndarray = isotonic_regression(hits / total, weights=total).x
-        return values
-
-    def brier(forecast: np.ndarray) -> float:
-        return float((total * forecast**2 - 2 * forecast * right + right).sum() / n)
-
-    curve, uncertainty = fit(right), float(base * (1 - base))
-    rng = np.random.default_rng(seed)
-    whole, chance = total.astype(np.int64), confidence.clip(0, 1)
-    redrawn = np.stack([fit(rng.binomial(whole, chance).astype(np.float64)) for _ in range(_DRAWS)])
-    lower, upper = np.quantile(redrawn, (0.025, 0.975), axis=0)
-    # Both ends of every step, and enough points between for the band.
-    jumps = np.flatnonzero(np.diff(curve) > 0)
-    between = np.linspace(0, len(curve) - 1, _CURVE_POINTS // 2).round().astype(int)
-    kept = np.unique(np.concatenate([between, jumps, jumps + 1]))
-    kept = kept[np.unique(np.linspace(0, len(kept) - 1, _CURVE_POINTS).round().astype(int))]
-    return CorpCurve(
-        confidence=confidence[kept],
-        curve=curve[kept],
-        lower=lower[kept],
-        upper=upper[kept],
-        miscalibration=brier(confidence) - brier(curve),
-        discrimination=uncertainty - brier(curve),
-        uncertainty=uncertainty,
-    )
+def _corp(predictions: Predictions | TopLabel) -> dict[str, Any]:
+    """Return the isotonic curve with its band at common confidences, and the split of the Brier score."""
+    fitted = corp(predictions)
+    corners, accuracy = (part.numpy() for part in fitted.points)
+    confidence = np.union1d(corners, fitted.confidence.numpy())
+    band = (fitted.band_low.numpy(), fitted.band_high.numpy())
+    return {
+        "confidence": _rounded(confidence, 4),
+        "curve": _rounded(np.interp(confidence, corners, accuracy), 4),
+        "lower": _rounded(np.interp(confidence, fitted.confidence.numpy(), band[0]), 4),
+        "upper": _rounded(np.interp(confidence, fitted.confidence.numpy(), band[1]), 4),
+        **fitted.brier._asdict(),
+    }

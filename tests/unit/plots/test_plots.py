@@ -180,10 +180,9 @@ def test_two_sets_have_a_band_each():
     bands = [band.get_paths()[0].vertices for band in ax.collections if band.get_paths()]
     assert len(bands) == 2
     for band, diagram in zip(bands, (first, second), strict=True):
-        shown = ~diagram.curve.accuracy.isnan()
-        assert band[:, 1].min() == pytest.approx(float(diagram.curve.low[shown].min()))
-        assert band[:, 1].max() == pytest.approx(float(diagram.curve.high[shown].max()))
-        assert band[:, 0].min() == pytest.approx(float(diagram.curve.confidence[shown][0]))
+        assert band[:, 1].min() == pytest.approx(float(diagram.corp.band_low.min()))
+        assert band[:, 1].max() == pytest.approx(float(diagram.corp.band_high.max()))
+        assert band[:, 0].min() == pytest.approx(float(diagram.corp.confidence[0]))
 
 
 @pytest.mark.parametrize("compared", [False, True])

@@ -20,11 +20,12 @@ from made_records import HOSTILE
 
 from calibrant import Predictions, TopLabel, evaluate
 from calibrant.comparison import compare
+from calibrant.evidence import corp
 from calibrant.metrics import ACE, ECE, NLL
 from calibrant.metrics.states import Binned
 from calibrant.plots.layout import THEMES
 from calibrant.report import comparison_page, evaluation_page, to_html
-from calibrant.report.interactive import comparison_charts, corp_curve, evaluation_charts, fractions
+from calibrant.report.interactive import comparison_charts, evaluation_charts, fractions
 
 ROOT = Path(__file__).parents[3]
 STATIC = ROOT / "src/calibrant/studio/static"
@@ -137,16 +138,16 @@ def test_given_probabilities_with_zeros_have_finite_losses():
     assert np.isfinite(view["temperatures"]["nll"]).all()
 
 
-def test_the_isotonic_curve_splits_the_brier_score_exactly():
-    top = made(3000).top
-    curve = corp_curve(top)
-    brier = float((top.confidence - top.correct.double()).square().mean())
-    assert curve.miscalibration - curve.discrimination + curve.uncertainty == pytest.approx(brier, abs=1e-6)
-    assert (np.diff(curve.curve) >= 0).all()
-    assert (curve.curve < curve.lower).mean() > 0.5  # overconfident: below the band of calibrated models
-    calibrated = corp_curve(made(3000, scale=1.0).top)
-    inside = (calibrated.curve >= calibrated.lower) & (calibrated.curve <= calibrated.upper)
-    assert inside.mean() > 0.85
+def test_the_isotonic_curve_and_its_band_are_those_of_corp():
+    predictions = made(3000)
+    shown, fitted = charts_of(predictions)["views"][0]["corp"], corp(predictions)
+    wide = (fitted.high - fitted.low > 1e-3).numpy()
+    middle = ((fitted.low + fitted.high) / 2).numpy()[wide]
+    at_middle = np.interp(middle, shown["confidence"], shown["curve"])
+    assert at_middle == pytest.approx(fitted.accuracy.numpy()[wide], abs=1e-4)
+    assert wide.any()
+    assert len(shown["lower"]) == len(shown["upper"]) == len(shown["curve"])
+    assert shown["miscalibration"] == fitted.brier.miscalibration
 
 
 class Parts(HTMLParser):
